@@ -137,6 +137,7 @@ pub(crate) fn restore_done(
     (args, target): (&RestoreArgs, &Path),
     report: &RestoreChainReport,
     end: &ProgressEnd,
+    keyed: bool,
 ) {
     let target = target.display();
     for (name, restored) in &report.restored {
@@ -160,6 +161,7 @@ pub(crate) fn restore_done(
             &restored.get,
             end,
         );
+        unsealed(log, keyed, name, &restored.get);
     }
     if args.ready.prepare().is_some() {
         let what = match (args.files.is_empty(), args.ready.preparing.export) {

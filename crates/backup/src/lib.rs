@@ -90,7 +90,8 @@ pub use restore::owner::{Owner, UnknownOwner};
 pub use restore::prepare::{
     PrepareChain, PrepareOptions, PrepareProgram, PrepareSync, PrepareTool,
 };
-pub use restore::restore_and_prepare::{AfterRestore, RestoreChainReport, restore_chain};
+pub use restore::request::{AfterRestore, RestoreChainReport};
+pub use restore::restore_and_prepare::restore_chain;
 pub use restore::{RestoreOptions, RestoreReport, Resumed, restore};
 pub use selection::{Chosen, Selection};
 pub use server::address::{CloneServer, clone_access, source_access};

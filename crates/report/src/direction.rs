@@ -35,13 +35,13 @@ impl Direction {
         names.iter().copied().map(str::to_owned).collect()
     }
 
-    /// Whether the bytes are packed: what is read is what a producer writes.
+    /// Returns whether the bytes are packed, that is, read from a producer.
     #[must_use]
     pub fn packs(self) -> bool {
         matches!(self, Self::Up | Self::Send)
     }
 
-    /// Whether one end is a store, with objects and requests.
+    /// Returns whether one end is a store, with objects and requests.
     #[must_use]
     pub fn has_store(self) -> bool {
         !matches!(self, Self::Send | Self::Receive)

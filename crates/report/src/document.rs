@@ -29,9 +29,9 @@ pub enum StageEnd {
 /// First cause of a failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// What failed, on what, and why.
+    /// Message: the step that failed, its object and the cause.
     pub message: String,
-    /// What to do.
+    /// Next step for the user.
     pub hint: Option<String>,
 }
 
@@ -70,7 +70,7 @@ pub struct Retry {
     pub error: String,
 }
 
-/// What the run worked with.
+/// A setting of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
     /// Name.
@@ -113,10 +113,10 @@ pub struct Section {
     pub length: Duration,
     /// Its phases, in order.
     pub phases: Vec<Phase>,
-    /// What the run says itself. Without a value for anything, the transfer was not completed, or
-    /// nothing states its totals.
+    /// Totals that the run itself states. If none is set, the transfer was not completed, or nothing states its
+    /// totals.
     pub stated: Totals,
-    /// What was counted, for what the run does not say.
+    /// Totals that were counted, for those that the run does not state.
     pub counted: Totals,
     /// Parts of objects that were sent in several parts.
     pub parts: u64,
@@ -129,7 +129,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// Whether the run ended before the transfer was complete: then it never stated what it has stored.
+    /// Returns whether the run ended before the transfer was complete: then it never stated what it has stored.
     #[must_use]
     pub fn is_cut_off(&self, failed: bool) -> bool {
         failed && self.stated == Totals::default()
@@ -162,13 +162,13 @@ impl Section {
 pub struct Document {
     /// [`FORMAT`].
     pub format: u32,
-    /// What was run, as a noun: `Backup`.
+    /// The kind of run, as a noun: `Backup`.
     pub what: String,
     /// Name of the backup, once it is known.
     pub name: Option<String>,
     /// Program and version.
     pub tool: String,
-    /// Where to, or where from; without secrets.
+    /// Destination or source of the data; without secrets.
     pub place: String,
     /// Name of the host.
     pub host: String,
@@ -182,11 +182,11 @@ pub struct Document {
     pub meaning: String,
     /// First cause of a failure.
     pub error: Option<Cause>,
-    /// What was unusual, but no failure.
+    /// Events that were unusual, but no failure.
     pub warnings: Vec<String>,
-    /// What the run worked with.
+    /// Settings of the run.
     pub settings: Vec<Setting>,
-    /// What was done, in order; empty for a run of one transfer.
+    /// Stages, in order; empty for a run of one transfer.
     pub stages: Vec<Stage>,
     /// The transfers, in order.
     pub sections: Vec<Section>,

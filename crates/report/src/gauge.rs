@@ -18,7 +18,7 @@ pub struct Traffic {
     pub retries: u64,
 }
 
-/// What is read from the counters at one moment.
+/// A reading of the counters at one moment.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reading {
     source: Duration,
@@ -96,7 +96,7 @@ impl Gauge {
     fn bytes(&self, traffic: &Traffic) -> [u64; MAX_LANES] {
         let (now, done) = (self.observer.snapshot(), |step| self.observer.worked(step).bytes);
         match self.direction {
-            // What a connection accepts shows the link, even while no object is complete yet.
+            // The bytes that a connection accepts show the link, even while no object is complete yet.
             Direction::Up | Direction::Send => {
                 let sent = traffic.sent.max(now.stored);
                 [now.bytes, done(Work::Encode), done(Work::Seal), sent]

@@ -24,14 +24,14 @@ const MAX_TABLES: usize = 50;
 pub const FIRST_RETRIES: usize = 5;
 const LAST_RETRIES: usize = 15;
 
-/// What is known when a run begins.
+/// Facts that are known when a run begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// What is run, as a noun: `Backup`.
+    /// The kind of run, as a noun: `Backup`.
     pub what: String,
     /// Program and version.
     pub tool: String,
-    /// Where to, or where from; without secrets.
+    /// Destination or source of the data; without secrets.
     pub place: String,
     /// Name of this host.
     pub host: String,
@@ -52,12 +52,12 @@ pub struct End {
     pub error: Option<Cause>,
 }
 
-/// What to show of a section.
+/// Display options of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SectionOptions {
     /// Direction of the bytes.
     pub direction: Direction,
-    /// What the workers do on the way up, as a verb; `None`: compress.
+    /// Work of the threads on the way up, as a verb; `None`: compress.
     pub encode: Option<&'static str>,
     /// Worker threads.
     pub threads: usize,
@@ -70,7 +70,7 @@ pub struct Report(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     begun: Instant,
-    /// What is known so far. Its end is that of a run that ends when it begins.
+    /// The facts known so far. The end is that of a run that ends when it begins.
     document: Document,
 }
 

@@ -39,11 +39,11 @@ pub struct EstimateRequest {
     pub stored: u64,
     /// Layout in the store.
     pub layout: Layout,
-    /// Whether classic objects have the plan's object size.
+    /// Classic objects have the plan's object size.
     pub fixed_size: bool,
     /// Number of files; each has classic objects of its own.
     pub files: u64,
-    /// Whether it is sealed.
+    /// The backup is sealed.
     pub sealed: bool,
     /// Plan of the upload.
     pub put: PackPlan,

@@ -98,7 +98,7 @@ pub struct Choice<'a> {
 pub struct Job {
     /// Size of the stream in bytes.
     pub bytes: u64,
-    /// Whether it is sealed.
+    /// The backup is sealed.
     pub sealed: bool,
     /// Prices of the store, if it has any.
     pub prices: Option<Prices>,

@@ -110,7 +110,7 @@ impl Sample {
         self.blocks.iter().map(|block| block.len() as u64).sum()
     }
 
-    /// Whether there is no byte in it.
+    /// Returns whether the sample has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -171,8 +171,20 @@ pub(crate) fn memory(run: &RunOptions) -> u64 {
     run.memory.map_or_else(default_memory, |size| size.bytes())
 }
 
+/// Limits of a put of objects of this size, with a codec that needs `codec_memory` for each of its `threads`.
+pub(crate) fn put_resources(
+    run: &RunOptions,
+    threads: Option<usize>,
+    object_size: ObjectSize,
+    codec_memory: u64,
+) -> Resources {
+    let memory = put_memory(run, object_size, codec_memory);
+    let threads = threads.unwrap_or_else(|| default_threads(memory, codec_memory));
+    Resources { memory, threads, parallel: parallel(run) }
+}
+
 /// Memory for a put of objects of this size, with a codec that needs `codec_memory` for each worker.
-pub(crate) fn put_memory(run: &RunOptions, object_size: ObjectSize, codec_memory: u64) -> u64 {
+fn put_memory(run: &RunOptions, object_size: ObjectSize, codec_memory: u64) -> u64 {
     run.memory.map_or_else(|| default_put_memory(object_size, codec_memory), |size| size.bytes())
 }
 

@@ -25,6 +25,15 @@ pub struct GetRequest {
     pub accept: Accept,
 }
 
+impl GetRequest {
+    /// Request to read all files of a backup, which must be authenticated if there are keys.
+    #[must_use]
+    pub fn new(name: BackupName, keys: Keys) -> Self {
+        let (files, accept) = (Selection::default(), Accept::default());
+        Self { name, files, as_stored: false, keys, accept }
+    }
+}
+
 /// Result of a successful read.
 #[derive(Debug, Clone)]
 pub struct GetReport {

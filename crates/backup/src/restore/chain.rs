@@ -2,13 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_delta::{Checkpoints, Error, Unfit, interrupted, keep, merge, plan, restate_from};
+use xb_delta::{Checkpoints, Error, Unfit, discard, interrupted, keep, merge, plan, restate_from};
 
 use crate::child::{OWN_NOTE, OnLine};
 use crate::error::BackupError;
 use crate::full_disk::{AGAIN, ANEW};
-use crate::restore::forget;
+use crate::restore::finished::forget;
 use crate::session::Session;
+
+/// Directory below the target that holds the increments until they are applied. They are two levels
+/// down, where the preparing programs do not look for tables.
+pub(super) const INCREMENTS: &str = ".xb-incremental";
 
 /// A restored chain.
 #[derive(Debug, Clone, Copy)]
@@ -101,4 +105,22 @@ pub(super) fn apply_from_end(dir: &Path, increment: &Path) -> Result<(), BackupE
 fn failed(dir: &Path, error: &dyn std::fmt::Display, next: &'static str) -> BackupError {
     let error = BackupError::Restore { target: dir.display().to_string(), what: error.to_string() };
     error.or_full(dir, next)
+}
+
+/// Directories of the backups of a chain, the full one first.
+pub(super) fn folders_of(target: &Path, links: usize) -> Vec<PathBuf> {
+    let increments = (1..links).map(|number| target.join(INCREMENTS).join(number.to_string()));
+    std::iter::once(target.to_owned()).chain(increments).collect()
+}
+
+/// Removes the increments of a chain, which are applied, and what is left of a merge that never began.
+pub(crate) fn remove_increments(target: &Path) -> Result<(), BackupError> {
+    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    discard(target).map_err(|error| failed(format!("cannot remove .xb-merge: {error}")))?;
+    match std::fs::remove_dir_all(target.join(INCREMENTS)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed(format!("{INCREMENTS}: {error}")))
+        }
+        _ => Ok(()),
+    }
 }

@@ -3,13 +3,17 @@
 
 use std::ffi::OsStr;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use xb_repo::manifest::galera_position::GaleraPosition;
+use xb_repo::names::BackupName;
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::restore::choose::Wanted;
+use crate::restore::prepare::PrepareTool;
+use crate::restore::request::AfterRestore;
 use crate::server::address::place;
 use crate::server::login::usual_access;
 use crate::server::session::{Session, SessionError};
@@ -51,6 +55,154 @@ pub(crate) fn write_position(dir: &Path, position: &GaleraPosition) -> Result<()
         target: dir.display().to_string(),
         what: format!("grastate.dat: {error}"),
     })
+}
+
+/// The position of the node that a restore makes, and whether its donor still has the write sets after it.
+pub(crate) struct NodePosition<'a> {
+    ready: &'a AfterRestore,
+    /// Name of the backup.
+    name: &'a BackupName,
+    cancel: &'a CancelToken,
+    /// The position, once it is known.
+    pub(crate) position: Option<GaleraPosition>,
+    /// Number of write sets that the donor has to send, once it was asked.
+    pub(crate) behind: Option<u64>,
+}
+
+impl<'a> NodePosition<'a> {
+    /// Takes the position that the manifest states, before a restore that may take hours.
+    ///
+    /// # Errors
+    /// [`BackupError::NoPosition`] if one is needed and there will be none; [`BackupError::Donor`] if the donor cannot
+    /// provide the write sets after it.
+    pub(crate) async fn stated(
+        ready: &'a AfterRestore,
+        name: &'a BackupName,
+        links: &[Wanted],
+        cancel: &'a CancelToken,
+    ) -> Result<Self, BackupError> {
+        let position = stated_position(ready, links)?;
+        let mut node = Self { ready, name, cancel, position, behind: None };
+        node.ask_donor().await?;
+        Ok(node)
+    }
+
+    /// Takes the position of the fetched files, in the directories of the chain. `merged` is the directory in which an
+    /// earlier run has begun to merge them.
+    ///
+    /// # Errors
+    /// As [`NodePosition::stated`].
+    pub(crate) async fn take_fetched(
+        &mut self,
+        folders: &[PathBuf],
+        merged: Option<&Path>,
+    ) -> Result<(), BackupError> {
+        if !self.is_needed() {
+            return Ok(());
+        }
+        // The last directory's position is where the chain ends.
+        let last = folders.last().and_then(|folder| read_position(folder));
+        match last.or_else(|| read_position(merged?)) {
+            Some(found) => {
+                self.position = Some(found);
+                if self.behind.is_none() {
+                    self.ask_donor().await?;
+                }
+            }
+            None if writes_position(self.ready, folders) => {
+                (self.position, self.behind) = (None, None);
+            }
+            None => return Err(self.is_missing()),
+        }
+        Ok(())
+    }
+
+    /// Takes the position that preparing has written, if there was none before.
+    ///
+    /// # Errors
+    /// As [`NodePosition::stated`].
+    pub(crate) async fn take_prepared(&mut self, target: &Path) -> Result<(), BackupError> {
+        if !self.is_needed() || self.position.is_some() {
+            return Ok(());
+        }
+        self.position = Some(read_position(target).ok_or_else(|| self.is_missing())?);
+        self.ask_donor().await
+    }
+
+    fn is_needed(&self) -> bool {
+        self.ready.galera || self.ready.donor.is_some()
+    }
+
+    fn is_missing(&self) -> BackupError {
+        BackupError::NoPosition { name: self.name.to_string() }
+    }
+
+    /// Asks the donor, if there is one, whether it still has what follows the position, if that is known.
+    async fn ask_donor(&mut self) -> Result<(), BackupError> {
+        if let (Some(address), Some(position)) = (&self.ready.donor, &self.position) {
+            self.behind = Some(catches_up(address, position, self.cancel).await?);
+        }
+        Ok(())
+    }
+}
+
+/// Whether preparing will write the position: xtrabackup does so for a backup that it took with
+/// backup locks.
+fn writes_position(ready: &AfterRestore, folders: &[PathBuf]) -> bool {
+    let tool = folders.first().and_then(|folder| PrepareTool::of_folder(folder));
+    ready.prepare().is_some() && tool == Some(PrepareTool::XtraBackup)
+}
+
+/// Position from the manifest. A backup without a position is refused before it is fetched.
+fn stated_position(
+    ready: &AfterRestore,
+    links: &[Wanted],
+) -> Result<Option<GaleraPosition>, BackupError> {
+    if !ready.galera && ready.donor.is_none() {
+        return Ok(None);
+    }
+    let Some(last) = links.last() else { return Ok(None) };
+    let Some(facts) = last.manifest().map(|manifest| &manifest.source) else {
+        return Ok(None);
+    };
+    match &facts.galera {
+        Some(text) => Ok(GaleraPosition::parse(text)),
+        // The small files of this backup were not compressed, and none of them contained a
+        // position.
+        None if facts.tool_name.as_deref().is_some_and(|tool| {
+            PrepareTool::of_name(tool) != Some(PrepareTool::XtraBackup) || ready.prepare().is_none()
+        }) =>
+        {
+            Err(BackupError::NoPosition { name: last.name.to_string() })
+        }
+        None => Ok(None),
+    }
+}
+
+/// Number of write sets that a node at `position` gets from the donor; an error if the donor cannot
+/// provide them.
+async fn catches_up(
+    address: &str,
+    position: &GaleraPosition,
+    cancel: &CancelToken,
+) -> Result<u64, BackupError> {
+    let donor = Donor::ask(address, cancel).await?;
+    let refused = |what: String| Err(BackupError::Donor { address: address.to_owned(), what });
+    match donor.ist(position) {
+        Ist::Possible { behind } => Ok(behind),
+        Ist::TooOld { gap } => refused(format!(
+            "the backup is at {position}, but the donor's gcache starts at {}: {gap} write sets are missing, so the node would need a full state transfer",
+            donor.cached_downto
+        )),
+        Ist::OtherCluster => refused(format!(
+            "the backup is at {position}, but the donor belongs to another cluster, {}",
+            donor.uuid
+        )),
+        Ist::Ahead => refused(format!(
+            "the backup is at {position}, but the donor only at {}: their histories differ",
+            donor.last_committed
+        )),
+    }
 }
 
 /// State that a donor reports.

@@ -1,8 +1,10 @@
 //! `restore`: writes a backup from the store directly into files, in one pass.
 
 pub(crate) mod chain;
+pub(crate) mod choose;
 pub(crate) mod clone;
 mod export_log;
+pub(crate) mod fetch_chain;
 pub(crate) mod finished;
 pub(crate) mod galera;
 pub(crate) mod journal;
@@ -10,11 +12,14 @@ mod lost_and_found;
 mod new_master_key;
 pub(crate) mod owner;
 pub(crate) mod prepare;
+pub(crate) mod request;
 pub(crate) mod restore_and_prepare;
 pub(crate) mod room;
 pub(crate) mod same_space;
 pub(crate) mod target_lock;
 mod write_back;
+
+pub use self::request::{RestoreOptions, RestoreReport, Resumed};
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +34,9 @@ use xb_repo::error::RepoError;
 use xb_repo::root::Root;
 use xb_uploader::{StoreError, StoreErrorKind};
 
+use self::chain::INCREMENTS;
 use self::clone::state::State;
+use self::finished::forget;
 use self::journal::head::{About, is_unfinished};
 use self::journal::load::load;
 use self::journal::resume_state::ResumeState;
@@ -46,59 +53,6 @@ use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
 use crate::read::unlock::Unlocked;
 use crate::session::{Resources, Session};
-
-/// Options for writing files.
-#[derive(Debug, Clone, Copy, Default)]
-#[cfg_attr(feature = "clap", derive(clap::Args))]
-pub struct RestoreOptions {
-    /// Do not decompress .qp, .lz4 and .zst files
-    #[cfg_attr(feature = "clap", arg(long, conflicts_with_all = ["prepare", "export"]))]
-    pub no_decompress: bool,
-    /// Start even if the free space is less than the size of the stream
-    // Sparse files need less space than that.
-    #[cfg_attr(feature = "clap", arg(long, hide_short_help = true))]
-    pub no_space_check: bool,
-    /// When to sync: file, each before it gets its name; end, all at once; none, never
-    #[cfg_attr(
-        feature = "clap",
-        arg(
-            long,
-            value_enum,
-            default_value = "end",
-            value_name = "WHEN",
-            hide_short_help = true,
-            hide_possible_values = true
-        )
-    )]
-    pub sync: Durability,
-    /// Bytes that later steps write beside the files of the stream, for the check of the space.
-    #[cfg_attr(feature = "clap", arg(skip))]
-    pub room_beside: u64,
-}
-
-/// Result of a successful restore.
-#[derive(Debug)]
-pub struct RestoreReport {
-    /// Result of reading the backup.
-    pub get: GetReport,
-    /// Complete files with their final names.
-    pub files: u64,
-    /// Number of files that this run decrypted one by one.
-    pub decrypted: u64,
-    /// Data kept from an earlier run, if the restore was resumed.
-    pub resumed: Option<Resumed>,
-}
-
-/// Data that a resumed restore did not have to fetch again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Resumed {
-    /// Files that were already complete.
-    pub files: u64,
-    /// Bytes of the complete files, and of the proven parts of incomplete ones.
-    pub bytes: u64,
-    /// Files that had changed since they were written, and were restored again.
-    pub distrusted: u64,
-}
 
 /// Writes the files of a backup below `target`, which is created if missing. `target` must be
 /// empty, or hold only what an interrupted run of the same restore has left: then that restore is
@@ -123,21 +77,6 @@ pub async fn restore(
     let report = restore_and_keep(session, request, None, target, how).await?;
     forget(target)?;
     Ok(report)
-}
-
-/// Removes what a finished restore keeps for another run, whatever of it an earlier run has removed.
-pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
-    let failed = |what: &dyn std::fmt::Display| BackupError::Restore {
-        target: target.display().to_string(),
-        what: format!("cannot remove the journal: {what}"),
-    };
-    if !TargetDir::has_unfinished(target) {
-        return Ok(());
-    }
-    // Its folder goes with it.
-    let folder = TargetDir::open_kept(target).map_err(|error| failed(&error))?;
-    // The state last: a journal alone would take patched files for damaged ones.
-    Journal::remove(&folder).and_then(|()| State::remove(&folder)).map_err(|error| failed(&error))
 }
 
 /// Like [`restore`], but keeps the journal, so that another run finds everything done. `unlocked`
@@ -258,9 +197,6 @@ const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interr
 
 const HALF_MERGED: &str = "a restore of a chain was interrupted in it while its pages were merged: run the command of that restore again, or, if the system was started again since, empty the directory";
 const HALF_PREPARED: &str = "a restore of a chain was interrupted in it while the files were prepared, and they are of no use now: empty the directory, and restore it again";
-/// Directory below the target that holds the increments until they are applied. They are two levels
-/// down, where the preparing programs do not look for tables.
-const INCREMENTS: &str = ".xb-incremental";
 const RAW: &str = "the backup was stored with --raw and has no files; read it with `get`";
 const HALF_RECOVERED: &str = "the server that was to prepare it did not stop cleanly, so it is not proven that another one can use its files; empty the directory, and restore it again";
 const MAKE_ROOM: &str =

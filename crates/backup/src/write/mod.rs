@@ -2,6 +2,7 @@
 //! complete.
 
 pub(crate) mod clone_source;
+mod commit;
 pub(crate) mod detect_input;
 pub(crate) mod incremental;
 mod lost_objects;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use xb_compressor::Compression;
-use xb_pipeline::{Closed, Content, EndRule, FifoError, PackError};
+use xb_pipeline::{Closed, Content, EndRule, FifoError, PackError, PackPlan};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::Layout;
 use xb_repo::names::{BackupName, RunId};
@@ -72,7 +73,7 @@ pub async fn put(
         })
         .await?;
     let folder = claim_unless_cancelled(session, request, taken).await?;
-    let outcome = folder.fill(session, request, plan, input, None, started).await;
+    let outcome = store(session, request, &folder, plan, input, None, started).await;
     if let Err(error) = &outcome {
         give_up(&folder, request, error).await;
     }
@@ -106,7 +107,7 @@ pub async fn backup<W: Into<Writer>, R: Read + Send + 'static>(
             lost = folder.claim.lost() => return Err(lost.into()),
             stalled = producer.stalled() => return Err(stalled),
         };
-        folder.fill(session, request, plan, input, Some(producer), started).await
+        store(session, request, &folder, plan, input, Some(producer), started).await
     };
     match outcome.await {
         Err(mut error) => {
@@ -122,6 +123,20 @@ pub async fn backup<W: Into<Writer>, R: Read + Send + 'static>(
         }
         stored => stored,
     }
+}
+
+/// Stores the input in the claimed folder, and makes a backup of it.
+async fn store(
+    session: &Session,
+    request: &PutRequest,
+    folder: &RunFolder,
+    plan: PackPlan,
+    input: Input<impl Read + Send + 'static>,
+    mut producer: Option<&mut Writer>,
+    started: Timestamp,
+) -> Result<PutReport, BackupError> {
+    let sent = folder.upload(session, request, plan, input, producer.as_deref_mut()).await?;
+    folder.commit(session, request, sent, producer, started).await
 }
 
 /// Refuses a name that has a backup, before the input is read; not one that was generated, because

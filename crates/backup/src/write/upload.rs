@@ -1,32 +1,25 @@
-//! Sends the stream through the pipeline into the store, and writes the manifest at the end.
+//! Sends the stream through the pipeline into the store.
 
 use std::io::Read;
 
-use jiff::Timestamp;
 use tokio::sync::mpsc;
 use xb_compressor::Compression;
 use xb_encryptor::{Backend, FreshKey, KeySlots, KeysObject, MacKey, SealContext, Sealer};
 use xb_frame::{Seal, StreamHeader, StreamId};
 use xb_pipeline::{
-    AutoCodec, Budget, Closed, Content, EndProof, FifoError, FrameCompression, NativeStream,
-    ObjectLayout, Observer, PackError, PackHandle, PackOutput, PackPlan, PackResult, PackSettings,
-    Part, Wait, start_pack, start_pack_native,
+    AutoCodec, Budget, Closed, Content, FifoError, FrameCompression, NativeStream, ObjectLayout,
+    Observer, PackError, PackHandle, PackOutput, PackPlan, PackResult, PackSettings, Part, Wait,
+    start_pack, start_pack_native,
 };
-use xb_repo::chain::bases;
-use xb_repo::claim::commit::{commit, recheck_bases, refuse_committed};
-use xb_repo::claim::mark::settled;
 use xb_repo::keys::RunKeys;
-use xb_repo::manifest::clone_facts::CloneFacts;
 use xb_repo::names::RunId;
 use xb_uploader::{PartData, PartSender, Uploaded};
 
 use super::plan::classic_layout;
-use super::request::{PutLayout, PutReport, PutRequest};
-use super::run_folder::{Beside, RunFolder};
-use super::run_manifest::find_its_base;
-use crate::cancel::{CancelToken, OrInterrupted as _};
+use super::request::{PutLayout, PutRequest};
+use super::run_folder::RunFolder;
+use crate::cancel::CancelToken;
 use crate::error::BackupError;
-use crate::objects::checksums;
 use crate::objects::ledger::Ledger;
 use crate::session::Session;
 use crate::write::detect_input::{Input, Kind};
@@ -34,16 +27,15 @@ use crate::write::md5_list::Md5List;
 use crate::write::writer::{Writer, stalled};
 
 impl RunFolder {
-    /// Sends the stream to the store: seal, pack, send, conclude.
-    pub(super) async fn fill(
+    /// Seals, packs and sends the stream. Returns what is known once all objects are stored.
+    pub(super) async fn upload(
         &self,
         session: &Session,
         request: &PutRequest,
         plan: PackPlan,
         input: Input<impl Read + Send + 'static>,
         mut producer: Option<&mut Writer>,
-        started: Timestamp,
-    ) -> Result<PutReport, BackupError> {
+    ) -> Result<UploadOutcome, BackupError> {
         let Session { observer, cancel, .. } = session;
         let seal = match &request.layout {
             PutLayout::Packed { key_slots, .. } if !key_slots.is_empty() => {
@@ -104,9 +96,7 @@ impl RunFolder {
                 return Err(cause);
             }
         };
-        observer.begin_phase("commit");
-        let sent = UploadOutcome { plan, put, uploaded, records, keys_object, mac, auto, started };
-        self.conclude(request, sent, producer, cancel).await
+        Ok(UploadOutcome { plan, put, uploaded, records, keys_object, mac, auto })
     }
 
     /// Starts the packing side, which passes the parts of the objects to `sink`.
@@ -137,98 +127,6 @@ impl RunFolder {
             }
         };
         Ok(Packing { handle, mac, auto })
-    }
-
-    /// Makes a backup of the stored objects: lists, proofs, and the manifest at the end.
-    async fn conclude(
-        &self,
-        request: &PutRequest,
-        sent: UploadOutcome,
-        producer: Option<&mut Writer>,
-        cancel: &CancelToken,
-    ) -> Result<PutReport, BackupError> {
-        let (root, put, records) = (&self.root, sent.put, sent.records);
-        let sums = cancel.or(self.put_lists(&put.output, records.md5)).await?;
-        let keys =
-            sent.keys_object.as_ref().map(|keys_object| keys_object.encode().to_vec().into());
-        let beside = Beside { keys, sums };
-        if let EndProof::Missing(why) = &put.scanned.proof {
-            if let Some(ledger) = &records.ledger {
-                // If this fails, the objects count as what a failed run left.
-                cancel
-                    .or(async {
-                        self.leave(ledger).await.ok();
-                        Ok::<_, BackupError>(())
-                    })
-                    .await?;
-            }
-            return Err(BackupError::Incomplete { why: why.to_string() });
-        }
-        let mysql_clone = CloneFacts::of(&put.scanned).map_err(BackupError::Input)?;
-        let producer = match producer {
-            None => None,
-            Some(producer) => {
-                // The producer's output has ended; only its exit status is missing.
-                tokio::select! {
-                    ended = producer.ended() => ended?,
-                    signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
-                }
-                producer.facts()
-            }
-        };
-        let compression = sent.auto.map(|codec| codec.report());
-        let mut manifest = self.manifest(
-            request,
-            &put,
-            sent.uploaded,
-            producer,
-            sent.started,
-            sent.keys_object.as_ref(),
-            compression.as_ref(),
-            mysql_clone,
-        );
-        cancel.or(find_its_base(root, request, &mut manifest)).await?;
-        // A base that was asked for was found with its whole chain.
-        let bases = cancel.or(bases(root, &manifest, request.since.is_some())).await?;
-        cancel.or(refuse_committed(root, &self.name, &manifest.run)).await?;
-        cancel.or(settled(root, &self.name, &manifest.run)).await?;
-        // Right before the manifest: a late request of a run that lost the name may still arrive.
-        cancel.or(self.prove(&mut manifest, &beside, records.ledger.as_ref())).await?;
-        let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
-        commit(root, &self.name, &manifest.run, bytes).await?;
-        recheck_bases(root, &self.name, &manifest.run, &bases, &self.claim).await?;
-        self.confirm_commit().await?;
-        let store = root.store();
-        let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
-        let protection = store.protection();
-        Ok(PutReport { manifest, requests, retries, protection, plan: sent.plan, compression })
-    }
-
-    /// Writes the lists that accompany the objects. Returns the size of the checksum list of a
-    /// packed run.
-    async fn put_lists(
-        &self,
-        output: &PackOutput,
-        md5: Option<Md5List>,
-    ) -> Result<Option<u64>, BackupError> {
-        let root = &self.root;
-        if let Some(list) = md5 {
-            let key = root.md5_key(&self.name);
-            let list = list.finish();
-            let size = list.len() as u64;
-            root.store().put(&key, list.into()).await?;
-            root.store().confirm_size(&key, size).await?;
-        }
-        if let PackOutput::Packed { packed, .. } | PackOutput::Native { packed, .. } = output
-            && !packed.sums.is_empty()
-        {
-            let key = self.keys.sums();
-            let list = checksums::encode(&packed.sums);
-            let size = list.len() as u64;
-            root.store().put(&key, list.into()).await?;
-            return Ok(Some(size));
-        }
-        Ok(None)
     }
 
     /// The layout of the objects, and the manifest key of a sealed backup.
@@ -340,22 +238,23 @@ struct Packing {
 }
 
 /// Everything that is known once all objects are stored.
-struct UploadOutcome {
-    plan: PackPlan,
-    put: PackResult,
-    uploaded: Uploaded,
-    records: SentRecords,
-    keys_object: Option<KeysObject>,
-    mac: Option<MacKey>,
-    auto: Option<AutoCodec>,
-    started: Timestamp,
+pub(super) struct UploadOutcome {
+    pub(super) plan: PackPlan,
+    pub(super) put: PackResult,
+    pub(super) uploaded: Uploaded,
+    pub(super) records: SentRecords,
+    pub(super) keys_object: Option<KeysObject>,
+    /// Manifest key of a sealed backup.
+    pub(super) mac: Option<MacKey>,
+    /// Chooser of the codec, if there was one.
+    pub(super) auto: Option<AutoCodec>,
 }
 
 /// Data recorded about the objects as they are sent.
-struct SentRecords {
-    md5: Option<Md5List>,
+pub(super) struct SentRecords {
+    pub(super) md5: Option<Md5List>,
     /// Classic only: other runs may write the same keys.
-    ledger: Option<Ledger>,
+    pub(super) ledger: Option<Ledger>,
 }
 
 impl SentRecords {

@@ -1,4 +1,4 @@
-//! What was stored: bytes by table, and sizes of objects, both in bounded memory.
+//! The stored data: bytes by table, and sizes of objects, both in bounded memory.
 
 pub(crate) mod file_shares;
 pub(crate) mod object_sizes;

@@ -16,7 +16,7 @@ use xb_uploader::Lock;
 
 use crate::args::consolidate::ConsolidateArgs;
 use crate::args::{RunOptions, Source};
-use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, memory, parallel, put_memory};
+use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, memory, parallel};
 use crate::commands::inspect::verify::{judged, not_reached, remarks};
 use crate::commands::program_output::ProgramOutput;
 use crate::commands::state_dir::state_dir;
@@ -79,7 +79,7 @@ impl Context {
             return Err(Failure::usage("--chunk-size must be at least 1"));
         }
         let compress = asked.compress.map(parsed).transpose()?;
-        let resources = resources(run, asked.chunk_size, compress);
+        let resources = resources(run, compress);
         let trial = &Trial { state: state_dir(None), ..asked.trial.clone() };
         let output = ProgramOutput::new(&self.log, None, "consolidate", name.as_str());
         let lines = output.on_line();
@@ -167,14 +167,9 @@ fn parsed(text: &str) -> Result<Compression, Failure> {
 }
 
 /// Limits of a command that reads and writes.
-fn resources(
-    run: &RunOptions,
-    chunk_size: Option<u64>,
-    compress: Option<Compression>,
-) -> Resources {
-    let object_size = ObjectSize::new(chunk_size.unwrap_or(DEFAULT_CHUNK));
+fn resources(run: &RunOptions, compress: Option<Compression>) -> Resources {
     let codec = codec_memory(compress.unwrap_or(Compression::Auto));
-    let memory = put_memory(run, object_size, codec).max(memory(run));
+    let memory = memory(run);
     let threads = run.threads.unwrap_or_else(|| default_threads(memory, codec));
     Resources { memory, threads, parallel: parallel(run) }
 }

@@ -1,15 +1,14 @@
 //! `plan`: estimates objects, requests, memory and cost before the first run.
 
-use xb_backup::{CancelToken, OrInterrupted as _, PutSizing, Resources};
+use xb_backup::{CancelToken, OrInterrupted as _, PutSizing};
 use xb_cli::Failure;
 use xb_pipeline::{ObjectSize, UnpackPlan};
 use xb_repo::manifest::{Layout, Manifest};
 
 use crate::args::PlanArgs;
-use crate::commands::context::{Context, DEFAULT_CHUNK, memory, parallel, put_memory};
+use crate::commands::context::{Context, DEFAULT_CHUNK, memory, put_resources};
 use crate::commands::inspect::cost_report::{Failures, PlanReport};
 use crate::commands::inspect::price_options::{priced, provider_of};
-use crate::limits::default_threads;
 use crate::location::{backup_place, locate};
 use crate::report;
 
@@ -35,14 +34,8 @@ impl Context {
         let chunk_size = chunk_size.unwrap_or(DEFAULT_CHUNK);
         let run = &args.common.run;
         let object_size = ObjectSize::new(chunk_size);
-        let (memory, get_memory) = (put_memory(run, object_size, 0), memory(run));
-        let threads = run.threads.unwrap_or_else(|| default_threads(memory, 0));
-        let parallel = parallel(run);
-        let sizing = PutSizing {
-            resources: Resources { memory, threads, parallel },
-            object_size,
-            fixed_size,
-        };
+        let resources = put_resources(run, run.threads, object_size, 0);
+        let sizing = PutSizing { resources, object_size, fixed_size };
         let request = xb_tune::EstimateRequest {
             stored: like.as_ref().map_or_else(
                 || args.size.map_or(0, |size| size.bytes()),
@@ -53,7 +46,7 @@ impl Context {
             files: like.as_ref().map_or(args.files, |manifest| manifest.files),
             sealed: like.as_ref().map_or(args.sealed, Manifest::is_sealed),
             put: xb_backup::put_plan(sizing).map_err(report::failure)?,
-            get: UnpackPlan::new(get_memory, threads, parallel)
+            get: UnpackPlan::new(memory(run), resources.threads, resources.parallel)
                 .map_err(|error| report::failure(error.into()))?,
         };
         let estimate = xb_tune::estimate(&request);

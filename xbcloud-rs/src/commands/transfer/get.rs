@@ -1,12 +1,9 @@
 //! `get`: writes a backup to standard output.
 
-use xb_backup::{
-    Accept, BackupError, GetReport, GetRequest, Keys, OrInterrupted as _, Output, Selection,
-};
+use xb_backup::{BackupError, GetReport, GetRequest, OrInterrupted as _, Output, Selection};
 use xb_cli::{Failure, OrFail as _, ProgressEnd};
 use xb_pipeline::{FifoError, FifoNames, Fifos, Split};
 use xb_reader::Dialect;
-use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 
 use crate::args::{GetArgs, RunOptions};
@@ -31,12 +28,11 @@ impl Context {
         let keys = crate::keys::opening(false, &args.opening, &self.log)?;
         self.reporting.name(&name);
         let (keyed, shown) = (!keys.is_empty(), name.to_string());
-        let request = get_request(name, keys);
         let request = GetRequest {
             files: selection(&args.files, &args.globs)?,
             as_stored: args.as_stored,
             accept: args.opening.accept,
-            ..request
+            ..GetRequest::new(name, keys)
         };
         let run = &args.common.run;
         let done = match fifos {
@@ -132,14 +128,4 @@ pub(crate) fn selection(exact: &[String], globs: &[String]) -> Result<Selection,
         return Ok(Selection::exact(exact.to_vec()));
     }
     Selection::globs(globs).map_err(|error| Failure::usage(format!("--files: {error}")))
-}
-
-pub(crate) fn get_request(name: BackupName, keys: Keys) -> GetRequest {
-    GetRequest {
-        name,
-        files: Selection::default(),
-        as_stored: false,
-        keys,
-        accept: Accept::default(),
-    }
 }

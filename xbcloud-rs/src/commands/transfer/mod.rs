@@ -1,5 +1,6 @@
 //! Commands that move data: into the store, and back.
 
+pub(crate) mod backup;
 pub(crate) mod get;
 pub(crate) mod origin;
 pub(crate) mod producer;
@@ -7,6 +8,3 @@ mod producer_words;
 pub(crate) mod put;
 pub(crate) mod rescue;
 mod restore;
-mod restore_plan;
-mod restore_target;
-mod until;

@@ -1,69 +1,27 @@
-//! `put` and `backup`: store a stream.
+//! `put`: stores a stream.
 
-use std::ffi::OsString;
 use std::io::Read;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use xb_backup::{
-    BackupError, CancelToken, Checkpoint, CloneSource, Coverage, IncrementalBase, Keys,
-    LocalRunLog, LockGuard, OrInterrupted as _, Producer, PutLayout, PutReport, PutRequest,
-    Resources, ServerWatch, Session, SinceRequest,
+    BackupError, CancelToken, OrInterrupted as _, PutLayout, PutReport, PutRequest, Resources,
+    Session,
 };
-use xb_cli::{
-    Failure, IdentityOptions, KeyOptions, Log, OrFail as _, format_duration, format_size,
-};
+use xb_cli::{Failure, KeyOptions, Log, OrFail as _, ProgressEnd};
 use xb_compressor::{AlgorithmError, Compression};
 use xb_pipeline::{
     Content, EndRule, Fifos, LastFile, Merge, ObjectSize, PackError, Transform, XbstreamInput,
     codec_memory,
 };
-use xb_repo::error::RepoError;
 use xb_repo::manifest::Layout;
 use xb_repo::names::BackupName;
-use xb_repo::resolve::Wanted;
 use xb_repo::root::Root;
 use xb_uploader::Lock;
 
-use crate::args::{
-    BackupArgs, BackupOptions, CheckpointArg, CommonOptions, ProducerOptions, PutArgs, PutOptions,
-    RunOptions, StoreOptions, StreamOptions,
-};
-use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, parallel, put_memory};
-use crate::commands::state_dir::state_dir;
-use crate::commands::transfer::origin::{Origin, clone_request, server_name};
-use crate::commands::transfer::producer::log_messages;
-use crate::limits::default_threads;
+use crate::args::{PutArgs, PutOptions, RunOptions, StoreOptions, StreamOptions};
+use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, put_resources};
 use crate::location::{NewPlace, new_backup_place};
 use crate::report;
 use crate::standard_stream::enlarged;
-
-/// Options of the producer that name the base of an incremental backup. MySQL's programs take `_`
-/// for `-`, and any beginning of a name that is unique.
-const BASES: [&str; 4] = [
-    "incremental-lsn",
-    "incremental-basedir",
-    "incremental-history-name",
-    "incremental-history-uuid",
-];
-/// Beginning that all of them share.
-const BASE: &str = "incremental-";
-
-/// The LSN at which the producer's own options make an increment begin.
-fn lsn_by_hand(producer: &[OsString]) -> Option<u64> {
-    let words = || producer.iter().filter_map(|word| word.to_str());
-    let value = |word: &str| word.strip_prefix("--incremental-lsn=").map(str::to_owned);
-    let after = words().skip_while(|word| *word != "--incremental-lsn").nth(1);
-    words().find_map(value).or(after.map(str::to_owned))?.parse().ok()
-}
-
-/// Returns the option if `word` names the base of an incremental backup.
-fn sets_own_base(word: &OsString) -> Option<&'static str> {
-    let word = word.to_string_lossy();
-    let name = word.strip_prefix("--")?.split('=').next()?.replace('_', "-");
-    let name = name.strip_prefix("loose-").unwrap_or(&name);
-    BASES.into_iter().find(|base| name.len() > BASE.len() && base.starts_with(name))
-}
 
 impl Context {
     pub(crate) fn put(&self, args: &PutArgs) -> Result<(), Failure> {
@@ -103,14 +61,110 @@ impl Context {
                 lock_all(&session, &report.manifest.name, lock.as_ref(), &self.log).await?;
                 Ok(report)
             })?;
-        self.reporting.put(&report);
-        report::put_done(&self.log, &report, &end, self.stock);
-        report::locked(&self.log, lock.as_ref(), None);
+        self.say_stored(&report, &end, lock.as_ref());
         Ok(())
     }
 
+    /// The request of a put with these options.
+    pub(super) fn put_request(
+        &self,
+        name: BackupName,
+        put: &PutOptions,
+        keys: &KeyOptions,
+        run: &RunOptions,
+    ) -> Result<(PutRequest, Resources), Failure> {
+        // Scripts for the stock tool read the objects in the bucket.
+        let usual = if self.stock { Layout::Classic } else { Layout::Packed };
+        let layout = put.layout.unwrap_or(usual);
+        if layout == Layout::Packed && put.classic.md5 {
+            return Err(Failure::usage("--md5 works only in the classic layout")
+                .hint("remove --md5; the manifest of a packed backup has its own checksums"));
+        }
+        let compress = match &put.compress {
+            // The stock tool compresses nothing by itself, and the classic layout is what it reads.
+            None if layout == Layout::Packed && !self.stock => Compression::Auto,
+            None => Compression::default(),
+            Some(text) => text
+                .parse()
+                .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?,
+        };
+        let chunk_size = put.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
+        if chunk_size == 0 {
+            return Err(Failure::usage("--chunk-size must be at least 1"));
+        }
+        let object_size = ObjectSize::new(chunk_size);
+        // Classic files are compressed by other workers, which have memory of their own.
+        let codec_memory = if layout == Layout::Packed { codec_memory(compress) } else { 0 };
+        let threads = run.threads.or(put.compress_threads.max(put.encrypt_threads));
+        let resources = put_resources(run, threads, object_size, codec_memory);
+        let layout = match layout {
+            Layout::Packed if put.classic.encrypt_chunk_size.is_some() => {
+                return Err(Failure::usage(
+                    "--encrypt-chunk-size works only in the classic layout",
+                )
+                .hint("remove it; the segments of a sealed backup have a fixed size"));
+            }
+            Layout::Packed => {
+                let key_slots = crate::keys::key_slots(put, keys, &self.log)?;
+                PutLayout::Packed { compress, key_slots }
+            }
+            Layout::Classic => PutLayout::Classic {
+                fixed_size: put.chunk_size.is_some(),
+                transform: self.transform(put, keys, compress, resources.threads)?,
+                md5: put.classic.md5,
+            },
+        };
+        let content =
+            if put.stream.raw { Content::Raw } else { xbstream(&put.stream, self.stock)? };
+        let request = PutRequest {
+            name,
+            generated: false,
+            layout,
+            object_size,
+            content,
+            tool: TOOL.to_owned(),
+            server: put.server.clone(),
+            // The stock tool knows no chains.
+            base_elsewhere: put.base_elsewhere || self.stock,
+            since: None,
+            watch: None,
+            merged: None,
+        };
+        Ok((request, resources))
+    }
+
+    /// Transformation of each file of a classic backup, if any.
+    fn transform(
+        &self,
+        put: &PutOptions,
+        keys: &KeyOptions,
+        compress: Compression,
+        threads: usize,
+    ) -> Result<Option<Transform>, Failure> {
+        let encrypt = crate::keys::file_cipher(put, keys, &self.log)?;
+        let codec = match compress {
+            Compression::Fixed(algorithm) => algorithm.file_codec(),
+            Compression::Auto => None,
+        };
+        if codec.is_none() && compress != Compression::default() {
+            return Err(Failure::usage(format!(
+                "--compress={compress} does not work in the classic layout"
+            ))
+            .hint("use lz4 or zstd, which the stock tools can read, or --layout=packed"));
+        }
+        let wanted = codec.is_some() || encrypt.is_some();
+        Ok(wanted.then_some(Transform { compress: codec, encrypt, threads }))
+    }
+
+    /// Reports a backup that is complete.
+    pub(super) fn say_stored(&self, report: &PutReport, end: &ProgressEnd, lock: Option<&Lock>) {
+        self.reporting.put(report);
+        report::put_done(&self.log, report, end, self.stock);
+        report::locked(&self.log, lock, None);
+    }
+
     /// Says once, before the first byte, what the options do not protect against.
-    fn say_risks(&self, stream: &StreamOptions, store: &StoreOptions) {
+    pub(super) fn say_risks(&self, stream: &StreamOptions, store: &StoreOptions) {
         // The stock tool says nothing, and its scripts read what it says.
         if self.stock {
             return;
@@ -144,342 +198,6 @@ impl Context {
             self.log.warn("Upload failed: backup is incomplete.");
         }
     }
-
-    pub(crate) fn backup(&self, args: &BackupArgs) -> Result<(), Failure> {
-        // Before the place is opened: a wrong producer creates no directory.
-        let origin = Origin::installed(&args.backup)?;
-        let place =
-            new_backup_place(args.new.name.as_deref(), &args.new.name_template, &args.common)?;
-        let (report, archived) = self.back_up(place, origin, &args.backup, &args.common)?;
-        if let Some(warning) = unarchived(&report, &archived) {
-            self.unusual(&warning);
-        }
-        Ok(())
-    }
-
-    /// Runs the producer or receives the clone, stores its stream, and reports it. Also returns whether the server's archive has the
-    /// position of the backup; `None` if there is none, or this is not known.
-    pub(crate) fn back_up(
-        &self,
-        NewPlace { root, name, generated }: NewPlace,
-        origin: Origin,
-        args: &BackupOptions,
-        CommonOptions { run, store, .. }: &CommonOptions,
-    ) -> Result<(PutReport, Option<Coverage>), Failure> {
-        self.reporting.name(&name);
-        let fifos = fifos(run, &args.put)?;
-        let root = self.taking_over(root, args.put.classic.take_over);
-        let (mut request, resources) = self.put_request(name, &args.put, &args.keys, run)?;
-        request.generated = generated;
-        request.server = server_name(args);
-        // Refused before any request.
-        xb_backup::plan(&root, resources, &request).map_err(report::failure)?;
-        self.reporting.putting(&root, resources, &request);
-        self.say_risks(&args.put.stream, store);
-        let lock = args.retain.lock()?;
-        let own = state_dir(args.producer_options.state_dir.as_deref()).map(LocalRunLog::new);
-        let origin = match origin {
-            Origin::Server(_) if fifos.is_some() => {
-                return Err(Failure::usage("--from and --fifo-streams cannot be combined")
-                    .hint("remove --fifo-streams and --fifo-dir"));
-            }
-            Origin::Server(access) => Origin::Server(self.proven(access)?),
-            program => program,
-        };
-        let (since, messages) = match &origin {
-            Origin::Server(_) => (None, None),
-            Origin::Program(command) => (
-                self.incremental_base(args, command)?,
-                self.producer_log(&args.producer_options, request.name.as_str())?,
-            ),
-        };
-        let heard = messages.clone();
-        let outcome = self.with_session("backup", run, (root, resources), |session| async move {
-            let Session { root, cancel, .. } = &session;
-            can_lock(root, lock.as_ref(), cancel).await?;
-            let guard = lock_guard(&args.producer_options);
-            let report = match origin {
-                Origin::Server(access) => {
-                    let log = self.log.clone();
-                    let clone = clone_request(args, access, request.layout.is_encrypted());
-                    let start = || CloneSource::start(clone, &guard, move |text| log.info(text));
-                    xb_backup::backup(&session, &request, start).await?
-                }
-                Origin::Program(mut producer) => {
-                    let asked = (since.as_ref(), own.as_ref());
-                    self.before(&session, &mut request, &mut producer, args, asked).await?;
-                    let log_messages = log_messages(&self.log, heard);
-                    let start = || Producer::start(&producer, fifos, &guard, log_messages);
-                    xb_backup::backup(&session, &request, start).await?
-                }
-            };
-            // The backup is complete; without this note, `--incremental-from` may need a key, and only the store shows
-            // an increment to those who remove its base.
-            if let Some(own) = own
-                && let Err(error) = own.note(&report.manifest)
-            {
-                self.log.verbose(format!("cannot record this backup on this host: {error}"));
-            }
-            lock_all(&session, &report.manifest.name, lock.as_ref(), &self.log).await?;
-            let archived = self.archived(&session, &report).await;
-            Ok((report, archived))
-        });
-        if let Some(messages) = &messages {
-            let path = messages.path();
-            let path = path.display();
-            self.log.verbose(format!("messages of the producer: {path}"));
-            if let Some(error) = messages.error() {
-                self.log.warn(format!("messages of the producer are missing in {path}: {error}"));
-            }
-        }
-        let ((report, archived), end) = outcome.map_err(|failure| match &messages {
-            Some(messages) => self.in_its_words(messages, failure),
-            None => failure,
-        })?;
-        self.reporting.put(&report);
-        report::put_done(&self.log, &report, &end, self.stock);
-        report::locked(&self.log, lock.as_ref(), None);
-        if let Some(warning) = stuck(&report) {
-            self.unusual(&warning);
-        }
-        Ok((report, archived))
-    }
-
-    /// Whether the server's archive has the position of a new backup. The backup is complete, whatever this shows.
-    async fn archived(&self, session: &Session, report: &PutReport) -> Option<Coverage> {
-        let server = report.manifest.server.as_deref()?;
-        match xb_backup::coverage(session, server, &report.manifest).await {
-            Ok(coverage) => coverage,
-            Err(error) => {
-                self.log.info(format!(
-                    "not known whether the log of {server} can be replayed onto this backup: {error}"
-                ));
-                None
-            }
-        }
-    }
-
-    /// Finds the base of an increment, if one is asked for, and completes the arguments of the producer; has the
-    /// server write a checkpoint.
-    async fn before(
-        &self,
-        session: &Session,
-        request: &mut PutRequest,
-        producer: &mut Vec<OsString>,
-        args: &BackupOptions,
-        (since, own): (Option<&(Wanted, Keys)>, Option<&LocalRunLog>),
-    ) -> Result<(), BackupError> {
-        let Session { root, cancel, .. } = session;
-        if let (Some(lsn), false) = (lsn_by_hand(producer), request.base_elsewhere) {
-            cancel.or(xb_backup::refuse_without_base(root, request, lsn)).await?;
-        }
-        request.watch = Some(ServerWatch::begin(producer, cancel).await);
-        if let Some((wanted, keys)) = since {
-            request.since = self.find_base(session, request, (wanted, keys), args, own).await?;
-        }
-        if let Some(since) = &request.since {
-            producer.push(format!("--incremental-lsn={}", since.lsn).into());
-        }
-        if args.producer_options.checkpoint == CheckpointArg::Auto {
-            self.say_checkpoint(&xb_backup::checkpoint(producer, cancel).await?);
-        }
-        Ok(())
-    }
-
-    fn say_checkpoint(&self, checkpoint: &Checkpoint) {
-        match checkpoint {
-            Checkpoint::Done { dirty, took } => self.log.verbose(format!(
-                "the server wrote a checkpoint: {} in {}",
-                format_size(*dirty),
-                format_duration(*took)
-            )),
-            Checkpoint::Skipped(why) => {
-                self.log.info(format!("no checkpoint before the backup: {why}"));
-            }
-            Checkpoint::NotNeeded => {}
-        }
-    }
-
-    /// Finds the base of an increment. `None` if no backup fits, and a full backup is to be taken
-    /// instead.
-    async fn find_base(
-        &self,
-        session: &Session,
-        request: &PutRequest,
-        (wanted, keys): (&Wanted, &Keys),
-        args: &BackupOptions,
-        own: Option<&LocalRunLog>,
-    ) -> Result<Option<IncrementalBase>, BackupError> {
-        let since = SinceRequest {
-            wanted,
-            server: request.server.as_deref(),
-            keys,
-            sealed: request.layout.is_encrypted(),
-            accept_unsealed: args.accept_unsealed,
-            memory: session.resources.memory,
-            own,
-            watch: request.watch.as_ref(),
-            accept_history: args.accept_history,
-        };
-        match session.cancel.or(xb_backup::since(&session.root, &since)).await {
-            Ok((since, doubts)) => {
-                doubts.iter().for_each(|doubt| self.unusual(doubt));
-                self.log.info(format!(
-                    "incremental backup on top of {}, from LSN {}",
-                    since.base.name, since.lsn
-                ));
-                Ok(Some(since))
-            }
-            // Errors of keys and of the store say nothing about the base.
-            Err(
-                error @ (BackupError::History(_)
-                | BackupError::Repo(RepoError::Chain { .. })
-                | BackupError::Repo(RepoError::NotRestorable { .. })
-                | BackupError::Repo(RepoError::NotThere { .. })),
-            ) if args.or_full => {
-                self.unusual(&format!("a full backup is taken instead of an increment: {error}"));
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Warns in the log and in the report.
-    pub(crate) fn unusual(&self, text: &str) {
-        self.log.warn(text);
-        self.reporting.warning(text);
-    }
-
-    /// The base that `--incremental-from` names, and the keys to open its manifest.
-    pub(crate) fn incremental_base(
-        &self,
-        args: &BackupOptions,
-        producer: &[OsString],
-    ) -> Result<Option<(Wanted, Keys)>, Failure> {
-        let Some(name) = &args.incremental_from else { return Ok(None) };
-        if let Some(option) = producer.iter().find_map(sets_own_base) {
-            return Err(Failure::usage(format!(
-                "--incremental-from and the producer's {option} both set the base"
-            ))
-            .hint(format!("remove {option}")));
-        }
-        let wanted = Wanted::parse(name)
-            .map_err(|error| Failure::usage(format!("--incremental-from: {error}")))?;
-        let keys = crate::keys::keys(false, &IdentityOptions::default(), &args.keys, &self.log)?;
-        Ok(Some((wanted, keys)))
-    }
-
-    pub(crate) fn put_request(
-        &self,
-        name: BackupName,
-        put: &PutOptions,
-        keys: &KeyOptions,
-        run: &RunOptions,
-    ) -> Result<(PutRequest, Resources), Failure> {
-        // Scripts for the stock tool read the objects in the bucket.
-        let usual = if self.stock { Layout::Classic } else { Layout::Packed };
-        let layout = put.layout.unwrap_or(usual);
-        if layout == Layout::Packed && put.classic.md5 {
-            return Err(Failure::usage("--md5 works only in the classic layout")
-                .hint("remove --md5; the manifest of a packed backup has its own checksums"));
-        }
-        let compress = match &put.compress {
-            // The stock tool compresses nothing by itself, and the classic layout is what it reads.
-            None if layout == Layout::Packed && !self.stock => Compression::Auto,
-            None => Compression::default(),
-            Some(text) => text
-                .parse()
-                .map_err(|error: AlgorithmError| Failure::usage(format!("--compress: {error}")))?,
-        };
-        let chunk_size = put.chunk_size.map_or(DEFAULT_CHUNK, |size| size.bytes());
-        if chunk_size == 0 {
-            return Err(Failure::usage("--chunk-size must be at least 1"));
-        }
-        let object_size = ObjectSize::new(chunk_size);
-        // Classic files are compressed by other workers, which have memory of their own.
-        let codec_memory = if layout == Layout::Packed { codec_memory(compress) } else { 0 };
-        let memory = put_memory(run, object_size, codec_memory);
-        let threads = run.threads.or(put.compress_threads.max(put.encrypt_threads));
-        let threads = threads.unwrap_or_else(|| default_threads(memory, codec_memory));
-        let layout = match layout {
-            Layout::Packed if put.classic.encrypt_chunk_size.is_some() => {
-                return Err(Failure::usage(
-                    "--encrypt-chunk-size works only in the classic layout",
-                )
-                .hint("remove it; the segments of a sealed backup have a fixed size"));
-            }
-            Layout::Packed => {
-                let key_slots = crate::keys::key_slots(put, keys, &self.log)?;
-                PutLayout::Packed { compress, key_slots }
-            }
-            Layout::Classic => PutLayout::Classic {
-                fixed_size: put.chunk_size.is_some(),
-                transform: self.transform(put, keys, compress, threads)?,
-                md5: put.classic.md5,
-            },
-        };
-        let content =
-            if put.stream.raw { Content::Raw } else { xbstream(&put.stream, self.stock)? };
-        let resources = Resources { memory, threads, parallel: parallel(run) };
-        let request = PutRequest {
-            name,
-            generated: false,
-            layout,
-            object_size,
-            content,
-            tool: TOOL.to_owned(),
-            server: put.server.clone(),
-            // The stock tool knows no chains.
-            base_elsewhere: put.base_elsewhere || self.stock,
-            since: None,
-            watch: None,
-            merged: None,
-        };
-        Ok((request, resources))
-    }
-
-    /// Transformation of each file of a classic backup, if any.
-    pub(crate) fn transform(
-        &self,
-        put: &PutOptions,
-        keys: &KeyOptions,
-        compress: Compression,
-        threads: usize,
-    ) -> Result<Option<Transform>, Failure> {
-        let encrypt = crate::keys::file_cipher(put, keys, &self.log)?;
-        let codec = match compress {
-            Compression::Fixed(algorithm) => algorithm.file_codec(),
-            Compression::Auto => None,
-        };
-        if codec.is_none() && compress != Compression::default() {
-            return Err(Failure::usage(format!(
-                "--compress={compress} does not work in the classic layout"
-            ))
-            .hint("use lz4 or zstd, which the stock tools can read, or --layout=packed"));
-        }
-        let wanted = codec.is_some() || encrypt.is_some();
-        Ok(wanted.then_some(Transform { compress: codec, encrypt, threads }))
-    }
-}
-
-/// Warns about an increment before which the server has written no checkpoint since its base.
-pub(crate) fn stuck(report: &PutReport) -> Option<String> {
-    let lsn = report.manifest.source.stuck_lsn()?;
-    Some(format!(
-        "{} begins at LSN {lsn} like its base, because the server has written no checkpoint since: it carries all changes since then, and so will the next increment; let backups begin with a checkpoint (--checkpoint=auto, SUPER for the login)",
-        report.manifest.name
-    ))
-}
-
-/// Warns about a backup onto which the archived log of its server cannot be replayed.
-pub(crate) fn unarchived(report: &PutReport, archived: &Option<Coverage>) -> Option<String> {
-    let Some(Coverage::Uncovered(what)) = archived else { return None };
-    let manifest = &report.manifest;
-    let server = manifest.server.as_deref().unwrap_or_default();
-    Some(format!(
-        "the archived log of {server} cannot be replayed onto {}: {what}; see whether its receiver runs, and run `xbcloud-rs binlog list`",
-        manifest.name
-    ))
 }
 
 /// Refuses, before anything is stored, a store in which the objects could not be locked.
@@ -495,7 +213,7 @@ pub(crate) async fn can_lock(
 }
 
 /// Locks the stored objects, if requested.
-pub(crate) async fn lock_all(
+pub(super) async fn lock_all(
     session: &Session,
     name: &str,
     lock: Option<&Lock>,
@@ -517,21 +235,8 @@ pub(crate) async fn lock_all(
     locked.map(drop)
 }
 
-pub(crate) fn lock_guard(args: &ProducerOptions) -> LockGuard {
-    let usual = || Some(PathBuf::from("/var/tmp")).filter(|dir| dir.is_dir());
-    let spool_dir = match &args.spool_dir {
-        None => usual(),
-        Some(dir) => Some(dir.clone()).filter(|dir| dir.as_os_str() != "none"),
-    };
-    LockGuard {
-        spool_dir,
-        spool_size: args.spool_size.bytes(),
-        lock_stall: (args.lock_stall > 0).then(|| Duration::from_secs(args.lock_stall)),
-    }
-}
-
 /// The FIFOs to read from, if there are several streams.
-fn fifos(run: &RunOptions, put: &PutOptions) -> Result<Option<Fifos>, Failure> {
+pub(super) fn fifos(run: &RunOptions, put: &PutOptions) -> Result<Option<Fifos>, Failure> {
     let fifos = run.fifo.fifos(put.stream.dialect)?;
     if fifos.is_some() && put.stream.raw {
         return Err(Failure::usage("--raw works only with one stream")
@@ -553,27 +258,4 @@ fn xbstream(stream: &StreamOptions, stock: bool) -> Result<Content, Failure> {
         (None, false) => EndRule::KnownProducer,
     };
     Ok(Content::Xbstream(XbstreamInput { rule, dialect: stream.dialect }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_base_is_seen_however_it_is_written() {
-        for word in [
-            "--incremental-lsn=5",
-            "--incremental_lsn=5",
-            "--incremental-basedir",
-            "--incremental_basedir=/b",
-            "--incremental-history-name=n",
-            "--incremental_history_uuid=u",
-            "--incremental-l=5",
-        ] {
-            assert!(sets_own_base(&word.into()).is_some(), "{word}");
-        }
-        for word in ["--incremental", "--incremental-force-scan", "--target-dir=/incremental-lsn"] {
-            assert_eq!(sets_own_base(&word.into()), None, "{word}");
-        }
-    }
 }

@@ -13,8 +13,7 @@ use crate::args::rescue::RescueArgs;
 use crate::commands::context::{Context, resources};
 use crate::commands::program_output::ProgramOutput;
 use crate::commands::state_dir::state_dir;
-use crate::commands::transfer::get::get_request;
-use crate::commands::transfer::until::{Origins, told};
+use crate::commands::transfer::restore::{Origins, told};
 use crate::report;
 
 /// Buffer of a dump, in bytes.
@@ -51,7 +50,7 @@ impl Context {
         });
         let any = BackupName::new("any").map_err(|error| Failure::new(error.to_string()))?;
         let accept = args.opening.accept;
-        let mut get = GetRequest { accept, ..get_request(name.unwrap_or(any), keys) };
+        let mut get = GetRequest { accept, ..GetRequest::new(name.unwrap_or(any), keys) };
         let (tables, upgrade) = (args.tables.clone(), options.upgrade);
         let output = ProgramOutput::new(
             &self.log,

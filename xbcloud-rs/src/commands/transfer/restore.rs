@@ -1,34 +1,49 @@
-//! `restore`: writes a backup into files.
+//! `restore`: writes a backup into files, makes them ready, and with `--until` replays the binary log after it.
 
-use xb_backup::GetRequest;
-use xb_cli::Failure;
+use std::io::Write as _;
+use std::path::Path;
 
-use crate::args::RestoreArgs;
+use xb_backup::{
+    AfterRestore, GetRequest, OrInterrupted as _, Owner, ReplayOptions, UntilPlan, UntilReport,
+    UntilRequest,
+};
+use xb_cli::{Failure, Log, ProgressEnd, format_count, format_size, printable};
+use xb_repo::archive::stop::RestoreStop;
+use xb_repo::chain::Link;
+use xb_repo::names::BackupName;
+use xb_repo::resolve::Wanted;
+use xb_repo::root::Root;
+
+use crate::args::shared::CommonOptions;
+use crate::args::{RestoreArgs, Source};
 use crate::commands::context::{Context, resources};
 use crate::commands::program_output::ProgramOutput;
-use crate::commands::transfer::get::{get_request, selection};
-use crate::commands::transfer::restore_target::{ready, resumable, target};
+use crate::commands::state_dir::state_dir;
+use crate::commands::transfer::get::selection;
+use crate::location::wanted_place;
 use crate::report;
 
 impl Context {
     pub(crate) fn restore(&self, args: &RestoreArgs) -> Result<(), Failure> {
-        if let Some(stop) = &args.until.until {
-            return self.restore_until(args, stop);
+        match (&args.until.until, args.until.dry_run) {
+            (Some(stop), _) => self.restore_until(args, stop),
+            (None, true) => self.restore_plan(args),
+            (None, false) => self.restore_backup(args),
         }
-        if args.until.dry_run {
-            return self.restore_plan(args);
-        }
+    }
+
+    /// Restores a backup with its chain.
+    fn restore_backup(&self, args: &RestoreArgs) -> Result<(), Failure> {
         let target = target(args)?;
         let (root, name) = self.resolve(&args.source, &args.common)?;
         let keys = crate::keys::opening(true, &args.opening, &self.log)?;
         let keyed = !keys.is_empty();
         self.reporting.name(&name);
         let ready = ready(args, target);
-        let request = get_request(name, keys);
         let request = GetRequest {
             files: selection(&[], &args.files)?.with_what_prepare_needs(ready.prepare().is_some()),
             accept: args.opening.accept,
-            ..request
+            ..GetRequest::new(name, keys)
         };
         let output = ProgramOutput::new(
             &self.log,
@@ -44,14 +59,233 @@ impl Context {
         let (report, end) =
             outcome.map_err(|failure| output.explain(resumable(failure, target)))?;
         self.reporting.restore(&report);
-        report::restore_done(&self.log, (args, target), &report, &end);
+        report::restore_done(&self.log, (args, target), &report, &end, keyed);
         if let Some(path) = output.path() {
             self.log.info(format!("output of the programs: {}", path.display()));
         }
         report::next_step(&self.log, (args, target), &report);
-        for (name, restored) in &report.restored {
-            report::unsealed(&self.log, keyed, name, &restored.get);
-        }
         Ok(())
     }
+
+    /// Shows what a restore would read, and writes nothing.
+    fn restore_plan(&self, args: &RestoreArgs) -> Result<(), Failure> {
+        report::can_print()?;
+        let (root, name) = self.resolve(&args.source, &args.common)?;
+        let run = &args.common.run;
+        let (chain, _) = self.with_progress("plan", run, None, |_, cancel| async move {
+            cancel.or(xb_repo::chain::chain(&root, &name)).await
+        })?;
+        report::printed(print_chain(&chain))?;
+        self.log.info("nothing was restored: leave out --dry-run to restore");
+        Ok(())
+    }
+
+    /// Restores a backup, and replays the binary log after it up to a stop.
+    fn restore_until(&self, args: &RestoreArgs, stop: &RestoreStop) -> Result<(), Failure> {
+        let options = &args.until;
+        let Origins { root, name, server } = self.from(&args.source, &args.common)?;
+        let keys = crate::keys::opening(true, &args.opening, &self.log)?;
+        let keyed = !keys.is_empty();
+        let request = UntilRequest {
+            name,
+            server,
+            stop: stop.clone(),
+            leave_out: options.exclude_gtid.iter().cloned().collect(),
+            may_leave_out_ddl: options.exclude_ddl,
+            state: state_dir(options.state_dir.as_deref()),
+            accept_lost_end: options.accept_lost_end,
+        };
+        let any = BackupName::new("any").map_err(|error| Failure::new(error.to_string()))?;
+        let mut get = GetRequest::new(any, keys);
+        get.accept = args.opening.accept;
+        let memory = args.ready.preparing.use_memory;
+        let replay = ReplayOptions { memory, ..options.replay.clone() };
+        let into = match options.dry_run {
+            true => None,
+            false => Some((target(args)?, ready(args, target(args)?))),
+        };
+        let output =
+            ProgramOutput::new(&self.log, options.state_dir.as_deref(), "restore", "until");
+        let (on_line, run, log) = (output.on_line(), &args.common.run, &self.log);
+        let place = into.as_ref().map(|(target, ready)| (*target, ready));
+        let outcome =
+            self.with_session("restore", run, (root, resources(run)), |session| async move {
+                session.observer.expect_phases(if place.is_some() { 4 } else { 1 });
+                let plan = xb_backup::plan_until(&session, &request, &mut get).await?;
+                xb_backup::replaying_program(&session, &plan, &replay).await?;
+                let Some((target, ready)) = place else { return Ok((plan, None)) };
+                told(log, &plan);
+                let into = (target, args.how);
+                let done =
+                    xb_backup::restore_until(&session, &plan, get, into, ready, &replay, &on_line)
+                        .await?;
+                Ok((plan, Some(done)))
+            });
+        let outcome = outcome.map_err(|failure| match &place {
+            Some((target, _)) => resumable(failure, target),
+            None => failure,
+        });
+        let ((plan, done), end) = outcome.map_err(|failure| output.explain(failure))?;
+        let (Some(done), Some((target, _))) = (done, place) else {
+            return report::printed(print_until(&plan));
+        };
+        if let Some(restored) = &done.restored {
+            self.reporting.restore(restored);
+            report::restore_done(&self.log, (args, target), restored, &end, keyed);
+        }
+        finished(&self.log, target, (&plan, &done), &end);
+        Ok(())
+    }
+
+    /// The backup that is meant for a stop.
+    pub(super) fn from(&self, source: &Source, common: &CommonOptions) -> Result<Origins, Failure> {
+        let source = named(source);
+        let (root, wanted) = wanted_place(&source.name, common)?;
+        let (root, name) = match wanted {
+            Wanted::Latest => (root, None),
+            Wanted::Name(name) => (root, Some(name)),
+            Wanted::By(_) => {
+                let (root, name) = self.resolve(&source, common)?;
+                (root, Some(name))
+            }
+        };
+        Ok(Origins { root, name, server: source.server })
+    }
+}
+
+/// Says that a restore can be resumed, if it can.
+fn resumable(failure: Failure, target: &Path) -> Failure {
+    match xb_backup::is_unfinished(target) {
+        true => failure.fact("the restored data is kept; to resume, run the same command again"),
+        false => failure,
+    }
+}
+
+/// The directory to restore into.
+fn target(args: &RestoreArgs) -> Result<&Path, Failure> {
+    args.target_dir.as_deref().ok_or_else(|| Failure::usage("--target-dir is missing"))
+}
+
+/// Steps after the files are restored.
+fn ready(args: &RestoreArgs, target: &Path) -> AfterRestore {
+    let mut ready = args.ready.clone();
+    ready.prepare |= args.until.until.is_some();
+    ready.server = args.until.replay.server.clone();
+    // Only root may change owners.
+    if ready.owner.is_none() && rustix::process::geteuid().is_root() {
+        ready.owner = Owner::of_parent(target);
+    }
+    ready
+}
+
+/// Prints the backups in the order of their restore.
+fn print_chain(chain: &[Link]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let mut files = 0;
+    let (mut stored, mut stream) = (0, 0);
+    for link in chain {
+        let manifest = &link.stored.manifest;
+        let kind = if manifest.is_incremental() { "incremental" } else { "full" };
+        let finished = manifest.finished.strftime("%Y-%m-%d %H:%M:%S UTC");
+        let size = format_size(manifest.stream_bytes);
+        writeln!(out, "{}  {finished}  {kind}, {size}", printable(&manifest.name))?;
+        files += manifest.files;
+        stored += manifest.stored_bytes;
+        stream += manifest.stream_bytes;
+    }
+    writeln!(
+        out,
+        "would read {} of {}, and write {} of {}",
+        format_size(stored),
+        format_count(chain.len() as u64, "backup"),
+        format_size(stream),
+        format_count(files, "file")
+    )?;
+    out.flush()
+}
+
+/// Where the backup for a stop is.
+pub(super) struct Origins {
+    pub(super) root: Root,
+    /// `None` for the newest from which the stop can be reached, which may not be the newest of all.
+    pub(super) name: Option<BackupName>,
+    pub(super) server: Option<String>,
+}
+
+/// A repository without NAME, `@shop`, means its newest backup that fits.
+fn named(source: &Source) -> Source {
+    let name = if source.name.is_empty() { "latest" } else { &source.name };
+    Source { name: name.to_owned(), server: source.server.clone() }
+}
+
+fn lines(plan: &UntilPlan) -> Vec<String> {
+    let mut lines = vec![
+        format!("backup {} at {}, server {}", plan.backup, plan.from, plan.server),
+        format!(
+            "stop at {}, with GTIDs {}: {} in {} of log ({})",
+            plan.to,
+            plan.gtids,
+            format_count(plan.transactions, "transaction"),
+            format_size(plan.log_bytes),
+            format_count(plan.segments as u64, "segment")
+        ),
+    ];
+    match &plan.last {
+        Some(last) => lines.push(format!("last transaction: {last}")),
+        None => lines.push("no transaction lies between the backup and the stop".to_owned()),
+    }
+    match &plan.next {
+        Some(next) => lines.push(format!("first one after the stop: {next}")),
+        None => {
+            lines.push("the archive ends at the stop, or its next segment begins there".to_owned())
+        }
+    }
+    if plan.left_out > 0 {
+        lines.push(format!(
+            "left out: {}; applied after the first of them: {}",
+            format_count(plan.left_out, "transaction"),
+            format_count(plan.later, "transaction")
+        ));
+    }
+    lines
+}
+
+pub(super) fn told(log: &Log, plan: &UntilPlan) {
+    lines(plan).iter().for_each(|line| log.info(line));
+    plan.remarks.iter().for_each(|remark| log.warn(remark));
+}
+
+fn print_until(plan: &UntilPlan) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for line in lines(plan).iter().chain(&plan.remarks) {
+        writeln!(out, "{line}")?;
+    }
+    out.flush()
+}
+
+fn finished(log: &Log, target: &Path, (plan, done): (&UntilPlan, &UntilReport), end: &ProgressEnd) {
+    if let Some(replayed) = &done.replayed {
+        log.event(
+            "replayed",
+            &serde_json::json!({
+                "backup": plan.backup, "server": plan.server, "from": plan.from, "to": plan.to,
+                "gtids": replayed.gtids.to_string(), "transactions": replayed.transactions,
+                "left_out": replayed.left_out, "log_bytes": plan.log_bytes,
+                "seconds": replayed.seconds.as_secs_f64(),
+            }),
+        );
+        log.info(format!(
+            "replayed {} in {:.1} s",
+            format_count(replayed.transactions, "transaction"),
+            replayed.seconds.as_secs_f64()
+        ));
+    }
+    done.remarks.iter().for_each(|remark| log.warn(remark));
+    log.info(format!(
+        "{} is at {} ({}) after {:.1} s",
+        target.display(),
+        plan.to,
+        plan.gtids,
+        end.elapsed.as_secs_f64()
+    ));
 }

@@ -12,8 +12,8 @@ use xb_cli::{Exit, Failure, format_size};
 use crate::args::{BackupOptions, CheckArgs, CheckpointArg, ProducerOptions, RunOptions};
 use crate::commands::context::Context;
 use crate::commands::state_dir::state_dir;
+use crate::commands::transfer::backup::lock_guard;
 use crate::commands::transfer::origin::{Origin, clone_request, server_name, unproven};
-use crate::commands::transfer::put::lock_guard;
 use crate::location::root_place;
 use crate::report;
 

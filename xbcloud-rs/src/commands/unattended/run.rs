@@ -25,8 +25,8 @@ use crate::commands::metrics_file::{check_metrics_file, replace};
 use crate::commands::one_at_a_time::one_at_a_time;
 use crate::commands::reporting::{exit_of, masked};
 use crate::commands::state_dir::state_dir;
+use crate::commands::transfer::backup::{stuck, unarchived};
 use crate::commands::transfer::origin::{Origin, server_name};
-use crate::commands::transfer::put::{stuck, unarchived};
 use crate::commands::whole_files::{is_collected, unwritable, write};
 use crate::location::{
     NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name, root_place,

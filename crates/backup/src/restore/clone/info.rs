@@ -12,6 +12,7 @@ use crate::read::get::transfer;
 use crate::read::request::GetRequest;
 use crate::read::stream_sink::StreamSink;
 use crate::selection::Selection;
+use crate::server::private::ServerOptions;
 use crate::session::Session;
 
 /// Longest text that is taken, in bytes: that of a million files has some 300 MB.
@@ -34,10 +35,12 @@ pub(crate) async fn fetch_info(
 }
 
 /// What is asked of the restore of a clone.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
-    /// A server is started on it.
-    pub(crate) prepares: bool,
+#[derive(Debug, Clone)]
+pub(crate) struct CloneOptions {
+    /// How the server is started that prepares it; `None`: it is not prepared.
+    pub(crate) server: Option<ServerOptions>,
+    /// Memory of that server, in bytes.
+    pub(crate) memory: Option<u64>,
     /// Its tables are made ready for export.
     pub(crate) exports: bool,
     /// A program that prepares backups is named, or options of one.
@@ -53,7 +56,7 @@ pub(crate) struct Asked {
 pub(crate) async fn clone_to_restore(
     session: &Session,
     request: &mut GetRequest,
-    asked: Asked,
+    asked: &CloneOptions,
 ) -> Result<CloneInfo, BackupError> {
     let name = request.name.to_string();
     refuse_parts(&name, request.files.is_all(), asked.exports)?;
@@ -63,7 +66,7 @@ pub(crate) async fn clone_to_restore(
         )));
     }
     let info = fetch_info(session, request).await?;
-    if info.is_encrypted() && !asked.prepares && !asked.allow_exposed_keys {
+    if info.is_encrypted() && asked.server.is_none() && !asked.allow_exposed_keys {
         return Err(BackupError::Selection(format!(
             "{name} has encrypted tables, and until a server with a keyring starts on them, anyone who reads the files can decrypt them: add --prepare, or accept that with --allow-exposed-keys"
         )));

@@ -12,3 +12,113 @@ pub(crate) mod place;
 pub(crate) mod report;
 pub(crate) mod start;
 pub(crate) mod state;
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use xb_clone::CloneInfo;
+
+use self::info::{CloneOptions, clone_to_restore};
+use self::place::{note_start, put_together};
+use self::report::CloneReport;
+use self::start::{find_server, noted, refuse_exposed, start_once};
+use crate::cancel::CancelToken;
+use crate::error::BackupError;
+use crate::read::request::GetRequest;
+use crate::restore::journal::head::About;
+use crate::session::Session;
+
+/// A clone that is restored, and what is asked of it.
+pub(crate) struct RestoredClone {
+    info: CloneInfo,
+    asked: CloneOptions,
+}
+
+impl RestoredClone {
+    /// Reads what the clone of this request says about itself, before anything else of it.
+    ///
+    /// # Errors
+    /// As [`clone_to_restore`].
+    pub(crate) async fn of(
+        session: &Session,
+        request: &mut GetRequest,
+        asked: CloneOptions,
+    ) -> Result<Self, BackupError> {
+        let info = clone_to_restore(session, request, &asked).await?;
+        Ok(Self { info, asked })
+    }
+
+    /// Finds the server that prepares the clone, before hours of reading, and closes its directory to other users if keys
+    /// will lie in it in clear.
+    ///
+    /// # Errors
+    /// As [`find_server`]; [`BackupError::Restore`].
+    pub(crate) async fn get_ready(
+        &mut self,
+        target: &Path,
+        cancel: &CancelToken,
+    ) -> Result<(), BackupError> {
+        if let Some(server) = &mut self.asked.server {
+            server.program = Some(find_server(server, &self.info.version, cancel).await?);
+        }
+        match self.info.is_encrypted() {
+            true => close(target),
+            false => Ok(()),
+        }
+    }
+
+    /// Bytes of its redo log, which it has in its patches, and beside them.
+    pub(crate) fn redo_bytes(&self) -> u64 {
+        self.info.redo_bytes()
+    }
+
+    /// Puts the fetched clone together: `counts` of files and bytes. If it is to be prepared, starts a server on it.
+    ///
+    /// # Errors
+    /// As [`put_together`], [`start_once`] and [`refuse_exposed`].
+    pub(crate) async fn make_usable(
+        self,
+        session: &Session,
+        target: &Path,
+        about: About,
+        counts: (u64, u64),
+        durable: bool,
+    ) -> Result<CloneReport, BackupError> {
+        session.observer.begin_phase("patch");
+        put_together(session, target, about.clone(), counts, durable).await?;
+        let Self { info, asked } = self;
+        let Some(server) = asked.server else { return Ok(reported(info)) };
+        session.observer.begin_phase("prepare");
+        note_start(target, &about, true)?;
+        let started = start_once(session, target, &info, &server, asked.memory).await?;
+        note_start(target, &about, false)?;
+        if !asked.allow_exposed_keys {
+            refuse_exposed(target, &info)?;
+        }
+        let (position, unconfined) = (Some(started.position), started.unconfined);
+        Ok(CloneReport { position, unconfined, server: server.program, ..reported(info) })
+    }
+
+    /// The report of a clone that an earlier run has restored.
+    pub(crate) fn made_before(self, target: &Path) -> CloneReport {
+        CloneReport { position: noted(target), ..reported(self.info) }
+    }
+}
+
+/// What is known of a clone before a server has started on it.
+fn reported(info: CloneInfo) -> CloneReport {
+    let moved = info.moved().unwrap_or_default();
+    let CloneInfo { version, empty_tables, .. } = info;
+    CloneReport { version, empty_tables, moved, ..CloneReport::default() }
+}
+
+/// Closes a directory to other users, because keys will lie in it in clear.
+fn close(target: &Path) -> Result<(), BackupError> {
+    let closed = std::fs::create_dir_all(target)
+        .and_then(|()| std::fs::set_permissions(target, Permissions::from_mode(0o700)));
+    closed.map_err(|error| BackupError::Restore {
+        target: target.display().to_string(),
+        what: format!("cannot close it to other users: {error}"),
+    })
+}

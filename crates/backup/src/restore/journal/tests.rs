@@ -6,7 +6,7 @@ use super::line::Line;
 use super::load::{load, parse};
 use super::write::{Journal, STEP};
 use crate::cancel::CancelToken;
-use crate::restore::forget;
+use crate::restore::finished::forget;
 
 fn lines() -> Vec<Line> {
     let path = |name: &str| name.as_bytes().to_vec();

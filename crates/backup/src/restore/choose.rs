@@ -1,0 +1,121 @@
+//! Chooses the backups to restore: the named one with its chain, all of them checked against the given keys.
+
+use xb_encryptor::DataKey;
+use xb_pipeline::CLONE_INFO;
+use xb_repo::chain::{Link, chain_of};
+use xb_repo::manifest::Manifest;
+use xb_repo::names::BackupName;
+
+use crate::error::BackupError;
+use crate::read::file_list::packed;
+use crate::read::request::GetRequest;
+use crate::read::unlock::{Unlocked, unlock};
+use crate::restore::journal::head::About;
+use crate::restore::request::{AfterRestore, RestoreOptions};
+use crate::session::Session;
+
+/// One backup of the chain to restore.
+pub(crate) struct Wanted {
+    pub(crate) name: BackupName,
+    manifest: Option<Box<Manifest>>,
+    /// `None` for a stock backup, which is checked once its objects are listed.
+    unlocked: Option<Unlocked>,
+    is_clone: bool,
+}
+
+impl Wanted {
+    /// Bytes of the stream; 0 if there is no manifest.
+    pub(super) fn stream_bytes(&self) -> u64 {
+        self.manifest.as_ref().map_or(0, |manifest| manifest.stream_bytes)
+    }
+
+    /// The program that took the backup, if the manifest names it.
+    pub(crate) fn tool(&self) -> Option<&str> {
+        self.manifest.as_ref()?.source.tool_name.as_deref()
+    }
+
+    /// Whether it is a clone of MySQL.
+    pub(crate) fn is_clone(&self) -> bool {
+        self.is_clone
+    }
+
+    /// What the journal of its restore is about.
+    pub(super) fn about(&self, request: &GetRequest, how: RestoreOptions) -> Option<About> {
+        let manifest = self.manifest.as_deref()?;
+        Some(About::new(manifest, !how.no_decompress, &request.files.text()))
+    }
+
+    /// The manifest, if there is one.
+    pub(crate) fn manifest(&self) -> Option<&Manifest> {
+        self.manifest.as_deref()
+    }
+
+    /// The result of the check of its keys; `None` for a stock backup.
+    pub(super) fn unlocked(&self) -> Option<&Unlocked> {
+        self.unlocked.as_ref()
+    }
+
+    /// The key that opens it; `None` if it is not sealed, or no key was needed.
+    pub(crate) fn key(&self) -> Option<&DataKey> {
+        self.unlocked.as_ref()?.key.as_deref()
+    }
+
+    /// Checks whether a backup of the chain may be read.
+    async fn of(
+        session: &Session,
+        request: &GetRequest,
+        Link { name, stored }: Link,
+    ) -> Result<Self, BackupError> {
+        let root = &session.root;
+        let unlocked =
+            unlock(root, &name, Some(&stored), request.given(session.resources.memory)).await?;
+        let manifest = Box::new(stored.manifest);
+        // What is in a native stream from elsewhere, its manifest does not say.
+        let is_clone = match manifest.is_carried() {
+            false => manifest.is_clone(),
+            true => {
+                let (files, _) = packed(root, &name, &manifest, unlocked.key.as_deref()).await?;
+                files.unwrap_or_default().iter().any(|file| file.path == CLONE_INFO)
+            }
+        };
+        Ok(Self { name, manifest: Some(manifest), unlocked: Some(unlocked), is_clone })
+    }
+}
+
+/// Backups to restore, the full one first. All of them are checked against the given keys before a
+/// file of the first one is created.
+pub(crate) async fn links(
+    session: &Session,
+    request: &GetRequest,
+    ready: &AfterRestore,
+) -> Result<Vec<Wanted>, BackupError> {
+    let root = &session.root;
+    let links = match root.stored_manifest(&request.name).await? {
+        Some(stored) if stored.manifest.is_incremental() && !ready.alone => {
+            chain_of(root, &request.name, stored).await?
+        }
+        Some(stored) => vec![Link { name: request.name.clone(), stored }],
+        // Unknown for stock backups.
+        None => {
+            let name = request.name.clone();
+            return Ok(vec![Wanted { name, manifest: None, unlocked: None, is_clone: false }]);
+        }
+    };
+    if links.len() > 1 && ready.prepare().is_none() {
+        return Err(BackupError::Selection(format!(
+            "{} is incremental and must be prepared on top of its base: add --prepare, or --alone to restore only its own files",
+            request.name
+        )));
+    }
+    let mut wanted = Vec::with_capacity(links.len());
+    for link in links {
+        wanted.push(Wanted::of(session, request, link).await?);
+    }
+    Ok(wanted)
+}
+
+/// Looks for the program that prepares, if a manifest names it: before hours of reading.
+pub(crate) fn look_for_program(ready: &AfterRestore, links: &[Wanted]) -> Result<(), BackupError> {
+    let tool = links.iter().find_map(Wanted::tool);
+    ready.prepare().map_or(Ok(()), |options| options.by.look(tool))
+}

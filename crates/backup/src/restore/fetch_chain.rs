@@ -1,0 +1,141 @@
+//! Fetches the backups of a chain, each into its directory, and refuses files that are of no use together.
+
+use std::path::{Path, PathBuf};
+
+use xb_delta::interrupted;
+use xb_pipeline::CLONE_INFO;
+use xb_repo::names::BackupName;
+
+use crate::cancel::OrInterrupted as _;
+use crate::error::BackupError;
+use crate::read::file_list::files_of;
+use crate::read::request::{GetReport, GetRequest};
+use crate::restore::chain::folders_of;
+use crate::restore::choose::Wanted;
+use crate::restore::finished::{Finished, Totals, totals};
+use crate::restore::request::{RestoreOptions, RestoreReport, Resumed};
+use crate::restore::restore_and_keep;
+use crate::restore::same_space::is_covered;
+use crate::session::Session;
+
+/// The files of a chain.
+pub(super) struct Fetched {
+    /// Report of each backup, the full one first.
+    pub(super) restored: Vec<(String, RestoreReport)>,
+    /// Directory of each backup.
+    pub(super) folders: Vec<PathBuf>,
+    /// Whether an earlier run has fetched all of them, and was interrupted while it merged them.
+    pub(super) is_merging: bool,
+}
+
+impl Fetched {
+    /// Refuses files that are of no use together: of a clone that is not known to be one; selected ones of a chain that
+    /// are to be prepared, but may not belong together.
+    ///
+    /// # Errors
+    /// [`BackupError::Restore`].
+    pub(super) fn refuse_useless(
+        &self,
+        target: &Path,
+        request: &GetRequest,
+        is_clone: bool,
+        is_prepared: bool,
+    ) -> Result<(), BackupError> {
+        match request.files.is_all() {
+            true if !is_clone => refuse_unknown_clone(&request.name, &self.folders),
+            false if is_prepared && !self.is_merging => refuse_uncovered(target, &self.folders),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Fetches the backups of a chain, unless an earlier run of the same command, which has the same mark, was interrupted
+/// while it merged them: then no journal holds any more.
+///
+/// # Errors
+/// As [`fetch`].
+pub(super) async fn fetch_or_continue(
+    session: &Session,
+    request: &mut GetRequest,
+    links: &[Wanted],
+    target: &Path,
+    how: RestoreOptions,
+    finished: Option<&Finished>,
+) -> Result<Fetched, BackupError> {
+    let id = finished.and_then(|finished| finished.id(target));
+    if id.and_then(|id| interrupted(target, &id)).is_some() {
+        let restored = done_before(links, totals(target));
+        let folders = folders_of(target, links.len());
+        return Ok(Fetched { restored, folders, is_merging: true });
+    }
+    let (restored, folders) = fetch(session, request, links, target, how).await?;
+    Ok(Fetched { restored, folders, is_merging: false })
+}
+
+/// Fetches the backups of a chain, the full one first. Returns their reports and directories. A
+/// selection gains what was renamed during any of the backups.
+pub(crate) async fn fetch(
+    session: &Session,
+    request: &mut GetRequest,
+    links: &[Wanted],
+    target: &Path,
+    how: RestoreOptions,
+) -> Result<(Vec<(String, RestoreReport)>, Vec<PathBuf>), BackupError> {
+    let (mut restored, mut folders) = (Vec::new(), Vec::new());
+    session.observer.begin_phase("fetch");
+    if request.files.is_part_for_prepare() {
+        for link in links {
+            let files = files_of(&session.root, &link.name, link.manifest(), link.key());
+            let files = session.cancel.or(files).await?;
+            request.files.find_renamed(files.iter().map(|file| &file.path[..]));
+        }
+    }
+    for (number, (link, folder)) in links.iter().zip(folders_of(target, links.len())).enumerate() {
+        session.observer.expect_later(links[number + 1..].iter().map(Wanted::stream_bytes).sum());
+        request.name = link.name.clone();
+        let unlocked = link.unlocked();
+        let report = restore_and_keep(session, request, unlocked, &folder, how).await?;
+        restored.push((request.name.to_string(), report));
+        folders.push(folder);
+    }
+    Ok((restored, folders))
+}
+
+/// Reports of a restore that an earlier run has finished.
+pub(super) fn done_before(
+    links: &[Wanted],
+    Totals { files, bytes }: Totals,
+) -> Vec<(String, RestoreReport)> {
+    let report = |(number, link): (usize, &Wanted)| {
+        // The files of the whole chain are one directory now.
+        let (files, bytes) = if number == 0 { (files, bytes) } else { (0, 0) };
+        let get = GetReport::nothing(link.manifest().cloned());
+        let resumed = Some(Resumed { files, bytes, distrusted: 0 });
+        (link.name.to_string(), RestoreReport { get, files, decrypted: 0, resumed })
+    };
+    links.iter().enumerate().map(report).collect()
+}
+
+/// Refuses the files of a clone that no manifest says is one: they are of no use until they are put together.
+fn refuse_unknown_clone(name: &BackupName, folders: &[PathBuf]) -> Result<(), BackupError> {
+    match folders.iter().find(|folder| folder.join(CLONE_INFO).exists()) {
+        None => Ok(()),
+        Some(folder) => Err(BackupError::Restore {
+            target: folder.display().to_string(),
+            what: format!(
+                "the files are those of a MySQL clone, although nothing in the store says so for {name}, and no server starts on them: store it anew with `get` and `put`, and restore that"
+            ),
+        }),
+    }
+}
+
+/// Fails if selected files of a chain may not belong together: preparing them would end without an error,
+/// and without the rows of a table that had another name when an earlier backup was taken.
+fn refuse_uncovered(target: &Path, folders: &[PathBuf]) -> Result<(), BackupError> {
+    let what = match is_covered(target, folders.get(1..).unwrap_or_default()) {
+        Ok(true) => return Ok(()),
+        Ok(false) => "a selected table was created, renamed or rebuilt between two backups of the chain, so some of its pages may be in files that were not selected; restore without --files to another directory, or bring the table back with `rescue`".to_owned(),
+        Err(error) => format!("cannot read the files of the chain: {error}"),
+    };
+    Err(BackupError::Restore { target: target.display().to_string(), what })
+}

@@ -1,0 +1,116 @@
+//! Makes a backup of the stored objects: compares them with what was sent, and commits the manifest.
+
+use jiff::Timestamp;
+use xb_pipeline::{EndProof, PackOutput};
+use xb_repo::chain::bases;
+use xb_repo::claim::commit::{commit, recheck_bases, refuse_committed};
+use xb_repo::claim::mark::settled;
+use xb_repo::manifest::clone_facts::CloneFacts;
+
+use super::request::{PutReport, PutRequest};
+use super::run_folder::{Beside, RunFolder};
+use super::run_manifest::find_its_base;
+use super::upload::UploadOutcome;
+use crate::cancel::OrInterrupted as _;
+use crate::error::BackupError;
+use crate::objects::checksums;
+use crate::session::Session;
+use crate::write::md5_list::Md5List;
+use crate::write::writer::Writer;
+
+impl RunFolder {
+    /// Makes a backup of the stored objects: lists, proofs, and the manifest at the end.
+    pub(super) async fn commit(
+        &self,
+        session: &Session,
+        request: &PutRequest,
+        sent: UploadOutcome,
+        producer: Option<&mut Writer>,
+        started: Timestamp,
+    ) -> Result<PutReport, BackupError> {
+        let Session { observer, cancel, .. } = session;
+        observer.begin_phase("commit");
+        let (root, put, records) = (&self.root, sent.put, sent.records);
+        let sums = cancel.or(self.put_lists(&put.output, records.md5)).await?;
+        let keys =
+            sent.keys_object.as_ref().map(|keys_object| keys_object.encode().to_vec().into());
+        let beside = Beside { keys, sums };
+        if let EndProof::Missing(why) = &put.scanned.proof {
+            if let Some(ledger) = &records.ledger {
+                // If this fails, the objects count as what a failed run left.
+                cancel
+                    .or(async {
+                        self.leave(ledger).await.ok();
+                        Ok::<_, BackupError>(())
+                    })
+                    .await?;
+            }
+            return Err(BackupError::Incomplete { why: why.to_string() });
+        }
+        let mysql_clone = CloneFacts::of(&put.scanned).map_err(BackupError::Input)?;
+        let producer = match producer {
+            None => None,
+            Some(producer) => {
+                // The producer's output has ended; only its exit status is missing.
+                tokio::select! {
+                    ended = producer.ended() => ended?,
+                    signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
+                }
+                producer.facts()
+            }
+        };
+        let compression = sent.auto.map(|codec| codec.report());
+        let mut manifest = self.manifest(
+            request,
+            &put,
+            sent.uploaded,
+            producer,
+            started,
+            sent.keys_object.as_ref(),
+            compression.as_ref(),
+            mysql_clone,
+        );
+        cancel.or(find_its_base(root, request, &mut manifest)).await?;
+        // A base that was asked for was found with its whole chain.
+        let bases = cancel.or(bases(root, &manifest, request.since.is_some())).await?;
+        cancel.or(refuse_committed(root, &self.name, &manifest.run)).await?;
+        cancel.or(settled(root, &self.name, &manifest.run)).await?;
+        // Right before the manifest: a late request of a run that lost the name may still arrive.
+        cancel.or(self.prove(&mut manifest, &beside, records.ledger.as_ref())).await?;
+        let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
+        commit(root, &self.name, &manifest.run, bytes).await?;
+        recheck_bases(root, &self.name, &manifest.run, &bases, &self.claim).await?;
+        self.confirm_commit().await?;
+        let store = root.store();
+        let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
+        let protection = store.protection();
+        Ok(PutReport { manifest, requests, retries, protection, plan: sent.plan, compression })
+    }
+
+    /// Writes the lists that accompany the objects. Returns the size of the checksum list of a
+    /// packed run.
+    async fn put_lists(
+        &self,
+        output: &PackOutput,
+        md5: Option<Md5List>,
+    ) -> Result<Option<u64>, BackupError> {
+        let root = &self.root;
+        if let Some(list) = md5 {
+            let key = root.md5_key(&self.name);
+            let list = list.finish();
+            let size = list.len() as u64;
+            root.store().put(&key, list.into()).await?;
+            root.store().confirm_size(&key, size).await?;
+        }
+        if let PackOutput::Packed { packed, .. } | PackOutput::Native { packed, .. } = output
+            && !packed.sums.is_empty()
+        {
+            let key = self.keys.sums();
+            let list = checksums::encode(&packed.sums);
+            let size = list.len() as u64;
+            root.store().put(&key, list.into()).await?;
+            return Ok(Some(size));
+        }
+        Ok(None)
+    }
+}
