@@ -96,13 +96,32 @@ pub async fn verify_by_restore(
         record_refused(root, &request, &error).await;
         return Err(error);
     }
-    let replay = replay_of(session, &mut request, trial).await?;
-    let (mut report, mac) = up_to_pages(session, &request).await?;
+    let begun = async {
+        let replay = replay_of(session, &mut request, trial).await?;
+        Ok::<_, BackupError>((replay, up_to_pages(session, &request).await?))
+    };
+    let (replay, (mut report, mac)) = match begun.await {
+        Ok(begun) => begun,
+        Err(error) => {
+            if is_of_keys(&error) {
+                record_refused(root, &request, &error).await;
+            }
+            return Err(error);
+        }
+    };
     // The pages of an incremental backup cannot be checked, but a server can be started on it.
     let sound = report.is_ok();
     report.level = Level::Restore;
     if sound {
-        let bases = cancel.or(bases(session, &request)).await?;
+        let bases = match cancel.or(bases(session, &request)).await {
+            Ok(bases) => bases,
+            Err(error) => {
+                if is_of_keys(&error) {
+                    record_refused(root, &request, &error).await;
+                }
+                return Err(error);
+            }
+        };
         let keys = std::mem::take(&mut request.keys);
         let get = GetRequest {
             name: request.name.clone(),
@@ -271,6 +290,17 @@ async fn record_of(
         let warning = format!("cannot store the result for {}: {error}", base.name);
         report.warnings.push(warning);
     }
+}
+
+/// Whether the keys of this host, or what it accepts, do not fit the backup or its chain.
+fn is_of_keys(error: &BackupError) -> bool {
+    matches!(
+        error,
+        BackupError::Keys(_)
+            | BackupError::FileKey { .. }
+            | BackupError::Unsealed { .. }
+            | BackupError::Unvouched { .. }
+    )
 }
 
 /// Records a trial that this host cannot run. A scratch directory that cannot be made is a wrong option, and leaves no
