@@ -382,5 +382,5 @@ fn a_forgotten_upload_names_the_lifecycle_rules() {
     site.losing("/000000000");
     let put = site.command("put", "name", &["--chunk-size=512K"]).stdin_bytes(stream).run();
     let said = put.expect(7).stderr_text();
-    assert!(said.contains("look for lifecycle rules of the bucket"), "{said}");
+    assert!(said.contains("look for lifecycle rules that remove"), "{said}");
 }

@@ -140,7 +140,9 @@ impl Answer {
             return Verdict::Discarded;
         }
         // Such a table counts as corrupted, too: the warning, or the next check, says why.
-        if let Some(plugin) = self.warnings.iter().chain(&self.errors).find_map(missing_provider) {
+        if let Some(plugin) =
+            self.warnings.iter().chain(&self.errors).find_map(|text| missing_provider(text))
+        {
             return Verdict::NoPlugin(plugin);
         }
         // Of Aria, and of MySQL.
@@ -162,7 +164,7 @@ impl Answer {
 }
 
 /// The plugin that is missing according to this message.
-fn missing_provider(text: &String) -> Option<&'static str> {
+fn missing_provider(text: &str) -> Option<&'static str> {
     let algorithm = match text.rsplit_once(" is compressed with ") {
         Some((_, algorithm)) => algorithm.split_once(", which is not currently loaded")?.0,
         None => text.split_once(" compression, but its provider plugin is not loaded")?.0,

@@ -102,12 +102,7 @@ pub async fn verify_by_restore(
     };
     let (replay, (mut report, mac)) = match begun.await {
         Ok(begun) => begun,
-        Err(error) => {
-            if is_of_keys(&error) {
-                record_refused(root, &request, &error).await;
-            }
-            return Err(error);
-        }
+        Err(error) => return Err(unopened(root, &request, error).await),
     };
     // The pages of an incremental backup cannot be checked, but a server can be started on it.
     let sound = report.is_ok();
@@ -115,12 +110,7 @@ pub async fn verify_by_restore(
     if sound {
         let bases = match cancel.or(bases(session, &request)).await {
             Ok(bases) => bases,
-            Err(error) => {
-                if is_of_keys(&error) {
-                    record_refused(root, &request, &error).await;
-                }
-                return Err(error);
-            }
+            Err(error) => return Err(unopened(root, &request, error).await),
         };
         let keys = std::mem::take(&mut request.keys);
         let get = GetRequest {
@@ -292,15 +282,16 @@ async fn record_of(
     }
 }
 
-/// Whether the keys of this host, or what it accepts, do not fit the backup or its chain.
-fn is_of_keys(error: &BackupError) -> bool {
-    matches!(
-        error,
-        BackupError::Keys(_)
-            | BackupError::FileKey { .. }
-            | BackupError::Unsealed { .. }
-            | BackupError::Unvouched { .. }
-    )
+/// Records a trial for which the keys of this host, or what it accepts, do not fit the backup or its chain; no other error.
+async fn unopened(root: &Root, request: &VerifyRequest, error: BackupError) -> BackupError {
+    if let BackupError::Keys(_)
+    | BackupError::FileKey { .. }
+    | BackupError::Unsealed { .. }
+    | BackupError::Unvouched { .. } = &error
+    {
+        record_refused(root, request, &error).await;
+    }
+    error
 }
 
 /// Records a trial that this host cannot run. A scratch directory that cannot be made is a wrong option, and leaves no
