@@ -475,24 +475,28 @@ fn a_base_without_objects_is_no_base_of_a_copy() {
 
 /// A false answer about a lock could leave an object unlocked, or lock it for years.
 #[test]
-fn one_false_answer_about_a_lock_decides_nothing() {
+fn false_answers_about_a_lock_decide_nothing() {
     let store = locking();
     let bucket = in_bucket(&store);
     let proxy = Proxy::start(bucket.address(), Vec::new());
     let through = format!("--s3-endpoint={}", proxy.endpoint());
-    let says = |mode: &str, year: u32| {
+    let says = |mode: &str, year: u32, times| {
         let text = format!(
             "<Retention><Mode>{mode}</Mode><RetainUntilDate>{year}-01-01T00:00:00Z</RetainUntilDate></Retention>"
         );
-        Rule::new("GET", "retention", Action::Reply(Reply::text(200, &text))).times(1)
+        Rule::new("GET", "retention", Action::Reply(Reply::text(200, &text))).times(times)
     };
     let refused = Action::Refuse { status: 403, code: "AccessDenied" };
-    let refused = Rule::new("PUT", "retention", refused);
+    let refused = || Rule::new("PUT", "retention", refused.clone());
     let tomorrow = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(25);
     let rounds = [
-        (vec![says("GOVERNANCE", 2099)], false),
-        (vec![says("COMPLIANCE", 2020)], false),
-        (vec![says("GOVERNANCE", 2099), refused], true),
+        (vec![says("GOVERNANCE", 2099, 1)], false),
+        (vec![says("COMPLIANCE", 2020, 1)], false),
+        (vec![says("GOVERNANCE", 2099, 1), refused()], true),
+        // A store that lies each time.
+        (vec![says("GOVERNANCE", 2099, u64::MAX)], false),
+        (vec![says("COMPLIANCE", 2099, u64::MAX)], false),
+        (vec![says("GOVERNANCE", 2099, u64::MAX), refused()], true),
     ];
     for (n, (rules, fails)) in rounds.into_iter().enumerate() {
         let (full, one) = (format!("full{n}"), format!("one{n}"));
@@ -532,4 +536,22 @@ fn a_copy_into_a_directory_keeps_its_name_as_it_is() {
         .run()
         .expect(0);
     assert_eq!(copied.stdout, stream);
+}
+
+/// Without its base, an increment is of no use once the base may be removed.
+#[test]
+fn a_listed_base_that_no_read_shows_leaves_no_lock_reported_as_whole() {
+    let store = locking();
+    let bucket = in_bucket(&store);
+    let _ = put_bytes(&store, "full", &[], &link(0, 10));
+    let _ = put_bytes(&store, "one", &[], &link(10, 20));
+    let missing = Action::Refuse { status: 404, code: "NoSuchKey" };
+    let proxy = Proxy::start(bucket.address(), vec![Rule::new("GET", ".xb-catalog/full", missing)]);
+    let through = format!("--s3-endpoint={}", proxy.endpoint());
+    let ran = xbcloud(&store, "pin", "one", &["--retain=1d", &through]).run().expect(1);
+    assert!(ran.stderr_text().contains("the store lists this object"), "{ran:?}");
+    // What can be locked is.
+    for (key, _) in bucket.list("backups/nightly/one/") {
+        assert!(key.ends_with("/claim") || bucket.lock_of(&key).is_some(), "{key}");
+    }
 }

@@ -378,4 +378,9 @@ fn a_forgotten_upload_names_the_lifecycle_rules() {
         let said = put.expect(1).stderr_text();
         assert!(said.contains("lifecycle rule"), "{code}: {said}");
     }
+    // One may also have removed what the store has acknowledged and does not list.
+    site.losing("/000000000");
+    let put = site.command("put", "name", &["--chunk-size=512K"]).stdin_bytes(stream).run();
+    let said = put.expect(7).stderr_text();
+    assert!(said.contains("look for lifecycle rules that remove"), "{said}");
 }

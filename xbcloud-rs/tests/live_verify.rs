@@ -15,7 +15,7 @@ use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::daemon::{Scratch, descendants, process_name};
 use xb_testkit::mariadb::{MariaDb, Sample};
 use xb_testkit::store::Store;
-use xb_testkit::stream::StreamWriter;
+use xb_testkit::stream::{StreamWriter, small_backup};
 use xb_testkit::tools::find;
 
 /// A backup of a server under load, as mariadb-backup wrote it.
@@ -365,6 +365,30 @@ fn a_trial_whose_preparation_fails_is_recorded_and_shown() {
     let _ = verify(&store, "n", &options).run().expect(0);
     assert_eq!(line(&store, "n")["failed_try"], Value::Null);
     let _ = monitor(0);
+}
+
+/// A wrong key says nothing about the backup, but a night without a proof must show.
+#[test]
+fn a_trial_without_the_right_key_is_recorded_as_not_begun() {
+    let (scratch, store) = (Scratch::new(), Store::folder());
+    let key = |name: &str, byte| {
+        let file = scratch.join(name);
+        std::fs::write(&file, [byte; 32]).unwrap();
+        format!("--encrypt-key-file={}", file.display())
+    };
+    let (right, wrong) = (key("right", 1), key("wrong", 2));
+    let stream = scratch.join("stream");
+    std::fs::write(&stream, small_backup(2, 3000)).unwrap();
+    let _ = put_file(&store, "n", &[&right], &stream);
+    let folder = format!("--scratch-dir={}", scratch.dir("tmp").display());
+    for keys in [&[wrong.as_str()][..], &[]] {
+        let tried = verify(&store, "n", &["--level=restore", &folder]).args(keys).run();
+        let said = tried.expect_failure().stderr_text();
+        let found = line(&store, "n");
+        let why = found["failed_try"]["why"].as_str().unwrap();
+        assert!(found["failed_try"]["refused"] == true && said.contains(why), "{found}: {said}");
+        assert_eq!(found["verified"]["failed"], Value::Null, "{found}");
+    }
 }
 
 /// Files that hold nothing, and a redo log that recovery cannot read, are damage at level pages.

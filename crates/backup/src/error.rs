@@ -6,7 +6,7 @@ use xb_repo::history::NotContinued;
 use xb_repo::names::NameError;
 use xb_uploader::{StoreError, StoreErrorKind};
 
-use crate::hints::{keys_hint, says_full, stream_hint};
+use crate::hints::{REMOVERS, keys_hint, says_full, stream_hint};
 
 /// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -417,6 +417,9 @@ impl BackupError {
             Self::Consolidate { .. } => {
                 Some("take a full backup of the server instead; nothing was changed or removed")
             }
+            Self::Damaged { what, .. } if what.contains(REMOVERS) => Some(
+                "look for lifecycle rules that remove objects or uploads where backups are, and for programs that write there; then take a new backup",
+            ),
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
             Self::Producer { .. } => Some("read the producer's messages, then take a new backup"),
             Self::Clone(_) => Some(

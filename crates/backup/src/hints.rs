@@ -10,6 +10,9 @@ const NUMBERED: [&str; 3] = ["error ", "error number ", "rcode: "];
 /// That number of a full disk. That of a quota is an error of a storage engine, too.
 const FULL_NUMBER: &str = "28";
 
+/// What may remove objects that a run has stored, as messages name it.
+pub(crate) const REMOVERS: &str = "a lifecycle rule or another program";
+
 /// Whether a message says that a disk is full.
 pub(crate) fn says_full(text: &str) -> bool {
     let mut behind = NUMBERED.iter().flat_map(|words| text.split(words).skip(1));

@@ -59,7 +59,7 @@ pub async fn chain_of(
             Err(broken) => broken,
         };
         let read = match &broken.missing {
-            Some(base) => root.stored_manifest(base).await?.map(|stored| (base.clone(), stored)),
+            Some(base) => base_manifest(root, base).await?.map(|stored| (base.clone(), stored)),
             None => None,
         };
         let Some((base, stored)) = read else {
@@ -71,6 +71,19 @@ pub async fn chain_of(
         };
         search = needs_search(&stored);
         sound.insert(base, stored);
+    }
+}
+
+/// Reads the manifest of a base. An answer that there is none counts only if no listing shows it.
+async fn base_manifest(
+    root: &Root,
+    base: &BackupName,
+) -> Result<Option<StoredManifest>, RepoError> {
+    match root.stored_manifest(base).await? {
+        None if !root.store().is_folder() => {
+            root.knowing(&root.catalogue().await?).stored_manifest(base).await
+        }
+        read => Ok(read),
     }
 }
 

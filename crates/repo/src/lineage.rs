@@ -113,6 +113,7 @@ pub fn misfit(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::clone_facts::CloneFacts;
     use crate::manifest::merged_link::MergedLink;
     use crate::manifest::sample;
 
@@ -150,5 +151,19 @@ mod tests {
             find_base(all.into_iter(), &late).map(|base| base.name).as_deref(),
             Some("b-full")
         );
+    }
+
+    /// A clone states no LSN, so it would be the base of every increment that states none, and `delete` would keep it.
+    #[test]
+    fn an_increment_whose_start_is_unknown_is_not_based_on_a_clone() {
+        let mut increment = backup("b", '2', (10, 20)).1;
+        (increment.source.from_lsn, increment.base) = (None, None);
+        let mut full = backup("a", '1', (0, 10)).1;
+        full.source.to_lsn = None;
+        let is_based_on =
+            |full: &Manifest| Lineage::of("b", &increment).is_based_on(&Lineage::of("a", full));
+        assert!(increment.is_incremental() && is_based_on(&full));
+        full.mysql_clone = Some(CloneFacts::default());
+        assert!(!is_based_on(&full));
     }
 }

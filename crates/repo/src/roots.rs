@@ -2,6 +2,7 @@
 //! backup.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
@@ -19,6 +20,10 @@ const AT_ONCE: usize = 16;
 /// Most backups of a ROOT whose folders are searched, too: one that was stored beside a repository by mistake, under its
 /// name, must not hide it.
 const MAX_NESTED: usize = 3;
+
+/// Most folders and ROOTs that are waited for in vain. Each blocks two threads until the process ends, of the 512 that a
+/// runtime has for such work, and none of the others could be read without them.
+pub const MAX_SILENT: usize = 128;
 
 /// A ROOT, and what listings have shown of it.
 #[derive(Debug, Clone, Default)]
@@ -76,6 +81,8 @@ pub struct FoundRoots {
     pub too_many: Vec<(String, u64)>,
     /// Folders that have not answered in time.
     pub silent: Vec<String>,
+    /// Folders that hold some which were not searched, because [`MAX_SILENT`] others have not answered, and how many.
+    pub untried: BTreeMap<String, u64>,
 }
 
 /// How far to search.
@@ -106,6 +113,15 @@ enum Lies {
     Elsewhere,
 }
 
+/// What became of the search of a folder.
+enum Outcome {
+    Searched(Searched),
+    /// It has not answered in time.
+    Silent,
+    /// Too many others have not answered.
+    Untried,
+}
+
 /// What a folder holds.
 struct Searched {
     root: Option<FoundRoot>,
@@ -121,26 +137,32 @@ struct Searched {
 /// searched.
 pub async fn roots(place: &Root, reach: Reach) -> Result<FoundRoots, RepoError> {
     let mut found = FoundRoots::default();
+    let silent = AtomicUsize::new(0);
     let mut level = vec![Folder { path: String::new(), lies: Lies::Elsewhere }];
     for deep in 0..=reach.depth {
         let searches = stream::iter(level)
-            .map(|folder| search_in_time(place, folder, reach.within))
+            .map(|folder| search_in_time(place, folder, reach.within, &silent))
             .buffered(AT_ONCE);
         let all: Vec<_> = searches.collect().await;
         let mut families = Vec::new();
         for (path, searched) in all {
-            found.searched += 1;
+            found.searched += u64::from(!matches!(searched, Ok(Outcome::Untried)));
             let Searched { root, below } = match searched {
                 Err(error) if path.is_empty() => return Err(error),
                 Err(error) => {
                     found.unread.push((path, error));
                     continue;
                 }
-                Ok(None) => {
+                Ok(Outcome::Silent) => {
                     found.silent.push(path);
                     continue;
                 }
-                Ok(Some(searched)) => searched,
+                Ok(Outcome::Untried) => {
+                    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+                    *found.untried.entry(parent.to_owned()).or_default() += 1;
+                    continue;
+                }
+                Ok(Outcome::Searched(searched)) => searched,
             };
             let holds_folders = below.iter().any(|inner| inner.lies != Lies::Stored);
             if deep == reach.depth && holds_folders && root.is_none() {
@@ -176,19 +198,26 @@ fn within_limit(
     level
 }
 
-/// Searches one folder; `None` if it has not answered in time. Not in the runtime's own threads: a mount that hangs
-/// blocks the thread that lists it, and no other search.
+/// Searches one folder, not in the runtime's own threads: a mount that hangs blocks the thread that lists it, and no other
+/// search. `silent` counts those.
 async fn search_in_time(
     place: &Root,
     folder: Folder,
     within: Duration,
-) -> (String, Result<Option<Searched>, RepoError>) {
+    silent: &AtomicUsize,
+) -> (String, Result<Outcome, RepoError>) {
     let (place, path, runtime) = (place.clone(), folder.path.clone(), Handle::current());
+    if silent.load(Ordering::Relaxed) >= MAX_SILENT {
+        return (path, Ok(Outcome::Untried));
+    }
     let searching = tokio::task::spawn_blocking(move || runtime.block_on(search(&place, &folder)));
     let searched = match tokio::time::timeout(within, searching).await {
-        Err(_) => Ok(None),
+        Err(_) => {
+            silent.fetch_add(1, Ordering::Relaxed);
+            Ok(Outcome::Silent)
+        }
         Ok(Err(_)) => Err(RepoError::Bug("the search of a folder panicked")),
-        Ok(Ok(searched)) => searched.map(Some),
+        Ok(Ok(searched)) => searched.map(Outcome::Searched),
     };
     (path, searched)
 }

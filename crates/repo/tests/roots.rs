@@ -1,12 +1,13 @@
 //! Finding the ROOTs below a place.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use xb_repo::root::Root;
-use xb_repo::roots::{FoundRoots, Reach, roots};
-use xb_uploader::{Location, Place, Policy, StoreSettings};
+use xb_repo::roots::{FoundRoots, MAX_SILENT, Reach, roots};
+use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
 
 fn place(folder: &std::path::Path) -> Root {
     let path = folder.to_str().unwrap().trim_start_matches('/').to_owned();
@@ -112,4 +113,54 @@ async fn the_smallest_families_are_searched_first_and_the_others_are_named() {
     // Exactly enough is no reason for a word.
     assert_eq!(search(87).await.too_many, []);
     assert_eq!(search(1).await.too_many, [(String::new(), 2)]);
+}
+
+/// Lets two listings through, those of the place, and blocks the thread of each later one until it is released, as a mount
+/// that hangs does.
+#[derive(Debug, Default)]
+struct Hang {
+    /// Number of listings, and whether those that wait are released.
+    state: Mutex<(usize, bool)>,
+    released: Condvar,
+}
+
+impl Hang {
+    fn release(&self) {
+        self.state.lock().unwrap().1 = true;
+        self.released.notify_all();
+    }
+}
+
+impl Faults for Hang {
+    fn next(&self, _: Operation) -> Option<Fault> {
+        let mut state = self.state.lock().unwrap();
+        state.0 += 1;
+        if state.0 > 2 {
+            drop(self.released.wait_while(state, |state| !state.1).unwrap());
+        }
+        None
+    }
+}
+
+/// The threads of a runtime are not used up by folders that hang, and the others are named.
+#[tokio::test]
+async fn after_many_folders_that_hang_no_more_are_waited_for() {
+    const FOLDERS: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..FOLDERS {
+        let path = folder.path().join(format!("hosts-{number}"));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("x"), b"x").unwrap();
+    }
+    let hang = Arc::new(Hang::default());
+    let root = place(folder.path()).failing(Arc::clone(&hang) as Arc<dyn Faults>);
+    let reach = Reach { folders: 1000, within: Duration::from_millis(500), ..down_to(1) };
+    let found = roots(&root, reach).await;
+    hang.release();
+    let found = found.unwrap();
+    // Those that were looked at together with the last one have not answered, either.
+    let silent = found.silent.len();
+    assert!((MAX_SILENT..MAX_SILENT + 16).contains(&silent), "{silent}");
+    assert_eq!(found.untried, BTreeMap::from([(String::new(), (FOLDERS - silent) as u64)]));
+    assert_eq!(found.searched, 1 + silent as u64);
 }

@@ -457,4 +457,11 @@ async fn a_lock_of_another_mode_is_named() {
     let error = store.lock("a/object", &longer).await.unwrap_err();
     let hint = error.hint().unwrap();
     assert!(hint.contains("COMPLIANCE") && hint.contains("--retain-mode=compliance"), "{hint}");
+    // Of an object that another backup needs, the stricter mode stays, and the later time counts.
+    proxy.set_rules(Vec::new());
+    for (wanted, there) in [(&weaker, &strict), (&longer, &longer)] {
+        store.lock_at_least("a/object", wanted).await.unwrap();
+        let lock = Lock { mode: LockMode::Compliance, until: there.until };
+        assert_eq!(store.lock_of("a/object").await.unwrap(), Some(lock));
+    }
 }

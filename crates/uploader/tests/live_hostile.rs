@@ -398,8 +398,21 @@ async fn lifecycle_rules_of_others_are_never_written_away() {
     ];
     let (added, puts) = with_abort_rule(&bucket, rules).await;
     let error = added.unwrap_err();
-    assert_eq!((error.kind, puts.len()), (StoreErrorKind::Damaged, 1), "{error}");
+    assert_eq!((error.kind, puts.len()), (StoreErrorKind::Damaged, 2), "{error}");
     assert!(error.hint().unwrap().contains(foreign), "{:?}", error.hint());
+    // It gets them back, without ours, unless someone else has changed them meanwhile.
+    let taken = || Rule::new("PUT", "lifecycle", Action::Reply(Reply::text(200, "")));
+    let later = "<Rule><ID>ours</ID></Rule><Rule><ID>later</ID></Rule>";
+    for (lacks, puts_there, named) in
+        [("<Rule><ID>ours</ID></Rule>", 2, "run `gc` regularly"), (later, 1, foreign)]
+    {
+        let back = get(theirs(foreign), u64::MAX);
+        let rules = vec![get(theirs(foreign), 2), taken(), get(theirs(lacks), 1).skip(2), back];
+        let (added, puts) = with_abort_rule(&bucket, rules).await;
+        let error = added.unwrap_err();
+        assert_eq!((error.kind, puts.len()), (StoreErrorKind::Damaged, puts_there), "{error}");
+        assert!(error.hint().unwrap().contains(named), "{:?}", error.hint());
+    }
     // A real bucket without rules, and with ours.
     assert!(with_abort_rule(&bucket, Vec::new()).await.0.unwrap());
     assert!(!with_abort_rule(&bucket, Vec::new()).await.0.unwrap());

@@ -29,7 +29,8 @@ pub struct Locked {
 /// stricter lock stays.
 ///
 /// # Errors
-/// [`BackupError::Unlocked`] if the store refuses; some objects may be locked then.
+/// [`BackupError::Unlocked`] if the store refuses; some objects may be locked then. [`RepoError::Store`] if the manifest of
+/// a base cannot be read, although it is listed.
 pub async fn lock(
     root: &Root,
     name: &BackupName,
@@ -39,6 +40,7 @@ pub async fn lock(
     let manifest = xb_repo::list::describe(root, name).await?.manifest;
     root.store().can_lock().await.map_err(|source| unlocked(name, source))?;
     let mut locked = Locked { objects: 0, incomplete: None };
+    let mut unread = None;
     if manifest.is_incremental() {
         match chain(root, name).await {
             Ok(links) => {
@@ -50,12 +52,14 @@ pub async fn lock(
             }
             // Such as an archive of increments alone.
             Err(error @ RepoError::Chain { .. }) => locked.incomplete = Some(error.to_string()),
-            Err(error) if error.is_of_one_object() => locked.incomplete = Some(error.to_string()),
+            Err(error @ RepoError::Manifest { .. }) => locked.incomplete = Some(error.to_string()),
+            // The backup itself is locked nevertheless.
+            Err(error) if error.is_of_one_object() => unread = Some(error),
             Err(error) => return Err(error.into()),
         }
     }
     locked.objects += lock_one(root, name, &manifest, (lock, false), parallel).await?;
-    Ok(locked)
+    unread.map_or(Ok(locked), |error| Err(error.into()))
 }
 
 /// Lock of the backups of a chain.

@@ -154,3 +154,50 @@ pub(crate) fn behind_hole(start: &Start, log: &str, reason: String) -> Start {
     };
     Start { begins, at: At { log: log.to_owned(), offset: 4 }, gtids: None, overlap: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The last stored segment: a transaction of `log.000002` that ends at 900.
+    fn stored() -> Record<SegmentHead> {
+        let at = |offset: u64| json!({ "log": "log.000002", "offset": offset });
+        let head = json!({
+            "format": 1, "stream": "0".repeat(32), "number": 7, "previous": "1".repeat(64),
+            "from": at(4), "to": at(1000), "description": "", "gtids_after": "0-1-9", "ends_inside": true,
+            "transactions": 1, "received": ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"],
+            "last": { "gtid": "0-1-9", "from": at(500), "to": at(900), "sha256": "2".repeat(64) },
+            "body": { "len": 0, "sha256": "3".repeat(64) },
+        });
+        let content: SegmentHead = serde_json::from_value(head).unwrap();
+        Record::decode(&Record::encode(&content, None).unwrap()).unwrap()
+    }
+
+    /// From the log's beginning, all of it would be sent and stored again after each restart.
+    #[test]
+    fn a_stream_continues_behind_the_last_stored_transaction() {
+        let stored = stored();
+        let log = |name: &str, size| (name.to_owned(), size);
+        let logs = [log("log.000001", 5000), log("log.000002", 2000)];
+        let begun = start(Some(&stored), &logs).unwrap();
+        assert!(matches!(&begun.begins, Begins::Continues { after } if after.number == 7));
+        assert_eq!(
+            (begun.at.to_string(), begun.gtids.as_deref()),
+            ("log.000002:900".to_owned(), Some("0-1-9"))
+        );
+        assert_eq!(begun.overlap, stored.content.last);
+        // A log that ends before it is not the one that was stored.
+        let shorter = [log("log.000001", 5000), log("log.000002", 899)];
+        let begun = start(Some(&stored), &shorter).unwrap();
+        assert!(matches!(begun.begins, Begins::Branch { .. }));
+        assert_eq!((begun.at.to_string(), begun.overlap), ("log.000002:4".to_owned(), None));
+        // Without any, the archive begins with what the server still has.
+        let first = start(None, &logs).unwrap();
+        assert_eq!(
+            (first.begins, first.at.to_string()),
+            (Begins::First, "log.000001:4".to_owned())
+        );
+    }
+}

@@ -16,6 +16,7 @@ use xb_repo::root::Root;
 use xb_uploader::{Listed, Stored};
 
 use crate::error::BackupError;
+use crate::hints::REMOVERS;
 
 /// Facts about one object.
 #[derive(Debug, Clone, Copy, Default)]
@@ -112,7 +113,7 @@ impl Ledger {
             false => Err(BackupError::Damaged {
                 name: name.to_owned(),
                 what: format!(
-                    "this run stored {} objects, but only {} are there: another program removed some",
+                    "this run stored {} objects, but only {} are there: the store did not keep some, or {REMOVERS} removed them",
                     self.entries.len(),
                     listed.len()
                 ),

@@ -14,6 +14,7 @@ use xb_uploader::{Listed, StoreError};
 
 use super::request::PutRequest;
 use crate::error::BackupError;
+use crate::hints::REMOVERS;
 use crate::objects::classic::{ClassicFiles, remove_classic_objects};
 use crate::objects::classic_checksums;
 use crate::objects::ledger::Ledger;
@@ -310,7 +311,7 @@ pub(crate) fn all_are_there(manifest: &Manifest, listed: &[Listed]) -> Result<()
         return Ok(());
     }
     let what = format!(
-        "{} objects with {} bytes were stored, but {objects} with {bytes} are there: another program removed or replaced some",
+        "{} objects with {} bytes were stored, but {objects} with {bytes} are there: {REMOVERS} removed or replaced some",
         manifest.objects, manifest.stored_bytes
     );
     Err(BackupError::Damaged { name: manifest.name.clone(), what })

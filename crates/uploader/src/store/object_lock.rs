@@ -7,7 +7,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use http::Method;
+use http::{HeaderMap, HeaderName, Method};
 use jiff::Timestamp;
 
 use crate::error::{StoreError, StoreErrorKind};
@@ -63,6 +63,8 @@ impl Lock {
     }
 }
 
+const MODE: HeaderName = HeaderName::from_static("x-amz-object-lock-mode");
+const UNTIL: HeaderName = HeaderName::from_static("x-amz-object-lock-retain-until-date");
 const NO_LOCKS: &str = "this bucket does not support object lock";
 const OF_OTHERS: &str = "leave --retain out; Google locks by a retention policy of the bucket, Azure by an immutability policy of the container, and both need no option";
 const HINT: &str = "enable object lock for the bucket, usually when you create it; a retention policy of the bucket itself needs no option";
@@ -79,11 +81,13 @@ fn says_enabled(answer: &[u8]) -> bool {
 /// The lock that a response to "GetObjectRetention" shows.
 fn stated(answer: &[u8]) -> Option<Lock> {
     let answer = String::from_utf8_lossy(answer);
-    let mode = inside(&answer, "Mode")?.trim();
-    let until = inside(&answer, "RetainUntilDate")?.trim().parse().ok()?;
+    read(inside(&answer, "Mode")?, inside(&answer, "RetainUntilDate")?)
+}
+
+fn read(mode: &str, until: &str) -> Option<Lock> {
     let known = [LockMode::Governance, LockMode::Compliance];
-    let mode = known.into_iter().find(|known| known.to_string() == mode)?;
-    Some(Lock { mode, until })
+    let mode = known.into_iter().find(|known| known.to_string() == mode.trim())?;
+    Some(Lock { mode, until: until.trim().parse().ok()? })
 }
 
 /// Hint for an object that another lock holds already, which a request could not change.
@@ -166,30 +170,46 @@ impl Store {
         }
     }
 
-    /// The lock of an object, if two answers agree: a single one may be altered in transit, and could leave the object
-    /// unlocked, or lock it for years.
+    /// The lock of an object, if both ways to ask for it agree. A false answer could leave the object unlocked, or lock it
+    /// for years.
     async fn agreed_lock_of(&self, key: &str) -> Result<Option<Lock>, StoreError> {
         let Some(found) = self.lock_of(key).await? else { return Ok(None) };
-        Ok(self.lock_of(key).await?.filter(|again| *again == found))
+        Ok(self.shown_lock_of(key).await?.filter(|shown| *shown == found))
+    }
+
+    /// The lock of an object as its headers state it.
+    async fn shown_lock_of(&self, key: &str) -> Result<Option<Lock>, StoreError> {
+        let raw_api = &self.traits.raw_api;
+        let path: Vec<String> = key.split('/').map(percent).collect();
+        let what = format!("/{}", path.join("/"));
+        let head = || raw_api.exchange(Method::HEAD, &what, Bytes::new(), HeaderMap::new());
+        let (headers, _) = self.retrying(Operation::Get, key, head).await?;
+        let text = |name: HeaderName| headers.get(name)?.to_str().ok();
+        Ok(text(MODE).zip(text(UNTIL)).and_then(|(mode, until)| read(mode, until)))
     }
 
     /// Like [`Store::lock`], for an object that may be locked already: a longer or stricter lock stays.
     ///
+    /// The store decides whether there is one: it refuses to make a lock weaker.
+    ///
     /// # Errors
     /// As [`Store::lock`].
     pub async fn lock_at_least(&self, key: &str, lock: &Lock) -> Result<(), StoreError> {
-        let mut wanted = *lock;
-        // If it cannot be read, the store refuses to make it weaker.
-        if let Ok(Some(found)) = self.agreed_lock_of(key).await {
-            if found.covers(lock) {
-                return Ok(());
-            }
-            wanted.until = wanted.until.max(found.until);
-            if found.mode == LockMode::Compliance {
-                wanted.mode = found.mode;
-            }
+        let Err(error) = self.lock(key, lock).await else { return Ok(()) };
+        if !matches!(error.kind, StoreErrorKind::Rejected | StoreErrorKind::Denied) {
+            return Err(error);
         }
-        self.lock(key, &wanted).await
+        match self.agreed_lock_of(key).await.ok().flatten() {
+            // Stricter, but not as long.
+            Some(found) if found.mode == LockMode::Compliance && found.mode != lock.mode => {
+                self.lock(key, &Lock { mode: found.mode, ..*lock }).await
+            }
+            // Longer, but not as strict.
+            Some(found) if found.until > lock.until && found.mode != lock.mode => {
+                self.lock(key, &Lock { until: found.until, ..*lock }).await
+            }
+            _ => Err(error),
+        }
     }
 
     /// Locks an existing object, and reads the lock back. Locking a locked object again can only

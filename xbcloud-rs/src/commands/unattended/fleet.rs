@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use xb_repo::list_cache::ListCache;
 use xb_repo::names::BackupName;
 use xb_repo::restorable::links;
 use xb_repo::root::{Root, identity};
-use xb_repo::roots::{FoundRoot, FoundRoots, Reach, roots};
+use xb_repo::roots::{FoundRoot, FoundRoots, MAX_SILENT, Reach, roots};
 use xb_repo::verification::Level;
 use xb_uploader::{Location, Place, StoreSettings};
 
@@ -218,8 +219,9 @@ async fn all(
     expected: &[String],
 ) -> Result<Fleet, BackupError> {
     let began = Timestamp::now();
-    let FoundRoots { roots: found, unread, searched, too_deep, too_many, silent } =
+    let FoundRoots { roots: found, unread, searched, too_deep, too_many, silent, untried } =
         roots(&looking.place, reach).await?;
+    let silent_ones = AtomicUsize::new(silent.len());
     let unread = unread.into_iter().map(|(path, error)| {
         let why = described(&report::failure(error.into()));
         unknown(&path, joined(&looking.url, &path), &why)
@@ -229,7 +231,12 @@ async fn all(
         let why = silence("`xbcloud-rs list`", looking.within);
         unknown(path, place, &why)
     });
-    let mut lines: Vec<Line> = unread.chain(silent).collect();
+    let untried = untried.iter().map(|(path, number)| {
+        let why =
+            format!("{number} folders in it were not searched: {}", too_silent(looking.within));
+        unknown(path, joined(&looking.url, path), &why)
+    });
+    let mut lines: Vec<Line> = unread.chain(silent).chain(untried).collect();
     let repositories = found.len() as u64;
     let skipped = Skipped { below: reach.depth, too_many: &too_many };
     lines.extend(missing(looking, &found, &lines, skipped, expected));
@@ -244,7 +251,7 @@ async fn all(
         lines.push(critical("", looking.url.clone(), &text));
     }
     let judged: Vec<Vec<Line>> = stream::iter(found)
-        .map(|root| judge_in_time(looking, root))
+        .map(|root| judge_in_time(looking, root, &silent_ones))
         .buffer_unordered(at_once)
         .collect()
         .await;
@@ -361,10 +368,26 @@ fn silence(command: &str, within: Duration) -> String {
     )
 }
 
+/// Why nothing more is waited for.
+fn too_silent(within: Duration) -> String {
+    format!(
+        "{MAX_SILENT} others were not read within {} s, and no more are waited for; see to those first",
+        within.as_secs()
+    )
+}
+
 /// Judges one repository, not in the runtime's own threads: a mount that hangs blocks the thread that reads it, and no
-/// other repository.
-async fn judge_in_time(looking: &Arc<Looking>, found: FoundRoot) -> Vec<Line> {
+/// other repository. `silent` counts those.
+async fn judge_in_time(
+    looking: &Arc<Looking>,
+    found: FoundRoot,
+    silent: &AtomicUsize,
+) -> Vec<Line> {
     let path = found.path.clone();
+    let place = joined(&looking.url, &path);
+    if silent.load(Ordering::Relaxed) >= MAX_SILENT {
+        return vec![unknown(&path, place, &format!("not read: {}", too_silent(looking.within)))];
+    }
     let (shared, runtime) = (Arc::clone(looking), Handle::current());
     let judging = tokio::task::spawn_blocking(move || runtime.block_on(judge_root(&shared, found)));
     let why = match tokio::time::timeout(looking.within, judging).await {
@@ -372,9 +395,12 @@ async fn judge_in_time(looking: &Arc<Looking>, found: FoundRoot) -> Vec<Line> {
         Ok(Err(_)) => {
             described(&report::failure(BackupError::Bug("reading a repository panicked")))
         }
-        Err(_) => silence("`xbcloud-rs list`", looking.within),
+        Err(_) => {
+            silent.fetch_add(1, Ordering::Relaxed);
+            silence("`xbcloud-rs list`", looking.within)
+        }
     };
-    vec![unknown(&path, joined(&looking.url, &path), &why)]
+    vec![unknown(&path, place, &why)]
 }
 
 /// Judges one repository, server by server.

@@ -139,14 +139,11 @@ impl Answer {
         if says("discarded for table") {
             return Verdict::Discarded;
         }
-        // Such a table counts as corrupted, too: the warning says why.
-        let all = || self.warnings.iter().chain(&self.errors);
-        if let Some(text) = all().find(|text| text.contains("provider plugin is not loaded")) {
-            let text = text.to_ascii_lowercase();
-            let known = |(word, _): &&(&str, _)| text.contains(word);
-            if let Some((_, plugin)) = PROVIDERS.iter().find(known) {
-                return Verdict::NoPlugin(plugin);
-            }
+        // Such a table counts as corrupted, too: the warning, or the next check, says why.
+        if let Some(plugin) =
+            self.warnings.iter().chain(&self.errors).find_map(|text| missing_provider(text))
+        {
+            return Verdict::NoPlugin(plugin);
         }
         // Of Aria, and of MySQL.
         if says("Initialization of encryption failed") || says("Can't find master key from keyring")
@@ -164,6 +161,17 @@ impl Answer {
         let text = if causes.is_empty() { self.errors.join("; ") } else { causes.join("; ") };
         Verdict::Damaged(Printable::new(text.as_bytes()).to_string())
     }
+}
+
+/// The plugin that is missing according to this message.
+fn missing_provider(text: &str) -> Option<&'static str> {
+    let algorithm = match text.rsplit_once(" is compressed with ") {
+        Some((_, algorithm)) => algorithm.split_once(", which is not currently loaded")?.0,
+        None => text.split_once(" compression, but its provider plugin is not loaded")?.0,
+    };
+    let algorithm = algorithm.to_ascii_lowercase();
+    let known = PROVIDERS.iter().find(|(word, _)| algorithm.ends_with(word));
+    known.map(|(_, plugin)| *plugin)
 }
 
 #[cfg(test)]
@@ -226,6 +234,13 @@ mod tests {
         ];
         assert_eq!(verdict(Table, &lz4), Verdict::NoPlugin("provider_lz4"));
         assert!(matches!(verdict(Table, &lz4[1..]), Verdict::Damaged(_)));
+        // The same when it is checked again, whatever the table is called.
+        for (algorithm, plugin) in PROVIDERS {
+            let again = format!(
+                "Error\tTable `x`.`lz4 is compressed with lzma#P#p0` is compressed with {algorithm}, which is not currently loaded. Please load the {algorithm} provider plugin to open the table"
+            );
+            assert_eq!(verdict(Table, &[&again, "error\tCorrupt"]), Verdict::NoPlugin(plugin));
+        }
         for said in [
             "Error\tInitialization of encryption failed for ./e/a.MAD",
             "Error\tCan't find master key from keyring, please check in the server log if a keyring is loaded and initialized successfully.",

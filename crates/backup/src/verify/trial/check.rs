@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::answers::{Answer, Encryption, Kind, Listed, answers};
+use super::answers::{Answer, Encryption, Kind, Listed, Verdict, answers};
 use super::held::{Holdings, Place};
 use super::outcome::Outcome;
 use crate::cancel::CancelToken;
@@ -46,7 +46,12 @@ pub(super) async fn check_all(
     found.unlisted(holdings.unlisted(&places));
     let listed: Vec<Listed> = listed.into_iter().map(|(listed, _)| listed).collect();
     for together in groups(&listed) {
-        if check_together(server, found, together, cancel).await? {
+        if let Some(doubtful) = check_together(server, found, together, cancel).await? {
+            for doubt in doubtful {
+                if !check_again(server, found, doubt, cancel).await? {
+                    return Ok(false);
+                }
+            }
             continue;
         }
         // The faulty table is not known, so each is checked alone.
@@ -186,25 +191,58 @@ fn groups(listed: &[Listed]) -> Vec<&[Listed]> {
     groups
 }
 
-/// Checks several tables with one statement. Returns false if the statement failed.
-async fn check_together(
+/// A table that seems to be damaged, and what the server says of it.
+type Doubt<'a> = (&'a Listed, String);
+
+/// Checks several tables with one statement. Returns those to check again; `None` if the statement failed.
+async fn check_together<'a>(
     server: &mut Server,
     found: &mut Outcome,
-    tables: &[Listed],
+    tables: &'a [Listed],
     cancel: &CancelToken,
-) -> Result<bool, BackupError> {
+) -> Result<Option<Vec<Doubt<'a>>>, BackupError> {
     let names: Vec<String> = tables.iter().map(Listed::quoted).collect();
     let said = server.rows(&format!("CHECK TABLE {}", names.join(", ")), cancel).await?;
-    Ok(said.map(|said| checked(found, tables, said)).is_ok())
+    Ok(said.map(|said| checked(found, tables, said)).ok())
 }
 
-/// Records the output of CHECK TABLE for these tables.
-fn checked(found: &mut Outcome, tables: &[Listed], said: Vec<[String; 4]>) {
+/// Records the output of CHECK TABLE for these tables, but for those to check again.
+fn checked<'a>(
+    found: &mut Outcome,
+    tables: &'a [Listed],
+    said: Vec<[String; 4]>,
+) -> Vec<Doubt<'a>> {
     let mut answers: BTreeMap<String, Answer> = answers(said);
+    let mut doubtful = Vec::new();
     for entry in tables {
         let answer = answers.remove(&entry.printed()).unwrap_or_default();
-        found.judged(entry, answer.judge(entry.kind));
+        match answer.judge(entry.kind) {
+            Verdict::Damaged(what) => doubtful.push((entry, what)),
+            verdict => found.judged(entry, verdict),
+        }
     }
+    doubtful
+}
+
+/// Checks a table again that seems to be damaged. If several tables need the same plugin, MariaDB names it for the first
+/// one; the others are just corrupted, until they are checked again. Returns false if the server has ended and cannot be
+/// started again.
+async fn check_again(
+    server: &mut Server,
+    found: &mut Outcome,
+    (entry, what): Doubt<'_>,
+    cancel: &CancelToken,
+) -> Result<bool, BackupError> {
+    let said = server.rows(&format!("CHECK TABLE {}", entry.quoted()), cancel).await?;
+    let again = said.ok().and_then(|said| answers(said).remove(&entry.printed()));
+    found.judged(
+        entry,
+        match again.map(|again| again.judge(entry.kind)) {
+            Some(lacks @ Verdict::NoPlugin(_)) => lacks,
+            _ => Verdict::Damaged(what),
+        },
+    );
+    revive(server, found, cancel).await
 }
 
 /// Checks one table. Returns false if the server has ended and cannot be started again.
@@ -215,7 +253,11 @@ async fn check_alone(
     cancel: &CancelToken,
 ) -> Result<bool, BackupError> {
     match server.rows(&format!("CHECK TABLE {}", entry.quoted()), cancel).await? {
-        Ok(said) => checked(found, std::slice::from_ref(entry), said),
+        Ok(said) => {
+            if let Some(doubt) = checked(found, std::slice::from_ref(entry), said).pop() {
+                return check_again(server, found, doubt, cancel).await;
+            }
+        }
         Err(_) if server.has_ended() => found.wrong.push(format!(
             "table {entry}: the server exits when it checks this table: {}",
             server.cause()

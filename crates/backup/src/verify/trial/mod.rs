@@ -97,13 +97,22 @@ pub async fn verify_by_restore(
         record_refused(root, &request, &error).await;
         return Err(error);
     }
-    let replay = replay_of(session, &mut request, trial).await?;
-    let (mut report, mac) = up_to_pages(session, &request).await?;
+    let begun = async {
+        let replay = replay_of(session, &mut request, trial).await?;
+        Ok::<_, BackupError>((replay, up_to_pages(session, &request).await?))
+    };
+    let (replay, (mut report, mac)) = match begun.await {
+        Ok(begun) => begun,
+        Err(error) => return Err(unopened(root, &request, error).await),
+    };
     // The pages of an incremental backup cannot be checked, but a server can be started on it.
     let sound = report.is_ok();
     report.level = Level::Restore;
     if sound {
-        let bases = cancel.or(bases(session, &request)).await?;
+        let bases = match cancel.or(bases(session, &request)).await {
+            Ok(bases) => bases,
+            Err(error) => return Err(unopened(root, &request, error).await),
+        };
         let keys = std::mem::take(&mut request.keys);
         let get = GetRequest {
             name: request.name.clone(),
@@ -272,6 +281,18 @@ async fn record_of(
         let warning = format!("cannot store the result for {}: {error}", base.name);
         report.warnings.push(warning);
     }
+}
+
+/// Records a trial for which the keys of this host, or what it accepts, do not fit the backup or its chain; no other error.
+async fn unopened(root: &Root, request: &VerifyRequest, error: BackupError) -> BackupError {
+    if let BackupError::Keys(_)
+    | BackupError::FileKey { .. }
+    | BackupError::Unsealed { .. }
+    | BackupError::Unvouched { .. } = &error
+    {
+        record_refused(root, request, &error).await;
+    }
+    error
 }
 
 /// Records a trial that this host cannot run. A scratch directory that cannot be made is a wrong option, and leaves no

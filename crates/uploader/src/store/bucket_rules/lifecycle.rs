@@ -142,6 +142,11 @@ impl Rules {
         }
     }
 
+    /// The configuration as it was read.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     fn elements(&self) -> Vec<&Element> {
         let mut elements: Vec<&Element> = self.rules.iter().map(|rule| &rule.element).collect();
         elements.sort_unstable();
@@ -180,6 +185,18 @@ impl Rules {
 
     fn of_id(&self, id: &str) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(move |rule| rule.element.text_of(&["ID"]) == Some(id))
+    }
+
+    /// Whether it has a rule that `before` does not have in any form, apart from the one with this ID: someone else has
+    /// added it.
+    pub(super) fn has_more_than(&self, before: &Self, id: &str) -> bool {
+        fn of(rule: &Rule) -> Option<&str> {
+            rule.element.text_of(&["ID"])
+        }
+        let is_known = |rule: &Rule| {
+            of(rule) == Some(id) || before.rules.iter().any(|known| of(known) == of(rule))
+        };
+        !self.rules.iter().all(is_known)
     }
 
     /// The rules, except those with this ID, that `later` does not have any more, as they are

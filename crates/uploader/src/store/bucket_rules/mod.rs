@@ -63,12 +63,22 @@ struct Configuration {
     least_size: Option<HeaderValue>,
 }
 
+impl Configuration {
+    /// What `later` does not have any more, apart from the rule with this ID, as it was written.
+    fn lost_in(&self, later: &Self, id: &str) -> Vec<String> {
+        let rules = self.rules.lost_in(&later.rules, id).into_iter().map(str::to_owned);
+        let reset = self.least_size.as_ref().filter(|_| self.least_size != later.least_size);
+        let setting = |value| format!("{LEAST_SIZE}: {}", String::from_utf8_lossy(value));
+        rules.chain(reset.map(|value| setting(value.as_bytes()))).collect()
+    }
+}
+
 impl Store {
     /// Adds a lifecycle rule to the bucket and keeps its other rules, byte for byte. Returns whether
     /// the rule is new.
     ///
     /// The rules are read twice before, because what one wrong answer leaves out would be deleted,
-    /// and once after, because some stores accept a rule and forget it.
+    /// and once after, because some stores accept a rule and forget it, or others: those are put back.
     ///
     /// # Errors
     /// [`StoreErrorKind::Rejected`] if the store has no such rules, or has some of a form that is
@@ -90,30 +100,49 @@ impl Store {
             let what = "two answers about the bucket's lifecycle rules differ; nothing was changed";
             return Err(StoreError::new(Operation::LifecycleRule, "", kind, what));
         }
-        let body = Bytes::from(before.rules.with(rule.id, &rule.xml()));
-        let with = before.least_size.clone().map(|value| (LEAST_SIZE, value));
-        let with: HeaderMap = with.into_iter().collect();
-        let put = || raw_api.exchange(Method::PUT, LIFECYCLE, body.clone(), with.clone());
-        match self.retrying(Operation::LifecycleRule, "", put).await {
+        match self.put_lifecycle(before.rules.with(rule.id, &rule.xml()), &before).await {
             Err(error) if error.kind == StoreErrorKind::Rejected => {
                 return Err(error.with_hint(Some(NO_RULES_HINT.into())));
             }
-            done => drop(done?),
-        };
+            done => done?,
+        }
         let after = self.lifecycle(rule).await?;
-        let lost = before.rules.lost_in(&after.rules, rule.id);
-        let reset = before.least_size.is_some() && before.least_size != after.least_size;
-        if !lost.is_empty() || reset {
-            let what = "the store has changed other lifecycle rules of the bucket than ours";
+        let lost = before.lost_in(&after, rule.id);
+        if !lost.is_empty() {
+            let is_ours = !after.rules.has_more_than(&before.rules, rule.id);
+            let (what, hint) = match is_ours && self.put_back(rule, &before).await {
+                true => (
+                    "the store changed other lifecycle rules of the bucket when ours was added, so they were put back as they were, without ours",
+                    format!("{NO_RULES_HINT}; or {}", rule.by_hand()),
+                ),
+                false => (
+                    "the store has changed other lifecycle rules of the bucket than ours",
+                    format!("add them again with the store's own tools: {}", lost.concat()),
+                ),
+            };
             let error =
                 StoreError::new(Operation::LifecycleRule, "", StoreErrorKind::Damaged, what);
-            let hint = format!("add them again with the store's own tools: {}", lost.concat());
             return Err(error.with_hint(Some(hint.into())));
         }
         match rule.is_in(&after.rules) {
             true => Ok(true),
             false => Err(no(())),
         }
+    }
+
+    /// Puts the rules of before back, because the store does not keep them beside ours. Returns whether they are there.
+    async fn put_back(&self, rule: &AbortRule<'_>, before: &Configuration) -> bool {
+        let done = self.put_lifecycle(before.rules.text().to_owned(), before).await;
+        done.is_ok() && self.lifecycle(rule).await.is_ok_and(|now| now == *before)
+    }
+
+    /// Writes lifecycle rules, with the setting of `before` beside them.
+    async fn put_lifecycle(&self, rules: String, before: &Configuration) -> Result<(), StoreError> {
+        let (raw_api, body) = (&self.traits.raw_api, Bytes::from(rules));
+        let with = before.least_size.clone().map(|value| (LEAST_SIZE, value));
+        let with: HeaderMap = with.into_iter().collect();
+        let put = || raw_api.exchange(Method::PUT, LIFECYCLE, body.clone(), with.clone());
+        self.retrying(Operation::LifecycleRule, "", put).await.map(drop)
     }
 
     /// Reads the lifecycle configuration of the bucket once; `rule` is for the hint.
