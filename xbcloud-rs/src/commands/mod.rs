@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod binlog;
+mod completion;
 mod context;
 pub(crate) mod inspect;
 mod metrics_file;
@@ -71,19 +72,27 @@ const REPOSITORIES: Repositories = Repositories {
     written: &["retain", "retain-mode"],
 };
 
+fn sources<'a>(fallbacks: &'a [(&'a str, &'a [&'a str])], stock: bool) -> Sources<'a> {
+    Sources {
+        groups: &["xbcloud"],
+        environment: Some("XBCLOUD_"),
+        fallbacks,
+        topics: &TOPICS,
+        // A name of the stock tool may begin with @.
+        repositories: (!stock).then_some(&REPOSITORIES),
+    }
+}
+
 pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     if let Some(folder) = program.manual_folder() {
         return Ok(xb_cli::write_manual(&Line::command(), folder)?);
     }
+    if let Some(question) = program.question() {
+        return Err(question.answer(completion::command()));
+    }
     let stock = program.personality().is_stock();
-    let sources = Sources {
-        groups: &["xbcloud"],
-        environment: Some("XBCLOUD_"),
-        fallbacks: &fallbacks(),
-        // A name of the stock tool may begin with @.
-        topics: &TOPICS,
-        repositories: (!stock).then_some(&REPOSITORIES),
-    };
+    let fallbacks = fallbacks();
+    let sources = sources(&fallbacks, stock);
     let line: Line = program.parse_from(&sources).inspect_err(|failure| {
         if failure.exit() == xb_cli::Exit::Usage && !stock {
             let log = program.start_log(LogOptions::default());
