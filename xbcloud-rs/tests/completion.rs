@@ -111,8 +111,8 @@ fn bash_completes_repositories_backups_levels_and_codecs() {
     let codec = ["xbcloud-rs", "put", "--compress", "="];
     let codecs = user.bash("xbcloud-rs put --compress=", &codec, "");
     assert_eq!(codecs, ["auto", "none", "lz4", "snappy", "gzip", "zstd"]);
-    let command = ["xbcloud-rs", "consol"];
-    assert_eq!(user.bash("xbcloud-rs consol", &command, "consol"), ["consolidate"]);
+    let command = ["xbcloud-rs", "consolid"];
+    assert_eq!(user.bash("xbcloud-rs consolid", &command, "consolid"), ["consolidate"]);
     let option = ["xbcloud-rs", "restore", "--target"];
     assert_eq!(user.bash("xbcloud-rs restore --target", &option, "--target"), ["--target-dir"]);
     // Behind `--` are the words of another program.

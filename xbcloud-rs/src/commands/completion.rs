@@ -8,10 +8,10 @@ use xb_repo::list::{Listing, State};
 
 use crate::args::{Command, Line};
 use crate::cache;
-use crate::commands::sources;
+use crate::commands::sources::sources;
 use crate::location::root_place;
 
-/// How long a store may take to name its backups. Somebody waits for the shell.
+/// How long a store may take to name its backups. A person waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The command line as completion sees it.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::Command;
 
-use crate::complete::scripts;
+use crate::help::scripts::scripts;
 
 /// Writes the man pages of a program and its subcommands to `folder/man1`, and its completions to
 /// `folder/SHELL` for bash, zsh and fish. Existing files are overwritten.

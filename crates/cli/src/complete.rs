@@ -1,28 +1,19 @@
-//! Completion in shells: the scripts that ask a program, and its answers.
+//! What a program answers to the completion script of a shell.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
 use clap::{Arg, Command, ValueHint};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
-use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
+use clap_complete::env::EnvCompleter;
 
 use xb_option_files::{OptionFilePaths, Wanted, load};
 
 use crate::args::sources::Sources;
 use crate::args::sources::repository::reference;
 use crate::failure::Failure;
-
-/// The variable in which a script names its shell. It does not begin with the prefix of options.
-const VARIABLE: &str = "_XB_COMPLETE";
-
-/// A shell, its completer, and the file of its script as the shell looks for it; `{}` is the program's name.
-type Shell = (&'static str, &'static dyn EnvCompleter, &'static str);
-
-const SHELLS: [Shell; 3] =
-    [("bash", &Bash, "{}.bash"), ("zsh", &Zsh, "_{}"), ("fish", &Fish, "{}.fish")];
+use crate::help::scripts::{SHELLS, VARIABLE};
 
 /// The question of a completion script: which words can stand at the cursor?
 pub struct Question {
@@ -58,35 +49,6 @@ impl Question {
         let _ = self.shell.write_complete(&mut command, self.words, folder.as_deref(), &mut text);
         Failure::only_print(&String::from_utf8_lossy(&text))
     }
-}
-
-/// Returns the scripts of all shells for a program: shell, name of the file, text.
-pub(crate) fn scripts(program: &str) -> io::Result<Vec<(&'static str, String, String)>> {
-    let script = |(shell, completer, file): &Shell| {
-        let text = match *shell {
-            // That of the library takes the parts of a word for words.
-            "bash" => include_str!("bash.sh")
-                .replace("NAME", &program.replace('-', "_"))
-                .replace("BIN", program)
-                .replace("COMPLETER", program)
-                .replace("VARIABLE", VARIABLE),
-            _ => {
-                let mut text = Vec::new();
-                completer.write_registration(VARIABLE, program, program, program, &mut text)?;
-                String::from_utf8(text).map_err(io::Error::other)?
-            }
-        };
-        let text = match *shell {
-            // The first time, zsh runs the file itself in order to complete.
-            "zsh" => {
-                let function = format!("_clap_dynamic_completer_{}", program.replace('-', "_"));
-                format!("{text}[[ $funcstack[1] != _{program} ]] || {function} \"$@\"\n")
-            }
-            _ => text,
-        };
-        Ok((*shell, file.replace("{}", program), text))
-    };
-    SHELLS.iter().map(script).collect()
 }
 
 /// Values to offer for an option that accepts more than these: `#[arg(add = candidates(VALUES))]`.
