@@ -23,6 +23,9 @@ fn run(program: &Program) -> Result<(), Failure> {
     if let Some(folder) = program.manual_folder() {
         return Ok(xb_cli::write_manual(&args::filter_and_tools(), folder)?);
     }
+    if let Some(question) = program.question() {
+        return Err(question.answer(args::filter_and_tools()));
+    }
     let stock = program.personality().is_stock();
     let first = program.argv().get(1).and_then(|word| word.to_str());
     // The stock tool has no commands, so neither does a drop-in replacement.

@@ -23,6 +23,9 @@ fn run(program: &Program) -> Result<(), Failure> {
     if let Some(folder) = program.manual_folder() {
         return Ok(xb_cli::write_manual(&Line::command(), folder)?);
     }
+    if let Some(question) = program.question() {
+        return Err(question.answer(Line::command()));
+    }
     // Stock mbstream has no option files.
     let groups: &[&str] =
         if program.personality() == Personality::Mbstream { &[] } else { &["xbstream"] };

@@ -195,7 +195,20 @@ fn key_file(option: &str, path: &Path, log: &Log) -> Result<KeyBytes, Failure> {
     Ok(file.key)
 }
 
+/// Refuses a private key in place of a public one: it must not be on the host that is backed up.
+fn refuse_private_key(texts: &[String]) -> Result<(), Failure> {
+    const PREFIX: &str = "AGE-SECRET-KEY-";
+    let is_private = |text: &String| text.trim().to_ascii_uppercase().starts_with(PREFIX);
+    if !texts.iter().any(is_private) {
+        return Ok(());
+    }
+    Err(Failure::usage("--recipient: this is a private key; give its public key, age1...").hint(
+        "make a new pair with `xbcrypt-rs keygen --identity`: whoever can read where this key was written can read the backups",
+    ))
+}
+
 fn list(texts: &[String], file: Option<&Path>) -> Result<Vec<Recipient>, Failure> {
+    refuse_private_key(texts)?;
     let given = texts.iter().map(|text| text.parse::<Recipient>());
     let mut list: Vec<Recipient> =
         given.collect::<Result<_, _>>().map_err(|error| refused("--recipient", &error))?;
@@ -293,6 +306,11 @@ mod tests {
         assert_eq!(keys(nothing), "--key-command is empty; give a program");
         let new = NewKeyOptions { recipient: vec!["age1x".to_owned()], ..Default::default() };
         assert!(new.key_slots(&log()).unwrap_err().line().starts_with("--recipient: "));
+        let private =
+            NewKeyOptions { recipient: vec!["AGE-SECRET-KEY-1X".to_owned()], ..Default::default() };
+        let failure = private.key_slots(&log()).unwrap_err();
+        assert!(failure.line().starts_with("--recipient: this is a private key; "));
+        assert!(!failure.report("x").contains("KEY-1X"), "the key is shown");
         let identities = IdentityOptions { identity_file: file("ids", b"AGE-SECRET") };
         let failure = KeyOptions::default().keys(&identities, &log()).unwrap_err();
         assert!(failure.line().starts_with("--identity-file: "));

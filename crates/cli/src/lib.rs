@@ -18,7 +18,8 @@
 //! - [`Service`] is what a daemon tells the service manager.
 //! - [`Signals`] turns HUP, INT and TERM into a callback and [`interrupted`].
 //! - [`Input`] reads input and reacts to signals.
-//! - [`long_version`] and [`write_manual`] make the text of `--version`, man pages and completions.
+//! - [`long_version`] and [`write_manual`] make the text of `--version`, man pages and completion scripts.
+//! - [`Question`] is what such a script asks; [`candidates`] and [`with_repositories`] add to the answer.
 //! - [`refuse_terminal_input`] and [`refuse_terminal_output`] keep data off terminals; [`ask`] asks
 //!   questions there.
 //!
@@ -41,6 +42,7 @@
 
 mod args;
 mod closed;
+mod complete;
 mod exit;
 mod failure;
 mod help;
@@ -59,6 +61,7 @@ pub use args::secret::Secret;
 pub use args::sources::environment::env_first;
 pub use args::sources::{Repositories, Sources};
 pub use args::usage_error::UsageError;
+pub use complete::{Question, candidates, with_repositories};
 pub use exit::Exit;
 pub use failure::{Failure, OrFail};
 pub use help::HelpTopic;

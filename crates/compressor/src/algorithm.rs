@@ -150,6 +150,11 @@ impl fmt::Display for Compression {
     }
 }
 
+impl Compression {
+    /// The names that the command line accepts.
+    pub const NAMES: [&'static str; 6] = ["auto", "none", "lz4", "snappy", "gzip", "zstd"];
+}
+
 impl FromStr for Compression {
     type Err = AlgorithmError;
 
@@ -175,7 +180,7 @@ pub enum AlgorithmError {
         name: String,
     },
     /// The name is neither `auto` nor that of an algorithm.
-    #[error("unknown compression \"{name}\": use one of auto, {}", Algorithm::NAMES.join(", "))]
+    #[error("unknown compression \"{name}\": use one of {}", Compression::NAMES.join(", "))]
     UnknownCompression {
         /// The name, without the level.
         name: String,
@@ -218,6 +223,14 @@ mod tests {
             assert_eq!(algorithm.to_string(), shown);
             assert_eq!(shown.parse(), Ok(algorithm));
         }
+    }
+
+    #[test]
+    fn every_name_is_accepted() {
+        let mut names = Compression::NAMES.to_vec();
+        names.retain(|name| name.parse::<Compression>().is_ok() && *name != "auto");
+        assert_eq!(names, Algorithm::NAMES);
+        assert_eq!("auto".parse(), Ok(Compression::Auto));
     }
 
     #[test]

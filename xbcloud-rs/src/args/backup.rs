@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use xb_cli::{KeyOptions, RecipientOptions, Size};
+use xb_compressor::Compression;
 use xb_reader::Dialect;
 use xb_repo::manifest::Layout;
 
@@ -125,7 +126,7 @@ pub(crate) struct PutOptions {
     pub(crate) layout: Option<Layout>,
     /// none, lz4 or zstd[:LEVEL]; packed layout also auto, snappy, gzip[:LEVEL] [default: auto;
     /// classic: none]
-    #[arg(long, value_name = "CODEC")]
+    #[arg(long, value_name = "CODEC", add = xb_cli::candidates(&Compression::NAMES))]
     pub(crate) compress: Option<String>,
     /// packed layout: aes-256-gcm; classic: AES128, AES192 or AES256
     #[arg(long, value_name = "CIPHER")]

@@ -73,6 +73,7 @@ pub(crate) struct ArchiveOptions {
     pub(crate) server: Option<String>,
     /// none, lz4, snappy, gzip[:LEVEL] or zstd[:LEVEL]
     #[arg(long, value_name = "CODEC", default_value = "zstd")]
+    #[arg(add = xb_cli::candidates(&xb_compressor::Algorithm::NAMES))]
     pub(crate) compress: String,
     /// Directory where the receiver on this host records its last segment, so that a change in the store
     /// is noticed [default: /var/lib/xbcloud-rs, or ~/.local/state/xbcloud-rs]

@@ -3,6 +3,7 @@
 use clap::Args;
 use xb_backup::Trial;
 use xb_cli::{RecipientOptions, Size};
+use xb_compressor::Compression;
 
 use crate::args::catalogue::RetainOptions;
 use crate::args::shared::{CommonOptions, OpeningOptions};
@@ -40,6 +41,6 @@ pub(crate) struct ConsolidateOptions {
     #[arg(long, value_name = "SIZE")]
     pub(crate) chunk_size: Option<Size>,
     /// none, lz4, snappy, gzip[:LEVEL], zstd[:LEVEL] or auto [default: that of the last backup]
-    #[arg(long, value_name = "CODEC")]
+    #[arg(long, value_name = "CODEC", add = xb_cli::candidates(&Compression::NAMES))]
     pub(crate) compress: Option<String>,
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod binlog;
+mod completion;
 mod context;
 pub(crate) mod inspect;
 mod metrics_file;
@@ -9,81 +10,31 @@ mod one_at_a_time;
 mod program_output;
 pub(crate) mod reporting;
 mod retries;
+mod sources;
 mod state_dir;
 pub(crate) mod transfer;
 pub(crate) mod unattended;
 mod whole_files;
 
 use clap::CommandFactory as _;
-use xb_cli::{Failure, HelpTopic, Level, LogOptions, Program, Repositories, Sources};
+use xb_cli::{Failure, Level, LogOptions, Program};
 
 use self::context::{Context, TOOL};
 use self::reporting::Reporting;
+use self::sources::sources;
 use crate::args::{Command, Line};
 use crate::settings::fallbacks;
-
-/// Options that the help of a command shows only on request.
-const TOPICS: [HelpTopic; 8] = [
-    HelpTopic {
-        name: "backup",
-        headings: &["Backup", "Keys of the run"],
-        about: "how the backup is made and opened",
-    },
-    HelpTopic {
-        name: "producer",
-        headings: &["Producer"],
-        about: "messages of the backup program, its locks, spool",
-    },
-    HelpTopic {
-        name: "clone",
-        headings: &["Clone of MySQL"],
-        about: "a MySQL server that is cloned, instead of a backup program",
-    },
-    HelpTopic {
-        name: "input",
-        headings: &["Input", "Classic layout"],
-        about: "end and dialect of the stream, options of the classic layout",
-    },
-    HelpTopic {
-        name: "server",
-        headings: &["Private server", "Replay"],
-        about: "the private server on the restored files, and what it replays",
-    },
-    HelpTopic {
-        name: "stores",
-        headings: &["Store", "S3", "Google Cloud Storage", "Azure Blob Storage", "Connection"],
-        about: "the store, its address and credentials",
-    },
-    HelpTopic { name: "prices", headings: &["Prices"], about: "prices of the store" },
-    HelpTopic { name: "common", headings: &["Run"], about: "parallelism, memory, retries, output" },
-];
-
-/// Use of groups such as `[xbcloud.shop]` as `@shop`.
-const REPOSITORIES: Repositories = Repositories {
-    place: "root",
-    name: "repository",
-    rivals: &["storage"],
-    options: &["like"],
-    destination_options: &["copy-to"],
-    destination_commands: &["copy"],
-    destination_prefix: "to-",
-    folder: "/etc/xbcloud-rs",
-    written: &["retain", "retain-mode"],
-};
 
 pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     if let Some(folder) = program.manual_folder() {
         return Ok(xb_cli::write_manual(&Line::command(), folder)?);
     }
+    if let Some(question) = program.question() {
+        return Err(question.answer(completion::command()));
+    }
     let stock = program.personality().is_stock();
-    let sources = Sources {
-        groups: &["xbcloud"],
-        environment: Some("XBCLOUD_"),
-        fallbacks: &fallbacks(),
-        // A name of the stock tool may begin with @.
-        topics: &TOPICS,
-        repositories: (!stock).then_some(&REPOSITORIES),
-    };
+    let fallbacks = fallbacks();
+    let sources = sources(&fallbacks, stock);
     let line: Line = program.parse_from(&sources).inspect_err(|failure| {
         if failure.exit() == xb_cli::Exit::Usage && !stock {
             let log = program.start_log(LogOptions::default());

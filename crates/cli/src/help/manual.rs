@@ -1,14 +1,15 @@
-//! Man pages and shell completions, made from the definition of the command line.
+//! Man pages and completion scripts, for packages.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use clap::{Command, ValueEnum as _};
-use clap_complete::Shell;
+use clap::Command;
+
+use crate::help::scripts::scripts;
 
 /// Writes the man pages of a program and its subcommands to `folder/man1`, and its completions to
-/// `folder/SHELL` for each shell that clap knows. Existing files are overwritten.
+/// `folder/SHELL` for bash, zsh and fish. Existing files are overwritten.
 ///
 /// # Errors
 /// Those of creating the folders and files.
@@ -20,11 +21,10 @@ pub fn write_manual(command: &Command, folder: &Path) -> io::Result<()> {
         with_all_texts(command.clone()).disable_help_subcommand(true),
         &pages,
     )?;
-    for shell in Shell::value_variants() {
-        let scripts = folder.join(shell.to_string());
-        fs::create_dir_all(&scripts)?;
-        let name = command.get_name().to_owned();
-        clap_complete::generate_to(*shell, &mut command.clone(), name, &scripts)?;
+    for (shell, file, text) in scripts(command.get_name())? {
+        let folder = folder.join(shell);
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join(file), text)?;
     }
     Ok(())
 }
@@ -59,7 +59,7 @@ mod tests {
         assert!(!folder.path().join("man1/tool-secret.1").exists());
         for script in ["bash/tool.bash", "zsh/_tool", "fish/tool.fish"] {
             let text = fs::read_to_string(folder.path().join(script)).unwrap();
-            assert!(text.contains("fast"), "{script}");
+            assert!(text.contains("tool --"), "{script}: {text}");
         }
     }
 }

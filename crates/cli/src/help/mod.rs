@@ -1,6 +1,7 @@
 //! Help of a subcommand, with the options that many subcommands share folded into topics.
 
 pub(crate) mod manual;
+pub(crate) mod scripts;
 pub(crate) mod version;
 
 use std::ffi::OsString;

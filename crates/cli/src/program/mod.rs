@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Parser};
 
 use xb_option_files::OptionFilePaths;
@@ -21,6 +21,7 @@ use xb_option_files::OptionFilePaths;
 use crate::args::expand::{Expanded, expand};
 use crate::args::hide;
 use crate::args::sources::Sources;
+use crate::complete::Question;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::help;
@@ -102,11 +103,17 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
         let rest = name.strip_prefix("--")?;
         Some(rest.split([' ', '=']).next().unwrap_or_default().to_owned())
     };
-    let tips: Vec<StyledStr> = names
+    let mut tips: Vec<StyledStr> = names
         .iter()
         .filter_map(long)
         .filter_map(|long| Some(format!("--{long} comes from {}", expanded.origin(&long)?).into()))
         .collect();
+    // A word too many, in a command that accepts those of another program.
+    let takes_program = scope.get_positionals().any(clap::Arg::is_last_set);
+    let word = names.first().filter(|name| !name.starts_with('-'));
+    if let (ErrorKind::UnknownArgument, true, Some(word)) = (error.kind(), takes_program, word) {
+        tips.push(format!("if it is a program to run, write `--` before it: `-- {word}`").into());
+    }
     if !tips.is_empty() {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
@@ -203,6 +210,11 @@ impl Program {
             [_, option, folder] if option == "--write-manual" => Some(Path::new(folder)),
             _ => None,
         }
+    }
+
+    /// Returns the question of a shell's completion script, if the arguments are one.
+    pub fn question(&self) -> Option<Question> {
+        if self.personality.is_stock() { None } else { Question::of(&self.argv) }
     }
 
     /// Parses the arguments as described for [`expand`], with the `groups` of the option files in
