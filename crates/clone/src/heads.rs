@@ -149,14 +149,16 @@ fn wrap_page(file: &Place, mut page: Vec<u8>) -> Result<Option<Vec<u8>>, Error> 
     Ok(Some(page))
 }
 
-/// Whether the key in the first page of a file is in clear, or wrapped by the constant.
+/// Whether the key in the first page of a file is in clear, or wrapped by the constant. That of a tablespace which is no
+/// longer encrypted protects nothing: a server that has decrypted one does not always remove it.
 pub(crate) fn is_exposed(handle: &File, file: &Place) -> Result<bool, Error> {
     let mut page = vec![0; usize::try_from(file.page_size).unwrap_or(0)];
     if handle.metadata()?.len() < u64::from(file.page_size) {
         return Ok(false);
     }
     handle.read_exact_at(&mut page, 0)?;
-    let key = FirstPage::of(&page).and_then(|first| page.get(first.key_offset()..));
+    let first = FirstPage::of(&page).filter(FirstPage::is_encrypted);
+    let key = first.and_then(|first| page.get(first.key_offset()..));
     Ok(matches!(keys::find(key.unwrap_or_default()), Found::Clear | Found::Wrapped))
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use xb_mysql::clone::{Block, CloneEvent, Recipient, Stage};
 use xb_mysql::{Account, Target};
+use xb_pages::is_intact_page;
 use xb_process::{CancelOnDrop, CancelToken};
 
 use crate::donor::{Auxiliary, DonorAddress, Link, is_break, is_busy};
@@ -224,6 +225,7 @@ impl<W: Write> Job<'_, '_, '_, W> {
                     self.is_begun = true;
                 }
                 no_clear_key(&self.recipient, &block, settings)?;
+                no_damaged_end(&self.recipient, &block)?;
                 self.sink.block(&block)?;
                 return Ok(Step::Progress);
             }
@@ -312,6 +314,19 @@ fn no_clear_key(
         true => refuse_key(&format!("number {} of the {} stage", block.file, block.stage.name())),
         false => Ok(()),
     }
+}
+
+/// Refuses a damaged page that makes its file longer: nothing else says how long that is.
+fn no_damaged_end(recipient: &Recipient, block: &Block<'_>) -> Result<(), Error> {
+    if !block.is_behind_end || is_intact_page(block.bytes) {
+        return Ok(());
+    }
+    let file = usize::try_from(block.file).ok().and_then(|index| recipient.files().get(index));
+    Err(Error::Refused(format!(
+        "the server sent the page at {} behind the end of {}, and its checksum is wrong: check that table, and take another backup",
+        block.offset,
+        file.map_or_else(String::new, |file| file.name.to_string())
+    )))
 }
 
 fn refuse_key(file: &str) -> Result<(), Error> {

@@ -67,6 +67,23 @@ fn a_clone_is_put_together() {
     }
 }
 
+/// A server that has decrypted a tablespace does not always remove its key.
+#[test]
+fn a_key_of_a_tablespace_that_is_not_encrypted_any_more_is_not_exposed() {
+    const FLAGS: usize = 54;
+    let (clone, scratch) = (MadeClone::new(true), Scratch::new());
+    clone.extract(scratch.path());
+    let done = run(scratch.path(), usize::MAX).unwrap();
+    let target = TargetDir::open_kept(scratch.path()).unwrap();
+    assert_eq!(exposed_keys(&target, &done).unwrap(), ["shop/first.ibd", "shop/second.ibd"]);
+    let path = scratch.path().join("shop/first.ibd");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let flags = u32::from_be_bytes(*bytes[FLAGS..].first_chunk().unwrap());
+    bytes[FLAGS..FLAGS + 4].copy_from_slice(&(flags & !(1 << 13)).to_be_bytes());
+    std::fs::write(path, bytes).unwrap();
+    assert_eq!(exposed_keys(&target, &done).unwrap(), ["shop/second.ibd"]);
+}
+
 /// Ended before each change in turn, and each time continued from where it ended.
 #[test]
 fn one_that_was_ended_at_any_step_is_continued() {

@@ -189,6 +189,84 @@ fn a_key_in_clear_ends_the_clone_against_the_word_of_the_donor() {
     }
 }
 
+/// A page that makes its file longer has to be whole: nothing but it says how long the file is.
+#[test]
+fn a_damaged_page_behind_the_end_of_its_file_ends_the_clone() {
+    let messages = recorded();
+    let last = messages.iter().rposition(|message| message.descriptor() == Some((5, 3))).unwrap();
+    let (Content::Bytes(head), Content::Page { len, space, .. }) =
+        (&messages[last].content, &messages[last + 1].content)
+    else {
+        panic!("no page")
+    };
+    let size = u64::from_be_bytes(*head[47..].first_chunk().unwrap());
+    let behind = |is_intact: bool| {
+        let number = u32::try_from(size / *len as u64).unwrap();
+        let mut changed = messages.clone();
+        let mut head = head.clone();
+        head[39..47].copy_from_slice(&size.to_be_bytes());
+        changed[last].content = Content::Bytes(head);
+        // Encrypted or compressed ones have their checksum inside.
+        let mut page = vec![3; len + 1];
+        page[5..9].copy_from_slice(&number.to_be_bytes());
+        page[35..39].copy_from_slice(&space.to_be_bytes());
+        page[25..27].copy_from_slice(&if is_intact { 15_u16 } else { 17855 }.to_be_bytes());
+        changed[last + 1].content = Content::Bytes(page);
+        play(&changed, &Settings::default())
+    };
+    let info = behind(true).0.unwrap();
+    let file = info.files.iter().find(|file| file.space == Some(*space)).unwrap();
+    assert_eq!(file.size, size + *len as u64);
+    let (received, sink) = behind(false);
+    let error = received.unwrap_err().to_string();
+    assert!(error.contains("its checksum is wrong") && !sink.has_end, "{error}");
+}
+
+/// Only redo log may come of a file that DDL makes: the server that starts on the copy would drop it without its first page.
+#[test]
+fn a_file_that_ddl_makes_comes_with_its_first_page_and_key() {
+    let mut messages = recorded();
+    let of_file = |message: &Message| matches!(&message.content, Content::Bytes(bytes) if bytes[0] == 2 && bytes.ends_with(b"./shop/t.ibd\0"));
+    let file = messages.iter().position(of_file).unwrap();
+    let count = messages.iter().filter(|message| message.descriptor() == Some((4, 2))).count();
+    let Content::Bytes(mut head) = messages[file].content.clone() else { panic!("a file") };
+    // In the page stage; encrypted, with a key; its tablespace, its index and its name.
+    head[15..19].copy_from_slice(&3_u32.to_be_bytes());
+    head[43..45].copy_from_slice(&36_u16.to_be_bytes());
+    head[45..49].copy_from_slice(&77_u32.to_be_bytes());
+    head[49..53].copy_from_slice(&u32::try_from(count).unwrap().to_be_bytes());
+    let at = head.len() - 6;
+    head[at] = b'l';
+    head.extend([0xa5; 64]);
+    let len = u32::try_from(head.len() - 3).unwrap();
+    head[7..11].copy_from_slice(&len.to_be_bytes());
+    let begin = messages.iter().position(|message| message.descriptor() == Some((3, 3))).unwrap();
+    messages.insert(begin, Message { from: Side::Donor, content: Content::Bytes(head) });
+    let mut settings = Settings::default();
+    (settings.allow_ddl, settings.is_sealed) = (true, true);
+    let scratch = Scratch::new();
+    let socket = scratch.join("sock");
+    let _donor = Donor::start(&socket, vec![messages], |_| None);
+    let account = Account { user: b"backup".to_vec(), ..Account::default() };
+    let received =
+        receive(&Target::Socket(socket), &account, &settings, &|_| (), Vec::new()).unwrap();
+    let (info, stream) = received;
+    let late = &info.files[count];
+    assert!(late.is_late && late.is_encrypted, "{late:?}");
+    assert_eq!((late.name.as_str(), late.space), ("shop/l.ibd", Some(77)));
+    // The first of the patches.
+    let magic = b"XBCLPT01";
+    let at = stream.windows(magic.len()).position(|bytes| bytes == magic).unwrap();
+    let patch = &stream[at + magic.len()..];
+    let index = u32::try_from(count).unwrap().to_le_bytes();
+    let begin = [&[1][..], &index, &[0; 8], &16384_u32.to_le_bytes()].concat();
+    assert_eq!(patch[..17], begin);
+    let page = &patch[17..17 + 16384];
+    assert_eq!((&page[34..38], &page[38..42]), (&77_u32.to_be_bytes()[..], &page[34..38]));
+    assert_eq!(page[54..58], late.space_flags.to_be_bytes());
+    assert_eq!((&page[10390..10393], &page[10433..10497]), (&b"lCC"[..], &[0xa5; 64][..]));
+}
+
 #[test]
 fn a_file_that_is_encrypted_ends_the_clone_before_a_byte_is_written() {
     let mut messages = recorded();

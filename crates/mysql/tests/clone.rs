@@ -839,14 +839,23 @@ fn a_page_in_place_of_another_one_is_refused() {
         changed[second + 1] = messages[first + 1].clone();
         assert!(run(&changed).is_err(), "{second}: the page before it");
     }
-    // Behind the end of its file, with the number that belongs there.
+    // Behind the end of its file: a server that made it longer sends such a page, if it says the number that belongs
+    // there, and no more is said of the file.
     let last = *blocks.last().unwrap();
     let len = numbers(&messages[last], LEN);
-    let offset = numbers(&messages[last], 48).next_multiple_of(len);
-    let mut changed = messages.clone();
-    changed[last] = renumbered(&messages[last], &[(OFFSET, offset)]);
-    changed[last + 1].content = content(last, offset / len);
-    assert!(run(&changed).is_err(), "behind the end");
+    let size = numbers(&messages[last], 48);
+    let offset = size.next_multiple_of(len);
+    let behind = |page: u32, size: u32| {
+        let mut changed = messages.clone();
+        changed[last] = renumbered(&messages[last], &[(OFFSET, offset), (48, size)]);
+        changed[last + 1].content = content(last, page);
+        run(&changed)
+    };
+    let file = usize::try_from(numbers(&messages[last], FILE)).unwrap();
+    let longer = behind(offset / len, size).unwrap();
+    assert_eq!(longer.files[file].size, u64::from(offset + len));
+    assert!(behind(offset / len - 1, size).is_err(), "the page before it");
+    assert!(behind(offset / len, offset + 2 * len).is_err(), "longer than to that page");
 }
 
 #[test]

@@ -251,11 +251,11 @@ impl Recipient {
     fn step<'a>(&mut self, message: &'a [u8]) -> Result<CloneEvent<'a>, CloneError> {
         let answer = Answer::parse(message)?;
         if let Some((stage, head)) = self.pending.take() {
-            let block = block(head, &answer)?;
+            let mut block = block(head, &answer)?;
             // Counted only now: what is not here comes again after a broken connection.
             self.stages.data(stage, &head)?;
             if head.stage == Stage::Page {
-                self.stages.check_page(&block)?;
+                block.is_behind_end = self.stages.whole_page(&block)?;
             }
             return Ok(CloneEvent::Block(block));
         }
@@ -418,7 +418,8 @@ fn may_describe(phase: Phase, stage: Stage) -> bool {
 fn block<'a>(head: DataHead, answer: &Answer<'a>) -> Result<Block<'a>, CloneError> {
     match answer {
         Answer::Data(bytes) if usize::try_from(head.len) == Ok(bytes.len()) => {
-            Ok(Block { stage: head.stage, file: head.file, offset: head.offset, bytes })
+            let DataHead { stage, file, offset, .. } = head;
+            Ok(Block { stage, file, offset, bytes, is_behind_end: false })
         }
         Answer::Data(bytes) => {
             broken(format!("a block has {} bytes instead of {}", bytes.len(), head.len))

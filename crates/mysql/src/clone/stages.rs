@@ -38,6 +38,8 @@ pub struct Block<'a> {
     pub offset: u64,
     /// The bytes; at least one. In the page stage, one page.
     pub bytes: &'a [u8],
+    /// Whether it is a page behind the end of its file, as long as the donor has said that it is. The file is longer now.
+    pub is_behind_end: bool,
 }
 
 /// What a description of a file says.
@@ -285,7 +287,8 @@ impl Stages {
             file.has_first_page = true;
         }
         let end = data.offset.checked_add(data.len.into());
-        let fits = end.is_some_and(|end| end <= file.size) && data.file_size <= file.size;
+        // A page may lie behind the end: see `whole_page`.
+        let fits = end.is_some_and(|end| data.file_size <= file.size.max(end));
         if !is_page || !fits || page.is_none() || last >= page {
             return broken(format!(
                 "{}: {} bytes at {} of {} ({} by this block), as a changed page of {} bytes after {last:?}",
@@ -301,9 +304,13 @@ impl Stages {
         Ok(())
     }
 
-    /// Checks that a page says itself where it belongs. Its head is never encrypted or compressed.
-    pub(super) fn check_page(&self, block: &Block<'_>) -> Result<(), CloneError> {
-        let file = usize::try_from(block.file).ok().and_then(|index| self.files.get(index));
+    /// Takes a page that has come, and returns whether it lies behind the end of its file as the donor announced
+    /// that. A page says itself where it belongs, and this is never encrypted or compressed.
+    ///
+    /// The donor describes a file by its length, and goes on to make it longer: the new length is in the first page,
+    /// which comes only once the donor has written it. Until then it is in the redo log alone.
+    pub(super) fn whole_page(&mut self, block: &Block<'_>) -> Result<bool, CloneError> {
+        let file = usize::try_from(block.file).ok().and_then(|index| self.files.get_mut(index));
         let Some(file) = file.filter(|file| file.page_size > 0) else {
             return broken("a page of a file that has none");
         };
@@ -319,7 +326,10 @@ impl Stages {
                 file.name, block.offset, found.0, found.1
             ));
         }
-        Ok(())
+        let end = block.offset.saturating_add(block.bytes.len() as u64);
+        let is_behind_end = end > file.size;
+        file.size = file.size.max(end);
+        Ok(is_behind_end)
     }
 
     fn redo_block(&mut self, data: &DataHead) -> Result<(), CloneError> {
@@ -550,6 +560,66 @@ mod tests {
         assert!(pages(Some(2), &[(0, 0, 1), (1, 0, 2)], 4).is_ok());
         assert!(pages(Some(1), &[(0, 0, 1), (2, 0, 2)], 4).is_err());
         assert!(pages(Some(1), &[(0, 0, 2), (0, 1, 1)], 2).is_err());
+    }
+
+    /// Takes a page with these bytes in its head.
+    fn page_at(
+        stages: &mut Stages,
+        head: DataHead,
+        (number, space): (u32, u32),
+    ) -> Result<bool, CloneError> {
+        stages.data(Stage::Page, &head)?;
+        let mut bytes = vec![1; usize::try_from(head.len).unwrap()];
+        bytes[PAGE_NUMBER..PAGE_NUMBER + 4].copy_from_slice(&number.to_be_bytes());
+        bytes[PAGE_SPACE..PAGE_SPACE + 4].copy_from_slice(&space.to_be_bytes());
+        let DataHead { stage, file, offset, .. } = head;
+        stages.whole_page(&Block { stage, file, offset, bytes: &bytes, is_behind_end: false })
+    }
+
+    /// The donor makes a file longer after it has described it, and writes its first page later.
+    #[test]
+    fn a_page_behind_the_end_that_says_where_it_belongs_makes_its_file_longer() {
+        let begun = || {
+            let mut stages = with_files([true; 3], [false; 3]).unwrap();
+            stages.begin(&state(Stage::Page, 1, 9, 0));
+            stages
+        };
+        let at = |number: u64| data(Stage::Page, 1, 1, 1, number * u64::from(PAGE), PAGE);
+        // Directly behind the end, after new extents, and the last page that a file can have.
+        for (number, page) in [(4, 4), (70, 70), (u64::from(u32::MAX), u32::MAX)] {
+            let mut stages = begun();
+            assert_eq!(page_at(&mut stages, at(number), (page, 2)), Ok(true));
+            assert_eq!(stages.files[1].size, (number + 1) * u64::from(PAGE));
+            assert_eq!((stages.files[0].size, stages.files[2].size), (4 << 14, 4 << 14));
+        }
+        let mut stages = begun();
+        assert_eq!(page_at(&mut stages, at(3), (3, 2)), Ok(false));
+        assert_eq!(stages.files[1].size, 4 << 14);
+        // Another page, or one of another tablespace; half of one; one that no file can have.
+        for (head, says) in [
+            (at(4), (5, 2)),
+            (at(4), (4, 3)),
+            (DataHead { len: PAGE / 2, ..at(4) }, (4, 2)),
+            (DataHead { offset: 4 * u64::from(PAGE) + 512, ..at(4) }, (4, 2)),
+            (at(1 << 32), (0, 2)),
+            (at(u64::MAX / u64::from(PAGE)), (u32::MAX, 2)),
+            // The donor says of another page that the file is longer than that.
+            (DataHead { file_size: 6 * u64::from(PAGE), ..at(4) }, (4, 2)),
+        ] {
+            let mut stages = begun();
+            assert!(page_at(&mut stages, head, says).is_err(), "{head:?}");
+            assert_eq!(stages.files[1].size, 4 << 14, "{head:?}");
+        }
+        // A file that DDL made, and pages of ROW_FORMAT=COMPRESSED.
+        let mut stages = with_files([true; 3], [false; 3]).unwrap();
+        let mut late = head(Stage::Page, 3, b"./t/d.ibd", 0);
+        late.space_flags = 0x4021 | 3 << 1;
+        stages.file(Stage::Page, &late).unwrap();
+        stages.begin(&state(Stage::Page, 1, 9, 0));
+        let size = stages.files[3].size;
+        let zip = |file_size| DataHead { file_size, ..data(Stage::Page, 3, 1, 1, 20 << 12, 4096) };
+        assert_eq!(page_at(&mut stages, zip(size), (20, 4)), Ok(true));
+        assert_eq!(stages.files[3].size, 21 << 12);
     }
 
     /// What becomes of files that DDL changed before the redo stage.
