@@ -16,6 +16,9 @@ const MAX_ANSWER: usize = 64 << 20;
 /// Beginning of a line that is our own, and not a program's: what was done, for the user.
 pub const OWN_NOTE: &str = "note: ";
 
+/// Beginning of a line that is our own, and that the user has to read at once.
+pub const OWN_WARNING: &str = "own warning: ";
+
 /// Called with each line that a program writes, without the line end, and with notes of our own.
 pub type OnLine = Arc<dyn Fn(&[u8]) + Send + Sync>;
 

@@ -97,6 +97,9 @@ pub enum BackupError {
     /// A restore to a stop.
     #[error(transparent)]
     Until(Box<crate::until_error::UntilError>),
+    /// A comparison of restored data with a server.
+    #[error(transparent)]
+    Compare(Box<crate::compare_error::CompareError>),
     /// The data objects contradict the manifest, or are not a stream.
     #[error("backup {name} is damaged: {what}")]
     Damaged {
@@ -268,6 +271,12 @@ impl From<crate::until_error::UntilError> for BackupError {
     }
 }
 
+impl From<crate::compare_error::CompareError> for BackupError {
+    fn from(error: crate::compare_error::CompareError) -> Self {
+        Self::Compare(Box::new(error))
+    }
+}
+
 impl From<StoreError> for BackupError {
     fn from(error: StoreError) -> Self {
         Self::Repo(error.into())
@@ -336,6 +345,7 @@ impl BackupError {
             Self::Damaged { .. } => "check",
             Self::Archive(_) => "binlog",
             Self::Until(_) => "until",
+            Self::Compare(_) => "compare",
             Self::NotStarted { .. }
             | Self::Producer { .. }
             | Self::Clone(_)
@@ -362,6 +372,7 @@ impl BackupError {
         match self {
             Self::Archive(error) => error.hint(),
             Self::Until(error) => error.hint(),
+            Self::Compare(error) => error.hint(),
             Self::Repo(error) => error.hint(),
             Self::Unlocked { source, .. } => source.hint(),
             Self::Put(PackError::Stream(error)) => Some(stream_hint(error)),

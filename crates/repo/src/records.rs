@@ -224,7 +224,9 @@ impl Proof {
                 (true, Some(failed)) if result.level < failed => proof,
                 (true, _) if proof.level > level => proof,
                 (true, _) => {
-                    let replayed = result.restore.as_ref().and_then(|test| test.replayed.as_ref());
+                    // A trial that a check of the user's own has failed proves only the levels below.
+                    let tested = result.restore.as_ref().filter(|_| result.level == Level::Restore);
+                    let replayed = tested.and_then(|test| test.replayed.as_ref());
                     let until = replayed.map(|replayed| replayed.proven_until);
                     Self {
                         level,
@@ -641,6 +643,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::verification::Replayed;
 
     fn result(level: Level, ok: bool, at: i64) -> VerifyResult {
         VerifyResult {
@@ -670,6 +673,24 @@ mod tests {
         assert_eq!(of(&[sums.clone(), bad.clone()]), (None, Some(Pages)), "sums say nothing of it");
         assert_eq!(of(&[bad.clone(), result(Restore, true, 8)]), (Some(Restore), None));
         assert_eq!(of(&[result(Restore, true, 1), bad]), (None, Some(Pages)));
+    }
+
+    #[test]
+    fn only_a_trial_that_passed_proves_the_log() {
+        let replayed = Replayed {
+            to: "bin.000001:4".to_owned(),
+            gtids: String::new(),
+            transactions: 0,
+            proven_until: Timestamp::from_second(3).unwrap(),
+        };
+        let restore = RestoreTest { replayed: Some(replayed), ..RestoreTest::default() };
+        let of = |level| {
+            let tested = VerifyResult { restore: Some(restore.clone()), ..result(level, true, 5) };
+            Proof::of(&[tested]).proven_until
+        };
+        assert!(of(Level::Restore).is_some());
+        // A check of the user's own has failed, or a comparison.
+        assert_eq!(of(Level::Pages), None);
     }
 
     #[test]

@@ -221,6 +221,29 @@ pub struct RestoreTest {
     /// The archived log that was replayed onto the backup before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Replayed>,
+    /// The server that the result was compared with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared_with: Option<Compared>,
+}
+
+/// A comparison of the restored data with a server at the same GTIDs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compared {
+    /// The server, as it was named; without a password.
+    pub server: String,
+    /// GTIDs of both.
+    pub gtids: String,
+    /// Tables and sequences whose rows were compared.
+    pub tables: u64,
+    /// Number of their rows in the restored data.
+    pub rows: u64,
+    /// Definitions that were compared: of schemas, tables, views, triggers, routines and events.
+    pub definitions: u64,
+    /// Tables and other things that differ, or that only one of the two has.
+    pub differing: u64,
+    /// Tables whose rows were not compared, by engine, or by the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_compared: BTreeMap<String, u64>,
 }
 
 /// The archived log that was replayed in a trial.

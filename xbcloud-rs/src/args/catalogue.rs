@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::Timestamp;
-use xb_backup::{CopyOptions, Keep, Trial};
+use xb_backup::{CompareOptions, CopyOptions, Keep, Trial};
 use xb_cli::{Failure, IdentityOptions, KeyOptions, NewKeyOptions, parse_age};
 use xb_encryptor::VerifyingKey;
 use xb_repo::verification::Level;
@@ -37,6 +37,8 @@ pub(crate) struct VerifyArgs {
     pub(crate) metrics: MetricsOptions,
     #[command(flatten)]
     pub(crate) trial: Trial,
+    #[command(flatten, next_help_heading = "Comparison")]
+    pub(crate) compare: CompareOptions,
     #[command(flatten)]
     pub(crate) opening: OpeningOptions,
     #[command(flatten)]

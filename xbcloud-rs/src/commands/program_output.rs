@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use xb_backup::{OWN_NOTE, OnLine, ProducerLog};
+use xb_backup::{OWN_NOTE, OWN_WARNING, OnLine, ProducerLog};
 use xb_cli::{Failure, Level, Log};
 
 use crate::commands::state_dir::state_dir;
@@ -50,6 +50,10 @@ impl ProgramOutput {
     }
 
     fn line(&self, line: &[u8]) {
+        if let Some(warning) = line.strip_prefix(OWN_WARNING.as_bytes()) {
+            self.log.warn(String::from_utf8_lossy(warning));
+            return;
+        }
         if let Some(note) = line.strip_prefix(OWN_NOTE.as_bytes()) {
             let note = String::from_utf8_lossy(note);
             match self.shows_notes {

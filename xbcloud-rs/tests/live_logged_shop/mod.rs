@@ -46,8 +46,12 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 impl Shop {
     pub(crate) fn new() -> Self {
-        let server =
-            MariaDb::start_with(&["--log-bin=bin", "--server-id=3", "--max-allowed-packet=128M"]);
+        Self::with_options(&[])
+    }
+
+    pub(crate) fn with_options(more: &[&str]) -> Self {
+        let options = ["--log-bin=bin", "--server-id=3", "--max-allowed-packet=128M"];
+        let server = MariaDb::start_with(&[&options[..], more].concat());
         server.sql(
             "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGTEXT);
              CREATE TABLE d.m (id INT) ENGINE=MyISAM",

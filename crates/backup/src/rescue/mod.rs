@@ -9,7 +9,7 @@ mod definition;
 mod file_names;
 mod names;
 mod physical;
-mod rows;
+pub(crate) mod rows;
 mod sink;
 mod target;
 mod tokens;

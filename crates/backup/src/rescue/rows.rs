@@ -7,7 +7,7 @@ use super::definition::quoted;
 
 /// Settings of a session that reads or writes rows: no value is changed, converted or refused that the
 /// source held. Statements are UTF-8; values of a result come as they are stored.
-pub(super) const SESSION: &str = "SET NAMES utf8mb4, character_set_results = NULL, \
+pub(crate) const SESSION: &str = "SET NAMES utf8mb4, character_set_results = NULL, \
     sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION', \
     time_zone = '+00:00', foreign_key_checks = 0, check_constraint_checks = 0, autocommit = 1, \
     sql_select_limit = 18446744073709551615, max_statement_time = 0, wait_timeout = 2147483, \
@@ -43,7 +43,7 @@ struct Column {
 
 /// Columns of a table that hold data of their own, and its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     columns: Vec<Column>,
     history: Option<History>,
     /// Whether its rows lie in the order of a primary key.
@@ -59,7 +59,7 @@ struct History {
 
 /// One reading of a table: all its rows, its current ones, or its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pass {
+pub(crate) struct Pass {
     columns: Vec<Column>,
     /// What follows the name of the table in SELECT.
     rest: String,
@@ -69,7 +69,7 @@ pub(super) struct Pass {
 
 impl Layout {
     /// Reads the columns of a table. The inner error says why its rows cannot be carried over.
-    pub(super) fn read(
+    pub(crate) fn read(
         client: &mut Client,
         (schema, table): (&str, &str),
         is_versioned: bool,
@@ -118,7 +118,7 @@ impl Layout {
 
     /// The readings that give every row once. A row that is current gets its end from the server on
     /// which it is written, since servers differ in it.
-    pub(super) fn passes(&self) -> Vec<Pass> {
+    pub(crate) fn passes(&self) -> Vec<Pass> {
         let Some(History { start, end }) = &self.history else {
             let (columns, is_clustered) = (self.columns.clone(), self.is_clustered);
             return vec![Pass { columns, rest: String::new(), is_clustered }];
@@ -184,7 +184,7 @@ impl Column {
 
 impl Pass {
     /// The statement that reads the rows of a table, given by its name for SQL.
-    pub(super) fn select(&self, table: &str, filter: Option<&str>) -> String {
+    pub(crate) fn select(&self, table: &str, filter: Option<&str>) -> String {
         let columns: Vec<&str> = self.columns.iter().map(|column| &column.read[..]).collect();
         let filter = match (filter, self.rest.is_empty()) {
             (None, _) => String::new(),
@@ -227,7 +227,7 @@ impl Pass {
     }
 
     /// Number of values in a row.
-    pub(super) fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.columns.len()
     }
 }
@@ -274,14 +274,14 @@ fn is_number(value: &[u8]) -> bool {
 
 /// A number of rows and their digest, whatever their order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Sum {
-    pub(super) rows: u64,
+pub(crate) struct Sum {
+    pub(crate) rows: u64,
     /// Sum of the SHA-256 of each row: equal rows count as often as they are there.
     digests: [u64; 4],
 }
 
 impl Sum {
-    pub(super) fn add(&mut self, row: &Row) {
+    pub(crate) fn add(&mut self, row: &Row) {
         let mut hash = Sha256::new();
         for value in row.iter() {
             match value {
@@ -311,14 +311,14 @@ pub(super) fn is_table(schema: &str, table: &str) -> String {
 }
 
 /// A text for SQL.
-pub(super) fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     let mut out = Vec::new();
     write_value(Kind::Utf8, text.as_bytes(), &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }
 
 /// A name for SQL, as text.
-pub(super) fn sql(name: &str) -> String {
+pub(crate) fn sql(name: &str) -> String {
     String::from_utf8_lossy(&quoted(name)).into_owned()
 }
 

@@ -7,7 +7,7 @@ use xb_mysql::{Access, ClientOptions};
 use xb_option_files::Wanted;
 
 use crate::error::BackupError;
-use crate::server::login::{CLONE, RECEIVER, access_of};
+use crate::server::login::{CLONE, COMPARED, RECEIVER, access_of};
 
 /// The path of a socket, `HOST[:PORT]`, `mysql://[USER@]HOST[:PORT]` or `mysql://[USER@]/SOCKET`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,14 +53,35 @@ pub fn source_access(
     source: Option<&str>,
     login_file: Option<&Path>,
 ) -> Result<Access, BackupError> {
-    let address = source.map(|text| {
+    any_access("--source", source, login_file, RECEIVER)
+}
+
+/// Where a server is that restored data is compared with, and as whom to log in: as [`source_access`], with the group
+/// `[xbcloud-compare]`.
+///
+/// # Errors
+/// As [`source_access`].
+pub(crate) fn compared_access(
+    server: &str,
+    login_file: Option<&Path>,
+) -> Result<Access, BackupError> {
+    any_access("--compare-with", Some(server), login_file, COMPARED)
+}
+
+fn any_access(
+    option: &str,
+    server: Option<&str>,
+    login_file: Option<&Path>,
+    group: &str,
+) -> Result<Access, BackupError> {
+    let address = server.map(|text| {
         Address::parse(text).ok_or_else(|| {
-            BackupError::Selection("--source takes the path of a socket, HOST[:PORT] or mysql://[USER@]HOST[:PORT], without a password; put the password into the group [client] of --login-file".to_owned())
+            BackupError::Selection(format!("{option} takes the path of a socket, HOST[:PORT] or mysql://[USER@]HOST[:PORT], without a password; put the password into the group [client] of --login-file"))
         })
     });
     let address = address.transpose()?;
     let wanted = Wanted { extra: login_file.map(Path::to_owned), ..Wanted::default() };
-    let access = access_of(&wanted, &[RECEIVER], |options| {
+    let access = access_of(&wanted, &[group], |options| {
         if let Some(address) = &address {
             address.set(options);
         }

@@ -19,6 +19,8 @@ pub(crate) const GROUPS: [&str; 3] = ["mariadb-backup", "mariabackup", "xtraback
 pub(crate) const RECEIVER: &str = "xbcloud-binlog";
 /// Group of a clone.
 pub(crate) const CLONE: &str = "xbcloud-clone";
+/// Group of a server that restored data is compared with.
+pub(crate) const COMPARED: &str = "xbcloud-compare";
 /// Program that prints the options in a group. Of MySQL, it also reads the login file, which is
 /// encrypted.
 const PRINT_DEFAULTS: &str = "my_print_defaults";

@@ -59,7 +59,8 @@ impl Session {
         sql: &str,
         cancel: &CancelToken,
     ) -> Result<Vec<Row>, SessionError> {
-        self.with(sql, cancel, |client, sql| client.rows(sql)).await
+        let sql = sql.to_owned();
+        self.with(cancel, move |client| client.rows(sql)).await
     }
 
     /// Runs statements and drops their rows, however many they are.
@@ -78,7 +79,8 @@ impl Session {
         limit: usize,
         cancel: &CancelToken,
     ) -> Result<Vec<Row>, SessionError> {
-        match self.with(sql, cancel, move |client, sql| client.first_rows(sql, limit)).await {
+        let sql = sql.to_owned();
+        match self.with(cancel, move |client| client.first_rows(sql, limit)).await {
             Err(SessionError::Server(Error::Server(said))) if said.code == EMPTY_QUERY => {
                 Ok(Vec::new())
             }
@@ -106,16 +108,15 @@ impl Session {
         }
     }
 
-    async fn with<T: Send + 'static>(
+    /// Does any work with the connection, such as reading rows one by one.
+    pub(crate) async fn with<T: Send + 'static>(
         &mut self,
-        sql: &str,
         cancel: &CancelToken,
-        work: impl FnOnce(&mut Client, &str) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&mut Client) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, SessionError> {
         let mut client = self.client.take().ok_or(Error::Unusable)?;
-        let sql = sql.to_owned();
         let mut task = tokio::task::spawn_blocking(move || {
-            let outcome = work(&mut client, &sql);
+            let outcome = work(&mut client);
             (client, outcome)
         });
         tokio::select! {

@@ -69,6 +69,19 @@ impl UntilPlan {
     pub(crate) fn time(&self) -> Timestamp {
         self.last.as_ref().map_or(self.work.taken, |last| last.time)
     }
+
+    /// The stop.
+    pub(crate) fn stop(&self) -> Option<&LogPosition> {
+        match &self.work.relay.stop {
+            xb_binlog::ReplayStop::At(position) => Some(position),
+            _ => None,
+        }
+    }
+
+    /// `server_id` of the server whose log the stop lies in; `None` if nothing is replayed.
+    pub(crate) fn source_id(&self) -> Option<u32> {
+        self.work.source_id
+    }
 }
 
 /// What a replay of a plan needs.
@@ -85,6 +98,8 @@ pub(super) struct Work {
     pub(super) settings: Vec<(String, String)>,
     /// Versions of the server, of the backup and of the log.
     pub(super) versions: Vec<String>,
+    /// `server_id` of the server whose log the stop lies in.
+    pub(super) source_id: Option<u32>,
 }
 
 /// Plans a restore to a stop: nothing is written. `get` has the keys, and gets the name of the backup.
@@ -181,6 +196,7 @@ pub async fn plan_until(
             needed,
             settings,
             versions,
+            source_id: source_id(&archive, &planned),
         },
         scanned,
         remarks,
@@ -367,6 +383,13 @@ fn end_of(plan: &Plan<'_>, start: &LogPosition, stop: &RestoreStop) -> LogPositi
     let last = plan.pieces.last().and_then(|piece| piece.segment.content.last.as_ref());
     let end = last.and_then(|last| last.to.position());
     end.filter(|end| end > start).unwrap_or_else(|| start.clone())
+}
+
+/// The server of the last log.
+fn source_id(archive: &Archive, plan: &Plan<'_>) -> Option<u32> {
+    let last = plan.pieces.last()?;
+    let stream = archive.streams.iter().find(|stream| stream.id() == last.stream)?;
+    Some(stream.head.content.server_id)
 }
 
 /// The settings of the origin, its versions, and remarks.

@@ -55,7 +55,8 @@ impl Context {
             accept: args.opening.accept,
             record: (!args.no_record).then(|| TOOL.to_owned()),
         };
-        let (found, end) = self.verify_backup(root, request, &args.trial, &args.common.run)?;
+        let trial = Trial { compare: args.compare.clone(), ..args.trial.clone() };
+        let (found, end) = self.verify_backup(root, request, &trial, &args.common.run)?;
         facts.extend(measured(&found));
         let found = told.report.insert(found);
         let printed = report::printed(verified(&self.log, found, &end, args.common.run.json));
@@ -143,6 +144,19 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
             .stage("check")
             .ending(Exit::Damaged)
             .hint("its own data is intact: copy its base back if there is a copy, or take a full backup"));
+    }
+    let compared = found.restore.as_ref().and_then(|restore| restore.compared_with.as_ref());
+    if let (Some(compared), true) = (compared.filter(|it| it.differing > 0), found.is_undamaged()) {
+        return Err(Failure::new(format!(
+            "{}: {} from {} at {}",
+            found.name,
+            format_count(compared.differing, "difference"),
+            compared.server,
+            compared.gtids
+        ))
+        .stage("compare")
+        .ending(Exit::Damaged)
+        .hint("the backup itself is undamaged; compare both with the source to see which one is wrong (docs/guide/point-in-time.md)"));
     }
     if found.is_undamaged() {
         let checks = found.failed_checks.len();

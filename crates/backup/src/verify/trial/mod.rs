@@ -8,6 +8,7 @@ mod outcome;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use check::{check_all, revive};
 use held::Holdings;
@@ -20,7 +21,7 @@ use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
 use xb_repo::records::{self, FailedTry, VerifyResult};
 use xb_repo::root::Root;
-use xb_repo::verification::{Answer, Replayed, VerifiedLink};
+use xb_repo::verification::{Answer, Compared, Replayed, VerifiedLink};
 
 use super::{
     Level, Problem, VerifyReport, VerifyRequest, can_be_recorded, keep_passed, phases, record,
@@ -28,6 +29,7 @@ use super::{
 };
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::child::OnLine;
+use crate::compare::{CompareOptions, Contents, Other, differences, read_other};
 use crate::error::BackupError;
 use crate::full_disk::AGAIN;
 use crate::private_server::PrivateServer;
@@ -40,10 +42,14 @@ use crate::restore::room::{all_unpacked, check_room, unpacked};
 use crate::scratch::Scratch;
 use crate::selection::Selection;
 use crate::server::private::{Server, remove_links};
+use crate::server::session::{Session as ServerSession, SessionError};
 use crate::session::Session;
 use crate::until::{
     ReplayOptions, UntilPlan, UntilRequest, plan_until, replay_onto, replaying_program,
 };
+
+/// Time limit of each step of a login to the trial server.
+const LOGIN: Duration = Duration::from_secs(60);
 
 /// Options of a trial restore.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +73,9 @@ pub struct Trial {
     /// Folder in which a receiver on this host records its last segment.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub state: Option<PathBuf>,
+    /// A server that the result is compared with. It needs `until`.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub compare: CompareOptions,
 }
 
 /// Verifies a backup up to [`Level::Restore`]. After all checks of [`verify`](super::verify), the
@@ -90,7 +99,11 @@ pub async fn verify_by_restore(
     request.level = Level::Pages;
     // Those of the levels below, `fetch` and `prepare` of the restore, and `check`.
     let replays = if trial.until.is_some() { 2 } else { 0 };
-    observer.expect_phases(phases(Level::Pages) + 3 + replays);
+    let compares = match trial.compare.server {
+        Some(_) => 2 + u32::from(trial.compare.hold),
+        None => 0,
+    };
+    observer.expect_phases(phases(Level::Pages) + 3 + replays + compares);
     // Checks what this host lacks before a read that may take hours.
     let scratch = Scratch::new(trial.private.scratch_dir.as_deref(), "xb-verify-")?;
     if let Err(error) = can_try(root, &request, trial, scratch.path(), cancel).await {
@@ -98,10 +111,11 @@ pub async fn verify_by_restore(
         return Err(error);
     }
     let begun = async {
-        let replay = replay_of(session, &mut request, trial).await?;
-        Ok::<_, BackupError>((replay, up_to_pages(session, &request).await?))
+        let mut replay = replay_of(session, &mut request, trial).await?;
+        let other = other_of(session, &mut request, trial, replay.as_mut(), on_line).await?;
+        Ok::<_, BackupError>((replay, other, up_to_pages(session, &request).await?))
     };
-    let (replay, (mut report, mac)) = match begun.await {
+    let (replay, other, (mut report, mac)) = match begun.await {
         Ok(begun) => begun,
         Err(error) => return Err(unopened(root, &request, error).await),
     };
@@ -126,8 +140,8 @@ pub async fn verify_by_restore(
             report.unpacked_bytes.map_or(Ok(()), |bytes| check_room(scratch.path(), bytes, AGAIN));
         let outcome = match room {
             Ok(()) => {
-                let place = (scratch.path(), replay.as_ref());
-                try_out(session, get, trial, place, on_line).await
+                let with = (replay.as_ref(), other.as_ref());
+                try_out(session, get, trial, (scratch.path(), with), on_line).await
             }
             Err(error) => Err(error),
         };
@@ -200,6 +214,19 @@ async fn replay_of(
     trial: &Trial,
 ) -> Result<Option<Replay>, BackupError> {
     let Some(stop) = &trial.until else { return Ok(None) };
+    let plan = plan_of(session, request, trial, stop).await?;
+    let options =
+        ReplayOptions { server: trial.private.server.clone(), ..ReplayOptions::default() };
+    let program = replaying_program(session, &plan, &options).await?;
+    Ok(Some(Replay { plan, program }))
+}
+
+async fn plan_of(
+    session: &Session,
+    request: &mut VerifyRequest,
+    trial: &Trial,
+    stop: &RestoreStop,
+) -> Result<UntilPlan, BackupError> {
     let until = UntilRequest {
         name: Some(request.name.clone()),
         server: None,
@@ -218,11 +245,26 @@ async fn replay_of(
     };
     let planned = plan_until(session, &until, &mut get).await;
     request.keys = get.keys;
-    let plan = planned?;
-    let options =
-        ReplayOptions { server: trial.private.server.clone(), ..ReplayOptions::default() };
-    let program = replaying_program(session, &plan, &options).await?;
-    Ok(Some(Replay { plan, program }))
+    planned
+}
+
+/// Reads the server that the result is compared with, at the end of the replay; the plan may have become a later one.
+async fn other_of(
+    session: &Session,
+    request: &mut VerifyRequest,
+    trial: &Trial,
+    replay: Option<&mut Replay>,
+    on_line: &OnLine,
+) -> Result<Option<Other>, BackupError> {
+    let (Some(server), Some(stop), Some(replay)) = (&trial.compare.server, &trial.until, replay)
+    else {
+        return Ok(None);
+    };
+    let again = async || plan_of(session, request, trial, stop).await;
+    let (of, planned) = ((&**server, &trial.compare), (replay.plan.clone(), stop));
+    let (other, plan) = read_other(session, of, planned, again, on_line).await?;
+    replay.plan = plan;
+    Ok(Some(other))
 }
 
 /// Why an undamaged backup did not reach the last level.
@@ -350,7 +392,7 @@ async fn try_out(
     session: &Session,
     request: GetRequest,
     trial: &Trial,
-    (scratch, replay): (&Path, Option<&Replay>),
+    (scratch, (replay, other)): (&Path, (Option<&Replay>, Option<&Other>)),
     on_line: &OnLine,
 ) -> Result<Outcome, BackupError> {
     let Session { observer, cancel, .. } = session;
@@ -401,7 +443,7 @@ async fn try_out(
     let started = Server::start(&data, scratch, &options, cancel).await;
     let mut server = started.map_err(|error| with_keys(error, key_plugin))?;
     found.key_plugin = key_plugin;
-    check(&mut server, &mut found, holdings, trial, cancel).await?;
+    check(session, &mut server, &mut found, holdings, (trial, other)).await?;
     found.unconfined = server.unconfined();
     if !server.has_ended() {
         found.unclean = tokio::task::block_in_place(|| server.end(cancel)).err();
@@ -422,20 +464,65 @@ fn with_keys(error: BackupError, plugin: Option<&'static str>) -> BackupError {
     }
 }
 
+/// Compares everything that the trial server has with what the other one had.
+async fn compare(
+    session: &Session,
+    server: &Server,
+    found: &mut Outcome,
+    other: &Other,
+) -> Result<(), BackupError> {
+    session.observer.begin_phase("compare");
+    let opened = ServerSession::open(server.access(), LOGIN, &session.cancel).await;
+    let read = match opened {
+        Ok(mut own) => Contents::read(&mut own, &session.observer, &session.cancel).await,
+        Err(error) => Err(error),
+    };
+    let restored = match read {
+        Ok(restored) => restored,
+        Err(SessionError::Own(error)) => return Err(error),
+        Err(SessionError::Server(error)) => {
+            found.differing.push(format!("the restored server cannot be read: {error}"));
+            let (server, gtids) = (other.server.clone(), other.gtids.clone());
+            let compared = Compared { server, gtids, differing: 1, ..Compared::default() };
+            found.test.compared_with = Some(compared);
+            return Ok(());
+        }
+    };
+    let prints_alike = other.prints_like(&found.test.server_version);
+    let differences =
+        differences(&restored, &other.contents, (&other.server, &other.gtids), prints_alike);
+    found.compare_remarks.extend(other.remarks.iter().cloned());
+    if !prints_alike {
+        found.compare_remarks.push(format!(
+            "definitions were not compared, because servers of two series print them differently: {} is {}",
+            other.server, other.version
+        ));
+    }
+    found.differing.extend(differences.lines);
+    found.test.compared_with = Some(differences.compared);
+    Ok(())
+}
+
 /// A value as text; NULL is none.
 fn shown(value: Option<&[u8]>) -> Option<String> {
     value.map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
 async fn check(
+    session: &Session,
     server: &mut Server,
     found: &mut Outcome,
     holdings: Holdings,
-    trial: &Trial,
-    cancel: &CancelToken,
+    (trial, other): (&Trial, Option<&Other>),
 ) -> Result<(), BackupError> {
+    let cancel = &session.cancel;
     server.version().clone_into(&mut found.test.server_version);
-    if !check_all(server, found, holdings, cancel).await? {
+    let is_alive = check_all(server, found, holdings, cancel).await?;
+    // Before the statements, which may change something.
+    if let Some(other) = other {
+        compare(session, server, found, other).await?;
+    }
+    if !is_alive {
         return Ok(());
     }
     for statement in &trial.statements {

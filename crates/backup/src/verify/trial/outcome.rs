@@ -28,6 +28,10 @@ pub(super) struct Outcome {
     pub(super) wrong: Vec<String>,
     /// Statements of the user that failed.
     pub(super) refused: Vec<String>,
+    /// What differs from the server that the data was compared with.
+    pub(super) differing: Vec<String>,
+    /// What may explain that, or limits the comparison.
+    pub(super) compare_remarks: Vec<String>,
     /// The end of the server's log, if the server ended by itself.
     pub(super) log: Option<String>,
     /// Why the server could write anywhere.
@@ -148,7 +152,13 @@ impl Outcome {
 
     /// Refuses what a server found whose disk was full: that is no damage of the backup.
     pub(super) fn unless_full(self, scratch: &Path) -> Result<Self, BackupError> {
-        let mut faults = self.wrong.iter().chain(&self.refused).chain(&self.log).peekable();
+        let mut faults = self
+            .wrong
+            .iter()
+            .chain(&self.refused)
+            .chain(&self.differing)
+            .chain(&self.log)
+            .peekable();
         let has_faults = faults.peek().is_some();
         // A server that has ended, or a statement that has failed, may have freed what it had.
         let are_of_disk = faults.any(|what| says_full(what) || what.contains(" is full"));
@@ -182,7 +192,7 @@ impl Outcome {
             let level = Level::Restore;
             report.problem(Problem { level, object: None, file: None, offset: None, what });
         }
-        report.failed_checks = self.refused;
+        report.failed_checks = [self.differing, self.refused].concat();
         if report.failed_checks.is_empty() && all_opened {
             report.close(Level::Restore, what);
         } else {
@@ -224,6 +234,16 @@ impl Outcome {
         if let Some(replayed) = &self.test.replayed {
             let log = counted(replayed.transactions, "transaction");
             text += &format!("; replayed before: {log} up to {}", replayed.to);
+        }
+        if let Some(compared) = &self.test.compared_with {
+            let tables = counted(compared.tables, "table");
+            text += &format!(
+                "; compared with {} at {}: {tables}, {}, {}",
+                compared.server,
+                compared.gtids,
+                counted(compared.rows, "row"),
+                counted(compared.definitions, "definition")
+            );
         }
         text + &format!("; statements run: {statements}")
     }
@@ -280,6 +300,11 @@ impl Outcome {
         if more > 0 {
             all.push(format!("CHECK TABLE gives {} more", counted(more as u64, "warning")));
         }
+        all.append(&mut self.compare_remarks);
+        let left_out = self.test.compared_with.iter().flat_map(|with| &with.not_compared);
+        all.extend(left_out.map(|(why, tables)| {
+            format!("rows not compared: {} ({why})", counted(*tables, "table"))
+        }));
         all.extend(self.unconfined.map(|why| {
             format!("the trial server was not confined to the scratch directory: {why}")
         }));
