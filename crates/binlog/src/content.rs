@@ -27,6 +27,8 @@ const FILE: usize = 4;
 /// Fields of a statement before its variables, and those that `LOAD DATA` has behind them.
 const STATEMENT: usize = 13;
 const LOAD: usize = STATEMENT + 13;
+/// Stands for a run of rows where the type of another event would.
+const ROWS: u8 = 19;
 /// Limit on the tables of a transaction.
 const MAX_TABLES: usize = 1 << 16;
 /// Limit on the text of `LOAD DATA`.
@@ -129,7 +131,10 @@ impl Kind {
                 let fixed = if self == Self::Load { LOAD } else { STATEMENT };
                 match (body.get(8), body.get(11..STATEMENT).and_then(|b| b.first_chunk())) {
                     (Some(schema), Some(variables)) => {
-                        fixed + usize::from(u16::from_le_bytes(*variables)) + usize::from(*schema) + 1
+                        fixed
+                            + usize::from(u16::from_le_bytes(*variables))
+                            + usize::from(*schema)
+                            + 1
                     }
                     _ => STATEMENT,
                 }
@@ -313,7 +318,7 @@ impl ContentDigest {
             all.update(table);
             all.update(rows.finalize());
         }
-        self.transaction.update([EventType::TABLE_MAP.0]);
+        self.transaction.update([ROWS]);
         self.transaction.update(all.finalize());
     }
 
