@@ -224,7 +224,8 @@ impl ContentDigest {
     /// Counts an event. `None` if it is malformed.
     fn count(&mut self, event: Arriving, event_type: EventType) -> Option<()> {
         let header = event.header?;
-        let inflated = event.inflate.as_ref().is_none_or(Inflate::is_whole);
+        let is_plain = plain(event_type) == event_type.0;
+        let inflated = event.inflate.as_ref().map_or(is_plain, Inflate::is_whole);
         if event.is_broken || event.left > 0 || !inflated {
             return None;
         }

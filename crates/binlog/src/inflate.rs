@@ -24,7 +24,8 @@ impl Inflate {
     pub(crate) fn push(&mut self, mut bytes: &[u8], mut found: impl FnMut(&[u8])) -> Option<()> {
         while self.stream.is_none() {
             let (byte, rest) = bytes.split_first()?;
-            (self.head.push(*byte), bytes = rest);
+            self.head.push(*byte);
+            bytes = rest;
             let (first, length) = self.head.split_first()?;
             let size = usize::from(first & SIZE);
             if first & !SIZE != ZLIB || !(1..=4).contains(&size) {
