@@ -1,4 +1,4 @@
-//! What transactions do, in the logs of two servers that have them. See `fixtures/binlog/two-servers`.
+//! What transactions do, in the logs of two servers that have them. See `fixtures/binlog-two-servers`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const SUM: usize = 4;
 type Events = Vec<(Entry, Vec<u8>)>;
 
 fn log(name: &str) -> Vec<u8> {
-    vectors::read(&format!("binlog/two-servers/{name}.gz"))
+    vectors::read(&format!("binlog-two-servers/{name}.gz"))
 }
 
 /// The transactions of a log: their events, and how they end.
