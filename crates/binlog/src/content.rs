@@ -60,6 +60,18 @@ impl Form {
     /// Rows without some of their columns.
     const PARTIAL: u8 = 4;
 
+    /// Names of the forms. Partial rows are rows, so two forms do not occur.
+    pub(crate) const NAMES: [Option<&'static str>; Self::COUNT] = [
+        Some("nothing"),
+        Some("statements"),
+        Some("rows"),
+        Some("statements_and_rows"),
+        None,
+        None,
+        Some("partial_rows"),
+        Some("statements_and_partial_rows"),
+    ];
+
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }

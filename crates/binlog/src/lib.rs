@@ -69,7 +69,7 @@ pub use format::{ChecksumKind, Fork, FormatDescription};
 pub use gtid_error::GtidError;
 pub use gtid_event::{Alter, MariaDbBegin, MariaDbFlags, MySqlBegin};
 pub use header::{EventHeader, Flags, HEADER_LEN};
-pub use history::{History, Step};
+pub use history::{History, Repeats, Step};
 pub use log_digest::LogDigest;
 pub use mariadb_gtid::{Gtid, GtidList, GtidPosition};
 pub use mysql_gtid::{GtidSet, GtidSource, MySqlGtid, Tag, Uuid};

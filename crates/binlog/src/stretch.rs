@@ -22,7 +22,7 @@ pub struct InDomain {
     /// The last of them.
     pub last: Gtid,
     /// How many are written in each form.
-    pub forms: [u64; Form::COUNT],
+    forms: [u64; Form::COUNT],
 }
 
 /// What a comparison of two stretches says.
@@ -43,6 +43,18 @@ pub enum Comparison {
 }
 
 impl Stretch {
+    /// Returns the stretch of these domains; `None` if two are the same.
+    #[must_use]
+    pub fn of(domains: impl IntoIterator<Item = InDomain>) -> Option<Self> {
+        let mut found = BTreeMap::new();
+        for domain in domains {
+            if found.insert(domain.last.domain, domain).is_some() {
+                return None;
+            }
+        }
+        Some(Self(found))
+    }
+
     /// Adds the next transaction of its domain.
     pub fn add(&mut self, next: &Content) {
         let last = next.gtid;
@@ -77,21 +89,59 @@ impl Stretch {
     pub fn compare(&self, other: &Self) -> Comparison {
         let mut result = Comparison::Same;
         for domain in self.0.keys().chain(other.0.keys()).copied() {
-            match (self.get(domain), other.get(domain)) {
-                (one, two) if one == two => {}
-                (Some(one), Some(two)) if one.is_in_another_form(two) => {
-                    if result == Comparison::Same {
-                        result = Comparison::AnotherForm { domain };
-                    }
-                }
-                _ => return Comparison::Branch { domain },
+            match self.compare_in(domain, other) {
+                branch @ Comparison::Branch { .. } => return branch,
+                other if result == Comparison::Same => result = other,
+                _ => {}
             }
         }
         result
     }
+
+    /// Compares the transactions of one domain.
+    #[must_use]
+    pub fn compare_in(&self, domain: u32, other: &Self) -> Comparison {
+        match (self.get(domain), other.get(domain)) {
+            (one, two) if one == two => Comparison::Same,
+            (Some(one), Some(two)) if one.is_in_another_form(two) => {
+                Comparison::AnotherForm { domain }
+            }
+            _ => Comparison::Branch { domain },
+        }
+    }
 }
 
 impl InDomain {
+    /// Returns what is known of transactions: the last of them, how many they are, what they do, and how many are
+    /// written in each form, by its name. `None` if there are none, a form is unknown, or the numbers do not add up.
+    #[must_use]
+    pub fn new<'a>(
+        last: Gtid,
+        transactions: u64,
+        content: [u8; 32],
+        forms: impl IntoIterator<Item = (&'a str, u64)>,
+    ) -> Option<Self> {
+        let (mut counted, mut sum) = ([0; Form::COUNT], 0_u64);
+        for (name, number) in forms {
+            let form = Form::NAMES.iter().position(|known| *known == Some(name))?;
+            let count = counted.get_mut(form).filter(|count| **count == 0)?;
+            *count = number;
+            sum = sum.checked_add(number)?;
+        }
+        (transactions > 0 && sum == transactions).then_some(Self {
+            transactions,
+            content,
+            last,
+            forms: counted,
+        })
+    }
+
+    /// How many transactions are written in each form that occurs, by its name.
+    pub fn forms(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let named = Form::NAMES.into_iter().zip(self.forms);
+        named.filter(|(_, number)| *number > 0).filter_map(|(name, number)| Some((name?, number)))
+    }
+
     /// Whether each has transactions in a form in which the other has fewer. One that only lacks some is no other form.
     fn is_in_another_form(&self, other: &Self) -> bool {
         let mut pairs = self.forms.iter().zip(&other.forms);
@@ -161,6 +211,24 @@ impl Overlap {
                     || found.transactions > expected.transactions
             })
         })
+    }
+
+    /// The position before the stretch.
+    #[must_use]
+    pub fn before(&self) -> &GtidPosition {
+        &self.before
+    }
+
+    /// The stretch.
+    #[must_use]
+    pub fn expected(&self) -> &Stretch {
+        &self.expected
+    }
+
+    /// Compares what was found in one domain with the stretch.
+    #[must_use]
+    pub fn compare_in(&self, domain: u32) -> Comparison {
+        self.expected.compare_in(domain, &self.found)
     }
 
     /// Compares what was found with the stretch. If it is not [over](Self::is_over), the server lacks some of it.

@@ -213,7 +213,8 @@ pub(crate) fn relay(data: &[u8]) {
         _ => ReplayStop::At(LogPosition::new("b.1", of.1 as u64 + u64::from(*number)).unwrap()),
     };
     let leave_out = if how & 4 == 0 { [].into() } else { [gtid].into() };
-    let plan = RelayPlan { start: start(of.0), stop, leave_out, may_leave_out_ddl: true };
+    let start = start(of.0);
+    let plan = RelayPlan { start, stop, servers: 0, leave_out, may_leave_out_ddl: true };
     let write = |piece: usize| {
         let (mut writer, mut out) = (RelayWriter::new(plan.clone()), Vec::new());
         writer.begin_log("b.1", &log[4..of.1], 4)?;

@@ -41,6 +41,7 @@ impl RelayFiles {
                 return Err(ReplayError::Cancelled);
             }
             match piece.map_err(|error| ReplayError::Source(error.into()))? {
+                Piece::NextServer(repeats) => writer.next_server(repeats)?,
                 Piece::Log { name, format, offset } => {
                     let expected = &request.position;
                     if is_first && LogPosition::new(&name, offset).as_ref() != Some(expected) {
@@ -164,6 +165,7 @@ mod tests {
         let plan = RelayPlan {
             start: "".parse().unwrap(),
             stop: ReplayStop::End,
+            servers: 0,
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
         };
