@@ -301,23 +301,23 @@ impl<'a> Receiver<'a> {
         &self,
         client: Client,
         server: Server,
-        before: Option<Record<SegmentHead>>,
+        mut before: Option<Record<SegmentHead>>,
         fork: Option<Fork>,
         access: &Access,
     ) -> Result<(Client, Server, Start), ArchiveError> {
         let logs = &server.logs;
         let (root, name) = (self.root(), self.settings.server.as_str());
         let now = server.origin();
+        let mut start = start_on(root, name, before.as_ref(), (now, logs)).await?;
+        if matches!(start.begins, Begins::Gap { .. }) {
+            // Another receiver may have stored what this one has missed.
+            before = last_stored(root, name).await?;
+            start = start_on(root, name, before.as_ref(), (now, logs)).await?;
+        }
         let of = match &before {
             Some(before) => stream_head(root, name, &before.content.stream).await?,
             None => None,
         };
-        let mut start = start_on(root, name, before.as_ref(), (now, logs)).await?;
-        if matches!(start.begins, Begins::Gap { .. }) {
-            // Another receiver may have stored what this one has missed.
-            let stored = last_stored(root, name).await?;
-            start = start_on(root, name, stored.as_ref(), (now, logs)).await?;
-        }
         let moved = of.as_ref().and_then(|of| of.content.origin().differs_from(now));
         // The bytes of one server's log decide, whoever it says that it is.
         let is_unproven = start.overlap.is_none() && start.begins != Begins::First;

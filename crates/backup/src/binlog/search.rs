@@ -448,8 +448,7 @@ mod tests {
     fn archives(log: &[u8]) -> Vec<(ArchiveEnd, Vec<String>)> {
         let now = Timestamp::from_second(4_000_000_000).unwrap();
         let reader = SentReader::new(ChecksumKind::None);
-        let mut segmenter =
-            Segmenter::new(reader, History::new(LOG, None), None, Duration::ZERO);
+        let mut segmenter = Segmenter::new(reader, History::new(LOG, None), None, Duration::ZERO);
         let mut cuts = segmenter.take(ROTATION, true, now).unwrap().cuts;
         for (begin, end) in events(log) {
             cuts.extend(segmenter.take(&log[begin..end], true, now).unwrap().cuts);
@@ -464,7 +463,10 @@ mod tests {
                 stretches.push(Overlap::new(before, stretch));
                 let gtids = cut.gtids_after.as_ref().unwrap().parse().unwrap();
                 let newest = stretches.len().saturating_sub(8);
-                all.push((ArchiveEnd { gtids, stretches: stretches[newest..].to_vec() }, stored.clone()));
+                all.push((
+                    ArchiveEnd { gtids, stretches: stretches[newest..].to_vec() },
+                    stored.clone(),
+                ));
             }
         }
         all
@@ -477,8 +479,7 @@ mod tests {
 
     /// What a search in a log leads to, or what the server lacks if it may still get that.
     fn search(archive: &ArchiveEnd, log: &[u8], id: u32) -> Result<Outcome, String> {
-        let mut search =
-            Search::new(ChecksumKind::None, LOG, archive.clone(), other(id, log));
+        let mut search = Search::new(ChecksumKind::None, LOG, archive.clone(), other(id, log));
         let packets = events(log).into_iter().map(|(begin, end)| &log[begin..end]);
         for packet in [ROTATION].into_iter().chain(packets) {
             match search.take(Dumped::Event(Part::new(packet, true))).unwrap() {
@@ -569,7 +570,9 @@ mod tests {
             let (mut history, mut input, mut end) = (History::new(LOG, None), &log[..], 0);
             while let Some(entry) = reader.next(&mut input).unwrap() {
                 let step = history.push(&entry).unwrap();
-                if let Some(ended) = step.ended.filter(|of| of.first.gtid().unwrap().to_string() == *last) {
+                if let Some(ended) =
+                    step.ended.filter(|of| of.first.gtid().unwrap().to_string() == *last)
+                {
                     end = usize::try_from(ended.end).unwrap();
                 }
             }

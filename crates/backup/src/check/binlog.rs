@@ -105,9 +105,9 @@ impl Facts {
             );
         }
         let form = [("binlog_format", "ROW"), ("binlog_row_image", "FULL")];
-        let other = form.iter().filter(|(name, value)| {
-            self.variables.contains_key(*name) && !self.is(name, value)
-        });
+        let other = form
+            .iter()
+            .filter(|(name, value)| self.variables.contains_key(*name) && !self.is(name, value));
         let other: Vec<String> =
             other.map(|(name, _)| format!("{name}={}", self.variables[*name])).collect();
         // Another server of MySQL does not continue an archive at all.
