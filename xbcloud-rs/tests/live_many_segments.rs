@@ -45,6 +45,7 @@ fn head(number: u64, previous: &str, begin: Timestamp) -> SegmentHead {
         starts_inside: false,
         ends_inside: false,
         transactions: 1,
+        domains: None,
         commits: Some(Commits { first: seconds, last: seconds, greatest: seconds }),
         received: [received; 2],
         last: Some(LastTransaction {
@@ -84,6 +85,9 @@ fn make(store: &Store, segments: u64) {
         server_version: "10.11.19-MariaDB".to_owned(),
         server_id: 1,
         server_uuid: None,
+        node: None,
+        host: None,
+        repeats: None,
         start: at(300),
         gtids: Some("0-1-0".to_owned()),
         begins: Begins::First,

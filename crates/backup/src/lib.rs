@@ -66,7 +66,7 @@ pub use binlog::read::read_segment;
 pub use binlog::receive::{ArchiveSettings, ReceiveRequest, receive};
 pub use binlog::show::{ArchiveSearch, Break, FoundTransaction, SearchLine, search_archive};
 pub use binlog::verify::{
-    ArchiveFacts, ArchiveReport, StreamReport, Window, list_archive, verify_archive,
+    ArchiveFacts, ArchiveReport, OriginReport, StreamReport, Window, list_archive, verify_archive,
 };
 pub use cancel::{CancelToken, OrInterrupted};
 pub use check::binlog::check_binlog;

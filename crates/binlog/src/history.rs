@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::any_gtid::AnyGtid;
 use crate::barrier::Barrier;
 use crate::error::Error;
 use crate::event::{Entry, Event};
 use crate::gtid_event::Alter;
-use crate::mariadb_gtid::Gtid;
-use crate::position::GtidState;
+use crate::mariadb_gtid::{Gtid, GtidPosition};
+use crate::position::{GtidState, LogPosition};
 use crate::query::MAX_TEXT;
 use crate::transactions::{Begin, Open, Outcome, Transaction, Transactions};
 use crate::xa::Xid;
@@ -23,9 +24,31 @@ const MAX_PENDING: usize = 65_536;
 pub struct History {
     log: String,
     gtids: Option<GtidState>,
+    repeats: Option<Repeats>,
     transactions: Transactions,
     prepared: BTreeSet<Xid>,
     altering: BTreeMap<(u32, u64), Gtid>,
+}
+
+/// Transactions that the history has already, and that another server's logs have again: servers write domains in
+/// different orders, so that in each domain another place of these logs is the one up to which the history reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repeats {
+    /// The last transaction of each domain that the history has.
+    pub gtids: GtidPosition,
+    /// Position in the other server's logs behind which none of them is repeated.
+    pub until: LogPosition,
+}
+
+impl Repeats {
+    /// Whether a transaction that begins there is one of them.
+    fn has(&self, log: &str, begin: u64, gtid: Gtid) -> bool {
+        self.is_before_end(log, begin) && self.gtids.is_past(gtid)
+    }
+
+    fn is_before_end(&self, log: &str, offset: u64) -> bool {
+        LogPosition::new(log, offset).is_some_and(|at| at < self.until)
+    }
 }
 
 /// What an event of a history means.
@@ -33,6 +56,8 @@ pub struct History {
 pub struct Step {
     /// The transaction that ends with the event. It lies in the log of the event.
     pub ended: Option<Transaction>,
+    /// That transaction is one that the history has already.
+    pub is_repeat: bool,
     /// What a replay must not cross, if the event is that.
     pub barrier: Option<Barrier>,
     /// The transaction that never ends, because another log follows: the server crashed while it wrote it.
@@ -47,7 +72,32 @@ impl History {
     pub fn new(log: &str, gtids: Option<GtidState>) -> Self {
         let log = log.to_owned();
         let transactions = Transactions::new();
-        Self { log, gtids, transactions, prepared: BTreeSet::new(), altering: BTreeMap::new() }
+        let (prepared, altering) = (BTreeSet::new(), BTreeMap::new());
+        Self { log, gtids, repeats: None, transactions, prepared, altering }
+    }
+
+    /// Returns the history with transactions that it has already, and that the logs have again.
+    #[must_use]
+    pub fn with_repeats(mut self, repeats: Option<Repeats>) -> Self {
+        self.repeats = repeats;
+        self
+    }
+
+    /// Continues, between two transactions, with the logs of another server that has the same transactions up to here,
+    /// and `repeats` of them again.
+    pub fn next_server(&mut self, repeats: Option<Repeats>) {
+        self.log.clear();
+        self.transactions = Transactions::new();
+        self.repeats = repeats;
+    }
+
+    /// Whether a transaction that begins at an offset of the present log is one that the history has already.
+    #[must_use]
+    pub fn is_repeat(&self, gtid: &AnyGtid, begin: u64) -> bool {
+        match (&self.repeats, gtid) {
+            (Some(repeats), AnyGtid::MariaDb(gtid)) => repeats.has(&self.log, begin, *gtid),
+            _ => false,
+        }
     }
 
     /// Name of the log that has the next event.
@@ -108,16 +158,23 @@ impl History {
             _ => None,
         };
         let ended = self.transactions.push(entry)?;
+        let mut is_repeat = false;
         if let Some(transaction) = &ended {
-            self.count(transaction, &entry.event)?;
+            let gtid = transaction.first.gtid();
+            is_repeat = gtid.is_some_and(|gtid| self.is_repeat(&gtid, transaction.begin));
+            if !is_repeat {
+                self.count(transaction, &entry.event)?;
+            }
         }
         match &entry.event {
-            Event::GtidList(list) => self.begin_log(GtidState::MariaDb(list.position()))?,
-            Event::PreviousGtids(set) => self.begin_log(GtidState::MySql(set.clone()))?,
+            Event::GtidList(list) => self.begin_log(list.position().into(), entry.begin)?,
+            Event::PreviousGtids(set) => {
+                self.begin_log(GtidState::MySql(set.clone()), entry.begin)?;
+            }
             Event::Rotate(rotate) => self.log.clone_from(&rotate.file),
             _ => {}
         }
-        Ok(Step { ended, barrier, abandoned: None })
+        Ok(Step { ended, is_repeat, barrier, abandoned: None })
     }
 
     fn count(&mut self, transaction: &Transaction, last: &Event) -> Result<(), Error> {
@@ -157,8 +214,21 @@ impl History {
     }
 
     /// Compares with the list at the beginning of a log. A list may lack domains: a server can be told to
-    /// forget them.
-    fn begin_log(&mut self, found: GtidState) -> Result<(), Error> {
+    /// forget them. Where transactions are repeated, it may lie behind.
+    fn begin_log(&mut self, found: GtidState, at: u64) -> Result<(), Error> {
+        let repeats = self.repeats.as_ref().filter(|of| of.is_before_end(&self.log, at));
+        if let (Some(repeats), Some(GtidState::MariaDb(ours)), GtidState::MariaDb(list)) =
+            (repeats, &self.gtids, &found)
+        {
+            let is_known = |gtid: &Gtid| {
+                let last = ours.get(gtid.domain);
+                let is_behind = repeats.gtids.get(gtid.domain) == last;
+                last == Some(*gtid) || (is_behind && repeats.gtids.is_past(*gtid))
+            };
+            if list.iter().all(is_known) {
+                return Ok(());
+            }
+        }
         let continues = match (&self.gtids, &found) {
             (None, _) => true,
             (Some(GtidState::MariaDb(ours)), GtidState::MariaDb(found)) => {

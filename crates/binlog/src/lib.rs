@@ -8,6 +8,7 @@
 //! files ──► Reader ──────► Entry (offsets, header, Event) ──► History ──► Step (Transaction, Barrier)
 //! packets ► SentReader ──►                                    GTIDs, what is open, prepared, being altered
 //! files ──► RelayWriter ──► relay logs, up to a ReplayStop
+//! bytes ──► ContentDigest ► Content (what a transaction does) ──► Stretch, Overlap (another server's logs)
 //! text  ──► Gtid, GtidPosition, GtidList (MariaDB) · MySqlGtid, GtidSet (MySQL)
 //!           LogPosition, GtidState, NotedPosition, LogDigest
 //! ```
@@ -26,6 +27,7 @@ mod any_gtid;
 mod artificial;
 mod barrier;
 mod change;
+mod content;
 mod error;
 mod event;
 mod event_type;
@@ -35,6 +37,7 @@ mod gtid_error;
 mod gtid_event;
 mod header;
 mod history;
+mod inflate;
 mod intervals;
 mod log_digest;
 mod mariadb_gtid;
@@ -47,7 +50,9 @@ mod reader;
 mod relay;
 mod relay_error;
 mod sent;
+mod status;
 mod stop;
+mod stretch;
 mod summary;
 mod transactions;
 mod xa;
@@ -56,6 +61,7 @@ pub use any_gtid::AnyGtid;
 pub use artificial::{artificial_description, artificial_rotation, clear_in_use};
 pub use barrier::Barrier;
 pub use change::Change;
+pub use content::{Content, ContentDigest, Form};
 pub use error::Error;
 pub use event::{Entry, Event, Incident, Rotate};
 pub use event_type::EventType;
@@ -63,7 +69,7 @@ pub use format::{ChecksumKind, Fork, FormatDescription};
 pub use gtid_error::GtidError;
 pub use gtid_event::{Alter, MariaDbBegin, MariaDbFlags, MySqlBegin};
 pub use header::{EventHeader, Flags, HEADER_LEN};
-pub use history::{History, Step};
+pub use history::{History, Repeats, Step};
 pub use log_digest::LogDigest;
 pub use mariadb_gtid::{Gtid, GtidList, GtidPosition};
 pub use mysql_gtid::{GtidSet, GtidSource, MySqlGtid, Tag, Uuid};
@@ -75,6 +81,7 @@ pub use relay::{RelayEnd, RelayPlan, RelayWriter};
 pub use relay_error::RelayError;
 pub use sent::{Sent, SentReader};
 pub use stop::ReplayStop;
+pub use stretch::{Comparison, InDomain, Overlap, Place, Stretch};
 pub use summary::TransactionSummary;
 pub use transactions::{Begin, Open, Outcome, Transaction, Transactions};
 pub use xa::{XaPrepare, Xid};

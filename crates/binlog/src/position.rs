@@ -76,6 +76,12 @@ pub enum GtidState {
     MySql(GtidSet),
 }
 
+impl From<GtidPosition> for GtidState {
+    fn from(position: GtidPosition) -> Self {
+        Self::MariaDb(position)
+    }
+}
+
 impl GtidState {
     /// Whether no transaction has happened.
     #[must_use]

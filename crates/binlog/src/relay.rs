@@ -14,7 +14,7 @@ use crate::artificial::{artificial_description, artificial_previous_gtids, artif
 use crate::error::Error;
 use crate::event::{Entry, Event};
 use crate::format::{ChecksumKind, Fork};
-use crate::history::History;
+use crate::history::{History, Repeats};
 use crate::position::{GtidState, LogPosition};
 use crate::reader::{MAGIC, Reader};
 use crate::relay_error::RelayError;
@@ -36,6 +36,9 @@ pub struct RelayPlan {
     pub start: GtidState,
     /// Where the replay ends.
     pub stop: ReplayStop,
+    /// Number of servers whose logs come before those of the one in which a stop at a position lies: logs of two
+    /// servers may have the same names.
+    pub servers: usize,
     /// Transactions to leave out. Each must be on the way.
     pub leave_out: BTreeSet<AnyGtid>,
     /// Whether one of them may change the definition of something.
@@ -52,6 +55,8 @@ pub struct RelayWriter {
     plan: RelayPlan,
     history: History,
     log: Option<Log>,
+    /// Number of servers whose logs have been read.
+    servers: usize,
     state: State,
     left: BTreeSet<AnyGtid>,
     /// Which candidates for a server id occur, by bit: the lowest stands for the highest id.
@@ -100,6 +105,8 @@ enum State {
     Between,
     Writing(AnyGtid),
     LeavingOut(AnyGtid),
+    /// The logs of the server before had it.
+    Repeat(AnyGtid),
     Stopped,
 }
 
@@ -118,7 +125,7 @@ impl RelayWriter {
         };
         let left = plan.leave_out.clone();
         let history = History::new("", Some(plan.start.clone()));
-        Self { plan, history, log: None, state: State::Between, left, ids: 0, end }
+        Self { plan, history, log: None, servers: 0, state: State::Between, left, ids: 0, end }
     }
 
     /// Begins the next log, at `offset`: at 4, its beginning, or between two transactions. `format` is its
@@ -140,7 +147,7 @@ impl RelayWriter {
                 State::Writing(_) => abandoned = log.written,
                 // Another transaction gets its number.
                 State::LeavingOut(gtid) => drop(self.left.insert(gtid)),
-                State::Between | State::Stopped => {}
+                State::Repeat(_) | State::Between | State::Stopped => {}
             }
         }
         if LogPosition::new(name, offset).is_none() || name.len() > MAX_NAME {
@@ -167,6 +174,23 @@ impl RelayWriter {
         });
         self.check_position()?;
         Ok(abandoned)
+    }
+
+    /// Continues with the logs of another server that has the same transactions up to here, and `repeats` of them
+    /// again, which are not written again.
+    ///
+    /// # Errors
+    /// If the log before ends within a transaction or an event.
+    pub fn next_server(&mut self, repeats: Option<Repeats>) -> Result<(), RelayError> {
+        if self.state == State::Stopped {
+            return Ok(());
+        }
+        self.check_whole()?;
+        self.check_closed()?;
+        self.history.next_server(repeats);
+        self.log = None;
+        self.servers += 1;
+        Ok(())
     }
 
     /// Whether the data may be of this fork.
@@ -210,7 +234,7 @@ impl RelayWriter {
                     out.extend_from_slice(taken);
                     log.written += taken.len() as u64;
                 }
-                State::LeavingOut(_) | State::Stopped => {}
+                State::LeavingOut(_) | State::Repeat(_) | State::Stopped => {}
             }
             match entry {
                 Some(entry) => self.take(&entry, out)?,
@@ -227,9 +251,7 @@ impl RelayWriter {
     /// within a transaction or an event.
     pub fn finish(mut self) -> Result<RelayEnd, RelayError> {
         self.check_whole()?;
-        if let (State::Writing(_) | State::LeavingOut(_), Some(log)) = (&self.state, &self.log) {
-            return Err(RelayError::Unfinished { log: log.name.clone(), begin: log.begin });
-        }
+        self.check_closed()?;
         if self.state != State::Stopped && self.plan.stop != ReplayStop::End {
             return Err(RelayError::NotReached(self.plan.stop));
         }
@@ -269,7 +291,7 @@ impl RelayWriter {
             return Ok(());
         }
         let step = self.history.push(entry).map_err(|error| self.fault(error))?;
-        if !matches!(self.state, State::LeavingOut(_)) {
+        if !matches!(self.state, State::LeavingOut(_) | State::Repeat(_)) {
             self.check_passable(entry)?;
             if let Some(barrier) = step.barrier {
                 return Err(RelayError::Barrier { at: self.at(entry.begin)?, barrier });
@@ -312,7 +334,10 @@ impl RelayWriter {
             let at = self.log.as_ref().map(|log| log.begin).unwrap_or_default();
             return Err(RelayError::Anonymous(self.at(at)?));
         };
-        if self.plan.stop == ReplayStop::Before(gtid.clone()) {
+        let at = self.log.as_ref().map(|log| log.begin).unwrap_or_default();
+        if self.history.is_repeat(&gtid, at) {
+            self.state = State::Repeat(gtid);
+        } else if self.plan.stop == ReplayStop::Before(gtid.clone()) {
             self.state = State::Stopped;
         } else if self.is_known(&gtid) {
             return Err(RelayError::Known(gtid));
@@ -347,6 +372,10 @@ impl RelayWriter {
         let (gtid, is_written) = match std::mem::replace(&mut self.state, State::Between) {
             State::Writing(gtid) => (gtid, true),
             State::LeavingOut(gtid) => (gtid, false),
+            State::Repeat(_) => {
+                self.end.reached = Some(at);
+                return Ok(());
+            }
             other => {
                 self.state = other;
                 return Ok(());
@@ -376,14 +405,21 @@ impl RelayWriter {
     /// Offset of the stop, if it is a position in the present log.
     fn stop_here(&self) -> Option<u64> {
         match (&self.plan.stop, &self.log) {
-            (ReplayStop::At(stop), Some(log)) if stop.log() == log.name => Some(stop.offset()),
+            (ReplayStop::At(stop), Some(log))
+                if stop.log() == log.name && self.servers == self.plan.servers =>
+            {
+                Some(stop.offset())
+            }
             _ => None,
         }
     }
 
     /// Checks that the stop does not lie within the present transaction, of which an event ends here.
     fn check_inside(&self, entry: &Entry) -> Result<(), RelayError> {
-        let (State::Writing(gtid) | State::LeavingOut(gtid)) = &self.state else { return Ok(()) };
+        let (State::Writing(gtid) | State::LeavingOut(gtid) | State::Repeat(gtid)) = &self.state
+        else {
+            return Ok(());
+        };
         if self.stop_here().is_none_or(|stop| stop >= entry.end) {
             return Ok(());
         }
@@ -421,6 +457,16 @@ impl RelayWriter {
         match offset == expected {
             true => Ok(()),
             false => Err(RelayError::Gap { log: name.to_owned(), expected, found: offset }),
+        }
+    }
+
+    /// Checks that no transaction is open.
+    fn check_closed(&self) -> Result<(), RelayError> {
+        match (&self.state, &self.log) {
+            (State::Writing(_) | State::LeavingOut(_) | State::Repeat(_), Some(log)) => {
+                Err(RelayError::Unfinished { log: log.name.clone(), begin: log.begin })
+            }
+            _ => Ok(()),
         }
     }
 

@@ -22,6 +22,7 @@ fn plan(stop: ReplayStop) -> RelayPlan {
     RelayPlan {
         start: GtidState::MariaDb(GtidPosition::default()),
         stop,
+        servers: 0,
         leave_out: BTreeSet::new(),
         may_leave_out_ddl: false,
     }

@@ -1,9 +1,9 @@
 //! Binary logs of both forks.
 
 use xb_binlog::{
-    AnyGtid, Change, ChecksumKind, Entry, Error, Event, Gtid, GtidPosition, GtidSet, GtidState,
-    HEADER_LEN, History, LogEnd, LogPosition, Payload, Reader, RelayPlan, RelayWriter, ReplayStop,
-    Sent, SentReader,
+    AnyGtid, Change, ChecksumKind, Content, ContentDigest, Entry, Error, Event, Gtid, GtidPosition,
+    GtidSet, GtidState, HEADER_LEN, History, LogEnd, LogPosition, Payload, Reader, RelayPlan,
+    RelayWriter, ReplayStop, Sent, SentReader, Stretch,
 };
 
 /// Logs without checksums, so that changed events are decoded. Each begins with a description of this
@@ -59,6 +59,7 @@ pub(crate) fn log(data: &[u8]) {
         assert_eq!(at, log.len() as u64);
     }
     sent(bytes, &log, &entries, usize::from(how >> 2) + 1);
+    content(&log, &entries, usize::from(how >> 2) + 1);
 }
 
 /// Any bytes as a compressed transaction: in pieces, it holds the same.
@@ -73,6 +74,38 @@ fn payload(body: &[u8], piece: usize) {
     let (whole, found) = read(usize::MAX);
     let (in_pieces, parts) = read(piece);
     assert!(whole == in_pieces && (!whole || found == parts));
+}
+
+/// What the transactions of a log do: in pieces, it is the same.
+fn content(log: &[u8], entries: &[Entry], piece: usize) {
+    let whole = contents(log, entries, usize::MAX);
+    assert_eq!(whole, contents(log, entries, piece));
+    let mut stretch = Stretch::default();
+    whole.iter().for_each(|content| stretch.add(content));
+    let number: u64 = stretch.domains().map(|(_, domain)| domain.transactions).sum();
+    assert_eq!(number, whole.len() as u64);
+}
+
+fn contents(log: &[u8], entries: &[Entry], piece: usize) -> Vec<Content> {
+    let (mut history, mut digest) = (History::new(NAME, None), ContentDigest::new());
+    let mut found = Vec::new();
+    for entry in entries {
+        let event = usize::try_from(entry.begin).ok().zip(usize::try_from(entry.end).ok());
+        let event = event.and_then(|(begin, end)| log.get(begin..end)).unwrap_or_default();
+        let checksums = match entry.checksum {
+            Some(_) => ChecksumKind::Crc32,
+            None => ChecksumKind::None,
+        };
+        event.chunks(piece).for_each(|piece| digest.take(piece, checksums));
+        digest.end_event(entry);
+        let Ok(step) = history.push(entry) else { break };
+        match step.ended {
+            Some(ended) => found.extend(digest.end_transaction(&ended)),
+            None if history.open().is_none() => digest.clear(),
+            None => {}
+        }
+    }
+    found
 }
 
 /// Any bytes as what a server sends; and a log as what it sends of it, which are the same events.
@@ -180,7 +213,8 @@ pub(crate) fn relay(data: &[u8]) {
         _ => ReplayStop::At(LogPosition::new("b.1", of.1 as u64 + u64::from(*number)).unwrap()),
     };
     let leave_out = if how & 4 == 0 { [].into() } else { [gtid].into() };
-    let plan = RelayPlan { start: start(of.0), stop, leave_out, may_leave_out_ddl: true };
+    let start = start(of.0);
+    let plan = RelayPlan { start, stop, servers: 0, leave_out, may_leave_out_ddl: true };
     let write = |piece: usize| {
         let (mut writer, mut out) = (RelayWriter::new(plan.clone()), Vec::new());
         writer.begin_log("b.1", &log[4..of.1], 4)?;

@@ -58,6 +58,7 @@ fn run() -> Result<(), Failure> {
         plan: RelayPlan {
             start,
             stop: ReplayStop::End,
+            servers: 0,
             leave_out: [].into(),
             may_leave_out_ddl: false,
         },

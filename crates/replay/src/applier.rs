@@ -222,7 +222,10 @@ impl Applier<'_> {
         let is_there = last.is_some_and(|last| {
             last.log() == status.source.0 && low(last.offset()) == low(status.source.1)
         });
-        let is_there = is_there || self.dialect.is_mysql();
+        // In parallel, MariaDB never goes back to a log with a lower name, such as the first one of another server.
+        let (log, offset) = &status.relay;
+        let is_all = self.files.bytes_before(log, *offset) >= self.files.bytes();
+        let is_there = is_there || self.dialect.is_mysql() || (self.files.is_moved && is_all);
         Ok(is_there && self.gtids()? == self.files.end.gtids)
     }
 

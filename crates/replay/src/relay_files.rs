@@ -23,6 +23,8 @@ pub(crate) struct RelayFiles {
     /// Names and lengths in bytes.
     pub(crate) logs: Vec<(String, u64)>,
     pub(crate) end: RelayEnd,
+    /// They are made of the logs of several servers.
+    pub(crate) is_moved: bool,
 }
 
 impl RelayFiles {
@@ -35,12 +37,16 @@ impl RelayFiles {
     ) -> Result<Self, ReplayError> {
         let mut writer = RelayWriter::new(request.plan.clone());
         let (mut out, mut logs, mut file) = (Vec::new(), Vec::<(String, u64)>::new(), None);
-        let (mut is_first, mut bytes) = (true, 0);
+        let (mut is_first, mut is_moved, mut bytes) = (true, false, 0);
         for piece in pieces {
             if (watch.is_cancelled)() {
                 return Err(ReplayError::Cancelled);
             }
             match piece.map_err(|error| ReplayError::Source(error.into()))? {
+                Piece::NextServer(repeats) => {
+                    writer.next_server(repeats)?;
+                    is_moved = true;
+                }
                 Piece::Log { name, format, offset } => {
                     let expected = &request.position;
                     if is_first && LogPosition::new(&name, offset).as_ref() != Some(expected) {
@@ -65,7 +71,7 @@ impl RelayFiles {
                 break;
             }
         }
-        let this = Self { logs, end: writer.finish()? };
+        let this = Self { logs, end: writer.finish()?, is_moved };
         this.write_index(dir)?;
         Ok(this)
     }
@@ -164,11 +170,13 @@ mod tests {
         let plan = RelayPlan {
             start: "".parse().unwrap(),
             stop: ReplayStop::End,
+            servers: 0,
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
         };
         let logs = names.map(|name| (name.to_owned(), 10)).to_vec();
-        let files = RelayFiles { logs, end: RelayWriter::new(plan).finish().unwrap() };
+        let files =
+            RelayFiles { logs, end: RelayWriter::new(plan).finish().unwrap(), is_moved: false };
         files.check_lengths(dir.path()).unwrap();
         File::options().write(true).open(dir.join(names[1])).unwrap().set_len(7).unwrap();
         let error = files.check_lengths(dir.path()).unwrap_err();

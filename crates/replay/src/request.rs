@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use xb_binlog::{GtidState, LogPosition, RelayPlan};
+use xb_binlog::{GtidState, LogPosition, RelayPlan, Repeats};
 
 /// What to replay, onto what.
 #[derive(Debug, Clone)]
@@ -36,6 +36,9 @@ pub struct ReplayRequest {
 /// A piece of the logs to replay, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
+    /// The logs that follow are those of another server, which has the same transactions up to here, and some of them
+    /// again.
+    NextServer(Option<Repeats>),
     /// A log begins, or continues after another one.
     Log {
         /// Its name, on its server.

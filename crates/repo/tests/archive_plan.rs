@@ -96,6 +96,9 @@ fn stream(
         server_version: "10.11.19-MariaDB".to_owned(),
         server_id,
         server_uuid: None,
+        node: None,
+        host: None,
+        repeats: None,
         start: at(start.0, start.1),
         gtids: state(start.0, start.1),
         settings: BTreeMap::new(),
@@ -147,6 +150,7 @@ fn stream(
             starts_inside: inside(offset),
             ends_inside: inside(to),
             transactions: ended.len() as u64,
+            domains: None,
             commits: sane.iter().max().map(|greatest| Commits {
                 first: sane[0],
                 last: *sane.last().unwrap(),
@@ -189,7 +193,7 @@ fn archive(changes: &[Change], lives: &[Vec<u64>], covered: i64) -> Vec<Stream> 
                 head: last.digest.clone(),
             };
             let log = whole.to.log.rsplit_once('.').unwrap().1.parse().unwrap();
-            start = ((log, whole.to.offset), Begins::Continues { after });
+            start = ((log, whole.to.offset), Begins::Continues { after, at: None });
             all.push(made);
         }
     }
@@ -536,10 +540,10 @@ fn a_stream_whose_segments_were_removed_is_not_passed_over() {
     let changes = changes(20);
     let first = simple(&changes[..5], Begins::First, 0, (1, 4));
     let end = |stream: &Stream| stream.segments.values().next_back().unwrap().content.to.clone();
-    let begins = Begins::Continues { after: link_to_end(&first) };
+    let begins = Begins::Continues { after: link_to_end(&first), at: None };
     let mut second = simple(&changes[..10], begins, 1, (1, end(&first).offset));
     let (link, at) = (link_to_end(&second), end(&second));
-    let begins = Begins::Continues { after: link.clone() };
+    let begins = Begins::Continues { after: link.clone(), at: None };
     let third = simple(&changes, begins, 2, (1, at.offset));
     let (base, _) = base_at(&changes, 2);
     let whole = [first.clone(), second.clone(), third.clone()];
@@ -556,6 +560,45 @@ fn a_stream_whose_segments_were_removed_is_not_passed_over() {
 }
 
 /// The logs of two servers have the same names and positions, and may have the same GTIDs.
+/// After a failover: the same transactions, in a log of the same name, at other positions.
+#[test]
+fn a_position_means_the_log_of_one_server() {
+    let all = changes(16);
+    let old = simple(&all[..8], Begins::First, 0, (1, 4));
+    let after = link_to_end(&old);
+    let moved: Vec<Change> = all
+        .iter()
+        .map(|each| Change { begin: each.begin - 100, end: each.end - 100, ..each.clone() })
+        .collect();
+    let takes_over = |end| Begins::Continues { after: after.clone(), at: Some(at(1, end)) };
+    let new = simple(&moved, takes_over(all[7].end), OTHER_SERVER, (1, moved[7].end));
+    let streams = [old.clone(), new];
+    let (base, _) = base_at(&all, 2);
+    let planned = plan(&streams, &base, &RestoreStop::Latest).unwrap();
+    let servers: Vec<usize> = planned.pieces.iter().map(|piece| piece.server).collect();
+    assert!(servers.is_sorted() && servers.contains(&0) && servers.last() == Some(&1));
+    let of_old = planned.pieces.iter().rfind(|piece| piece.server == 0).unwrap();
+    assert_eq!((of_old.stream, of_old.until), (streams[0].id(), all[7].end));
+    let of_new = planned.pieces.iter().find(|piece| piece.server == 1).unwrap();
+    assert_eq!(of_new.segment.content.from, at(1, moved[7].end));
+    let stop = |offset| plan(&streams, &base, &RestoreStop::Position(position(1, offset)));
+    let both = stop(all[7].end);
+    assert!(matches!(both, Err(PlanError::Ambiguous { .. })), "{both:?}");
+    assert!(stop(moved[7].end - 20).unwrap().pieces.iter().all(|piece| piece.server == 0));
+    assert_eq!(stop(moved[15].end).unwrap().pieces.last().unwrap().server, 1);
+    let early = stop(base.position.offset() - 1);
+    assert!(matches!(early, Err(PlanError::BeforeBackup { .. })), "{early:?}");
+    // A stream that continues elsewhere than the one before ends is broken there, and so is one with other GTIDs.
+    let wrong = [
+        simple(&moved, takes_over(all[7].end + 1), OTHER_SERVER, (1, moved[7].end)),
+        simple(&moved, takes_over(all[7].end), OTHER_SERVER, (1, moved[9].end)),
+    ];
+    for wrong in wrong {
+        let error = plan(&[old.clone(), wrong], &base, &RestoreStop::Latest).map(drop);
+        assert!(matches!(error, Err(PlanError::Segment { .. })), "{error:?}");
+    }
+}
+
 #[test]
 fn a_branch_of_another_server_shares_nothing() {
     let changes = changes(20);
@@ -626,7 +669,7 @@ fn a_clone_from_before_the_archive_may_lack_transactions_without_a_gtid() {
         assert!(planned(&streams, began).is_ok(), "{:?}", planned(&streams, began));
         assert!(lost(planned(&streams, began - 1)));
     }
-    let streams = [first, simple(&changes, Begins::Continues { after }, 1, (1, 550))];
+    let streams = [first, simple(&changes, Begins::Continues { after, at: None }, 1, (1, 550))];
     assert!(planned(&streams, began - 1).is_ok(), "{:?}", planned(&streams, began - 1));
     assert!(planned(&streams[..1], began - 2).is_err());
     // Pushed after it, but from before it.

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 use xb_encryptor::{DataKey, KeyBytes, Keys, KeysObject, MacKey};
+use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::{LARGE, Span, decode, heads};
+use xb_repo::archive::stream::{At, Begins, StreamHead};
 
 const STREAM: &str = "000102030405060708090a0b0c0d0e0f";
 const SPAN: Span = (64, 66);
@@ -83,6 +85,66 @@ fn a_roll_up_of_other_heads_is_refused() {
         let error = heads(&wrong, STREAM, SPAN).unwrap_err();
         assert!(error.contains(what), "{error}");
     }
+}
+
+/// The heads of the first one are of a version that did not know what transactions do; those of the second say it.
+#[test]
+fn heads_say_what_transactions_do_or_nothing() {
+    for (head, _) in decode(object(), STREAM, SPAN).unwrap() {
+        assert_eq!((&head.content.domains, head.content.stretch()), (&None, None));
+    }
+    let found = decode(fixture("archive/roll-up-67-69"), STREAM, (67, 69)).unwrap();
+    assert_eq!(found.len(), 3);
+    for (number, (head, _)) in (67..).zip(&found) {
+        assert!(head.authenticate(&mac()).is_ok());
+        let stretch = head.content.stretch().unwrap();
+        let (domain, found) = stretch.domains().next().unwrap();
+        assert_eq!((domain, found.transactions), (0, 1));
+        assert_eq!(found.last.to_string(), format!("0-1-{}", number + 1));
+        let form = if number % 2 == 1 { "rows" } else { "statements_and_partial_rows" };
+        assert_eq!(found.forms().collect::<Vec<_>>(), [(form, 1)]);
+    }
+}
+
+#[test]
+fn a_stream_that_continues_another_servers_needs_a_later_reader() {
+    let bytes = fixture("archive/head-of-another");
+    let head = Record::<StreamHead>::decode(&bytes).unwrap();
+    assert!(head.authenticate(&mac()).is_ok());
+    let content = &head.content;
+    assert_eq!((content.format, content.needed_format()), (2, 2));
+    assert_eq!(content.origin().to_string(), "node node2 (server_id 2)");
+    let at = |log: &str, offset| At { log: log.to_owned(), offset };
+    let end = at("bin.000001", 7000);
+    assert!(matches!(&content.begins, Begins::Continues { at: Some(found), .. } if *found == end));
+    let repeats = content.repeats().unwrap();
+    assert_eq!(repeats.gtids.to_string(), "0-1-70,3-1-5");
+    assert_eq!(repeats.until.to_string(), "bin.000008:900");
+    // What such a stream continues, and what it repeats, has to make sense.
+    let wrong = |change: fn(&mut StreamHead)| {
+        let mut content = content.clone();
+        change(&mut content);
+        let bytes = Record::encode(&content, None).unwrap();
+        Record::<StreamHead>::decode(&bytes).unwrap_err().to_string()
+    };
+    assert!(wrong(|head| head.format = 3).contains("update this program"));
+    let text = wrong(|head| head.repeats.as_mut().unwrap().gtids = "0-1".to_owned());
+    assert!(text.contains("repeated"), "{text}");
+    let text = wrong(|head| head.repeats.as_mut().unwrap().until.log = "a/b".to_owned());
+    assert!(text.contains("repeated"), "{text}");
+    let text = wrong(|head| {
+        if let Begins::Continues { at: Some(at), .. } = &mut head.begins {
+            at.log = "../x".to_owned();
+        }
+    });
+    assert!(text.contains("server before"), "{text}");
+    // Without another server, an earlier reader does.
+    let mut plain = content.clone();
+    plain.repeats = None;
+    if let Begins::Continues { at, .. } = &mut plain.begins {
+        *at = None;
+    }
+    assert_eq!(plain.needed_format(), 1);
 }
 
 proptest! {

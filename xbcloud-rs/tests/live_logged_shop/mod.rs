@@ -31,12 +31,18 @@ pub(crate) struct Receiver {
     canceller: CancelToken,
     thread: std::thread::JoinHandle<()>,
     stored: Arc<Mutex<Option<String>>>,
+    notices: Arc<Mutex<Vec<Notice>>>,
 }
 
 impl Receiver {
     pub(crate) fn stop(self) {
         self.canceller.cancel(15);
         self.thread.join().unwrap();
+    }
+
+    /// Everything that it has told, but for what it does all the time.
+    pub(crate) fn told(&self) -> Vec<Notice> {
+        self.notices.lock().unwrap().clone()
     }
 }
 
@@ -79,6 +85,11 @@ impl Shop {
     }
 
     pub(crate) fn receive(&self) -> Receiver {
+        self.receive_from(self.server.socket())
+    }
+
+    /// Receives from the server with this socket.
+    pub(crate) fn receive_from(&self, socket: &Path) -> Receiver {
         let cancel = CancelToken::new();
         let canceller = cancel.clone();
         let session = Session { cancel, ..self.session() };
@@ -88,7 +99,7 @@ impl Shop {
         }
         let request = ReceiveRequest {
             access: Access {
-                target: Target::Socket(self.server.socket().to_owned()),
+                target: Target::Socket(socket.to_owned()),
                 account: Account { user: b"root".to_vec(), ..Account::default() },
             },
             archive: ArchiveSettings {
@@ -103,32 +114,22 @@ impl Shop {
         };
         let stored = Arc::new(Mutex::new(None));
         let told = Arc::clone(&stored);
-        let tell = move |notice| {
-            if let Notice::Stored { position, .. } = notice {
-                *told.lock().unwrap() = Some(position);
-            }
+        let notices = Arc::new(Mutex::new(Vec::new()));
+        let list = Arc::clone(&notices);
+        let tell = move |notice| match notice {
+            Notice::Stored { position, .. } => *told.lock().unwrap() = Some(position),
+            Notice::Idle(_) | Notice::Alive => {}
+            notice => list.lock().unwrap().push(notice),
         };
         let thread = std::thread::spawn(move || {
             block_on(receive(&session, &request, tell)).unwrap();
         });
-        Receiver { canceller, thread, stored }
+        Receiver { canceller, thread, stored, notices }
     }
 
     /// Waits until everything that the server has is archived.
     pub(crate) fn wait_for(&self, receiver: &Receiver) {
-        let place = |position: &str| {
-            let (log, offset) = position.rsplit_once(':').unwrap();
-            (log.to_owned(), offset.parse::<u64>().unwrap())
-        };
-        // The server adds checkpoints at any time.
-        let end = place(&self.position());
-        for _ in 0..1200 {
-            if receiver.stored.lock().unwrap().as_deref().is_some_and(|at| place(at) >= end) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("{end:?} is not archived, only {:?}", receiver.stored.lock().unwrap());
+        wait_until(receiver, &self.position());
     }
 
     pub(crate) fn back_up(&self, name: &str, options: &[&str]) -> Ran {
@@ -188,6 +189,26 @@ impl Shop {
     pub(crate) fn rows(&self) -> String {
         self.server.sql(ROWS)
     }
+}
+
+/// Waits until a position is archived. A server adds checkpoints at any time.
+pub(crate) fn wait_until(receiver: &Receiver, position: &str) {
+    let place = |position: &str| {
+        let (log, offset) = position.rsplit_once(':').unwrap();
+        (log.to_owned(), offset.parse::<u64>().unwrap())
+    };
+    let end = place(position);
+    for _ in 0..1200 {
+        if receiver.stored.lock().unwrap().as_deref().is_some_and(|at| place(at) >= end) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!(
+        "{end:?} is not archived, only {:?}: {:?}",
+        receiver.stored.lock().unwrap(),
+        receiver.told()
+    );
 }
 
 pub(crate) const ROWS: &str = "SELECT id, v FROM d.t ORDER BY id; SELECT id FROM d.m ORDER BY id";

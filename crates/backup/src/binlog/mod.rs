@@ -3,6 +3,7 @@
 pub(crate) mod choose_archive;
 pub(crate) mod copy;
 pub(crate) mod coverage;
+mod elsewhere;
 mod log_files;
 pub(crate) mod notice;
 pub(crate) mod open;
@@ -12,6 +13,8 @@ pub(crate) mod prune;
 pub(crate) mod push;
 pub(crate) mod read;
 pub(crate) mod receive;
+mod role;
+mod search;
 mod segmenter;
 mod semi_sync;
 mod session;

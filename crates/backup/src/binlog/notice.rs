@@ -42,6 +42,9 @@ pub enum Notice {
     NotRolledUp(String),
     /// The store takes segments again.
     StoreBack,
+    /// The server, which is another one than that of the archive's end, lacks stored transactions: nothing is received
+    /// until it has them.
+    Behind(String),
     /// The connection ended, and another one will be tried.
     Disconnected(String),
     /// The archive lacks what this host remembers: it was removed or changed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use tokio::sync::mpsc;
-use xb_binlog::LogPosition;
+use xb_binlog::{LogPosition, Repeats};
 use xb_encryptor::DataKey;
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
@@ -26,6 +26,10 @@ pub(crate) struct Needed {
     pub(crate) key: Option<Arc<DataKey>>,
     /// Offset behind the last byte that counts.
     pub(crate) until: u64,
+    /// Number of its server in the history.
+    pub(crate) server: usize,
+    /// Transactions that the archive has already, and that its stream has again.
+    pub(crate) repeats: Option<Repeats>,
 }
 
 /// The events of a segment, from its position on.

@@ -16,6 +16,7 @@ use crate::archive_error::ArchiveError;
 use crate::binlog::log_files::{LogFile, open};
 use crate::binlog::notice::Notice;
 use crate::binlog::receive::{ArchiveSettings, Receiver};
+use crate::binlog::role::Role;
 use crate::binlog::session::{Server, send};
 use crate::binlog::start::{ServerLog, last_stored, start_on};
 use crate::cancel::OrInterrupted as _;
@@ -69,7 +70,7 @@ pub async fn push(
     let before = session.cancel.or(end_of(session, &settings.server)).await?;
     // Files do not state a server_uuid.
     let id = files.last().ok_or(ArchiveError::NoLog)?.server_id;
-    let now = (Origin { id, uuid: None }, logs.as_slice());
+    let now = (Origin { id, uuid: None, node: None }, logs.as_slice());
     let start = start_on(&session.root, &settings.server, before.as_ref(), now);
     let start = session.cancel.or(start).await?;
     match &start.begins {
@@ -143,6 +144,7 @@ async fn server(
         version: last.format.server_version.clone(),
         id: last.server_id,
         who: BTreeMap::new(),
+        role: Role::default(),
         uuid: known.last().and_then(|outline| outline.head.content.server_uuid.clone()),
         logs,
         settings: settings.unwrap_or_else(BTreeMap::new),

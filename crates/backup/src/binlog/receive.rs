@@ -12,22 +12,28 @@ use futures::stream::{FuturesOrdered, FuturesUnordered};
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use tokio::time::{Instant, MissedTickBehavior};
+use xb_binlog::LogPosition;
 use xb_compressor::Algorithm;
 use xb_encryptor::KeySlots;
-use xb_mysql::Access;
+use xb_mysql::{Access, Client};
+use xb_repo::archive::newest::stream_head;
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::RollUp;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::{At, Begins, Origin};
+use xb_repo::archive::stream::{At, Begins};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::elsewhere::{ArchiveEnd, LogPlace};
 use crate::binlog::notice::{Notice, Tell};
+use crate::binlog::search::{OtherServer, Outcome};
 use crate::binlog::semi_sync::{self, Asked, Claim};
 use crate::binlog::session::{
-    Acknowledge, Message, Receiving, Server, connect, receive as receive_log,
+    Acknowledge, Message, Receiving, Server, connect, find, receive as receive_log,
 };
-use crate::binlog::start::{Start, behind_cut, behind_hole, branch, last_stored, start_on};
+use crate::binlog::start::{
+    Start, behind_cut, behind_hole, branch, last_stored, on_another, repeated, start_on,
+};
 use crate::binlog::state::StateFile;
 use crate::binlog::writer::{Packed, StreamWriter};
 use crate::error::BackupError;
@@ -46,6 +52,8 @@ const FINISH: Duration = Duration::from_secs(30);
 const END_RECORDS_LIMIT: Duration = Duration::from_secs(10);
 /// The longest pause between two connections, in seconds.
 const LONGEST_PAUSE: u64 = 30;
+/// Why another server cannot be recognised.
+const UNRECOGNISED: &str = "the last segments of the archive do not say what their transactions do: they have none, an earlier version of this program has stored them, or their GTIDs are out of order";
 /// Why the commits of a server that lacks the marks of semi-synchronous replication do not wait.
 const DECLINED: &str = "the server does not ask for acknowledgements on this connection; restart the receiver once semi-synchronous replication is on";
 
@@ -94,14 +102,15 @@ pub async fn receive(
     // Where a log ended too early the last time.
     let mut cut: Option<(String, u64)> = None;
     while session.cancel.reason().is_none() {
+        let differed = matches!(fork, Some(Fork::Differs(_)));
         let (stored, outcome) = receiver.stream(&request.access, fork.take()).await;
         if stored {
             pause = 1;
         }
         let error = match outcome {
             Ok(()) => return Ok(()),
-            // The next stream is a branch, at once.
-            Err(ArchiveError::Differs(what)) if !stored => {
+            // The next stream is a branch, at once, or another server has to show that it has the archive's history.
+            Err(ArchiveError::Differs(what)) if !stored && !differed => {
                 fork = Some(Fork::Differs(what));
                 continue;
             }
@@ -256,7 +265,8 @@ impl<'a> Receiver<'a> {
         fork: Option<Fork>,
     ) -> Result<(Server, Start, Receiving), ArchiveError> {
         let before = self.before().await?;
-        let (access, needs_checksums) = (access.clone(), !self.settings.accept_no_crc);
+        let needs_checksums = !self.settings.accept_no_crc;
+        let (access, again) = (access.clone(), access);
         let must_wait = self.waiting.is_some();
         let (client, server, missing) = tokio::task::spawn_blocking(move || {
             let (mut client, server) = connect(&access, needs_checksums)?;
@@ -274,29 +284,9 @@ impl<'a> Receiver<'a> {
             Some(what) if before.is_some() => (self.tell)(Notice::NotWaiting(what.to_owned())),
             Some(what) => return Err(ArchiveError::NoSemiSync(what.to_owned())),
         }
-        let logs = &server.logs;
-        let (root, name) = (self.root(), self.settings.server.as_str());
-        let now = Origin { id: server.id, uuid: server.uuid.as_deref() };
-        let mut start = start_on(root, name, before.as_ref(), (now, logs)).await?;
-        if matches!(start.begins, Begins::Gap { .. }) {
-            // Another receiver may have stored what this one has missed.
-            let stored = last_stored(root, name).await?;
-            start = start_on(root, name, stored.as_ref(), (now, logs)).await?;
-        }
-        let start = match fork {
-            Some(Fork::Differs(what)) => branch(start, what),
-            Some(Fork::Hole { log, reason }) => behind_hole(&start, &log, reason),
-            Some(Fork::Cut { log, reason }) => {
-                behind_cut(&start, logs, &log, reason).unwrap_or(start)
-            }
-            None => start,
-        };
+        let (client, server, start) = self.start(client, server, before, fork, again).await?;
         // Another replica with the same number would end this connection, and this one its.
-        let number: [u8; 4] = xb_encryptor::new_stream_id()?
-            .first_chunk()
-            .copied()
-            .ok_or(ArchiveError::Bug("a short ID"))?;
-        let replica = u32::from_le_bytes(number) | 1 << 31;
+        let replica = replica_id()?;
         let (begun, settings) = (start.clone(), (self.settings.rpo, needs_checksums));
         let replica = (replica, self.acknowledge(&start));
         let receiving =
@@ -306,12 +296,118 @@ impl<'a> Receiver<'a> {
         Ok((server, start, receiving))
     }
 
+    /// Decides where the next stream begins. A search on another server takes its connection, and needs another one.
+    async fn start(
+        &self,
+        client: Client,
+        server: Server,
+        mut before: Option<Record<SegmentHead>>,
+        fork: Option<Fork>,
+        access: &Access,
+    ) -> Result<(Client, Server, Start), ArchiveError> {
+        let logs = &server.logs;
+        let (root, name) = (self.root(), self.settings.server.as_str());
+        let now = server.origin();
+        let mut start = start_on(root, name, before.as_ref(), (now, logs)).await?;
+        if matches!(start.begins, Begins::Gap { .. }) {
+            // Another receiver may have stored what this one has missed.
+            before = last_stored(root, name).await?;
+            start = start_on(root, name, before.as_ref(), (now, logs)).await?;
+        }
+        let of = match &before {
+            Some(before) => stream_head(root, name, &before.content.stream).await?,
+            None => None,
+        };
+        let moved = of.as_ref().and_then(|of| of.content.origin().differs_from(now));
+        // The bytes of one server's log decide, whoever it says that it is.
+        let is_unproven = start.overlap.is_none() && start.begins != Begins::First;
+        if let (Some(before), Some(how)) = (&before, moved)
+            && server.uuid.is_none()
+            && (matches!(fork, Some(Fork::Differs(_))) || (is_unproven && fork.is_none()))
+        {
+            let outcome = self.search(client, &server, (before, how)).await?;
+            let start = on_another(before, outcome, logs)?;
+            let (access, needs_checksums) = (access.clone(), !self.settings.accept_no_crc);
+            let again = tokio::task::spawn_blocking(move || connect(&access, needs_checksums));
+            let (client, again) = again
+                .await
+                .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
+            return match again.who == server.who && again.role.node == server.role.node {
+                true => Ok((client, again, start)),
+                // A name that leads to several servers.
+                false => Err(ArchiveError::Ended),
+            };
+        }
+        if let (None, Some(of)) = (&fork, &of) {
+            start.repeats = repeated(&of.content, &start);
+        }
+        let start = match fork {
+            Some(Fork::Differs(what)) => branch(start, what),
+            Some(Fork::Hole { log, reason }) => behind_hole(&start, &log, reason),
+            Some(Fork::Cut { log, reason }) => {
+                behind_cut(&start, logs, &log, reason).unwrap_or(start)
+            }
+            None => start,
+        };
+        Ok((client, server, start))
+    }
+
+    /// Looks for the archive's end on another server, which differs from that of the archive's end as `how` says.
+    async fn search(
+        &self,
+        client: Client,
+        server: &Server,
+        (before, how): (&Record<SegmentHead>, String),
+    ) -> Result<Outcome, ArchiveError> {
+        let unknown = |why: String| Ok(Outcome::Unknown(why).said_of(&how));
+        if let Some(apart) = &server.role.apart {
+            return unknown(format!("its log cannot be compared with the archive: {apart}"));
+        }
+        let (root, name) = (self.root(), self.settings.server.as_str());
+        let Some(archive) = ArchiveEnd::read(root, name, before).await? else {
+            return unknown(UNRECOGNISED.to_owned());
+        };
+        let logs = server.logs.clone();
+        let end = logs.last().and_then(|(log, size)| LogPosition::new(log, *size));
+        let other = OtherServer {
+            id: server.id,
+            applied: server.role.applied.clone(),
+            end: end.ok_or(ArchiveError::NoLog)?,
+            is_node: server.role.node.is_some(),
+        };
+        let settings = (replica_id()?, self.settings.rpo, !self.settings.accept_no_crc);
+        let (tell, cancel) = (Arc::clone(&self.tell), self.session.cancel.clone());
+        let searching = tokio::task::spawn_blocking(move || {
+            let mut client = client;
+            let log = match archive.look(&mut client, &logs)? {
+                LogPlace::From(log) => log,
+                LogPlace::Purged(reason) => return Ok(Outcome::Unknown(reason)),
+                LogPlace::Other(reason) => {
+                    let log = logs.first().map(|(log, _)| log.clone()).unwrap_or_default();
+                    return Ok(Outcome::Branch { log, reason });
+                }
+            };
+            let told = std::cell::Cell::new(false);
+            let behind = |what| {
+                if !told.replace(true) {
+                    tell(Notice::Behind(what));
+                }
+            };
+            let is_cancelled = || cancel.reason().is_some();
+            find(client, (&log, archive, other), settings, (is_cancelled, behind))
+        });
+        let outcome = searching
+            .await
+            .map_err(|_| ArchiveError::Bug("the thread that searches panicked"))??;
+        Ok(outcome.said_of(&how))
+    }
+
     /// How a server is answered on a stream that begins so.
     fn acknowledge(&self, start: &Start) -> Acknowledge {
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
         match (&self.waiting, &start.begins) {
             (None, _) => Acknowledge::No,
-            (_, Begins::Continues { after }) if stored.as_ref() == Some(&after.head) => {
+            (_, Begins::Continues { after, .. }) if stored.as_ref() == Some(&after.head) => {
                 Acknowledge::Known
             }
             _ => Acknowledge::New,
@@ -477,6 +573,15 @@ impl<'a> Receiver<'a> {
     fn away(&self, error: &ArchiveError) {
         (self.tell)(Notice::StoreAway(error.to_string()));
     }
+}
+
+/// A `server_id` for the receiver, which no other replica has.
+fn replica_id() -> Result<u32, ArchiveError> {
+    let number: [u8; 4] = xb_encryptor::new_stream_id()?
+        .first_chunk()
+        .copied()
+        .ok_or(ArchiveError::Bug("a short ID"))?;
+    Ok(u32::from_le_bytes(number) | 1 << 31)
 }
 
 /// Asks the server for its counters, when this number of acknowledgements has been sent. What cannot be asked is not known.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
-use xb_binlog::{Event, History, LogPosition, Sent, SentReader};
+use xb_binlog::{
+    Content, ContentDigest, Event, Fork, History, LogPosition, Sent, SentReader, Stretch,
+};
 use xb_repo::archive::segment::{AHEAD, BarrierAt, Commits, LastTransaction, MAX_BARRIERS};
 use xb_repo::archive::stream::At;
 use xb_repo::hex::hex;
@@ -29,6 +31,7 @@ pub(crate) struct Cut {
     pub(crate) starts_inside: bool,
     pub(crate) ends_inside: bool,
     pub(crate) transactions: u64,
+    pub(crate) contents: Contents,
     pub(crate) times: Times,
     pub(crate) received: [Timestamp; 2],
     pub(crate) last: Option<LastTransaction>,
@@ -80,6 +83,40 @@ impl Times {
     }
 }
 
+/// What transactions do, in their order, if that is known of all of them.
+#[derive(Debug, Clone)]
+pub(crate) struct Contents(Option<Vec<Content>>);
+
+impl Default for Contents {
+    fn default() -> Self {
+        Self(Some(Vec::new()))
+    }
+}
+
+impl Contents {
+    /// Adds that of the next transaction.
+    fn add(&mut self, content: Option<Content>) {
+        match (&mut self.0, content) {
+            (Some(all), Some(content)) => all.push(content),
+            (all, _) => *all = None,
+        }
+    }
+
+    fn join(&mut self, next: Self) {
+        match (&mut self.0, next.0) {
+            (Some(all), Some(next)) => all.extend(next),
+            (all, _) => *all = None,
+        }
+    }
+
+    /// What they do in each domain.
+    pub(crate) fn stretch(&self) -> Option<Stretch> {
+        let mut stretch = Stretch::default();
+        self.0.as_ref()?.iter().for_each(|content| stretch.add(content));
+        Some(stretch)
+    }
+}
+
 impl Cut {
     /// Adds the segment that follows in the same log, if both have at most `size` bytes together; else returns it.
     pub(crate) fn join(&mut self, next: Self, size: usize) -> Option<Self> {
@@ -92,6 +129,7 @@ impl Cut {
         let [_, received] = next.received;
         self.bytes.extend_from_slice(&next.bytes);
         self.transactions += next.transactions;
+        self.contents.join(next.contents);
         self.times.join(next.times, received);
         self.received = [self.received[0], received.max(self.received[1])];
         let room = MAX_BARRIERS - self.barriers.len().min(MAX_BARRIERS);
@@ -125,6 +163,9 @@ pub(crate) struct Segmenter {
     last: Option<LastTransaction>,
     /// Digest of the open transaction.
     digest: Option<Sha256>,
+    /// What it does, and whether its GTID follows those before it.
+    content: ContentDigest,
+    is_in_order: bool,
     /// Bytes of the event that is arriving, outside of a transaction: it may begin one.
     arriving: Vec<u8>,
     /// Number of bytes of that event that have arrived.
@@ -140,6 +181,7 @@ struct Current {
     begun: Timestamp,
     starts_inside: bool,
     transactions: u64,
+    contents: Contents,
     times: Times,
     barriers: Vec<BarrierAt>,
     more_barriers: u64,
@@ -162,6 +204,8 @@ impl Segmenter {
             current: None,
             last,
             digest: None,
+            content: ContentDigest::new(),
+            is_in_order: true,
             arriving: Vec::new(),
             arrived: 0,
             gtids_before,
@@ -257,6 +301,7 @@ impl Segmenter {
                 begun: now,
                 starts_inside: is_inside,
                 transactions: 0,
+                contents: Contents::default(),
                 times: Times::default(),
                 barriers: Vec::new(),
                 more_barriers: 0,
@@ -266,6 +311,9 @@ impl Segmenter {
             current.bytes.extend_from_slice(bytes);
         }
         self.arrived += bytes.len() as u64;
+        if let Some(format) = self.reader.format().filter(|format| format.fork == Fork::MariaDb) {
+            self.content.take(bytes, format.checksums);
+        }
         match &mut self.digest {
             Some(digest) => digest.update(bytes),
             // One that begins a transaction is short.
@@ -294,6 +342,7 @@ impl Segmenter {
                 self.cut(Some(&rotate.file), now, progress)?;
             }
             self.digest = None;
+            self.content.clear();
         }
         let step = self.history.push(entry)?;
         let Sent::Log(_) = sent else {
@@ -317,12 +366,23 @@ impl Segmenter {
         }
         let begins = self.history.open().is_some_and(|open| open.begin == entry.begin)
             || step.ended.as_ref().is_some_and(|ended| ended.begin == entry.begin);
+        match step.ended.is_some() || self.history.open().is_some() {
+            true => self.content.end_event(entry),
+            false => self.content.clear(),
+        }
         if begins {
             self.digest = Some(Sha256::new_with_prefix(&event));
+            let gtid = self.history.open().and_then(|open| open.first.gtid());
+            let gtids = self.history.gtids();
+            self.is_in_order = !gtid.zip(gtids).is_some_and(|(gtid, gtids)| gtids.contains(&gtid));
         }
         if let Some(ended) = step.ended {
             current.transactions += 1;
-            current.times.add(ended.seconds, now);
+            let content = self.content.end_transaction(&ended);
+            if !step.is_repeat {
+                current.times.add(ended.seconds, now);
+                current.contents.add(content.filter(|_| self.is_in_order));
+            }
             let digest =
                 self.digest.take().ok_or(ArchiveError::Bug("a transaction without bytes"))?;
             self.last = Some(LastTransaction {
@@ -382,6 +442,7 @@ impl Segmenter {
             starts_inside: current.starts_inside,
             ends_inside: self.history.open().is_some(),
             transactions: current.transactions,
+            contents: current.contents,
             times: current.times,
             received: [current.begun, now.max(current.begun)],
             last: self.last.clone(),

@@ -12,11 +12,14 @@ use xb_binlog::{ChecksumKind, Event, GtidState, History, LogPosition, Sent, Sent
 use xb_mysql::{Access, Client, Dump, Dumped, Part, Replica, Row, Start as From, Timeouts};
 use xb_replay::ORIGIN_SETTINGS;
 use xb_repo::archive::segment::LastTransaction;
-use xb_repo::archive::stream::At;
+use xb_repo::archive::stream::{At, Origin, RepeatsAt};
 use xb_repo::hex::hex;
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::elsewhere::ArchiveEnd;
 use crate::binlog::log_files::{LogFile, LogSender};
+use crate::binlog::role::Role;
+use crate::binlog::search::{Found, OtherServer, Outcome, Search};
 use crate::binlog::segmenter::{Cut, Progress, Segmenter};
 use crate::binlog::start::{ServerLog, Start};
 use crate::binlog::waiting::{Next, OBJECT_TIME, Waiting};
@@ -41,8 +44,22 @@ pub(crate) struct Server {
     /// Variables that tell it from others, to which a name may lead, and their values.
     pub(crate) who: BTreeMap<String, String>,
     pub(crate) logs: Vec<ServerLog>,
+    /// What it is among others.
+    pub(crate) role: Role,
     /// Variables that a replay needs.
     pub(crate) settings: BTreeMap<String, String>,
+}
+
+impl Server {
+    /// Who it is.
+    pub(crate) fn origin(&self) -> Origin<'_> {
+        Origin { id: self.id, uuid: self.uuid.as_deref(), node: self.role.node.as_deref() }
+    }
+
+    /// `HOST:PORT`, as it states it.
+    pub(crate) fn host(&self) -> Option<String> {
+        Some(format!("{}:{}", self.who.get("hostname")?, self.who.get("port")?))
+    }
 }
 
 /// What the thread tells.
@@ -93,7 +110,11 @@ pub(crate) fn connect(
     });
     let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
     let settings = settings(&mut client, uuid.is_some())?;
-    Ok((client, Server { version, id, uuid, who, logs, settings }))
+    let role = match uuid {
+        Some(_) => Role::default(),
+        None => Role::ask(&mut client)?,
+    };
+    Ok((client, Server { version, id, uuid, who, logs, role, settings }))
 }
 
 /// The `server_uuid` of a server of MySQL, each of whose transactions has a GTID.
@@ -177,20 +198,51 @@ pub(crate) fn receive(
     (replica_id, acknowledge): (u32, Acknowledge),
     (age, needs_checksums): (Duration, bool),
 ) -> Result<Receiving, ArchiveError> {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim().to_owned();
-    // A sign of life comes in time to cut a segment.
-    let heartbeat = (age / 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
     let acknowledges = acknowledge != Acknowledge::No;
-    let replica = Replica { server_id: replica_id, host, heartbeat, acknowledges };
+    let (replica, limit) = replica(replica_id, acknowledges, age);
     let from = start.overlap.as_ref().map_or(&start.at, |last| &last.from);
     // The protocol has no larger offsets: then the log is received from its beginning, and passed over.
     let offset = u32::try_from(from.offset).unwrap_or(4);
     let from = From::Position { log: from.log.clone(), offset };
-    let dump = client.dump(&replica, &from, heartbeat * 4 + LOGIN_LIMIT)?;
+    let dump = client.dump(&replica, &from, limit)?;
     let hang_up = dump.hang_up()?;
     let is_known = acknowledge == Acknowledge::Known;
     begin(dump, (start, is_known), (age / 2, needs_checksums), move || hang_up.stop_reading())
+}
+
+/// What the receiver says of itself, and the time limit for what the server sends.
+fn replica(server_id: u32, acknowledges: bool, age: Duration) -> (Replica, Duration) {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim().to_owned();
+    // A sign of life comes in time to cut a segment.
+    let heartbeat = (age / 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
+    (Replica { server_id, host, heartbeat, acknowledges }, heartbeat * 4 + LOGIN_LIMIT)
+}
+
+/// Looks for the archive's end in the logs of another server, from this one on, until that is decided. Calls `behind` with
+/// what the server lacks whenever it has nothing more.
+pub(crate) fn find(
+    client: Client,
+    (log, archive, other): (&str, ArchiveEnd, OtherServer),
+    (replica_id, age, needs_checksums): (u32, Duration, bool),
+    (is_cancelled, behind): (impl Fn() -> bool, impl Fn(String)),
+) -> Result<Outcome, ArchiveError> {
+    let (replica, limit) = replica(replica_id, false, age);
+    let from = From::Position { log: log.to_owned(), offset: 4 };
+    let mut dump = client.dump(&replica, &from, limit)?;
+    let mut search = Search::new(SentLog::checksums(&dump), log, archive, other);
+    loop {
+        if is_cancelled() {
+            return Err(ArchiveError::Ended);
+        }
+        let found = SentLog::next(&mut dump, |dumped| search.take(dumped))?;
+        check(search.reader(), needs_checksums)?;
+        match found {
+            Found::More => {}
+            Found::Behind(what) => behind(what),
+            Found::Ended(outcome) => return Ok(outcome),
+        }
+    }
 }
 
 /// Sends log files, which the server of the archive has written, as that server would.
@@ -349,7 +401,8 @@ fn run(
     }
     let gtids = start.gtids.as_ref().map(|gtids| gtids.parse::<GtidState>());
     let gtids = gtids.transpose().map_err(|_| ArchiveError::Bug("GTIDs of a head"))?;
-    let history = History::new(&start.at.log, gtids);
+    let repeats = start.repeats.as_ref().and_then(RepeatsAt::parse);
+    let history = History::new(&start.at.log, gtids).with_repeats(repeats);
     let mut segmenter = Segmenter::new(overlap.reader, history, start.overlap.clone(), age);
     let (mut waiting, mut over) = (Waiting::new(each), None::<Instant>);
     // The connection before may have ended between the segment and its acknowledgement.
@@ -650,8 +703,7 @@ mod tests {
             let acknowledged = Arc::new(Mutex::new(Vec::new()));
             let waits =
                 Waits { parts, has_asked: false, has_more: true, acknowledged: Arc::clone(&acknowledged) };
-            let at = At { log: "bin.000003".to_owned(), offset: 4 };
-            let start = Start { begins: Begins::First, at, gtids: None, overlap: None };
+            let start = Start::whole("bin.000003", Begins::First);
             let (sender, mut messages) = mpsc::channel(1);
             let thread = std::thread::spawn(move || {
                 let (flags, settings) = (ReceiveFlags::default(), (Duration::MAX, false, Duration::ZERO));

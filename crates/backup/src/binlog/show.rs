@@ -184,6 +184,8 @@ fn needed(
                 segment: piece.segment.clone(),
                 key: key.cloned(),
                 until: piece.until,
+                server: piece.server,
+                repeats: None,
             }));
         }
     }

@@ -3,10 +3,11 @@
 use xb_repo::archive::newest::{outlines, stream_head};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::{LastTransaction, SegmentHead};
-use xb_repo::archive::stream::{At, Begins, Link, Origin, StreamHead};
+use xb_repo::archive::stream::{At, Begins, Link, Origin, RepeatsAt, StreamHead};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::search::{Outcome, Takeover};
 
 /// A log that the server has, and its size in bytes.
 pub(crate) type ServerLog = (String, u64);
@@ -21,6 +22,16 @@ pub(crate) struct Start {
     pub(crate) gtids: Option<String>,
     /// A stored transaction that ends there: the server has to send it again first, with the same bytes.
     pub(crate) overlap: Option<LastTransaction>,
+    /// Transactions that the archive has from another server, and that follow again.
+    pub(crate) repeats: Option<RepeatsAt>,
+}
+
+impl Start {
+    /// At the beginning of a log.
+    pub(crate) fn whole(log: &str, begins: Begins) -> Self {
+        let at = At { log: log.to_owned(), offset: 4 };
+        Self { begins, at, gtids: None, overlap: None, repeats: None }
+    }
 }
 
 /// The last stored segment of the newest stream that has one.
@@ -39,16 +50,10 @@ pub(crate) async fn last_stored(
 /// Decides where a stream begins that follows `before`. The server has `logs`, the oldest first.
 fn start(before: Option<&Record<SegmentHead>>, logs: &[ServerLog]) -> Result<Start, ArchiveError> {
     let (oldest, _) = logs.first().ok_or(ArchiveError::NoLog)?;
-    let whole = |log: &str, begins| Start {
-        begins,
-        at: At { log: log.to_owned(), offset: 4 },
-        gtids: None,
-        overlap: None,
-    };
+    let whole = Start::whole;
     let Some(before) = before else { return Ok(whole(oldest, Begins::First)) };
     let head = &before.content;
-    let after =
-        Link { stream: head.stream.clone(), number: head.number, head: before.digest.clone() };
+    let after = link(before);
     let (from, to) = match &head.last {
         Some(last) => (&last.from, &last.to),
         None => (&head.from, &head.from),
@@ -86,8 +91,45 @@ fn start(before: Option<&Record<SegmentHead>>, logs: &[ServerLog]) -> Result<Sta
         Some(_) => head.gtids_after.clone(),
         None => head.gtids_before.clone(),
     };
-    let begins = Begins::Continues { after };
-    Ok(Start { begins, at: to.clone(), gtids, overlap: head.last.clone() })
+    let begins = Begins::Continues { after, at: None };
+    Ok(Start { begins, at: to.clone(), gtids, overlap: head.last.clone(), repeats: None })
+}
+
+fn link(before: &Record<SegmentHead>) -> Link {
+    let head = &before.content;
+    Link { stream: head.stream.clone(), number: head.number, head: before.digest.clone() }
+}
+
+/// The start on another server than that of the archive's end, after a search in its logs.
+pub(crate) fn on_another(
+    before: &Record<SegmentHead>,
+    outcome: Outcome,
+    logs: &[ServerLog],
+) -> Result<Start, ArchiveError> {
+    let (oldest, _) = logs.first().ok_or(ArchiveError::NoLog)?;
+    let after = link(before);
+    Ok(match (outcome, &before.content.last) {
+        (Outcome::Here(here), Some(last)) => {
+            let Takeover { at, last: overlap, gtids, repeats } = *here;
+            let begins = Begins::Continues { after, at: Some(last.to.clone()) };
+            Start { begins, at, gtids: Some(gtids.to_string()), overlap, repeats }
+        }
+        (Outcome::Here(_), None) => {
+            return Err(ArchiveError::Bug("a search for no transaction"));
+        }
+        (Outcome::Branch { log, reason }, _) => {
+            Start::whole(&log, Begins::Branch { after, reason })
+        }
+        (Outcome::Unknown(reason), _) => Start::whole(oldest, Begins::Gap { after, reason }),
+    })
+}
+
+/// The repeated transactions that still follow a stream's start, by the head of the stream that it follows.
+pub(crate) fn repeated(of: &StreamHead, start: &Start) -> Option<RepeatsAt> {
+    let repeats = of.repeats.as_ref()?;
+    let Begins::Continues { .. } = start.begins else { return None };
+    let (at, until) = (start.at.position()?, repeats.until.position()?);
+    (at < until).then(|| repeats.clone())
 }
 
 /// Decides where a stream begins on a server that may be another one than that of `before`. If it sends a stored
@@ -128,10 +170,8 @@ fn outside(start: Start, head: &StreamHead) -> Start {
 /// The start on a server whose history turned out to differ, because of `reason`: at the beginning of the log
 /// that has the difference. A start that does not continue stays as it is.
 pub(crate) fn branch(start: Start, reason: String) -> Start {
-    let Begins::Continues { after } = start.begins else { return start };
-    let begins = Begins::Branch { after, reason };
-    let at = At { log: start.at.log.clone(), offset: 4 };
-    Start { begins, at, gtids: None, overlap: None }
+    let Begins::Continues { after, .. } = start.begins else { return start };
+    Start::whole(&start.at.log, Begins::Branch { after, reason })
 }
 
 /// The start behind a log that the server cannot send to its end: at the beginning of the next one. `None` if
@@ -152,7 +192,7 @@ pub(crate) fn behind_hole(start: &Start, log: &str, reason: String) -> Start {
         Some(after) => Begins::Gap { after, reason },
         None => Begins::First,
     };
-    Start { begins, at: At { log: log.to_owned(), offset: 4 }, gtids: None, overlap: None }
+    Start::whole(log, begins)
 }
 
 #[cfg(test)]
@@ -182,7 +222,7 @@ mod tests {
         let log = |name: &str, size| (name.to_owned(), size);
         let logs = [log("log.000001", 5000), log("log.000002", 2000)];
         let begun = start(Some(&stored), &logs).unwrap();
-        assert!(matches!(&begun.begins, Begins::Continues { after } if after.number == 7));
+        assert!(matches!(&begun.begins, Begins::Continues { after, .. } if after.number == 7));
         assert_eq!(
             (begun.at.to_string(), begun.gtids.as_deref()),
             ("log.000002:900".to_owned(), Some("0-1-9"))

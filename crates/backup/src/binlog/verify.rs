@@ -14,7 +14,7 @@ use xb_repo::archive::listing::{Found, streams};
 use xb_repo::archive::plan::{PlanError, Stream, holders, locate, plan};
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
-use xb_repo::archive::stream::Begins;
+use xb_repo::archive::stream::{Begins, Origin, StreamHead};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
@@ -75,6 +75,10 @@ pub struct StreamReport {
     pub begins: Option<String>,
     /// Why, of a gap or a branch.
     pub reason: Option<String>,
+    /// The server that it was received from.
+    pub origin: Option<OriginReport>,
+    /// Position in the logs of the server before up to which its stream counts, if this one took over from it.
+    pub takes_over_at: Option<String>,
     /// Position of its first byte.
     pub from: Option<String>,
     /// Position behind its last byte.
@@ -100,6 +104,47 @@ pub struct StreamReport {
     removed: Vec<String>,
     /// What costs requests, and nothing else.
     pub remarks: Vec<String>,
+}
+
+/// A server of an archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct OriginReport {
+    /// Its `server_id`.
+    pub server_id: u32,
+    /// Its `server_uuid`, of MySQL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_uuid: Option<String>,
+    /// Its `wsrep_node_name`, of Galera.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// `HOST:PORT`, as it states it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+impl OriginReport {
+    fn of(head: &StreamHead) -> Self {
+        let (server_uuid, node) = (head.server_uuid.clone(), head.node.clone());
+        Self { server_id: head.server_id, server_uuid, node, host: head.host.clone() }
+    }
+}
+
+impl OriginReport {
+    /// What does not change with the name of its host.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        let (uuid, node) = (self.server_uuid.as_deref(), self.node.as_deref());
+        Origin { id: self.server_id, uuid, node }.to_string()
+    }
+}
+
+/// `server_id 2 (db2:3306)`
+impl std::fmt::Display for OriginReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.identity())?;
+        self.host.as_ref().map_or(Ok(()), |host| write!(f, " ({host})"))
+    }
 }
 
 /// What can be restored from a backup.
@@ -313,7 +358,8 @@ impl Checker {
         };
         let gtids = gtids.map(|gtids| gtids.parse::<GtidState>());
         let gtids = gtids.transpose().map_err(|error| error.to_string())?;
-        let history = History::new(&head.from.log, gtids);
+        let repeats = stream.head.content.repeats();
+        let history = History::new(&head.from.log, gtids).with_repeats(repeats);
         let mut this = Self {
             reader: reader(head)?,
             history,
@@ -617,6 +663,8 @@ fn stream_report(Looked { found, problems, .. }: &Looked) -> StreamReport {
         started: None,
         begins: None,
         reason: None,
+        origin: None,
+        takes_over_at: None,
         from: None,
         to: None,
         gtids: None,
@@ -634,6 +682,10 @@ fn stream_report(Looked { found, problems, .. }: &Looked) -> StreamReport {
     let head = &stream.head.content;
     report.started = Some(head.started);
     report.from = Some(head.start.to_string());
+    report.origin = Some(OriginReport::of(head));
+    if let Begins::Continues { at: Some(at), .. } = &head.begins {
+        report.takes_over_at = Some(at.to_string());
+    }
     let (kind, reason) = match &head.begins {
         Begins::First => ("first", None),
         Begins::Continues { .. } => ("continues", None),
@@ -667,7 +719,7 @@ fn is_removed(error: &PlanError) -> bool {
 #[cfg(test)]
 mod tests {
     use xb_repo::archive::record::{FORMAT, Record};
-    use xb_repo::archive::stream::{At, Floor, StreamHead};
+    use xb_repo::archive::stream::{At, Floor};
 
     use super::*;
 
@@ -685,6 +737,9 @@ mod tests {
             server_version: "9.7.4".to_owned(),
             server_id: 1,
             server_uuid: None,
+            node: None,
+            host: None,
+            repeats: None,
             start: at.clone(),
             gtids: None,
             begins: Begins::First,

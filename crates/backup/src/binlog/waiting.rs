@@ -131,6 +131,7 @@ mod tests {
             starts_inside: false,
             ends_inside: false,
             transactions: 1,
+            contents: Default::default(),
             times: Times::default(),
             received: [Timestamp::UNIX_EPOCH; 2],
             last: None,

@@ -12,6 +12,7 @@ use xb_compressor::Algorithm;
 use xb_encryptor::{ArchiveKey, FreshKey, KeySlots, KeysObject, MacKey};
 use xb_pipeline::Observer;
 use xb_pipeline::filter::{SealFile, write_stream};
+use xb_repo::archive::domain::DomainContent;
 use xb_repo::archive::names::{
     ALIVE, END, HEAD, KEYS, rollup_name, segment_name, server_folder, stream_folder,
 };
@@ -93,7 +94,7 @@ impl StreamWriter {
         let keys = key.as_ref().map(|key| KeysObject::seal(key.key(), id.0, &slots)).transpose()?;
         let mac = key.as_ref().map(|key| key.key().archive_mac(&id.0));
         let sealed = keys.iter().flat_map(KeysObject::slots).map(|slot| slot.to_string()).collect();
-        let head = StreamHead {
+        let mut head = StreamHead {
             format: FORMAT,
             stream: id.to_string(),
             server: server_name.to_owned(),
@@ -102,12 +103,16 @@ impl StreamWriter {
             server_version: server.version.clone(),
             server_id: server.id,
             server_uuid: server.uuid.clone(),
+            node: server.role.node.clone(),
+            host: server.host(),
             start: start.at.clone(),
             gtids: start.gtids.clone(),
             begins: start.begins.clone(),
+            repeats: start.repeats.clone(),
             settings: server.settings.clone(),
             sealed,
         };
+        head.format = head.needed_format();
         let head = Record::encode(&head, mac.as_ref())?;
         let previous = digest(&head);
         let stored = Stored {
@@ -153,6 +158,7 @@ impl StreamWriter {
         let seal = self.key.as_ref().map(|key| key.fresh_segment()).transpose()?;
         let id = seal.as_ref().map(|(id, _)| hex(id));
         let (compress, threads) = (self.compress, self.threads);
+        let domains = cut.contents.stretch().map(|stretch| DomainContent::all(&stretch));
         let bytes = cut.bytes;
         let body = native(bytes, seal, (compress, threads)).await?;
         let head = SegmentHead {
@@ -169,6 +175,7 @@ impl StreamWriter {
             starts_inside: cut.starts_inside,
             ends_inside: cut.ends_inside,
             transactions: cut.transactions,
+            domains,
             commits: cut.times.commits(),
             received: cut.received,
             last: cut.last,

@@ -13,7 +13,7 @@ const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 /// A server should keep its logs for this many seconds, so that a receiver can be away for as long.
 const KEPT: f64 = 86_400.0;
 const VARIABLES: &str = "'log_bin', 'sync_binlog', 'binlog_checksum', 'binlog_expire_logs_seconds', \
-     'expire_logs_days', 'gtid_mode'";
+     'expire_logs_days', 'gtid_mode', 'binlog_format', 'binlog_row_image', 'wsrep_on', 'wsrep_gtid_mode'";
 /// Privileges, and those that include them.
 const GRANTS: [(&str, &[&str]); 2] = [
     ("REPLICATION SLAVE", &["REPLICATION SLAVE", "REPLICATION REPLICA", "ALL PRIVILEGES"]),
@@ -104,6 +104,28 @@ impl Facts {
                 "set sync_binlog=1",
             );
         }
+        let form = [("binlog_format", "ROW"), ("binlog_row_image", "FULL")];
+        let other = form
+            .iter()
+            .filter(|(name, value)| self.variables.contains_key(*name) && !self.is(name, value));
+        let other: Vec<String> =
+            other.map(|(name, _)| format!("{name}={}", self.variables[*name])).collect();
+        // Another server of MySQL does not continue an archive at all.
+        if gtid_mode.is_none() && !other.is_empty() {
+            warn(
+                format!(
+                    "{}: after a failover, the archive may not recognise another server, which can write the same transactions in another form",
+                    other.join(", ")
+                ),
+                "set binlog_format=ROW and binlog_row_image=FULL on all servers, if another one may take over",
+            );
+        }
+        if self.is("wsrep_on", "ON") && !self.is("wsrep_gtid_mode", "ON") {
+            warn(
+                "wsrep_gtid_mode is not ON: each node of the cluster gives GTIDs of its own, so no other node can continue the archive".to_owned(),
+                "set wsrep_gtid_mode=ON, one wsrep_gtid_domain_id and one server_id on all nodes, and begin another archive",
+            );
+        }
         // Both are the same setting in MariaDB 10.6 and later.
         let seconds = self.number("binlog_expire_logs_seconds").filter(|seconds| *seconds > 0.0);
         let days = self.number("expire_logs_days").filter(|days| *days > 0.0);
@@ -179,6 +201,13 @@ mod tests {
         assert!(found(&mysql, "GRANT SELECT ON *.* TO x")[0].contains("SLAVE, REPLICATION CLIENT"));
         mysql.push(("gtid_mode", "ON_PERMISSIVE"));
         assert!(found(&mysql, grants)[0].contains("gtid_mode is ON_PERMISSIVE"));
+        assert!(with("binlog_format", "MIXED").contains("binlog_format=MIXED"));
+        assert!(with("binlog_row_image", "MINIMAL").contains("binlog_row_image=MINIMAL"));
+        let mut node = good.to_vec();
+        node.extend([("wsrep_on", "ON"), ("wsrep_gtid_mode", "OFF"), ("binlog_format", "ROW")]);
+        assert!(found(&node, grants)[0].contains("wsrep_gtid_mode is not ON"));
+        node[5].1 = "ON";
+        assert!(found(&node, grants).is_empty());
         assert!(with("binlog_checksum", "NONE").contains("no checksums"));
         assert!(with("binlog_expire_logs_seconds", "43200").contains("12.0 hours"));
         // Never removed.

@@ -2,7 +2,7 @@
 //!
 //! Logs of two histories may have the same names, so a position alone may be found in a log that is not the backup's.
 
-use xb_binlog::{Error, GtidState, History, LogPosition, Reader};
+use xb_binlog::{Error, GtidState, History, LogPosition, Reader, Repeats};
 use xb_repo::archive::segment::SegmentHead;
 
 /// Why the first segment of a replay does not have `start` with `gtids`; `None` if it has, or if it begins within a
@@ -10,6 +10,7 @@ use xb_repo::archive::segment::SegmentHead;
 pub(super) fn displaced(
     head: &SegmentHead,
     events: &[u8],
+    repeats: Option<&Repeats>,
     (start, gtids): (&LogPosition, &GtidState),
 ) -> Option<String> {
     let (false, Some(before)) = (head.starts_inside, head.before()) else { return None };
@@ -22,7 +23,7 @@ pub(super) fn displaced(
         Ok(reader) => reader,
         Err(error) => return unread(error),
     };
-    let mut history = History::new(&head.from.log, Some(before));
+    let mut history = History::new(&head.from.log, Some(before)).with_repeats(repeats.cloned());
     while !input.is_empty() {
         let pushed = match reader.next(&mut input) {
             Ok(Some(entry)) => history.push(&entry).map(drop),
@@ -83,6 +84,7 @@ mod tests {
             starts_inside: false,
             ends_inside: false,
             transactions: 8,
+            domains: None,
             commits: None,
             received: [Timestamp::now(); 2],
             last: None,
@@ -104,7 +106,7 @@ mod tests {
             }
         }
         let check = |head: &SegmentHead, end: u64, gtids: &GtidState| {
-            displaced(head, &log[4..], (&LogPosition::new(LOG, end).unwrap(), gtids))
+            displaced(head, &log[4..], None, (&LogPosition::new(LOG, end).unwrap(), gtids))
         };
         assert!(known.len() > 20 && !inside.is_empty());
         let mut named = 0;
@@ -133,7 +135,7 @@ mod tests {
         let mut damaged = log[4..].to_vec();
         damaged[length as usize + 30] ^= 1;
         let start = LogPosition::new(LOG, *end).unwrap();
-        let found = displaced(&head, &damaged, (&start, gtids)).unwrap();
+        let found = displaced(&head, &damaged, None, (&start, gtids)).unwrap();
         assert!(found.contains("cannot be read") && found.contains("checksum"), "{found}");
         head.starts_inside = true;
         assert_eq!(check(&head, end - 1, gtids), None);

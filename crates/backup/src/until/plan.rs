@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use xb_binlog::{AnyGtid, LogPosition, RelayPlan};
 use xb_repo::archive::base::{Base, Noted};
-use xb_repo::archive::plan::{Plan, PlanError, locate, plan};
+use xb_repo::archive::plan::{Piece, Plan, PlanError, locate, plan};
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::list::{ListedRoot, Listing, State, list_by_key};
 use xb_repo::manifest::Manifest;
@@ -156,6 +156,7 @@ pub async fn plan_until(
     let mut relay = RelayPlan {
         start: gtids.clone(),
         stop: xb_binlog::ReplayStop::End,
+        servers: 0,
         leave_out: request.leave_out.clone(),
         may_leave_out_ddl: request.may_leave_out_ddl,
     };
@@ -169,6 +170,7 @@ pub async fn plan_until(
         gtids,
         stop: request.stop.clone(),
         end: end_of(&planned, &base.position, &request.stop),
+        servers: servers(&needed),
         must_be_found: planned.must_be_found,
         plan: relay.clone(),
     };
@@ -176,6 +178,7 @@ pub async fn plan_until(
     past_backup(&base, &scanned, request)
         .map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
     relay.stop = xb_binlog::ReplayStop::At(scanned.stop.clone());
+    relay.servers = scanned.servers;
     let (settings, mut versions, mut remarks) = origin(&archive, &planned);
     versions.extend(taken_from.version);
     let run = taken_from.run;
@@ -322,6 +325,12 @@ fn newest_fitting(
                 | PlanError::NoStart { .. }
                 | PlanError::Branch { .. }),
             ) => why.push(format!("{name}: {error}")),
+            // The position may be in the logs of a server before.
+            Err(error @ PlanError::NotReached { .. })
+                if matches!(stop, RestoreStop::Position(_)) =>
+            {
+                why.push(format!("{name}: {error}"));
+            }
             // What is in the way of this one is in the way of all older ones.
             Err(error) => return Err(UntilError::Plan { backup: name.to_string(), error }),
         }
@@ -356,12 +365,24 @@ async fn proven(session: &Session, get: &GetRequest) -> Result<(Noted, TakenFrom
 }
 
 fn needed(plan: &Plan<'_>, archive: &Archive) -> Arc<[Needed]> {
+    let first = plan.pieces.first().map_or(0, |piece| piece.server);
+    let repeats = |piece: &Piece<'_>| {
+        let stream = archive.streams.iter().find(|stream| stream.id() == piece.stream)?;
+        stream.head.content.repeats()
+    };
     let needed = plan.pieces.iter().map(|piece| Needed {
         segment: piece.segment.clone(),
         key: archive.key(piece.stream),
         until: piece.until,
+        server: piece.server - first,
+        repeats: repeats(piece),
     });
     needed.collect()
+}
+
+/// Number of servers before that of the last segment.
+fn servers(needed: &[Needed]) -> usize {
+    needed.last().map_or(0, |needed| needed.server)
 }
 
 /// Checks that the stop lies behind all that the data of a clone may have.
@@ -380,9 +401,11 @@ fn end_of(plan: &Plan<'_>, start: &LogPosition, stop: &RestoreStop) -> LogPositi
     if let RestoreStop::Position(at) = stop {
         return at.clone();
     }
-    let last = plan.pieces.last().and_then(|piece| piece.segment.content.last.as_ref());
-    let end = last.and_then(|last| last.to.position());
-    end.filter(|end| end > start).unwrap_or_else(|| start.clone())
+    let last = plan.pieces.last();
+    let end = last.and_then(|piece| piece.segment.content.last.as_ref()?.to.position());
+    // Positions of two servers do not compare.
+    let is_moved = last.zip(plan.pieces.first()).is_some_and(|(one, two)| one.server != two.server);
+    end.filter(|end| is_moved || end > start).unwrap_or_else(|| start.clone())
 }
 
 /// The server of the last log.
@@ -432,12 +455,18 @@ async fn scan(
         let fetched = fetched?;
         let one = needed.get(fetched.number).ok_or(BackupError::Bug("a segment of no number"))?;
         if fetched.number == 0
-            && let Some(what) = displaced(&one.segment.content, &fetched.bytes, (&start, &gtids))
+            && let Some(what) = displaced(
+                &one.segment.content,
+                &fetched.bytes,
+                one.repeats.as_ref(),
+                (&start, &gtids),
+            )
         {
             return Err(UntilError::Displaced { backup: backup.to_string(), what }.into());
         }
         let part = one.part(&fetched, &start)?;
         tokio::task::block_in_place(|| -> Result<(), UntilError> {
+            scanner.on_server(one.server, one.repeats.as_ref())?;
             scanner.begin(part.log, &part.description, part.offset)?;
             if !scanner.has_stopped() {
                 scanner.take(part.bytes, one.segment.content.clock())?;

@@ -290,13 +290,16 @@ fn pieces(work: &Work, fetched: &Fetched) -> Result<Vec<Piece>, BackupError> {
     let one = of(fetched.number).ok_or(BackupError::Bug("a segment of no number"))?;
     let part = one.part(fetched, &work.start)?;
     let before = fetched.number.checked_sub(1).and_then(of);
-    let continues = before.is_some_and(|before| before.segment.content.from.log == part.log);
+    let is_moved = before.is_some_and(|before| before.server != one.server);
+    let continues =
+        !is_moved && before.is_some_and(|before| before.segment.content.from.log == part.log);
     let log = (!continues).then(|| Piece::Log {
         name: part.log.to_owned(),
         format: part.description.clone(),
         offset: part.offset,
     });
-    Ok(log.into_iter().chain([Piece::Bytes(part.bytes.to_vec())]).collect())
+    let moved = is_moved.then(|| Piece::NextServer(one.repeats.clone()));
+    Ok(moved.into_iter().chain(log).chain([Piece::Bytes(part.bytes.to_vec())]).collect())
 }
 
 #[cfg(test)]

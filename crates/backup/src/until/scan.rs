@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use xb_binlog::{
     AnyGtid, Entry, Error, GtidState, History, LogPosition, MAGIC, Reader, RelayEnd, RelayError,
-    RelayPlan, RelayWriter, TransactionSummary,
+    RelayPlan, RelayWriter, Repeats, TransactionSummary,
 };
 use xb_repo::archive::stop::{Cutter, RestoreStop};
 
@@ -49,6 +49,8 @@ pub(super) struct Span {
     pub(super) stop: RestoreStop,
     /// End of the last whole transaction of the archive: behind it, one may be unfinished.
     pub(super) end: LogPosition,
+    /// Number of servers before the one whose logs have that end, or the stop if it is a position.
+    pub(super) servers: usize,
     /// The stop must be found before that end.
     pub(super) must_be_found: bool,
     /// What to leave out.
@@ -67,6 +69,8 @@ pub(super) struct Scanned {
     pub(super) bytes: u64,
     /// Transactions with a time ahead of the receiver's clock, which decided nothing.
     pub(super) ahead: u64,
+    /// Number of servers before the one whose logs have the stop.
+    pub(super) servers: usize,
 }
 
 /// Reads logs from a position on.
@@ -85,6 +89,8 @@ pub(super) struct Scanner {
     next: Option<Neighbour>,
     bytes: u64,
     ahead: u64,
+    /// Number of the present server.
+    server: usize,
 }
 
 /// A log that is being read.
@@ -147,11 +153,37 @@ impl Scanner {
             next: None,
             bytes: 0,
             ahead: 0,
+            server: 0,
         }
     }
 
     pub(super) fn has_stopped(&self) -> bool {
         self.stopped.is_some()
+    }
+
+    /// Continues on the server of this number. What it repeats is passed over.
+    pub(super) fn on_server(
+        &mut self,
+        server: usize,
+        repeats: Option<&Repeats>,
+    ) -> Result<(), RelayError> {
+        if self.server != server && self.stopped.is_none() {
+            self.server = server;
+            self.log = None;
+            self.history.next_server(repeats.cloned());
+            self.writer.next_server(repeats.cloned())?;
+        }
+        Ok(())
+    }
+
+    /// Whether the present server's logs have the end, and the stop if it is a position.
+    fn is_last_server(&self) -> bool {
+        self.server == self.span.servers
+    }
+
+    /// Whether a position is the stop.
+    fn is_stop(&self, at: &LogPosition) -> bool {
+        self.is_last_server() && self.span.stop == RestoreStop::Position(at.clone())
     }
 
     /// Begins a log, or continues it, at `offset`.
@@ -166,7 +198,8 @@ impl Scanner {
         }
         let failed = |error| RelayError::Log { log: name.to_owned(), error };
         self.writer.begin_log(name, description, offset)?;
-        if self.log.is_some() && self.history.next_log(name).is_some() {
+        let is_next = self.log.is_some() || self.history.log() != name;
+        if is_next && self.history.next_log(name).is_some() {
             // Another transaction may get the number of the one that the server has not finished.
             if let RestoreStop::Gtid(_) = self.span.stop {
                 self.cutter = Cutter::new(&self.span.stop);
@@ -182,7 +215,7 @@ impl Scanner {
         let at = LogPosition::new(name, offset);
         let at = at.ok_or_else(|| RelayError::Name(name.to_owned()))?;
         // The data may be at the stop already.
-        if at == self.span.end || self.span.stop == RestoreStop::Position(at.clone()) {
+        if (self.is_last_server() && at == self.span.end) || self.is_stop(&at) {
             self.stopped = Some(at);
         }
         Ok(())
@@ -256,9 +289,15 @@ impl Scanner {
             }
             let begin = at(open.begin)?;
             let gtid = gtid.ok_or_else(|| RelayError::Anonymous(begin.clone()))?;
-            self.ahead += u64::from(i64::from(open.seconds) > clock);
+            let is_repeat = self.history.is_repeat(&gtid, open.begin);
+            let is_ahead = !is_repeat && i64::from(open.seconds) > clock;
+            self.ahead += u64::from(is_ahead);
             let is_after = self.cutter.has_stopped();
-            if is_after || !self.cutter.takes(&begin, &gtid, open.micros, clock) {
+            let is_before =
+                matches!(self.span.stop, RestoreStop::Position(_)) && !self.is_last_server();
+            let takes =
+                is_repeat || is_before || self.cutter.takes(&begin, &gtid, open.micros, clock);
+            if is_after || !takes {
                 self.next = self.open.neighbour();
                 self.stopped = Some(begin);
                 return Ok(());
@@ -266,9 +305,17 @@ impl Scanner {
         }
         let end = at(entry.end)?;
         if step.ended.is_some() {
-            let seen = self.last.get_or_insert_default();
-            std::mem::swap(seen, &mut self.open);
+            let mut repeated = None;
+            let seen = match step.is_repeat {
+                true => repeated.insert(std::mem::take(&mut self.open)),
+                false => {
+                    let seen = self.last.get_or_insert_default();
+                    std::mem::swap(seen, &mut self.open);
+                    seen
+                }
+            };
             if let (RestoreStop::Position(stop), Some(gtid)) = (&self.span.stop, seen.gtid.clone())
+                && self.server == self.span.servers
                 && stop.log() == name
                 && (seen.begin + 1..entry.end).contains(&stop.offset())
             {
@@ -276,11 +323,11 @@ impl Scanner {
                 return Err(RelayError::Inside { stop, gtid, begin });
             }
             let is_last = self.cutter.has_stopped();
-            if is_last || end == self.span.end {
+            if is_last || (self.is_last_server() && end == self.span.end) {
                 self.stopped = Some(end.clone());
             }
         }
-        if self.history.open().is_none() && self.span.stop == RestoreStop::Position(end.clone()) {
+        if self.history.open().is_none() && self.is_stop(&end) {
             self.stopped = Some(end);
         }
         Ok(())
@@ -314,6 +361,7 @@ impl Scanner {
             next: self.next,
             bytes: self.bytes,
             ahead: self.ahead,
+            servers: self.server,
         })
     }
 }
@@ -383,10 +431,12 @@ mod tests {
         let plan = RelayPlan {
             start: gtids.clone(),
             stop: xb_binlog::ReplayStop::End,
+            servers: 0,
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
         };
         let mut scanner = Scanner::new(Span {
+            servers: 0,
             start: position(start),
             gtids: gtids.clone(),
             stop: stop.clone(),

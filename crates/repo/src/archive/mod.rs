@@ -12,6 +12,7 @@
 //! STREAM is the life of one receiver on one server. The format is described in `docs/spec/binlog.md`.
 
 pub mod base;
+pub mod domain;
 pub mod listing;
 pub mod names;
 pub mod newest;

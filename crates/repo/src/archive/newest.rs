@@ -65,6 +65,25 @@ pub async fn stream_head(
     Ok(head.filter(|head| head.content.stream == stream))
 }
 
+/// Reads the head of one segment; `None` if there is none that can be read.
+///
+/// # Errors
+/// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be reached.
+pub async fn one_segment_head(
+    root: &Root,
+    server: &str,
+    stream: &str,
+    number: u64,
+) -> Result<Option<Record<SegmentHead>>, RepoError> {
+    let Some(id) = RunId::parse(stream) else { return Ok(None) };
+    let folder = stream_folder(&server_folder(server)?, id);
+    let key = format!("{folder}/{}", segment_name(number));
+    match root.store().size(&root.key(&key)).await? {
+        Some(size) => Ok(segment_head(root, &key, size).await?.ok()),
+        None => Ok(None),
+    }
+}
+
 async fn outline(root: &Root, folder: String, id: RunId) -> Result<Option<Outline>, RepoError> {
     // What is wrong with a record is for `streams` to say.
     let mut problems = Vec::new();

@@ -42,7 +42,7 @@ impl Stream {
     #[must_use]
     pub fn chain(&self) -> (Vec<Piece<'_>>, Vec<(usize, PlanError)>) {
         let (mut pieces, mut breaks) = (Vec::new(), Vec::new());
-        self.add_to(&mut pieces, &mut breaks, None);
+        self.add_to(&mut pieces, &mut breaks, (None, 0));
         (pieces, breaks)
     }
 
@@ -62,6 +62,8 @@ pub struct Piece<'a> {
     pub segment: &'a Record<SegmentHead>,
     /// Offset behind the last byte that counts: another stream continues from there.
     pub until: u64,
+    /// Number of the server in this history, from 0: logs of two servers may have the same names.
+    pub server: usize,
 }
 
 /// What a replay needs, in order.
@@ -134,6 +136,12 @@ pub enum PlanError {
         end: String,
         /// Until when it is complete.
         known: String,
+    },
+    /// Two servers of the history have this position in their logs.
+    #[error("the position {stop} is in the logs of two servers that the archive has: give a GTID")]
+    Ambiguous {
+        /// The stop.
+        stop: String,
     },
     /// Logs are lost on the way.
     #[error("logs are lost after {at}: {reason}")]
@@ -220,7 +228,7 @@ pub fn holders<'a>(
     streams.iter().filter_map(|stream| {
         stream.segments.values().rfind(|segment| {
             let until = segment.content.to.offset;
-            let piece = Piece { stream: stream.id(), segment, until };
+            let piece = Piece { stream: stream.id(), segment, until, server: 0 };
             let is_later = stream.head.content.started <= base.taken;
             piece.has(base) || (is_later && piece.has_position(&base.position))
         })
@@ -339,10 +347,10 @@ impl<'a> Line<'a> {
         let mut before: Option<&StreamHead> = None;
         for (stream, _) in branches {
             let head = &stream.head.content;
-            let other = before.and_then(|before| before.origin().differs_from(head.origin()));
+            let is_other = before.is_some_and(|before| head.is_of_another_server(before));
             let reason = match &head.begins {
                 Begins::Branch { reason, .. } => Some(reason),
-                Begins::Gap { reason, .. } => other.is_some().then_some(reason),
+                Begins::Gap { reason, .. } => is_other.then_some(reason),
                 Begins::First | Begins::Continues { .. } => None,
             };
             if let Some(reason) = reason.filter(|_| base.taken < head.started) {
@@ -369,12 +377,19 @@ impl<'a> Line<'a> {
     fn pieces(&self) -> (Vec<Piece<'a>>, Vec<(usize, PlanError)>) {
         let mut pieces: Vec<Piece<'a>> = Vec::new();
         let mut breaks = Vec::new();
-        let mut before: Option<&StreamHead> = None;
+        let (mut server, mut before): (usize, Option<&StreamHead>) = (0, None);
         for (stream, next) in &self.parts {
             let head = &stream.head.content;
-            let other = before.and_then(|before| before.origin().differs_from(head.origin()));
+            let is_other = before.is_some_and(|before| head.is_of_another_server(before));
+            server += usize::from(is_other);
             before = Some(head);
             match (&head.begins, pieces.last()) {
+                (Begins::Continues { at: Some(at), .. }, Some(last)) => {
+                    if let Err(what) = takes_over(head, at, last) {
+                        let (stream, what) = (stream.id().to_owned(), what.to_owned());
+                        breaks.push((pieces.len(), PlanError::Segment { stream, number: 0, what }));
+                    }
+                }
                 (Begins::Gap { reason, .. }, Some(last)) => {
                     let at = last.segment.content.to.clone();
                     breaks.push((pieces.len(), PlanError::Gap { at, reason: reason.clone() }));
@@ -386,14 +401,14 @@ impl<'a> Line<'a> {
                     let start = &head.start;
                     let continues =
                         last.segment.content.is_followed_by(start) || last.until == start.offset;
-                    if other.is_some() || !continues {
+                    if is_other || !continues {
                         pieces.clear();
                         breaks.clear();
                     }
                 }
                 _ => {}
             }
-            stream.add_to(&mut pieces, &mut breaks, *next);
+            stream.add_to(&mut pieces, &mut breaks, (*next, server));
         }
         (pieces, breaks)
     }
@@ -425,8 +440,10 @@ impl<'a> Line<'a> {
         if let Some(first) = pieces.get(start) {
             self.belongs(base, first)?;
         }
-        before_backup(base, stop)?;
         let pieces = pieces.get(start..).unwrap_or_default();
+        let is_one_server =
+            pieces.first().map(|piece| piece.server) == pieces.last().map(|piece| piece.server);
+        before_backup(base, stop, is_one_server)?;
         let reached = pieces.last().and_then(|piece| piece.segment.content.after());
         if let Some(at_most) = &base.at_most
             && broken.is_none()
@@ -448,8 +465,23 @@ impl<'a> Line<'a> {
             RestoreStop::Gtid(gtid) | RestoreStop::BeforeGtid(gtid) => {
                 pieces.iter().rposition(|piece| piece.has_gtid(gtid))
             }
-            RestoreStop::Position(at) => pieces.iter().position(|piece| piece.has_position(at)),
+            RestoreStop::Position(at) => {
+                let mut having = pieces.iter().enumerate().filter(|(_, one)| one.has_position(at));
+                let first = having.next();
+                if let Some((_, first)) = first
+                    && having.any(|(_, other)| other.server != first.server)
+                {
+                    return Err(PlanError::Ambiguous { stop: stop.to_string() });
+                }
+                first.map(|(number, _)| number)
+            }
         };
+        if let (RestoreStop::Position(at), Some(0)) = (stop, last)
+            && *at < base.position
+        {
+            let (stop, backup) = (stop.to_string(), base.position.to_string());
+            return Err(PlanError::BeforeBackup { stop, backup });
+        }
         let covered = self.parts.last().and_then(|(stream, _)| stream.covered_until);
         let may_be_found = match stop {
             RestoreStop::Time(time) => pieces.iter().any(|piece| piece.is_beyond(time.as_second())),
@@ -508,10 +540,12 @@ fn covers(covered: Option<Timestamp>, stop: &RestoreStop) -> bool {
     }
 }
 
-fn before_backup(base: &Base, stop: &RestoreStop) -> Result<(), PlanError> {
+fn before_backup(base: &Base, stop: &RestoreStop, is_one_server: bool) -> Result<(), PlanError> {
     let backup = match stop {
         RestoreStop::Time(time) if *time < base.taken => base.taken.to_string(),
-        RestoreStop::Position(at) if *at < base.position => base.position.to_string(),
+        RestoreStop::Position(at) if is_one_server && *at < base.position => {
+            base.position.to_string()
+        }
         RestoreStop::Gtid(gtid) | RestoreStop::BeforeGtid(gtid)
             if base.at_most.as_ref().is_some_and(|at_most| at_most.contains(gtid)) =>
         {
@@ -548,7 +582,7 @@ impl Stream {
         &'a self,
         pieces: &mut Vec<Piece<'a>>,
         breaks: &mut Vec<(usize, PlanError)>,
-        next: Option<&'a Stream>,
+        (next, server): (Option<&'a Stream>, usize),
     ) {
         let link = next.and_then(|next| next.head.content.begins.after());
         let first = self.floor.as_ref().map_or(0, |floor| floor.number);
@@ -590,16 +624,16 @@ impl Stream {
             }
             previous = Some((&segment.digest, &head.to, Some(head)));
             number += 1;
-            let start = next.map(|next| &next.head.content.start);
+            let start = next.and_then(|next| next.head.content.takes_over_at(&self.head.content));
             let start = start.filter(|start| start.log == head.from.log);
             let until = start.map_or(head.to.offset, |start| start.offset.min(head.to.offset));
             // What follows belongs to the other history, or is received again: but the chain up to what the next
             // stream names has to hold.
             is_over |= until <= head.from.offset;
             if !is_over {
-                pieces.push(Piece { stream: self.id(), segment, until });
+                pieces.push(Piece { stream: self.id(), segment, until, server });
             }
-            is_over |= until < head.to.offset;
+            is_over |= until < head.to.offset || start.is_some_and(|start| start.offset == until);
         }
         // What it names may be removed already; the floor names the last one that is.
         let named = link.filter(|link| link.number.saturating_add(1) >= first);
@@ -646,6 +680,26 @@ impl Stream {
                 what: "missing or unreadable".to_owned(),
             },
         }
+    }
+}
+
+/// Whether a stream of another server takes over where the stream before it ends, with the same transactions. Domains
+/// that the other server's log does not have are not among its GTIDs.
+fn takes_over(head: &StreamHead, at: &At, last: &Piece<'_>) -> Result<(), &'static str> {
+    let before = &last.segment.content;
+    if before.from.log != at.log || last.until != at.offset {
+        return Err("it continues where the stream of the server before it does not end");
+    }
+    let gtids = head.gtids.as_ref().and_then(|gtids| gtids.parse::<GtidState>().ok());
+    let continues = match (gtids, before.after()) {
+        (Some(GtidState::MariaDb(now)), Some(GtidState::MariaDb(before))) => {
+            now.iter().all(|gtid| before.get(gtid.domain) == Some(*gtid))
+        }
+        _ => false,
+    };
+    match continues {
+        true => Ok(()),
+        false => Err("its GTIDs are not those at which the stream of the server before it ends"),
     }
 }
 

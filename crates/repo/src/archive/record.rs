@@ -11,8 +11,10 @@ use crate::manifest::signed_text::{Flaw, SignedText, attest};
 
 /// Largest record, in bytes.
 pub const MAX_LEN: usize = 256 << 10;
-/// Version of the records that we write. Readers refuse a higher one.
+/// Version of most records. A reader of it knows no other server than the one that an archive began with.
 pub const FORMAT: u32 = 1;
+/// Version of the head of a stream that continues that of another server. Readers refuse a higher one.
+pub const FORMAT_OF_ANOTHER: u32 = 2;
 
 /// Why a record cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,7 +95,7 @@ impl<T: Content> Record<T> {
             format: u32,
         }
         let version: Version = serde_json::from_slice(signed.text).map_err(malformed)?;
-        if version.format > FORMAT {
+        if version.format > FORMAT_OF_ANOTHER {
             return Err(RecordError::TooNew(version.format));
         }
         let content: T = serde_json::from_slice(signed.text).map_err(malformed)?;

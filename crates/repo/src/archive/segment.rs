@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use xb_binlog::{AnyGtid, Barrier, GtidState, LogPosition};
+use xb_binlog::{AnyGtid, Barrier, GtidState, LogPosition, Stretch};
 
+use crate::archive::domain::DomainContent;
 use crate::archive::record::Content;
 use crate::archive::stream::At;
 use crate::hex::unhex;
@@ -49,6 +50,10 @@ pub struct SegmentHead {
     pub ends_inside: bool,
     /// Transactions that end in it.
     pub transactions: u64,
+    /// What these transactions do, in each domain, without those that the archive had already. `None` if that is not
+    /// known: of MySQL, of an earlier version of the writer, or if an event is malformed or a GTID out of order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domains: Option<Vec<DomainContent>>,
     /// Times of those that are not ahead of the receiver's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commits: Option<Commits>,
@@ -168,6 +173,12 @@ impl SegmentHead {
     #[must_use]
     pub fn after(&self) -> Option<GtidState> {
         self.gtids_after.as_ref()?.parse().ok()
+    }
+
+    /// What its transactions do, if that is known.
+    #[must_use]
+    pub fn stretch(&self) -> Option<Stretch> {
+        DomainContent::stretch(self.domains.as_ref()?)
     }
 
     /// GTIDs before its first transaction.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use xb_binlog::{GtidState, LogPosition};
+use xb_binlog::{GtidState, LogPosition, Repeats};
 
-use crate::archive::record::Content;
+use crate::archive::record::{Content, FORMAT, FORMAT_OF_ANOTHER};
 use crate::names::RunId;
 
 /// A position in a log of the server.
@@ -58,6 +58,12 @@ pub struct StreamHead {
     /// `server_uuid` of a server of MySQL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_uuid: Option<String>,
+    /// `wsrep_node_name` of a node of Galera.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// `HOST:PORT`, as the server states it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Where the first segment begins.
     pub start: At,
     /// GTIDs up to there; `None` if the list at the beginning of the log shows them.
@@ -65,6 +71,9 @@ pub struct StreamHead {
     pub gtids: Option<String>,
     /// What it follows.
     pub begins: Begins,
+    /// Transactions that the archive has from another server, and that this one's log has again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<RepeatsAt>,
     /// Global variables of the server that change what its statements do, and that its log lacks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
@@ -80,6 +89,8 @@ pub struct Origin<'a> {
     pub id: u32,
     /// Its `server_uuid`, if it is one of MySQL and states it.
     pub uuid: Option<&'a str>,
+    /// Its `wsrep_node_name`, if it is a node of Galera: all nodes may have one `server_id`.
+    pub node: Option<&'a str>,
 }
 
 impl Origin<'_> {
@@ -87,11 +98,49 @@ impl Origin<'_> {
     #[must_use]
     pub fn differs_from(self, now: Origin<'_>) -> Option<String> {
         match (self.uuid, now.uuid) {
-            (Some(before), Some(now)) => (before != now)
-                .then(|| format!("its server_uuid is {now}, that of the archive's {before}")),
-            _ => (self.id != now.id)
-                .then(|| format!("its server_id is {}, that of the archive's {}", now.id, self.id)),
+            (Some(before), Some(now)) => {
+                return (before != now)
+                    .then(|| format!("its server_uuid is {now}, that of the archive's {before}"));
+            }
+            _ if self.id != now.id => {
+                return Some(format!(
+                    "its server_id is {}, that of the archive's {}",
+                    now.id, self.id
+                ));
+            }
+            _ => {}
         }
+        let (before, now) = self.node.zip(now.node)?;
+        (before != now).then(|| format!("it is node {now}, and the archive's is {before}"))
+    }
+}
+
+/// `server_id 2`, `server_uuid …`, `node n2 (server_id 1)`
+impl std::fmt::Display for Origin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.uuid, self.node) {
+            (Some(uuid), _) => write!(f, "server_uuid {uuid}"),
+            (None, Some(node)) => write!(f, "node {node} (server_id {})", self.id),
+            (None, None) => write!(f, "server_id {}", self.id),
+        }
+    }
+}
+
+/// Transactions that an archive has from one server, and that the log of another one has again: servers write the
+/// domains of MariaDB in different orders.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepeatsAt {
+    /// GTIDs up to which the archive has them.
+    pub gtids: String,
+    /// Position behind which the log has none of them.
+    pub until: At,
+}
+
+impl RepeatsAt {
+    /// The same for a reader of the log; `None` if it is malformed.
+    #[must_use]
+    pub fn parse(&self) -> Option<Repeats> {
+        Some(Repeats { gtids: self.gtids.parse().ok()?, until: self.until.position()? })
     }
 }
 
@@ -99,7 +148,41 @@ impl StreamHead {
     /// The server that it was received from.
     #[must_use]
     pub fn origin(&self) -> Origin<'_> {
-        Origin { id: self.server_id, uuid: self.server_uuid.as_deref() }
+        let (uuid, node) = (self.server_uuid.as_deref(), self.node.as_deref());
+        Origin { id: self.server_id, uuid, node }
+    }
+
+    /// The format that it needs.
+    #[must_use]
+    pub fn needed_format(&self) -> u32 {
+        let is_moved = matches!(self.begins, Begins::Continues { at: Some(_), .. });
+        if is_moved || self.repeats.is_some() { FORMAT_OF_ANOTHER } else { FORMAT }
+    }
+
+    /// Transactions that the archive has already, for a reader of its log.
+    #[must_use]
+    pub fn repeats(&self) -> Option<Repeats> {
+        self.repeats.as_ref().and_then(RepeatsAt::parse)
+    }
+
+    /// Where what counts of the stream before this one ends, in that one's logs; `None` if all of it counts.
+    #[must_use]
+    pub fn takes_over_at(&self, before: &Self) -> Option<&At> {
+        match &self.begins {
+            Begins::Continues { at, .. } => Some(at.as_ref().unwrap_or(&self.start)),
+            // The names of another server's logs mean nothing here.
+            _ if self.is_of_another_server(before) => None,
+            _ => Some(&self.start),
+        }
+    }
+
+    /// Whether the server is not the one of the stream before, as far as the records show.
+    #[must_use]
+    pub fn is_of_another_server(&self, before: &Self) -> bool {
+        match &self.begins {
+            Begins::Continues { at, .. } => at.is_some(),
+            _ => before.origin().differs_from(self.origin()).is_some(),
+        }
     }
 }
 
@@ -109,11 +192,15 @@ impl StreamHead {
 pub enum Begins {
     /// Nothing: it is the first of its server.
     First,
-    /// It continues what another stream has: the bytes of at least one stored transaction were received again,
-    /// and are equal.
+    /// It continues what another stream has: at least one stored transaction was received again, with the same bytes;
+    /// from another server, with the same content.
     Continues {
         /// The last segment that it follows.
         after: Link,
+        /// Position up to which the other stream counts, if its server is another one, which has the same
+        /// transactions up to there in logs of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<At>,
     },
     /// Logs between another stream and this one are lost.
     Gap {
@@ -137,9 +224,9 @@ impl Begins {
     pub fn after(&self) -> Option<&Link> {
         match self {
             Self::First => None,
-            Self::Continues { after } | Self::Gap { after, .. } | Self::Branch { after, .. } => {
-                Some(after)
-            }
+            Self::Continues { after, .. }
+            | Self::Gap { after, .. }
+            | Self::Branch { after, .. } => Some(after),
         }
     }
 }
@@ -170,6 +257,14 @@ impl Content for StreamHead {
         }
         if self.gtids.as_ref().is_some_and(|gtids| gtids.parse::<GtidState>().is_err()) {
             return Some("the GTIDs");
+        }
+        if self.repeats.as_ref().is_some_and(|repeats| repeats.parse().is_none()) {
+            return Some("the transactions that are repeated");
+        }
+        if let Begins::Continues { at: Some(at), .. } = &self.begins
+            && at.position().is_none()
+        {
+            return Some("the position in the logs of the server before");
         }
         let is_linked = self.begins.after().is_none_or(|link| is_stream(&link.stream));
         (!is_linked).then_some("the stream that it follows")

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use xb_backup::{ArchiveReport, StreamReport, Window};
+use xb_backup::{ArchiveReport, OriginReport, StreamReport, Window};
 use xb_cli::{format_count, format_duration, format_size, printable};
 
 /// Streams that are shown without `--long`, besides gaps, branches and problems.
@@ -64,9 +64,13 @@ fn streams(out: &mut String, streams: &[StreamReport], long: bool) {
         number >= hidden || stream.reason.is_some() || !stream.problems.is_empty()
     };
     line(out, "  STREAM    BEGAN (UTC)       FOLLOWS         SIZE  ENDS AT");
-    let mut left = 0;
+    let (mut left, mut server) = (0, None);
     for (number, stream) in streams.iter().enumerate() {
-        if !is_shown(number, stream) {
+        // A host may get another name.
+        let now = stream.origin.as_ref().map(OriginReport::identity);
+        let is_other = server.is_some() && now.is_some() && server != now;
+        server = now.or(server);
+        if !is_shown(number, stream) && !is_other {
             left += 1;
             continue;
         }
@@ -87,6 +91,14 @@ fn streams(out: &mut String, streams: &[StreamReport], long: bool) {
                 if stream.sealed { "" } else { "  NOT SEALED" },
             ),
         );
+        if let Some(origin) = stream.origin.as_ref().filter(|_| is_other) {
+            let takes_over = stream.takes_over_at.as_ref();
+            let place = takes_over.map(|at| format!(", takes over at {at}")).unwrap_or_default();
+            line(
+                out,
+                format!("    SERVER: {}{}", printable(&origin.to_string()), printable(&place)),
+            );
+        }
         if let Some(reason) = &stream.reason {
             let kind = stream.begins.as_deref().unwrap_or_default();
             line(out, format!("    {}: {}", kind.to_uppercase(), printable(reason)));

@@ -46,6 +46,14 @@ struct Seen {
     unwritten: bool,
 }
 
+/// Where the stream before a new one ends that another server continues, as `FILE:POSITION`.
+fn takes_over_at(begins: &Begins) -> Option<String> {
+    match begins {
+        Begins::Continues { at, .. } => at.as_ref().map(ToString::to_string),
+        _ => None,
+    }
+}
+
 impl Watched {
     pub(super) fn new(
         log: &Log,
@@ -115,10 +123,16 @@ impl Watched {
                     (_, Some(reason)) => self.log.warn(format!(
                         "the history of {server} BRANCHES at {at}: {reason}; take a backup now: older ones belong to the other branch"
                     )),
-                    _ => self.log.info(format!("receiving the log of {server} from {at}")),
+                    _ => match takes_over_at(&begins) {
+                        Some(end) => self.log.warn(format!(
+                            "the log of {server} now comes from another server, which has the same transactions: from its {at} on, behind {end} of the one before"
+                        )),
+                        None => self.log.info(format!("receiving the log of {server} from {at}")),
+                    },
                 }
                 let event = json!({
                     "what": kind, "server": server, "stream": stream, "position": at, "reason": reason,
+                    "takes_over_at": takes_over_at(&begins),
                 });
                 self.event(&event);
                 if reason.is_some() {
@@ -168,6 +182,13 @@ impl Watched {
             Notice::Disconnected(why) => {
                 let text = format!("the log of {server} is not received: {why}");
                 self.trouble(&mut seen, "disconnected", text);
+                seen.state.receiving = false;
+            }
+            Notice::Behind(what) => {
+                let text = format!(
+                    "the log of {server} is not received from another server yet: {what}; it may still get them. If it was promoted without them, they are lost there, and the archive branches with its next commit"
+                );
+                self.trouble(&mut seen, "behind", text);
                 seen.state.receiving = false;
             }
             Notice::NotRolledUp(what) => self.log.verbose(format!(

@@ -1,0 +1,216 @@
+//! Recognises another server by what the archive has: a replica or another node of the same data, whose logs have other
+//! names, positions and bytes.
+//!
+//! The receiver cannot open what is sealed, so the heads of the last segments say it: in each domain, the GTIDs before
+//! and after their transactions, and a digest of what these do.
+
+use xb_binlog::{GtidPosition, GtidState, Overlap};
+use xb_mysql::Client;
+use xb_repo::archive::newest::{one_segment_head, stream_head};
+use xb_repo::archive::record::Record;
+use xb_repo::archive::segment::SegmentHead;
+use xb_repo::archive::stream::Begins;
+use xb_repo::root::Root;
+
+use crate::archive_error::ArchiveError;
+use crate::binlog::start::ServerLog;
+
+/// Stretches that are compared, at most; and heads that are read for them.
+const STRETCHES: usize = 8;
+const HEADS: usize = 64;
+
+/// The end of the archive.
+#[derive(Debug, Clone)]
+pub(crate) struct ArchiveEnd {
+    /// The last transaction of each domain.
+    pub(crate) gtids: GtidPosition,
+    /// The last stretches of stored transactions, the oldest first: one for each head that has any.
+    pub(crate) stretches: Vec<Overlap>,
+}
+
+/// Where a server has the last stretches, by the GTIDs at the beginnings of its logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LogPlace {
+    /// In the logs from this one on, if anywhere.
+    From(String),
+    /// Before its oldest log.
+    Purged(String),
+    /// Nowhere: it has transactions that are not stored.
+    Other(String),
+}
+
+impl ArchiveEnd {
+    /// Reads what the last segments up to this one say of their transactions; `None` if the last of them do not say it.
+    /// Each head names the one before it by its digest, so they are as true as the last one.
+    pub(crate) async fn read(
+        root: &Root,
+        server: &str,
+        last: &Record<SegmentHead>,
+    ) -> Result<Option<Self>, ArchiveError> {
+        let mut heads = vec![last.clone()];
+        while let Some(head) = heads.last()
+            && heads.len() < HEADS
+            && stretches(&heads).len() < STRETCHES
+        {
+            let SegmentHead { stream, number, previous, .. } = &head.content;
+            let (found, digest) = match number.checked_sub(1) {
+                Some(before) => {
+                    (one_segment_head(root, server, stream, before).await?, previous.clone())
+                }
+                None => {
+                    let begun = stream_head(root, server, stream).await?;
+                    let begun = begun.filter(|begun| begun.digest == *previous);
+                    let Some(Begins::Continues { after, .. }) =
+                        begun.map(|begun| begun.content.begins)
+                    else {
+                        break;
+                    };
+                    let found = one_segment_head(root, server, &after.stream, after.number);
+                    (found.await?, after.head)
+                }
+            };
+            match found.filter(|found| found.digest == digest) {
+                Some(found) => heads.push(found),
+                // Those before it may be removed.
+                None => break,
+            }
+        }
+        let stretches = stretches(&heads);
+        let gtids = match last.content.after() {
+            Some(GtidState::MariaDb(gtids)) if last.content.last.is_some() => gtids,
+            _ => return Ok(None),
+        };
+        Ok((!stretches.is_empty()).then_some(Self { gtids, stretches }))
+    }
+
+    /// Looks where a server has the stretches.
+    pub(crate) fn look(
+        &self,
+        client: &mut Client,
+        logs: &[ServerLog],
+    ) -> Result<LogPlace, ArchiveError> {
+        let mut oldest = LogPlace::Other("it has no logs".to_owned());
+        for (log, _) in logs.iter().rev() {
+            let begins = gtids_before(client, log)?;
+            if self.stretches.first().is_some_and(|first| is_within(&begins, first.before())) {
+                return Ok(LogPlace::From(log.clone()));
+            }
+            oldest = self.in_oldest(log, &begins);
+        }
+        Ok(oldest)
+    }
+
+    /// What the oldest log says if no log begins before all stretches.
+    fn in_oldest(&self, log: &str, begins: &GtidPosition) -> LogPlace {
+        let what = format!(
+            "its oldest log, {log}, begins behind {begins}, and the archive ends at {}",
+            self.gtids
+        );
+        if self.stretches.iter().any(|stretch| is_within(begins, stretch.before())) {
+            return LogPlace::From(log.to_owned());
+        }
+        match is_within(begins, &self.gtids) || is_within(&self.gtids, begins) {
+            true => LogPlace::Purged(format!("{what}, so that no transaction can be compared")),
+            false => LogPlace::Other(what),
+        }
+    }
+}
+
+/// Whether every domain of a position lies at or before another one.
+fn is_within(one: &GtidPosition, other: &GtidPosition) -> bool {
+    one.iter().all(|gtid| other.is_past(*gtid))
+}
+
+/// The stretches of heads, the newest first, up to one that does not say enough; the oldest is the first of them.
+fn stretches(heads: &[Record<SegmentHead>]) -> Vec<Overlap> {
+    let mut found = Vec::new();
+    for head in heads.iter().map(|head| &head.content) {
+        let (Some(GtidState::MariaDb(before)), Some(stretch)) = (head.before(), head.stretch())
+        else {
+            match head.transactions {
+                0 => continue,
+                _ => break,
+            }
+        };
+        if stretch.domains().next().is_some() {
+            found.push(Overlap::new(before, stretch));
+        }
+        if found.len() == STRETCHES {
+            break;
+        }
+    }
+    found.reverse();
+    found
+}
+
+/// The GTIDs before a log of MariaDB: its second event, or the third of an encrypted one.
+fn gtids_before(client: &mut Client, log: &str) -> Result<GtidPosition, ArchiveError> {
+    let quoted = log.replace(['\'', '\\'], "");
+    let rows = client.rows(format!("SHOW BINLOG EVENTS IN '{quoted}' LIMIT 4"))?;
+    let list = rows.iter().find_map(|row| {
+        let text = |column| Some(String::from_utf8_lossy(row.get(column)?).into_owned());
+        let is_list = text(2)? == "Gtid_list";
+        let list: String = text(5)?.chars().filter(|c| !matches!(c, '[' | ']' | ' ')).collect();
+        is_list.then(|| list.parse::<xb_binlog::GtidList>().ok())?
+    });
+    Ok(list.ok_or(xb_mysql::Error::Unexpected)?.position())
+}
+
+#[cfg(test)]
+mod tests {
+    use xb_binlog::{InDomain, Stretch};
+
+    use super::*;
+
+    fn end() -> ArchiveEnd {
+        let stretch = |before: &str, last: &str| {
+            let one = InDomain::new(last.parse().unwrap(), 1, [7; 32], [("rows", 1)]).unwrap();
+            Overlap::new(before.parse().unwrap(), Stretch::of([one]).unwrap())
+        };
+        ArchiveEnd {
+            gtids: "0-2-13".parse().unwrap(),
+            stretches: vec![
+                stretch("0-1-5", "0-1-9"),
+                stretch("0-1-9", "0-2-12"),
+                stretch("0-2-12", "0-2-13"),
+            ],
+        }
+    }
+
+    /// What the logs of a server say, the newest first.
+    fn found(logs: &[&str]) -> String {
+        let end = end();
+        let mut oldest = LogPlace::Other(String::new());
+        for (number, begins) in logs.iter().enumerate().rev() {
+            let (log, begins) = (format!("bin.{number}"), begins.parse().unwrap());
+            if is_within(&begins, end.stretches[0].before()) {
+                return format!("{:?}", LogPlace::From(log));
+            }
+            oldest = end.in_oldest(&log, &begins);
+        }
+        format!("{oldest:?}")
+    }
+
+    #[test]
+    fn the_newest_log_is_taken_that_begins_before_what_is_compared() {
+        let from = |number: u32| format!("From(\"bin.{number}\")");
+        for (logs, expected) in [
+            (&["", "0-1-3", "0-1-5", "0-1-6"][..], from(2)),
+            (&["", "0-1-3", "0-2-14"], from(1)),
+            (&[""], from(0)),
+            // Only a part of them is there.
+            (&["0-1-7", "0-2-20"], from(0)),
+            (&["0-2-12", "0-2-15"], from(0)),
+        ] {
+            assert_eq!(found(logs), expected, "{logs:?}");
+        }
+        for (logs, kind) in [
+            (&["0-2-13"][..], "Purged"),
+            (&["0-2-20", "0-2-30"], "Purged"),
+            // A domain that the archive does not have, before the oldest log.
+            (&["0-1-9,5-3-4"], "Other"),
+        ] {
+            assert!(found(logs).starts_with(kind), "{logs:?}: {}", found(logs));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Stretches of a history, by domain, which tell whether another server has the same transactions.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::content::{Content, Form};
+use crate::mariadb_gtid::{Gtid, GtidPosition};
+
+/// Transactions that follow one another within each domain. Their order between domains is no part of it: two servers
+/// write it differently.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stretch(BTreeMap<u32, InDomain>);
+
+/// Transactions of one domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InDomain {
+    /// How many they are.
+    pub transactions: u64,
+    /// SHA-256 of what they do, in their order.
+    pub content: [u8; 32],
+    /// The last of them.
+    pub last: Gtid,
+    /// How many are written in each form.
+    forms: [u64; Form::COUNT],
+}
+
+/// What a comparison of two stretches says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// They are the same.
+    Same,
+    /// They cannot be compared: one has rows, or all columns of rows, where the other has not.
+    AnotherForm {
+        /// The first domain of which that is true.
+        domain: u32,
+    },
+    /// They are not the same.
+    Branch {
+        /// The first domain that differs.
+        domain: u32,
+    },
+}
+
+impl Stretch {
+    /// Returns the stretch of these domains; `None` if two are the same.
+    #[must_use]
+    pub fn of(domains: impl IntoIterator<Item = InDomain>) -> Option<Self> {
+        let mut found = BTreeMap::new();
+        for domain in domains {
+            if found.insert(domain.last.domain, domain).is_some() {
+                return None;
+            }
+        }
+        Some(Self(found))
+    }
+
+    /// Adds the next transaction of its domain.
+    pub fn add(&mut self, next: &Content) {
+        let last = next.gtid;
+        let domain = self.0.entry(last.domain).or_insert(InDomain {
+            transactions: 0,
+            content: [0; 32],
+            last,
+            forms: [0; Form::COUNT],
+        });
+        domain.transactions += 1;
+        domain.content =
+            Sha256::new().chain_update(domain.content).chain_update(next.digest).finalize().into();
+        domain.last = last;
+        if let Some(number) = domain.forms.get_mut(next.form.index()) {
+            *number += 1;
+        }
+    }
+
+    /// Returns the domains, in the order of their numbers.
+    pub fn domains(&self) -> impl Iterator<Item = (u32, &InDomain)> {
+        self.0.iter().map(|(domain, found)| (*domain, found))
+    }
+
+    /// Returns the transactions of a domain, if there are any.
+    #[must_use]
+    pub fn get(&self, domain: u32) -> Option<&InDomain> {
+        self.0.get(&domain)
+    }
+
+    /// Compares two stretches that begin behind the same transactions. A branch in any domain is a branch.
+    #[must_use]
+    pub fn compare(&self, other: &Self) -> Comparison {
+        let mut result = Comparison::Same;
+        for domain in self.0.keys().chain(other.0.keys()).copied() {
+            match self.compare_in(domain, other) {
+                branch @ Comparison::Branch { .. } => return branch,
+                other if result == Comparison::Same => result = other,
+                _ => {}
+            }
+        }
+        result
+    }
+
+    /// Compares the transactions of one domain.
+    #[must_use]
+    pub fn compare_in(&self, domain: u32, other: &Self) -> Comparison {
+        match (self.get(domain), other.get(domain)) {
+            (one, two) if one == two => Comparison::Same,
+            (Some(one), Some(two)) if one.is_in_another_form(two) => {
+                Comparison::AnotherForm { domain }
+            }
+            _ => Comparison::Branch { domain },
+        }
+    }
+}
+
+impl InDomain {
+    /// Returns what is known of transactions: the last of them, how many they are, what they do, and how many are
+    /// written in each form, by its name. `None` if there are none, a form is unknown, or the numbers do not add up.
+    #[must_use]
+    pub fn new<'a>(
+        last: Gtid,
+        transactions: u64,
+        content: [u8; 32],
+        forms: impl IntoIterator<Item = (&'a str, u64)>,
+    ) -> Option<Self> {
+        let (mut counted, mut sum) = ([0; Form::COUNT], 0_u64);
+        for (name, number) in forms {
+            let form = Form::NAMES.iter().position(|known| *known == Some(name))?;
+            let count = counted.get_mut(form).filter(|count| **count == 0)?;
+            *count = number;
+            sum = sum.checked_add(number)?;
+        }
+        (transactions > 0 && sum == transactions).then_some(Self {
+            transactions,
+            content,
+            last,
+            forms: counted,
+        })
+    }
+
+    /// How many transactions are written in each form that occurs, by its name.
+    pub fn forms(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let named = Form::NAMES.into_iter().zip(self.forms);
+        named.filter(|(_, number)| *number > 0).filter_map(|(name, number)| Some((name?, number)))
+    }
+
+    /// Whether each has transactions in a form in which the other has fewer. One that only lacks some is no other form.
+    fn is_in_another_form(&self, other: &Self) -> bool {
+        let mut pairs = self.forms.iter().zip(&other.forms);
+        let has_more = pairs.clone().any(|(one, two)| one > two);
+        has_more && pairs.any(|(one, two)| one < two)
+    }
+}
+
+/// Finds a stretch of an archive again in the logs of another server.
+#[derive(Debug, Clone)]
+pub struct Overlap {
+    before: GtidPosition,
+    expected: Stretch,
+    found: Stretch,
+}
+
+/// Where a transaction of the other server lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Before the stretch, or in a domain that had ended before it.
+    Before,
+    /// Within the stretch.
+    Within,
+    /// Behind it: the first that is not stored, or one that follows it.
+    Behind,
+}
+
+impl Overlap {
+    /// Begins with the position before a stretch, and the stretch.
+    #[must_use]
+    pub fn new(before: GtidPosition, expected: Stretch) -> Self {
+        Self { before, expected, found: Stretch::default() }
+    }
+
+    /// Where the next transaction of the server lies, by its domain alone.
+    #[must_use]
+    pub fn place(&self, gtid: Gtid) -> Place {
+        let found = self.found.get(gtid.domain);
+        if found.is_none() && self.before.is_past(gtid) {
+            return Place::Before;
+        }
+        match self.expected.get(gtid.domain) {
+            None => Place::Behind,
+            Some(expected) if found.is_some_and(|found| found.last == expected.last) => {
+                Place::Behind
+            }
+            // One that is not stored, and what is stored does not come before it.
+            Some(_) => Place::Within,
+        }
+    }
+
+    /// Takes the next transaction of the server, in the order of its logs.
+    pub fn push(&mut self, next: &Content) -> Place {
+        let place = self.place(next.gtid);
+        if place == Place::Within {
+            self.found.add(next);
+        }
+        place
+    }
+
+    /// Whether every domain of the stretch has ended, or cannot be found any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.expected.domains().all(|(domain, expected)| {
+            self.found.get(domain).is_some_and(|found| {
+                found.last.sequence >= expected.last.sequence
+                    || found.transactions > expected.transactions
+            })
+        })
+    }
+
+    /// The position before the stretch.
+    #[must_use]
+    pub fn before(&self) -> &GtidPosition {
+        &self.before
+    }
+
+    /// The stretch.
+    #[must_use]
+    pub fn expected(&self) -> &Stretch {
+        &self.expected
+    }
+
+    /// Compares what was found in one domain with the stretch.
+    #[must_use]
+    pub fn compare_in(&self, domain: u32) -> Comparison {
+        self.expected.compare_in(domain, &self.found)
+    }
+
+    /// Compares what was found with the stretch. If it is not [over](Self::is_over), the server lacks some of it.
+    #[must_use]
+    pub fn compare(&self) -> Comparison {
+        self.expected.compare(&self.found)
+    }
+}
