@@ -72,6 +72,14 @@ pub enum CompareError {
         /// Position of the replay's end.
         stop: String,
     },
+    /// The replay ends where no applier can be told to stop.
+    #[error("{server} cannot be held at {stop}, more than 4 GiB into a log")]
+    TooFar {
+        /// The replica.
+        server: String,
+        /// Position of the replay's end.
+        stop: String,
+    },
     /// The replica has transactions that the replay will not have.
     #[error(
         "{server} is beyond the end of the replay: it is at {found}, and the replay ends at {planned}"
@@ -182,6 +190,7 @@ impl CompareError {
             Self::OtherHistory { .. } => Some(
                 "find out which of the two was restored or written to on its own; `binlog list` shows branches of the archive",
             ),
+            Self::TooFar { .. } => Some("name a stop in another log"),
             Self::Delayed { .. } => Some("name a stop that is older than its delay"),
             Self::Stopped { .. } => Some("read SHOW SLAVE STATUS there"),
             Self::Stuck { .. } => Some(

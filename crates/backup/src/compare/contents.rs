@@ -201,7 +201,7 @@ fn facts(
         Ok(())
     });
     let rows = match read.and_then(|()| rows(client, (object, &name), form, engine, observer)) {
-        // The connection goes on.
+        // The connection can still be used.
         Err(Error::Server(said)) => Rows::Unreadable(said.to_string()),
         outcome => outcome?,
     };

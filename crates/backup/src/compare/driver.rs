@@ -59,7 +59,6 @@ pub(crate) async fn read_other(
 ) -> Result<(Other, UntilPlan), BackupError> {
     let cancel = &session.cancel;
     let mut server = Server::open(name, options, cancel).await?;
-    let version = server.value("SELECT VERSION()", cancel).await?;
     let statuses = server.statuses(cancel).await?;
     let planned = gtids(name, &plan)?;
     let remarks = remarks(name, &statuses);
@@ -84,7 +83,7 @@ pub(crate) async fn read_other(
             held(session, &mut server, status, (plan, may_wait), again, tell).await?
         }
     };
-    let gtids = plan.gtids.clone();
+    let (gtids, version) = (plan.gtids.clone(), server.version);
     Ok((Other { server: name.to_owned(), gtids, contents, remarks, version }, plan))
 }
 
@@ -242,8 +241,7 @@ fn check_source(server: &Server, status: &Status, plan: &UntilPlan) -> Result<()
     let Some(expected) = plan.source_id() else { return Ok(()) };
     let server = server.name.clone();
     if plan.stop().is_some_and(|stop| stop.offset() > MAX_OFFSET) {
-        let what = format!("{} is behind 4 GiB of a log, where no applier stops", plan.to);
-        return Err(CompareError::Server { server, what }.into());
+        return Err(CompareError::TooFar { server, stop: plan.to.clone() }.into());
     }
     if !status.error.is_empty() {
         let (at, what) = (status.at.clone(), status.error.clone());

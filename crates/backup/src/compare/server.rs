@@ -36,6 +36,7 @@ pub(super) struct Server {
     pub(super) name: String,
     pub(super) access: Access,
     pub(super) session: Session,
+    pub(super) version: String,
 }
 
 /// The status of one connection of a replica to a source.
@@ -66,10 +67,10 @@ impl Server {
         let access = compared_access(server, options.login_file.as_deref())?;
         let session = Session::open(&access, LOGIN, cancel).await;
         let session = session.map_err(|error| asked(server, error))?;
-        let mut this = Self { name: server.to_owned(), access, session };
-        let version = this.value("SELECT VERSION()", cancel).await?;
-        if !version.contains("MariaDB") {
-            let found = format!("version {version}");
+        let mut this = Self { name: server.to_owned(), access, session, version: String::new() };
+        this.version = this.value("SELECT VERSION()", cancel).await?;
+        if !this.version.contains("MariaDB") {
+            let found = format!("version {}", this.version);
             return Err(CompareError::Fork { server: this.name, found }.into());
         }
         let grants = this.rows("SHOW GRANTS", cancel).await?;
