@@ -34,6 +34,10 @@ use crate::context::Context;
 use crate::contract::args::Family;
 use crate::contract::error_log::ErrorLog;
 use crate::contract::position::Position;
+use crate::contract::settings::DeltaWish;
+use crate::delta::agreement::{Answer, read_key};
+use crate::delta::old_data::OldData;
+use crate::delta::question::Key;
 use crate::error::SstError;
 use crate::offer::{Offer, TransferKind};
 use crate::server::backup_version;
@@ -94,7 +98,8 @@ fn receive_all(context: &Context, data: PresentData<'_>) -> Result<Position, Sst
         TransferKind::Full { bytes, disk, places, .. } => {
             let redo = context.settings.redo_log.bytes(context.args.family, server);
             let amount = Amount { bytes: *bytes, disk: *disk, places, redo };
-            full(context, data, offered, &amount, offer.position())
+            let key = offer.delta.as_deref().and_then(read_key);
+            full(context, data, offered, &amount, offer.position(), key)
         }
     }
 }
@@ -121,6 +126,7 @@ fn full(
     offered: Offered,
     amount: &Amount<'_>,
     offered_at: Option<Position>,
+    key: Option<Key>,
 ) -> Result<Position, SstError> {
     let Context { error_log, layout, settings, .. } = context;
     error_log
@@ -146,8 +152,10 @@ fn full(
     observer.begin_phase("receiving");
     let progress = Progress::start(context, &observer, amount.bytes);
     let watch = context.watch(Direction::Receive, settings.write_threads, &observer);
-    let incoming = offered.accept(b"")?;
-    let (incoming, files) = receive(context, incoming, &destination, &observer, || {
+    let old = key.and_then(|key| Some((old_data(context)?, key)));
+    let wish = old.as_ref().map_or(DeltaWish::No, |_| settings.delta);
+    let incoming = offered.accept(&Answer::write(wish))?;
+    let (incoming, files) = receive(context, incoming, &destination, &observer, old, || {
         error_log.warn(
             "the donor's backup program failed and runs once more: discarding what was received",
         );
@@ -206,6 +214,21 @@ fn full(
     data.after_the_swap(settings.old);
     error_log.info(format_args!("the received data is in place, at position {position}"));
     Ok(position)
+}
+
+/// Returns the old data, if the donor may leave out what is in it.
+fn old_data(context: &Context) -> Option<OldData> {
+    let Context { layout, settings, error_log, .. } = context;
+    if settings.delta == DeltaWish::No {
+        return None;
+    }
+    let old = OldData::open(layout, error_log)?;
+    // The copies would be right, but a server does not like to be read.
+    let is_free = matches!(EngineLocks::take(layout), Ok(Some(_)));
+    if !is_free {
+        error_log.warn("the old data may be in use: receiving all data from the donor");
+    }
+    is_free.then_some(old)
 }
 
 fn sync(folder: &Path) -> Result<(), SstError> {
