@@ -136,3 +136,13 @@ impl Destination {
 fn staging(dir: &Path) -> PathBuf {
     dir.join(WORK_DIR).join(NEW)
 }
+
+/// Writes to disk what is in the file system of a directory.
+///
+/// # Errors
+/// If the directory cannot be opened or synced.
+pub(super) fn sync(folder: &Path) -> Result<(), SstError> {
+    let failed = || SstError::io("sync", folder);
+    let dir = std::fs::File::open(folder).map_err(failed())?;
+    rustix::fs::syncfs(&dir).map_err(|error| failed()(error.into()))
+}

@@ -1,4 +1,4 @@
-//! Runs the backup program's `--prepare` on the received files.
+//! Prepares the received files, so that a server can start on them.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -7,14 +7,42 @@ use std::path::Path;
 
 use xb_server::{recovery_memory, recovery_tmpdir};
 
+use super::content;
+use super::destination::{Destination, sync};
+use super::donor_files;
 use crate::context::Context;
 use crate::contract::args::Family;
+use crate::contract::position::Position;
 use crate::error::SstError;
 use crate::run::{ChildError, Run};
 use crate::session::backup_program::server_words;
 
-/// Prepares the backup in `new`, so that a server can start on it.
-pub(crate) fn prepare(context: &Context, new: &Path) -> Result<(), SstError> {
+/// Prepares the received files, and removes what is the donor's own. `stated` is the position that they stated when they
+/// had arrived, `offered` the one that the donor offered. Returns the position of the data.
+///
+/// # Errors
+/// If the backup program fails, or a file cannot be changed; [`SstError::Content`] if there is no position.
+pub(super) fn prepare(
+    context: &Context,
+    destination: &Destination,
+    stated: Option<Position>,
+    offered: Option<&Position>,
+) -> Result<Position, SstError> {
+    let new = &destination.new;
+    // Let the disk write while the backup is prepared.
+    let syncing = std::thread::spawn({
+        let new = new.clone();
+        move || sync(&new)
+    });
+    destination.with_links(|| run_program(context, new))?;
+    let position = content::position(new, stated, offered)?;
+    syncing.join().unwrap_or(Ok(()))?;
+    donor_files::clear(new, context.layout.binlog.as_deref())?;
+    Ok(position)
+}
+
+/// Runs the backup program's `--prepare` on the files in `new`.
+fn run_program(context: &Context, new: &Path) -> Result<(), SstError> {
     let Context { args, settings, layout, .. } = context;
     let mut words = match args.family {
         // The backup has its own option file, which lists the plugins to load and their directory.

@@ -1,136 +1,68 @@
-//! The data that this node has: which of its entries a swap moves, the room that it leaves for what a donor sends, and
-//! the swap.
+//! The data that this node has, locked while a transfer replaces it: which of its entries a swap moves, the swap, and what
+//! becomes of the old data.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::acceptance;
 use super::datadir_lock::DatadirLock;
-use super::destination::Destination;
-use super::recover::{drop_old, drop_received, remove_old};
-use super::room::{self, Amount, Room};
+use super::recover::{check_rights, drop_old, drop_received, finish_interrupted, tidy};
 use super::second_start;
 use crate::context::Context;
-use crate::contract::datadir::{Layout, is_mounted};
-use crate::contract::error_log::ErrorLog;
-use crate::contract::keep_patterns::Keep;
-use crate::contract::settings::{Old, Settings};
+use crate::contract::datadir::Layout;
+use crate::contract::settings::Old;
 use crate::error::SstError;
 use crate::server::data_size;
-use crate::swap::{self, NEW, OLD, WORK_DIR, make_folders, make_old};
+use crate::swap::{self, NEW, OLD, WORK_DIR, make_old};
 
-/// Thread that deletes old data of an earlier swap while the new data arrives.
-pub(super) type Deleting = std::thread::JoinHandle<Result<(), SstError>>;
+/// Time to wait for the previous transfer to clean up: longer than it may take to end.
+const LOCK_LIMIT: Duration = Duration::from_secs(35);
 
 /// The present data of a node whose data directory is locked.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct PresentData<'a> {
-    layout: &'a Layout,
-    keep: &'a Keep,
-    lock: &'a DatadirLock,
-    error_log: &'a ErrorLog,
+    pub(super) context: &'a Context,
+    pub(super) lock: DatadirLock,
 }
 
 impl<'a> PresentData<'a> {
-    pub(super) fn of(context: &'a Context, lock: &'a DatadirLock) -> Self {
-        let Context { layout, settings, error_log, .. } = context;
-        Self { layout, keep: &settings.keep, lock, error_log }
+    /// Locks the data directory, finishes the swap that an earlier join has begun, and removes what that join had received
+    /// otherwise.
+    ///
+    /// # Errors
+    /// [`SstError::Busy`], [`SstError::Foreign`], [`SstError::Swap`]; or if cancelled.
+    pub(super) fn lock(context: &'a Context) -> Result<Self, SstError> {
+        let Context { layout, error_log, .. } = context;
+        let lock = DatadirLock::wait(&layout.datadir, context.cancel(), LOCK_LIMIT)?;
+        finish_interrupted(&layout.datadir, &lock, error_log)?;
+        let data = Self { context, lock };
+        check_rights(layout, |name, metadata| data.is_swapped(name, metadata))?;
+        drop_received(layout, &data.lock)?;
+        Ok(data)
+    }
+
+    /// Removes what this join leaves behind, and unlocks the data directory. `is_done`: the data is swapped or kept as it
+    /// was to be.
+    pub(super) fn unlock(self, is_done: bool) {
+        let layout = &self.context.layout;
+        // Best effort: the next join does this, too.
+        if !is_done && !swap::journal_path(&layout.datadir).exists() {
+            let _ = drop_received(layout, &self.lock);
+        }
+        tidy(layout, &self.lock);
     }
 
     /// Returns whether an entry of the data directory is swapped.
     pub(super) fn is_swapped(&self, name: &OsStr, metadata: &Metadata) -> bool {
+        let Context { layout, settings, .. } = self.context;
         let kind = metadata.file_type();
         let moves = kind.is_dir() || kind.is_file() || kind.is_symlink();
-        let stays = self.keep.keeps(name.as_bytes())
-            && !second_start::is_renewed(&self.layout.datadir, name);
-        moves && !stays && !self.layout.leads_outside(name)
-    }
-
-    /// Puts the old data back, if no server has accepted the present data.
-    ///
-    /// # Errors
-    /// [`SstError::Swap`]; or if it cannot be found out whether a server has.
-    pub(super) fn take_back_untried(&self) -> Result<(), SstError> {
-        let is_data = |name: &OsStr, metadata: &Metadata| self.is_swapped(name, metadata);
-        acceptance::take_back_untried(self.layout, self.lock, is_data, self.error_log)
-    }
-
-    /// Checks whether the donor's data can be received, and creates the directories for it.
-    ///
-    /// # Errors
-    /// [`SstError::Mounted`], [`SstError::Room`]; or if something cannot be listed, determined or made.
-    pub(super) fn make_ready(
-        &self,
-        destination: &Destination,
-        amount: &Amount<'_>,
-        settings: &Settings,
-    ) -> Result<Option<Deleting>, SstError> {
-        self.refuse_mounts()?;
-        let deleting = match settings.space_check {
-            true => self.make_room(destination, amount, settings.old)?,
-            false => None,
-        };
-        self.make_folders()?;
-        Ok(deleting)
-    }
-
-    /// Removes what the donor has sent so far, and makes ready for all of it once more.
-    ///
-    /// # Errors
-    /// As [`PresentData::make_ready`]; [`SstError::Swap`] if something cannot be removed.
-    pub(super) fn begin_again(
-        &self,
-        destination: &Destination,
-        amount: &Amount<'_>,
-        settings: &Settings,
-    ) -> Result<Option<Deleting>, SstError> {
-        drop_received(self.layout, self.lock)?;
-        self.make_ready(destination, amount, settings)
-    }
-
-    /// Refuses mount points, which cannot be renamed, before any data is sent.
-    fn refuse_mounts(&self) -> Result<(), SstError> {
-        let datadir = &self.layout.datadir;
-        for entry in std::fs::read_dir(datadir).map_err(SstError::io("list", datadir))?.flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
-            if is_mounted(&entry.path()) && self.is_swapped(&entry.file_name(), &metadata) {
-                return Err(SstError::Mounted { path: entry.path() });
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes room for the donor's data. The donor waits for an answer, so slow work is left to a thread.
-    fn make_room(
-        &self,
-        destination: &Destination,
-        amount: &Amount<'_>,
-        old: Old,
-    ) -> Result<Option<Deleting>, SstError> {
-        let room = room::check(self.layout, destination, amount, old)?;
-        if room == Room::WithoutOld {
-            self.error_log.warn("deleting the old data before the new data arrives, as keep-old=no allows: there is no room for both");
-            self.make_folders()?;
-            self.swap(&[], true)?;
-        }
-        Ok((room != Room::Enough).then(|| {
-            let layout = self.layout.clone();
-            std::thread::spawn(move || remove_old(&layout))
-        }))
-    }
-
-    /// Creates the directories that receive the donor's data.
-    fn make_folders(&self) -> Result<(), SstError> {
-        let outside = self.layout.folders_outside();
-        // Recorded first: after a crash, other settings may name other directories.
-        make_folders(&self.layout.datadir)?;
-        swap::remember(&self.layout.datadir, &outside)?;
-        for folder in std::iter::once(self.layout.datadir.clone()).chain(outside) {
-            make_folders(&folder)?;
-        }
-        Ok(())
+        let stays = settings.keep.keeps(name.as_bytes())
+            && !second_start::is_renewed(&layout.datadir, name);
+        moves && !stays && !layout.leads_outside(name)
     }
 
     /// Swaps the data; in the `remote` directories, only the files that are new there. `is_accepted`: a server has started
@@ -139,13 +71,13 @@ impl<'a> PresentData<'a> {
     /// # Errors
     /// [`SstError::Swap`]. The old data is then in place again, or the journal records the remaining work.
     pub(super) fn swap(&self, remote: &[PathBuf], is_accepted: bool) -> Result<(), SstError> {
-        let Self { layout, error_log, .. } = self;
+        let Context { layout, error_log, .. } = self.context;
         let folders: Vec<_> = std::iter::once(layout.datadir.clone())
             .chain(layout.folders_outside())
             .chain(remote.iter().cloned())
             .collect();
         // The old data of an earlier swap is no longer needed.
-        drop_old(layout, self.lock)?;
+        drop_old(layout, &self.lock)?;
         for folder in &folders {
             make_old(folder)?;
         }
@@ -180,19 +112,19 @@ impl<'a> PresentData<'a> {
     }
 
     /// Keeps the old data, and logs where it is, its size and when it will be removed; or removes it.
-    pub(super) fn after_the_swap(&self, old: Old) {
-        match old {
+    pub(super) fn after_the_swap(&self) {
+        let Context { layout, settings, error_log, .. } = self.context;
+        match settings.old {
             Old::Kept => self.report_old(),
             // The new data is in place even if this fails.
-            Old::Removed => drop_old(self.layout, self.lock).unwrap_or_else(|error| {
-                self.error_log
-                    .warn(format_args!("cannot remove the old data in #sql-xb/.old: {error}"));
+            Old::Removed => drop_old(layout, &self.lock).unwrap_or_else(|error| {
+                error_log.warn(format_args!("cannot remove the old data in #sql-xb/.old: {error}"));
             }),
         }
     }
 
     fn report_old(&self) {
-        let Self { layout, error_log, .. } = self;
+        let Context { layout, error_log, .. } = self.context;
         if !has_old(&layout.datadir) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Receives the stream into files and checks that it is complete.
+//! Receives the stream into files, checks that they are complete, and confirms them to the donor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,24 +11,75 @@ use xb_pipeline::{
 };
 use xb_reader::TargetDir;
 
+use super::content;
 use super::destination::Destination;
+use super::reuse;
+use super::room::ReceiveFolders;
 use crate::context::Context;
 use crate::contract::args::Family;
+use crate::contract::position::Position;
+use crate::delta::agreement::Answer;
 use crate::delta::answering::Answering;
 use crate::delta::fill::{FillError, Filler};
 use crate::delta::old_data::OldData;
 use crate::delta::question::Key;
 use crate::error::{SstError, cannot_write};
-use xb_wire::{Incoming, Refusal, TransferError};
+use crate::session::progress::Progress;
+use xb_report::Direction;
+use xb_wire::{Incoming, Offered, Receipt, Refusal, TransferError};
 
 /// Memory for frames that are being decoded, in bytes.
 const MEMORY: u64 = 64 << 20;
 
+/// Receives the donor's files into their directories, and confirms them once they are complete. Returns the position that
+/// they state, if they state one before they are prepared. `key`: the donor offers to leave out what this node has.
+///
+/// # Errors
+/// The first cause, which the donor is told, too.
+pub(super) fn receive(
+    context: &Context,
+    offered: Offered,
+    folders: &mut ReceiveFolders<'_>,
+    offered_at: Option<&Position>,
+    key: Option<Key>,
+) -> Result<Option<Position>, SstError> {
+    let Context { args, settings, error_log, .. } = context;
+    let destination = folders.destination;
+    let observer = Observer::default();
+    observer.begin_phase("receiving");
+    let progress = Progress::start(context, &observer, folders.amount.bytes);
+    let watch = context.watch(Direction::Receive, settings.write_threads, &observer);
+    let (old, wish) = reuse::old_data(context, key);
+    let incoming = offered.accept(&Answer::write(wish))?;
+    let (incoming, files) = receive_files(context, incoming, destination, &observer, old, || {
+        error_log.warn(
+            "the donor's backup program failed and runs once more: discarding what was received",
+        );
+        folders.begin_again()?;
+        progress.begin_again();
+        Ok(())
+    })?;
+    let stated = match content::before_preparing(&destination.new, args.family, offered_at) {
+        Ok(stated) => stated,
+        Err(error) => {
+            incoming.refuse(&error.to_string());
+            return Err(error);
+        }
+    };
+    if incoming.confirm()? == Receipt::Unknown {
+        error_log.warn("the connection was lost after the last byte: the donor may not know that the transfer is complete");
+    }
+    progress.finish(format_args!("received {files} files"));
+    drop(watch);
+    Ok(stated)
+}
+
 /// Receives the stream and writes its files to their destination. Succeeds only for a complete stream: the
 /// donor ends the stream only after its backup program has succeeded and has written its last file.
-/// Returns the connection, so that the result can be sent to the donor. When the donor begins again, `discard`
-/// removes what was received. What the donor leaves out comes from the `old` data; a stream that begins again is whole.
-pub(crate) fn receive(
+/// Returns the connection, so that the result can be sent to the donor, and the number of files. When the donor begins
+/// again, `discard` removes what was received. What the donor leaves out comes from the `old` data; a stream that begins
+/// again is whole.
+fn receive_files(
     context: &Context,
     mut incoming: Incoming,
     destination: &Destination,

@@ -1,79 +1,38 @@
 //! Moves prepared files to where the server looks for them, before the swap.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::contract::datadir::{Kind, Layout};
-use crate::contract::error_log::ErrorLog;
+use super::destination::sync;
+use crate::context::Context;
+use crate::contract::args::Family;
+use crate::contract::datadir::Layout;
 use crate::contract::link_file::read_link;
 use crate::error::SstError;
-use crate::joiner::binlog_state;
-use crate::swap::{NEW, WORK_DIR, make_folders, remember, remove_tree};
+use crate::swap::{NEW, WORK_DIR, make_folders, remember};
 
-/// Files of a backup that do not belong to the server's data.
-const NOT_DATA: [&str; 15] = [
-    "xtrabackup_checkpoints",
-    "mariadb_backup_checkpoints",
-    "xtrabackup_logfile",
-    "xtrabackup_tablespaces",
-    "xtrabackup_binlog_pos_innodb",
-    "backup-my.cnf",
-    "ibtmp1",
-    "xtrabackup_suspended",
-    "donor_galera_info",
-    "ddl.log",
-    "sst_in_progress",
-    // Identity and state of the donor's server.
-    "auto.cnf",
-    "wsrep_state.dat",
-    ".journal",
-    ".stray",
-];
-
-/// Removes files that must not become part of the data: those that only the backup program needs,
-/// and the donor's binary log, which is not this node's. Keeps the state of that log, whose base name is `binlog` here.
-pub(crate) fn clear(new: &Path, binlog: Option<&OsStr>) -> Result<(), SstError> {
-    let ours = binlog.map(OsStr::to_owned);
-    let binlogs: Vec<_> = ours.into_iter().chain(binlog_of(new)).map(Kind::Binlog).collect();
-    for entry in std::fs::read_dir(new).map_err(SstError::io("list", new))? {
-        let entry = entry.map_err(SstError::io("list", new))?;
-        let name = entry.file_name();
-        let unwanted = NOT_DATA.iter().any(|known| name == *known)
-            || name == WORK_DIR
-            || name.as_bytes().starts_with(b".xb")
-            || binlogs.iter().any(|binlog| binlog.has(&name));
-        if unwanted {
-            let path = entry.path();
-            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let removed = if is_dir {
-                remove_tree(&path).map_err(SstError::from)
-            } else {
-                std::fs::remove_file(&path).map_err(SstError::io("remove", &path))
-            };
-            removed?;
-        }
-    }
-    binlog.map_or(Ok(()), |base| binlog_state::write(new, base))
-}
-
-/// Returns the base name of the donor's binary log, which may differ from this node's.
-fn binlog_of(new: &Path) -> Option<OsString> {
-    let names = ["xtrabackup_binlog_info", "mariadb_backup_binlog_info"];
-    let text = names.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok())?;
-    let name = Path::new(text.split_whitespace().next()?);
-    let is_number = |text: &OsStr| text.as_bytes().iter().all(u8::is_ascii_digit);
-    name.extension().filter(|extension| is_number(extension))?;
-    name.file_stem().map(OsStr::to_owned)
+/// Moves the files of `new` that belong elsewhere, and syncs all of them to disk. Returns the directories, named by the
+/// donor's links, that then hold new files. `is_accepted`: this node's server has started on the data.
+///
+/// # Errors
+/// If a file cannot be moved or synced. A tablespace that cannot be placed as on the donor stays in `new`.
+pub(super) fn relocate(
+    context: &Context,
+    new: &Path,
+    is_accepted: bool,
+) -> Result<Vec<PathBuf>, SstError> {
+    relocate_kinds(&context.layout, new)?;
+    let remote = relocate_remote(context, new, is_accepted)?;
+    sync(new)?;
+    Ok(remote)
 }
 
 /// Moves the kinds of files that have their own directory: within `new` if that directory is in the
 /// data directory, else into `#sql-xb/.new` of that directory.
-pub(crate) fn relocate_all(layout: &Layout, new: &Path) -> Result<(), SstError> {
+fn relocate_kinds(layout: &Layout, new: &Path) -> Result<(), SstError> {
     let inside = layout.inside.iter().map(|place| (&place.kind, new.join(&place.dir)));
     let outside = layout.outside.iter();
     let outside = outside.map(|place| (&place.kind, place.dir.join(WORK_DIR).join(NEW)));
@@ -88,8 +47,7 @@ pub(crate) fn relocate_all(layout: &Layout, new: &Path) -> Result<(), SstError> 
                 transfer(&entry.path(), &dir.join(entry.file_name()))?;
             }
         }
-        let handle = std::fs::File::open(&dir).map_err(SstError::io("open", &dir))?;
-        rustix::fs::syncfs(&handle).map_err(|e| SstError::io("sync", &dir)(e.into()))?;
+        sync(&dir)?;
     }
     Ok(())
 }
@@ -123,15 +81,15 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// Moves tablespaces that the donor keeps outside its data directory (`DATA DIRECTORY`) to the same
 /// path here, into `#sql-xb/.new` of their directory. If that is impossible, they stay in the schema's
 /// directory and lose their link. Returns the directories; the moved files are synced to disk.
-///
-/// `is_searched` returns whether the joiner's server finds a tablespace at a path: after a second start, the data
-/// dictionary has the files where that server found them.
-pub(crate) fn relocate_remote(
-    layout: &Layout,
+fn relocate_remote(
+    context: &Context,
     new: &Path,
-    is_searched: impl Fn(&Path) -> bool,
-    error_log: &ErrorLog,
+    is_accepted: bool,
 ) -> Result<Vec<PathBuf>, SstError> {
+    let Context { args, layout, settings, error_log, .. } = context;
+    // The dictionary of Percona's server has the files where that server found them when it started.
+    let is_fixed = is_accepted && args.family == Family::Percona;
+    let is_searched = |path: &Path| !is_fixed || settings.second_start.is_searched(path);
     let mut folders = Vec::new();
     for schema in std::fs::read_dir(new).map_err(SstError::io("list", new))?.flatten() {
         if !schema.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -158,8 +116,7 @@ pub(crate) fn relocate_remote(
         }
     }
     for folder in &folders {
-        let handle = File::open(folder).map_err(SstError::io("open", folder))?;
-        rustix::fs::syncfs(&handle).map_err(|e| SstError::io("sync", folder)(e.into()))?;
+        sync(folder)?;
     }
     Ok(folders)
 }

@@ -1,18 +1,23 @@
-//! Checks, before any data is sent, that every file system has room for what a transfer brings and
-//! for the redo log that this node's server then creates.
+//! Makes this node ready for the donor's data, before any of it is sent: checks that every file system has room for what a
+//! transfer brings and for the redo log that this node's server then creates, and creates the directories that receive it.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::thread::JoinHandle;
 
+use super::acceptance;
 use super::destination::Destination;
-use crate::contract::datadir::{Kind, Layout};
+use super::present_data::PresentData;
+use super::recover::{drop_received, remove_old};
+use crate::context::Context;
+use crate::contract::datadir::{Kind, Layout, is_mounted};
 use crate::contract::settings::Old;
 use crate::error::{RoomShort, SstError};
 use crate::offer::Places;
 use crate::server::data_size;
-use crate::swap::{OLD, WORK_DIR};
+use crate::swap::{self, OLD, WORK_DIR, make_folders};
 
 /// Space for what is not in the estimate, in bytes: the server's temporary tablespace of 12 MiB, and
 /// files that grow while the backup runs.
@@ -35,7 +40,7 @@ pub(super) struct Amount<'a> {
 
 /// What must be deleted so that there is room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Room {
+enum Room {
     /// Nothing.
     Enough,
     /// The old data of an earlier transfer.
@@ -83,12 +88,113 @@ struct Volume {
     present: u64,
 }
 
+/// The directories that receive the donor's data. They are empty, and have room for it.
+pub(super) struct ReceiveFolders<'a> {
+    pub(super) destination: &'a Destination,
+    pub(super) amount: &'a Amount<'a>,
+    data: &'a PresentData<'a>,
+    /// Deletes the old data of an earlier swap while the new data arrives.
+    deleting: Option<JoinHandle<Result<(), SstError>>>,
+}
+
+impl<'a> ReceiveFolders<'a> {
+    /// Checks whether the donor's data can be received, and creates the directories for it. If no server has accepted the
+    /// present data, the old data is put back first.
+    ///
+    /// # Errors
+    /// [`SstError::Mounted`], [`SstError::Room`]; or if something cannot be listed, determined, put back or made.
+    pub(super) fn make(
+        data: &'a PresentData<'a>,
+        destination: &'a Destination,
+        amount: &'a Amount<'a>,
+    ) -> Result<Self, SstError> {
+        acceptance::take_back_untried(
+            &data.context.layout,
+            &data.lock,
+            |name, metadata| data.is_swapped(name, metadata),
+            &data.context.error_log,
+        )?;
+        let deleting = make_room(data, destination, amount)?;
+        Ok(Self { destination, amount, data, deleting })
+    }
+
+    /// Removes what the donor has sent so far, and makes room for all of it once more.
+    ///
+    /// # Errors
+    /// As [`ReceiveFolders::make`]; [`SstError::Swap`] if something cannot be removed.
+    pub(super) fn begin_again(&mut self) -> Result<(), SstError> {
+        // The old data may hold the room that is needed.
+        self.wait_for_deletion();
+        drop_received(&self.data.context.layout, &self.data.lock)?;
+        self.deleting = make_room(self.data, self.destination, self.amount)?;
+        Ok(())
+    }
+
+    /// Waits until the old data of an earlier swap is deleted.
+    pub(super) fn wait_for_deletion(&mut self) {
+        if let Some(deleting) = self.deleting.take() {
+            // What the thread could not delete is tried again at the swap.
+            let _ = deleting.join();
+        }
+    }
+}
+
+/// Makes room for the donor's data, and creates the directories that receive it. The donor waits for an answer, so slow
+/// work is left to the thread that is returned.
+fn make_room(
+    data: &PresentData<'_>,
+    destination: &Destination,
+    amount: &Amount<'_>,
+) -> Result<Option<JoinHandle<Result<(), SstError>>>, SstError> {
+    let Context { layout, settings, error_log, .. } = data.context;
+    refuse_mounts(data)?;
+    let room = match settings.space_check {
+        true => check(layout, destination, amount, settings.old)?,
+        false => Room::Enough,
+    };
+    if room == Room::WithoutOld {
+        error_log.warn("deleting the old data before the new data arrives, as keep-old=no allows: there is no room for both");
+        create_folders(layout)?;
+        data.swap(&[], true)?;
+    }
+    let deleting = (room != Room::Enough).then(|| {
+        let layout = layout.clone();
+        std::thread::spawn(move || remove_old(&layout))
+    });
+    create_folders(layout)?;
+    Ok(deleting)
+}
+
+/// Refuses mount points, which cannot be renamed.
+fn refuse_mounts(data: &PresentData<'_>) -> Result<(), SstError> {
+    let datadir = &data.context.layout.datadir;
+    for entry in std::fs::read_dir(datadir).map_err(SstError::io("list", datadir))?.flatten() {
+        let Ok(metadata) = entry.metadata() else { continue };
+        if is_mounted(&entry.path()) && data.is_swapped(&entry.file_name(), &metadata) {
+            return Err(SstError::Mounted { path: entry.path() });
+        }
+    }
+    Ok(())
+}
+
+/// Creates the directories that receive the donor's data, or empties them.
+fn create_folders(layout: &Layout) -> Result<(), SstError> {
+    let outside = layout.folders_outside();
+    // Recorded first: after a crash, other settings may name other directories.
+    make_folders(&layout.datadir)?;
+    swap::remember(&layout.datadir, &outside)?;
+    for folder in std::iter::once(layout.datadir.clone()).chain(outside) {
+        make_folders(&folder)?;
+    }
+    Ok(())
+}
+
 /// Checks the room on every file system. Old data is counted as free only if the operator allows to delete it before
 /// the new data has arrived: it may be the only data that works.
 ///
 /// # Errors
 /// [`SstError::Room`]; or if the room cannot be determined.
-pub(super) fn check(
+fn check(
     layout: &Layout,
     destination: &Destination,
     amount: &Amount<'_>,

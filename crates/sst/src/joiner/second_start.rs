@@ -14,15 +14,17 @@ use xb_process::can_confine;
 use xb_server::{cause_in_log, end_of_log, private_args, recovery_tmpdir, socket_in};
 
 use super::destination::Destination;
-use super::mariadb_start;
+use super::prepare::key_words;
 use crate::context::Context;
 use crate::contract::args::{Args, Family};
+use crate::contract::datadir::Kind;
 use crate::contract::error_log::ErrorLog;
 use crate::contract::keep_patterns::Keep;
+use crate::contract::settings::Settings;
 use crate::error::SstError;
 use crate::run::{ChildError, Run};
 use crate::server::systemd_notify::Notifier;
-use crate::session::backup_program::option;
+use crate::session::backup_program::{option, server_words};
 use crate::session::temp_dir::WorkFolder;
 use crate::swap::{NEW, START, WORK_DIR, make_dir, remove_tree};
 
@@ -34,9 +36,31 @@ const OWN: [&str; 2] = ["auto.cnf", "#innodb_temp"];
 /// The account that Percona's servers create for each transfer. It arrives with the data.
 const SST_USER: &str = "'mysql.pxc.sst.user'@'localhost'";
 /// Code of the log line after which the server accepts connections. It has run its statements then.
-const READY: &str = "[MY-010931]";
+const PERCONA_READY: &str = "[MY-010931]";
 /// Longest text with a version that is read, in bytes.
 const MAX_VERSION: usize = 4096;
+
+/// As [`PERCONA_READY`], of MariaDB's servers.
+const MARIADB_READY: &str = "ready for connections";
+/// Entries that MariaDB's servers create besides, and would create again.
+const MARIADB_OWN: [&str; 4] = ["ibtmp1", "tc.log", "ddl_recovery.log", "multi-master.info"];
+/// Size of the redo log, in bytes, that a MariaDB server may create here.
+const MARIADB_REDO: u64 = 16 << 20;
+/// Options of this start that both families know.
+const OF_EITHER_FAMILY: [&str; 9] = [
+    "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
+    // A start that is interrupted is not resumed.
+    "--innodb-doublewrite=OFF",
+    "--innodb-fast-shutdown=1",
+    "--innodb-buffer-pool-size=128M",
+    "--innodb-buffer-pool-load-at-startup=OFF",
+    "--innodb-buffer-pool-dump-at-shutdown=OFF",
+    "--general-log=OFF",
+    "--slow-query-log=OFF",
+    "--read-only=OFF",
+];
+/// Names of MariaDB's server program.
+const MARIADB_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 
 /// Returns the program of this node's server, of the version that runs; `None` if this join needs no
 /// second start.
@@ -49,7 +73,7 @@ pub(super) fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
         return Ok(None);
     }
     if args.family == Family::MariaDb {
-        let program = mariadb_start::program(args);
+        let program = mariadb_program(args);
         if program.is_none() {
             error_log.info("the server will not be started on the data before the swap: its program cannot be found");
         }
@@ -85,6 +109,17 @@ pub(super) fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
     Err(SstError::NoServer(format!("{found}; the running server has version {running}")))
 }
 
+/// Returns the program of the server that has started this process, the same file; `None` if it cannot be found. A server
+/// that has changed its user does not show it, and a file that was replaced since, as by an upgrade, is another version.
+fn mariadb_program(args: &Args) -> Option<PathBuf> {
+    let program = std::fs::read_link(format!("/proc/{}/exe", args.parent?)).ok()?;
+    // The kernel appends a word to the name of a file that is gone.
+    MARIADB_NAMES
+        .iter()
+        .any(|name| program.file_name() == Some(OsStr::new(name)))
+        .then_some(program)
+}
+
 /// Paths at which the server's program may be, the most likely one first.
 fn candidates(args: &Args) -> impl Iterator<Item = PathBuf> {
     let below = |base: PathBuf| ["bin", "sbin", "libexec"].map(|dir| base.join(dir).join("mysqld"));
@@ -110,7 +145,7 @@ pub(super) fn run(
     destination: &Destination,
 ) -> Result<bool, SstError> {
     if context.args.family == Family::MariaDb
-        && let Some(why) = mariadb_start::obstacle(&context.settings, destination)?
+        && let Some(why) = mariadb_obstacle(&context.settings, destination)?
     {
         context
             .error_log
@@ -127,6 +162,30 @@ pub(super) fn run(
     std::fs::rename(&data, new).map_err(SstError::io("rename", &data))?;
     std::fs::remove_dir(&start).map_err(SstError::io("remove", &start))?;
     Ok(true)
+}
+
+/// Returns why a MariaDB server cannot be started on the received data before it is swapped.
+///
+/// # Errors
+/// If the data cannot be listed.
+fn mariadb_obstacle(
+    settings: &Settings,
+    destination: &Destination,
+) -> Result<Option<&'static str>, SstError> {
+    let is_outside = destination.dirs_of(|kind| matches!(kind, Kind::Data(_))).next().is_some();
+    if is_outside && settings.second_start.data_files.is_some() {
+        return Ok(Some("innodb_data_file_path names directories outside the data directory"));
+    }
+    let new = &destination.new;
+    for schema in std::fs::read_dir(new).map_err(SstError::io("list", new))?.flatten() {
+        for file in std::fs::read_dir(schema.path()).into_iter().flatten().flatten() {
+            if Path::new(&file.file_name()).extension() == Some(OsStr::new("isl")) {
+                // The server would open the files of the present data there.
+                return Ok(Some("it has tables with a DATA DIRECTORY"));
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn on(
@@ -154,16 +213,16 @@ fn on(
     let mut words = args.defaults.words();
     words.extend(private_args(work.path()));
     words.extend(match is_mariadb {
-        true => mariadb_start::server_args(args, settings, destination, work.path(), data),
+        true => mariadb_args(args, settings, destination, work.path(), data),
         false => {
             let data_files = settings.second_start.data_files.as_deref();
-            server_args(args, data_files, work.path(), data)
+            percona_args(args, data_files, work.path(), data)
         }
     });
     words.push(option("--log-error", &log));
     words.push(option("--init-file", &sql.file));
     let mut notifier = Notifier::new(context.notify_socket.as_deref());
-    let ready = if is_mariadb { mariadb_start::READY } else { READY };
+    let ready = if is_mariadb { MARIADB_READY } else { PERCONA_READY };
     let begin = Instant::now();
     let fault = || {
         notifier.alive("the server starts once on the received data");
@@ -211,9 +270,52 @@ fn too_long(limit: Duration) -> String {
     format!("was ended, because it took longer than {} s", limit.as_secs())
 }
 
-/// Arguments beside those of a private server. The node's option files count, but every file has its
+/// Arguments of MariaDB's server beside those of a private server and of the node's option files.
+fn mariadb_args(
+    args: &Args,
+    settings: &Settings,
+    destination: &Destination,
+    work: &Path,
+    data: &Path,
+) -> Vec<OsString> {
+    let mut words = server_words(args);
+    words.extend(key_words(args));
+    let place = |wanted: fn(&Kind) -> bool| {
+        destination.dirs_of(wanted).next().unwrap_or_else(|| data.to_owned())
+    };
+    words.extend([
+        option("--datadir", data),
+        option("--innodb-data-home-dir", place(|kind| matches!(kind, Kind::Data(_)))),
+        option("--innodb-undo-directory", place(|kind| *kind == Kind::Undo)),
+        option("--aria-log-dir-path", place(|kind| *kind == Kind::Aria)),
+        option("--innodb-log-group-home-dir", data),
+        option("--innodb-tmpdir", work.join("tmp")),
+        option("--relay-log", work.join("relay")),
+        option("--relay-log-index", work.join("relay.index")),
+    ]);
+    let data_files = settings.second_start.data_files.as_deref();
+    words.extend(data_files.map(|files| option("--innodb-data-file-path", files)));
+    // The server makes its log as large as it is set. This start needs no more room than that one.
+    let log = settings.redo_log.bytes(args.family, None).min(MARIADB_REDO);
+    words.push(format!("--innodb-log-file-size={log}").into());
+    let fixed = [
+        "--loose-innodb-encryption-threads=0",
+        "--key-buffer-size=8M",
+        "--performance-schema=OFF",
+        "--skip-ssl",
+    ];
+    words.extend(OF_EITHER_FAMILY.into_iter().chain(fixed).map(OsString::from));
+    words
+}
+
+/// The same of Percona's server. The node's option files count, but every file has its
 /// place in `data` or `work`: the places that the option files name hold the node's present data.
-fn server_args(args: &Args, data_files: Option<&OsStr>, work: &Path, data: &Path) -> Vec<OsString> {
+fn percona_args(
+    args: &Args,
+    data_files: Option<&OsStr>,
+    work: &Path,
+    data: &Path,
+) -> Vec<OsString> {
     let tmp = work.join("tmp");
     let mut words = vec![
         option("--datadir", data),
@@ -245,7 +347,7 @@ fn server_args(args: &Args, data_files: Option<&OsStr>, work: &Path, data: &Path
         "--ssl-cert=",
         "--ssl-key=",
     ];
-    let all = mariadb_start::OF_EITHER_FAMILY.into_iter().chain(fixed);
+    let all = OF_EITHER_FAMILY.into_iter().chain(fixed);
     words.extend(all.map(OsString::from));
     words
 }
@@ -356,7 +458,7 @@ fn take_back(
     let read = |folder: &Path| std::fs::read(folder.join(STATE)).ok();
     let renewed = read(data) != read(datadir);
     for name in names(data)?.difference(before) {
-        let is_own = OWN.iter().chain(&mariadb_start::OWN).any(|own| name == own)
+        let is_own = OWN.iter().chain(&MARIADB_OWN).any(|own| name == own)
             || is_lent(name)
             || keep.keeps(name.as_bytes());
         if is_own && !(renewed && name == STATE) {

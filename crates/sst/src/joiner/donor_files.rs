@@ -1,0 +1,157 @@
+//! Removes from the prepared files what is the donor's own, and keeps the state of its binary log, with which the joiner's
+//! new one begins.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use xb_binlog::GtidList;
+
+use crate::contract::datadir::Kind;
+use crate::error::SstError;
+use crate::swap::{WORK_DIR, remove_tree};
+
+/// Files of a backup that do not belong to the server's data.
+const NOT_DATA: [&str; 15] = [
+    "xtrabackup_checkpoints",
+    "mariadb_backup_checkpoints",
+    "xtrabackup_logfile",
+    "xtrabackup_tablespaces",
+    "xtrabackup_binlog_pos_innodb",
+    "backup-my.cnf",
+    "ibtmp1",
+    "xtrabackup_suspended",
+    "donor_galera_info",
+    "ddl.log",
+    "sst_in_progress",
+    // Identity and state of the donor's server.
+    "auto.cnf",
+    "wsrep_state.dat",
+    ".journal",
+    ".stray",
+];
+
+/// File in which backup programs since MariaDB 11 record the position; the stock method passes the
+/// state on since then, too.
+const INFO: &str = "mariadb_backup_binlog_info";
+/// Longest note that is read, in bytes.
+const MAX_INFO: u64 = 1 << 20;
+
+/// Removes files that must not become part of the data: those that only the backup program needs, and the donor's binary
+/// log, which is not this node's. Keeps the state of that log, whose base name is `binlog` here.
+///
+/// # Errors
+/// If a file cannot be read, removed or written.
+pub(super) fn clear(new: &Path, binlog: Option<&OsStr>) -> Result<(), SstError> {
+    let ours = binlog.map(OsStr::to_owned);
+    let binlogs: Vec<_> = ours.into_iter().chain(binlog_of(new)).map(Kind::Binlog).collect();
+    for entry in std::fs::read_dir(new).map_err(SstError::io("list", new))? {
+        let entry = entry.map_err(SstError::io("list", new))?;
+        let name = entry.file_name();
+        let unwanted = NOT_DATA.iter().any(|known| name == *known)
+            || name == WORK_DIR
+            || name.as_bytes().starts_with(b".xb")
+            || binlogs.iter().any(|binlog| binlog.has(&name));
+        if unwanted {
+            let path = entry.path();
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let removed = if is_dir {
+                remove_tree(&path).map_err(SstError::from)
+            } else {
+                std::fs::remove_file(&path).map_err(SstError::io("remove", &path))
+            };
+            removed?;
+        }
+    }
+    binlog.map_or(Ok(()), |base| write_binlog_state(new, base))
+}
+
+/// Returns the base name of the donor's binary log, which may differ from this node's.
+fn binlog_of(new: &Path) -> Option<OsString> {
+    let names = ["xtrabackup_binlog_info", "mariadb_backup_binlog_info"];
+    let text = names.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok())?;
+    let name = Path::new(text.split_whitespace().next()?);
+    let is_number = |text: &OsStr| text.as_bytes().iter().all(u8::is_ascii_digit);
+    name.extension().filter(|extension| is_number(extension))?;
+    name.file_stem().map(OsStr::to_owned)
+}
+
+/// Writes the state beside the prepared files, if the backup notes it. `base` is the base name of the
+/// joiner's binary log.
+///
+/// A server that has no binary log yet reads `BASE.state`: one line `DOMAIN-SERVER-NUMBER` for each
+/// GTID. Without it, `gtid_binlog_pos` of the joiner is empty until the next write set, and its own
+/// GTIDs begin at 1.
+fn write_binlog_state(new: &Path, base: &OsStr) -> Result<(), SstError> {
+    let info = new.join(INFO);
+    let text = match File::open(&info) {
+        Ok(file) => read_info(file).map_err(SstError::io("read", &info))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(SstError::io("open", &info)(error)),
+    };
+    let Some(state) = binlog_state(&text) else { return Ok(()) };
+    let mut name = OsString::from(base);
+    name.push(".state");
+    let path = new.join(name);
+    let file = File::options().write(true).create_new(true).mode(0o660).open(&path);
+    let written = file.and_then(|mut file| file.write_all(state.as_bytes()));
+    written.map_err(SstError::io("write", &path))
+}
+
+fn read_info(file: File) -> io::Result<String> {
+    let mut text = String::new();
+    file.take(MAX_INFO).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Returns the content of the state file: `None` if the last of the three columns names no GTID.
+fn binlog_state(info: &str) -> Option<String> {
+    let mut columns = info.trim_end_matches('\n').split('\t');
+    let (Some(_), Some(_), Some(gtids), None) =
+        (columns.next(), columns.next(), columns.next(), columns.next())
+    else {
+        return None;
+    };
+    let gtids: GtidList = gtids.parse().ok()?;
+    let state: String = gtids.as_slice().iter().map(|gtid| format!("{gtid}\n")).collect();
+    (!state.is_empty()).then_some(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_list_of_gtids_is_a_state() {
+        assert_eq!(binlog_state("b.000002\t328\t1111-1-1703\n").unwrap(), "1111-1-1703\n");
+        let two = "b.000002\t328\t0-10-5,4294967295-1-18446744073709551615\n";
+        assert_eq!(binlog_state(two).unwrap(), "0-10-5\n4294967295-1-18446744073709551615\n");
+        for bad in [
+            "",
+            "b.000002\t328\n",
+            "b.000002\t328\t\n",
+            "b\t3\t0-1\n",
+            "b\t3\t0-1-2-3\n",
+            "b\t3\t0-1-x\n",
+            "b\t3\t0-1-2,\n",
+            "b\t3\t4294967296-1-2\n",
+            "b\t3\t0-1-2\t0-1-3\n",
+        ] {
+            assert_eq!(binlog_state(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_state_is_written_once_and_only_if_the_backup_notes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = OsStr::new("mine");
+        write_binlog_state(folder.path(), base).unwrap();
+        assert!(!folder.path().join("mine.state").exists());
+        std::fs::write(folder.path().join(INFO), "theirs.000002\t328\t0-1-5\n").unwrap();
+        write_binlog_state(folder.path(), base).unwrap();
+        assert_eq!(std::fs::read(folder.path().join("mine.state")).unwrap(), b"0-1-5\n");
+    }
+}
