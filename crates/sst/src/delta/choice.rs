@@ -5,10 +5,12 @@ use crate::contract::settings::DeltaWish;
 /// Bytes that must wait for a connection for the network to count as what holds the transfer up.
 pub(crate) const BACKLOG: u64 = 2 << 20;
 /// Bytes about which the donor asks before it looks at the network again.
-const TURN: u64 = 256 << 20;
+const TURN: u64 = 1 << 30;
+/// Replies, in bytes, that show what a turn is good for.
+const TRIAL: u64 = 128 << 20;
 /// Bytes that are sent without a question after a turn in which the joiner had too little.
-const REST: u64 = 1 << 30;
-/// Least part of a turn that the joiner must have, as a divisor.
+const REST: u64 = 2 << 30;
+/// Least part that the joiner must have, as a divisor.
 const LEAST: u64 = 10;
 
 /// Decides for each chunk. With `auto`, the donor asks only while the network holds the transfer up and the joiner has a
@@ -54,7 +56,7 @@ impl Choice {
     pub(crate) fn learn(&mut self, len: u64, equal: u64) {
         self.answered += len;
         self.equal += equal;
-        if self.answered >= TURN / 2 && self.equal < self.answered / LEAST {
+        if self.answered >= TRIAL && self.equal < self.answered / LEAST {
             (self.turn, self.rest, self.answered, self.equal) = (0, REST, 0, 0);
         }
     }
@@ -79,7 +81,7 @@ mod tests {
     fn auto_rests_where_the_joiner_has_little() {
         let mut choice = Choice::new(DeltaWish::Auto);
         assert!(choice.asks(1, || true));
-        choice.learn(TURN / 2, TURN / 2 / LEAST - 1);
+        choice.learn(TRIAL, TRIAL / LEAST - 1);
         let mut rested = 0;
         while !choice.asks(64 << 20, || true) {
             rested += 64 << 20;
