@@ -8,7 +8,7 @@ use super::group::{Group, Have};
 /// Length of the hash of a block, in bytes.
 const HASH_LEN: usize = 16;
 
-/// Key of the hashes, made by the donor for one transfer: nobody can prepare blocks that collide.
+/// Key of the hashes, made by the donor for one transfer: without it, blocks that collide cannot be prepared.
 pub(crate) type Key = [u8; 32];
 
 /// The hash of a block, of its length and bytes.

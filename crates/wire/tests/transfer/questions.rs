@@ -89,7 +89,7 @@ fn a_question_does_not_wait_for_the_stream() {
     let (questions, answers) = (outgoing.questions().unwrap(), incoming.answers());
     let stream = noise(4 << 20);
     std::thread::scope(|scope| {
-        // Nobody reads: the windows of both sides are full.
+        // No block is read: the windows of both sides are full.
         let sending = scope.spawn(|| {
             outgoing.send(stream.clone()).unwrap();
             outgoing
