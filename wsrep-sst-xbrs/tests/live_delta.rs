@@ -8,7 +8,8 @@ use xb_testkit::galera::Cluster;
 use xb_testkit::tools::workspace;
 
 /// 20 MB that no codec shrinks.
-const FILL: &str = "CREATE TABLE shop.large (id INT PRIMARY KEY AUTO_INCREMENT, text VARBINARY(1000)) ENGINE=InnoDB;
+const FILL: &str = "USE shop;
+    CREATE TABLE shop.large (id INT PRIMARY KEY AUTO_INCREMENT, text VARBINARY(1000)) ENGINE=InnoDB;
     CREATE TABLE shop.dropped (id INT PRIMARY KEY) ENGINE=InnoDB SELECT seq AS id FROM seq_1_to_20000;
     CREATE TABLE shop.rebuilt (id INT PRIMARY KEY, text VARCHAR(200)) ENGINE=InnoDB SELECT seq AS id, REPEAT(MD5(seq), 5) AS text FROM seq_1_to_5000;
     INSERT INTO shop.large (text) SELECT CONCAT(RANDOM_BYTES(500), RANDOM_BYTES(500)) FROM seq_1_to_20000;";

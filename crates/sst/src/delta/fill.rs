@@ -26,14 +26,6 @@ pub(crate) enum FillError {
         /// Offset in the file.
         offset: u64,
     },
-    /// The stream ended, and blocks that this node holds have no chunk.
-    #[error(
-        "the donor's stream ended before the chunks of {groups} groups of blocks that this node holds"
-    )]
-    LeftOver {
-        /// Number of groups.
-        groups: usize,
-    },
     /// A chunk cannot be written.
     #[error("cannot complete a chunk: {0}")]
     Write(#[from] std::io::Error),
@@ -125,7 +117,8 @@ impl Filler {
         }
     }
 
-    /// Ends the input.
+    /// Ends the input. What is still held was not needed: the donor has sent its bytes, or has begun again before it sent
+    /// anything.
     ///
     /// # Errors
     /// [`FillError`].
@@ -137,10 +130,8 @@ impl Filler {
                 Event::ChunkEnd => self.end()?,
             }
         }
-        match self.held.close() {
-            0 => Ok(()),
-            groups => Err(FillError::LeftOver { groups }),
-        }
+        self.held.close();
+        Ok(())
     }
 
     /// Takes the next bytes of the completed stream.

@@ -65,12 +65,12 @@ impl Held {
         Some(group)
     }
 
-    /// Drops all groups, and takes no more. Returns how many there were.
-    pub(crate) fn close(&self) -> usize {
+    /// Drops all groups, and takes no more.
+    pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         state.bytes = 0;
+        state.groups.clear();
         self.changed.notify_all();
-        std::mem::take(&mut state.groups).len()
     }
 }

@@ -118,8 +118,9 @@ proptest! {
     #[test]
     fn no_bytes_panic_and_one_form_each(kind in 0_u8..15, body in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(message) = Message::read(kind, &body) {
-            // Only text that is not valid UTF-8 does not survive the round trip.
-            if !matches!(message, Message::Stop(_)) {
+            // Text that is not valid UTF-8 does not survive the round trip, and a reply whose length the head refuses.
+            let is_long = matches!(&message, Message::Reply { reply, .. } if reply.len() > MAX_REPLY);
+            if !matches!(message, Message::Stop(_)) && !is_long {
                 prop_assert_eq!(&message.write()[HEAD_LEN..], &body[..]);
             }
         }
