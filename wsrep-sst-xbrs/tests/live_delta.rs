@@ -15,8 +15,8 @@ const FILL: &str = "USE shop;
     INSERT INTO shop.large (text) SELECT CONCAT(RANDOM_BYTES(500), RANDOM_BYTES(500)) FROM seq_1_to_20000;";
 
 /// What happens while the node is away.
-const CHANGES: &str =
-    "UPDATE shop.large SET text = RANDOM_BYTES(900) WHERE id BETWEEN 5000 AND 5400;
+const CHANGES: &str = "USE shop;
+    UPDATE shop.large SET text = RANDOM_BYTES(900) WHERE id BETWEEN 5000 AND 5400;
     INSERT INTO shop.large (text) SELECT RANDOM_BYTES(1000) FROM seq_1_to_400;
     DROP TABLE shop.dropped;
     ALTER TABLE shop.rebuilt ADD COLUMN more INT DEFAULT 7, FORCE;
