@@ -165,7 +165,7 @@ fn files_of(stream: &[u8]) -> Vec<(String, Vec<u8>)> {
                 let (name, placement) = placement.as_mut().unwrap();
                 let file = files.get_mut(name).unwrap();
                 while let Some((offset, len)) = placement.take(bytes.len() as u64) {
-                    let (offset, len) = (offset as usize, len as usize);
+                    let [offset, len] = [offset, len].map(|n| usize::try_from(n).unwrap());
                     file.resize(file.len().max(offset + len), 0);
                     let (now, later) = bytes.split_at(len);
                     file[offset..offset + len].copy_from_slice(now);
