@@ -21,7 +21,7 @@ mod peers;
 mod redo;
 mod xbstream;
 
-use peers::{clone, mysql, wire};
+use peers::{clone, mysql, sst_delta, wire};
 
 /// A fuzz target.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +58,7 @@ pub const TARGETS: [Target; 29] = [
     Target { name: "listing_page", run: listings::page, seeds: listings::seeds },
     Target { name: "option_file", run: commands::option_file, seeds: commands::file_seeds },
     Target { name: "sst_args", run: commands::sst_args, seeds: commands::args_seeds },
+    Target { name: "sst_delta", run: sst_delta::delta, seeds: sst_delta::delta_seeds },
     Target { name: "sst_lines", run: commands::sst_lines, seeds: commands::line_seeds },
     Target { name: "wire_certificate", run: wire::certificate, seeds: wire::certificate_seeds },
     Target { name: "wire_inbound", run: wire::inbound, seeds: wire::inbound_seeds },

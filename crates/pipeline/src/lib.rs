@@ -128,6 +128,7 @@ pub use pack::error::{CutError, PackError, TransformError};
 pub use pack::input::{Content, NativeStream, XbstreamInput};
 pub use pack::native_input::start_pack_native;
 pub use pack::packer::{MAX_SUMS, Packed, Packer, Part, PartSink, RootDigest, object_key};
+pub use pack::pass_on::PassOn;
 pub use pack::result::{Cut, PackHandle, PackOutput, PackResult};
 pub use scan::definitions::WithoutTablespace;
 pub use scan::end_rule::{CLONE_INFO, EndProof, EndRule, EndWatch, LastFile, NotWhole};

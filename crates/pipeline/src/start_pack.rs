@@ -173,16 +173,21 @@ fn spawn<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Receiver, channel};
     use std::time::{Duration, Instant};
 
+    use bytes::Bytes;
     use xb_compressor::Algorithm;
     use xb_frame::{StreamHeader, StreamId};
 
     use super::*;
     use crate::flow::hold_ups::Wait;
-    use crate::flow::plan::{ObjectSize, PackSizing, PartLimits};
+    use crate::flow::ordered_pool::Closed;
+    use crate::flow::plan::{ObjectSize, PackSizing, PartLimits, UnpackPlan};
     use crate::pack::input::{Content, NativeStream};
     use crate::pack::packer::Part;
+    use crate::pack::pass_on::PassOn;
+    use crate::unpack::unpack;
 
     /// Packs `len` bytes in objects of 1 MiB with one worker and far more memory than they need.
     /// Every object takes the sink this long.
@@ -214,6 +219,71 @@ mod tests {
         let settings = PackSettings { plan, layout };
         start_pack(source, settings, &budget, &observer, sink).unwrap().join().unwrap();
         observer
+    }
+
+    /// Without it, a source that waits for the fate of a few bytes would wait forever.
+    #[test]
+    fn what_a_waiting_source_has_returned_reaches_the_sink() {
+        /// Returns a stream in pieces, and none before the one before it has reached the sink.
+        struct Waiting {
+            pieces: std::vec::IntoIter<Vec<u8>>,
+            has_passed_on: bool,
+            arrived: Receiver<Vec<u8>>,
+        }
+        impl Read for Waiting {
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                if !std::mem::replace(&mut self.has_passed_on, true) {
+                    return Err(PassOn.into());
+                }
+                // The first one is the header of the stream.
+                self.arrived.recv().map_err(std::io::Error::other)?;
+                let Some(piece) = self.pieces.next() else { return Ok(0) };
+                buffer[..piece.len()].copy_from_slice(&piece);
+                self.has_passed_on = false;
+                Ok(piece.len())
+            }
+        }
+        for compress in ["none", "zstd:1"] {
+            let limits = PartLimits { min: 1, max: 1 << 20, count: u64::MAX, equal: true };
+            let plan = PackPlan {
+                threads: 2,
+                depth: 4,
+                object_size: ObjectSize::new(u64::MAX),
+                part_size: 1 << 20,
+                parallel: 1,
+                memory: 32 << 20,
+                limits,
+            };
+            let mut stream = NativeStream::plain(StreamHeader::new(StreamId([7; 16])));
+            stream.compress = compress.parse::<Algorithm>().unwrap().into();
+            let layout = ObjectLayout::Packed { content: Content::Raw, stream };
+            let pieces: Vec<Vec<u8>> = (1..200_u8).map(|n| vec![n; usize::from(n) * 7]).collect();
+            let whole = pieces.concat();
+            let (to_source, arrived) = channel();
+            let source = Waiting { pieces: pieces.into_iter(), has_passed_on: false, arrived };
+            let (to_test, parts) = channel();
+            let sink = move |part: Part| {
+                to_test.send(Bytes::from(part.payload.concat())).unwrap();
+                // The source is gone before the end of the stream.
+                let _ = to_source.send(part.payload.concat());
+                Ok(())
+            };
+            let (budget, observer) = (Budget::new(plan.memory), Observer::default());
+            let settings = PackSettings { plan, layout };
+            start_pack(source, settings, &budget, &observer, sink).unwrap().join().unwrap();
+            let parts: Vec<Bytes> = parts.iter().collect();
+            assert!(parts.len() >= 200, "{}", parts.len());
+            let mut plain = Vec::new();
+            let plan =
+                UnpackPlan { threads: 1, depth: 2, range: 1 << 20, parallel: 1, memory: 8 << 20 };
+            let ranges = parts.into_iter().map(Some);
+            unpack(ranges, None, &plan, &observer, |bytes| {
+                plain.extend_from_slice(&bytes);
+                Ok::<(), Closed>(())
+            })
+            .unwrap();
+            assert!(plain == whole, "{compress}");
+        }
     }
 
     /// The reader waits for a place in the workers' queue, because the packer takes nothing out.

@@ -12,6 +12,7 @@ mod cancel;
 mod check;
 mod context;
 mod contract;
+mod delta;
 mod donor;
 mod error;
 mod joiner;
@@ -34,7 +35,8 @@ pub use contract::position::{NoStateId, Position, StateId};
 pub use contract::server_credentials::ServerCredentials;
 pub use contract::server_lines::Server;
 pub use contract::settings::{
-    KeyOptions, Old, RedoLog, SecondStart, Settings, SettingsError, Tls, TlsFiles, Verify,
+    DeltaWish, KeyOptions, Old, RedoLog, SecondStart, Settings, SettingsError, Tls, TlsFiles,
+    Verify,
 };
 pub use donor::donate;
 pub use error::{RoomShort, SstError};
@@ -48,10 +50,41 @@ pub use run::{ChildError, Run, Running};
 #[doc(hidden)]
 pub mod parsers {
     use std::ffi::OsString;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use crate::delta::fill::Filler;
+    use crate::delta::group::Have;
+    use crate::delta::held::{Held, HeldGroup};
+    use crate::delta::question::Question;
 
     /// Reads the lines that a server writes to standard input.
     pub fn credentials(lines: &[u8]) -> crate::ServerCredentials {
         crate::contract::server_credentials::of_lines(lines)
+    }
+
+    /// Returns whether bytes are a donor's question about the old data.
+    pub fn is_question(bytes: &[u8]) -> bool {
+        let question = Question::read(bytes);
+        question.is_some_and(|question| question.write() == bytes)
+    }
+
+    /// Completes a donor's stream, in pieces of this length, with blocks of zeros that this node has promised in its
+    /// reply; `None` if the stream does not fit, or if one of the others is none.
+    pub fn complete(question: &[u8], reply: &[u8], stream: &[u8], piece: usize) -> Option<Vec<u8>> {
+        let group = Question::read(question)?.group;
+        let have = Have::read(reply, &group).filter(|have| *have != Have::default())?;
+        let held = Arc::new(Held::new(0));
+        held.push(HeldGroup { data: vec![0; group.len], group, have });
+        let (mut filler, mut whole) = (Filler::new(held), Vec::new());
+        for bytes in stream.chunks(piece.max(1)) {
+            filler.push(&Bytes::copy_from_slice(bytes)).ok()?;
+            std::iter::from_fn(|| filler.pop()).for_each(|bytes| whole.extend_from_slice(&bytes));
+        }
+        filler.finish().ok()?;
+        std::iter::from_fn(|| filler.pop()).for_each(|bytes| whole.extend_from_slice(&bytes));
+        Some(whole)
     }
 
     /// Splits options as a shell would; `None` if a quote is not closed.

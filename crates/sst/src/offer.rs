@@ -29,6 +29,9 @@ pub struct Offer {
     /// Version of the donor's server, if the donor knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
+    /// Key of the hashes with which the donor asks what the joiner has, 64 hex digits. Earlier donors do not ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delta: Option<String>,
     /// Program and version of the donor.
     pub program: String,
 }
@@ -195,6 +198,7 @@ mod tests {
             domain: Some(3),
             family: "mariadb".into(),
             server: Some("10.11.19-MariaDB".into()),
+            delta: None,
             program: "xbrs 0.1.0".into(),
         }
     }

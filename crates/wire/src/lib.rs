@@ -16,6 +16,7 @@
 //! Listener::accept ◄──────────────── offer ──── connect
 //! Offered::accept ─── answer ─────────────────► Outgoing
 //! Incoming::next_block ◄── blocks, N links ──── Outgoing::send
+//! Answers::next_question ◄── beside them ─────── Questions::ask
 //! Incoming::confirm ── receipt ───────────────► Outgoing::finish
 //! ```
 //!
@@ -43,11 +44,11 @@ pub use announce::address::{DEFAULT_PORT, HostPort};
 pub use announce::secret::{Fingerprint, Secret};
 pub use announce::{Announcement, AnnouncementError, Protection};
 pub use counters::{Counters, Snapshot};
-pub use donor::{Donor, Outgoing, connect};
+pub use donor::{Donor, Outgoing, Questions, connect};
 pub use error::{BindError, SecurityError, TransferError};
 pub use event::{Event, Observer};
-pub use joiner::{Incoming, Joiner, Listener, Offered, Receipt, Refusal};
-pub use limits::{Limits, MAX_OFFER, MAX_REASON};
+pub use joiner::{Answers, Incoming, Joiner, Listener, Offered, Receipt, Refusal};
+pub use limits::{Limits, MAX_OFFER, MAX_QUESTION, MAX_REASON, MAX_REPLY};
 pub use security::{Certificates, Security, TlsMode};
 
 /// Parsers of data from a peer, for property tests and fuzzing. Not a stable interface.

@@ -7,8 +7,16 @@ use std::time::Duration;
 pub const MAX_OFFER: usize = 64 << 10;
 /// Maximum size of a reason for a refusal or an abort, in bytes; a longer one is truncated.
 pub const MAX_REASON: usize = 1 << 10;
+/// Maximum size of a question, in bytes.
+pub const MAX_QUESTION: usize = 4 << 10;
+/// Maximum size of the reply to a question, in bytes.
+pub const MAX_REPLY: usize = 64;
+/// Maximum number of questions whose reply the donor has not taken.
+pub(crate) const MAX_QUESTIONS: u64 = 256;
 /// First version of the protocol in which a donor may begin its stream again.
 pub(crate) const AGAIN_SINCE: u16 = 2;
+/// First version of the protocol that has questions.
+pub(crate) const QUESTIONS_SINCE: u16 = 2;
 /// Versions of the protocol that this program speaks: oldest and newest.
 const VERSIONS: (u16, u16) = (1, 2);
 /// Maximum number of connections of one transfer.

@@ -2,4 +2,5 @@
 
 pub(crate) mod clone;
 pub(crate) mod mysql;
+pub(crate) mod sst_delta;
 pub(crate) mod wire;

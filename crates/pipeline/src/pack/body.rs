@@ -83,11 +83,13 @@ pub(crate) struct Segment {
 pub(crate) struct SealedSegment {
     bytes: Bytes,
     crc64: u64,
+    /// Whether the part ends here, however short it is.
+    pass_on: bool,
 }
 
 impl SealedSegment {
     fn new(bytes: Bytes) -> Self {
-        Self { crc64: checksum::crc64(&bytes), bytes }
+        Self { crc64: checksum::crc64(&bytes), bytes, pass_on: false }
     }
 }
 
@@ -168,6 +170,20 @@ impl<S: PartSink> Body<S> {
         }
     }
 
+    /// Passes on everything written so far, in a part that may be short. A sealed body keeps it: its segments have one
+    /// length.
+    pub(crate) fn pass_on(&mut self) -> Result<(), PackError> {
+        match self {
+            Self::Direct { packer, sink } => Ok(packer.pass_on(sink)?),
+            Self::Segmented(body) if body.sealer.is_none() => {
+                body.flush()?;
+                let end = SealedSegment { pass_on: true, ..SealedSegment::new(Bytes::new()) };
+                Ok(body.segments.done(Ok(end))?)
+            }
+            Self::Segmented(_) => Ok(()),
+        }
+    }
+
     /// Writes the end of the body and the trailer.
     pub(crate) fn finish(self, tail: Tail) -> Result<Packed, PackError> {
         match self {
@@ -227,7 +243,7 @@ impl Segments {
     /// Passes bytes on that stay as they are.
     fn plain(&mut self, bytes: Bytes, crc64: Option<u64>) -> Result<(), PackError> {
         let segment = match crc64 {
-            Some(crc64) => SealedSegment { bytes, crc64 },
+            Some(crc64) => SealedSegment { bytes, crc64, pass_on: false },
             None => SealedSegment::new(bytes),
         };
         Ok(self.segments.done(Ok(segment))?)
@@ -256,8 +272,11 @@ pub(crate) fn cut(
     mut sink: impl PartSink,
 ) -> Result<Packed, PackError> {
     while let Some(segment) = sealed.recv() {
-        let SealedSegment { bytes, crc64 } = segment??;
+        let SealedSegment { bytes, crc64, pass_on } = segment??;
         packer.push(bytes, Some(crc64), &mut sink)?;
+        if pass_on {
+            packer.pass_on(&mut sink)?;
+        }
     }
     Ok(packer.finish(&mut sink)?)
 }

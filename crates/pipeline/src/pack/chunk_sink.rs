@@ -37,6 +37,11 @@ pub(crate) trait ChunkSink {
         Ok(())
     }
 
+    /// Keeps none of the bytes up to here. A layout of files ignores this.
+    fn pass_on(&mut self) -> Result<(), PackError> {
+        Ok(())
+    }
+
     /// End of a complete stream.
     fn finish(self) -> Result<PackOutput, PackError>;
 
@@ -109,6 +114,9 @@ fn take_all(
             });
         }
         sink.slab_end(slab.content, &slab.notes.entries)?;
+        if slab.pass_on {
+            sink.pass_on()?;
+        }
         if let Some(end) = slab.end {
             return Ok(*end);
         }

@@ -16,11 +16,13 @@ use crate::scan::scanner::{Notes, Scanned, sum_pieces};
 
 /// A slab of the stream with what the scanner found in it.
 pub(crate) struct ScannedSlab {
-    /// The slab; `None` after the last byte.
+    /// The slab; `None` after the last byte, and if there is none to be passed on.
     pub(crate) slab: Option<Slab>,
     pub(crate) notes: Notes,
     /// Only at the end of the stream.
     pub(crate) end: Option<Box<StreamEnd>>,
+    /// Whether no stage may keep any of the bytes up to here.
+    pub(crate) pass_on: bool,
 }
 
 /// End of a complete stream.
@@ -49,6 +51,8 @@ pub(crate) struct EncodedSlab {
     pub(crate) notes: Notes,
     /// Only at the end of the stream.
     pub(crate) end: Option<Box<StreamEnd>>,
+    /// Whether no stage may keep any of the bytes up to here.
+    pub(crate) pass_on: bool,
 }
 
 /// Bytes of a slab in the form that the layout needs.
@@ -139,7 +143,7 @@ impl SlabEncoder {
     }
 
     pub(crate) fn encode(&mut self, scanned: ScannedSlab) -> Encoded {
-        let ScannedSlab { slab, notes, end } = scanned;
+        let ScannedSlab { slab, notes, end, pass_on } = scanned;
         if let FrameEncoder::Auto(encoder) = &mut self.codec {
             encoder.begin();
         }
@@ -147,7 +151,7 @@ impl SlabEncoder {
             Some(slab) => (sum_pieces(&slab, &notes.steps), self.content(slab)?),
             None => (Vec::new(), SlabContent::Plain(Bytes::new())),
         };
-        Ok(EncodedSlab { content, sums, notes, end })
+        Ok(EncodedSlab { content, sums, notes, end, pass_on })
     }
 
     fn content(&mut self, mut slab: Slab) -> Result<SlabContent, CodecError> {

@@ -52,6 +52,10 @@ impl<S: PartSink + Send + 'static> ChunkSink for FrameSink<S> {
         self.flush_index()
     }
 
+    fn pass_on(&mut self) -> Result<(), PackError> {
+        self.body.pass_on()
+    }
+
     fn finish(self) -> Result<PackOutput, PackError> {
         let tail = self.writer.finish();
         let summary = tail.summary.clone();

@@ -10,5 +10,6 @@ pub(crate) mod frame_sink;
 pub(crate) mod input;
 pub(crate) mod native_input;
 pub(crate) mod packer;
+pub(crate) mod pass_on;
 pub(crate) mod result;
 pub(crate) mod slab_reader;

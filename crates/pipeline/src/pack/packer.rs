@@ -162,6 +162,14 @@ impl Packer {
         Ok(())
     }
 
+    /// Sends the bytes of the part that is being filled, as a short part of its object.
+    ///
+    /// # Errors
+    /// [`Closed`] if the sink has stopped.
+    pub fn pass_on(&mut self, sink: &mut impl PartSink) -> Result<(), Closed> {
+        if self.part_len > 0 { self.emit(false, sink) } else { Ok(()) }
+    }
+
     /// Sends the remaining bytes as the last object, which may be shorter.
     ///
     /// # Errors

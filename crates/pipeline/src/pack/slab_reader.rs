@@ -11,6 +11,7 @@ use crate::flow::slab::SlabPool;
 use crate::pack::encode::{Encoded, ScannedSlab, StreamEnd};
 use crate::pack::error::PackError;
 use crate::pack::input::{Content, XbstreamInput};
+use crate::pack::pass_on::PassOn;
 use crate::scan::end_rule::EndProof;
 use crate::scan::scanner::{Entry, Notes, Scanned, Scanner, StreamError};
 
@@ -74,10 +75,15 @@ impl<R: Read> SlabReader<R> {
             let lease = || self.budget.lease(SLAB as u64);
             let permit = self.watching.waiting(self.lease_waits_for, lease);
             let mut slab = self.pool.take(Some(permit));
-            self.watching.waiting(Wait::Source, || slab.read_from(&mut self.source)).map_err(
-                |source| PackError::Read { position: position + slab.len() as u64, source },
-            )?;
-            if slab.is_empty() {
+            let read = self.watching.waiting(Wait::Source, || slab.read_from(&mut self.source));
+            let pass_on = match read {
+                Ok(()) => false,
+                Err(error) if PassOn::is(&error) => true,
+                Err(source) => {
+                    return Err(PackError::Read { position: position + slab.len() as u64, source });
+                }
+            };
+            if slab.is_empty() && !pass_on {
                 break;
             }
             position += slab.len() as u64;
@@ -85,12 +91,14 @@ impl<R: Read> SlabReader<R> {
             self.watching.add_bytes(slab.len() as u64);
             let ends = notes.entries.iter().filter(|entry| matches!(entry, Entry::End { .. }));
             self.watching.add_files(ends.count() as u64);
-            let scanned = ScannedSlab { slab: Some(slab), notes, end: None };
+            let slab = Some(slab).filter(|slab| !slab.is_empty());
+            let scanned = ScannedSlab { slab, notes, end: None, pass_on };
             self.watching.waiting(Wait::Workers, || submit.send(scanned))?;
         }
         let (notes, scanned) = scanner.finish()?;
         let end = StreamEnd { scanned, rest: self.watching.wait(Wait::Workers) };
-        submit.send(ScannedSlab { slab: None, notes, end: Some(Box::new(end)) })?;
+        let end = Some(Box::new(end));
+        submit.send(ScannedSlab { slab: None, notes, end, pass_on: false })?;
         Ok(())
     }
 }

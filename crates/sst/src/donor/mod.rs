@@ -20,6 +20,11 @@ use xb_report::Direction;
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
 use crate::context::Context;
 use crate::contract::args::Family;
+use crate::contract::settings::DeltaWish;
+use crate::delta::agreement::{Answer, write_key};
+use crate::delta::choice::Choice;
+use crate::delta::question::Key;
+use crate::delta::thin::{Saved, Thinner};
 use crate::error::SstError;
 use crate::offer::{FORMAT, Offer, TransferKind, family_name};
 use crate::run::{ChildError, Run};
@@ -30,7 +35,7 @@ use crate::session::backup_program::{option, password, server_words};
 use crate::session::endpoint;
 use crate::session::progress::Progress;
 use crate::session::temp_dir::WorkFolder;
-use xb_wire::{Counters, Outgoing, TransferError};
+use xb_wire::{Counters, Outgoing, Questions, TransferError};
 
 /// Least memory for data in flight, in bytes.
 const MEMORY: u64 = 96 << 20;
@@ -63,7 +68,7 @@ pub fn donate(context: &Context) -> Result<(), SstError> {
 fn bypass(context: &Context) -> Result<(), SstError> {
     context.server.proceed().map_err(SstError::Server)?;
     context.error_log.info("IST: this node still has all write sets that the joiner lacks");
-    let (outgoing, _hooked) = connect(context, TransferKind::Ist)?;
+    let (outgoing, _hooked) = connect(context, TransferKind::Ist, None)?;
     outgoing.finish()?;
     ReplicationGuard::restore(context);
     done(context)
@@ -74,7 +79,11 @@ fn done(context: &Context) -> Result<(), SstError> {
     context.server.done(state, context.args.gtid_domain).map_err(SstError::Server)
 }
 
-fn connect(context: &Context, what: TransferKind) -> Result<(Outgoing, CancelHook), SstError> {
+fn connect(
+    context: &Context,
+    what: TransferKind,
+    key: Option<&Key>,
+) -> Result<(Outgoing, CancelHook), SstError> {
     let args = &context.args;
     let offer = Offer {
         format: FORMAT,
@@ -83,6 +92,7 @@ fn connect(context: &Context, what: TransferKind) -> Result<(Outgoing, CancelHoo
         domain: args.gtid_domain,
         family: family_name(args.family).to_owned(),
         server: backup_version::of_server(context)?,
+        delta: key.map(write_key),
         program: context.program.clone(),
     };
     endpoint::connect(context, &offer.encode())
@@ -99,7 +109,12 @@ fn full(context: &Context) -> Result<(), SstError> {
     let compress = settings.compress.to_string();
     let what =
         TransferKind::Full { bytes: size.bytes, disk: size.disk, compress, places: size.places };
-    let (outgoing, _hooked) = connect(context, what)?;
+    let key = match settings.delta {
+        DeltaWish::No => None,
+        DeltaWish::Auto | DeltaWish::Yes => Some(random()?),
+    };
+    let (outgoing, _hooked) = connect(context, what, key.as_ref())?;
+    let delta = key.and_then(|key| Delta::agreed(&outgoing, key));
     context.server.total(size.bytes).map_err(SstError::Server)?;
 
     let observer = Observer::default();
@@ -107,7 +122,7 @@ fn full(context: &Context) -> Result<(), SstError> {
     let progress = Progress::start(context, &observer, size.bytes);
     let _watch = context.watch(Direction::Send, settings.compress_threads, &observer);
     let sink = Sink::new(outgoing, &observer, context);
-    let files = match back_up(context, &observer, &progress, &sink) {
+    let files = match back_up(context, &observer, &progress, &sink, delta) {
         Ok(files) => files,
         Err(error) => {
             let error = sink.cause(error);
@@ -129,6 +144,7 @@ fn back_up(
     observer: &Observer,
     progress: &Progress,
     sink: &Sink,
+    delta: Option<Delta>,
 ) -> Result<u64, SstError> {
     // What waits for a connection has not left, although the pipeline has passed it on. A block counts
     // as sent when a connection begins to write it.
@@ -139,7 +155,7 @@ fn back_up(
     });
     // Held until the backup has ended.
     let replicating = ReplicationGuard::set(context);
-    let outcome = match send_backup(context, &auto, observer, sink) {
+    let outcome = match send_backup(context, &auto, observer, sink, delta) {
         Err(SstError::Child(first)) if may_run_again(&first, observer, sink) => {
             context.error_log.warn(format_args!(
                 "{first}; running it once more: the joiner discards what it has received"
@@ -147,7 +163,8 @@ fn back_up(
             keep_first_log(context);
             sink.begin_again();
             progress.begin_again();
-            send_backup(context, &auto, observer, sink).map_err(|error| match error {
+            // The joiner has given up what it held.
+            send_backup(context, &auto, observer, sink, None).map_err(|error| match error {
                 // These have causes of their own.
                 SstError::Stopped(_)
                 | SstError::Child(ChildError::Stopped(_))
@@ -219,6 +236,7 @@ fn send_backup(
     auto: &AutoCodec,
     observer: &Observer,
     sink: &Sink,
+    delta: Option<Delta>,
 ) -> Result<u64, SstError> {
     let put = pack_settings(context, auto)?;
     let work = WorkFolder::make(context.args.role, context.settings.tmpdir.as_deref())?;
@@ -233,7 +251,8 @@ fn send_backup(
     let (output, has_ended) = Output::new(output);
     let taking = sink.clone();
     let budget = Budget::new(put.plan.memory);
-    let outcome = start_pack(output, put, &budget, observer, move |part| taking.take(part))
+    let (source, saved) = leaving_out(output, delta, observer);
+    let outcome = start_pack(source, put, &budget, observer, move |part| taking.take(part))
         .and_then(xb_pipeline::PackHandle::join);
     // A connection error is the cause of every error that follows from it.
     sink.check()?;
@@ -248,7 +267,46 @@ fn send_backup(
         outcome => {
             backup.ended()?;
             let put = outcome.map_err(|error| SstError::Put(Box::new(error)))?;
+            if let Some(saved) = saved {
+                context.error_log.info(format_args!(
+                    "SST: delta: asked about {} MiB, of which the joiner has {} MiB",
+                    saved.asked() >> 20,
+                    saved.equal() >> 20
+                ));
+            }
             Ok(put.scanned.files)
+        }
+    }
+}
+
+/// A transfer that leaves out what the joiner has.
+struct Delta {
+    questions: Questions,
+    key: Key,
+    wish: DeltaWish,
+}
+
+impl Delta {
+    /// Returns it if the joiner has agreed.
+    fn agreed(outgoing: &Outgoing, key: Key) -> Option<Self> {
+        let wish = Answer::read(outgoing.answer());
+        let questions = outgoing.questions().filter(|_| wish != DeltaWish::No)?;
+        Some(Self { questions, key, wish })
+    }
+}
+
+/// Returns the backup's stream without what the joiner has, and the count of that.
+fn leaving_out(
+    output: Output<impl Read + Send + 'static>,
+    delta: Option<Delta>,
+    observer: &Observer,
+) -> (Box<dyn Read + Send>, Option<Arc<Saved>>) {
+    match delta {
+        None => (Box::new(output), None),
+        Some(Delta { questions, key, wish }) => {
+            let thinner = Thinner::new(output, questions, key, Choice::new(wish), observer);
+            let saved = thinner.saved();
+            (Box::new(thinner), Some(saved))
         }
     }
 }
@@ -281,8 +339,8 @@ impl<R: Read> Read for Output<R> {
     }
 }
 
-fn random() -> Result<[u8; 16], SstError> {
-    let mut bytes = [0; 16];
+fn random<const N: usize>() -> Result<[u8; N], SstError> {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| SstError::Io {
         what: "get random bytes from",
         path: "the system".into(),
@@ -313,7 +371,14 @@ impl Sink {
 
     fn take(&self, part: Part) -> Result<(), Closed> {
         let len: usize = part.payload.iter().map(bytes::Bytes::len).sum();
-        let sent = self.outgoing().as_mut().map(|outgoing| outgoing.send_all(part.payload));
+        let sent = self.outgoing().as_mut().map(|outgoing| {
+            if len as u64 == BLOCK {
+                return outgoing.send_all(part.payload);
+            }
+            // The source waits for what becomes of it. A copy does not keep the buffers, which are far larger.
+            outgoing.send(part.payload.concat().into())?;
+            outgoing.pass_on()
+        });
         if !matches!(sent, Some(Ok(()))) {
             // Cancel, because the backup may be waiting for something else at this moment.
             self.cancel.cancel(CancelReason::Elsewhere);

@@ -11,6 +11,7 @@ mod receive;
 pub(crate) mod recover;
 mod relocate;
 mod request;
+mod reuse;
 mod room;
 mod second_start;
 
@@ -27,6 +28,8 @@ use self::room::{Amount, ReceiveFolders};
 use crate::context::Context;
 use crate::contract::error_log::ErrorLog;
 use crate::contract::position::Position;
+use crate::delta::agreement::read_key;
+use crate::delta::question::Key;
 use crate::error::SstError;
 use crate::offer::{Offer, OfferError, TransferKind};
 use xb_wire::Offered;
@@ -55,7 +58,8 @@ fn replace(context: &Context, data: &PresentData<'_>) -> Result<Position, SstErr
             let redo = &context.settings.redo_log;
             let redo = redo.bytes(context.args.family, server_version.as_deref());
             let amount = Amount { bytes: *bytes, disk: *disk, places, redo };
-            full(context, data, offered, &amount, offer.position().as_ref())
+            let key = offer.delta.as_deref().and_then(read_key);
+            full(context, data, offered, &amount, offer.position().as_ref(), key)
         }
     }
 }
@@ -83,6 +87,7 @@ fn full(
     offered: Offered,
     amount: &Amount<'_>,
     offered_at: Option<&Position>,
+    key: Option<Key>,
 ) -> Result<Position, SstError> {
     let Context { error_log, layout, .. } = context;
     error_log
@@ -102,7 +107,7 @@ fn full(
     };
     let mut clock = Clock::start(context);
 
-    let stated = receive::receive(context, offered, &mut folders, offered_at)?;
+    let stated = receive::receive(context, offered, &mut folders, offered_at, key)?;
     clock.lap("receiving");
 
     let position = prepare::prepare(context, &destination, stated, offered_at)?;

@@ -7,16 +7,22 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use bytes::Bytes;
 use xb_pipeline::{
     Durability, ExtractError, ExtractOptions, Extractor, FileDecoding, Observer, OnFailure,
-    UnpackError, UnpackPlan, unpack,
+    Stopped, UnpackError, UnpackPlan, unpack,
 };
 use xb_reader::TargetDir;
 
 use super::content;
 use super::destination::Destination;
+use super::reuse;
 use super::room::ReceiveFolders;
 use crate::context::Context;
 use crate::contract::args::Family;
 use crate::contract::position::Position;
+use crate::delta::agreement::Answer;
+use crate::delta::answering::Answering;
+use crate::delta::fill::{FillError, Filler};
+use crate::delta::old_data::OldData;
+use crate::delta::question::Key;
 use crate::error::{SstError, cannot_write};
 use crate::session::progress::Progress;
 use xb_report::Direction;
@@ -26,7 +32,7 @@ use xb_wire::{Incoming, Offered, Receipt, Refusal, TransferError};
 const MEMORY: u64 = 64 << 20;
 
 /// Receives the donor's files into their directories, and confirms them once they are complete. Returns the position that
-/// they state, if they state one before they are prepared.
+/// they state, if they state one before they are prepared. `key`: the donor offers to leave out what this node has.
 ///
 /// # Errors
 /// The first cause, which the donor is told, too.
@@ -35,6 +41,7 @@ pub(super) fn receive(
     offered: Offered,
     folders: &mut ReceiveFolders<'_>,
     offered_at: Option<&Position>,
+    key: Option<Key>,
 ) -> Result<Option<Position>, SstError> {
     let Context { args, settings, error_log, .. } = context;
     let destination = folders.destination;
@@ -42,8 +49,9 @@ pub(super) fn receive(
     observer.begin_phase("receiving");
     let progress = Progress::start(context, &observer, folders.amount.bytes);
     let watch = context.watch(Direction::Receive, settings.write_threads, &observer);
-    let incoming = offered.accept(b"")?;
-    let (incoming, files) = receive_files(context, incoming, destination, &observer, || {
+    let (old, wish) = reuse::old_data(context, key);
+    let incoming = offered.accept(&Answer::write(wish))?;
+    let (incoming, files) = receive_files(context, incoming, destination, &observer, old, || {
         error_log.warn(
             "the donor's backup program failed and runs once more: discarding what was received",
         );
@@ -69,16 +77,18 @@ pub(super) fn receive(
 /// Receives the stream and writes its files to their destination. Succeeds only for a complete stream: the
 /// donor ends the stream only after its backup program has succeeded and has written its last file.
 /// Returns the connection, so that the result can be sent to the donor, and the number of files. When the donor begins
-/// again, `discard` removes what was received.
+/// again, `discard` removes what was received. What the donor leaves out comes from the `old` data; a stream that begins
+/// again is whole.
 fn receive_files(
     context: &Context,
     mut incoming: Incoming,
     destination: &Destination,
     observer: &Observer,
+    mut old: Option<(OldData, Key)>,
     mut discard: impl FnMut() -> Result<(), SstError>,
 ) -> Result<(Incoming, u64), SstError> {
     loop {
-        incoming = match receive_stream(context, incoming, destination, observer)? {
+        incoming = match receive_stream(context, incoming, destination, observer, old.take())? {
             Received::Whole(incoming, files) => return Ok((incoming, files)),
             Received::BeganAgain(incoming) => incoming,
         };
@@ -102,10 +112,17 @@ fn receive_stream(
     incoming: Incoming,
     destination: &Destination,
     observer: &Observer,
+    old: Option<(OldData, Key)>,
 ) -> Result<Received, SstError> {
     let refusal = incoming.refusal();
-    let mut files = match Files::start(context, destination, &refusal) {
-        Ok(files) => files,
+    let started = Files::start(context, destination, &refusal).and_then(|files| {
+        let start = |(old, key)| Answering::start(incoming.answers(), refusal.clone(), old, key);
+        let failed =
+            |error: std::io::Error| SstError::Get(format!("cannot start a thread: {error}"));
+        Ok((files, old.map(start).transpose().map_err(failed)?.unzip()))
+    });
+    let (mut files, (answering, mut filler)) = match started {
+        Ok(started) => started,
         Err(error) => {
             incoming.refuse(&error.to_string());
             return Err(error);
@@ -122,7 +139,25 @@ fn receive_stream(
         began_again: Arc::clone(&began_again),
         back,
     };
-    let outcome = unpack(blocks, None, &plan, observer, |bytes| files.extractor.feed(bytes));
+    let outcome = unpack(blocks, None, &plan, observer, |bytes| match &mut filler {
+        None => Ok(files.extractor.feed(bytes)?),
+        Some(filler) => {
+            filler.push(&bytes)?;
+            files.take_filled(filler, observer)
+        }
+    });
+    let outcome = outcome.and_then(|summary| {
+        if let Some(filler) = &mut filler {
+            filler.finish().map_err(|error| UnpackError::Sink(SinkError::Unfit(error)))?;
+            files.take_filled(filler, observer).map_err(UnpackError::Sink)?;
+            context.error_log.info(format_args!(
+                "delta: {} MiB of the data are copies of this node's old data",
+                filler.filled() >> 20
+            ));
+        }
+        Ok(summary)
+    });
+    drop(answering);
     let discards =
         matches!(outcome, Err(UnpackError::Stopped)) && began_again.load(Ordering::Acquire);
     if let Err(error) = &outcome
@@ -154,12 +189,25 @@ fn receive_stream(
             }
         },
         (Err(_), Some(failure)) => failure.clone().into(),
-        (Err(error), None) if files.have_failed() || matches!(error, UnpackError::Sink(_)) => {
+        (Err(error), None)
+            if files.have_failed() || matches!(error, UnpackError::Sink(SinkError::Stopped(_))) =>
+        {
             files.failure()
         }
         (Err(UnpackError::Stopped), None) => failure.unwrap_or(TransferError::Cancelled).into(),
         (Err(error), None) => SstError::Get(error.to_string()),
     })
+}
+
+/// Why no more of the stream is taken.
+#[derive(Debug, thiserror::Error)]
+enum SinkError {
+    /// The extraction has failed, and has the cause.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+    /// The stream does not fit what this node has said that it has.
+    #[error(transparent)]
+    Unfit(#[from] FillError),
 }
 
 /// Extraction of the files.
@@ -203,6 +251,16 @@ impl Files {
         let extractor =
             Extractor::new(target, options).map_err(|source| extract(&destination, source))?;
         Ok(Self { extractor, failed, destination })
+    }
+
+    /// Takes the completed stream.
+    fn take_filled(&mut self, filler: &mut Filler, observer: &Observer) -> Result<(), SinkError> {
+        // They count as transferred.
+        observer.add_bytes(filler.take_count());
+        while let Some(bytes) = filler.pop() {
+            self.extractor.feed(bytes)?;
+        }
+        Ok(())
     }
 
     fn have_failed(&self) -> bool {

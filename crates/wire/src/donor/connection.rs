@@ -219,6 +219,7 @@ impl Shared {
     fn connection_ended(&self, id: u64, index: usize) {
         let mut state = self.monitor.lock();
         state.ledger.lost(id);
+        state.questions.repeat();
         state.in_doubt.push((id, Instant::now() + self.limits.doubt));
         state.up -= 1;
         self.counters.connections.store(u32::try_from(state.up).unwrap_or(u32::MAX), Relaxed);

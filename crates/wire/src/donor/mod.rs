@@ -3,6 +3,7 @@
 mod api;
 mod block_builder;
 mod connection;
+mod questions;
 mod rate_limit;
 mod session;
 mod state;
@@ -16,14 +17,16 @@ use bytes::Bytes;
 use xb_process::{CancelHook, CancelToken};
 
 use self::block_builder::Pending;
+pub use self::questions::Questions;
 use self::rate_limit::Rate;
 use self::state::{Shared, State, Worker};
 use crate::announce::Announcement;
 use crate::counters::Counters;
 use crate::error::{SecurityError, TransferError};
 use crate::event::{Event, Observer};
+use crate::ledger::questions::Asked;
 use crate::ledger::send::SendLedger;
-use crate::limits::{AGAIN_SINCE, MAX_CONNECTIONS, MIN_BLOCK};
+use crate::limits::{AGAIN_SINCE, MAX_CONNECTIONS, MIN_BLOCK, QUESTIONS_SINCE};
 use crate::limits::{Limits, MAX_OFFER};
 use crate::link::wake::Wake;
 use crate::monitor::Monitor;
@@ -72,6 +75,7 @@ pub fn connect(
     let now = Instant::now();
     let state = State {
         ledger: SendLedger::new(limits.window_size()),
+        questions: Asked::default(),
         rate: limits.rate.map(Rate::new),
         over: None,
         failure_told: false,
@@ -156,6 +160,13 @@ impl Outgoing {
         self.shared.monitor.lock().ledger.begin_again();
     }
 
+    /// Returns a handle that asks the joiner's layer above. Only for a joiner that is known to answer: the layers
+    /// above agree on that in offer and answer. `None` if the joiner's version of the protocol has no questions.
+    pub fn questions(&self) -> Option<Questions> {
+        let has_questions = self.shared.monitor.lock().version >= QUESTIONS_SINCE;
+        has_questions.then(|| Questions::new(Arc::clone(&self.shared)))
+    }
+
     /// Live counters, which remain usable after the transfer.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.shared.counters)
@@ -191,6 +202,19 @@ impl Outgoing {
         Ok(())
     }
 
+    /// Sends what [`Outgoing::send`] has collected, however short: for a caller that waits for something that depends on
+    /// it.
+    ///
+    /// # Errors
+    /// As [`Outgoing::send`].
+    pub fn pass_on(&mut self) -> Result<(), TransferError> {
+        if self.pending.len > 0 {
+            let block = self.pending.take(self.block);
+            self.shared.push(block)?;
+        }
+        Ok(())
+    }
+
     /// Checks whether the transfer has failed, for a caller whose source produces no data.
     ///
     /// # Errors
@@ -205,10 +229,7 @@ impl Outgoing {
     /// # Errors
     /// The first cause; in that case the joiner has not confirmed.
     pub fn finish(mut self) -> Result<(), TransferError> {
-        if self.pending.len > 0 {
-            let block = self.pending.take(self.block);
-            self.shared.push(block)?;
-        }
+        self.pass_on()?;
         if self.shared.monitor.lock().ledger.is_beginning() {
             // Nothing has told the joiner to discard what it has.
             self.shared.abort("the donor's stream began again and has no bytes");

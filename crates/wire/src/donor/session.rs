@@ -170,6 +170,13 @@ impl Shared {
                 let error = handshake::stopped(stop, "joiner", peer);
                 return Err(self.end(&mut state, Over::Failed { error, tell: None }));
             }
+            Message::Reply { number, reply } => {
+                if let Err(error) = state.questions.insert(number, reply) {
+                    let what = error.to_string();
+                    return Err(self.fail(&mut state, TransferError::Protocol { peer, what }));
+                }
+                self.monitor.notify();
+            }
             Message::Ping(token) => own.pong = Some(token),
             Message::Pong(token) => {
                 let sent = Duration::from_nanos(token);
@@ -203,6 +210,9 @@ impl Shared {
         }
         if let Some(token) = own.pong.take() {
             return Job::Message(Message::Pong(token));
+        }
+        if let Some((number, question)) = state.questions.send() {
+            return Job::Message(Message::Ask { number, question });
         }
         let ping_at = last_out + self.limits.heartbeat;
         if now >= ping_at {

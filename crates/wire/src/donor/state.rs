@@ -11,6 +11,7 @@ use crate::announce::address::HostPort;
 use crate::announce::secret::Secret;
 use crate::counters::Counters;
 use crate::event::Observer;
+use crate::ledger::questions::Asked;
 use crate::ledger::send::SendLedger;
 use crate::limits::Limits;
 use crate::link::wake::Wake;
@@ -31,6 +32,7 @@ pub(super) struct Worker {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) ledger: SendLedger,
+    pub(super) questions: Asked,
     pub(super) rate: Option<Rate>,
     pub(super) over: Option<Over>,
     /// Whether the failure was reported to the observer.

@@ -1,6 +1,7 @@
 //! The joiner's side of a transfer: [`Listener`], [`Offered`] and [`Incoming`].
 
 mod acceptor;
+mod answers;
 mod api;
 mod pending_peers;
 mod session;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes};
 use xb_process::{CancelHook, CancelToken};
 
+pub use self::answers::Answers;
 use self::api::Fuse;
 pub use self::api::Receipt;
 use self::pending_peers::PendingPeers;
@@ -26,6 +28,7 @@ use crate::announce::{Announcement, Protection};
 use crate::counters::Counters;
 use crate::error::{BindError, SecurityError, TransferError};
 use crate::event::Observer;
+use crate::ledger::questions::Answered;
 use crate::ledger::receive::ReceiveLedger;
 use crate::limits::{Limits, MAX_OFFER};
 use crate::limits::{MAX_CONNECTIONS, bounded};
@@ -112,6 +115,7 @@ impl Listener {
             transfer: None,
             version: 0,
             ledger: ReceiveLedger::new(window as u64, limits.window_blocks()),
+            questions: Answered::default(),
             answer: None,
             confirm: false,
             over: None,
@@ -274,6 +278,12 @@ impl Incoming {
             Some((block, false)) => Ok(Some(block)),
             None => Ok(None),
         }
+    }
+
+    /// Returns a handle that answers the questions of the donor's layer above. It has to be dropped before the transfer
+    /// counts as ended.
+    pub fn answers(&self) -> Answers {
+        Answers::new(Arc::clone(&self.core.shared))
     }
 
     /// Live counters, which remain usable after the transfer.

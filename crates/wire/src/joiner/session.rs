@@ -7,7 +7,7 @@ use super::state::Shared;
 use crate::counters::add;
 use crate::error::TransferError;
 use crate::handshake;
-use crate::limits::AGAIN_SINCE;
+use crate::limits::{AGAIN_SINCE, QUESTIONS_SINCE};
 use crate::link::wake::Wake;
 use crate::link::{Link, in_words};
 use crate::protocol::error::ProtocolError;
@@ -198,6 +198,13 @@ impl Shared {
                 self.end(&mut state, Over::Failed { error, tell: None });
                 return Ok(true);
             }
+            Message::Ask { number, question }
+                if state.version >= QUESTIONS_SINCE && state.answer.is_some() =>
+            {
+                if state.questions.insert(number, question)? {
+                    self.monitor.notify();
+                }
+            }
             Message::Ping(token) => own.pong = Some(token),
             Message::Pong(_) => {}
             other => return Err(ProtocolError::Unexpected { what: other.name() }),
@@ -221,6 +228,9 @@ impl Shared {
         if let (Some(answer), false) = (&state.answer, own.answer_sent) {
             own.answer_sent = true;
             return Job::Message(Message::Answer(answer.clone()));
+        }
+        if let Some((number, reply)) = state.questions.send() {
+            return Job::Message(Message::Reply { number, reply });
         }
         let due = own.unacknowledged > 0 && (dry || own.unacknowledged >= ACK_EVERY);
         if due || self.credit_is_due(&state, own.told) {

@@ -12,6 +12,7 @@ use super::pending_peers::PendingPeers;
 use crate::announce::secret::Secret;
 use crate::counters::Counters;
 use crate::event::Observer;
+use crate::ledger::questions::Answered;
 use crate::ledger::receive::ReceiveLedger;
 use crate::limits::{Limits, MAX_CONNECTIONS};
 use crate::link::wake::Wake;
@@ -40,6 +41,7 @@ pub(super) struct State {
     /// The version of the protocol, once a donor is admitted.
     pub(super) version: u16,
     pub(super) ledger: ReceiveLedger,
+    pub(super) questions: Answered,
     pub(super) answer: Option<Vec<u8>>,
     pub(super) confirm: bool,
     pub(super) over: Option<Over>,

@@ -3,7 +3,7 @@
 use super::checksum::Sum;
 use super::error::ProtocolError;
 use super::fields::Fields;
-use crate::limits::{MAX_BLOCK, MAX_OFFER, MAX_REASON};
+use crate::limits::{MAX_BLOCK, MAX_OFFER, MAX_QUESTION, MAX_REASON, MAX_REPLY};
 
 /// Length of the head of every message, in bytes.
 pub(crate) const HEAD_LEN: usize = 12;
@@ -29,10 +29,14 @@ pub(super) const BYE: u8 = 8;
 pub(super) const STOP: u8 = 9;
 pub(super) const PING: u8 = 10;
 pub(super) const PONG: u8 = 11;
+pub(super) const ASK: u8 = 12;
+pub(super) const REPLY: u8 = 13;
 
 const HELLO_FIXED: usize = 2 + 2 + 8 + 16 + 2 + 2 + 32 + 32;
 const ACK_FIXED: usize = 8 + 8 + 8 + 2;
 const WELCOME_FIXED: usize = 2 + 2 + 8 + 32;
+/// Length of the number before a question and before a reply.
+const NUMBER: usize = 8;
 
 /// The fields before a block's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +92,8 @@ pub(crate) fn head(bytes: [u8; HEAD_LEN]) -> Result<Head, ProtocolError> {
         CONFIRM | BYE => size == 0,
         STOP => (2..=2 + MAX_REASON).contains(&size),
         PING | PONG => size == 8,
+        ASK => (NUMBER + 1..=NUMBER + MAX_QUESTION).contains(&size),
+        REPLY => (NUMBER..=NUMBER + MAX_REPLY).contains(&size),
         kind => return Err(ProtocolError::Kind { kind }),
     };
     if fits { Ok(Head::Body { kind, len: size }) } else { Err(ProtocolError::Length { kind, len }) }

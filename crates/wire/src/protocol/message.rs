@@ -11,10 +11,10 @@ use super::checksum::Sum;
 use super::error::ProtocolError;
 use super::fields::Fields;
 use super::head::{
-    ACK, ANSWER, BYE, CONFIRM, FIN, HEAD_LEN, HEAD_SUMMED, HELLO, MAX_RANGES, PING, PONG, STOP,
-    WELCOME,
+    ACK, ANSWER, ASK, BYE, CONFIRM, FIN, HEAD_LEN, HEAD_SUMMED, HELLO, MAX_RANGES, PING, PONG,
+    REPLY, STOP, WELCOME,
 };
-use crate::limits::{MAX_OFFER, MAX_REASON};
+use crate::limits::{MAX_OFFER, MAX_QUESTION, MAX_REASON, MAX_REPLY};
 use crate::printable::cut;
 
 /// The donor's first message on each connection.
@@ -135,6 +135,20 @@ pub enum Message {
     Ping(u64),
     /// Either side: answers a ping.
     Pong(u64),
+    /// Donor: a question of the layer above.
+    Ask {
+        /// Number of the question, from 0.
+        number: u64,
+        /// The question, never empty.
+        question: Vec<u8>,
+    },
+    /// Joiner: the answer of the layer above to a question.
+    Reply {
+        /// Number of the question.
+        number: u64,
+        /// The answer.
+        reply: Vec<u8>,
+    },
 }
 
 impl Message {
@@ -161,6 +175,8 @@ impl Message {
             }),
             PING => Self::Ping(fields.u64()?),
             PONG => Self::Pong(fields.u64()?),
+            ASK => Self::Ask { number: fields.u64()?, question: fields.rest().to_vec() },
+            REPLY => Self::Reply { number: fields.u64()?, reply: fields.rest().to_vec() },
             kind => return Err(ProtocolError::Kind { kind }),
         };
         if fields.rest.is_empty() {
@@ -170,7 +186,7 @@ impl Message {
         }
     }
 
-    /// Encodes head and body. An offer, answer or reason beyond its limit is truncated; callers
+    /// Encodes head and body. An offer, answer, question, reply or reason beyond its limit is truncated; callers
     /// check the limit first.
     pub fn write(&self) -> Vec<u8> {
         let mut out = vec![0; HEAD_LEN];
@@ -223,6 +239,16 @@ impl Message {
                 out.extend(token.to_le_bytes());
                 PONG
             }
+            Self::Ask { number, question } => {
+                out.extend(number.to_le_bytes());
+                out.extend(question.iter().take(MAX_QUESTION));
+                ASK
+            }
+            Self::Reply { number, reply } => {
+                out.extend(number.to_le_bytes());
+                out.extend(reply.iter().take(MAX_REPLY));
+                REPLY
+            }
         };
         let len = u32::try_from(out.len() - HEAD_LEN).unwrap_or(u32::MAX);
         out[0] = kind;
@@ -246,6 +272,8 @@ impl Message {
             Self::Stop(_) => "stop",
             Self::Ping(_) => "ping",
             Self::Pong(_) => "pong",
+            Self::Ask { .. } => "ask",
+            Self::Reply { .. } => "reply",
         }
     }
 }

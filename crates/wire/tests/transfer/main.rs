@@ -6,6 +6,7 @@ mod basics;
 mod certificates;
 mod cuts;
 mod endings;
+mod questions;
 mod relay;
 mod strangers;
 mod support;

@@ -1,5 +1,6 @@
 //! The operator's settings, under the stock option names where these exist.
 
+mod delta_wish;
 mod error;
 mod keys;
 mod reader;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use xb_compressor::Compression;
 use xb_process::LockGuard;
 
+pub use self::delta_wish::DeltaWish;
 pub use self::error::SettingsError;
 pub use self::keys::KeyOptions;
 use self::reader::Reader;
@@ -42,6 +44,8 @@ pub enum Old {
 pub struct Settings {
     /// Codec on the wire.
     pub compress: Compression,
+    /// Whether to leave out what the joiner has.
+    pub delta: DeltaWish,
     /// Compression threads on the donor.
     pub compress_threads: usize,
     /// Threads that write files on the joiner.
@@ -131,6 +135,7 @@ impl Settings {
         let threads = cores.clamp(1, 4);
         Ok(Self {
             compress,
+            delta: read.delta()?,
             compress_threads: read.number("compress-threads", 1..=256)?.unwrap_or(threads),
             write_threads: read.number("write-threads", 1..=256)?.unwrap_or(threads),
             connections: read.number("connections", 1..=16)?,
@@ -179,8 +184,9 @@ impl Settings {
     pub fn describe(&self) -> String {
         let rate = self.rlimit.map_or(String::new(), |rate| format!(", at most {rate} bytes/s"));
         format!(
-            "compress={}, compress-threads={}, backup-threads={}, write-threads={}{rate}, idle limit {} s, resume limit {} s, old data {}",
+            "compress={}, delta={}, compress-threads={}, backup-threads={}, write-threads={}{rate}, idle limit {} s, resume limit {} s, old data {}",
             self.compress,
+            self.delta,
             self.compress_threads,
             self.backup_threads,
             self.write_threads,

@@ -10,7 +10,7 @@ use super::reader::{Reader, refused, value};
 use crate::contract::shell_words;
 
 /// Names in `[sst]` that have a meaning, here or in the stock methods.
-pub(super) const KNOWN: [&str; 80] = [
+pub(super) const KNOWN: [&str; 81] = [
     "auto-upgrade",
     "backup-program",
     "backup-threads",
@@ -21,6 +21,7 @@ pub(super) const KNOWN: [&str; 80] = [
     "connections",
     "cpat",
     "decompressor",
+    "delta",
     "donor-timeout",
     "encrypt",
     "encrypt-algo",

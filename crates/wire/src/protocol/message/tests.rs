@@ -71,6 +71,10 @@ fn message() -> impl Strategy<Value = Message> {
         (code, "\\PC{0,40}").prop_map(|(code, reason)| Message::Stop(StopMessage { code, reason })),
         any::<u64>().prop_map(Message::Ping),
         any::<u64>().prop_map(Message::Pong),
+        (any::<u64>(), proptest::collection::vec(any::<u8>(), 1..100))
+            .prop_map(|(number, question)| Message::Ask { number, question }),
+        (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..MAX_REPLY))
+            .prop_map(|(number, reply)| Message::Reply { number, reply }),
     ]
 }
 
@@ -112,10 +116,11 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic_and_one_form_each(kind in 0_u8..13, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn no_bytes_panic_and_one_form_each(kind in 0_u8..15, body in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(message) = Message::read(kind, &body) {
-            // Only text that is not valid UTF-8 does not survive the round trip.
-            if !matches!(message, Message::Stop(_)) {
+            // Text that is not valid UTF-8 does not survive the round trip, and a reply whose length the head refuses.
+            let is_long = matches!(&message, Message::Reply { reply, .. } if reply.len() > MAX_REPLY);
+            if !matches!(message, Message::Stop(_)) && !is_long {
                 prop_assert_eq!(&message.write()[HEAD_LEN..], &body[..]);
             }
         }
@@ -148,7 +153,11 @@ fn lengths_are_checked_before_they_count() {
         Ok(Head::Data { len: MAX_BLOCK, summed: false, again: false })
     );
     assert!(with(DATA, 17 + MAX_BLOCK).is_err());
-    assert!(with(0, 0).is_err() && with(12, 0).is_err());
+    assert!(with(0, 0).is_err() && with(14, 0).is_err());
+    // A question has a byte, a reply need not have one.
+    assert!(with(12, 8).is_err() && with(12, 9).is_ok() && with(13, 8).is_ok());
+    assert!(with(12, 8 + 4096).is_ok() && with(12, 9 + 4096).is_err());
+    assert!(with(13, 8 + 64).is_ok() && with(13, 9 + 64).is_err());
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -176,6 +185,14 @@ fn messages_have_the_bytes_of_the_specification() {
         Welcome { version: 2, connections: 4, capabilities: 0, proof: [1; 32], have: ack() };
     let expected = [
         (Message::Ack(ack()), format!("050000003a000000b5e2fbb3{of_ack}")),
+        (
+            Message::Ask { number: 3, question: b"question".to_vec() },
+            "0c00000010000000bd7fa0c103000000000000007175657374696f6e".into(),
+        ),
+        (
+            Message::Reply { number: 3, reply: b"reply".to_vec() },
+            "0d0000000d00000076268f1a03000000000000007265706c79".into(),
+        ),
         (
             Message::Fin { blocks: 3, bytes: 300 },
             "06000000100000000fb7b97803000000000000002c01000000000000".into(),

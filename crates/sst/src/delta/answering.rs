@@ -1,0 +1,88 @@
+//! The joiner's thread that answers what it has.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use xb_wire::{Answers, Refusal};
+
+use super::fill::Filler;
+use super::group::Have;
+use super::held::Held;
+use super::old_data::OldData;
+use super::question::{Key, Question};
+
+/// Maximum number of bytes that are held for chunks that have not arrived.
+const HELD: usize = 64 << 20;
+
+/// Answers the donor's questions until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Answering {
+    answers: Answers,
+    held: Arc<Held>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Answering {
+    /// Starts to answer. Returns also what completes the stream with the blocks that the answers promise.
+    ///
+    /// # Errors
+    /// The system cannot start a thread.
+    pub(crate) fn start(
+        answers: Answers,
+        refusal: Refusal,
+        mut old: OldData,
+        key: Key,
+    ) -> io::Result<(Self, Filler)> {
+        let held = Arc::new(Held::new(HELD));
+        let filler = Filler::new(Arc::clone(&held));
+        let thread = std::thread::Builder::new().name("old-data".into()).spawn({
+            let (answers, held) = (answers.clone(), Arc::clone(&held));
+            move || {
+                if answer_all(&answers, &held, &mut old, &key) == Ended::Damaged {
+                    refusal.refuse("a question of the donor about the old data is damaged");
+                }
+            }
+        })?;
+        Ok((Self { answers, held, thread: Some(thread) }, filler))
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.answers.close();
+        self.held.close();
+        if let Some(thread) = self.thread.take() {
+            // A panic has printed its message, and the donor gets no more replies.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Why no more questions are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// Nothing more is needed; or the transfer has failed, and its reader has the cause.
+    Closed,
+    /// A question cannot be read.
+    Damaged,
+}
+
+fn answer_all(answers: &Answers, held: &Held, old: &mut OldData, key: &Key) -> Ended {
+    while let Ok(Some(question)) = answers.next_question() {
+        let Some(question) = Question::read(&question) else { return Ended::Damaged };
+        if !held.await_room(question.group.len) {
+            break;
+        }
+        let found = old.look(&question, key);
+        let have = found.have;
+        // Before the reply: the chunk may follow at once.
+        if have != Have::default() {
+            held.push(found);
+        }
+        if answers.reply(&have.write()).is_err() {
+            break;
+        }
+    }
+    Ended::Closed
+}

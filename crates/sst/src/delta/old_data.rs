@@ -1,0 +1,129 @@
+//! The joiner's old data: what a backup's file is called there, and its bytes. It is only read, and nothing depends on it:
+//! what cannot be read is not equal, and the donor sends it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, open, openat2, statat};
+use xb_reader::RelPath;
+
+use super::group::Have;
+use super::held::HeldGroup;
+use super::question::{Key, Question};
+use crate::contract::datadir::{Kind, Layout};
+use crate::contract::error_log::ErrorLog;
+
+/// Maximum number of files that are open at once: a backup program reads a few in parallel.
+const MAX_OPEN: usize = 16;
+/// Maximum number of files whose errors are logged.
+const MAX_WARNINGS: u32 = 10;
+
+/// Directories of the old data, and open files.
+#[derive(Debug)]
+pub(crate) struct OldData {
+    datadir: OwnedFd,
+    /// Kinds of files with a directory of their own.
+    places: Vec<(Kind, OwnedFd)>,
+    /// The files used last, the newest at the end; `None` if there is no such file, or if it cannot be read.
+    files: Vec<(RelPath, Option<File>)>,
+    error_log: ErrorLog,
+    warnings: u32,
+}
+
+impl OldData {
+    /// Opens the directories. `None` if there is no data that could be equal.
+    pub(crate) fn open(layout: &Layout, error_log: &ErrorLog) -> Option<Self> {
+        let directory = |path: &Path| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            open(path, flags, Mode::empty()).ok()
+        };
+        let datadir = directory(&layout.datadir)?;
+        let dirs = layout.inside.iter().chain(&layout.outside);
+        let places = dirs
+            .filter_map(|place| {
+                Some((place.kind.clone(), directory(&layout.datadir.join(&place.dir))?))
+            })
+            .collect();
+        let (files, error_log) = (Vec::new(), error_log.clone());
+        // Every server has it, whatever its other files are called.
+        let has_data = statat(&datadir, "mysql", AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        has_data.then_some(Self { datadir, places, files, error_log, warnings: 0 })
+    }
+
+    /// Returns the blocks of a question that are equal here, as copies.
+    pub(crate) fn look(&mut self, question: &Question, key: &Key) -> HeldGroup {
+        let group = question.group.clone();
+        let mut data = vec![0; group.len];
+        let read = match self.file(&group.path).map(|file| read(file, group.offset, &mut data)) {
+            Some(Ok(len)) => len,
+            Some(Err(error)) => {
+                self.give_up(&group.path, &error);
+                0
+            }
+            None => 0,
+        };
+        let have = question.compare(data.get(..read).unwrap_or_default(), key);
+        if have == Have::default() {
+            data = Vec::new();
+        }
+        HeldGroup { group, have, data }
+    }
+
+    fn file(&mut self, path: &RelPath) -> Option<&File> {
+        match self.files.iter().position(|(known, _)| known == path) {
+            Some(at) => {
+                let known = self.files.remove(at);
+                self.files.push(known);
+            }
+            None => {
+                if self.files.len() >= MAX_OPEN {
+                    self.files.remove(0);
+                }
+                self.files.push((path.clone(), self.open_file(path)));
+            }
+        }
+        self.files.last().and_then(|(_, file)| file.as_ref())
+    }
+
+    /// Opens a regular file below its directory, through no symbolic link.
+    fn open_file(&self, path: &RelPath) -> Option<File> {
+        let name = OsStr::from_bytes(path.as_bytes());
+        let placed = self.places.iter().find(|(kind, _)| kind.has(name)).map(|(_, dir)| dir);
+        let dir = placed.unwrap_or(&self.datadir);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let file = File::from(openat2(dir, name, flags, Mode::empty(), resolve).ok()?);
+        file.metadata().is_ok_and(|facts| facts.is_file()).then_some(file)
+    }
+
+    /// Reads no more of a file that cannot be read.
+    fn give_up(&mut self, path: &RelPath, error: &std::io::Error) {
+        if let Some((_, file)) = self.files.iter_mut().find(|(known, _)| known == path) {
+            *file = None;
+        }
+        self.warnings += 1;
+        if self.warnings <= MAX_WARNINGS {
+            self.error_log.warn(format_args!(
+                "cannot read the old {path}: {error}; the donor sends all of it"
+            ));
+        }
+    }
+}
+
+/// Reads what the file has from `offset` on. Returns its length.
+fn read(file: &File, offset: u64, data: &mut [u8]) -> std::io::Result<usize> {
+    let mut len = 0;
+    while let Some(room) = data.get_mut(len..).filter(|room| !room.is_empty()) {
+        match file.read_at(room, offset.saturating_add(len as u64)) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}

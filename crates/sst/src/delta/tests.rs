@@ -1,0 +1,425 @@
+//! Both sides together, without a network.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use xb_pipeline::{Observer, PassOn};
+use xb_reader::{ChunkWriter, MapEntry, RelPath};
+
+use super::choice::Choice;
+use super::fill::{FillError, Filler};
+use super::group::{Group, Have, MAX_BLOCKS};
+use super::held::Held;
+use super::old_data::OldData;
+use super::question::{Key, Question, hash};
+use super::thin::{Ask, Thinner};
+use crate::contract::datadir::{Kind, KindDir, Layout};
+use crate::contract::error_log::ErrorLog;
+use crate::contract::settings::DeltaWish;
+
+const KEY: Key = [7; 32];
+const BLOCK: usize = 16 << 10;
+
+fn path(name: &str) -> RelPath {
+    RelPath::new(name.as_bytes()).unwrap()
+}
+
+/// Old data in a directory, with `mysql`.
+fn old_dir(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("mysql")).unwrap();
+    for (name, content) in files {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    dir
+}
+
+fn open(dir: &std::path::Path) -> OldData {
+    OldData::open(&Layout::of(dir).unwrap(), &ErrorLog::new(|_, _| {})).unwrap()
+}
+
+/// A joiner that answers after a while, and has no more room than it must have.
+struct Joiner {
+    old: OldData,
+    held: Arc<Held>,
+    questions: VecDeque<Vec<u8>>,
+    /// How many questions may be open, and how many calls the oldest one takes.
+    most: usize,
+    delay: usize,
+    waited: usize,
+    /// Makes every reply another one.
+    lie: Option<u64>,
+}
+
+impl Ask for Joiner {
+    fn ask(&mut self, question: &[u8]) -> io::Result<bool> {
+        if self.questions.len() >= self.most {
+            return Ok(false);
+        }
+        self.questions.push_back(question.to_vec());
+        Ok(true)
+    }
+
+    fn reply(&mut self, wait: bool) -> io::Result<Option<Vec<u8>>> {
+        self.waited += 1;
+        if !wait && self.waited < self.delay {
+            return Ok(None);
+        }
+        self.waited = 0;
+        let Some(question) = self.questions.pop_front() else { return Ok(None) };
+        let question = Question::read(&question).unwrap();
+        let found = self.old.look(&question, &KEY);
+        let have = found.have;
+        if have != Have::default() {
+            self.held.push(found);
+        }
+        Ok(Some(Have(have.0 ^ self.lie.unwrap_or(0)).write().to_vec()))
+    }
+
+    fn is_network_busy(&self) -> bool {
+        true
+    }
+}
+
+/// What a transfer made of a stream.
+struct Outcome {
+    /// The stream on the wire.
+    thin: Vec<u8>,
+    equal: u64,
+    /// The completed stream.
+    whole: Result<Vec<u8>, FillError>,
+}
+
+fn transfer(stream: &[u8], joiner: Joiner, wish: DeltaWish, piece: usize) -> io::Result<Outcome> {
+    let held = Arc::clone(&joiner.held);
+    let source = Pieces { rest: stream, piece };
+    let mut thinner = Thinner::new(source, joiner, KEY, Choice::new(wish), &Observer::default());
+    let saved = thinner.saved();
+    let (mut thin, mut buffer) = (Vec::new(), vec![0; piece.max(3)]);
+    loop {
+        match thinner.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(len) => thin.extend_from_slice(&buffer[..len]),
+            Err(error) if PassOn::is(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut filler = Filler::new(held);
+    let mut filled = || {
+        let mut whole = Vec::new();
+        for piece in thin.chunks(piece) {
+            filler.push(&Bytes::copy_from_slice(piece))?;
+            while let Some(bytes) = filler.pop() {
+                whole.extend_from_slice(&bytes);
+            }
+        }
+        filler.finish()?;
+        while let Some(bytes) = filler.pop() {
+            whole.extend_from_slice(&bytes);
+        }
+        Ok(whole)
+    };
+    let whole = filled();
+    Ok(Outcome { thin, equal: saved.equal(), whole })
+}
+
+struct Pieces<'a> {
+    rest: &'a [u8],
+    piece: usize,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.piece.min(buffer.len());
+        let (now, later) = self.rest.split_at(len.min(self.rest.len()));
+        buffer[..now.len()].copy_from_slice(now);
+        self.rest = later;
+        Ok(now.len())
+    }
+}
+
+fn joiner_with(old: OldData) -> Joiner {
+    let held = Arc::new(Held::new(1 << 30));
+    let questions = VecDeque::new();
+    Joiner { old, held, questions, most: 200, delay: 3, waited: 0, lie: None }
+}
+
+/// Files of a stream, by extracting it.
+fn files_of(stream: &[u8]) -> Vec<(String, Vec<u8>)> {
+    use xb_reader::{ChunkReader, Dialect, Item, Limits};
+    let mut files = std::collections::BTreeMap::<String, Vec<u8>>::new();
+    let mut reader = ChunkReader::new(stream, Dialect::Auto, Limits::default());
+    let mut placement = None;
+    while let Some(item) = reader.next().unwrap() {
+        match item {
+            Item::Chunk(head, _) => {
+                files.entry(head.path.to_string()).or_default();
+                placement = Some((head.path.to_string(), head.placement()));
+            }
+            Item::Data(mut bytes) => {
+                let (name, placement) = placement.as_mut().unwrap();
+                let file = files.get_mut(name).unwrap();
+                while let Some((offset, len)) = placement.take(bytes.len() as u64) {
+                    let [offset, len] = [offset, len].map(|n| usize::try_from(n).unwrap());
+                    file.resize(file.len().max(offset + len), 0);
+                    let (now, later) = bytes.split_at(len);
+                    file[offset..offset + len].copy_from_slice(now);
+                    bytes = later;
+                }
+            }
+            _ => {}
+        }
+    }
+    files.into_iter().collect()
+}
+
+/// Bytes without repetition.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        bytes.extend((state ^ (state >> 29)).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// A stream of these files in chunks of `chunk` bytes, one after the other in turns, and some chunks of other kinds.
+fn stream_of(files: &[(&str, Vec<u8>)], chunk: usize) -> Vec<u8> {
+    let mut out = ChunkWriter::new(Vec::new());
+    let most = files.iter().map(|(_, bytes)| bytes.len().div_ceil(chunk)).max().unwrap_or(0);
+    for turn in 0..most {
+        for (name, bytes) in files {
+            if let Some(piece) = bytes.chunks(chunk).nth(turn) {
+                out.payload(name, (turn * chunk) as u64, piece).unwrap();
+            }
+        }
+    }
+    for (name, _) in files {
+        out.end(name).unwrap();
+    }
+    let map = [MapEntry { skip: 4096, len: 5 }, MapEntry { skip: 50_000, len: 0 }];
+    out.sparse("holes.ibd", 0, &map, b"bytes").unwrap();
+    out.end("holes.ibd").unwrap();
+    out.seek("sought", 9).unwrap();
+    out.payload("sought", 9, b"end").unwrap();
+    out.end("sought").unwrap();
+    out.finish().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever the old data is, and however streams are cut: the files are those of the backup, and what is equal is
+    /// not on the wire.
+    #[test]
+    fn files_are_those_of_the_backup(
+        lens in proptest::collection::vec(0_usize..400_000, 1..4),
+        old_lens in proptest::collection::vec(0_usize..400_000, 4),
+        changes in proptest::collection::vec((0_usize..4, any::<prop::sample::Index>()), 0..30),
+        chunk in 3_000_usize..1_500_000,
+        piece in 1_usize..300_000,
+        most in 1_usize..40,
+        delay in 0_usize..50,
+        auto: bool,
+    ) {
+        let names = ["ibdata1", "shop/a.ibd", "shop/b.ibd", "undo001"];
+        let files: Vec<(&str, Vec<u8>)> =
+            lens.iter().zip(names).zip(1..).map(|((len, name), seed)| (name, noise(*len, seed))).collect();
+        let mut old: Vec<(&str, Vec<u8>)> =
+            old_lens.iter().zip(names).zip(1..).map(|((len, name), seed)| (name, noise(*len, seed))).collect();
+        for (file, at) in changes {
+            let bytes = &mut old[file].1;
+            if !bytes.is_empty() {
+                let at = at.index(bytes.len());
+                bytes[at] ^= 0x10;
+            }
+        }
+        let borrowed: Vec<(&str, &[u8])> = old.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+        let dir = old_dir(&borrowed);
+        let stream = stream_of(&files, chunk);
+        let wish = if auto { DeltaWish::Auto } else { DeltaWish::Yes };
+        let joiner = Joiner { most, delay, ..joiner_with(open(dir.path())) };
+        let outcome = transfer(&stream, joiner, wish, piece).unwrap();
+        let whole = outcome.whole.unwrap();
+        prop_assert_eq!(files_of(&whole), files_of(&stream));
+        // Each group costs less than 200 bytes.
+        let groups = lens.iter().map(|len| len / (1 << 20).min(chunk) + len / chunk + 2).sum::<usize>();
+        let bound = stream.len() - usize::try_from(outcome.equal).unwrap() + 1000 * groups;
+        prop_assert!(outcome.thin.len() <= bound, "{} of {}, {bound}", outcome.thin.len(), stream.len());
+    }
+
+    #[test]
+    fn questions_read_back_and_no_bytes_panic(
+        offset in 0_u64..1 << 40, len in 1_usize..1 << 20, name in "[a-z]{1,9}/[a-z]{1,9}\\.ibd",
+        bytes in proptest::collection::vec(any::<u8>(), 0..200), at: prop::sample::Index, with: u8,
+    ) {
+        let group = Group { path: path(&name), offset, len: len.min(Group::room(offset)) };
+        let blocks = group.blocks().count();
+        prop_assert!((1..=MAX_BLOCKS).contains(&blocks));
+        prop_assert_eq!(group.blocks().map(|block| block.len()).sum::<usize>(), group.len);
+        let hashes = (0..blocks).map(|n| [u8::try_from(n).unwrap(); 16]).collect();
+        let question = Question { group, hashes };
+        let mut written = question.write();
+        prop_assert_eq!(Question::read(&written), Some(question));
+        let at = at.index(written.len());
+        written[at] = with;
+        let _ = Question::read(&written);
+        let _ = Question::read(&bytes);
+        written.pop();
+        prop_assert_eq!(Question::read(&written), None);
+    }
+
+    #[test]
+    fn no_stream_panics(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300), at: prop::sample::Index, with: u8, piece in 1_usize..5000,
+    ) {
+        let dir = old_dir(&[("a", &noise(100_000, 1))]);
+        let mut thin = transfer(&stream_of(&[("a", noise(120_000, 1))], 70_000), joiner_with(open(dir.path())), DeltaWish::Yes, 999).unwrap().thin;
+        let at = at.index(thin.len());
+        thin[at] = with;
+        for stream in [&bytes, &thin] {
+            let mut filler = Filler::new(Arc::new(Held::new(1)));
+            let mut taken = stream.chunks(piece).try_for_each(|piece| filler.push(&Bytes::copy_from_slice(piece)));
+            if taken.is_ok() {
+                taken = filler.finish();
+            }
+            // Nothing is held.
+            prop_assert!(taken.is_err() || stream.is_empty());
+        }
+    }
+}
+
+#[test]
+fn equal_data_costs_heads_only() {
+    let bytes = noise(3 << 20, 1);
+    let dir = old_dir(&[("t.ibd", &bytes)]);
+    let stream = stream_of(&[("t.ibd", bytes)], 3 << 20);
+    let outcome =
+        transfer(&stream, joiner_with(open(dir.path())), DeltaWish::Yes, 1 << 20).unwrap();
+    assert_eq!(outcome.equal, 3 << 20);
+    assert!(outcome.thin.len() < 1000, "{}", outcome.thin.len());
+    assert_eq!(files_of(&outcome.whole.unwrap()), files_of(&stream));
+}
+
+#[test]
+fn a_reply_that_promises_more_or_less_than_is_held_ends_the_transfer() {
+    let bytes = noise(4 * BLOCK, 1);
+    let mut other = bytes.clone();
+    other[0] ^= 1;
+    let dir = old_dir(&[("t.ibd", &other)]);
+    let stream = stream_of(&[("t.ibd", bytes)], 4 * BLOCK);
+    // The first block is not held and counts as held; the second the other way round; all of them.
+    for lie in [1, 2, 15] {
+        let joiner = Joiner { lie: Some(lie), ..joiner_with(open(dir.path())) };
+        let outcome = transfer(&stream, joiner, DeltaWish::Yes, 1 << 20).unwrap();
+        assert!(matches!(outcome.whole, Err(FillError::NotHeld { .. })), "{lie}");
+    }
+    // A donor that sends all of it, although the joiner holds a part, costs bytes.
+    let joiner = Joiner { lie: Some(14), ..joiner_with(open(dir.path())) };
+    let outcome = transfer(&stream, joiner, DeltaWish::Yes, 1 << 20).unwrap();
+    assert_eq!(files_of(&outcome.whole.unwrap()), files_of(&stream));
+    // A block that the group does not have.
+    let joiner = Joiner { lie: Some(16), ..joiner_with(open(dir.path())) };
+    assert!(transfer(&stream, joiner, DeltaWish::Yes, 1 << 20).is_err());
+}
+
+#[test]
+fn a_damaged_chunk_of_the_backup_ends_the_transfer_on_the_donor() {
+    let bytes = noise(4 * BLOCK, 1);
+    let dir = old_dir(&[("t.ibd", &bytes)]);
+    let mut stream = stream_of(&[("t.ibd", bytes)], 4 * BLOCK);
+    stream[BLOCK] ^= 1;
+    let Err(error) = transfer(&stream, joiner_with(open(dir.path())), DeltaWish::Yes, 1 << 20)
+    else {
+        panic!("a damaged chunk has left")
+    };
+    assert!(error.to_string().contains("t.ibd"), "{error}");
+}
+
+#[test]
+fn old_files_are_read_below_their_directories_and_through_no_link() {
+    let bytes = noise(BLOCK, 1);
+    let dir = old_dir(&[("real.ibd", &bytes), ("shop/t.ibd", &bytes)]);
+    let (elsewhere, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(elsewhere.path().join("undo001"), &bytes).unwrap();
+    std::fs::write(outside.path().join("t.ibd"), &bytes).unwrap();
+    std::os::unix::fs::symlink("real.ibd", dir.path().join("link.ibd")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), dir.path().join("out")).unwrap();
+    let place = KindDir { kind: Kind::Undo, dir: elsewhere.path().to_owned() };
+    let layout = Layout { outside: vec![place], ..Layout::of(dir.path()).unwrap() };
+    let mut old = OldData::open(&layout, &ErrorLog::new(|_, _| {})).unwrap();
+    for (name, is_read) in [
+        ("real.ibd", true),
+        ("shop/t.ibd", true),
+        ("undo001", true),
+        ("link.ibd", false),
+        ("out/t.ibd", false),
+        ("shop", false),
+        ("none.ibd", false),
+    ] {
+        let group = Group { path: path(name), offset: 0, len: BLOCK };
+        let found = old.look(&Question::about(group, &bytes, &KEY), &KEY);
+        assert_eq!(found.have == Have(1), is_read, "{name}");
+    }
+    // Nothing is equal at another place, or under another key.
+    let group = Group { path: path("real.ibd"), offset: 1, len: BLOCK };
+    assert_eq!(old.look(&Question::about(group, &bytes, &KEY), &KEY).have, Have(0));
+    let group = Group { path: path("real.ibd"), offset: 0, len: BLOCK };
+    assert_eq!(old.look(&Question::about(group, &bytes, &[8; 32]), &KEY).have, Have(0));
+    let empty = tempfile::tempdir().unwrap();
+    let layout = Layout::of(empty.path()).unwrap();
+    assert!(OldData::open(&layout, &ErrorLog::new(|_, _| {})).is_none());
+}
+
+#[test]
+fn held_blocks_are_bounded() {
+    let held = Arc::new(Held::new(2 * BLOCK));
+    let group = || super::held::HeldGroup {
+        group: Group { path: path("t.ibd"), offset: 0, len: BLOCK },
+        have: Have(1),
+        data: vec![0; BLOCK],
+    };
+    // One group has room, however large.
+    assert!(held.await_room(100 * BLOCK));
+    held.push(group());
+    held.push(group());
+    let waiting = std::thread::spawn({
+        let held = Arc::clone(&held);
+        move || held.await_room(BLOCK)
+    });
+    assert!(held.pop().is_some());
+    assert!(waiting.join().unwrap());
+    held.push(group());
+    let waiting = std::thread::spawn({
+        let held = Arc::clone(&held);
+        move || held.await_room(BLOCK)
+    });
+    held.close();
+    assert!(held.pop().is_none());
+    assert!(!waiting.join().unwrap());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes that were made from docs/spec/delta.md.
+#[test]
+fn questions_have_the_bytes_of_the_specification() {
+    let group = Group { path: path("shop/t.ibd"), offset: 32768, len: 20_000 };
+    let question = Question::about(group, &[5; 20_000], &KEY);
+    let head = "0080000000000000204e00000a0073686f702f742e696264";
+    let hashes =
+        format!("{}{}", hex(&hash(&KEY, &[5; BLOCK])), hex(&hash(&KEY, &[5; 20_000 - BLOCK])));
+    assert_eq!(hex(&question.write()), format!("{head}{hashes}"));
+    // From the test vectors of BLAKE3.
+    let key = b"whats the Elvish word for friend";
+    assert_eq!(hex(&hash(key, b"")), "92b2b75604ed3c761f9d6f62392c8a92");
+}

@@ -1,0 +1,214 @@
+//! A transfer that leaves out what the joiner's old data has: both programs, and a backup program that writes a prepared
+//! stream.
+#![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
+
+mod harness;
+
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use harness::{Ended, STATE, Scene, Started};
+use rustix::process::Signal;
+use xb_testkit::stream::StreamWriter;
+
+const LARGE: &str = "shop/large.ibd";
+const MIB: usize = 1 << 20;
+const SIZE: usize = 24 * MIB;
+
+/// Bytes without repetition, which no codec shrinks.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 7_u64;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        bytes.extend((state ^ (state >> 29)).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// A scene whose backup has a large table, which the joiner has, too, as `change` leaves it.
+fn scene(sst: &str, change: impl Fn(&std::fs::File)) -> Scene {
+    let scene = Scene::new();
+    scene.options(sst);
+    put_first(&scene, "stream");
+    let old = old_file(&scene);
+    std::fs::create_dir_all(old.parent().unwrap()).unwrap();
+    std::fs::write(&old, noise(SIZE)).unwrap();
+    change(&std::fs::File::options().write(true).open(&old).unwrap());
+    scene
+}
+
+/// Puts the large table before what the backup program writes.
+fn put_first(scene: &Scene, stream: &str) {
+    let mut out = StreamWriter::new(Vec::new());
+    for (number, piece) in noise(SIZE).chunks(3 * MIB).enumerate() {
+        out.payload(LARGE, (number * 3 * MIB) as u64, piece);
+    }
+    out.end(LARGE);
+    let stream = scene.bin().join(stream);
+    let rest = std::fs::read(&stream).unwrap();
+    std::fs::write(stream, [out.finish(), rest].concat()).unwrap();
+}
+
+fn old_file(scene: &Scene) -> PathBuf {
+    scene.data("joiner").join(LARGE)
+}
+
+/// Asserts that both sides succeeded and the joiner has the backup.
+#[track_caller]
+fn assert_joined(scene: &Scene, joiner: &Ended, donor: &Ended) {
+    assert_eq!(joiner.lines, [format!("{STATE} 7")], "{}\n{}", joiner.log, donor.log);
+    assert_eq!(donor.lines, [format!("done {STATE}")], "{}", donor.log);
+    let data = scene.data("joiner");
+    assert!(std::fs::read(data.join(LARGE)).unwrap() == noise(SIZE), "other bytes");
+    assert_eq!(std::fs::read(data.join("shop/orders.ibd")).unwrap(), [9; 300_000]);
+    assert_eq!(std::fs::read(data.join("ibdata1")).unwrap(), [7; 70_000]);
+}
+
+/// A number in a log, after `before`.
+fn number(log: &str, before: &str) -> Option<u64> {
+    let (_, rest) = log.split_once(before)?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+const HAS: &str = "of which the joiner has ";
+const ASKED: &str = "SST: delta: asked about ";
+
+/// MiB on the wire, by the donor's last line about it.
+fn on_the_wire(log: &str) -> u64 {
+    let line = log.lines().find(|line| line.contains("sent ") && line.contains(" files")).unwrap();
+    number(line, " MiB, ").unwrap()
+}
+
+fn start(scene: &Scene) -> (Started, Started) {
+    let mut joiner = scene.joiner().start();
+    let ready = joiner.ready();
+    (joiner, scene.donor(&ready).start())
+}
+
+#[test]
+fn what_is_equal_in_the_old_data_is_not_sent() {
+    // With and without a codec, whose bytes take other ways through the donor.
+    for compress in ["none", "zstd:1", "auto"] {
+        let scene = scene(&format!("delta=yes\ncompress={compress}"), |_| {});
+        let (joiner, donor) = scene.transfer();
+        assert_joined(&scene, &joiner, &donor);
+        assert_eq!(number(&donor.log, HAS), Some(24), "{}", donor.log);
+        assert_eq!(on_the_wire(&donor.log), 0, "{}", donor.log);
+        assert!(joiner.log.contains("delta: 24 MiB of the data are copies"), "{}", joiner.log);
+        // The old data is as it was.
+        let old = scene.data("joiner").join("#sql-xb/.old").join(LARGE);
+        assert!(std::fs::read(old).unwrap() == noise(SIZE));
+    }
+}
+
+#[test]
+fn changed_and_missing_old_data_is_sent() {
+    let flip = |file: &std::fs::File| {
+        // One byte in every other MiB, and the end is missing.
+        for number in 0..SIZE / MIB / 2 {
+            file.write_all_at(b"!!", (2 * number * MIB + 77) as u64).unwrap();
+        }
+        file.set_len((SIZE - 4 * MIB) as u64).unwrap();
+    };
+    let scene = scene("delta=yes\ncompress=none", flip);
+    let (joiner, donor) = scene.transfer();
+    assert_joined(&scene, &joiner, &donor);
+    // Ten blocks of 16 KiB, and 4 MiB.
+    assert_eq!(number(&donor.log, HAS), Some(19), "{}", donor.log);
+    assert!((4..=5).contains(&on_the_wire(&donor.log)), "{}", donor.log);
+}
+
+#[test]
+fn old_data_that_is_no_file_is_sent() {
+    let scene = scene("delta=yes\ncompress=none", |_| {});
+    let (old, away) = (old_file(&scene), scene.scratch.join("away"));
+    std::fs::rename(&old, &away).unwrap();
+    std::os::unix::fs::symlink(&away, &old).unwrap();
+    std::fs::remove_file(scene.data("joiner").join("ibdata1")).unwrap();
+    std::fs::create_dir(scene.data("joiner").join("ibdata1")).unwrap();
+    let (joiner, donor) = scene.transfer();
+    assert_joined(&scene, &joiner, &donor);
+    assert_eq!(number(&donor.log, HAS), Some(0), "{}", donor.log);
+    assert!(std::fs::read(away).unwrap() == noise(SIZE));
+}
+
+#[test]
+fn neither_side_has_to_take_part() {
+    for (of_joiner, of_donor) in [("no", "yes"), ("yes", "no")] {
+        let scene = scene(&format!("delta={of_joiner}"), |_| {});
+        let mut joiner = scene.joiner().start();
+        let ready = joiner.ready();
+        scene.options(&format!("delta={of_donor}"));
+        let donor = scene.donor(&ready).start().wait();
+        let joiner = joiner.wait();
+        assert_joined(&scene, &joiner, &donor);
+        for log in [&joiner.log, &donor.log] {
+            assert!(!log.contains("delta: "), "{log}");
+        }
+        assert!(on_the_wire(&donor.log) >= 24, "{}", donor.log);
+    }
+}
+
+#[test]
+fn auto_asks_where_the_network_is_slow_and_only_there() {
+    // The limit counts as a slow network. What waits when the first chunk is read decides about it.
+    let slow = scene("compress=none\nrlimit=4M\nconnections=1", |_| {});
+    let (joiner, donor) = slow.transfer();
+    assert_joined(&slow, &joiner, &donor);
+    let equal = number(&donor.log, HAS).unwrap();
+    assert!((6..24).contains(&equal), "{}", donor.log);
+    assert!(on_the_wire(&donor.log) <= 24 - equal + 1, "{}", donor.log);
+    assert!(number(&donor.log, ASKED).is_some_and(|asked| asked >= equal));
+}
+
+#[test]
+fn a_backup_that_is_run_once_more_is_sent_whole() {
+    // The first run fails before anything has left, or after a part of its redo log has.
+    for redo in [0, 3 * MIB] {
+        let scene = scene("delta=yes\ncompress=none", |_| {});
+        let stream = scene.bin().join("stream");
+        std::fs::copy(&stream, scene.bin().join("next-stream")).unwrap();
+        let whole = std::fs::read(&stream).unwrap();
+        let mut out = StreamWriter::new(Vec::new());
+        if redo > 0 {
+            out.payload("ib_logfile0", 0, &noise(redo));
+        }
+        std::fs::write(&stream, [&out.finish(), &whole[..10 * MIB]].concat()).unwrap();
+        scene.backup("once");
+        let (joiner, donor) = scene.transfer();
+        assert_joined(&scene, &joiner, &donor);
+        assert!(donor.log.contains("running it once more"), "{}", donor.log);
+        let discards = joiner.log.contains("discarding what was received");
+        assert_eq!(discards, redo > 0, "{}", joiner.log);
+        assert!(on_the_wire(&donor.log) >= 24, "{}", donor.log);
+    }
+}
+
+#[test]
+fn a_side_that_is_killed_in_the_middle_loses_nothing() {
+    for who in ["joiner", "donor"] {
+        let scene = scene("delta=yes\ncompress=none", |file| {
+            file.write_all_at(b"!!", 9 * MIB as u64).unwrap();
+        });
+        let before = std::fs::read(old_file(&scene)).unwrap();
+        scene.backup("hang");
+        let (mut joiner, mut donor) = start(&scene);
+        donor.wait_for("the end of the stream", || scene.bin().join("hangs").exists());
+        if who == "joiner" {
+            joiner.child.kill().unwrap();
+        } else {
+            donor.child.kill().unwrap();
+            // The joiner's server would end now.
+            joiner.signal(Signal::TERM);
+        }
+        drop((joiner, donor));
+        assert!(std::fs::read(old_file(&scene)).unwrap() == before);
+        std::fs::remove_file(scene.bin().join("hang")).unwrap();
+        let (joiner, donor) = scene.transfer();
+        assert_joined(&scene, &joiner, &donor);
+        assert_eq!(number(&donor.log, HAS), Some(23), "{}", donor.log);
+    }
+}
