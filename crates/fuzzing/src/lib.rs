@@ -35,7 +35,7 @@ pub struct Target {
 }
 
 /// All targets, one for each parser of bytes from outside.
-pub const TARGETS: [Target; 29] = [
+pub const TARGETS: [Target; 30] = [
     Target { name: "binlog", run: binlog::log, seeds: binlog::seeds },
     Target { name: "binlog_relay", run: binlog::relay, seeds: binlog::relay_seeds },
     Target { name: "xbstream_decode", run: xbstream::decode, seeds: xbstream::seeds },
