@@ -307,7 +307,7 @@ impl Stages {
     /// Takes a page that has come, and returns whether it lies behind the end of its file as the donor announced
     /// that. A page says itself where it belongs, and this is never encrypted or compressed.
     ///
-    /// The donor describes a file by its length, and goes on to make it longer: the new length is in the first page,
+    /// The donor describes a file by its length, and may make it longer after that: the new length is in the first page,
     /// which comes only once the donor has written it. Until then it is in the redo log alone.
     pub(super) fn whole_page(&mut self, block: &Block<'_>) -> Result<bool, CloneError> {
         let file = usize::try_from(block.file).ok().and_then(|index| self.files.get_mut(index));
