@@ -201,8 +201,9 @@ fn the_archive_continues_on_a_promoted_replica_and_on_the_server_that_returns() 
     let rows_fourth = pair.shop.server.sql(TABLES);
     pair.shop.wait_for(&receiver);
     receiver.stop();
-    // Again on the same server: by its bytes.
+    // Again on the same server: by its bytes. A backup of the new server belongs to its logs.
     let receiver = pair.shop.receive();
+    let _ = pair.shop.back_up("second", &[]);
     pair.shop.server.sql("INSERT INTO d.t VALUES (5, 'five')");
     let (rows_fifth, fifth) = (pair.shop.server.sql(TABLES), pair.shop.gtid());
     pair.shop.wait_for(&receiver);
@@ -218,8 +219,6 @@ fn the_archive_continues_on_a_promoted_replica_and_on_the_server_that_returns() 
         assert_eq!(restored(&pair.shop, "full", stop), *expected, "{stop}");
     }
     assert_eq!(restored(&pair.shop, "full", &format!("before:{fifth}")), rows_fourth);
-    // A backup of the new server belongs to its logs.
-    let _ = pair.shop.back_up("second", &[]);
     assert_eq!(restored(&pair.shop, "second", "latest"), rows_fifth);
     let _ = verify(&pair.shop).expect(0);
     let list = binlog(&pair.shop, &["list"]).expect(0).stdout_text();
@@ -476,10 +475,12 @@ fn a_receiver_that_is_killed_while_it_changes_the_server_loses_and_doubles_nothi
 }
 
 /// Options of each node beside those of a cluster.
-fn node_options(node: u8, gtid_mode: &str) -> String {
+fn node_options(cluster: &Cluster, node: u8, gtid_mode: &str) -> String {
+    // The stock program for a state transfer listens on this port of all addresses.
+    let receive = format!("{}:{}", cluster.address(node), free_port());
     format!(
         "wsrep-sst-method=mariabackup\nlog-bin=bin\nlog-slave-updates=ON\nserver-id=1\n\
-         wsrep-gtid-mode={gtid_mode}\nwsrep-gtid-domain-id=7\ngtid-domain-id={}\n",
+         wsrep-sst-receive-address={receive}\nwsrep-gtid-mode={gtid_mode}\nwsrep-gtid-domain-id=7\ngtid-domain-id={}\n",
         10 + node
     )
 }
@@ -494,7 +495,7 @@ fn position(cluster: &Cluster, node: u8) -> String {
 fn archived_cluster(gtid_mode: &str) -> (Cluster, Shop, Receiver) {
     let mut cluster = Cluster::new(3, &[]);
     for node in 1..=3 {
-        cluster.configure(node, "", &node_options(node, gtid_mode));
+        cluster.configure(node, "", &node_options(&cluster, node, gtid_mode));
     }
     cluster.bootstrap();
     cluster.sql(

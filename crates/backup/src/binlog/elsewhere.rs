@@ -13,7 +13,6 @@ use xb_repo::archive::stream::Begins;
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
-use crate::binlog::start::ServerLog;
 
 /// Stretches that are compared, at most; and heads that are read for them.
 const STRETCHES: usize = 8;
@@ -83,11 +82,11 @@ impl ArchiveEnd {
         Ok((!stretches.is_empty()).then_some(Self { gtids, stretches }))
     }
 
-    /// Looks where a server has the stretches.
+    /// Looks where a server with these logs, the oldest first, has the stretches.
     pub(crate) fn look(
         &self,
         client: &mut Client,
-        logs: &[ServerLog],
+        logs: &[(String, u64)],
     ) -> Result<LogPlace, ArchiveError> {
         let mut oldest = LogPlace::Other("it has no logs".to_owned());
         for (log, _) in logs.iter().rev() {
