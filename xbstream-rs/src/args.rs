@@ -40,6 +40,7 @@ pub(crate) struct Line {
     #[arg(short = 't', long)]
     pub(crate) list: bool,
     /// Files to put into the stream (-c)
+    #[arg(value_hint = clap::ValueHint::AnyPath)]
     pub(crate) files: Vec<OsString>,
     /// Work in directory DIR
     #[arg(short = 'C', long, value_name = "DIR")]
