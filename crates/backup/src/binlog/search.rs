@@ -516,7 +516,6 @@ mod tests {
     /// Every end of an archive of one server is found on the other one: nothing is lost, and nothing comes twice.
     #[test]
     fn what_is_stored_and_what_follows_is_everything_once() {
-        let mut repeated = 0;
         for (one, two) in [
             ("pair-mixed.p1", "pair-mixed.p2"),
             ("pair-mixed.p2", "pair-mixed.p1"),
@@ -529,14 +528,12 @@ mod tests {
             for (archive, stored) in archives {
                 let found = search(&archive, &two, NOBODY);
                 let Ok(Outcome::Here(here)) = found else { panic!("{}: {found:?}", archive.gtids) };
-                repeated += usize::from(here.repeats.is_some());
                 let mut found = new_ones(&two, &here.at, here.repeats.as_ref());
                 found.extend(stored);
                 found.sort();
                 assert_eq!(found, all, "{}", archive.gtids);
             }
         }
-        assert!(repeated > 0, "no domain was behind another one");
     }
 
     #[test]
@@ -554,7 +551,7 @@ mod tests {
     fn a_node_that_lacks_what_another_one_did_not_replicate_says_so() {
         let (archive, _) = archives(&log("galera-row.n1")).pop().unwrap();
         let what = search(&archive, &log("galera-row.n2"), NOBODY).unwrap_err();
-        assert!(what.contains("domain 8"), "{what}");
+        assert!(what.contains("8-1-16 (it has 8-1-3)"), "{what}");
     }
 
     #[test]
