@@ -8,8 +8,9 @@ pub(crate) const BACKLOG: u64 = 2 << 20;
 const TURN: u64 = 1 << 30;
 /// Replies, in bytes, that show what a turn is good for.
 const TRIAL: u64 = 128 << 20;
-/// Bytes that are sent without a question after a turn in which the joiner had too little.
-const REST: u64 = 2 << 30;
+/// Bytes that are sent without a question after a turn in which the joiner had too little, and after several in a row: twice as
+/// many each time, up to the second number.
+const REST: (u64, u64) = (2 << 30, 64 << 30);
 /// Least part that the joiner must have, as a divisor.
 const LEAST: u64 = 10;
 
@@ -22,6 +23,8 @@ pub(crate) struct Choice {
     turn: u64,
     /// Bytes left to send without a question.
     rest: u64,
+    /// Bytes of the next rest.
+    next_rest: u64,
     /// Bytes of this turn that the joiner had.
     equal: u64,
     /// Bytes of this turn about which there was a reply.
@@ -30,7 +33,7 @@ pub(crate) struct Choice {
 
 impl Choice {
     pub(crate) fn new(wish: DeltaWish) -> Self {
-        Self { wish, turn: 0, rest: 0, equal: 0, answered: 0 }
+        Self { wish, turn: 0, rest: 0, next_rest: REST.0, equal: 0, answered: 0 }
     }
 
     /// Returns whether to ask about a chunk of `len` bytes.
@@ -56,8 +59,14 @@ impl Choice {
     pub(crate) fn learn(&mut self, len: u64, equal: u64) {
         self.answered += len;
         self.equal += equal;
-        if self.answered >= TRIAL && self.equal < self.answered / LEAST {
-            (self.turn, self.rest, self.answered, self.equal) = (0, REST, 0, 0);
+        if self.answered < TRIAL {
+            return;
+        }
+        if self.equal >= self.answered / LEAST {
+            self.next_rest = REST.0;
+        } else if self.turn > 0 {
+            (self.turn, self.rest) = (0, self.next_rest);
+            self.next_rest = (2 * self.next_rest).min(REST.1);
         }
     }
 }
@@ -80,13 +89,23 @@ mod tests {
     #[test]
     fn auto_rests_where_the_joiner_has_little() {
         let mut choice = Choice::new(DeltaWish::Auto);
-        assert!(choice.asks(1, || true));
-        choice.learn(TRIAL, TRIAL / LEAST - 1);
-        let mut rested = 0;
-        while !choice.asks(64 << 20, || true) {
-            rested += 64 << 20;
-        }
-        assert_eq!(rested, REST);
+        let mut rested = |equal| {
+            assert!(choice.asks(1, || true));
+            choice.learn(TRIAL, equal);
+            // Replies that were on their way change nothing.
+            choice.learn(TRIAL, equal);
+            let mut rested = 0;
+            while rested < 1 << 40 && !choice.asks(64 << 20, || true) {
+                rested += 64 << 20;
+            }
+            rested >> 30
+        };
+        let little = TRIAL / LEAST - 1;
+        let rests: Vec<u64> = (0..8).map(|_| rested(little)).collect();
+        assert_eq!(rests, [2, 4, 8, 16, 32, 64, 64, 64]);
+        // A turn that was worth it ends the row.
+        assert_eq!(rested(TRIAL / 2), 0);
+        assert_eq!((0..9).map(|_| rested(0)).find(|rested| *rested > 0), Some(2));
     }
 
     #[test]

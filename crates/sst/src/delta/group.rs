@@ -5,7 +5,7 @@ use std::ops::Range;
 use xb_reader::RelPath;
 
 /// Length of a block in bytes. Blocks begin at multiples of it, whatever the page size: equality is of bytes.
-const BLOCK: u64 = 16 << 10;
+pub(crate) const BLOCK: u64 = 16 << 10;
 /// Maximum number of blocks in a group.
 pub(crate) const MAX_BLOCKS: usize = 64;
 

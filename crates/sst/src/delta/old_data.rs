@@ -22,6 +22,10 @@ const MAX_OPEN: usize = 16;
 /// Maximum number of files whose errors are logged.
 const MAX_WARNINGS: u32 = 10;
 
+/// Suffixes of files that hold tables. Nothing else is compared, such as keys and option files: the replies would tell a donor
+/// what is in them.
+const TABLES: [&str; 7] = ["ibd", "ibu", "MYD", "MYI", "MAD", "MAI", "ARZ"];
+
 /// Directories of the old data, and open files.
 #[derive(Debug)]
 pub(crate) struct OldData {
@@ -92,7 +96,19 @@ impl OldData {
     /// Opens a regular file below its directory, through no symbolic link.
     fn open_file(&self, path: &RelPath) -> Option<File> {
         let name = OsStr::from_bytes(path.as_bytes());
-        let placed = self.places.iter().find(|(kind, _)| kind.has(name)).map(|(_, dir)| dir);
+        let place = self.places.iter().find(|(kind, _)| kind.has(name));
+        let holds_tables = match place {
+            Some((kind, _)) => matches!(kind, Kind::Data(_) | Kind::Undo),
+            None => {
+                let is_table = |suffix| Path::new(name).extension() == Some(OsStr::new(suffix));
+                TABLES.into_iter().any(is_table)
+                    || [Kind::Data(Vec::new()), Kind::Undo].iter().any(|kind| kind.has(name))
+            }
+        };
+        if !holds_tables {
+            return None;
+        }
+        let placed = place.map(|(_, dir)| dir);
         let dir = placed.unwrap_or(&self.datadir);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;

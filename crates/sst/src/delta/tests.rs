@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -280,8 +281,8 @@ proptest! {
     fn no_stream_panics(
         bytes in proptest::collection::vec(any::<u8>(), 0..300), at: prop::sample::Index, with: u8, piece in 1_usize..5000,
     ) {
-        let dir = old_dir(&[("a", &noise(100_000, 1))]);
-        let mut thin = transfer(&stream_of(&[("a", noise(120_000, 1))], 70_000), joiner_with(open(dir.path())), DeltaWish::Yes, 999).unwrap().thin;
+        let dir = old_dir(&[("a.ibd", &noise(100_000, 1))]);
+        let mut thin = transfer(&stream_of(&[("a.ibd", noise(120_000, 1))], 70_000), joiner_with(open(dir.path())), DeltaWish::Yes, 999).unwrap().thin;
         let at = at.index(thin.len());
         thin[at] = with;
         for stream in [&bytes, &thin] {
@@ -306,6 +307,41 @@ fn equal_data_costs_heads_only() {
     assert_eq!(outcome.equal, 3 << 20);
     assert!(outcome.thin.len() < 1000, "{}", outcome.thin.len());
     assert_eq!(files_of(&outcome.whole.unwrap()), files_of(&stream));
+}
+
+/// Counts what was read of a source.
+struct Counting<R>(R, Arc<AtomicUsize>);
+
+impl<R: Read> Read for Counting<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.0.read(buffer)?;
+        self.1.fetch_add(len, Relaxed);
+        Ok(len)
+    }
+}
+
+/// What is sent without a question waits, too, behind a group without a reply.
+#[test]
+fn a_donor_that_waits_for_a_reply_reads_a_bounded_part_of_the_backup() {
+    let bytes = noise(BLOCK, 1);
+    let dir = old_dir(&[("t.ibd", &bytes)]);
+    let mut out = ChunkWriter::new(Vec::new());
+    out.payload("t.ibd", 0, &bytes).unwrap();
+    let redo = vec![0; 10 << 20];
+    for number in 0..10 {
+        out.payload("ib_logfile0", number * (10 << 20), &redo).unwrap();
+    }
+    let stream = out.finish().unwrap();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let source = Counting(Pieces { rest: &stream, piece: 1 << 20 }, Arc::clone(&taken));
+    // There is no reply before the donor waits for it.
+    let joiner = Joiner { delay: usize::MAX, ..joiner_with(open(dir.path())) };
+    let choice = Choice::new(DeltaWish::Yes);
+    let mut thinner = Thinner::new(source, joiner, KEY, choice, &Observer::default());
+    let waits = thinner.read(&mut [0; 100]).unwrap_err();
+    assert!(PassOn::is(&waits), "{waits}");
+    let taken = taken.load(Relaxed);
+    assert!(taken <= 65 << 20, "{taken} of {}", stream.len());
 }
 
 #[test]
@@ -350,6 +386,7 @@ fn old_files_are_read_below_their_directories_and_through_no_link() {
     let (elsewhere, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::write(elsewhere.path().join("undo001"), &bytes).unwrap();
     std::fs::write(outside.path().join("t.ibd"), &bytes).unwrap();
+    std::fs::write(dir.path().join("server-key.pem"), &bytes).unwrap();
     std::os::unix::fs::symlink("real.ibd", dir.path().join("link.ibd")).unwrap();
     std::os::unix::fs::symlink(outside.path(), dir.path().join("out")).unwrap();
     let place = KindDir { kind: Kind::Undo, dir: elsewhere.path().to_owned() };
@@ -362,12 +399,17 @@ fn old_files_are_read_below_their_directories_and_through_no_link() {
         ("link.ibd", false),
         ("out/t.ibd", false),
         ("shop", false),
+        ("server-key.pem", false),
         ("none.ibd", false),
     ] {
         let group = Group { path: path(name), offset: 0, len: BLOCK };
         let found = old.look(&Question::about(group, &bytes, &KEY), &KEY);
         assert_eq!(found.have == Have(1), is_read, "{name}");
     }
+    // A block that is short could be guessed.
+    let group = Group { path: path("real.ibd"), offset: 0, len: BLOCK - 1 };
+    let short = Question::about(group, &bytes[..BLOCK - 1], &KEY);
+    assert_eq!(old.look(&short, &KEY).have, Have(0));
     // Nothing is equal at another place, or under another key.
     let group = Group { path: path("real.ibd"), offset: 1, len: BLOCK };
     assert_eq!(old.look(&Question::about(group, &bytes, &KEY), &KEY).have, Have(0));

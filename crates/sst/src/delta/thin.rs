@@ -21,9 +21,12 @@ const READ: usize = 256 << 10;
 /// Least length of a chunk about which the donor asks: a question and its chunk's new heads cost more than fewer bytes.
 /// One read has at most 64 such chunks.
 const LEAST: u64 = 4 << 10;
-/// Maximum number of bytes, and of questions, that wait for a reply. One read may exceed them; the wire allows 256
-/// questions.
+/// Maximum number of bytes that wait for a reply, their own or that of a group before them, and of questions. One read may
+/// exceed them; the wire allows 256 questions.
 const WAITING: (usize, usize) = (64 << 20, 128);
+/// Bytes that the joiner holds, at most, for chunks that may still be on their way through the pipeline: half of what it can
+/// hold, so that it can go on reading its old data.
+const UNSENT: usize = 32 << 20;
 
 /// The joiner's layer above, as the donor reaches it.
 pub(crate) trait Ask {
@@ -83,11 +86,13 @@ pub(crate) struct Thinner<R, A> {
     /// The current chunk, if the donor asks about it.
     chunk: Option<Asking>,
     queue: VecDeque<Item>,
-    /// Bytes and number of groups in the queue.
+    /// Bytes in the queue, and number of groups in it.
     waiting: (usize, usize),
     /// Bytes to return, and how many of them were returned.
     out: (Vec<u8>, usize),
     has_passed_on: bool,
+    /// Bytes that the joiner holds for what was returned since the last [`PassOn`].
+    unsent: usize,
     has_ended: bool,
 }
 
@@ -125,6 +130,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
             waiting: (0, 0),
             out: (Vec::new(), 0),
             has_passed_on: false,
+            unsent: 0,
             has_ended: false,
         }
     }
@@ -263,6 +269,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
     }
 
     fn plain(&mut self, bytes: &[u8]) {
+        self.waiting.0 += bytes.len();
         match self.queue.back_mut() {
             Some(Item::Plain(last)) => last.extend_from_slice(bytes),
             _ => self.queue.push_back(Item::Plain(bytes.to_vec())),
@@ -285,6 +292,9 @@ impl<R: Read, A: Ask> Thinner<R, A> {
         self.saved.equal.fetch_add(equal, Relaxed);
         // They count as transferred.
         self.observer.add_bytes(equal);
+        if equal > 0 {
+            self.unsent += data.len();
+        }
         let mut out = std::mem::take(&mut self.out.0);
         out.clear();
         cut::write(&mut out, &group, have, &data)?;
@@ -321,8 +331,14 @@ impl<R: Read, A: Ask> Read for Thinner<R, A> {
                 self.has_passed_on = false;
                 return Ok(len);
             }
+            if self.unsent >= UNSENT {
+                self.unsent = 0;
+                self.has_passed_on = true;
+                return Err(PassOn.into());
+            }
             match self.queue.front_mut() {
                 Some(Item::Plain(bytes)) => {
+                    self.waiting.0 -= bytes.len();
                     self.out = (std::mem::take(bytes), 0);
                     self.queue.pop_front();
                 }
@@ -333,6 +349,7 @@ impl<R: Read, A: Ask> Read for Thinner<R, A> {
                     } else if has_room && !self.has_ended {
                         self.pull()?;
                     } else if !std::mem::replace(&mut self.has_passed_on, true) {
+                        self.unsent = 0;
                         return Err(PassOn.into());
                     } else if let Some(reply) = self.ask.reply(true)? {
                         self.answered(&reply)?;
