@@ -48,6 +48,14 @@ pub enum CompareError {
         /// The server.
         server: String,
     },
+    /// The applier runs up to a stop of its own, which holding it would lose.
+    #[error(
+        "the applier of {server} was started with UNTIL: wait until it has stopped, or start it without"
+    )]
+    HasUntil {
+        /// The server.
+        server: String,
+    },
     /// Several sources would have to be held at once.
     #[error(
         "{server} replicates from several sources ({names}), which cannot be held at one position of the archived log"
@@ -199,7 +207,7 @@ impl CompareError {
             Self::Moved { .. } => Some(
                 "add --hold-replica for a replica; on another server, stop all writes first (read_only=1)",
             ),
-            Self::Fork { .. } | Self::NotPutBack { .. } => None,
+            Self::Fork { .. } | Self::NotPutBack { .. } | Self::HasUntil { .. } => None,
         }
     }
 }

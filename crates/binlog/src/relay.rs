@@ -353,8 +353,15 @@ impl RelayWriter {
         Ok(())
     }
 
-    /// Whether the data has a transaction already; of MariaDB, by the numbers of its server.
+    /// Whether the data has a transaction already; of MariaDB, by the numbers of its server. Behind a change of servers,
+    /// by those of its domain: what another server's log has again may be of any server.
     fn is_known(&self, gtid: &AnyGtid) -> bool {
+        if let (true, GtidState::MariaDb(end), AnyGtid::MariaDb(gtid)) =
+            (self.servers > 0, &self.end.gtids, gtid)
+            && end.is_past(*gtid)
+        {
+            return true;
+        }
         match (&self.plan.start, gtid) {
             (GtidState::MariaDb(start), AnyGtid::MariaDb(gtid)) => {
                 let last = start.get(gtid.domain);

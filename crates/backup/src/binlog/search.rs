@@ -200,7 +200,8 @@ impl Search {
         }
         // A busy server is never idle.
         let is_past = self.reader.position().is_some_and(|at| *at >= self.server.end);
-        Ok(match self.lost().filter(|_| is_past) {
+        let outcome = if is_past { self.outside().or_else(|| self.lost()) } else { None };
+        Ok(match outcome {
             Some(outcome) => Found::Ended(outcome),
             None => Found::More,
         })
@@ -226,23 +227,10 @@ impl Search {
             return;
         }
         let began = self.gtids();
-        for end in self.archive.gtids.iter() {
-            let is_compared = self.is_compared(end.domain);
-            let is_there = match began.get(end.domain) {
-                Some(gtid) => gtid == *end,
-                // A server that was built from a backup has what it replicated before outside of its log.
-                None => !is_compared && self.server.applied.is_past(*end),
-            };
-            if is_there {
-                self.passed.insert(end.domain);
-            }
-        }
+        // What the server has applied proves nothing of its log, which may still follow with the same transactions.
+        let ends = self.archive.gtids.iter().filter(|end| began.get(end.domain) == Some(**end));
+        self.passed.extend(ends.map(|end| end.domain));
         self.began = Some(began);
-    }
-
-    /// Whether transactions of this domain are compared.
-    fn is_compared(&self, domain: u32) -> bool {
-        self.archive.stretches.iter().any(|one| one.expected().get(domain).is_some())
     }
 
     /// A transaction ends.
@@ -292,13 +280,11 @@ impl Search {
                 if gtid.sequence == end.sequence || !self.server.applied.is_past(end) {
                     return Ok(Some(self.other(gtid, end, &at(ended.begin))));
                 }
-                if self.is_compared(gtid.domain) {
-                    return Ok(Some(Outcome::Unknown(format!(
-                        "its logs begin behind {end}, the archive's end in domain {}",
-                        gtid.domain
-                    ))));
-                }
-                self.passed.insert(gtid.domain);
+                // Its log may lack transactions between the two.
+                return Ok(Some(Outcome::Unknown(format!(
+                    "its logs begin behind {end}, the archive's end in domain {}",
+                    gtid.domain
+                ))));
             }
             Some(end) => return Ok(Some(self.other(gtid, end, &at(ended.begin)))),
             None => {}
@@ -331,10 +317,27 @@ impl Search {
 
     /// The server has nothing more at present.
     fn idle(&self) -> Found {
-        match self.lost() {
+        match self.outside().or_else(|| self.lost()) {
             Some(outcome) => Found::Ended(outcome),
             None => Found::Behind(self.lacks()),
         }
+    }
+
+    /// The outcome if the server has applied all that its log lacks, such as before it was built from a backup. A log
+    /// without a domain cannot continue the archive: the next server's log would have that domain's transactions again.
+    fn outside(&self) -> Option<Outcome> {
+        let has = self.gtids();
+        let mut lacking =
+            self.archive.gtids.iter().filter(|end| !self.passed.contains(&end.domain)).peekable();
+        let first = lacking.peek().copied().copied()?;
+        let is_outside =
+            |end: &Gtid| has.get(end.domain).is_none() && self.server.applied.is_past(*end);
+        (self.began.is_some() && lacking.all(is_outside)).then(|| {
+            Outcome::Unknown(format!(
+                "its log has nothing of domain {}, and the archive ends at {first} there",
+                first.domain
+            ))
+        })
     }
 
     /// The outcome if the server does not get what it lacks: it has committed transactions of its own.
@@ -398,11 +401,7 @@ impl Search {
         let Some(here) = self.last.clone() else {
             return Outcome::Unknown("its logs begin behind the archive's end".to_owned());
         };
-        let mut gtids = GtidPosition::default();
-        let has = self.gtids();
-        for end in self.archive.gtids.iter().filter(|end| has.get(end.domain).is_some()) {
-            gtids.advance(*end);
-        }
+        let gtids = self.archive.gtids.clone();
         let (last, repeats) = match &self.split {
             None => (Some(here), None),
             Some(before) => {

@@ -32,6 +32,8 @@ use crate::binlog::segmenter::Cut;
 use crate::binlog::session::Server;
 use crate::binlog::start::Start;
 
+/// Domains of a segment whose transactions its head describes.
+const MAX_DOMAINS: usize = 256;
 /// The longest pause between two tries to store an object, in seconds.
 const LONGEST_PAUSE: u64 = 30;
 
@@ -158,7 +160,9 @@ impl StreamWriter {
         let seal = self.key.as_ref().map(|key| key.fresh_segment()).transpose()?;
         let id = seal.as_ref().map(|(id, _)| hex(id));
         let (compress, threads) = (self.compress, self.threads);
-        let domains = cut.contents.stretch().map(|stretch| DomainContent::all(&stretch));
+        // A record has a limit, and a session may give its transactions any domain.
+        let domains = cut.contents.stretch().filter(|of| of.domains().count() <= MAX_DOMAINS);
+        let domains = domains.map(|stretch| DomainContent::all(&stretch));
         let bytes = cut.bytes;
         let body = native(bytes, seal, (compress, threads)).await?;
         let head = SegmentHead {

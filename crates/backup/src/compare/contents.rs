@@ -27,7 +27,7 @@ const WITHOUT_ROWS: [&str; 9] = [
     "SPHINX",
     "SPIDER",
 ];
-/// The schemas of a server itself.
+/// The schemas of a server itself. Names there compare without case, so they are compared as bytes: `Sys` is a user's.
 const OWN: &str = "('information_schema', 'mysql', 'performance_schema', 'sys')";
 /// Rows between two looks at the progress.
 const STEP: u64 = 4096;
@@ -91,7 +91,7 @@ impl Contents {
         }
         let tables = format!(
             "SELECT table_schema, table_name, table_type, COALESCE(engine, '') FROM information_schema.tables \
-             WHERE table_type <> 'VIEW' AND table_schema NOT IN {OWN}"
+             WHERE table_type <> 'VIEW' AND CAST(table_schema AS BINARY) NOT IN {OWN}"
         );
         for row in session.rows(&tables, cancel).await? {
             let [schema, name, form, engine] = row.texts()?;
@@ -113,30 +113,30 @@ fn lists() -> [String; 5] {
     [
         format!(
             "SELECT 'schema', schema_name, '', default_character_set_name, default_collation_name \
-             FROM information_schema.schemata WHERE schema_name NOT IN {OWN}"
+             FROM information_schema.schemata WHERE CAST(schema_name AS BINARY) NOT IN {OWN}"
         ),
         format!(
             "SELECT 'view', table_schema, table_name, view_definition, check_option, definer, security_type, \
              algorithm, character_set_client, collation_connection \
-             FROM information_schema.views WHERE table_schema NOT IN {OWN}"
+             FROM information_schema.views WHERE CAST(table_schema AS BINARY) NOT IN {OWN}"
         ),
         format!(
             "SELECT 'trigger', trigger_schema, trigger_name, event_object_schema, event_object_table, \
              event_manipulation, action_timing, action_order, action_statement, definer, sql_mode, \
              character_set_client, collation_connection, database_collation \
-             FROM information_schema.triggers WHERE trigger_schema NOT IN {OWN} \
+             FROM information_schema.triggers WHERE CAST(trigger_schema AS BINARY) NOT IN {OWN} \
              ORDER BY trigger_schema, trigger_name, event_manipulation"
         ),
         // A server without the tables of accounts lists them nowhere else.
         format!(
             "SELECT LOWER(type), db, name, language, sql_data_access, is_deterministic, security_type, param_list, \
              returns, body, definer, sql_mode, comment, aggregate, character_set_client, collation_connection, \
-             db_collation FROM mysql.proc WHERE db NOT IN {OWN}"
+             db_collation FROM mysql.proc WHERE CAST(db AS BINARY) NOT IN {OWN}"
         ),
         format!(
             "SELECT 'event', db, name, body, definer, execute_at, interval_value, interval_field, starts, ends, \
              on_completion, sql_mode, comment, time_zone, character_set_client, collation_connection, db_collation \
-             FROM mysql.event WHERE db NOT IN {OWN}"
+             FROM mysql.event WHERE CAST(db AS BINARY) NOT IN {OWN}"
         ),
     ]
 }

@@ -70,6 +70,10 @@ pub(crate) async fn read_other(
         }
         true => {
             let status = only(name, &statuses)?;
+            // Nothing tells how it was told, so it could not be put back.
+            if status.applies && status.has_until {
+                return Err(CompareError::HasUntil { server: name.to_owned() }.into());
+            }
             let found = server.gtids("gtid_slave_pos", cancel).await?;
             let may_wait = *stop == RestoreStop::Latest;
             let place = Place::of(&found, &planned);

@@ -45,6 +45,8 @@ pub(super) struct Status {
     /// Name of the connection; empty for the usual one.
     pub(super) connection: String,
     pub(super) applies: bool,
+    /// Whether it was told where to stop.
+    pub(super) has_until: bool,
     /// `server_id` of the source; 0 if it is not known.
     pub(super) source_id: u32,
     /// `MASTER_DELAY`, in seconds.
@@ -162,6 +164,7 @@ fn status(names: &[&[u8]], row: &Row) -> Result<Status, Error> {
     Ok(Status {
         connection: text("Connection_name")?,
         applies: text("Slave_SQL_Running")? == "Yes",
+        has_until: text("Until_Condition")? != "None",
         source_id: u32::try_from(number("Master_Server_Id")?).map_err(|_| Error::Unexpected)?,
         delay: number("SQL_Delay")?,
         error: match code {

@@ -377,15 +377,18 @@ impl<'a> Line<'a> {
     fn pieces(&self) -> (Vec<Piece<'a>>, Vec<(usize, PlanError)>) {
         let mut pieces: Vec<Piece<'a>> = Vec::new();
         let mut breaks = Vec::new();
-        let (mut server, mut before): (usize, Option<&StreamHead>) = (0, None);
+        let mut before: Option<&StreamHead> = None;
+        // Whether the server is another one than that of the last piece: of some, nothing counts.
+        let mut is_moved = false;
+        // Where what counts of the present server ends.
+        let mut end: Option<At> = None;
         for (stream, next) in &self.parts {
             let head = &stream.head.content;
             let is_other = before.is_some_and(|before| head.is_of_another_server(before));
-            server += usize::from(is_other);
             before = Some(head);
             match (&head.begins, pieces.last()) {
                 (Begins::Continues { at: Some(at), .. }, Some(last)) => {
-                    if let Err(what) = takes_over(head, at, last) {
+                    if let Err(what) = takes_over(head, (at, end.as_ref()), last) {
                         let (stream, what) = (stream.id().to_owned(), what.to_owned());
                         breaks.push((pieces.len(), PlanError::Segment { stream, number: 0, what }));
                     }
@@ -401,14 +404,25 @@ impl<'a> Line<'a> {
                     let start = &head.start;
                     let continues =
                         last.segment.content.is_followed_by(start) || last.until == start.offset;
-                    if is_other || !continues {
+                    if is_other || is_moved || !continues {
                         pieces.clear();
                         breaks.clear();
+                        is_moved = false;
                     }
                 }
                 _ => {}
             }
+            if is_other || end.is_none() {
+                end = Some(head.start.clone());
+            }
+            is_moved |= is_other && !pieces.is_empty();
+            let server = pieces.last().map_or(0, |last| last.server + usize::from(is_moved));
+            let count = pieces.len();
             stream.add_to(&mut pieces, &mut breaks, (*next, server));
+            if let Some(last) = pieces.last().filter(|_| pieces.len() > count) {
+                is_moved = false;
+                end = Some(At { log: last.segment.content.from.log.clone(), offset: last.until });
+            }
         }
         (pieces, breaks)
     }
@@ -440,6 +454,14 @@ impl<'a> Line<'a> {
         if let Some(first) = pieces.get(start) {
             self.belongs(base, first)?;
         }
+        // Also before the backup: the position of another server is another moment.
+        if let RestoreStop::Position(at) = stop {
+            let mut having = pieces.iter().filter(|piece| piece.has_position(at));
+            let first = having.next().map(|piece| piece.server);
+            if having.any(|piece| Some(piece.server) != first) {
+                return Err(PlanError::Ambiguous { stop: stop.to_string() });
+            }
+        }
         let pieces = pieces.get(start..).unwrap_or_default();
         let is_one_server =
             pieces.first().map(|piece| piece.server) == pieces.last().map(|piece| piece.server);
@@ -465,16 +487,7 @@ impl<'a> Line<'a> {
             RestoreStop::Gtid(gtid) | RestoreStop::BeforeGtid(gtid) => {
                 pieces.iter().rposition(|piece| piece.has_gtid(gtid))
             }
-            RestoreStop::Position(at) => {
-                let mut having = pieces.iter().enumerate().filter(|(_, one)| one.has_position(at));
-                let first = having.next();
-                if let Some((_, first)) = first
-                    && having.any(|(_, other)| other.server != first.server)
-                {
-                    return Err(PlanError::Ambiguous { stop: stop.to_string() });
-                }
-                first.map(|(number, _)| number)
-            }
+            RestoreStop::Position(at) => pieces.iter().position(|piece| piece.has_position(at)),
         };
         if let (RestoreStop::Position(at), Some(0)) = (stop, last)
             && *at < base.position
@@ -683,18 +696,25 @@ impl Stream {
     }
 }
 
-/// Whether a stream of another server takes over where the stream before it ends, with the same transactions. Domains
-/// that the other server's log does not have are not among its GTIDs.
-fn takes_over(head: &StreamHead, at: &At, last: &Piece<'_>) -> Result<(), &'static str> {
+/// Whether a stream of another server takes over where the stream before it ends, with the same transactions.
+fn takes_over(
+    head: &StreamHead,
+    (at, end): (&At, Option<&At>),
+    last: &Piece<'_>,
+) -> Result<(), &'static str> {
     let before = &last.segment.content;
-    if before.from.log != at.log || last.until != at.offset {
+    if end != Some(at) {
         return Err("it continues where the stream of the server before it does not end");
     }
     let gtids = head.gtids.as_ref().and_then(|gtids| gtids.parse::<GtidState>().ok());
+    let repeats = head.repeats.as_ref().map(|of| of.gtids.parse::<GtidState>());
+    match (repeats, &gtids) {
+        (None, _) => {}
+        (Some(Ok(of)), Some(now)) if of == *now => {}
+        _ => return Err("it repeats other transactions than the stream before it ends with"),
+    }
     let continues = match (gtids, before.after()) {
-        (Some(GtidState::MariaDb(now)), Some(GtidState::MariaDb(before))) => {
-            now.iter().all(|gtid| before.get(gtid.domain) == Some(*gtid))
-        }
+        (Some(GtidState::MariaDb(now)), Some(GtidState::MariaDb(before))) => now == before,
         _ => false,
     };
     match continues {

@@ -261,6 +261,9 @@ impl Content for StreamHead {
         if self.repeats.as_ref().is_some_and(|repeats| repeats.parse().is_none()) {
             return Some("the transactions that are repeated");
         }
+        if self.repeats.is_some() && !matches!(self.begins, Begins::Continues { .. }) {
+            return Some("transactions that are repeated of no stream");
+        }
         if let Begins::Continues { at: Some(at), .. } = &self.begins
             && at.position().is_none()
         {
