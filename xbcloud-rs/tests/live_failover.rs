@@ -384,6 +384,61 @@ fn domains_that_end_at_different_places_are_joined() {
     }
 }
 
+/// The new server writes the only transaction of a domain behind all that is compared.
+#[test]
+fn a_domain_that_the_new_server_has_yet_to_write_is_not_applied_twice() {
+    let mut pair = Pair::new(&["--slave-domain-parallel-threads=2"]);
+    let receiver = pair.shop.receive();
+    let _ = pair.shop.back_up("full", &[]);
+    let lock = locked(&pair.replica, "d.e");
+    pair.shop.server.sql("SET gtid_domain_id = 7; INSERT INTO d.e VALUES (2, 5)");
+    for id in 1..=12 {
+        pair.shop.server.sql(&format!("INSERT INTO d.t VALUES ({id}, 'v'); FLUSH BINARY LOGS"));
+    }
+    pair.shop.wait_for(&receiver);
+    receiver.stop();
+    applied(&pair.replica, &of_domain("0-", &pair.shop.gtid()));
+    drop(lock);
+    pair.catch_up();
+    pair.fail_over();
+    let receiver = pair.shop.receive();
+    pair.shop.server.sql("INSERT INTO d.t VALUES (100, 'new')");
+    pair.shop.wait_for(&receiver);
+    assert_takes_over(&receiver);
+    receiver.stop();
+    assert_eq!(restored(&pair.shop, "full", "latest"), pair.shop.server.sql(TABLES));
+    let _ = verify(&pair.shop).expect(0);
+}
+
+/// The log of a replica that was built from a backup: the next server's log would have the domain again.
+#[test]
+fn a_server_whose_log_lacks_a_domain_does_not_continue_the_archive() {
+    let mut pair = Pair::new(&[]);
+    let receiver = pair.shop.receive();
+    let _ = pair.shop.back_up("full", &[]);
+    pair.shop.server.sql("SET gtid_domain_id = 7; INSERT INTO d.e VALUES (2, 5)");
+    pair.catch_up();
+    pair.replica.sql("STOP SLAVE; RESET MASTER; START SLAVE");
+    pair.shop.server.sql("INSERT INTO d.t VALUES (1, 'one'); INSERT INTO d.t VALUES (2, 'two')");
+    pair.shop.wait_for(&receiver);
+    receiver.stop();
+    pair.catch_up();
+    pair.fail_over();
+    let receiver = pair.shop.receive();
+    pair.shop.server.sql("INSERT INTO d.t VALUES (3, 'three')");
+    pair.shop.wait_for(&receiver);
+    let Begins::Gap { reason, .. } = begins(&receiver) else {
+        panic!("{:?}", receiver.told());
+    };
+    assert!(reason.contains("nothing of domain 7"), "{reason}");
+    let _ = pair.shop.refused("full", "latest", &[]);
+    let _ = pair.shop.back_up("new", &[]);
+    pair.shop.server.sql("INSERT INTO d.t VALUES (4, 'four')");
+    pair.shop.wait_for(&receiver);
+    receiver.stop();
+    assert_eq!(restored(&pair.shop, "new", "latest"), pair.shop.server.sql(TABLES));
+}
+
 /// A receiver that can be killed.
 fn spawn(shop: &Shop) -> Child {
     Command::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
