@@ -155,8 +155,9 @@ fn back_up(
     });
     // Held until the backup has ended.
     let replicating = ReplicationGuard::set(context);
-    let outcome = match send_backup(context, &auto, observer, sink, delta) {
-        Err(SstError::Child(first)) if may_run_again(&first, observer, sink) => {
+    let has_begun = Arc::default();
+    let outcome = match send_backup(context, &auto, observer, sink, delta, &has_begun) {
+        Err(SstError::Child(first)) if may_run_again(&first, &has_begun, sink) => {
             context.error_log.warn(format_args!(
                 "{first}; running it once more: the joiner discards what it has received"
             ));
@@ -164,13 +165,15 @@ fn back_up(
             sink.begin_again();
             progress.begin_again();
             // The joiner has given up what it held.
-            send_backup(context, &auto, observer, sink, None).map_err(|error| match error {
-                // These have causes of their own.
-                SstError::Stopped(_)
-                | SstError::Child(ChildError::Stopped(_))
-                | SstError::Wire(_) => error,
-                second => {
-                    SstError::FailedTwice { first: Box::new(first), second: Box::new(second) }
+            send_backup(context, &auto, observer, sink, None, &has_begun).map_err(|error| {
+                match error {
+                    // These have causes of their own.
+                    SstError::Stopped(_)
+                    | SstError::Child(ChildError::Stopped(_))
+                    | SstError::Wire(_) => error,
+                    second => {
+                        SstError::FailedTwice { first: Box::new(first), second: Box::new(second) }
+                    }
                 }
             })
         }
@@ -186,8 +189,8 @@ fn back_up(
 /// Returns whether the program is run once more: it has failed by itself, in the middle, and the joiner
 /// can discard what it has. A program that has sent nothing most likely has wrong settings, and would
 /// fail in the same way.
-fn may_run_again(error: &ChildError, observer: &Observer, sink: &Sink) -> bool {
-    let has_begun = observer.snapshot().bytes > 0;
+fn may_run_again(error: &ChildError, has_begun: &AtomicBool, sink: &Sink) -> bool {
+    let has_begun = has_begun.load(Ordering::Acquire);
     matches!(error, ChildError::Failed { .. }) && has_begun && sink.can_begin_again()
 }
 
@@ -230,13 +233,15 @@ fn pack_settings(context: &Context, auto: &AutoCodec) -> Result<PackSettings, Ss
     Ok(PackSettings { plan, layout: ObjectLayout::Packed { content, stream } })
 }
 
-/// Runs the backup program once, with its output into the sink. Returns the number of files in it.
+/// Runs the backup program once, with its output into the sink. Returns the number of files in it. The flag shows whether
+/// the program has written anything.
 fn send_backup(
     context: &Context,
     auto: &AutoCodec,
     observer: &Observer,
     sink: &Sink,
     delta: Option<Delta>,
+    has_begun: &Arc<AtomicBool>,
 ) -> Result<u64, SstError> {
     let put = pack_settings(context, auto)?;
     let work = WorkFolder::make(context.args.role, context.settings.tmpdir.as_deref())?;
@@ -248,7 +253,7 @@ fn send_backup(
         writable: Vec::new(),
     };
     let (backup, output) = run.stream(context.cancel(), &context.settings.locks)?;
-    let (output, has_ended) = Output::new(output);
+    let (output, has_ended) = Output::new(output, Arc::clone(has_begun));
     let taking = sink.clone();
     let budget = Budget::new(put.plan.memory);
     let (source, saved) = leaving_out(output, delta, observer);
@@ -316,23 +321,26 @@ fn is_stall(error: &PackError) -> bool {
     matches!(error, PackError::Read { source, .. } if source.kind() == ErrorKind::TimedOut)
 }
 
-/// The backup's output, with a flag that its end was read.
+/// The backup's output, with flags that some of it and that its end was read.
 struct Output<R> {
     inner: R,
+    has_begun: Arc<AtomicBool>,
     has_ended: Arc<AtomicBool>,
 }
 
 impl<R> Output<R> {
-    fn new(inner: R) -> (Self, Arc<AtomicBool>) {
+    fn new(inner: R, has_begun: Arc<AtomicBool>) -> (Self, Arc<AtomicBool>) {
         let has_ended = Arc::new(AtomicBool::new(false));
-        (Self { inner, has_ended: Arc::clone(&has_ended) }, has_ended)
+        (Self { inner, has_begun, has_ended: Arc::clone(&has_ended) }, has_ended)
     }
 }
 
 impl<R: Read> Read for Output<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = self.inner.read(buffer)?;
-        if len == 0 && !buffer.is_empty() {
+        if len > 0 {
+            self.has_begun.store(true, Ordering::Release);
+        } else if !buffer.is_empty() {
             self.has_ended.store(true, Ordering::Release);
         }
         Ok(len)
