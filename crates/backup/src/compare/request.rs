@@ -17,9 +17,7 @@ pub struct CompareOptions {
     #[cfg_attr(feature = "clap", arg(id = "hold-replica", long, requires = "compare-with"))]
     pub hold: bool,
     /// Option file with the login there, in its group [client] or [xbcloud-compare]
-    #[cfg_attr(
-        feature = "clap",
-        arg(long, value_name = "FILE", requires = "compare-with", hide_short_help = true)
-    )]
+    // Needs no other option: an option file may have it for other commands.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", hide_short_help = true))]
     pub login_file: Option<PathBuf>,
 }
