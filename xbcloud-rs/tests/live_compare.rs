@@ -44,6 +44,19 @@ const KINDS: &str = "
     BEGIN; INSERT INTO d.kinds (f) VALUES (7); ROLLBACK; INSERT INTO d.m VALUES (1)";
 
 impl Pair {
+    /// A pair with a backup, whose replica is ahead of the archive, as usual.
+    fn ahead() -> Self {
+        let pair = Self::new();
+        let receiver = pair.shop.receive();
+        let _ = pair.shop.back_up("full", &[]);
+        pair.write(1);
+        pair.shop.wait_for(&receiver);
+        receiver.stop();
+        pair.write(2);
+        pair.caught_up();
+        pair
+    }
+
     fn new() -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let shop = Shop::with_options(&[
@@ -125,15 +138,8 @@ fn json(ran: &Ran) -> Value {
 
 #[test]
 fn a_trial_is_equal_to_its_replica_and_to_its_source() {
-    let pair = Pair::new();
-    let receiver = pair.shop.receive();
-    let _ = pair.shop.back_up("full", &[]);
-    pair.write(1);
-    pair.shop.wait_for(&receiver);
-    receiver.stop();
-    // A replica is usually ahead of the archive: it is held where it is, until the archive has caught up.
-    pair.write(2);
-    pair.caught_up();
+    let pair = Pair::ahead();
+    // The replica is held where it is, until the archive has caught up.
     let mut running = pair.held("latest").arg("--json").spawn();
     running.until("the applier is held", || pair.threads()[1] == "No");
     assert_eq!(pair.threads()[0], "Yes");
@@ -267,14 +273,7 @@ fn what_cannot_be_compared_is_refused_before_anything_is_changed() {
 
 #[test]
 fn an_applier_that_was_held_runs_again_after_a_signal_and_a_lost_connection() {
-    let pair = Pair::new();
-    let receiver = pair.shop.receive();
-    let _ = pair.shop.back_up("full", &[]);
-    pair.write(1);
-    pair.shop.wait_for(&receiver);
-    receiver.stop();
-    pair.write(2);
-    pair.caught_up();
+    let pair = Pair::ahead();
     let running = pair.waiting();
     running.signal(Signal::INT);
     let ran = running.wait();
