@@ -12,9 +12,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use xb_sst::{Args, CancelToken, Context, ErrorLog, Family, OptionFiles, Role, ServerCredentials};
-
-use crate::setup::context;
+use xb_sst::{Args, CancelToken, Context, ErrorLog, Family, Role, ServerCredentials};
 
 /// Time limit for the shutdown after a cancellation.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(20);
@@ -50,15 +48,13 @@ fn serve(words: &[OsString]) -> u8 {
     watch::parent(&args, &cancel, &error_log);
     watch::exit_after_grace(&cancel, &error_log, SHUTDOWN_LIMIT);
     error_log.info(format_args!("xbrs SST started on {}", role.word()));
-    let credentials = |args: &Args, _: &OptionFiles| credentials(args, &error_log, &cancel);
-    let context = match context(args, &error_log, &cancel, credentials) {
+    let context = match context(args, &error_log, &cancel) {
         Ok(context) => context,
         Err(text) => {
             error_log.error(text);
             return 22;
         }
     };
-    let context = Context { report: reporting::begin(&context), ..context };
     let outcome = match role {
         Role::Donor => xb_sst::donate(&context),
         Role::Joiner => xb_sst::join(&context),
@@ -77,6 +73,14 @@ fn serve(words: &[OsString]) -> u8 {
             error.status()
         }
     }
+}
+
+/// Reads the option files and the server's credentials, and begins the report.
+fn context(args: Args, error_log: &ErrorLog, cancel: &CancelToken) -> Result<Context, String> {
+    let files = setup::option_files(&args, error_log)?;
+    let credentials = credentials(&args, error_log, cancel);
+    let context = setup::context(args, &files, credentials, error_log, cancel)?;
+    Ok(Context { report: reporting::begin(&context), ..context })
 }
 
 /// Reads the server's credentials. Only a donor gets any, and a Percona server's donor needs none

@@ -8,12 +8,12 @@ use std::process::ExitCode;
 
 use xb_sst::{
     Args, CancelToken, Context, DatadirLock, EngineLocks, ErrorLog, Keep, Layout, Level, Login,
-    OptionFiles, ServerCredentials, SstError, check_donor, check_joiner, drop_old,
-    finish_interrupted, is_untried, swap, take_back, tidy,
+    ServerCredentials, SstError, check_donor, check_joiner, drop_old, finish_interrupted,
+    is_untried, swap, take_back, tidy,
 };
 
 use crate::server_log::error_log;
-use crate::setup::context;
+use crate::setup;
 
 const HELP: &str = include_str!("help.txt");
 
@@ -108,12 +108,14 @@ fn check_as(
             return 2;
         }
     };
-    // The server hands its wsrep_sst_auth over; here it is read where the server reads it.
-    let credentials = |_: &Args, files: &OptionFiles| {
+    let context = setup::option_files(&args, about_settings).and_then(|files| {
+        // The server hands its wsrep_sst_auth over; here it is read where the server reads it.
         let login = files.server("wsrep-sst-auth").and_then(|auth| auth.to_str());
-        ServerCredentials { login: login.and_then(Login::parse), ..ServerCredentials::default() }
-    };
-    let context = match context(args, about_settings, &CancelToken::new(), credentials) {
+        let login = login.and_then(Login::parse);
+        let credentials = ServerCredentials { login, ..ServerCredentials::default() };
+        setup::context(args, &files, credentials, about_settings, &CancelToken::new())
+    });
+    let context = match context {
         Ok(context) => Context { error_log: error_log.clone(), ..context },
         Err(text) => {
             error_log.error(text);

@@ -5,32 +5,36 @@ use xb_sst::{
     Args, CancelToken, Context, ErrorLog, Layout, OptionFiles, Server, ServerCredentials, Settings,
 };
 
-/// Reads the option files; `credentials` returns the credentials.
-pub(crate) fn context(
-    args: Args,
-    error_log: &ErrorLog,
-    cancel: &CancelToken,
-    credentials: impl FnOnce(&Args, &OptionFiles) -> ServerCredentials,
-) -> Result<Context, String> {
-    let suffix = args.defaults.suffix.clone();
+/// Reads the option files, and logs what was skipped in them.
+pub(crate) fn option_files(args: &Args, error_log: &ErrorLog) -> Result<OptionFiles, String> {
+    let suffix = args.defaults.suffix.as_deref();
     let (options, warnings) = xb_cli::read_groups(
         &OptionFilePaths::usual(),
         args.defaults.file.as_deref(),
         args.defaults.extra.as_deref(),
-        |group| OptionFiles::wants(group, suffix.as_deref()),
+        |group| OptionFiles::wants(group, suffix),
     )
     .map_err(|error| error.to_string())?;
     warnings.iter().for_each(|warning| error_log.warn(warning));
     let options = options.into_iter().map(|option| (option.group, option.key, option.value));
-    let files = OptionFiles::new(options, suffix.as_deref());
+    Ok(OptionFiles::new(options, suffix))
+}
+
+/// Puts together everything that is known at the start of a transfer or a check, and logs the settings.
+pub(crate) fn context(
+    args: Args,
+    files: &OptionFiles,
+    credentials: ServerCredentials,
+    error_log: &ErrorLog,
+    cancel: &CancelToken,
+) -> Result<Context, String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let ServerCredentials { login, remote_auth } = credentials(&args, &files);
-    let settings =
-        Settings::read(&args, &files, login, cores).map_err(|error| error.to_string())?;
+    let ServerCredentials { login, remote_auth } = credentials;
+    let settings = Settings::read(&args, files, login, cores).map_err(|error| error.to_string())?;
     settings.remarks.iter().for_each(|remark| error_log.warn(remark));
     error_log.info(settings.describe());
     let layout =
-        Layout::find(&args, &files).map_err(|error| format!("cannot locate the data: {error}"))?;
+        Layout::find(&args, files).map_err(|error| format!("cannot locate the data: {error}"))?;
     let server = Server::new(std::io::stdout(), args.progress);
     Ok(Context {
         settings,

@@ -174,7 +174,7 @@ fn each_side_reports_what_it_did() {
     assert!(orders["raw"].as_u64() > orders["stored"].as_u64(), "{orders}");
     let steps: Vec<&Value> =
         received["stages"].as_array().unwrap().iter().map(|stage| &stage["name"]).collect();
-    for step in ["receiving", "preparing", "exchanging"] {
+    for step in ["receiving", "preparing", "swapping"] {
         assert!(steps.iter().any(|name| *name == step), "{step}: {received}");
     }
     for name in field_names(&sent).union(&field_names(&received)) {

@@ -1,5 +1,7 @@
 //! The one error of a command: its first cause, with stage, location and a hint.
 
+use std::path::Path;
+
 use xb_pipeline::{FifoError, PackError, PlanError};
 use xb_repo::error::RepoError;
 use xb_repo::history::NotContinued;
@@ -290,6 +292,11 @@ impl From<NameError> for BackupError {
 }
 
 impl BackupError {
+    /// Makes the error of files that cannot be restored into `target`.
+    pub(crate) fn of_target(target: &Path, what: String) -> Self {
+        Self::Restore { target: target.display().to_string(), what }
+    }
+
     /// Whether a manifest, claim or record itself cannot be read; see
     /// [`RepoError::is_of_one_object`].
     #[must_use]

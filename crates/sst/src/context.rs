@@ -45,10 +45,6 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    pub(crate) fn cancel(&self) -> &CancelToken {
-        &self.cancel
-    }
-
     /// Samples the counters for the report, until the result is dropped.
     pub(crate) fn watch(
         &self,

@@ -200,7 +200,7 @@ impl Search {
         }
         // A busy server is never idle.
         let is_past = self.reader.position().is_some_and(|at| *at >= self.server.end);
-        let outcome = if is_past { self.outside().or_else(|| self.lost()) } else { None };
+        let outcome = if is_past { self.settled() } else { None };
         Ok(match outcome {
             Some(outcome) => Found::Ended(outcome),
             None => Found::More,
@@ -317,10 +317,15 @@ impl Search {
 
     /// The server has nothing more at present.
     fn idle(&self) -> Found {
-        match self.outside().or_else(|| self.lost()) {
+        match self.settled() {
             Some(outcome) => Found::Ended(outcome),
             None => Found::Behind(self.lacks()),
         }
+    }
+
+    /// The outcome of a search that goes no further: the server will never send all that its log lacks.
+    fn settled(&self) -> Option<Outcome> {
+        self.outside().or_else(|| self.lost())
     }
 
     /// The outcome if the server has applied all that its log lacks, such as before it was built from a backup. A log

@@ -103,7 +103,7 @@ pub(super) fn apply_from_end(dir: &Path, increment: &Path) -> Result<(), BackupE
 }
 
 fn failed(dir: &Path, error: &dyn std::fmt::Display, next: &'static str) -> BackupError {
-    let error = BackupError::Restore { target: dir.display().to_string(), what: error.to_string() };
+    let error = BackupError::of_target(dir, error.to_string());
     error.or_full(dir, next)
 }
 
@@ -115,7 +115,7 @@ pub(super) fn folders_of(target: &Path, links: usize) -> Vec<PathBuf> {
 
 /// Removes the increments of a chain, which are applied, and what is left of a merge that never began.
 pub(crate) fn remove_increments(target: &Path) -> Result<(), BackupError> {
-    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    let failed = |what: String| BackupError::of_target(target, what);
     discard(target).map_err(|error| failed(format!("cannot remove .xb-merge: {error}")))?;
     match std::fs::remove_dir_all(target.join(INCREMENTS)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

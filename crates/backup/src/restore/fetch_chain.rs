@@ -137,5 +137,5 @@ fn refuse_uncovered(target: &Path, folders: &[PathBuf]) -> Result<(), BackupErro
         Ok(false) => "a selected table was created, renamed or rebuilt between two backups of the chain, so some of its pages may be in files that were not selected; restore without --files to another directory, or bring the table back with `rescue`".to_owned(),
         Err(error) => format!("cannot read the files of the chain: {error}"),
     };
-    Err(BackupError::Restore { target: target.display().to_string(), what })
+    Err(BackupError::of_target(target, what))
 }

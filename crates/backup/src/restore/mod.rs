@@ -5,8 +5,10 @@ pub(crate) mod choose;
 pub(crate) mod clone;
 mod export_log;
 pub(crate) mod fetch_chain;
+mod file_sink;
 pub(crate) mod finished;
 pub(crate) mod galera;
+mod interrupted;
 pub(crate) mod journal;
 mod lost_and_found;
 mod new_master_key;
@@ -21,38 +23,33 @@ mod write_back;
 
 pub use self::request::{RestoreOptions, RestoreReport, Resumed};
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use bytes::Bytes;
-use xb_encryptor::xbcrypt::XbcryptError;
-use xb_pipeline::{
-    Decrypt, Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor,
-    FileDecodeError, FileDecoding, UnpackPlan,
-};
-use xb_reader::{RelPath, TargetDir, TargetError};
+use xb_pipeline::{Decrypt, Durability, ExtractOptions, Extractor, FileDecoding, UnpackPlan};
+use xb_reader::TargetDir;
 use xb_repo::error::RepoError;
-use xb_repo::root::Root;
 use xb_uploader::{StoreError, StoreErrorKind};
 
-use self::chain::INCREMENTS;
-use self::clone::state::State;
+use self::file_sink::FileSink;
 use self::finished::forget;
+use self::interrupted::{Interrupted, OTHER_TARGET, fetched_clone, interrupted};
 use self::journal::head::{About, is_unfinished};
-use self::journal::load::load;
 use self::journal::resume_state::ResumeState;
 use self::journal::write::Journal;
-use self::lost_and_found::{is_lost_and_found, shows_nothing};
 use self::room::{check_room, needed};
-use crate::cancel::{CancelToken, OrInterrupted as _};
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::full_disk::AGAIN;
 use crate::read::decoding::{file_cipher, plan_beside};
-use crate::read::find::find;
+use crate::read::find::{Objects, find};
 use crate::read::get::transfer;
-use crate::read::request::{GetReport, GetRequest};
-use crate::read::stream_sink::StreamSink;
+use crate::read::request::GetRequest;
 use crate::read::unlock::Unlocked;
 use crate::session::{Resources, Session};
+
+const RAW: &str = "the backup was stored with --raw and has no files; read it with `get`";
+const MAKE_ROOM: &str =
+    "make room there, or add --no-space-check if holes in the files will save enough";
 
 /// Writes the files of a backup below `target`, which is created if missing. `target` must be
 /// empty, or hold only what an interrupted run of the same restore has left: then that restore is
@@ -99,6 +96,8 @@ pub(crate) async fn restore_and_keep(
     outcome.map_err(|error| error.or_full(target, AGAIN))
 }
 
+/// Restores the files once: finds out what is there and what is missing, checks the room, fetches and extracts, and
+/// compares the number of files.
 async fn attempt(
     session: &Session,
     request: &GetRequest,
@@ -107,179 +106,105 @@ async fn attempt(
     how: RestoreOptions,
 ) -> Result<RestoreReport, BackupError> {
     let Session { root, resources, cancel, .. } = session;
-    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
     // Before the directory is created: a wrong name leaves nothing behind.
     let (plan, decoding) = plan(*resources, request, how)?;
     if clone::state::is_fetched(target) {
         return cancel.or(fetched_clone(root, request, target, how)).await;
     }
-    let found = cancel.or(resume_state(root, request, target, how)).await?;
-    let proven = found.as_ref().map(|(_, left)| left.proven());
+    let earlier = cancel.or(interrupted(root, request, target, how)).await?;
+    let proven = earlier.as_ref().map(|earlier| earlier.state.proven());
     let objects = cancel.or(find(session, request, unlocked, proven.as_ref())).await?;
     if objects.is_raw() {
-        return Err(failed(RAW.into()));
+        return Err(BackupError::of_target(target, RAW.into()));
     }
-    if let Some((folder, left)) = &found {
-        // What is not proven is written anew, so its room is free.
-        folder.clear(|number| left.keeps(number)).map_err(|error| failed(error.to_string()))?;
+    if let Some(Interrupted { folder, state }) = &earlier {
+        // Unproven data is written again, so its room is free.
+        folder
+            .clear(|number| state.keeps(number))
+            .map_err(|error| BackupError::of_target(target, error.to_string()))?;
     }
     if !how.no_space_check {
-        let there = found.as_ref().map_or(0, |(_, left)| left.bytes());
+        let there = earlier.as_ref().map_or(0, |earlier| earlier.state.bytes());
         let all = request.files.is_all();
-        let needed = cancel
-            .or(needed(root, (&request.name, &objects), !how.no_decompress, all, there))
-            .await?;
-        needed.map_or(Ok(()), |bytes| {
-            check_room(target, bytes.saturating_add(how.room_beside), MAKE_ROOM)
-        })?;
+        let needed = needed(root, (&request.name, &objects), !how.no_decompress, all, there);
+        if let Some(bytes) = cancel.or(needed).await? {
+            check_room(target, bytes.saturating_add(how.room_beside), MAKE_ROOM)?;
+        }
     }
-    // Without a manifest, the next run might find another backup under this name. A native stream
-    // has not been inspected, so it may not contain files at all.
-    let about = objects
-        .manifest()
-        .filter(|manifest| !manifest.is_carried())
-        .map(|manifest| About::new(manifest, !how.no_decompress, &request.files.text()));
-    let (folder, left) = match found {
-        Some((folder, left)) => (folder, Some(left)),
-        None => {
-            std::fs::create_dir_all(target)
-                .map_err(|error| failed(format!("{error}; {OTHER_TARGET}")))?;
-            let open = if about.is_some() { TargetDir::open_kept } else { TargetDir::open };
-            (open(target).map_err(|error| failed(error.to_string()))?, None)
-        }
-    };
-    let durability = how.sync;
-    let sync = durability != Durability::None;
-    let journal = match &about {
-        None => None,
-        Some(about) => {
-            let keeps = |number| left.as_ref().is_some_and(|left| left.keeps(number));
-            folder.clear(keeps).map_err(|error| failed(error.to_string()))?;
-            let journal = Journal::begin(&folder, about, left.as_ref(), sync);
-            Some(journal.map_err(|error| failed(format!("cannot write the journal: {error}")))?)
-        }
-    };
     let options = ExtractOptions::default()
         .with_threads(resources.threads)
-        .with_durability(durability)
+        .with_durability(how.sync)
         .with_decoding(decoding);
-    let extractor = match &journal {
-        None => Extractor::new(folder, options),
-        Some(journal) => {
-            let begun = left.as_ref().map(ResumeState::begun);
-            Extractor::resumable(folder, options, journal.log(), begun)
-        }
-    };
-    let extractor = extractor.map_err(|error| failed(error.to_string()))?;
-    let sink = Files { extractor: Some(extractor), target: target.to_owned() };
+    let about = about(&objects, request, how);
+    let Extraction { sink, journal, earlier } = begin(target, about.as_ref(), earlier, options)
+        .map_err(|error| BackupError::of_target(target, error))?;
     let (report, sink) = transfer(session, request, plan, objects, sink).await?;
     // Only now is the stream known to be complete.
     let extracted = tokio::task::spawn_blocking(move || sink.finish())
         .await
         .map_err(|_| BackupError::Bug("the extractor thread panicked"))??;
     drop(journal);
-    let before = left.as_ref().map_or(0, ResumeState::files);
+    let before = earlier.as_ref().map_or(0, ResumeState::files);
     let files = extracted.files + before;
-    let stated = report.manifest.as_ref().filter(|_| left.is_some() && request.files.is_all());
-    if let Some(stated) = stated.map(|manifest| manifest.files).filter(|stated| *stated != files) {
+    let is_all = earlier.is_some() && request.files.is_all();
+    let stated = report.manifest.as_ref().filter(|_| is_all).map(|manifest| manifest.files);
+    if let Some(stated) = stated.filter(|stated| *stated != files) {
         let what = format!("the stream has {files} files, the manifest has {stated}");
         return Err(BackupError::Damaged { name: request.name.to_string(), what });
     }
-    let resumed = left.map(|left| Resumed {
+    let resumed = earlier.map(|state| Resumed {
         files: before,
-        bytes: left.bytes(),
-        distrusted: left.distrusted,
+        bytes: state.bytes(),
+        distrusted: state.distrusted,
     });
     Ok(RestoreReport { get: report, files, decrypted: extracted.decrypted, resumed })
 }
 
-const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";
-
-const HALF_MERGED: &str = "a restore of a chain was interrupted in it while its pages were merged: run the command of that restore again, or, if the system was started again since, empty the directory";
-const HALF_PREPARED: &str = "a restore of a chain was interrupted in it while the files were prepared, and they are of no use now: empty the directory, and restore it again";
-const RAW: &str = "the backup was stored with --raw and has no files; read it with `get`";
-const HALF_RECOVERED: &str = "the server that was to prepare it did not stop cleanly, so it is not proven that another one can use its files; empty the directory, and restore it again";
-const MAKE_ROOM: &str =
-    "make room there, or add --no-space-check if holes in the files will save enough";
-const OTHER_TARGET: &str = "name a directory that this user can create or write to";
-
-/// Reads what an earlier run of this restore has left in the target, and locks the target. Returns
-/// `None` if the target is empty or missing.
-async fn resume_state(
-    root: &Root,
-    request: &GetRequest,
-    target: &Path,
-    how: RestoreOptions,
-) -> Result<Option<(TargetDir, ResumeState)>, BackupError> {
-    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
-    if xb_delta::is_interrupted(target) {
-        return Err(failed(HALF_MERGED.into()));
-    }
-    if !is_unfinished(target) {
-        // A run may have been killed before it created a journal. A fresh file system is empty, too.
-        let is_nothing = |entry: std::fs::DirEntry| {
-            entry.file_name() == ".xb-partial" || is_lost_and_found(&entry) && shows_nothing(&entry)
-        };
-        return match std::fs::read_dir(target) {
-            Ok(entries) => match entries.flatten().all(is_nothing) {
-                true => Ok(None),
-                false if target.join(INCREMENTS).exists() => Err(failed(HALF_PREPARED.into())),
-                false => Err(failed(NOT_EMPTY.into())),
-            },
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(format!("{error}; {OTHER_TARGET}"))),
-        };
-    }
-    let manifest = xb_repo::list::describe(root, &request.name).await?.manifest;
-    let about = About::new(&manifest, !how.no_decompress, &request.files.text());
-    let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
-    // The guard is dropped with this future if a signal ends it.
-    let dropped = CancelToken::new();
-    let _guard = dropped.cancel_on_drop();
-    let path = target.to_owned();
-    let loading = tokio::task::spawn_blocking(move || {
-        let left = load(&folder, &path, &about, &dropped);
-        left.map(|left| (folder, left))
-    });
-    let loaded = loading
-        .await
-        .map_err(|_| BackupError::Bug("the thread that reads the journal panicked"))?;
-    let (folder, Some(left)) = loaded.map_err(failed)? else {
-        return Err(failed(NOT_EMPTY.into()));
-    };
-    for name in &left.doubtful {
-        let name = RelPath::new(name).map_err(|error| failed(error.to_string()))?;
-        match folder.remove(&name) {
-            Err(TargetError::Remove { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound => {}
-            done => done.map_err(|error| failed(error.to_string()))?,
-        }
-    }
-    Ok(Some((folder, left)))
+/// Returns the identity of a restore, by which a later run resumes it; `None` if no run can. Without a manifest, the next run
+/// might find another backup under this name. A native stream has not been inspected, so it may not contain files at all.
+fn about(objects: &Objects, request: &GetRequest, how: RestoreOptions) -> Option<About> {
+    let manifest = objects.manifest().filter(|manifest| !manifest.is_carried())?;
+    Some(About::new(manifest, !how.no_decompress, &request.files.text()))
 }
 
-/// The result of a restore whose files an earlier run has fetched, and which are changed in place since.
-async fn fetched_clone(
-    root: &Root,
-    request: &GetRequest,
+/// An extraction that has begun.
+struct Extraction {
+    sink: FileSink,
+    journal: Option<Journal>,
+    /// What an earlier run has proven.
+    earlier: Option<ResumeState>,
+}
+
+/// Creates the target, unless an earlier run has, and starts the extraction and its journal.
+fn begin(
     target: &Path,
-    how: RestoreOptions,
-) -> Result<RestoreReport, BackupError> {
-    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
-    let manifest = xb_repo::list::describe(root, &request.name).await?.manifest;
-    let about = About::new(&manifest, !how.no_decompress, &request.files.text());
-    let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
-    let state = State::read(&folder, target, &about).map_err(failed)?;
-    let state = state.ok_or(BackupError::Bug("the state of a restore went away"))?;
-    if state.is_started {
-        return Err(failed(HALF_RECOVERED.into()));
-    }
-    Ok(RestoreReport {
-        get: GetReport::nothing(Some(manifest)),
-        files: state.files,
-        decrypted: 0,
-        resumed: Some(Resumed { files: state.files, bytes: state.bytes, distrusted: 0 }),
-    })
+    about: Option<&About>,
+    earlier: Option<Interrupted>,
+    options: ExtractOptions,
+) -> Result<Extraction, String> {
+    let (folder, earlier) = match earlier {
+        Some(Interrupted { folder, state }) => (folder, Some(state)),
+        None => {
+            std::fs::create_dir_all(target).map_err(|error| format!("{error}; {OTHER_TARGET}"))?;
+            let open = if about.is_some() { TargetDir::open_kept } else { TargetDir::open };
+            (open(target).map_err(|error| error.to_string())?, None)
+        }
+    };
+    let Some(about) = about else {
+        let extractor = Extractor::new(folder, options).map_err(|error| error.to_string())?;
+        let sink = FileSink::new(extractor, target.to_owned());
+        return Ok(Extraction { sink, journal: None, earlier });
+    };
+    let keeps = |number| earlier.as_ref().is_some_and(|state| state.keeps(number));
+    folder.clear(keeps).map_err(|error| error.to_string())?;
+    let is_synced = options.durability != Durability::None;
+    let journal = Journal::begin(&folder, about, earlier.as_ref(), is_synced)
+        .map_err(|error| format!("cannot write the journal: {error}"))?;
+    let begun = earlier.as_ref().map(ResumeState::begun);
+    let extractor = Extractor::resumable(folder, options, journal.log(), begun)
+        .map_err(|error| error.to_string())?;
+    let sink = FileSink::new(extractor, target.to_owned());
+    Ok(Extraction { sink, journal: Some(journal), earlier })
 }
 
 /// Divides the memory between fetching and unpacking.
@@ -305,50 +230,4 @@ fn plan(
             memory,
         },
     ))
-}
-
-/// Passes the stream to the extractor.
-struct Files {
-    extractor: Option<Extractor>,
-    target: PathBuf,
-}
-
-impl Files {
-    fn finish(mut self) -> Result<ExtractReport, BackupError> {
-        match self.extractor.take() {
-            Some(extractor) => extractor.finish().map_err(|error| self.failed(&error)),
-            None => Err(BackupError::Bug("the extractor was used after it ended")),
-        }
-    }
-
-    fn failed(&self, error: &ExtractError) -> BackupError {
-        let kept = match error.report.files {
-            0 => String::new(),
-            files => format!(" (complete files kept: {files})"),
-        };
-        let what = format!("{error}{kept}");
-        match &error.cause {
-            ExtractCause::FileDecoding {
-                source: FileDecodeError::NoKey | FileDecodeError::Xbcrypt(XbcryptError::Hash { .. }),
-                ..
-            } => BackupError::FileKey { what },
-            _ => BackupError::Restore { target: self.target.display().to_string(), what },
-        }
-    }
-}
-
-impl StreamSink for Files {
-    fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
-        let Some(extractor) = &mut self.extractor else {
-            return Err(BackupError::Bug("the extractor was used after it ended"));
-        };
-        if extractor.feed(bytes).is_ok() {
-            return Ok(());
-        }
-        // The extractor has stopped, and reports the reason when it is finished.
-        match self.extractor.take().map(Extractor::finish) {
-            Some(Err(error)) => Err(self.failed(&error)),
-            _ => Err(BackupError::Bug("the extractor stopped without a cause")),
-        }
-    }
 }

@@ -34,7 +34,7 @@ pub(super) async fn make_if_wanted(
     if !by.options.iter().any(|option| is_option(option, &[NEW_MASTER_KEY])) {
         return Ok(());
     }
-    let failed = |what: String| BackupError::Restore { target: dir.display().to_string(), what };
+    let failed = |what: String| BackupError::of_target(dir, what);
     let tool = tool_of(dir, by)?;
     if tool != PrepareTool::XtraBackup {
         return Err(failed(format!(

@@ -284,7 +284,7 @@ fn refuse_endless(dir: &Path) -> Result<(), BackupError> {
             let what = format!(
                 "{name} is cut: it has {len} bytes, and every Aria log at least {least}; mariadb-backup would never end. Restore another backup; `verify` checks for this one"
             );
-            return Err(BackupError::Restore { target: dir.display().to_string(), what });
+            return Err(BackupError::of_target(dir, what));
         }
     }
     Ok(())
@@ -317,7 +317,7 @@ pub(super) fn tool_of(dir: &Path, by: &PrepareProgram) -> Result<PrepareTool, Ba
         by.program.as_deref().and_then(|program| PrepareTool::of_name(&child::file_name(program)));
     PrepareTool::of_folder(dir).or(named).ok_or_else(|| {
         let what = "cannot tell which program took the backup: xtrabackup_info or mariadb_backup_info is missing, or names an unknown program; name it with --prepare-program".to_owned();
-        BackupError::Restore { target: dir.display().to_string(), what }
+        BackupError::of_target(dir, what)
     })
 }
 

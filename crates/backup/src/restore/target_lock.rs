@@ -25,8 +25,7 @@ impl TargetLock {
     /// # Errors
     /// [`BackupError::Restore`] if another run has the lock, or the directory cannot be created or opened.
     pub(crate) fn take(target: &Path) -> Result<Self, BackupError> {
-        let failed =
-            |what: String| BackupError::Restore { target: target.display().to_string(), what };
+        let failed = |what: String| BackupError::of_target(target, what);
         let unusable = |error: io::Error| failed(format!("{error}; {OTHER_TARGET}"));
         loop {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

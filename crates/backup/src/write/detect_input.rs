@@ -2,10 +2,13 @@
 
 use std::io::{Cursor, Read};
 
+use xb_compressor::Compression;
 use xb_encryptor::{BLOCK_HEAD_LEN, BlockHead, KeysObject, is_keys_block, parse_block};
 use xb_frame::{STREAM_HEADER_LEN, StreamHeader, is_native};
-use xb_pipeline::{Content, SLAB};
+use xb_pipeline::{Content, EndRule, SLAB};
+use xb_repo::manifest::Layout;
 
+use super::request::{PutLayout, PutRequest};
 use crate::error::BackupError;
 
 /// Number of leading bytes that distinguish the kinds.
@@ -32,11 +35,49 @@ pub(crate) enum Kind {
     Native(Option<Box<KeysObject>>),
 }
 
+/// Reads the beginning of the input, and rejects an input that does not fit the request.
+pub(super) async fn recognise_for<R: Read + Send + 'static>(
+    request: &PutRequest,
+    source: R,
+) -> Result<Input<R>, BackupError> {
+    let wanted = request.content.clone();
+    let reading = tokio::task::spawn_blocking(move || recognise(source, wanted));
+    let input = reading
+        .await
+        .map_err(|_| BackupError::Bug("the thread that reads the start of the input panicked"))??;
+    let untouched = match &request.layout {
+        PutLayout::Packed { compress, key_slots } => {
+            // `auto` takes what is best for the input, here its own codec.
+            let is_asked = ![Compression::default(), Compression::Auto].contains(compress);
+            !is_asked && key_slots.is_empty()
+        }
+        PutLayout::Classic { .. } => true,
+    };
+    match (&input.kind, request.layout.kind()) {
+        (Kind::Content(Content::Raw) | Kind::Native(_), Layout::Classic) => {
+            Err(BackupError::Input("the classic layout stores only xbstreams".into()))
+        }
+        (Kind::Native(_), _) if !untouched => Err(BackupError::Input(
+            "the input is a native stream, which is stored unchanged: compress and seal it where it is made"
+                .into(),
+        )),
+        (Kind::Native(_), _) if demands_last_file(&request.content) => Err(BackupError::Input(
+            "the input is a native stream, so its last file cannot be checked: remove --last-file, and check the input where the stream is made"
+                .into(),
+        )),
+        _ => Ok(input),
+    }
+}
+
+fn demands_last_file(content: &Content) -> bool {
+    matches!(content, Content::Xbstream(input) if matches!(input.rule, EndRule::LastFile(_)))
+}
+
 /// Reads enough of the input to detect its kind. Blocks until the source supplies it.
 ///
 /// # Errors
 /// [`BackupError::Input`] if the input is of no kind that `wanted` allows.
-pub(crate) fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input<R>, BackupError> {
+fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input<R>, BackupError> {
     let mut start = Vec::new();
     read_up_to(&mut source, &mut start, MAGIC_LEN)?;
     let kind = match wanted {
@@ -133,7 +174,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use xb_frame::StreamId;
-    use xb_pipeline::{EndRule, XbstreamInput};
+    use xb_pipeline::XbstreamInput;
     use xb_reader::Dialect;
 
     fn xbstream() -> Content {

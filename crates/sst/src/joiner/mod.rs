@@ -5,34 +5,31 @@ mod content;
 pub(crate) mod datadir_lock;
 mod destination;
 mod donor_files;
+mod extraction;
 mod prepare;
 mod present_data;
 mod receive;
 pub(crate) mod recover;
 mod relocate;
 mod request;
-mod reuse;
 mod room;
 mod second_start;
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use xb_report::{Report, StageEnd};
+use xb_wire::Offered;
 
 pub use self::acceptance::{EngineLocks, is_untried, take_back};
-use self::destination::Destination;
 use self::present_data::PresentData;
 pub use self::present_data::has_old;
-use self::request::Request;
-use self::room::{Amount, ReceiveFolders};
+use self::request::{OfferedBackup, Request, Transfer};
+use self::room::ReceiveFolders;
 use crate::context::Context;
 use crate::contract::error_log::ErrorLog;
 use crate::contract::position::Position;
-use crate::delta::agreement::read_key;
-use crate::delta::question::Key;
 use crate::error::SstError;
-use crate::offer::{Offer, OfferError, TransferKind};
-use xb_wire::Offered;
 
 /// Receives a transfer. When it returns, the position has been reported to the server, which then
 /// starts on the data: nothing else may touch the data any more.
@@ -45,32 +42,25 @@ pub fn join(context: &Context) -> Result<(), SstError> {
     let outcome = replace(context, &data);
     data.unlock(outcome.is_ok());
     // From here on the data belongs to the server.
-    let position = outcome.map_err(|error| error.or_why(context.cancel()))?;
+    let position = outcome.map_err(|error| error.or_why(&context.cancel))?;
     context.server.position(&position).map_err(SstError::Server)
 }
 
 /// Runs the join from listening to swapping the data. Returns the position of the data.
 fn replace(context: &Context, data: &PresentData<'_>) -> Result<Position, SstError> {
-    let Request { offered, offer, server_version, open: _open } = request::ask(context)?;
-    match &offer.what {
-        TransferKind::Ist => incremental(offered, &offer, &context.error_log),
-        TransferKind::Full { bytes, disk, places, .. } => {
-            let redo = &context.settings.redo_log;
-            let redo = redo.bytes(context.args.family, server_version.as_deref());
-            let amount = Amount { bytes: *bytes, disk: *disk, places, redo };
-            let key = offer.delta.as_deref().and_then(read_key);
-            full(context, data, offered, &amount, offer.position().as_ref(), key)
-        }
+    let Request { offered, transfer, open: _open } = request::ask(context)?;
+    match transfer {
+        Transfer::Ist(position) => incremental(offered, position, &context.error_log),
+        Transfer::Full(backup) => full(context, data, offered, &backup),
     }
 }
 
 /// Joins without a snapshot: the data is unchanged.
 fn incremental(
     offered: Offered,
-    offer: &Offer,
+    position: Position,
     error_log: &ErrorLog,
 ) -> Result<Position, SstError> {
-    let position = offer.position().ok_or(OfferError::Damaged)?;
     let mut incoming = offered.accept(b"")?;
     while incoming.next_block()?.is_some() {}
     let _ = incoming.confirm()?;
@@ -85,20 +75,12 @@ fn full(
     context: &Context,
     data: &PresentData<'_>,
     offered: Offered,
-    amount: &Amount<'_>,
-    offered_at: Option<&Position>,
-    key: Option<Key>,
+    backup: &OfferedBackup,
 ) -> Result<Position, SstError> {
-    let Context { error_log, layout, .. } = context;
+    let error_log = &context.error_log;
     error_log
-        .info(format_args!("SST: full backup of about {} MiB from the donor", amount.bytes >> 20));
-    let destination = Destination::of(layout, context.args.family);
-    let ready = second_start::find(context).and_then(|mysqld| {
-        let folders = ReceiveFolders::make(data, &destination, amount)?;
-        context.server.total(amount.bytes).map_err(SstError::Server)?;
-        Ok((mysqld, folders))
-    });
-    let (mysqld, mut folders) = match ready {
+        .info(format_args!("SST: full backup of about {} MiB from the donor", backup.bytes >> 20));
+    let (program, mut folders) = match get_ready(context, data, backup) {
         Ok(ready) => ready,
         Err(error) => {
             offered.refuse(&error.to_string());
@@ -107,27 +89,41 @@ fn full(
     };
     let mut clock = Clock::start(context);
 
-    let stated = receive::receive(context, offered, &mut folders, offered_at, key)?;
+    let stated = receive::receive(context, offered, &mut folders)?;
     clock.lap("receiving");
 
-    let position = prepare::prepare(context, &destination, stated, offered_at)?;
+    let destination = &folders.destination;
+    let position = prepare::prepare(context, destination, stated, backup.position.as_ref())?;
     clock.lap("preparing");
 
     let mut is_accepted = false;
-    if let Some(mysqld) = mysqld {
-        is_accepted = second_start::run(context, &mysqld, &destination)?;
+    if let Some(program) = program {
+        is_accepted = second_start::run(context, &program, destination)?;
         clock.lap("the second start");
     }
 
     let remote = relocate::relocate(context, &destination.new, is_accepted)?;
     folders.wait_for_deletion();
-    context.cancel().check()?;
+    context.cancel.check()?;
     data.swap(&remote, is_accepted)?;
-    clock.lap("exchanging");
+    clock.lap("swapping");
 
     data.after_the_swap();
     error_log.info(format_args!("the received data is in place, at position {position}"));
     Ok(position)
+}
+
+/// Makes this node ready to receive the backup: finds the program for the second start, if there is to be one, makes room
+/// and directories, and tells the server how much will arrive.
+fn get_ready<'a>(
+    context: &Context,
+    data: &'a PresentData<'a>,
+    backup: &'a OfferedBackup,
+) -> Result<(Option<PathBuf>, ReceiveFolders<'a>), SstError> {
+    let program = second_start::find(context)?;
+    let folders = ReceiveFolders::make(data, backup)?;
+    context.server.total(backup.bytes).map_err(SstError::Server)?;
+    Ok((program, folders))
 }
 
 /// Measures how long each step took, for the log and the report.

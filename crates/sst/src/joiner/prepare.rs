@@ -79,7 +79,7 @@ fn run_program(context: &Context, new: &Path) -> Result<(), SstError> {
     let log = layout.datadir.join("xbrs.prepare.log");
     let program = &settings.program;
     Run { program, args: words, env: Vec::new(), log: Some(log), writable: Vec::new() }
-        .to_end(context.cancel())
+        .to_end(&context.cancel)
         .map_err(|error| match error {
             ChildError::Failed { ref words, .. }
                 if args.family == Family::Percona && words.iter().any(|word| is_of_keys(word)) =>

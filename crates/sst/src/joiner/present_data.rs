@@ -36,7 +36,7 @@ impl<'a> PresentData<'a> {
     /// [`SstError::Busy`], [`SstError::Foreign`], [`SstError::Swap`]; or if cancelled.
     pub(super) fn lock(context: &'a Context) -> Result<Self, SstError> {
         let Context { layout, error_log, .. } = context;
-        let lock = DatadirLock::wait(&layout.datadir, context.cancel(), LOCK_LIMIT)?;
+        let lock = DatadirLock::wait(&layout.datadir, &context.cancel, LOCK_LIMIT)?;
         finish_interrupted(&layout.datadir, &lock, error_log)?;
         let data = Self { context, lock };
         check_rights(layout, |name, metadata| data.is_swapped(name, metadata))?;

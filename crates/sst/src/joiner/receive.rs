@@ -5,34 +5,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use bytes::Bytes;
-use xb_pipeline::{
-    Durability, ExtractError, ExtractOptions, Extractor, FileDecoding, Observer, OnFailure,
-    Stopped, UnpackError, UnpackPlan, unpack,
-};
-use xb_reader::TargetDir;
+use xb_pipeline::{Observer, UnpackError, UnpackPlan, unpack};
+use xb_report::Direction;
+use xb_wire::{Incoming, Offered, Receipt, TransferError};
 
+use super::acceptance::EngineLocks;
 use super::content;
 use super::destination::Destination;
-use super::reuse;
+use super::extraction::{Extraction, SinkError};
 use super::room::ReceiveFolders;
 use crate::context::Context;
-use crate::contract::args::Family;
 use crate::contract::position::Position;
+use crate::contract::settings::DeltaWish;
 use crate::delta::agreement::Answer;
-use crate::delta::answering::Answering;
-use crate::delta::fill::{FillError, Filler};
 use crate::delta::old_data::OldData;
 use crate::delta::question::Key;
-use crate::error::{SstError, cannot_write};
+use crate::error::SstError;
 use crate::session::progress::Progress;
-use xb_report::Direction;
-use xb_wire::{Incoming, Offered, Receipt, Refusal, TransferError};
 
 /// Memory for frames that are being decoded, in bytes.
 const MEMORY: u64 = 64 << 20;
 
 /// Receives the donor's files into their directories, and confirms them once they are complete. Returns the position that
-/// they state, if they state one before they are prepared. `key`: the donor offers to leave out what this node has.
+/// they state, if they state one before they are prepared.
 ///
 /// # Errors
 /// The first cause, which the donor is told, too.
@@ -40,26 +35,33 @@ pub(super) fn receive(
     context: &Context,
     offered: Offered,
     folders: &mut ReceiveFolders<'_>,
-    offered_at: Option<&Position>,
-    key: Option<Key>,
 ) -> Result<Option<Position>, SstError> {
     let Context { args, settings, error_log, .. } = context;
-    let destination = folders.destination;
+    let backup = folders.backup;
     let observer = Observer::default();
     observer.begin_phase("receiving");
-    let progress = Progress::start(context, &observer, folders.amount.bytes);
+    let progress = Progress::start(context, &observer, backup.bytes);
     let watch = context.watch(Direction::Receive, settings.write_threads, &observer);
-    let (old, wish) = reuse::old_data(context, key);
-    let incoming = offered.accept(&Answer::write(wish))?;
-    let (incoming, files) = receive_files(context, incoming, destination, &observer, old, || {
+    let (mut old, wish) = old_data(context, backup.key);
+    let mut incoming = offered.accept(&Answer::write(wish))?;
+    let (incoming, files) = loop {
+        // The stream of a donor that begins again leaves nothing out.
+        let old = old.take();
+        match receive_stream(context, incoming, &folders.destination, &observer, old)? {
+            Received::Whole(incoming, files) => break (incoming, files),
+            Received::BeganAgain(again) => incoming = again,
+        }
         error_log.warn(
             "the donor's backup program failed and runs once more: discarding what was received",
         );
-        folders.begin_again()?;
+        if let Err(error) = folders.begin_again() {
+            incoming.refuse(&error.to_string());
+            return Err(error);
+        }
         progress.begin_again();
-        Ok(())
-    })?;
-    let stated = match content::before_preparing(&destination.new, args.family, offered_at) {
+    };
+    let new = &folders.destination.new;
+    let stated = match content::before_preparing(new, args.family, backup.position.as_ref()) {
         Ok(stated) => stated,
         Err(error) => {
             incoming.refuse(&error.to_string());
@@ -74,39 +76,33 @@ pub(super) fn receive(
     Ok(stated)
 }
 
-/// Receives the stream and writes its files to their destination. Succeeds only for a complete stream: the
-/// donor ends the stream only after its backup program has succeeded and has written its last file.
-/// Returns the connection, so that the result can be sent to the donor, and the number of files. When the donor begins
-/// again, `discard` removes what was received. What the donor leaves out comes from the `old` data; a stream that begins
-/// again is whole.
-fn receive_files(
-    context: &Context,
-    mut incoming: Incoming,
-    destination: &Destination,
-    observer: &Observer,
-    mut old: Option<(OldData, Key)>,
-    mut discard: impl FnMut() -> Result<(), SstError>,
-) -> Result<(Incoming, u64), SstError> {
-    loop {
-        incoming = match receive_stream(context, incoming, destination, observer, old.take())? {
-            Received::Whole(incoming, files) => return Ok((incoming, files)),
-            Received::BeganAgain(incoming) => incoming,
-        };
-        if let Err(error) = discard() {
-            incoming.refuse(&error.to_string());
-            return Err(error);
+/// Returns the old data, if the donor can leave out blocks of it (`key`) and no server uses it, and the donor's
+/// instruction.
+fn old_data(context: &Context, key: Option<Key>) -> (Option<(OldData, Key)>, DeltaWish) {
+    let Context { settings, layout, error_log, .. } = context;
+    let old = key.filter(|_| settings.delta != DeltaWish::No).and_then(|key| {
+        let old = OldData::open(layout, error_log)?;
+        // Copies of data in use would be right, but fewer and fewer blocks would be equal.
+        let is_free = matches!(EngineLocks::take(layout), Ok(Some(_)));
+        if !is_free {
+            error_log.warn("the old data may be in use: receiving all data from the donor");
         }
-    }
+        is_free.then_some((old, key))
+    });
+    let wish = if old.is_some() { settings.delta } else { DeltaWish::No };
+    (old, wish)
 }
 
-/// How a stream has ended.
+/// A stream that has ended, and the connection, so that the result can be sent to the donor.
 enum Received {
-    /// All its files are written.
+    /// All its files are written: their number.
     Whole(Incoming, u64),
     /// The donor has begun another one.
     BeganAgain(Incoming),
 }
 
+/// Receives one stream and writes its files. Succeeds only for a complete stream: the donor ends it only after its backup
+/// program has succeeded and has written its last file. Blocks that the donor leaves out come from the `old` data.
 fn receive_stream(
     context: &Context,
     incoming: Incoming,
@@ -114,15 +110,8 @@ fn receive_stream(
     observer: &Observer,
     old: Option<(OldData, Key)>,
 ) -> Result<Received, SstError> {
-    let refusal = incoming.refusal();
-    let started = Files::start(context, destination, &refusal).and_then(|files| {
-        let start = |(old, key)| Answering::start(incoming.answers(), refusal.clone(), old, key);
-        let failed =
-            |error: std::io::Error| SstError::Get(format!("cannot start a thread: {error}"));
-        Ok((files, old.map(start).transpose().map_err(failed)?.unzip()))
-    });
-    let (mut files, (answering, mut filler)) = match started {
-        Ok(started) => started,
+    let mut extraction = match Extraction::start(context, destination, &incoming, observer, old) {
+        Ok(extraction) => extraction,
         Err(error) => {
             incoming.refuse(&error.to_string());
             return Err(error);
@@ -131,187 +120,85 @@ fn receive_stream(
     let threads = context.settings.write_threads;
     let plan =
         UnpackPlan { threads, depth: threads * 2, range: 1 << 20, parallel: 1, memory: MEMORY };
-    let (back, given_back) = channel();
-    let began_again = Arc::new(AtomicBool::new(false));
-    let blocks = Blocks {
-        incoming: Some(incoming),
-        failure: None,
-        began_again: Arc::clone(&began_again),
-        back,
-    };
-    let outcome = unpack(blocks, None, &plan, observer, |bytes| match &mut filler {
-        None => Ok(files.extractor.feed(bytes)?),
-        Some(filler) => {
-            filler.push(&bytes)?;
-            files.take_filled(filler, observer)
-        }
-    });
-    let outcome = outcome.and_then(|summary| {
-        if let Some(filler) = &mut filler {
-            filler.finish().map_err(|error| UnpackError::Sink(SinkError::Unfit(error)))?;
-            files.take_filled(filler, observer).map_err(UnpackError::Sink)?;
-            context.error_log.info(format_args!(
-                "delta: {} MiB of the data are copies of this node's old data",
-                filler.filled() >> 20
-            ));
-        }
-        Ok(summary)
-    });
-    drop(answering);
-    let discards =
-        matches!(outcome, Err(UnpackError::Stopped)) && began_again.load(Ordering::Acquire);
+    let refusal = incoming.refusal();
+    let (blocks, returned) = Blocks::of(incoming);
+    let outcome = unpack(blocks, None, &plan, observer, |bytes| extraction.take(bytes))
+        .and_then(|_| extraction.complete(&context.error_log).map_err(UnpackError::Sink));
+    extraction.end_answers();
+
+    let begins_again = matches!(outcome, Err(UnpackError::Stopped)) && returned.begins_again();
     if let Err(error) = &outcome
-        && !discards
+        && !begins_again
     {
         // A thread that still waits for the donor must not keep waiting: the donor may be silent
         // for long.
         refusal.refuse(&SstError::Get(error.to_string()).to_string());
     }
-    let (incoming, failure) = take_back(&given_back);
-    if discards {
-        files.end_early()?;
-        let incoming = incoming.ok_or_else(|| SstError::Get("the connection was lost".into()))?;
-        return Ok(Received::BeganAgain(incoming));
+    let (incoming, failure) = returned.wait();
+    if begins_again {
+        extraction.end_early()?;
+        return incoming.map(Received::BeganAgain).ok_or_else(lost);
     }
-    // If this side ended the transfer itself, the cause is not the connection.
-    let wires = failure
-        .as_ref()
-        .filter(|failure| !matches!(failure, TransferError::Cancelled | TransferError::BeganAgain));
-    Err(match (outcome, wires) {
-        (Ok(_), _) => match (files.finish(), incoming) {
-            (Ok(number), Some(incoming)) => return Ok(Received::Whole(incoming, number)),
-            (Ok(_), None) => SstError::Get("the connection was lost".into()),
-            (Err(error), incoming) => {
-                if let Some(incoming) = incoming {
-                    incoming.refuse(&error.to_string());
-                }
-                error
+    match (outcome, incoming) {
+        (Err(error), _) => Err(first_cause(error, failure, extraction)),
+        (Ok(()), None) => Err(extraction.finish().err().unwrap_or_else(lost)),
+        (Ok(()), Some(incoming)) => match extraction.finish() {
+            Ok(files) => Ok(Received::Whole(incoming, files)),
+            Err(error) => {
+                incoming.refuse(&error.to_string());
+                Err(error)
             }
         },
-        (Err(_), Some(failure)) => failure.clone().into(),
-        (Err(error), None)
-            if files.have_failed() || matches!(error, UnpackError::Sink(SinkError::Stopped(_))) =>
-        {
-            files.failure()
-        }
-        (Err(UnpackError::Stopped), None) => failure.unwrap_or(TransferError::Cancelled).into(),
-        (Err(error), None) => SstError::Get(error.to_string()),
-    })
-}
-
-/// Why no more of the stream is taken.
-#[derive(Debug, thiserror::Error)]
-enum SinkError {
-    /// The extraction has failed, and has the cause.
-    #[error(transparent)]
-    Stopped(#[from] Stopped),
-    /// The stream does not fit what this node has said that it has.
-    #[error(transparent)]
-    Unfit(#[from] FillError),
-}
-
-/// Extraction of the files.
-struct Files {
-    extractor: Extractor,
-    failed: Arc<AtomicBool>,
-    destination: Destination,
-}
-
-impl Files {
-    /// Starts the extraction. If a file cannot be written, the donor is informed immediately.
-    fn start(
-        context: &Context,
-        destination: &Destination,
-        refusal: &Refusal,
-    ) -> Result<Self, SstError> {
-        let threads = context.settings.write_threads;
-        // As the family's own xbstream program creates them.
-        let modes = |target: TargetDir| match context.args.family {
-            Family::MariaDb => target.with_modes(0o660, 0o700),
-            Family::Percona => target.with_modes(0o640, 0o750),
-        };
-        let target = destination.open(modes).map_err(|error| SstError::Get(error.to_string()))?;
-        let failed = Arc::new(AtomicBool::new(false));
-        let destination = destination.clone();
-        let on_failure = OnFailure::new({
-            let (failed, refusal, destination) =
-                (Arc::clone(&failed), refusal.clone(), destination.clone());
-            move |cause| {
-                failed.store(true, Ordering::Release);
-                refusal.refuse(&cannot_write(&destination.dir_of_failure(cause), cause));
-            }
-        });
-        // Files that the backup program itself has compressed.
-        let decoding = FileDecoding { decompress: true, threads, ..FileDecoding::default() };
-        let mut options = ExtractOptions::default()
-            .with_threads(threads)
-            .with_durability(Durability::None)
-            .with_decoding(decoding);
-        options.on_failure = on_failure;
-        let extractor =
-            Extractor::new(target, options).map_err(|source| extract(&destination, source))?;
-        Ok(Self { extractor, failed, destination })
-    }
-
-    /// Takes the completed stream.
-    fn take_filled(&mut self, filler: &mut Filler, observer: &Observer) -> Result<(), SinkError> {
-        // They count as transferred.
-        observer.add_bytes(filler.take_count());
-        while let Some(bytes) = filler.pop() {
-            self.extractor.feed(bytes)?;
-        }
-        Ok(())
-    }
-
-    fn have_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
-    }
-
-    /// Returns the number of files once everything received is written.
-    fn finish(self) -> Result<u64, SstError> {
-        let report = self.extractor.finish();
-        report.map(|report| report.files).map_err(|source| extract(&self.destination, source))
-    }
-
-    /// Ends the extraction of a stream that ends early. Fails only if a file could not be written, which
-    /// the donor knows by then.
-    fn end_early(self) -> Result<(), SstError> {
-        let failed = Arc::clone(&self.failed);
-        match self.finish() {
-            Err(error) if failed.load(Ordering::Acquire) => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    fn failure(self) -> SstError {
-        match self.finish() {
-            Err(error) => error,
-            Ok(_) => SstError::Get("extraction stopped without a cause".into()),
-        }
     }
 }
 
-fn extract(destination: &Destination, source: ExtractError) -> SstError {
-    let folder = destination.dir_of_failure(&source.cause);
-    SstError::Extract { folder, source: Box::new(source) }
+fn lost() -> SstError {
+    SstError::Get("the connection was lost".into())
 }
 
-/// Returns the connection once no other thread reads from it.
-fn take_back(
-    given_back: &Receiver<(Incoming, Option<TransferError>)>,
-) -> (Option<Incoming>, Option<TransferError>) {
-    match given_back.recv() {
-        Ok((incoming, failure)) => (Some(incoming), failure),
-        Err(_) => (None, None),
+/// Returns why a stream ended early. `error`: why it could not be unpacked; `failure`: that of the connection.
+fn first_cause(
+    error: UnpackError<SinkError>,
+    failure: Option<TransferError>,
+    extraction: Extraction,
+) -> SstError {
+    // If this side ended the transfer itself, the cause is not the connection.
+    let is_ours = |failure: &TransferError| {
+        matches!(failure, TransferError::Cancelled | TransferError::BeganAgain)
+    };
+    match (error, failure) {
+        (_, Some(failure)) if !is_ours(&failure) => failure.into(),
+        (UnpackError::Sink(SinkError::Stopped(_)), _) => extraction.failure(),
+        _ if extraction.has_failed() => extraction.failure(),
+        (UnpackError::Stopped, failure) => failure.unwrap_or(TransferError::Cancelled).into(),
+        (error, _) => SstError::Get(error.to_string()),
     }
 }
 
-/// Reader of the stream's blocks. Returns the connection when dropped.
+/// A connection that is no longer read, and its failure.
+type ReadConnection = (Incoming, Option<TransferError>);
+
+/// Reader of the stream's blocks, in a thread of the pipeline. Returns the connection when dropped.
 struct Blocks {
     incoming: Option<Incoming>,
     failure: Option<TransferError>,
-    began_again: Arc<AtomicBool>,
-    back: Sender<(Incoming, Option<TransferError>)>,
+    begins_again: Arc<AtomicBool>,
+    back: Sender<ReadConnection>,
+}
+
+/// Takes the connection back from [`Blocks`].
+struct Returned {
+    begins_again: Arc<AtomicBool>,
+    connection: Receiver<ReadConnection>,
+}
+
+impl Blocks {
+    fn of(incoming: Incoming) -> (Self, Returned) {
+        let (back, connection) = channel();
+        let begins_again = Arc::new(AtomicBool::new(false));
+        let returned = Returned { begins_again: Arc::clone(&begins_again), connection };
+        (Self { incoming: Some(incoming), failure: None, begins_again, back }, returned)
+    }
 }
 
 impl Iterator for Blocks {
@@ -323,7 +210,7 @@ impl Iterator for Blocks {
             Ok(None) => None,
             Err(error) => {
                 let again = matches!(error, TransferError::BeganAgain);
-                self.began_again.store(again, Ordering::Release);
+                self.begins_again.store(again, Ordering::Release);
                 self.failure = Some(error);
                 Some(None)
             }
@@ -336,6 +223,21 @@ impl Drop for Blocks {
         if let Some(incoming) = self.incoming.take() {
             // The receiver is gone only if the transfer has failed elsewhere.
             let _ = self.back.send((incoming, self.failure.take()));
+        }
+    }
+}
+
+impl Returned {
+    /// Returns whether the donor has begun another stream.
+    fn begins_again(&self) -> bool {
+        self.begins_again.load(Ordering::Acquire)
+    }
+
+    /// Waits until no other thread reads from the connection.
+    fn wait(self) -> (Option<Incoming>, Option<TransferError>) {
+        match self.connection.recv() {
+            Ok((incoming, failure)) => (Some(incoming), failure),
+            Err(_) => (None, None),
         }
     }
 }

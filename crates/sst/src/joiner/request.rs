@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 
 use crate::cancel::CancelHook;
 use crate::context::Context;
+use crate::contract::position::Position;
+use crate::delta::agreement::read_key;
+use crate::delta::question::Key;
 use crate::error::SstError;
-use crate::offer::Offer;
+use crate::offer::{Offer, OfferError, Places, TransferKind};
 use crate::server::backup_version;
 use crate::session::endpoint;
 use xb_wire::Offered;
@@ -15,13 +18,35 @@ const MARK: &str = "sst_in_progress";
 
 /// A request that a donor has answered with an offer that this node can accept.
 pub(super) struct Request {
-    /// The connection to the donor.
+    /// The connection to the donor, which waits for the answer to its offer.
     pub(super) offered: Offered,
-    pub(super) offer: Offer,
-    /// Version of this node's server, if known.
-    pub(super) server_version: Option<String>,
+    pub(super) transfer: Transfer,
     /// Held as long as the transfer runs.
     pub(super) open: OpenRequest,
+}
+
+/// The transfer that a donor offers.
+pub(super) enum Transfer {
+    /// Write sets follow, from this position on: the data is kept.
+    Ist(Position),
+    /// A full backup.
+    Full(OfferedBackup),
+}
+
+/// The backup that a donor offers, and the redo log that this node adds. Sizes are in bytes.
+pub(super) struct OfferedBackup {
+    /// Length of the donor's files.
+    pub(super) bytes: u64,
+    /// Space that they take on its disk.
+    pub(super) disk: u64,
+    /// Files that may belong elsewhere.
+    pub(super) places: Places,
+    /// The redo log that this node's server creates.
+    pub(super) redo: u64,
+    /// Position of the donor, if it states one.
+    pub(super) position: Option<Position>,
+    /// Key of the donor's hashes, if it can leave out blocks that this node has.
+    pub(super) key: Option<Key>,
 }
 
 /// The marker file of a running transfer, removed when dropped, and the hook that cancels its connection.
@@ -37,17 +62,36 @@ pub(super) struct OpenRequest {
 /// [`SstError::Offer`].
 pub(super) fn ask(context: &Context) -> Result<Request, SstError> {
     // Without the backup program this node could not use what it receives.
-    let program = backup_version::of_backup_program(&context.settings.program, context.cancel())?;
+    let program = backup_version::of_backup_program(&context.settings.program, &context.cancel)?;
     let server_version = context.args.server_version.clone().or(program);
     let (listener, hook) = endpoint::listen(context)?;
     let open = OpenRequest::begin(&context.layout.datadir, hook);
     context.server.ready(&listener.announcement().text()).map_err(SstError::Server)?;
     let offered = listener.accept(context.settings.initial_timeout)?;
-    match Offer::read(offered.offer(), context.args.family, server_version.as_deref()) {
-        Ok(offer) => Ok(Request { offered, offer, server_version, open }),
+    match read_offer(context, offered.offer(), server_version.as_deref()) {
+        Ok(transfer) => Ok(Request { offered, transfer, open }),
         Err(error) => {
             offered.refuse(&error.to_string());
             Err(error.into())
+        }
+    }
+}
+
+/// Reads an offer, which must suit this node.
+fn read_offer(
+    context: &Context,
+    offer: &[u8],
+    server_version: Option<&str>,
+) -> Result<Transfer, OfferError> {
+    let family = context.args.family;
+    let offer = Offer::read(offer, family, server_version)?;
+    let position = offer.position();
+    let key = offer.delta.as_deref().and_then(read_key);
+    match offer.what {
+        TransferKind::Ist => position.map(Transfer::Ist).ok_or(OfferError::Damaged),
+        TransferKind::Full { bytes, disk, places, .. } => {
+            let redo = context.settings.redo_log.bytes(family, server_version);
+            Ok(Transfer::Full(OfferedBackup { bytes, disk, places, redo, position, key }))
         }
     }
 }

@@ -11,6 +11,7 @@ use super::acceptance;
 use super::destination::Destination;
 use super::present_data::PresentData;
 use super::recover::{drop_received, remove_old};
+use super::request::OfferedBackup;
 use crate::context::Context;
 use crate::contract::datadir::{Kind, Layout, is_mounted};
 use crate::contract::settings::Old;
@@ -25,18 +26,6 @@ const SLACK: u64 = 16 << 20;
 
 /// Part of the data, as a divisor, that the arriving redo log is not expected to exceed.
 const REDO_SHARE: u64 = 8;
-
-/// What the donor offers, and what this node adds; in bytes.
-pub(super) struct Amount<'a> {
-    /// Length of the donor's files.
-    pub(super) bytes: u64,
-    /// Space that they take on its disk.
-    pub(super) disk: u64,
-    /// What of it may belong elsewhere.
-    pub(super) places: &'a Places,
-    /// The redo log that this node's server creates.
-    pub(super) redo: u64,
-}
 
 /// What must be deleted so that there is room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,8 +79,8 @@ struct Volume {
 
 /// The directories that receive the donor's data. They are empty, and have room for it.
 pub(super) struct ReceiveFolders<'a> {
-    pub(super) destination: &'a Destination,
-    pub(super) amount: &'a Amount<'a>,
+    pub(super) destination: Destination,
+    pub(super) backup: &'a OfferedBackup,
     data: &'a PresentData<'a>,
     /// Deletes the old data of an earlier swap while the new data arrives.
     deleting: Option<JoinHandle<Result<(), SstError>>>,
@@ -105,17 +94,18 @@ impl<'a> ReceiveFolders<'a> {
     /// [`SstError::Mounted`], [`SstError::Room`]; or if something cannot be listed, determined, put back or made.
     pub(super) fn make(
         data: &'a PresentData<'a>,
-        destination: &'a Destination,
-        amount: &'a Amount<'a>,
+        backup: &'a OfferedBackup,
     ) -> Result<Self, SstError> {
+        let Context { args, layout, error_log, .. } = data.context;
         acceptance::take_back_untried(
-            &data.context.layout,
+            layout,
             &data.lock,
             |name, metadata| data.is_swapped(name, metadata),
-            &data.context.error_log,
+            error_log,
         )?;
-        let deleting = make_room(data, destination, amount)?;
-        Ok(Self { destination, amount, data, deleting })
+        let destination = Destination::of(layout, args.family);
+        let deleting = make_room(data, &destination, backup)?;
+        Ok(Self { destination, backup, data, deleting })
     }
 
     /// Removes what the donor has sent so far, and makes room for all of it once more.
@@ -126,7 +116,7 @@ impl<'a> ReceiveFolders<'a> {
         // The old data may hold the room that is needed.
         self.wait_for_deletion();
         drop_received(&self.data.context.layout, &self.data.lock)?;
-        self.deleting = make_room(self.data, self.destination, self.amount)?;
+        self.deleting = make_room(self.data, &self.destination, self.backup)?;
         Ok(())
     }
 
@@ -144,12 +134,12 @@ impl<'a> ReceiveFolders<'a> {
 fn make_room(
     data: &PresentData<'_>,
     destination: &Destination,
-    amount: &Amount<'_>,
+    backup: &OfferedBackup,
 ) -> Result<Option<JoinHandle<Result<(), SstError>>>, SstError> {
     let Context { layout, settings, error_log, .. } = data.context;
     refuse_mounts(data)?;
     let room = match settings.space_check {
-        true => check(layout, destination, amount, settings.old)?,
+        true => check(layout, destination, backup, settings.old)?,
         false => Room::Enough,
     };
     if room == Room::WithoutOld {
@@ -197,11 +187,11 @@ fn create_folders(layout: &Layout) -> Result<(), SstError> {
 fn check(
     layout: &Layout,
     destination: &Destination,
-    amount: &Amount<'_>,
+    backup: &OfferedBackup,
     old: Old,
 ) -> Result<Room, SstError> {
     let mut room = Room::Enough;
-    for volume in volumes(layout, destination, amount)? {
+    for volume in volumes(layout, destination, backup)? {
         let free = free_bytes(&volume.path)?;
         let enough = judge(&volume, free, old).ok_or_else(|| {
             SstError::Room(Box::new(RoomShort {
@@ -237,7 +227,7 @@ fn judge(volume: &Volume, free: u64, old: Old) -> Option<Room> {
 fn volumes(
     layout: &Layout,
     destination: &Destination,
-    amount: &Amount<'_>,
+    backup: &OfferedBackup,
 ) -> Result<Vec<Volume>, SstError> {
     let mut volumes = BTreeMap::<u64, Volume>::new();
     let mut volume_of = |dir: &Path, change: &dyn Fn(&mut Volume)| {
@@ -251,7 +241,7 @@ fn volumes(
         change(volume);
         Ok::<_, SstError>(())
     };
-    for (dir, need) in needs(layout, destination, amount)? {
+    for (dir, need) in needs(layout, destination, backup)? {
         volume_of(&dir, &|volume| volume.need.add(need))?;
     }
     for (dir, disk) in data_size::by_folder(layout) {
@@ -269,11 +259,10 @@ fn volumes(
 fn needs(
     layout: &Layout,
     destination: &Destination,
-    amount: &Amount<'_>,
+    backup: &OfferedBackup,
 ) -> Result<Vec<(PathBuf, Need)>, SstError> {
-    let Amount { redo, places, .. } = *amount;
-    let Places { files, dirs, redo: donors_redo } = places;
-    let mut data = amount.disk;
+    let Places { files, dirs, redo: donors_redo } = &backup.places;
+    let mut data = backup.disk;
     let mut needs = Vec::new();
     for place in &layout.outside {
         let of_kind = files.iter().filter(|(name, _)| place.kind.has(name.as_ref()));
@@ -296,10 +285,10 @@ fn needs(
     }
     let of_redo = layout.outside.iter().find(|place| place.kind == Kind::Redo);
     let redo_dir = of_redo.map_or_else(|| layout.datadir.clone(), |place| place.dir.clone());
-    needs.push((redo_dir, Need { redo, ..Need::default() }));
+    needs.push((redo_dir, Need { redo: backup.redo, ..Need::default() }));
     // An earlier donor does not state the size of its log, which then is probably that of this node.
-    let arriving = if *donors_redo == 0 { redo } else { *donors_redo };
-    let arriving = arriving.min(amount.disk / REDO_SHARE);
+    let arriving = if *donors_redo == 0 { backup.redo } else { *donors_redo };
+    let arriving = arriving.min(backup.disk / REDO_SHARE);
     let data = data.saturating_add(SLACK);
     needs.push((layout.datadir.clone(), Need { data, arriving, redo: 0 }));
     Ok(needs)

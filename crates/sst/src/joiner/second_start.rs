@@ -90,7 +90,7 @@ pub(super) fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
             log: None,
             writable: Vec::new(),
         };
-        let text = match run.output(context.cancel(), MAX_VERSION) {
+        let text = match run.output(&context.cancel, MAX_VERSION) {
             Ok(text) => String::from_utf8_lossy(&text).into_owned(),
             Err(ChildError::Stopped(why)) => return Err(why.into()),
             Err(_) => continue,
@@ -249,7 +249,7 @@ fn on(
         false => Vec::new(),
     };
     let run = Run { program, args: words, env: Vec::new(), log: None, writable };
-    run.to_end_unless(context.cancel(), fault).map_err(|error| match error {
+    run.to_end_unless(&context.cancel, fault).map_err(|error| match error {
         ChildError::Failed { how, words, .. } => {
             // It writes to the log only once it has read its options.
             let text = end_of_log(&log);

@@ -39,7 +39,7 @@ pub(crate) fn of_backup_program(
 pub(crate) fn of_server(context: &Context) -> Result<Option<String>, SstError> {
     match &context.args.server_version {
         Some(version) => Ok(Some(version.clone())),
-        None => of_backup_program(&context.settings.program, context.cancel()),
+        None => of_backup_program(&context.settings.program, &context.cancel),
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Sql {
 
 impl Sql {
     pub(crate) fn new(context: &Context) -> Self {
-        Self { cancel: context.cancel().clone(), access: access(context) }
+        Self { cancel: context.cancel.clone(), access: access(context) }
     }
 
     /// Returns the rows of the answer, of `N` columns without NULL; `None` without an answer or after

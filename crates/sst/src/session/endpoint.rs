@@ -157,13 +157,13 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstErr
         .address
         .parse()
         .map_err(|error| SstError::Address(format!("wsrep_sst_receive_address: {error}")))?;
-    let (cancel, hooked) = for_wire(context.cancel());
+    let (cancel, hooked) = for_wire(&context.cancel);
     let joiner = Joiner {
         security: security(context)?,
         secret: has_secret(&context.args),
         limits: limits(&context.settings),
         cancel,
-        observer: observer(context.args.role, context.error_log.clone(), context.cancel().clone()),
+        observer: observer(context.args.role, context.error_log.clone(), context.cancel.clone()),
         ..Joiner::default()
     };
     match Listener::bind(&address, joiner.clone()) {
@@ -188,12 +188,12 @@ pub(crate) fn listen(context: &Context) -> Result<(Listener, CancelHook), SstErr
 pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, CancelHook), SstError> {
     let announcement = Announcement::parse(&context.args.address, context.remote_auth.as_deref())
         .map_err(SstError::Request)?;
-    let (cancel, hooked) = for_wire(context.cancel());
+    let (cancel, hooked) = for_wire(&context.cancel);
     let donor = Donor {
         security: security(context)?,
         limits: limits(&context.settings),
         cancel,
-        observer: observer(context.args.role, context.error_log.clone(), context.cancel().clone()),
+        observer: observer(context.args.role, context.error_log.clone(), context.cancel.clone()),
     };
     Ok((connect_to(&announcement, offer, donor)?, hooked))
 }

@@ -36,7 +36,7 @@ impl Progress {
     pub(crate) fn start(context: &Context, observer: &Observer, total: u64) -> Self {
         let (stop, stopped) = channel::<()>();
         let discarded = Arc::new(AtomicU64::new(0));
-        let mut telling = ProgressReporter {
+        let mut reporter = ProgressReporter {
             role: context.args.role,
             observer: observer.clone(),
             discarded: Arc::clone(&discarded),
@@ -48,16 +48,16 @@ impl Progress {
             idle_limit: context.settings.idle_timeout,
             moved: (0, Instant::now()),
             gcache: (context.args.role == Role::Donor).then(|| Gcache::new(context)),
-            cancel: context.cancel().clone(),
-            told: 0,
+            cancel: context.cancel.clone(),
+            reported: 0,
             next: context.settings.progress_every,
             begin: Instant::now(),
         };
         let run = move || {
             while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                telling.tick();
+                reporter.tick();
             }
-            telling.end();
+            reporter.tell_server();
         };
         // Without a thread for them there are no reports, but the transfer continues.
         let thread = std::thread::Builder::new().name("progress".into()).spawn(run).ok();
@@ -122,7 +122,7 @@ struct ProgressReporter {
     notifier: Notifier,
     every: Duration,
     /// Bytes that were reported to the server.
-    told: u64,
+    reported: u64,
     next: Duration,
     begin: Instant,
 }
@@ -137,17 +137,13 @@ impl ProgressReporter {
         if elapsed >= self.next {
             self.next = elapsed + self.every;
             self.error_log.info(format_args!("{}: {text}", self.role.word()));
-            self.ask();
+            if let Some(gcache) = &mut self.gcache {
+                gcache.ask();
+            }
         }
         let left = self.left(elapsed);
         if let Some(warning) = self.gcache.as_mut().and_then(|gcache| gcache.warning(left)) {
             self.error_log.warn(warning);
-        }
-    }
-
-    fn ask(&mut self) {
-        if let Some(gcache) = &mut self.gcache {
-            gcache.ask();
         }
     }
 
@@ -162,10 +158,6 @@ impl ProgressReporter {
         }
     }
 
-    fn end(&mut self) {
-        self.tell_server();
-    }
-
     /// Bytes of the stream that count.
     fn done(&self) -> u64 {
         self.observer.snapshot().bytes.saturating_sub(self.discarded.load(Relaxed))
@@ -173,10 +165,10 @@ impl ProgressReporter {
 
     fn tell_server(&mut self) {
         let bytes = self.done();
-        if bytes > self.told {
+        if bytes > self.reported {
             // If the server no longer reads, a later and more important line fails.
-            let _ = self.server.complete(bytes - self.told);
-            self.told = bytes;
+            let _ = self.server.complete(bytes - self.reported);
+            self.reported = bytes;
         }
     }
 

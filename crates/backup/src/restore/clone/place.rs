@@ -20,7 +20,7 @@ pub(crate) fn note_start(
     about: &About,
     is_started: bool,
 ) -> Result<(), BackupError> {
-    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    let failed = |what: String| BackupError::of_target(target, what);
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
     match State::read(&folder, target, about).map_err(failed)? {
         None => Err(BackupError::Bug("the state of a restore went away")),

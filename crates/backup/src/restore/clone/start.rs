@@ -131,7 +131,7 @@ pub(crate) async fn start_once(
     memory: Option<u64>,
 ) -> Result<Started, BackupError> {
     let cancel = &session.cancel;
-    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    let failed = |what: String| BackupError::of_target(target, what);
     let target = std::path::absolute(target).map_err(|error| failed(error.to_string()))?;
     let scratch = Scratch::new(None, "xb-start-")?;
     let memory = memory.unwrap_or_else(|| recovery_memory(&target, &target));
@@ -241,7 +241,7 @@ fn remove(path: &Path) -> std::io::Result<()> {
 /// # Errors
 /// [`BackupError::Restore`] with the first of the files.
 pub(crate) fn refuse_exposed(target: &Path, info: &CloneInfo) -> Result<(), BackupError> {
-    let failed = |what: String| BackupError::Restore { target: target.display().to_string(), what };
+    let failed = |what: String| BackupError::of_target(target, what);
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
     match exposed_keys(&folder, info).map_err(|error| failed(error.to_string()))?.as_slice() {
         [] => Ok(()),
