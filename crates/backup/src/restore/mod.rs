@@ -159,9 +159,13 @@ async fn attempt(
             Some(journal.map_err(|error| failed(format!("cannot write the journal: {error}")))?)
         }
     };
+    let at_end = match durability {
+        Durability::End if how.is_synced_later => Durability::None,
+        _ => durability,
+    };
     let options = ExtractOptions::default()
         .with_threads(resources.threads)
-        .with_durability(durability)
+        .with_durability(at_end)
         .with_decoding(decoding);
     let extractor = match &journal {
         None => Extractor::new(folder, options),
