@@ -152,6 +152,15 @@ fn a_restore_of_a_chain_resumes_when_there_is_room() {
     let other = format!("--target-dir={}", place.join("u").display());
     let told = site.work("restore", "two", &other).arg("--prepare").run().expect(1).stderr_text();
     assert!(told.contains(FULL) && told.contains("--no-space-check"), "{told}");
+    // With room for the first backup, but not for the chain, nothing is fetched.
+    let shown = xbcloud(&site.store, "show", "full", &["--json"]).run().expect(0);
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    disk.resize(disk.used() + shown["stream_bytes"].as_u64().unwrap() + 6 * MIB);
+    let other = place.join("v");
+    let option = format!("--target-dir={}", other.display());
+    let told = site.work("restore", "two", &option).arg("--prepare").run().expect(1).stderr_text();
+    assert!(told.contains(FULL) && told.contains("--no-space-check"), "{told}");
+    assert!(!other.join("ibdata1").exists(), "{told}");
 }
 
 #[test]
@@ -174,10 +183,8 @@ fn a_rescue_without_room_leaves_nothing() {
     assert!(std::fs::read_to_string(&dump).unwrap().contains(complete));
     // The disk of the dump itself.
     let all = format!("--scratch-dir={}", site.scratch.dir("room").display());
-    // It keeps its size where it cannot lose it.
-    std::fs::write(place.join("filler"), vec![1; usize::try_from(disk.used() + 4 * MIB).unwrap()])
-        .unwrap();
-    disk.resize(disk.used() + MIB);
+    let place = site.scratch.dir("of-the-dump");
+    let Some(_disk) = SmallDisk::mount(&place, 3) else { return };
     let full = site.work("rescue", "two", &all).arg("shop.one").stdout_file(place.join("dump.sql"));
     let told = full.run().expect(1).stderr_text();
     assert!(told.contains("cannot write the dump") && told.contains("make room"), "{told}");

@@ -163,9 +163,16 @@ fn stopped_behind(server: &MariaDb, scratch: &Scratch, statement: &str) -> Vec<S
 /// increment only because that begins where the redo log of its base begins.
 #[test]
 fn a_page_that_was_flushed_behind_its_copy_is_in_the_chain() {
+    // The smallest log is written round and round.
+    for options in [&[][..], &["--innodb-log-file-size=4M"]] {
+        a_flushed_page_is_in_the_chain(options);
+    }
+}
+
+fn a_flushed_page_is_in_the_chain(options: &[&str]) {
     let scratch = Scratch::new();
     let (store, state) = (Store::folder(), scratch.join("state"));
-    let server = MariaDb::start();
+    let server = MariaDb::start_with(options);
     server.sql(
         "CREATE DATABASE aa; CREATE DATABASE shop; USE aa; CREATE TABLE aa.t (id INT PRIMARY KEY, v VARCHAR(100)) ENGINE=InnoDB;
          INSERT INTO aa.t SELECT seq, 'old' FROM seq_1_to_50;
@@ -195,7 +202,7 @@ fn a_page_that_was_flushed_behind_its_copy_is_in_the_chain() {
         let ran = xbcloud(&store, "restore", name, &["--prepare", &way]);
         let told = ran.arg("--target-dir").arg(&target).run().expect(0).stderr_text();
         let new = "SELECT GROUP_CONCAT(id ORDER BY id) FROM aa.t WHERE v = 'new'";
-        (told, MariaDb::start_on(&target).sql(new))
+        (told, MariaDb::start_on_with(&target, options).sql(new))
     };
     for (name, new) in [("middle", "7,8\n"), ("last", "7,8\n")] {
         let (told, found) = rows(name, "auto");

@@ -238,6 +238,43 @@ fn a_disk_that_fails_while_a_backup_is_prepared_fails_the_restore() {
     assert!(!said.contains("can start on these files"), "{said}");
 }
 
+/// Increments are not synced when they are fetched: the last sync has to know of what failed since.
+#[test]
+fn a_disk_that_fails_before_a_chain_is_prepared_fails_the_restore() {
+    let Some(disk) = ShortDisk::mount(300) else {
+        xb_testkit::skipped("this user cannot mount a file system on a loop device");
+        return;
+    };
+    let scratch = Scratch::new();
+    let store = Store::folder();
+    let server = quiet_server();
+    let _ = back_up(&store, &server, "full", &[]);
+    server.sql(CHANGE);
+    let _ = back_up(&store, &server, "one", &["--incremental-from=full"]);
+    let target = disk.path().join("t");
+    // The first call comes before the merge. The disk fails, another program is told, and then it is well again.
+    let program = scratch.join("mariadb-backup-behind-a-failure");
+    let script = format!(
+        "#!/bin/sh
+        if [ \"$2\" = --help ]; then
+            dd if=/dev/urandom of={big} bs=1M count=300 2>/dev/null
+            sync -f {big} && exit 1
+            rm {big}; mount -o remount,size=2g {backing}; sync -f {target} || sync -f {target}
+        fi
+        exec {real} \"$@\"",
+        big = target.join(".xb-incremental/big").display(),
+        backing = disk.path().with_file_name("backing").display(),
+        target = target.display(),
+        real = find("mariadb-backup").display(),
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let said = restore(&store, "one", &target, &program, &[]).expect_failure().stderr_text();
+    assert!(said.contains("in one pass: 1"), "{said}");
+    assert!(said.contains("the disk did not take everything"), "{said}");
+    assert!(!said.contains("can start on these files"), "{said}");
+}
+
 #[test]
 fn an_export_leaves_no_redo_log_of_the_origins_size() {
     let scratch = Scratch::new();

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::os::unix::fs::FileExt as _;
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::delta::{DamagedDelta, DeltaReader};
 use crate::kept;
@@ -56,7 +58,8 @@ pub enum Error {
 /// to be prepared. The directory of the last increment loses the files that are moved. With `is_durable`, each
 /// file is on its disk when this returns.
 ///
-/// Memory: a bit for each page of one tablespace, and a few MiB.
+/// Tablespaces are written by `threads` at the same time. Memory: for each, a bit for each page of one tablespace, and a
+/// few MiB.
 ///
 /// Each step can be done again: a merge that was interrupted at any point is finished by the same call.
 ///
@@ -64,8 +67,9 @@ pub enum Error {
 /// [`Error`]; the directory is then neither the one nor the other.
 pub fn merge(
     plan: &Plan,
+    threads: usize,
     is_durable: bool,
-    is_cancelled: impl Fn() -> bool,
+    is_cancelled: impl Fn() -> bool + Sync,
 ) -> Result<Merged, Error> {
     let base = &plan.base;
     let go_on = || if is_cancelled() { Err(Error::Cancelled) } else { Ok(()) };
@@ -75,18 +79,7 @@ pub fn merge(
         kept::mark_aside(base).map_err(at(base))?;
     }
     plan.folders.iter().try_for_each(|folder| make_folder(&base.join(folder)))?;
-    let mut merged = Merged::default();
-    for (n, space) in plan.spaces.iter().enumerate() {
-        go_on()?;
-        let path = base.join(&space.path);
-        if space.copy.is_some() {
-            rename(&kept::waiting(base, n), &path)?;
-        }
-        write_pages(space, &path, &mut merged, go_on)?;
-        if is_durable {
-            sync(&path)?;
-        }
-    }
+    let merged = write_spaces(plan, threads, is_durable, &go_on)?;
     for file in &plan.moved {
         go_on()?;
         let from = plan.last.join(file);
@@ -112,12 +105,13 @@ pub fn merge(
     Ok(merged)
 }
 
-/// Takes their old names from all files of the base. Two tables may have swapped their names: no file gets its new one
-/// before.
+/// Takes their old names from all files of the base that get other ones. Two tables may have swapped their names: no file
+/// gets its new one before.
 fn put_aside(plan: &Plan, go_on: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
     for (n, space) in plan.spaces.iter().enumerate() {
         go_on()?;
-        if let Some(copy) = &space.copy {
+        if let Some(copy) = space.copy.as_ref().filter(|copy| **copy != plan.base.join(&space.path))
+        {
             rename(copy, &kept::waiting(&plan.base, n))?;
         }
     }
@@ -125,6 +119,47 @@ fn put_aside(plan: &Plan, go_on: impl Fn() -> Result<(), Error>) -> Result<(), E
         go_on()?;
         let path = plan.base.join(file);
         or_gone(std::fs::remove_file(&path)).map_err(at(&path))
+    })
+}
+
+/// Gives the tablespaces their names, and writes their pages. The first failure ends all threads.
+fn write_spaces(
+    plan: &Plan,
+    threads: usize,
+    is_durable: bool,
+    go_on: &(impl Fn() -> Result<(), Error> + Sync),
+) -> Result<Merged, Error> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut merged = Merged::default();
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            let Some(space) = plan.spaces.get(n) else { return Ok(merged) };
+            let path = plan.base.join(&space.path);
+            let written = go_on()
+                .and_then(|()| match &space.copy {
+                    Some(_) => rename(&kept::waiting(&plan.base, n), &path),
+                    None => Ok(()),
+                })
+                .and_then(|()| write_pages(space, &path, &mut merged, go_on))
+                .and_then(|()| if is_durable { sync(&path) } else { Ok(()) });
+            if let Err(error) = written {
+                next.store(plan.spaces.len(), Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+    };
+    let threads = threads.clamp(1, plan.spaces.len().max(1));
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut all = work()?;
+        for other in others {
+            let merged = other.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            all.spaces += merged.spaces;
+            all.pages += merged.pages;
+            all.written += merged.written;
+        }
+        Ok(all)
     })
 }
 

@@ -1,10 +1,10 @@
 //! Chains that are made up, merged, and compared with a model.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -169,7 +169,7 @@ fn read(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 fn merged(dir: &Path, increments: &[PathBuf]) -> Result<Merged, Unfit> {
-    plan(dir, increments).map(|plan| merge(&plan, true, || false).unwrap())
+    plan(dir, increments).map(|plan| merge(&plan, 2, true, || false).unwrap())
 }
 
 /// What happens to a server between two backups.
@@ -290,9 +290,9 @@ proptest! {
         keep(&planned, "this").unwrap();
         for ends in [ends, ends / 2] {
             if let Some(planned) = interrupted(scratch.path(), "this") {
-                let looks = Cell::new(0);
-                let is_cancelled = || looks.replace(looks.get() + 1) == ends;
-                match merge(&planned, true, is_cancelled) {
+                let looks = AtomicUsize::new(0);
+                let is_cancelled = || looks.fetch_add(1, Ordering::Relaxed) == ends;
+                match merge(&planned, 2, true, is_cancelled) {
                     Ok(_) | Err(Error::Cancelled) => {}
                     Err(error) => return Err(fail(&error)),
                 }
@@ -300,7 +300,7 @@ proptest! {
         }
         if let Some(planned) = interrupted(scratch.path(), "this") {
             prop_assert!(interrupted(scratch.path(), "other").is_none());
-            merge(&planned, true, || false).map_err(|e| fail(&e))?;
+            merge(&planned, 2, true, || false).map_err(|e| fail(&e))?;
         }
         write_full(expected.path(), &server, &seen, (0, at + 100, at + 110));
         if two_files {
@@ -428,7 +428,7 @@ fn a_damaged_delta_or_a_signal_ends_the_merge() {
     bytes.push(0);
     fs::write(&delta, bytes).unwrap();
     let planned = plan(scratch.path(), &increments).unwrap();
-    let error = merge(&planned, false, || false).unwrap_err();
+    let error = merge(&planned, 2, false, || false).unwrap_err();
     assert!(matches!(error, Error::Damaged { .. }), "{error}");
     // Nothing prepares what is left.
     assert_eq!(Checkpoints::of(scratch.path()).map(|c| c.kind), None);
@@ -436,7 +436,43 @@ fn a_damaged_delta_or_a_signal_ends_the_merge() {
     let scratch = tempfile::tempdir().unwrap();
     let increments = simple(scratch.path());
     let planned = plan(scratch.path(), &increments).unwrap();
-    assert!(matches!(merge(&planned, false, || true), Err(Error::Cancelled)));
+    assert!(matches!(merge(&planned, 2, false, || true), Err(Error::Cancelled)));
+}
+
+#[test]
+fn a_tablespace_that_keeps_its_name_is_never_without_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let increments = simple(scratch.path());
+    keep(&plan(scratch.path(), &increments).unwrap(), "this").unwrap();
+    let mut interruptions = 0;
+    while let Some(planned) = interrupted(scratch.path(), "this") {
+        let looks = AtomicUsize::new(0);
+        let is_cancelled = || looks.fetch_add(1, Ordering::Relaxed) == interruptions;
+        let ended = merge(&planned, 1, false, is_cancelled);
+        assert!(scratch.path().join("shop/t4.ibd").exists(), "look {interruptions}");
+        interruptions += usize::from(ended.is_err());
+    }
+    assert!(interruptions > 9);
+}
+
+/// An earlier version had put all of them aside, and the next one finishes the merge.
+#[test]
+fn tablespaces_that_were_put_aside_with_their_names_get_them_back() {
+    let (scratch, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    assert!(merged(other.path(), &simple(other.path())).is_ok());
+    let increments = simple(scratch.path());
+    keep(&plan(scratch.path(), &increments).unwrap(), "this").unwrap();
+    let kept = scratch.path().join(".xb-merge");
+    let plan: serde_json::Value =
+        serde_json::from_slice(&fs::read(kept.join("plan")).unwrap()).unwrap();
+    for (n, space) in plan["plan"]["spaces"].as_array().unwrap().iter().enumerate() {
+        if let Some(copy) = space["copy"].as_str() {
+            fs::rename(copy, kept.join(n.to_string())).unwrap();
+        }
+    }
+    let planned = interrupted(scratch.path(), "this").unwrap();
+    let _ = merge(&planned, 2, false, || false).unwrap();
+    assert!(read(scratch.path()) == read(other.path()));
 }
 
 #[test]

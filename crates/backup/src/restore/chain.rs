@@ -66,7 +66,8 @@ pub(crate) fn merge_chain(
         let kept = of.map_or(Ok(()), |of| keep(&planned, of));
         kept.map_err(|error| failed(dir, &error, AGAIN))?;
         chain.forget()?;
-        match merge(&planned, is_durable, || cancel.reason().is_some()) {
+        let threads = session.resources.threads;
+        match merge(&planned, threads, is_durable, || cancel.reason().is_some()) {
             Ok(merged) => {
                 let text = format!(
                     "{OWN_NOTE}increments applied in one pass: {}; {} pages of {} written, {} tablespaces",
@@ -111,6 +112,29 @@ fn failed(dir: &Path, error: &dyn std::fmt::Display, next: &'static str) -> Back
 pub(super) fn folders_of(target: &Path, links: usize) -> Vec<PathBuf> {
     let increments = (1..links).map(|number| target.join(INCREMENTS).join(number.to_string()));
     std::iter::once(target.to_owned()).chain(increments).collect()
+}
+
+/// Empties the directories of increments whose pages are in their places: what is removed before a sync need not be
+/// written to the disk. The directories stay: they show that the target is half prepared, and the program, which is at
+/// work, removes folders that are empty.
+///
+/// # Errors
+/// [`BackupError::Restore`].
+pub(super) fn empty(increments: &[PathBuf]) -> Result<(), BackupError> {
+    let remove = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => std::fs::remove_dir_all(entry.path()),
+            false => std::fs::remove_file(entry.path()),
+        }
+    };
+    increments.iter().try_for_each(|folder| {
+        let emptied = std::fs::read_dir(folder).and_then(|mut all| all.try_for_each(remove));
+        emptied.map_err(|error| {
+            let (target, what) = (folder.display().to_string(), error.to_string());
+            BackupError::Restore { target, what }
+        })
+    })
 }
 
 /// Removes the increments of a chain, which are applied, and what is left of a merge that never began.

@@ -90,13 +90,20 @@ pub(crate) async fn fetch(
             request.files.find_renamed(files.iter().map(|file| &file.path[..]));
         }
     }
-    for (number, (link, folder)) in links.iter().zip(folders_of(target, links.len())).enumerate() {
-        session.observer.expect_later(links[number + 1..].iter().map(Wanted::stream_bytes).sum());
+    let all = folders_of(target, links.len());
+    for (number, (link, folder)) in links.iter().zip(&all).enumerate() {
+        let later = || links.iter().zip(&all).skip(number + 1);
+        session.observer.expect_later(later().map(|(link, _)| link.stream_bytes()).sum());
         request.name = link.name.clone();
         let unlocked = link.unlocked();
-        let report = restore_and_keep(session, request, unlocked, &folder, how).await?;
+        // All of them are there at the same time. Of those that an earlier run has begun, it is not known how much is.
+        let to_begin = later().filter(|(_, folder)| request.files.is_all() && !folder.exists());
+        let room = to_begin.map(|(link, _)| link.stream_bytes());
+        let room_beside = room.fold(how.room_beside, u64::saturating_add);
+        let how = RestoreOptions { room_beside, ..how };
+        let report = restore_and_keep(session, request, unlocked, folder, how).await?;
         restored.push((request.name.to_string(), report));
-        folders.push(folder);
+        folders.push(folder.clone());
     }
     Ok((restored, folders))
 }

@@ -131,12 +131,17 @@ async fn attempt(
             check_room(target, bytes.saturating_add(how.room_beside), MAKE_ROOM)?;
         }
     }
+    // What is synced later is synced together with the file system.
+    let durability = match how.sync {
+        Durability::End if how.is_synced_later => Durability::None,
+        durability => durability,
+    };
     let options = ExtractOptions::default()
         .with_threads(resources.threads)
-        .with_durability(how.sync)
+        .with_durability(durability)
         .with_decoding(decoding);
     let about = about(&objects, request, how);
-    let Extraction { sink, journal, earlier } = begin(target, about.as_ref(), earlier, options)
+    let Extraction { sink, journal, earlier } = begin(target, about.as_ref(), earlier, options, how)
         .map_err(|error| BackupError::of_target(target, error))?;
     let (report, sink) = transfer(session, request, plan, objects, sink).await?;
     // Only now is the stream known to be complete.
@@ -181,6 +186,7 @@ fn begin(
     about: Option<&About>,
     earlier: Option<Interrupted>,
     options: ExtractOptions,
+    how: RestoreOptions,
 ) -> Result<Extraction, String> {
     let (folder, earlier) = match earlier {
         Some(Interrupted { folder, state }) => (folder, Some(state)),
@@ -197,7 +203,7 @@ fn begin(
     };
     let keeps = |number| earlier.as_ref().is_some_and(|state| state.keeps(number));
     folder.clear(keeps).map_err(|error| error.to_string())?;
-    let is_synced = options.durability != Durability::None;
+    let is_synced = how.sync != Durability::None;
     let journal = Journal::begin(&folder, about, earlier.as_ref(), is_synced)
         .map_err(|error| format!("cannot write the journal: {error}"))?;
     let begun = earlier.as_ref().map(ResumeState::begun);

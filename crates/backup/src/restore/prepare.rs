@@ -13,7 +13,7 @@ use crate::cancel::CancelToken;
 use crate::child::{self, OWN_NOTE, OnLine};
 use crate::error::BackupError;
 use crate::full_disk::{ANEW, listen};
-use crate::restore::chain::{Chain, Way, apply_from_end, merge_chain};
+use crate::restore::chain::{Chain, Way, apply_from_end, empty, merge_chain};
 use crate::restore::export_log::SmallLog;
 use crate::restore::write_back::WriteBack;
 use crate::server::login::{GROUPS, about_files};
@@ -27,6 +27,7 @@ const MEMORY: [&str; 2] = ["--use-memory", "--use-free-memory-pct"];
 /// Option for how the recovery syncs its files, and its value for not at all (MariaDB).
 const FLUSH_METHOD: &str = "--innodb-flush-method";
 const NO_SYNC: &str = "nosync";
+const EMPTYING: &str = "the thread that removes merged increments panicked";
 /// Beginning of the names of Aria's log, and the shortest one that has a page of records behind its head, in
 /// bytes.
 const ARIA_LOG: (&str, u64) = ("aria_log.", 2 * 8192);
@@ -218,13 +219,13 @@ pub(crate) async fn prepare(
         true => Some(merge_chain(session, chain, to_sync, on_line)?),
         false => None,
     };
-    let increments = match way {
-        Some(Way::Merged) => &[],
+    let (merged, increments): (&[PathBuf], &[PathBuf]) = match way {
+        Some(Way::Merged) => (increments, &[]),
         Some(Way::OneByOne(unfit)) => {
             on_line(format!("{OWN_NOTE}increments are applied one by one: {unfit}").as_bytes());
-            increments
+            (&[], increments)
         }
-        None => increments,
+        None => (&[], increments),
     };
     chain.forget()?;
     let has_memory = options.use_memory.is_some() || is_set(by, &MEMORY);
@@ -246,7 +247,12 @@ pub(crate) async fn prepare(
         let small = if is_export { SmallLog::set(dir)? } else { None };
         observer.hear_program();
         let (lines, is_full) = listen(&heard_by(observer, on_line));
+        // Beside the program, and before the sync.
+        let of_merged = merged.to_vec();
+        let emptying = tokio::task::spawn_blocking(move || empty(&of_merged));
         let ran = run_first(tool, by, &step.arguments(tool, options), &lines, cancel).await;
+        // Also if the program failed: the caller may remove the files, too.
+        let emptied = emptying.await.unwrap_or(Err(BackupError::Bug(EMPTYING)));
         ran.map_err(|error| match error {
             BackupError::Program { .. } if is_full.load(Ordering::Relaxed) => {
                 let (dir, what) = (dir.display().to_string(), error.to_string());
@@ -254,6 +260,7 @@ pub(crate) async fn prepare(
             }
             error => error,
         })?;
+        emptied?;
         small.map_or(Ok(()), SmallLog::undo)?;
     }
     if let Some(at_end) = at_end {

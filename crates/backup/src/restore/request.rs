@@ -37,6 +37,10 @@ pub struct RestoreOptions {
     /// Bytes that later steps write beside the files of the stream, for the check of the space.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub room_beside: u64,
+    /// A later step syncs the file systems, and sees each error since before the first file was written. With
+    /// `sync` at the end only.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub is_synced_later: bool,
 }
 
 /// Result of a successful restore.

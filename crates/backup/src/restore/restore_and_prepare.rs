@@ -19,9 +19,10 @@ use crate::restore::galera::{NodePosition, read_position, write_position};
 use crate::restore::journal::head::About;
 use crate::restore::new_master_key;
 use crate::restore::owner::Owner;
-use crate::restore::prepare::prepare;
+use crate::restore::prepare::{PrepareOptions, PrepareSync, prepare};
 use crate::restore::request::{AfterRestore, RestoreChainReport, RestoreOptions};
 use crate::restore::target_lock::TargetLock;
+use crate::restore::write_back::WriteBack;
 use crate::session::Session;
 
 /// Restores a backup with its chain into `target`, and makes it ready for use.
@@ -80,7 +81,17 @@ pub(crate) async fn restore_locked(
     }
     let phases = if ready.prepare().is_some() { 2 } else { 1 };
     observer.expect_phases(phases + u32::from(clone.is_some()));
-    let how = RestoreOptions { room_beside: room_beside(how, ready, clone.as_ref()), ..how };
+    // Of one sync at the end, most pages are written once: those that prepare changes, and not those of increments.
+    let is_synced_later = |options: &PrepareOptions| {
+        clone.is_none() && how.sync == Durability::End && options.sync == PrepareSync::End
+    };
+    let unsynced = ready.prepare().filter(|options| is_synced_later(options));
+    let unsynced = unsynced.and_then(|_| WriteBack::watch(target));
+    let how = RestoreOptions {
+        room_beside: room_beside(how, ready, clone.as_ref()),
+        is_synced_later: unsynced.is_some(),
+        ..how
+    };
 
     let fetched = fetch_or_continue(session, &mut request, &links, target, how, finished.as_ref());
     let fetched = fetched.await?;
@@ -112,6 +123,9 @@ pub(crate) async fn restore_locked(
             let chain = Chain { dir: target, increments: &increments, of: id.as_deref() };
             prepare(session, chain, options, durable, on_line).await?;
             new_master_key::make_if_wanted(target, &options.by, on_line, cancel).await?;
+            if let Some(files) = unsynced {
+                tokio::task::block_in_place(|| files.sync())?;
+            }
         }
     }
     node.take_prepared(target).await?;
