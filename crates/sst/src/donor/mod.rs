@@ -24,7 +24,7 @@ use crate::contract::settings::DeltaWish;
 use crate::delta::agreement::{Answer, write_key};
 use crate::delta::choice::Choice;
 use crate::delta::question::Key;
-use crate::delta::thin::{Saved, Thinner};
+use crate::delta::thin::{Saved, Thinner, WireJoiner};
 use crate::error::SstError;
 use crate::offer::{FORMAT, Offer, TransferKind, family_name};
 use crate::run::{ChildError, Run};
@@ -44,6 +44,9 @@ const MEMORY: u64 = 96 << 20;
 const BLOCKS_PER_WORKER: u64 = 6;
 /// Size of the blocks that are sent, in bytes.
 const BLOCK: u64 = 1 << 20;
+
+/// Time to wait for a reply about the old data of a joiner that does nothing at all.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Time for the joiner's server to leave the cluster after its own script failed. If the donor's
 /// server reports the failure at that moment, too, both of the joiner's threads that end it may wait
@@ -256,7 +259,7 @@ fn send_backup(
     let (output, has_ended) = Output::new(output, Arc::clone(has_begun));
     let taking = sink.clone();
     let budget = Budget::new(put.plan.memory);
-    let (source, saved) = leaving_out(output, delta, observer);
+    let (source, saved) = leaving_out(context, output, delta, observer);
     let outcome = start_pack(source, put, &budget, observer, move |part| taking.take(part))
         .and_then(xb_pipeline::PackHandle::join);
     // A connection error is the cause of every error that follows from it.
@@ -278,6 +281,10 @@ fn send_backup(
                     saved.asked() >> 20,
                     saved.equal() >> 20
                 ));
+                if saved.is_unanswered() {
+                    context.error_log.warn("the joiner stopped to answer what its old data has: the rest was sent in full");
+                }
+                context.report_delta(saved.asked(), saved.equal());
             }
             Ok(put.scanned.files)
         }
@@ -302,6 +309,7 @@ impl Delta {
 
 /// Returns the backup's stream without what the joiner has, and the count of that.
 fn leaving_out(
+    context: &Context,
     output: Output<impl Read + Send + 'static>,
     delta: Option<Delta>,
     observer: &Observer,
@@ -309,7 +317,11 @@ fn leaving_out(
     match delta {
         None => (Box::new(output), None),
         Some(Delta { questions, key, wish }) => {
-            let thinner = Thinner::new(output, questions, key, Choice::new(wish), observer);
+            let idle = context.settings.idle_timeout;
+            // Before the transfer counts as idle.
+            let patience = if idle.is_zero() { PATIENCE } else { PATIENCE.min(idle / 2) };
+            let joiner = WireJoiner { questions, patience };
+            let thinner = Thinner::new(output, joiner, key, Choice::new(wish), observer);
             let saved = thinner.saved();
             (Box::new(thinner), Some(saved))
         }

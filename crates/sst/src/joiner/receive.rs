@@ -116,12 +116,13 @@ fn receive_stream(
 ) -> Result<Received, SstError> {
     let refusal = incoming.refusal();
     let started = Files::start(context, destination, &refusal).and_then(|files| {
-        let start = |(old, key)| Answering::start(incoming.answers(), refusal.clone(), old, key);
-        let failed =
-            |error: std::io::Error| SstError::Get(format!("cannot start a thread: {error}"));
-        Ok((files, old.map(start).transpose().map_err(failed)?.unzip()))
+        let Some((old, key)) = old else { return Ok((files, None, Filler::of_whole())) };
+        let started = Answering::start(incoming.answers(), refusal.clone(), old, key);
+        let failed = |error| SstError::Get(format!("cannot start a thread: {error}"));
+        let (answering, filler) = started.map_err(failed)?;
+        Ok((files, Some(answering), filler))
     });
-    let (mut files, (answering, mut filler)) = match started {
+    let (mut files, answering, mut filler) = match started {
         Ok(started) => started,
         Err(error) => {
             incoming.refuse(&error.to_string());
@@ -139,24 +140,22 @@ fn receive_stream(
         began_again: Arc::clone(&began_again),
         back,
     };
-    let outcome = unpack(blocks, None, &plan, observer, |bytes| match &mut filler {
-        None => Ok(files.extractor.feed(bytes)?),
-        Some(filler) => {
-            filler.push(&bytes)?;
-            files.take_filled(filler, observer)
-        }
+    let outcome = unpack(blocks, None, &plan, observer, |bytes| {
+        filler.push(&bytes)?;
+        files.take_filled(&mut filler, observer)
     });
-    let outcome = outcome.and_then(|summary| {
-        if let Some(filler) = &mut filler {
-            filler.finish().map_err(|error| UnpackError::Sink(SinkError::Unfit(error)))?;
-            files.take_filled(filler, observer).map_err(UnpackError::Sink)?;
-            context.error_log.info(format_args!(
-                "delta: {} MiB of the data are copies of this node's old data",
-                filler.filled() >> 20
-            ));
-        }
-        Ok(summary)
+    let outcome = outcome.and_then(|_| {
+        filler.finish().map_err(|error| UnpackError::Sink(SinkError::Unfit(error)))?;
+        files.take_filled(&mut filler, observer).map_err(UnpackError::Sink)
     });
+    if let (Some(answering), Ok(())) = (&answering, &outcome) {
+        let (asked, kept) = (answering.asked(), filler.filled());
+        context.error_log.info(format_args!(
+            "delta: {} MiB of the data are copies of this node's old data",
+            kept >> 20
+        ));
+        context.report_delta(asked, kept);
+    }
     drop(answering);
     let discards =
         matches!(outcome, Err(UnpackError::Stopped)) && began_again.load(Ordering::Acquire);
