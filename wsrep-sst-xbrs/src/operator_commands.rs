@@ -55,7 +55,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
                 return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
             }
             let Some(_locks) = EngineLocks::take(layout)? else {
-                return Err(SstError::InUse { datadir: layout.datadir.clone() });
+                return Err(SstError::InUse { path: layout.datadir.clone() });
             };
             // The settings of the node are not known here: what any server keeps by default stays.
             let mut keep =

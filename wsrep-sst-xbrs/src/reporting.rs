@@ -30,6 +30,7 @@ pub(crate) fn begin(context: &Context) -> Option<Report> {
         host: host_name().unwrap_or_default(),
         started: Timestamp::now(),
     });
+    report.setting("delta", settings.delta.to_string());
     match args.role {
         Role::Donor => {
             let kind = if args.bypass { "write sets only" } else { "full backup" };

@@ -6,8 +6,10 @@ mod harness;
 
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use harness::{Ended, STATE, Scene, Started};
+use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 use xb_testkit::stream::StreamWriter;
 
@@ -184,6 +186,119 @@ fn a_backup_that_is_run_once_more_is_sent_whole() {
         let discards = joiner.log.contains("discarding what was received");
         assert_eq!(discards, redo > 0, "{}", joiner.log);
         assert!(on_the_wire(&donor.log) >= 24, "{}", donor.log);
+    }
+}
+
+/// A stream that lacks blocks is refused by a joiner that has promised none, and not extracted with holes.
+#[test]
+fn blocks_that_were_not_promised_are_not_left_out() {
+    let cut = |out: &mut StreamWriter<Vec<u8>>| {
+        out.flags(1).sparse("shop/holes.ibd", 0, &[(16384, 4)], b"page").flags(0);
+        out.end("shop/holes.ibd");
+    };
+    for has_failed_before in [false, true] {
+        let scene = scene("delta=no\ncompress=none", |_| {});
+        let stream = scene.bin().join("stream");
+        let whole = std::fs::read(&stream).unwrap();
+        let mut out = StreamWriter::new(Vec::new());
+        cut(&mut out);
+        let faulty = [out.finish(), whole.clone()].concat();
+        if has_failed_before {
+            std::fs::write(&stream, &whole[..10 * MIB]).unwrap();
+            std::fs::write(scene.bin().join("next-stream"), faulty).unwrap();
+            scene.backup("once");
+        } else {
+            std::fs::write(&stream, faulty).unwrap();
+        }
+        let mut joiner = scene.joiner().start();
+        let ready = joiner.ready();
+        let donor = scene.donor(&ready).start().wait();
+        let joiner = joiner.wait();
+        assert!(joiner.lines.is_empty() && donor.lines.is_empty(), "{}", joiner.log);
+        for log in [&joiner.log, &donor.log] {
+            assert!(log.contains("the donor has left out blocks at 0"), "{log}");
+        }
+        assert!(std::fs::read(old_file(&scene)).unwrap() == noise(SIZE));
+        assert_eq!(std::fs::read(scene.data("joiner").join("ibdata1")).unwrap(), b"old");
+    }
+}
+
+/// A server that runs on a part of the data has locked it, wherever it is.
+#[test]
+fn data_that_a_server_uses_is_left_alone() {
+    for (option, file) in [
+        ("", "ibdata1"),
+        ("", "aria_log_control"),
+        ("innodb_data_home_dir", "ibdata1"),
+        ("innodb_undo_directory", "undo001"),
+        ("innodb_log_group_home_dir", "ib_logfile0"),
+        ("aria_log_dir_path", "aria_log_control"),
+    ] {
+        let scene = scene("", |_| {});
+        let dir = match option {
+            "" => scene.data("joiner"),
+            _ => scene.scratch.dir("elsewhere"),
+        };
+        let set = if option.is_empty() { "" } else { &format!("{option}={}", dir.display()) };
+        scene.options(&format!("delta=yes\ncompress=none\n[mysqld]\n{set}"));
+        let path = dir.join(file);
+        std::fs::write(&path, "old").unwrap();
+        let server = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        rustix::fs::fcntl_lock(&server, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let joiner = scene.joiner().start().wait();
+        assert!(!joiner.status.success() && joiner.lines.is_empty(), "{}", joiner.log);
+        let refused = format!("a server has {} in use", path.display());
+        assert!(joiner.log.contains(&refused), "{option} {file}: {}", joiner.log);
+        assert!(std::fs::read(old_file(&scene)).unwrap() == noise(SIZE));
+        drop(server);
+        let (joiner, _donor) = scene.transfer();
+        assert!(joiner.status.success(), "{option} {file}: {}", joiner.log);
+    }
+}
+
+#[test]
+fn a_joiner_that_never_answers_gets_everything() {
+    // The donor waits for half of this time.
+    let scene = scene("delta=yes\ncompress=none\nsst-idle-timeout=6", |_| {});
+    let joiner = xb_wire::Joiner::default();
+    let listener = xb_wire::Listener::bind(&"127.0.0.1:0".parse().unwrap(), joiner).unwrap();
+    let ready = listener.announcement().text().to_string();
+    let donor = scene.donor(&ready).start();
+    let offered = listener.accept(Duration::from_secs(60)).unwrap();
+    let mut incoming = offered.accept(br#"{"delta":"yes"}"#).unwrap();
+    let mut received = 0;
+    while let Some(block) = incoming.next_block().unwrap() {
+        received += block.len();
+    }
+    incoming.confirm().unwrap();
+    let donor = donor.wait();
+    assert_eq!(donor.lines, [format!("done {STATE}")], "{}", donor.log);
+    assert!(received >= SIZE, "{received}");
+    assert!(donor.log.contains("stopped to answer"), "{}", donor.log);
+}
+
+/// The reports of both sides say what the delta was good for.
+#[test]
+fn reports_have_the_bytes_of_the_delta() {
+    let scene = scene("", |file| {
+        file.write_all_at(b"!!", 5 * MIB as u64).unwrap();
+    });
+    let dir = scene.scratch.path().display().to_string();
+    scene.options(&format!("delta=yes\ncompress=none\nreport-dir={dir}"));
+    let (joiner, donor) = scene.transfer();
+    assert_joined(&scene, &joiner, &donor);
+    for role in ["donor", "joiner"] {
+        let text = std::fs::read(scene.scratch.join(format!("xbrs-{role}.json"))).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let delta = &report["sections"][0]["delta"];
+        let [asked, kept, sent] =
+            ["asked_bytes", "kept_bytes", "sent_bytes"].map(|name| delta[name].as_u64().unwrap());
+        // All but one block of the table.
+        assert_eq!(kept, (SIZE - 16384) as u64, "{report}");
+        assert_eq!(asked, kept + sent, "{report}");
+        assert!((SIZE + 370_000..SIZE + 500_000).contains(&(asked as usize)), "{report}");
+        let wish = serde_json::json!({"name": "delta", "value": "yes"});
+        assert!(report["settings"].as_array().unwrap().contains(&wish), "{report}");
     }
 }
 

@@ -96,6 +96,17 @@ pub struct Totals {
     pub retries: Option<u64>,
 }
 
+/// What a state transfer has left out, because the joiner's old data has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delta {
+    /// Bytes about which the donor has asked.
+    pub asked_bytes: u64,
+    /// Those of them that the joiner has kept.
+    pub kept_bytes: u64,
+    /// Those of them that were sent.
+    pub sent_bytes: u64,
+}
+
 /// One transfer through the pipeline, and what is known about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Section {
@@ -118,6 +129,8 @@ pub struct Section {
     pub stated: Totals,
     /// Totals that were counted, for those that the run does not state.
     pub counted: Totals,
+    /// What was left out; `None` if nothing was to be, or the transfer was not completed.
+    pub delta: Option<Delta>,
     /// Parts of objects that were sent in several parts.
     pub parts: u64,
     /// Objects by size, as far as they are known.

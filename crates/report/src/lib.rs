@@ -45,7 +45,8 @@ pub use content::object_sizes::{Objects, SizeClass};
 pub use content::table_totals::{Sizes, Table, Tables};
 pub use direction::Direction;
 pub use document::{
-    Cause, Document, DocumentError, FORMAT, Phase, Retry, Section, Setting, Stage, StageEnd, Totals,
+    Cause, Delta, Document, DocumentError, FORMAT, Phase, Retry, Section, Setting, Stage, StageEnd,
+    Totals,
 };
 pub use gauge::Traffic;
 pub use recorder::{LaneCount, MAX_LANES, Recorder, Sample};

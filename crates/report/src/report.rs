@@ -10,7 +10,7 @@ use crate::content::object_sizes::ObjectSizes;
 use crate::content::{Content, ContentWatcher};
 use crate::direction::Direction;
 use crate::document::{
-    Cause, Document, FORMAT, Phase, Retry, Section, Setting, Stage, StageEnd, Totals,
+    Cause, Delta, Document, FORMAT, Phase, Retry, Section, Setting, Stage, StageEnd, Totals,
 };
 use crate::gauge::{Gauge, Traffic};
 use crate::recorder::Recorder;
@@ -130,6 +130,7 @@ impl Report {
                 phases: Vec::new(),
                 stated: Totals::default(),
                 counted: Totals::default(),
+                delta: None,
                 parts: 0,
                 objects: None,
                 tables: None,
@@ -191,6 +192,13 @@ impl Report {
     pub fn totals(&self, totals: Totals) {
         if let Some(section) = self.state().document.sections.last_mut() {
             section.stated = totals;
+        }
+    }
+
+    /// States what the newest section has left out.
+    pub fn delta(&self, delta: Delta) {
+        if let Some(section) = self.state().document.sections.last_mut() {
+            section.delta = Some(delta);
         }
     }
 

@@ -1,7 +1,7 @@
 //! State that both roles need.
 
 use xb_pipeline::Observer;
-use xb_report::{Direction, Report, SectionOptions, Traffic, Watch};
+use xb_report::{Delta, Direction, Report, SectionOptions, Traffic, Watch};
 
 use crate::cancel::CancelToken;
 use crate::contract::args::Args;
@@ -55,5 +55,13 @@ impl Context {
         let options = SectionOptions { direction, encode: None, threads };
         let report = self.report.as_ref()?;
         Some(report.watch("transfer", options, observer, Traffic::default))
+    }
+
+    /// Reports about how many bytes the donor has asked, and how many of them the joiner has kept.
+    pub(crate) fn report_delta(&self, asked_bytes: u64, kept_bytes: u64) {
+        let sent_bytes = asked_bytes.saturating_sub(kept_bytes);
+        if let Some(report) = &self.report {
+            report.delta(Delta { asked_bytes, kept_bytes, sent_bytes });
+        }
     }
 }

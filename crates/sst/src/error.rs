@@ -46,10 +46,10 @@ pub enum SstError {
         datadir: PathBuf,
     },
     /// A server runs on the data.
-    #[error("a server has the data in {} in use", datadir.display())]
+    #[error("a server has {} in use", path.display())]
     InUse {
-        /// The data directory.
-        datadir: PathBuf,
+        /// The file that it has locked, or the data directory.
+        path: PathBuf,
     },
     /// A file system is mounted inside the data that must be swapped.
     #[error("{} is a mount point and cannot be renamed", path.display())]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 use xb_wire::{Answers, Refusal};
@@ -20,6 +21,8 @@ const HELD: usize = 64 << 20;
 pub(crate) struct Answering {
     answers: Answers,
     held: Arc<Held>,
+    /// Bytes about which the donor has asked.
+    asked: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -36,15 +39,21 @@ impl Answering {
     ) -> io::Result<(Self, Filler)> {
         let held = Arc::new(Held::new(HELD));
         let filler = Filler::new(Arc::clone(&held));
+        let asked = Arc::new(AtomicU64::new(0));
         let thread = std::thread::Builder::new().name("old-data".into()).spawn({
-            let (answers, held) = (answers.clone(), Arc::clone(&held));
+            let (answers, held, asked) = (answers.clone(), Arc::clone(&held), Arc::clone(&asked));
             move || {
-                if answer_all(&answers, &held, &mut old, &key) == Ended::Damaged {
+                if answer_all(&answers, &held, &asked, &mut old, &key) == Ended::Damaged {
                     refusal.refuse("a question of the donor about the old data is damaged");
                 }
             }
         })?;
-        Ok((Self { answers, held, thread: Some(thread) }, filler))
+        Ok((Self { answers, held, asked, thread: Some(thread) }, filler))
+    }
+
+    /// Bytes about which the donor has asked.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.load(Relaxed)
     }
 }
 
@@ -68,12 +77,19 @@ enum Ended {
     Damaged,
 }
 
-fn answer_all(answers: &Answers, held: &Held, old: &mut OldData, key: &Key) -> Ended {
+fn answer_all(
+    answers: &Answers,
+    held: &Held,
+    asked: &AtomicU64,
+    old: &mut OldData,
+    key: &Key,
+) -> Ended {
     while let Ok(Some(question)) = answers.next_question() {
         let Some(question) = Question::read(&question) else { return Ended::Damaged };
         if !held.await_room(question.group.len) {
             break;
         }
+        asked.fetch_add(question.group.len as u64, Relaxed);
         let found = old.look(&question, key);
         let have = found.have;
         // Before the reply: the chunk may follow at once.

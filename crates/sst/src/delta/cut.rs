@@ -5,7 +5,7 @@
 
 use std::io;
 
-use xb_reader::{ChunkHead, ChunkKind, ChunkWriter, FLAG_IGNORABLE, MapEntry};
+use xb_reader::{ChunkHead, ChunkKind, ChunkWriter, FLAG_IGNORABLE, MapEntry, RelPath};
 
 use super::group::{Group, Have};
 
@@ -40,25 +40,39 @@ fn map_of(group: &Group, have: Have) -> Vec<MapEntry> {
     map
 }
 
-/// Appends the chunk of a group to `out`, without the blocks that the joiner has.
+/// Returns the head of a payload chunk, whose bytes follow.
+///
+/// # Errors
+/// None for a part of a chunk that was read.
+pub(crate) fn head(path: &RelPath, offset: u64, len: u64, crc: u32) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    ChunkWriter::new(&mut head).payload_head(path, offset, len, crc)?;
+    Ok(head)
+}
+
+/// Returns the head of the chunk of a group that is sent whole. `crc`: the CRC-32 of its bytes.
 ///
 /// # Errors
 /// None for a group of a chunk that was read.
-pub(crate) fn write(out: &mut Vec<u8>, group: &Group, have: Have, data: &[u8]) -> io::Result<()> {
-    if have == Have::default() {
-        return ChunkWriter::new(out).payload(&group.path, group.offset, data);
-    }
-    let start = out.len();
+pub(crate) fn whole_head(group: &Group, crc: u32) -> io::Result<Vec<u8>> {
+    head(&group.path, group.offset, group.len as u64, crc)
+}
+
+/// Returns the chunk of a group without the blocks that the joiner has, of which there are some.
+///
+/// # Errors
+/// None for a group of a chunk that was read.
+pub(crate) fn write(group: &Group, have: Have, data: &[u8]) -> io::Result<Vec<u8>> {
     let mut rest = Vec::with_capacity(data.len().saturating_sub(have.bytes(group)));
     for (_, block) in group.blocks().enumerate().filter(|(number, _)| !have.has(*number)) {
         rest.extend_from_slice(data.get(block).unwrap_or_default());
     }
-    let map = map_of(group, have);
-    ChunkWriter::new(&mut *out).sparse(&group.path, group.offset, &map, &rest)?;
-    if let Some(flags) = out.get_mut(start + FLAGS) {
+    let mut out = Vec::new();
+    ChunkWriter::new(&mut out).sparse(&group.path, group.offset, &map_of(group, have), &rest)?;
+    if let Some(flags) = out.get_mut(FLAGS) {
         *flags |= FLAG_IGNORABLE;
     }
-    Ok(())
+    Ok(out)
 }
 
 /// Whether `head` is that of this group's chunk, without exactly these blocks.

@@ -77,6 +77,11 @@ impl Filler {
         }
     }
 
+    /// For a stream that leaves nothing out: nothing is held, and a chunk that lacks blocks is refused.
+    pub(crate) fn of_whole() -> Self {
+        Self::new(Arc::new(Held::new(0)))
+    }
+
     /// Bytes put in so far.
     pub(crate) fn filled(&self) -> u64 {
         self.filled

@@ -34,6 +34,8 @@ pub(crate) struct OldData {
     places: Vec<(Kind, OwnedFd)>,
     /// The files used last, the newest at the end; `None` if there is no such file, or if it cannot be read.
     files: Vec<(RelPath, Option<File>)>,
+    /// The buffer of a group of which nothing was equal: the first use of memory is slow.
+    spare: Vec<u8>,
     error_log: ErrorLog,
     warnings: u32,
 }
@@ -52,16 +54,17 @@ impl OldData {
                 Some((place.kind.clone(), directory(&layout.datadir.join(&place.dir))?))
             })
             .collect();
-        let (files, error_log) = (Vec::new(), error_log.clone());
+        let (files, spare, error_log) = (Vec::new(), Vec::new(), error_log.clone());
         // Every server has it, whatever its other files are called.
         let has_data = statat(&datadir, "mysql", AtFlags::SYMLINK_NOFOLLOW).is_ok();
-        has_data.then_some(Self { datadir, places, files, error_log, warnings: 0 })
+        has_data.then_some(Self { datadir, places, files, spare, error_log, warnings: 0 })
     }
 
     /// Returns the blocks of a question that are equal here, as copies.
     pub(crate) fn look(&mut self, question: &Question, key: &Key) -> HeldGroup {
         let group = question.group.clone();
-        let mut data = vec![0; group.len];
+        let mut data = std::mem::take(&mut self.spare);
+        data.resize(group.len, 0);
         let read = match self.file(&group.path).map(|file| read(file, group.offset, &mut data)) {
             Some(Ok(len)) => len,
             Some(Err(error)) => {
@@ -72,7 +75,7 @@ impl OldData {
         };
         let have = question.compare(data.get(..read).unwrap_or_default(), key);
         if have == Have::default() {
-            data = Vec::new();
+            self.spare = std::mem::take(&mut data);
         }
         HeldGroup { group, have, data }
     }

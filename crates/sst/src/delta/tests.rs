@@ -55,6 +55,8 @@ struct Joiner {
     waited: usize,
     /// Makes every reply another one.
     lie: Option<u64>,
+    /// How many questions it answers.
+    answers: usize,
 }
 
 impl Ask for Joiner {
@@ -72,7 +74,11 @@ impl Ask for Joiner {
             return Ok(None);
         }
         self.waited = 0;
+        if self.answers == 0 {
+            return Ok(None);
+        }
         let Some(question) = self.questions.pop_front() else { return Ok(None) };
+        self.answers -= 1;
         let question = Question::read(&question).unwrap();
         let found = self.old.look(&question, &KEY);
         let have = found.have;
@@ -91,7 +97,9 @@ impl Ask for Joiner {
 struct Outcome {
     /// The stream on the wire.
     thin: Vec<u8>,
+    asked: u64,
     equal: u64,
+    is_unanswered: bool,
     /// The completed stream.
     whole: Result<Vec<u8>, FillError>,
 }
@@ -126,7 +134,8 @@ fn transfer(stream: &[u8], joiner: Joiner, wish: DeltaWish, piece: usize) -> io:
         Ok(whole)
     };
     let whole = filled();
-    Ok(Outcome { thin, equal: saved.equal(), whole })
+    let (asked, equal, is_unanswered) = (saved.asked(), saved.equal(), saved.is_unanswered());
+    Ok(Outcome { thin, asked, equal, is_unanswered, whole })
 }
 
 struct Pieces<'a> {
@@ -147,7 +156,8 @@ impl Read for Pieces<'_> {
 fn joiner_with(old: OldData) -> Joiner {
     let held = Arc::new(Held::new(1 << 30));
     let questions = VecDeque::new();
-    Joiner { old, held, questions, most: 200, delay: 3, waited: 0, lie: None }
+    let answers = usize::MAX;
+    Joiner { old, held, questions, most: 200, delay: 3, waited: 0, lie: None, answers }
 }
 
 /// Files of a stream, by extracting it.
@@ -307,6 +317,91 @@ fn equal_data_costs_heads_only() {
     assert_eq!(outcome.equal, 3 << 20);
     assert!(outcome.thin.len() < 1000, "{}", outcome.thin.len());
     assert_eq!(files_of(&outcome.whole.unwrap()), files_of(&stream));
+}
+
+#[test]
+fn a_stream_that_leaves_out_what_is_not_held_is_refused() {
+    let bytes = noise(4 * BLOCK, 1);
+    let dir = old_dir(&[("t.ibd", &bytes)]);
+    let stream = stream_of(&[("t.ibd", bytes)], 4 * BLOCK);
+    let outcome =
+        transfer(&stream, joiner_with(open(dir.path())), DeltaWish::Yes, 1 << 20).unwrap();
+    let mut filler = Filler::of_whole();
+    let refused = filler.push(&Bytes::from(outcome.thin));
+    assert!(matches!(refused, Err(FillError::NotHeld { .. })), "{refused:?}");
+    // Any other stream passes unchanged, holes and all.
+    let mut filler = Filler::of_whole();
+    filler.push(&Bytes::copy_from_slice(&stream)).unwrap();
+    filler.finish().unwrap();
+    let passed: Vec<Bytes> = std::iter::from_fn(|| filler.pop()).collect();
+    assert!(passed.concat() == stream);
+}
+
+#[test]
+fn a_joiner_that_does_not_answer_gets_everything() {
+    let (first, second) = (noise(3 << 20, 1), noise(2 << 20, 2));
+    let dir = old_dir(&[("a.ibd", &first), ("b.ibd", &second)]);
+    let stream = stream_of(&[("a.ibd", first), ("b.ibd", second)], 700_000);
+    for answers in [0, 1, 3] {
+        let joiner = Joiner { answers, ..joiner_with(open(dir.path())) };
+        let outcome = transfer(&stream, joiner, DeltaWish::Yes, 100_000).unwrap();
+        assert!(outcome.is_unanswered);
+        assert_eq!(outcome.equal > 0, answers > 0);
+        assert_eq!(files_of(&outcome.whole.unwrap()), files_of(&stream));
+    }
+}
+
+/// Two files of which the joiner has nothing and all, and what a transfer with `auto` made of them.
+fn nothing_and_all(chunk: usize, damage: Option<usize>) -> io::Result<(Outcome, Vec<u8>)> {
+    let (other, equal) = (noise(48 << 20, 1), noise(64 << 20, 2));
+    let dir = old_dir(&[("a.ibd", &noise(48 << 20, 3)), ("b.ibd", &equal)]);
+    let mut out = ChunkWriter::new(Vec::new());
+    for (name, bytes) in [("a.ibd", &other), ("b.ibd", &equal)] {
+        for (number, piece) in bytes.chunks(chunk).enumerate() {
+            out.payload(name, (number * chunk) as u64, piece).unwrap();
+        }
+        out.end(name).unwrap();
+    }
+    let mut stream = out.finish().unwrap();
+    if let Some(at) = damage {
+        stream[at] ^= 1;
+    }
+    let outcome = transfer(&stream, joiner_with(open(dir.path())), DeltaWish::Auto, 1 << 20)?;
+    Ok((outcome, stream))
+}
+
+#[test]
+fn auto_asks_little_where_nothing_is_equal_and_finds_what_is() {
+    let (outcome, stream) = nothing_and_all(10 << 20, None).unwrap();
+    assert_eq!(files_of(&outcome.whole.unwrap()), files_of(&stream));
+    let (asked, equal) = (outcome.asked >> 20, outcome.equal >> 20);
+    println!("asked about {asked} MiB, of which {equal} are equal");
+    // A trial, what was asked about meanwhile, and samples.
+    assert!(asked - equal <= 40, "{asked} {equal}");
+    assert!(equal >= 16, "{equal}");
+    assert!(outcome.thin.len() as u64 + outcome.equal < stream.len() as u64 + 100_000);
+}
+
+/// The checksum of a part that is sent as it is follows from that of its chunk, and so does damage.
+#[test]
+fn damage_in_a_chunk_of_which_only_a_part_is_asked_about_is_found() {
+    use xb_reader::{ChunkReader, Dialect, Item, Limits};
+    let is_whole = |stream: &[u8]| {
+        let mut reader = ChunkReader::new(stream, Dialect::Auto, Limits::default());
+        loop {
+            match reader.next() {
+                Ok(Some(Item::Chunk(..) | Item::Data(_))) => {}
+                Ok(Some(_)) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    };
+    assert!(is_whole(&nothing_and_all(10 << 20, None).unwrap().0.thin));
+    for mib in (0..112).step_by(7) {
+        let damaged = nothing_and_all(10 << 20, Some((mib << 20) + 100_000));
+        assert!(damaged.is_err() || !is_whole(&damaged.unwrap().0.thin), "{mib}");
+    }
 }
 
 /// Counts what was read of a source.

@@ -2,54 +2,73 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use xb_pipeline::{Observer, PassOn, REDO_LOGS};
 use xb_reader::{
-    ChunkHead, ChunkKind, DecodeError, Decoder, Dialect, Event, Limits, PayloadCheck, RelPath,
+    ChunkHead, ChunkKind, CrcCombiner, DecodeError, Decoder, Dialect, Event, Limits, PayloadCheck,
+    PieceCheck, RelPath,
 };
 use xb_wire::Questions;
 
-use super::choice::{BACKLOG, Choice};
+use super::choice::{Asks, BACKLOG, Choice};
 use super::cut;
-use super::group::{Group, Have};
+use super::group::{BLOCK, Group, Have};
 use super::question::{Key, Question};
 
-/// Bytes that are read at once.
+/// Bytes that are read at once where chunks begin.
 const READ: usize = 256 << 10;
 /// Least length of a chunk about which the donor asks: a question and its chunk's new heads cost more than fewer bytes.
 /// One read has at most 64 such chunks.
 const LEAST: u64 = 4 << 10;
-/// Maximum number of bytes that wait for a reply, their own or that of a group before them, and of questions. One read may
-/// exceed them; the wire allows 256 questions.
-const WAITING: (usize, usize) = (64 << 20, 128);
+/// Bytes of a sample.
+const SAMPLE: u64 = 256 << 10;
+/// Maximum number of questions that wait for a reply. One read may exceed it, and the number of bytes of [`Choice::ahead`];
+/// the wire allows 256 questions.
+const WAITING: usize = 128;
 /// Bytes that the joiner holds, at most, for chunks that may still be on their way through the pipeline: half of what it can
 /// hold, so that it can go on reading its old data.
 const UNSENT: usize = 32 << 20;
+/// Number and sizes of buffers that are kept for later bytes: the first use of memory is slow.
+const SPARE: usize = 8;
+const SPARE_SIZES: RangeInclusive<usize> = READ..=2 << 20;
 
 /// The joiner's layer above, as the donor reaches it.
 pub(crate) trait Ask {
     /// Asks; returns false if too many questions are open.
     fn ask(&mut self, question: &[u8]) -> io::Result<bool>;
-    /// Takes the reply to the oldest question, or waits for it.
+    /// Takes the reply to the oldest question, or waits for it: then there is none only if the joiner does not answer.
     fn reply(&mut self, wait: bool) -> io::Result<Option<Vec<u8>>>;
     /// Whether the network holds the transfer up.
     fn is_network_busy(&self) -> bool;
 }
 
-impl Ask for Questions {
+/// The joiner at the other end of the wire.
+#[derive(Debug)]
+pub(crate) struct WireJoiner {
+    pub(crate) questions: Questions,
+    /// Time to wait for a joiner that does nothing at all.
+    pub(crate) patience: Duration,
+}
+
+impl Ask for WireJoiner {
     fn ask(&mut self, question: &[u8]) -> io::Result<bool> {
-        Self::ask(self, question).map_err(io::Error::other)
+        self.questions.ask(question).map_err(io::Error::other)
     }
 
     fn reply(&mut self, wait: bool) -> io::Result<Option<Vec<u8>>> {
-        let reply = if wait { self.await_reply() } else { Self::reply(self) };
+        let reply = match wait {
+            true => self.questions.await_reply(self.patience),
+            false => self.questions.reply(),
+        };
         reply.map_err(io::Error::other)
     }
 
     fn is_network_busy(&self) -> bool {
-        Self::is_network_busy(self, BACKLOG)
+        self.questions.is_network_busy(BACKLOG)
     }
 }
 
@@ -58,9 +77,15 @@ impl Ask for Questions {
 pub(crate) struct Saved {
     asked: AtomicU64,
     equal: AtomicU64,
+    is_unanswered: AtomicBool,
 }
 
 impl Saved {
+    /// Whether the joiner did not answer any more.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.is_unanswered.load(Relaxed)
+    }
+
     pub(crate) fn asked(&self) -> u64 {
         self.asked.load(Relaxed)
     }
@@ -85,32 +110,45 @@ pub(crate) struct Thinner<R, A> {
     head: Vec<u8>,
     /// The current chunk, if the donor asks about it.
     chunk: Option<Asking>,
+    /// Payload that is left of a chunk that stays as it is.
+    passing: u64,
     queue: VecDeque<Item>,
     /// Bytes in the queue, and number of groups in it.
     waiting: (usize, usize),
-    /// Bytes to return, and how many of them were returned.
-    out: (Vec<u8>, usize),
+    /// Buffers to return, and how many bytes of the first were returned.
+    out: VecDeque<Vec<u8>>,
+    at: usize,
+    spare: Vec<Vec<u8>>,
     has_passed_on: bool,
     /// Bytes that the joiner holds for what was returned since the last [`PassOn`].
     unsent: usize,
     has_ended: bool,
 }
 
+/// A chunk about which the donor asks.
 #[derive(Debug)]
 struct Asking {
     head: ChunkHead,
-    check: PayloadCheck,
+    /// CRC-32 of the payload, as stored.
+    crc: u32,
+    /// Checksum of the groups before this one.
+    sum: PieceCheck,
     /// Offset in the file of the group that is being collected.
     offset: u64,
+    /// Payload from there on.
+    left: u64,
+    is_sample: bool,
+    /// The group, as long as it will be, and how much of it there is.
     data: Vec<u8>,
+    filled: usize,
 }
 
 /// A part of the stream, in order.
 #[derive(Debug)]
 enum Item {
     Plain(Vec<u8>),
-    /// There is a question about it.
-    Group(Group, Vec<u8>),
+    /// There is a question about it. With the CRC-32 of the bytes.
+    Group(Group, Vec<u8>, u32),
 }
 
 impl<R: Read, A: Ask> Thinner<R, A> {
@@ -126,9 +164,12 @@ impl<R: Read, A: Ask> Thinner<R, A> {
             buffer: vec![0; READ],
             head: Vec::new(),
             chunk: None,
+            passing: 0,
             queue: VecDeque::new(),
             waiting: (0, 0),
-            out: (Vec::new(), 0),
+            out: VecDeque::new(),
+            at: 0,
+            spare: Vec::new(),
             has_passed_on: false,
             unsent: 0,
             has_ended: false,
@@ -140,12 +181,12 @@ impl<R: Read, A: Ask> Thinner<R, A> {
         Arc::clone(&self.saved)
     }
 
-    /// Reads a piece of the source.
+    /// Reads more of the source.
     fn pull(&mut self) -> io::Result<()> {
-        let len = match self.source.read(&mut self.buffer) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
-            read => read?,
-        };
+        if let Some(chunk) = self.chunk.take() {
+            return self.collect(chunk);
+        }
+        let len = read_some(&mut self.source, &mut self.buffer)?;
         let buffer = std::mem::take(&mut self.buffer);
         let taken = match buffer.get(..len) {
             Some(bytes) if len > 0 => self.take(bytes),
@@ -153,6 +194,32 @@ impl<R: Read, A: Ask> Thinner<R, A> {
         };
         self.buffer = buffer;
         taken
+    }
+
+    /// Reads more of a group straight into its buffer.
+    fn collect(&mut self, mut chunk: Asking) -> io::Result<()> {
+        let len = self.read_payload(chunk.room())?;
+        self.collected(chunk, len)?;
+        if len == 0 { self.take_end() } else { Ok(()) }
+    }
+
+    /// Reads payload that stays as it is straight to where it goes. Nothing is before it.
+    fn pass(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.passing).unwrap_or(usize::MAX).min(buffer.len());
+        let len = self.read_payload(buffer.get_mut(..most).unwrap_or_default())?;
+        self.passing -= len as u64;
+        if len == 0 {
+            self.take_end()?;
+        }
+        Ok(len)
+    }
+
+    /// Reads payload, no more than is left of the chunk.
+    fn read_payload(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let len = read_some(&mut self.source, room)?;
+        let mut input: &[u8] = room.get(..len).unwrap_or_default();
+        while self.decoder.next(&mut input).map_err(invalid)?.is_some() {}
+        Ok(len)
     }
 
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -167,7 +234,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
                     self.begin(head)?;
                 }
                 Some(Event::Data(piece)) => self.piece(piece)?,
-                Some(Event::ChunkEnd) => self.end()?,
+                Some(Event::ChunkEnd) => {}
                 None => {
                     self.head.extend_from_slice(taken);
                     return Ok(());
@@ -178,10 +245,8 @@ impl<R: Read, A: Ask> Thinner<R, A> {
 
     fn take_end(&mut self) -> io::Result<()> {
         while let Some(event) = self.decoder.finish().map_err(invalid)? {
-            match event {
-                Event::Head(head) => self.begin(head)?,
-                Event::Data(_) => {}
-                Event::ChunkEnd => self.end()?,
+            if let Event::Head(head) = event {
+                self.begin(head)?;
             }
         }
         self.has_ended = true;
@@ -195,75 +260,108 @@ impl<R: Read, A: Ask> Thinner<R, A> {
             let what = format!("{}: a chunk has a flag that no backup program sets", head.path);
             return Err(io::Error::new(ErrorKind::InvalidData, what));
         }
-        let offset = match head.kind {
-            ChunkKind::Payload { offset, len, .. }
+        let asks = match head.kind {
+            ChunkKind::Payload { offset, len, crc }
                 if len >= LEAST && head.flags == 0 && may_be_equal(&head.path) =>
             {
                 let ask = &self.ask;
-                self.choice.asks(len, || ask.is_network_busy()).then_some(offset)
+                let asks = self.choice.asks(len, || ask.is_network_busy());
+                (asks != Asks::Nothing).then_some((asks == Asks::Sample, offset, len, crc))
             }
             _ => None,
         };
-        match offset {
-            Some(offset) => {
+        match asks {
+            Some((is_sample, offset, left, crc)) => {
                 self.head.drain(..len);
-                let check = PayloadCheck::new(&head);
-                self.chunk = Some(Asking { head, check, offset, data: Vec::new() });
+                let sum = PieceCheck::of(&[]);
+                let (data, filled) = (Vec::new(), 0);
+                let chunk = Asking { head, crc, sum, offset, left, is_sample, data, filled };
+                self.begin_group(chunk);
             }
             None => {
                 let raw: Vec<u8> = self.head.drain(..len).collect();
                 self.plain(&raw);
+                self.passing = head.payload_len();
             }
         }
         Ok(())
     }
 
     fn piece(&mut self, mut piece: &[u8]) -> io::Result<()> {
-        let Some(mut chunk) = self.chunk.take() else {
-            self.plain(piece);
-            return Ok(());
-        };
-        chunk.check.update(piece);
         while !piece.is_empty() {
-            let room = Group::room(chunk.offset);
-            let (now, later) = piece.split_at((room - chunk.data.len()).min(piece.len()));
-            if chunk.data.is_empty() {
-                chunk.data.reserve_exact(room.min(chunk.left()));
+            let Some(mut chunk) = self.chunk.take() else {
+                self.passing = self.passing.saturating_sub(piece.len() as u64);
+                self.plain(piece);
+                return Ok(());
+            };
+            let room = chunk.room();
+            let (now, later) = piece.split_at(room.len().min(piece.len()));
+            if let Some(room) = room.get_mut(..now.len()) {
+                room.copy_from_slice(now);
             }
-            chunk.data.extend_from_slice(now);
             piece = later;
-            if chunk.data.len() == room {
-                self.group(&mut chunk)?;
-            }
+            self.collected(chunk, now.len())?;
         }
+        Ok(())
+    }
+
+    /// Makes room for the next group of a chunk that has more payload.
+    fn begin_group(&mut self, mut chunk: Asking) {
+        let room = match chunk.is_sample {
+            true => SAMPLE - chunk.offset % BLOCK,
+            false => Group::room(chunk.offset) as u64,
+        };
+        // At most 1 MiB.
+        let len = usize::try_from(room.min(chunk.left)).unwrap_or(0);
+        chunk.data = self.spare.pop().unwrap_or_default();
+        chunk.data.resize(len, 0);
+        chunk.filled = 0;
         self.chunk = Some(chunk);
-        Ok(())
     }
 
-    fn end(&mut self) -> io::Result<()> {
-        if let Some(mut chunk) = self.chunk.take() {
-            if !chunk.data.is_empty() {
-                self.group(&mut chunk)?;
-            }
-            // The checksums of the chunks that leave are new ones.
-            chunk.check.finish(&chunk.head).map_err(invalid)?;
+    /// Notes `len` more bytes of the group. Asks about it once it is complete.
+    fn collected(&mut self, mut chunk: Asking, len: usize) -> io::Result<()> {
+        chunk.filled += len;
+        if chunk.filled < chunk.data.len() {
+            self.chunk = Some(chunk);
+            return Ok(());
         }
+        let data = std::mem::take(&mut chunk.data);
+        let (path, offset, len) = (chunk.head.path.clone(), chunk.offset, data.len());
+        chunk.offset = offset.saturating_add(len as u64);
+        chunk.left -= len as u64;
+        let of_group = PieceCheck::of(&data);
+        chunk.sum.append(&of_group);
+        self.group(Group { path, offset, len }, data, of_group.crc32())?;
+        if chunk.left == 0 {
+            // The checksums of the chunks that leave are new ones.
+            let mut check = PayloadCheck::new(&chunk.head);
+            check.append(&chunk.sum);
+            return check.finish(&chunk.head).map_err(invalid);
+        }
+        if !chunk.is_sample && !self.choice.gives_up() {
+            self.begin_group(chunk);
+            return Ok(());
+        }
+        // The rest is a chunk that stays as it is. Its checksum follows from that of the whole one.
+        let of_groups = chunk.sum.crc32().into();
+        let crc = CrcCombiner::CRC32.combine(of_groups, chunk.crc.into(), chunk.left);
+        let crc = u32::try_from(crc).unwrap_or(u32::MAX);
+        self.plain(&cut::head(&chunk.head.path, chunk.offset, chunk.left, crc)?);
+        self.passing = chunk.left;
         Ok(())
     }
 
-    /// Asks about the bytes that are collected.
-    fn group(&mut self, chunk: &mut Asking) -> io::Result<()> {
-        let data = std::mem::take(&mut chunk.data);
-        let group = Group { path: chunk.head.path.clone(), offset: chunk.offset, len: data.len() };
-        chunk.offset = chunk.offset.saturating_add(data.len() as u64);
+    /// Asks about a group.
+    fn group(&mut self, group: Group, data: Vec<u8>, crc: u32) -> io::Result<()> {
         let question = Question::about(group, &data, &self.key);
-        if self.ask.ask(&question.write())? {
+        if !self.saved.is_unanswered() && self.ask.ask(&question.write())? {
+            self.choice.asked(data.len() as u64);
             self.waiting = (self.waiting.0 + data.len(), self.waiting.1 + 1);
-            self.queue.push_back(Item::Group(question.group, data));
+            self.queue.push_back(Item::Group(question.group, data, crc));
         } else {
-            let mut whole = Vec::new();
-            cut::write(&mut whole, &question.group, Have::default(), &data)?;
-            self.plain(&whole);
+            self.plain(&cut::whole_head(&question.group, crc)?);
+            self.plain(&data);
         }
         Ok(())
     }
@@ -271,14 +369,19 @@ impl<R: Read, A: Ask> Thinner<R, A> {
     fn plain(&mut self, bytes: &[u8]) {
         self.waiting.0 += bytes.len();
         match self.queue.back_mut() {
-            Some(Item::Plain(last)) => last.extend_from_slice(bytes),
-            _ => self.queue.push_back(Item::Plain(bytes.to_vec())),
+            Some(Item::Plain(last)) if last.len() < READ => last.extend_from_slice(bytes),
+            _ => {
+                let mut buffer = self.spare.pop().unwrap_or_default();
+                buffer.clear();
+                buffer.extend_from_slice(bytes);
+                self.queue.push_back(Item::Plain(buffer));
+            }
         }
     }
 
-    /// Writes the oldest group, without what the joiner has.
+    /// Returns the oldest group, without what the joiner has.
     fn answered(&mut self, reply: &[u8]) -> io::Result<()> {
-        let Some(Item::Group(group, data)) = self.queue.pop_front() else {
+        let Some(Item::Group(group, data, crc)) = self.queue.pop_front() else {
             return Err(io::Error::other("a reply to no question"));
         };
         self.waiting = (self.waiting.0 - data.len(), self.waiting.1 - 1);
@@ -292,26 +395,65 @@ impl<R: Read, A: Ask> Thinner<R, A> {
         self.saved.equal.fetch_add(equal, Relaxed);
         // They count as transferred.
         self.observer.add_bytes(equal);
-        if equal > 0 {
+        if equal == 0 {
+            self.out.extend([cut::whole_head(&group, crc)?, data]);
+        } else {
             self.unsent += data.len();
+            self.out.push_back(cut::write(&group, have, &data)?);
+            self.keep(data);
         }
-        let mut out = std::mem::take(&mut self.out.0);
-        out.clear();
-        cut::write(&mut out, &group, have, &data)?;
-        self.out = (out, 0);
         Ok(())
+    }
+
+    /// Keeps a buffer for later bytes.
+    fn keep(&mut self, buffer: Vec<u8>) {
+        if SPARE_SIZES.contains(&buffer.capacity()) && self.spare.len() < SPARE {
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Stops to ask, because the joiner does not answer: everything that waits stays as it is.
+    fn stop_asking(&mut self) -> io::Result<()> {
+        self.choice.stop();
+        self.saved.is_unanswered.store(true, Relaxed);
+        for item in std::mem::take(&mut self.queue) {
+            match item {
+                Item::Plain(bytes) => self.out.push_back(bytes),
+                Item::Group(group, data, crc) => {
+                    self.out.extend([cut::whole_head(&group, crc)?, data])
+                }
+            }
+        }
+        self.waiting = (0, 0);
+        Ok(())
+    }
+
+    /// Takes bytes that are to be returned; `None` if there are none.
+    fn take_out(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        loop {
+            let rest = self.out.front()?.get(self.at..).unwrap_or_default();
+            let (now, later) = rest.split_at(rest.len().min(buffer.len()));
+            if let Some(room) = buffer.get_mut(..now.len()) {
+                room.copy_from_slice(now);
+            }
+            let (len, is_all) = (now.len(), later.is_empty());
+            self.at += len;
+            if is_all {
+                self.at = 0;
+                let done = self.out.pop_front().unwrap_or_default();
+                self.keep(done);
+            }
+            if len > 0 {
+                return Some(len);
+            }
+        }
     }
 }
 
 impl Asking {
-    /// Bytes of the chunk that were not collected, at most.
-    fn left(&self) -> usize {
-        match self.head.kind {
-            ChunkKind::Payload { offset, len, .. } => {
-                usize::try_from((offset + len).saturating_sub(self.offset)).unwrap_or(usize::MAX)
-            }
-            _ => 0,
-        }
+    /// The part of the group that is missing.
+    fn room(&mut self) -> &mut [u8] {
+        self.data.get_mut(self.filled..).unwrap_or_default()
     }
 }
 
@@ -319,15 +461,11 @@ impl<R: Read, A: Ask> Read for Thinner<R, A> {
     /// Returns the error [`PassOn`] before it waits for a reply: the joiner may need what was returned to have room for the
     /// question.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
         loop {
-            let (out, at) = &mut self.out;
-            let rest = out.get(*at..).unwrap_or_default();
-            if !rest.is_empty() || buffer.is_empty() {
-                let len = rest.len().min(buffer.len());
-                if let (Some(to), Some(from)) = (buffer.get_mut(..len), rest.get(..len)) {
-                    to.copy_from_slice(from);
-                }
-                *at += len;
+            if let Some(len) = self.take_out(buffer) {
                 self.has_passed_on = false;
                 return Ok(len);
             }
@@ -339,11 +477,11 @@ impl<R: Read, A: Ask> Read for Thinner<R, A> {
             match self.queue.front_mut() {
                 Some(Item::Plain(bytes)) => {
                     self.waiting.0 -= bytes.len();
-                    self.out = (std::mem::take(bytes), 0);
+                    self.out.push_back(std::mem::take(bytes));
                     self.queue.pop_front();
                 }
                 Some(Item::Group(..)) => {
-                    let has_room = self.waiting.0 < WAITING.0 && self.waiting.1 < WAITING.1;
+                    let has_room = self.waiting.0 < self.choice.ahead() && self.waiting.1 < WAITING;
                     if let Some(reply) = self.ask.reply(false)? {
                         self.answered(&reply)?;
                     } else if has_room && !self.has_ended {
@@ -354,12 +492,29 @@ impl<R: Read, A: Ask> Read for Thinner<R, A> {
                     } else if let Some(reply) = self.ask.reply(true)? {
                         self.answered(&reply)?;
                     } else {
-                        return Err(io::Error::other("a question without a reply"));
+                        self.stop_asking()?;
                     }
                 }
                 None if self.has_ended => return Ok(0),
+                None if self.passing > 0 => {
+                    let len = self.pass(buffer)?;
+                    if len > 0 {
+                        self.has_passed_on = false;
+                        return Ok(len);
+                    }
+                }
                 None => self.pull()?,
             }
+        }
+    }
+}
+
+/// Reads what there is.
+fn read_some(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match source.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => return read,
         }
     }
 }

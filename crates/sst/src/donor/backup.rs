@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use xb_compressor::Compression;
 use xb_frame::{StreamHeader, StreamId};
@@ -23,7 +24,7 @@ use crate::contract::settings::DeltaWish;
 use crate::delta::agreement::Answer;
 use crate::delta::choice::Choice;
 use crate::delta::question::Key;
-use crate::delta::thin::{Saved, Thinner};
+use crate::delta::thin::{Saved, Thinner, WireJoiner};
 use crate::error::SstError;
 use crate::run::{ChildError, Run};
 use crate::server::keep_replicating::ReplicationGuard;
@@ -36,6 +37,8 @@ const MEMORY: u64 = 96 << 20;
 /// Blocks for each worker: two frames wait or are in work, and four wait for the connection, by which
 /// `compress=auto` sees that it is busy.
 const BLOCKS_PER_WORKER: u64 = 6;
+/// Time to wait for a reply about the old data of a joiner that does nothing at all.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs the backup into the sink, and once more if its program fails in the middle. Returns the number of
 /// files in it.
@@ -156,7 +159,7 @@ fn send_backup(
     let (output, has_ended) = Output::new(output, Arc::clone(has_begun));
     let taking = sink.clone();
     let budget = Budget::new(put.plan.memory);
-    let (source, saved) = leaving_out(output, delta, observer);
+    let (source, saved) = leaving_out(context, output, delta, observer);
     let outcome = start_pack(source, put, &budget, observer, move |part| taking.take(part))
         .and_then(xb_pipeline::PackHandle::join);
     // A connection error is the cause of every error that follows from it.
@@ -178,6 +181,10 @@ fn send_backup(
                     saved.asked() >> 20,
                     saved.equal() >> 20
                 ));
+                if saved.is_unanswered() {
+                    context.error_log.warn("the joiner stopped answering what its old data has: the rest was sent in full");
+                }
+                context.report_delta(saved.asked(), saved.equal());
             }
             Ok(put.scanned.files)
         }
@@ -210,6 +217,7 @@ impl Delta {
 
 /// Returns the backup's stream without what the joiner has, and the count of that.
 fn leaving_out(
+    context: &Context,
     output: Output<impl Read + Send + 'static>,
     delta: Option<Delta>,
     observer: &Observer,
@@ -217,7 +225,11 @@ fn leaving_out(
     match delta {
         None => (Box::new(output), None),
         Some(Delta { questions, key, wish }) => {
-            let thinner = Thinner::new(output, questions, key, Choice::new(wish), observer);
+            let idle = context.settings.idle_timeout;
+            // Before the transfer counts as idle.
+            let patience = if idle.is_zero() { PATIENCE } else { PATIENCE.min(idle / 2) };
+            let joiner = WireJoiner { questions, patience };
+            let thinner = Thinner::new(output, joiner, key, Choice::new(wish), observer);
             let saved = thinner.saved();
             (Box::new(thinner), Some(saved))
         }

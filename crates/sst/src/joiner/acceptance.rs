@@ -212,30 +212,58 @@ pub struct EngineLocks {
 }
 
 impl EngineLocks {
-    /// Takes the locks on the files of the last swap, and of the data directory; `None` if a server has them, or if no file
-    /// shows whether one has.
+    /// Takes the locks on the files of the last swap, and of all directories of the layout; `None` if no file shows whether
+    /// a server has them.
     ///
     /// # Errors
-    /// If a file cannot be opened or locked.
+    /// [`SstError::InUse`] if a server has one; or if a directory cannot be listed, or a file cannot be opened or locked.
     pub fn take(layout: &Layout) -> Result<Option<Self>, SstError> {
         let journal = swap::last(&layout.datadir)?.unwrap_or_default();
         let swapped = journal.new.iter().map(|entry| journal.folder(entry).join(&entry.name));
-        let usual = ["ibdata1", "aria_log_control"].map(|name| layout.datadir.join(name));
-        let mut files = Vec::new();
-        for path in swapped.chain(usual) {
+        let mut paths = Vec::new();
+        for path in swapped {
             // Some have a directory of their own.
             let below = std::fs::read_dir(&path).into_iter().flatten().flatten();
-            let below: Vec<PathBuf> = below.map(|entry| entry.path()).collect();
-            for path in std::iter::once(path).chain(below).filter(|path| is_of_engine(path)) {
-                match lock(&path)? {
-                    Locked::Ours(file) => files.push(file),
-                    Locked::InUse => return Ok(None),
-                    Locked::NoFile => {}
-                }
+            paths.extend(below.map(|entry| entry.path()).filter(|path| is_of_engine(path)));
+            paths.extend(Some(path).filter(|path| is_of_engine(path)));
+        }
+        let inside =
+            layout.inside.iter().map(|place| (layout.datadir.join(&place.dir), &place.kind));
+        let outside = layout.outside.iter().map(|place| (place.dir.clone(), &place.kind));
+        let home = (layout.datadir.clone(), &Kind::Redo);
+        // A system tablespace may have any name.
+        for (dir, kind) in inside.chain(outside).chain([home]) {
+            let has_named = |name: &OsStr| matches!(kind, Kind::Data(_)) && kind.has(name);
+            let entries = entries(&dir).map_err(SstError::io("list", &dir))?;
+            paths.extend(
+                entries
+                    .into_iter()
+                    .filter(|path| is_of_engine(path) || path.file_name().is_some_and(has_named)),
+            );
+        }
+        let (mut files, mut failure) = (Vec::new(), None);
+        for path in paths {
+            match lock(&path) {
+                Ok(Some(file)) => files.push(file),
+                Ok(None) => {}
+                Err(error @ SstError::InUse { .. }) => return Err(error),
+                Err(error) => failure = Some(error),
             }
+        }
+        if let Some(error) = failure {
+            return Err(error);
         }
         let is_sure = !files.is_empty() || journal.new.is_empty();
         Ok(is_sure.then_some(Self { _files: files }))
+    }
+}
+
+/// What is in a directory; nothing if there is none.
+fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    match std::fs::read_dir(dir) {
+        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
 }
 
@@ -246,21 +274,27 @@ fn is_of_engine(path: &Path) -> bool {
     kinds.iter().any(|kind| kind.has(name)) || name == "aria_log_control" || is_table
 }
 
-enum Locked {
-    Ours(File),
-    InUse,
-    NoFile,
-}
-
-fn lock(path: &Path) -> Result<Locked, SstError> {
+/// Locks a file; `None` if there is none.
+fn lock(path: &Path) -> Result<Option<File>, SstError> {
     if !path.symlink_metadata().is_ok_and(|facts| facts.is_file()) {
-        return Ok(Locked::NoFile);
+        return Ok(None);
     }
     let file = File::options().read(true).write(true).open(path);
     let file = file.map_err(SstError::io("open", path))?;
     match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Locked::Ours(file)),
-        Err(Errno::AGAIN | Errno::ACCESS) => Ok(Locked::InUse),
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::AGAIN | Errno::ACCESS) => Err(SstError::InUse { path: path.to_owned() }),
         Err(error) => Err(SstError::io("lock", path)(error.into())),
+    }
+}
+
+/// Refuses data on which a server runs. While the result lives, none starts on the data, as far as its files can be locked.
+///
+/// # Errors
+/// [`SstError::InUse`].
+pub(super) fn refuse_data_in_use(layout: &Layout) -> Result<Option<EngineLocks>, SstError> {
+    match EngineLocks::take(layout) {
+        Err(error @ SstError::InUse { .. }) => Err(error),
+        locks => Ok(locks.ok().flatten()),
     }
 }

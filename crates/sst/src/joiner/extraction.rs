@@ -13,7 +13,6 @@ use xb_wire::{Incoming, Refusal};
 use super::destination::Destination;
 use crate::context::Context;
 use crate::contract::args::Family;
-use crate::contract::error_log::ErrorLog;
 use crate::delta::answering::Answering;
 use crate::delta::fill::{FillError, Filler};
 use crate::delta::old_data::OldData;
@@ -38,7 +37,7 @@ pub(super) struct Extraction {
     destination: Destination,
     observer: Observer,
     /// Completes the stream, if the donor leaves blocks out.
-    filler: Option<Filler>,
+    filler: Filler,
     answering: Option<Answering>,
 }
 
@@ -58,13 +57,12 @@ impl Extraction {
         let failed = Arc::new(AtomicBool::new(false));
         let extractor = extractor(context, destination, incoming.refusal(), &failed)?;
         let (answering, filler) = match old {
-            None => (None, None),
+            None => (None, Filler::of_whole()),
             Some((old, key)) => {
-                let (answering, filler) =
-                    Answering::start(incoming.answers(), incoming.refusal(), old, key).map_err(
-                        |error| SstError::Get(format!("cannot start a thread: {error}")),
-                    )?;
-                (Some(answering), Some(filler))
+                let started = Answering::start(incoming.answers(), incoming.refusal(), old, key);
+                let failed = |error| SstError::Get(format!("cannot start a thread: {error}"));
+                let (answering, filler) = started.map_err(failed)?;
+                (Some(answering), filler)
             }
         };
         let (destination, observer) = (destination.clone(), observer.clone());
@@ -73,35 +71,30 @@ impl Extraction {
 
     /// Takes bytes of the stream.
     pub(super) fn take(&mut self, bytes: Bytes) -> Result<(), SinkError> {
-        match &mut self.filler {
-            None => Ok(self.extractor.feed(bytes)?),
-            Some(filler) => {
-                filler.push(&bytes)?;
-                self.take_filled()
-            }
-        }
+        self.filler.push(&bytes)?;
+        self.take_filled()
     }
 
     /// Takes what is left of a stream that has arrived.
-    pub(super) fn complete(&mut self, error_log: &ErrorLog) -> Result<(), SinkError> {
-        let Some(filler) = &mut self.filler else { return Ok(()) };
-        filler.finish()?;
-        let filled = filler.filled();
+    pub(super) fn complete(&mut self, context: &Context) -> Result<(), SinkError> {
+        self.filler.finish()?;
         self.take_filled()?;
-        error_log.info(format_args!(
-            "delta: {} MiB of the data are copies of this node's old data",
-            filled >> 20
-        ));
+        if let Some(answering) = &self.answering {
+            let (asked, kept) = (answering.asked(), self.filler.filled());
+            context.error_log.info(format_args!(
+                "delta: {} MiB of the data are copies of this node's old data",
+                kept >> 20
+            ));
+            context.report_delta(asked, kept);
+        }
         Ok(())
     }
 
     fn take_filled(&mut self) -> Result<(), SinkError> {
-        if let Some(filler) = &mut self.filler {
-            // They count as transferred.
-            self.observer.add_bytes(filler.take_count());
-            while let Some(bytes) = filler.pop() {
-                self.extractor.feed(bytes)?;
-            }
+        // They count as transferred.
+        self.observer.add_bytes(self.filler.take_count());
+        while let Some(bytes) = self.filler.pop() {
+            self.extractor.feed(bytes)?;
         }
         Ok(())
     }

@@ -33,11 +33,12 @@ impl<'a> PresentData<'a> {
     /// otherwise.
     ///
     /// # Errors
-    /// [`SstError::Busy`], [`SstError::Foreign`], [`SstError::Swap`]; or if cancelled.
+    /// [`SstError::Busy`], [`SstError::InUse`], [`SstError::Foreign`], [`SstError::Swap`]; or if cancelled.
     pub(super) fn lock(context: &'a Context) -> Result<Self, SstError> {
         let Context { layout, error_log, .. } = context;
         let lock = DatadirLock::wait(&layout.datadir, &context.cancel, LOCK_LIMIT)?;
         finish_interrupted(&layout.datadir, &lock, error_log)?;
+        drop(acceptance::refuse_data_in_use(layout)?);
         let data = Self { context, lock };
         check_rights(layout, |name, metadata| data.is_swapped(name, metadata))?;
         drop_received(layout, &data.lock)?;
@@ -69,9 +70,11 @@ impl<'a> PresentData<'a> {
     /// on the new data.
     ///
     /// # Errors
-    /// [`SstError::Swap`]. The old data is then in place again, or the journal records the remaining work.
+    /// [`SstError::InUse`]; [`SstError::Swap`]. The old data is then in place again, or the journal records the remaining work.
     pub(super) fn swap(&self, remote: &[PathBuf], is_accepted: bool) -> Result<(), SstError> {
         let Context { layout, error_log, .. } = self.context;
+        // No server starts on the data while it is swapped.
+        let _locks = acceptance::refuse_data_in_use(layout)?;
         let folders: Vec<_> = std::iter::once(layout.datadir.clone())
             .chain(layout.folders_outside())
             .chain(remote.iter().cloned())

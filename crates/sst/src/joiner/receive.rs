@@ -123,7 +123,7 @@ fn receive_stream(
     let refusal = incoming.refusal();
     let (blocks, returned) = Blocks::of(incoming);
     let outcome = unpack(blocks, None, &plan, observer, |bytes| extraction.take(bytes))
-        .and_then(|_| extraction.complete(&context.error_log).map_err(UnpackError::Sink));
+        .and_then(|_| extraction.complete(context).map_err(UnpackError::Sink));
     extraction.end_answers();
 
     let begins_again = matches!(outcome, Err(UnpackError::Stopped)) && returned.begins_again();

@@ -122,6 +122,14 @@ impl Cluster {
     /// # Panics
     /// If the node does not start.
     pub fn bootstrap(&mut self) {
+        self.bootstrap_with(&[]);
+    }
+
+    /// Like [`Cluster::bootstrap`], with options of the server that count when its data is created.
+    ///
+    /// # Panics
+    /// If the node does not start.
+    pub fn bootstrap_with(&mut self, options: &[&str]) {
         let datadir = self.datadir(1);
         let words = self.program(1, "mariadb-install-db");
         let mut install = Cmd::new(&words[0])
@@ -130,6 +138,7 @@ impl Cluster {
             .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
             // Otherwise the first start may not be able to create undo tablespaces.
             .arg("--innodb-fast-shutdown=0")
+            .args(options)
             .arg(format!("--datadir={}", datadir.display()));
         if let Some(user) = as_user() {
             install = install.arg(user);

@@ -89,6 +89,7 @@ pub fn connect(
         up: 0,
         in_doubt: Vec::new(),
         last_progress: now,
+        joiner_worked: now,
         refusing_since: None,
         last_cause: "no connection yet".to_owned(),
         no_work: None,

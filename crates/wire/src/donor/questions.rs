@@ -1,10 +1,11 @@
 //! Questions to the joiner's layer above, beside the stream.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::state::Shared;
 use crate::error::TransferError;
-use crate::limits::MAX_QUESTION;
+use crate::limits::{MAX_QUESTION, bounded};
 
 /// Asks the joiner's layer above. Questions and replies are in order, and neither waits for the stream.
 #[derive(Debug)]
@@ -46,21 +47,27 @@ impl Questions {
         Ok(state.questions.take())
     }
 
-    /// Waits for the reply to the oldest question; `None` if there is no question.
+    /// Waits for the reply to the oldest question; `None` if there is no question, or if the joiner has neither replied nor
+    /// acknowledged nor read anything for so long, although there was a connection. Questions are no sign of progress.
     ///
     /// # Errors
     /// The first cause, if the transfer has failed.
-    pub fn await_reply(&self) -> Result<Option<Vec<u8>>, TransferError> {
+    pub fn await_reply(&self, limit: Duration) -> Result<Option<Vec<u8>>, TransferError> {
+        let limit = bounded(limit);
+        let mut since = Instant::now();
         let mut state = self.shared.monitor.lock();
         loop {
             self.shared.check(&mut state)?;
             if let Some(reply) = state.questions.take() {
                 return Ok(Some(reply));
             }
-            if !state.questions.is_waiting() {
+            // A lost connection has limits of its own.
+            since = if state.up == 0 { Instant::now() } else { since.max(state.joiner_worked) };
+            let left = limit.saturating_sub(since.elapsed());
+            if !state.questions.is_waiting() || left.is_zero() {
                 return Ok(None);
             }
-            state = self.shared.monitor.wait(state, None);
+            state = self.shared.monitor.wait(state, Some(left));
         }
     }
 

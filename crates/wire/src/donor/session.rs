@@ -139,6 +139,9 @@ impl Shared {
                         return Err(self.fail(&mut state, TransferError::Protocol { peer, what }));
                     }
                 };
+                if freed > 0 || more {
+                    state.joiner_worked = now;
+                }
                 if freed > 0 {
                     add(&self.counters.acknowledged, freed);
                     state.last_progress = now;
@@ -175,6 +178,7 @@ impl Shared {
                     let what = error.to_string();
                     return Err(self.fail(&mut state, TransferError::Protocol { peer, what }));
                 }
+                state.joiner_worked = now;
                 self.monitor.notify();
             }
             Message::Ping(token) => own.pong = Some(token),

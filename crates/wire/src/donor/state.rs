@@ -52,6 +52,8 @@ pub(super) struct State {
     /// Lost connections whose blocks are in doubt, and until when.
     pub(super) in_doubt: Vec<(u64, Instant)>,
     pub(super) last_progress: Instant,
+    /// When the joiner last acknowledged, granted credit or replied.
+    pub(super) joiner_worked: Instant,
     pub(super) refusing_since: Option<Instant>,
     pub(super) last_cause: String,
     pub(super) no_work: Option<Instant>,

@@ -123,9 +123,13 @@ impl Answered {
 
     /// Takes the oldest reply that waits for a connection.
     pub(crate) fn send(&mut self) -> Option<(u64, Vec<u8>)> {
-        let number = self.ready.pop_first()?;
-        let reply = self.replies.get(&number)?;
-        Some((number, reply.clone()))
+        // A reply may be gone since it had to be repeated: the donor has it, and it holds up no other.
+        while let Some(number) = self.ready.pop_first() {
+            if let Some(reply) = self.replies.get(&number) {
+                return Some((number, reply.clone()));
+            }
+        }
+        None
     }
 
     /// Passes nothing more on.
@@ -254,6 +258,22 @@ mod tests {
             prop_assert_eq!((questions, questions), (answers, taken));
             prop_assert!(!asked.is_waiting());
         }
+    }
+
+    #[test]
+    fn a_reply_that_is_gone_holds_up_no_other() {
+        let mut answered = Answered::default();
+        let answer = |answered: &mut Answered, number| {
+            assert!(answered.insert(number, vec![1]).unwrap());
+            assert_eq!(answered.take(), Some(vec![1]));
+            answered.reply(vec![2]);
+        };
+        answer(&mut answered, 0);
+        assert_eq!(answered.send(), Some((0, vec![2])));
+        // It arrives again, and before its reply is repeated, the donor has asked so much that it must have it.
+        assert!(!answered.insert(0, vec![1]).unwrap());
+        (1..=MAX_QUESTIONS).for_each(|number| answer(&mut answered, number));
+        assert_eq!(answered.send(), Some((1, vec![2])));
     }
 
     #[test]

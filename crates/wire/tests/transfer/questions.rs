@@ -31,11 +31,11 @@ fn ask_all(questions: &Questions, number: u64) {
             asked += 1;
             continue;
         }
-        let reply = questions.await_reply().unwrap().unwrap();
+        let reply = questions.await_reply(LONG).unwrap().unwrap();
         assert_eq!(reply, [&taken.to_le_bytes()[..], &[last(taken)]].concat());
         taken += 1;
     }
-    assert!(questions.await_reply().unwrap().is_none());
+    assert!(questions.await_reply(LONG).unwrap().is_none());
 }
 
 proptest! {
@@ -133,7 +133,7 @@ fn whoever_waits_learns_that_the_transfer_has_ended() {
     };
     let (incoming, outgoing, questions, answers) = sides();
     std::thread::scope(|scope| {
-        let asked = scope.spawn(move || questions.await_reply());
+        let asked = scope.spawn(move || questions.await_reply(LONG));
         let waiting = scope.spawn(move || answers.next_question());
         incoming.refuse("no room");
         assert!(asked.join().unwrap().is_err());
@@ -142,13 +142,30 @@ fn whoever_waits_learns_that_the_transfer_has_ended() {
     });
     let (incoming, outgoing, questions, answers) = sides();
     std::thread::scope(|scope| {
-        let asked = scope.spawn(move || questions.await_reply());
+        let asked = scope.spawn(move || questions.await_reply(LONG));
         let waiting = scope.spawn(move || answers.next_question());
         drop(outgoing);
         assert!(asked.join().unwrap().is_err());
         assert!(waiting.join().unwrap().is_err());
         drop(incoming);
     });
+}
+
+#[test]
+fn a_joiner_that_does_not_answer_is_not_waited_for() {
+    let (mut incoming, mut outgoing) = pair(joiner(Security::OneTime), donor(Security::OneTime));
+    let questions = outgoing.questions().unwrap();
+    assert!(questions.ask(b"?").unwrap());
+    let limit = Duration::from_millis(50);
+    assert_eq!(questions.await_reply(limit).unwrap(), None);
+    // The transfer does not depend on it, and nor does a reply that comes late.
+    outgoing.send(noise(100_000)).unwrap();
+    outgoing.pass_on().unwrap();
+    assert!(incoming.next_block().unwrap().is_some());
+    let answers = incoming.answers();
+    assert_eq!(answers.next_question().unwrap().unwrap(), b"?");
+    answers.reply(b"!").unwrap();
+    assert_eq!(questions.await_reply(LONG).unwrap().unwrap(), b"!");
 }
 
 #[test]
