@@ -12,17 +12,20 @@ use super::destination::Destination;
 use super::present_data::PresentData;
 use super::recover::{drop_received, remove_old};
 use super::request::OfferedBackup;
+use super::second_start::MARIADB_REDO;
 use crate::context::Context;
-use crate::contract::datadir::{Kind, Layout, is_mounted};
+use crate::contract::datadir::{Kind, KindDir, Layout, is_mounted};
 use crate::contract::settings::Old;
 use crate::error::{RoomShort, SstError};
 use crate::offer::Places;
 use crate::server::data_size;
 use crate::swap::{self, OLD, WORK_DIR, make_folders};
 
-/// Space for what is not in the estimate, in bytes: the server's temporary tablespace of 12 MiB, and
-/// files that grow while the backup runs.
+/// Space for what is not in the estimate, in bytes: the server's temporary tablespace, and files that grow while the
+/// backup runs.
 const SLACK: u64 = 16 << 20;
+/// Size of the temporary tablespace, which a server creates beside its system tablespace.
+const TEMPORARY: u64 = 12 << 20;
 
 /// Part of the data, as a divisor, that the arriving redo log is not expected to exceed.
 const REDO_SHARE: u64 = 8;
@@ -264,6 +267,10 @@ fn needs(
     let Places { files, dirs, redo: donors_redo } = &backup.places;
     let mut data = backup.disk;
     let mut needs = Vec::new();
+    let is_data = |place: &&KindDir| matches!(place.kind, Kind::Data(_));
+    if let Some(home) = layout.outside.iter().find(is_data) {
+        needs.push((home.dir.clone(), Need { data: TEMPORARY, ..Need::default() }));
+    }
     for place in &layout.outside {
         let of_kind = files.iter().filter(|(name, _)| place.kind.has(name.as_ref()));
         let disk = of_kind.fold(0, |sum: u64, (_, disk)| sum.saturating_add(*disk));
@@ -285,12 +292,14 @@ fn needs(
     }
     let of_redo = layout.outside.iter().find(|place| place.kind == Kind::Redo);
     let redo_dir = of_redo.map_or_else(|| layout.datadir.clone(), |place| place.dir.clone());
-    needs.push((redo_dir, Need { redo: backup.redo, ..Need::default() }));
+    // The second start has its log beside the data; what is then in a directory of its own is a copy of that one.
+    let of_start = if of_redo.is_some() { backup.redo.min(MARIADB_REDO) } else { 0 };
+    needs.push((redo_dir, Need { redo: backup.redo, arriving: of_start, ..Need::default() }));
     // An earlier donor does not state the size of its log, which then is probably that of this node.
     let arriving = if *donors_redo == 0 { backup.redo } else { *donors_redo };
     let arriving = arriving.min(backup.disk / REDO_SHARE);
     let data = data.saturating_add(SLACK);
-    needs.push((layout.datadir.clone(), Need { data, arriving, redo: 0 }));
+    needs.push((layout.datadir.clone(), Need { data, arriving, redo: of_start }));
     Ok(needs)
 }
 
@@ -346,6 +355,28 @@ mod tests {
         // With keep-old=no the present data makes way for it, after the swap.
         assert_eq!(judge(&log_is_larger, 5, Old::Removed), Some(Room::Enough));
         assert_eq!(judge(&volume(4, 6, 1), 9, Old::Kept), None);
+    }
+
+    #[test]
+    fn what_a_start_creates_needs_room_where_it_creates_it() {
+        use crate::contract::args::Family;
+        let folder = tempfile::tempdir().unwrap();
+        let [home, log] = ["home", "log"].map(|name| folder.path().join(name));
+        let place = |kind, dir: &PathBuf| KindDir { kind, dir: dir.clone() };
+        let outside = vec![place(Kind::Data(Vec::new()), &home), place(Kind::Redo, &log)];
+        let layout = Layout { outside, ..Layout::of(folder.path()).unwrap() };
+        let (places, redo) = (Places::default(), 24 << 20);
+        let backup = OfferedBackup { bytes: 0, disk: 0, places, redo, position: None, key: None };
+        let destination = Destination::of(&layout, Family::MariaDb);
+        let needs = needs(&layout, &destination, &backup).unwrap();
+        let of = |dir: &Path| {
+            let mut all = Need::default();
+            needs.iter().filter(|(at, _)| at == dir).for_each(|(_, need)| all.add(*need));
+            all
+        };
+        assert_eq!(of(&home).data, 12 << 20);
+        assert_eq!(of(&log), Need { data: 0, arriving: 16 << 20, redo });
+        assert_eq!(of(&layout.datadir), Need { data: SLACK, arriving: 0, redo: 16 << 20 });
     }
 
     #[test]

@@ -45,7 +45,7 @@ const MARIADB_READY: &str = "ready for connections";
 /// Entries that MariaDB's servers create besides, and would create again.
 const MARIADB_OWN: [&str; 4] = ["ibtmp1", "tc.log", "ddl_recovery.log", "multi-master.info"];
 /// Size of the redo log, in bytes, that a MariaDB server may create here.
-const MARIADB_REDO: u64 = 16 << 20;
+pub(super) const MARIADB_REDO: u64 = 16 << 20;
 /// Options of this start that both families know.
 const OF_EITHER_FAMILY: [&str; 9] = [
     "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
