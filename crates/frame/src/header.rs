@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::fields::{Fields, Layout, check_closing_crc, same, within};
-use crate::{ErrorLocation, FrameError, Part};
+use crate::{ErrorLocation, FrameError, Part, StreamId};
 
 /// The first eight bytes of every native stream; its last two digits are the major version.
 pub const MAGIC: [u8; 8] = *b"XBRSTR01";
@@ -20,24 +20,6 @@ pub const MAX_FRAME_PLAIN: u32 = 16 << 20;
 const MAJOR: u8 = 1;
 const MINOR: u8 = 0;
 const FLAG_SEALED: u32 = 1;
-
-/// Id of a stream: 128 bits that the writer draws at random for each stream.
-///
-/// The checksum of every frame header covers it, so that a frame from another stream is detected.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StreamId(pub [u8; 16]);
-
-impl fmt::Display for StreamId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for StreamId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StreamId({self})")
-    }
-}
 
 /// Returns whether `prefix`, the first bytes of some input, starts a native stream of this major
 /// version. Pass at least eight bytes.

@@ -82,6 +82,7 @@ mod header;
 pub mod index;
 mod limits;
 mod read;
+mod stream_id;
 mod trailer;
 mod write;
 
@@ -90,12 +91,12 @@ pub use error::{ErrorLocation, FrameError, Part};
 pub use fields::crc32c;
 pub use frame::{Codec, FRAME_MAGIC, FrameHeader, Kind};
 pub use header::{
-    DEFAULT_FRAME_PLAIN, MAGIC, MAX_FRAME_PLAIN, STREAM_HEADER_LEN, Seal, StreamHeader, StreamId,
-    is_native,
+    DEFAULT_FRAME_PLAIN, MAGIC, MAX_FRAME_PLAIN, STREAM_HEADER_LEN, Seal, StreamHeader, is_native,
 };
 pub use index::Record;
 pub use limits::{FRAME_HEADER_LEN, MAX_END_PLAIN, MAX_POSITION, MAX_SOURCES, TRAILER_LEN};
 pub use read::event::Event;
 pub use read::{Limits, StreamReader};
+pub use stream_id::StreamId;
 pub use trailer::{TRAILER_MAGIC, Trailer};
 pub use write::{StreamWriter, Tail};
