@@ -413,7 +413,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
         }
     }
 
-    /// Stops to ask, because the joiner does not answer: everything that waits stays as it is.
+    /// Stops asking, because the joiner does not answer: everything that waits stays as it is.
     fn stop_asking(&mut self) -> io::Result<()> {
         self.choice.stop();
         self.saved.is_unanswered.store(true, Relaxed);
