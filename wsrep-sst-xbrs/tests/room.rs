@@ -63,20 +63,21 @@ fn each_directory_needs_room_on_its_own_file_system() {
     if !may_mount() {
         return;
     }
-    for (file, option) in [
-        ("ibdata1", "--innodb-data-home-dir"),
-        ("undo001", "--innodb-undo-directory"),
-        ("aria_log.00000001", "--aria-log-dir-path"),
+    // The temporary tablespace is created beside the system tablespace.
+    for (file, option, more) in [
+        ("ibdata1", "--innodb-data-home-dir", 12),
+        ("undo001", "--innodb-undo-directory", 0),
+        ("aria_log.00000001", "--aria-log-dir-path", 0),
     ] {
         let scene = Scene::new();
         put(&scene.data("donor").join(file), 8 * MIB);
         let disk = scene.scratch.join("disk");
         let words = [format!("{option}={}", disk.display())];
         let words = words.each_ref().map(String::as_str);
-        let small = join_with_disk(&scene, (&disk, 6), NOTHING, &words);
+        let small = join_with_disk(&scene, (&disk, 6 + more), NOTHING, &words);
         assert_refused(&small, &disk);
         scene.assert_untouched();
-        let (joiner, _) = join_with_disk(&scene, (&disk, 16), NOTHING, &words);
+        let (joiner, _) = join_with_disk(&scene, (&disk, 16 + more), NOTHING, &words);
         assert!(joiner.status.success(), "{}", joiner.log);
     }
 }

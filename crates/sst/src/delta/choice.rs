@@ -1,17 +1,17 @@
 //! About which bytes the donor asks.
 
 use std::mem::replace;
+use std::time::Instant;
 
 use crate::contract::settings::DeltaWish;
 
-/// Bytes that must wait for a connection for the network to count as what holds the transfer up.
-pub(crate) const BACKLOG: u64 = 2 << 20;
-/// Bytes about which the donor asks before it looks at the network again.
-const TURN: u64 = 1 << 30;
 /// Replies, in bytes, after which a turn is judged, each time anew.
 const TRIAL: u64 = 16 << 20;
-/// Least part of them that the joiner must have, as a divisor.
-const LEAST: u64 = 10;
+/// Bytes a second that make a link fast. A link of 1 Gbit/s is none.
+const FAST: f64 = (150 << 20) as f64;
+/// Part of what was asked about that the joiner must have: on a link that is not fast, and on one that is, where hashing
+/// and reading take longer than sending.
+const LEAST: (f64, f64) = (0.1, 0.75);
 /// Bytes that are sent without a question after a turn in which the joiner had too little, and after several samples in a row
 /// of which it had too little: twice as many each time, up to the second number.
 const REST: (u64, u64) = (8 << 20, 64 << 20);
@@ -30,8 +30,14 @@ pub(crate) enum Asks {
     All,
 }
 
-/// Decides for each chunk. With `auto`, the donor asks only while the network holds the transfer up and the joiner has a
-/// part of the data: hashing and reading then take time that the network leaves. Otherwise it asks about samples.
+/// What the joiner has acknowledged at a time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrived {
+    pub(crate) bytes: u64,
+    pub(crate) at: Instant,
+}
+
+/// Decides for each chunk. With `auto`, the donor asks while the joiner has enough of the data, and otherwise about samples.
 #[derive(Debug)]
 pub(crate) struct Choice {
     wish: DeltaWish,
@@ -43,6 +49,8 @@ pub(crate) struct Choice {
     replied: u64,
     /// How many bytes had been asked about when this state began: replies about these change nothing.
     since: u64,
+    /// What had arrived when the joiner was last judged.
+    before: Option<Arrived>,
     /// Replies in this state, or since it was last judged, and what the joiner had of them, in bytes.
     heard: u64,
     equal: u64,
@@ -51,10 +59,8 @@ pub(crate) struct Choice {
 /// With `auto`, what the donor does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Waits until the network holds the transfer up.
-    Idle,
-    /// Asks about everything, for so many more bytes.
-    Turn { left: u64, is_proven: bool },
+    /// Asks about everything.
+    Turn { is_proven: bool },
     /// Sends so many more bytes, and then asks about a sample.
     Rest { left: u64 },
     /// Sends what follows until there is the reply about the sample.
@@ -63,36 +69,21 @@ enum State {
 
 impl Choice {
     pub(crate) fn new(wish: DeltaWish) -> Self {
-        let (next_rest, state) = (REST.0, State::Idle);
-        Self { wish, state, next_rest, asked: 0, replied: 0, since: 0, heard: 0, equal: 0 }
+        let (next_rest, state) = (REST.0, State::Turn { is_proven: false });
+        let (asked, replied, since, before, heard, equal) = (0, 0, 0, None, 0, 0);
+        Self { wish, state, next_rest, asked, replied, since, before, heard, equal }
     }
 
     /// Decides about a chunk of `len` bytes.
-    pub(crate) fn asks(&mut self, len: u64, is_network_busy: impl FnOnce() -> bool) -> Asks {
-        match self.wish {
-            DeltaWish::Yes => return Asks::All,
-            DeltaWish::No => return Asks::Nothing,
-            DeltaWish::Auto => {}
-        }
-        let is_ready = matches!(self.state, State::Idle | State::Rest { left: 0 });
-        let begins = is_ready && is_network_busy();
-        if begins && self.state == State::Idle {
-            self.begin(State::Turn { left: TURN, is_proven: false });
-        }
-        match &mut self.state {
-            State::Turn { left, .. } => {
-                *left = left.saturating_sub(len);
-                if *left == 0 {
-                    self.begin(State::Idle);
-                }
-                Asks::All
-            }
-            State::Rest { left: 0 } if begins => Asks::Sample,
-            State::Rest { left } => {
+    pub(crate) fn asks(&mut self, len: u64) -> Asks {
+        match (self.wish, &mut self.state) {
+            (DeltaWish::Yes, _) | (DeltaWish::Auto, State::Turn { .. }) => Asks::All,
+            (DeltaWish::Auto, State::Rest { left: 0 }) => Asks::Sample,
+            (DeltaWish::Auto, State::Rest { left }) => {
                 *left = left.saturating_sub(len);
                 Asks::Nothing
             }
-            State::Idle | State::Sampled => Asks::Nothing,
+            (DeltaWish::Auto, State::Sampled) | (DeltaWish::No, _) => Asks::Nothing,
         }
     }
 
@@ -105,7 +96,7 @@ impl Choice {
     }
 
     /// Notes a reply about `len` bytes, of which the joiner has `equal`. Replies are in the order of the questions.
-    pub(crate) fn learn(&mut self, len: u64, equal: u64) {
+    pub(crate) fn learn(&mut self, len: u64, equal: u64, arrived: impl FnOnce() -> Arrived) {
         let is_earlier = self.replied < self.since;
         self.replied += len;
         if is_earlier {
@@ -113,21 +104,36 @@ impl Choice {
         }
         self.heard += len;
         self.equal += equal;
-        let is_enough = self.equal >= self.heard / LEAST;
-        match &mut self.state {
-            State::Turn { is_proven, .. } if self.heard >= TRIAL => {
-                *is_proven |= is_enough;
-                (self.heard, self.equal) = (0, 0);
-                match is_enough {
-                    true => self.next_rest = REST.0,
-                    false => self.rest(),
-                }
+        let is_due = match self.state {
+            State::Turn { .. } => self.before.is_none() || self.heard >= TRIAL,
+            State::Sampled => true,
+            State::Rest { .. } => false,
+        };
+        if !is_due {
+            return;
+        }
+        let now = arrived();
+        let before = self.before.replace(now);
+        if self.state != State::Sampled && self.heard < TRIAL {
+            return;
+        }
+        let is_fast = before.is_some_and(|before| {
+            let took = now.at.saturating_duration_since(before.at).as_secs_f64();
+            now.bytes.saturating_sub(before.bytes) as f64 > FAST * took
+        });
+        let least = if is_fast { LEAST.1 } else { LEAST.0 };
+        let is_enough = self.equal as f64 >= least * self.heard as f64;
+        match (self.state, is_enough) {
+            (State::Sampled, true) => self.begin(State::Turn { is_proven: false }),
+            (_, true) => {
+                self.next_rest = REST.0;
+                self.begin(State::Turn { is_proven: true });
             }
-            State::Sampled if is_enough => {
-                self.begin(State::Turn { left: TURN, is_proven: false });
+            (_, false) => {
+                let next = (2 * self.next_rest).min(REST.1);
+                let left = replace(&mut self.next_rest, next);
+                self.begin(State::Rest { left });
             }
-            State::Sampled => self.rest(),
-            State::Turn { .. } | State::Idle | State::Rest { .. } => {}
         }
     }
 
@@ -151,112 +157,127 @@ impl Choice {
         if is_proven || self.wish == DeltaWish::Yes { AHEAD.0 } else { AHEAD.1 }
     }
 
-    fn rest(&mut self) {
-        let next = (2 * self.next_rest).min(REST.1);
-        let left = replace(&mut self.next_rest, next);
-        self.begin(State::Rest { left });
-    }
-
     fn begin(&mut self, state: State) {
+        // What was asked about in a turn counts in the next one, too.
+        let goes_on = matches!((self.state, state), (State::Turn { .. }, State::Turn { .. }));
+        if !goes_on {
+            self.since = self.asked;
+        }
         self.state = state;
-        self.since = self.asked;
         (self.heard, self.equal) = (0, 0);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
 
-    /// Asks about `len` bytes, and has the reply at once.
-    fn ask(choice: &mut Choice, len: u64, equal: u64) {
-        assert_eq!(choice.asks(len, || true), Asks::All);
-        choice.asked(len);
-        choice.learn(len, equal);
+    /// Notes a reply when so many MiB a second arrive.
+    fn learn(choice: &mut Choice, len: u64, equal: u64, rate: u64) {
+        let before = choice.before;
+        choice.learn(len, equal, || match before {
+            None => Arrived { bytes: 0, at: Instant::now() },
+            Some(Arrived { bytes, at }) => {
+                Arrived { bytes: bytes + rate * MIB, at: at + Duration::from_secs(1) }
+            }
+        });
     }
 
-    /// Bytes that are sent without a question until the next sample.
+    /// Asks about `len` bytes, and has the reply at once.
+    fn ask(choice: &mut Choice, len: u64, equal: u64, rate: u64) {
+        assert_eq!(choice.asks(len), Asks::All);
+        choice.asked(len);
+        learn(choice, len, equal, rate);
+    }
+
+    /// MiB that are sent without a question until the next sample.
     fn rested(choice: &mut Choice) -> u64 {
         let mut rested = 0;
-        while choice.asks(MIB, || true) == Asks::Nothing {
-            rested += MIB;
-            assert!(rested < 1 << 40);
+        while choice.asks(MIB) == Asks::Nothing {
+            rested += 1;
+            assert!(rested < 1 << 20);
         }
-        assert_eq!(choice.asks(MIB, || true), Asks::Sample);
-        rested / MIB
+        assert_eq!(choice.asks(MIB), Asks::Sample);
+        rested
     }
 
     #[test]
-    fn auto_asks_in_turns_while_the_network_is_busy() {
-        let mut choice = Choice::new(DeltaWish::Auto);
-        assert_eq!(choice.asks(10 * MIB, || false), Asks::Nothing);
-        assert_eq!(choice.ahead(), AHEAD.1);
-        ask(&mut choice, TRIAL, TRIAL / 2);
-        assert_eq!(choice.ahead(), AHEAD.0);
-        // The turn is not over, whatever the network does.
-        assert_eq!(choice.asks(TURN - TRIAL - 1, || panic!("not asked for")), Asks::All);
-        assert_eq!(choice.asks(5, || panic!("not asked for")), Asks::All);
-        assert_eq!(choice.asks(5, || false), Asks::Nothing);
-        assert_eq!(choice.asks(5, || true), Asks::All);
+    fn auto_asks_while_the_joiner_has_enough() {
+        for (rate, little, enough) in
+            [(113, TRIAL / 10 - 1, TRIAL / 10 + 1), (160, 11 * MIB, 12 * MIB)]
+        {
+            let mut choice = Choice::new(DeltaWish::Auto);
+            ask(&mut choice, MIB, MIB, rate);
+            assert_eq!(choice.ahead(), AHEAD.1);
+            for _ in 0..9 {
+                ask(&mut choice, TRIAL - MIB, enough - MIB, rate);
+                assert_eq!(choice.ahead(), AHEAD.0);
+                ask(&mut choice, MIB, MIB, rate);
+            }
+            assert!(!choice.gives_up());
+            ask(&mut choice, TRIAL - MIB, little.saturating_sub(MIB), rate);
+            assert!(choice.gives_up());
+            assert_eq!((choice.asks(MIB), choice.ahead()), (Asks::Nothing, AHEAD.1));
+        }
     }
 
     #[test]
     fn auto_rests_where_the_joiner_has_little_and_samples() {
         let mut choice = Choice::new(DeltaWish::Auto);
-        let little = TRIAL / LEAST - 1;
-        assert!(!choice.gives_up());
-        ask(&mut choice, TRIAL, little);
-        assert!(choice.gives_up());
+        ask(&mut choice, TRIAL, 0, 10);
         let mut rests = Vec::new();
         for _ in 0..6 {
             rests.push(rested(&mut choice));
-            assert_eq!(choice.ahead(), AHEAD.1);
             choice.asked(MIB);
             // What follows is sent.
-            assert_eq!(choice.asks(MIB, || true), Asks::Nothing);
-            choice.learn(MIB, MIB / LEAST - 1);
+            assert_eq!(choice.asks(MIB), Asks::Nothing);
+            learn(&mut choice, MIB, MIB / 11, 10);
         }
         assert_eq!(rests, [8, 16, 32, 64, 64, 64]);
         // A sample of which the joiner has a part begins a turn, and a good turn ends the row.
         assert_eq!(rested(&mut choice), 64);
         choice.asked(MIB);
-        choice.learn(MIB, MIB / 2);
-        ask(&mut choice, TRIAL, TRIAL / 2);
-        ask(&mut choice, TRIAL, little);
+        learn(&mut choice, MIB, MIB / 2, 10);
+        ask(&mut choice, TRIAL, TRIAL / 2, 10);
+        ask(&mut choice, TRIAL, 0, 10);
         assert_eq!(rested(&mut choice), 8);
-        // It is asked only where the network is slow.
-        assert_eq!(choice.asks(MIB, || false), Asks::Nothing);
+        // Not enough for a fast link.
+        choice.asked(MIB);
+        learn(&mut choice, MIB, MIB / 2, 160);
+        assert_eq!(choice.asks(MIB), Asks::Nothing);
     }
 
     #[test]
     fn replies_that_were_on_their_way_change_nothing() {
         let mut choice = Choice::new(DeltaWish::Auto);
         for _ in 0..3 {
-            assert_eq!(choice.asks(TRIAL, || true), Asks::All);
+            assert_eq!(choice.asks(TRIAL), Asks::All);
             choice.asked(TRIAL);
         }
-        choice.learn(TRIAL, 0);
-        assert_eq!(choice.asks(8 * MIB, || true), Asks::Nothing);
-        choice.learn(TRIAL, TRIAL);
-        assert_eq!(choice.asks(MIB, || true), Asks::Sample);
+        learn(&mut choice, TRIAL, 0, 10);
+        assert_eq!(choice.asks(8 * MIB), Asks::Nothing);
+        learn(&mut choice, TRIAL, TRIAL, 10);
+        assert_eq!(choice.asks(MIB), Asks::Sample);
         choice.asked(MIB);
-        choice.learn(TRIAL, TRIAL);
-        assert_eq!(choice.asks(MIB, || true), Asks::Nothing);
-        choice.learn(MIB, MIB);
-        assert_eq!(choice.asks(MIB, || true), Asks::All);
+        learn(&mut choice, TRIAL, TRIAL, 10);
+        assert_eq!(choice.asks(MIB), Asks::Nothing);
+        learn(&mut choice, MIB, MIB, 10);
+        assert_eq!(choice.asks(MIB), Asks::All);
     }
 
     #[test]
     fn yes_always_asks_and_no_never() {
         for (wish, asks) in [(DeltaWish::Yes, Asks::All), (DeltaWish::No, Asks::Nothing)] {
             let mut choice = Choice::new(wish);
-            choice.asked(TURN);
-            choice.learn(TURN, 0);
-            assert_eq!(choice.asks(1, || asks == Asks::Nothing), asks);
+            choice.asked(TRIAL);
+            learn(&mut choice, TRIAL, 0, 10);
+            assert_eq!((choice.asks(1), choice.gives_up()), (asks, asks == Asks::Nothing));
             choice.stop();
-            assert_eq!(choice.asks(1, || true), Asks::Nothing);
+            assert_eq!(choice.asks(1), Asks::Nothing);
         }
     }
 }

@@ -88,8 +88,8 @@ impl Ask for Joiner {
         Ok(Some(Have(have.0 ^ self.lie.unwrap_or(0)).write().to_vec()))
     }
 
-    fn is_network_busy(&self) -> bool {
-        true
+    fn acknowledged(&self) -> u64 {
+        0
     }
 }
 
@@ -385,12 +385,11 @@ fn auto_asks_little_where_nothing_is_equal_and_finds_what_is() {
 /// The checksum of a part that is sent as it is follows from that of its chunk, and so does damage.
 #[test]
 fn damage_in_a_chunk_of_which_only_a_part_is_asked_about_is_found() {
-    use xb_reader::{ChunkReader, Dialect, Item, Limits};
+    use xb_reader::{ChunkReader, Dialect, Limits};
     let is_whole = |stream: &[u8]| {
         let mut reader = ChunkReader::new(stream, Dialect::Auto, Limits::default());
         loop {
             match reader.next() {
-                Ok(Some(Item::Chunk(..) | Item::Data(_))) => {}
                 Ok(Some(_)) => {}
                 Ok(None) => return true,
                 Err(_) => return false,
@@ -398,7 +397,7 @@ fn damage_in_a_chunk_of_which_only_a_part_is_asked_about_is_found() {
         }
     };
     assert!(is_whole(&nothing_and_all(10 << 20, None).unwrap().0.thin));
-    for mib in (0..112).step_by(7) {
+    for mib in [0, 33, 47, 52, 80] {
         let damaged = nothing_and_all(10 << 20, Some((mib << 20) + 100_000));
         assert!(damaged.is_err() || !is_whole(&damaged.unwrap().0.thin), "{mib}");
     }

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xb_pipeline::{Observer, PassOn, REDO_LOGS};
 use xb_reader::{
@@ -14,7 +14,7 @@ use xb_reader::{
 };
 use xb_wire::Questions;
 
-use super::choice::{Asks, BACKLOG, Choice};
+use super::choice::{Arrived, Asks, Choice};
 use super::cut;
 use super::group::{BLOCK, Group, Have};
 use super::question::{Key, Question};
@@ -42,8 +42,8 @@ pub(crate) trait Ask {
     fn ask(&mut self, question: &[u8]) -> io::Result<bool>;
     /// Takes the reply to the oldest question, or waits for it: then there is none only if the joiner does not answer.
     fn reply(&mut self, wait: bool) -> io::Result<Option<Vec<u8>>>;
-    /// Whether the network holds the transfer up.
-    fn is_network_busy(&self) -> bool;
+    /// Bytes that the joiner has acknowledged.
+    fn acknowledged(&self) -> u64;
 }
 
 /// The joiner at the other end of the wire.
@@ -67,8 +67,8 @@ impl Ask for WireJoiner {
         reply.map_err(io::Error::other)
     }
 
-    fn is_network_busy(&self) -> bool {
-        self.questions.is_network_busy(BACKLOG)
+    fn acknowledged(&self) -> u64 {
+        self.questions.acknowledged()
     }
 }
 
@@ -264,8 +264,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
             ChunkKind::Payload { offset, len, crc }
                 if len >= LEAST && head.flags == 0 && may_be_equal(&head.path) =>
             {
-                let ask = &self.ask;
-                let asks = self.choice.asks(len, || ask.is_network_busy());
+                let asks = self.choice.asks(len);
                 (asks != Asks::Nothing).then_some((asks == Asks::Sample, offset, len, crc))
             }
             _ => None,
@@ -390,7 +389,9 @@ impl<R: Read, A: Ask> Thinner<R, A> {
             return Err(io::Error::new(ErrorKind::InvalidData, what));
         };
         let (len, equal) = (data.len() as u64, have.bytes(&group) as u64);
-        self.choice.learn(len, equal);
+        let ask = &self.ask;
+        let arrived = || Arrived { bytes: ask.acknowledged(), at: Instant::now() };
+        self.choice.learn(len, equal, arrived);
         self.saved.asked.fetch_add(len, Relaxed);
         self.saved.equal.fetch_add(equal, Relaxed);
         // They count as transferred.
@@ -412,7 +413,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
         }
     }
 
-    /// Stops to ask, because the joiner does not answer: everything that waits stays as it is.
+    /// Stops asking, because the joiner does not answer: everything that waits stays as it is.
     fn stop_asking(&mut self) -> io::Result<()> {
         self.choice.stop();
         self.saved.is_unanswered.store(true, Relaxed);

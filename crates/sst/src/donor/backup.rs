@@ -182,7 +182,7 @@ fn send_backup(
                     saved.equal() >> 20
                 ));
                 if saved.is_unanswered() {
-                    context.error_log.warn("the joiner stopped answering what its old data has: the rest was sent in full");
+                    context.error_log.warn("the joiner no longer answers what its old data has: the rest was sent in full");
                 }
                 context.report_delta(saved.asked(), saved.equal());
             }

@@ -71,10 +71,8 @@ impl Questions {
         }
     }
 
-    /// Returns whether the network holds the transfer up: so many bytes wait for a connection, and the joiner's reader is
-    /// not behind.
-    pub fn is_network_busy(&self, bytes: u64) -> bool {
-        let state = self.shared.monitor.lock();
-        state.no_credit.is_none() && state.ledger.ready_bytes() >= bytes
+    /// Bytes of the stream that the joiner has acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.shared.counters.snapshot().acknowledged
     }
 }

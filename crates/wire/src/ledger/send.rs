@@ -203,12 +203,6 @@ impl SendLedger {
         !self.ready.is_empty()
     }
 
-    /// Returns the number of bytes that wait for a connection.
-    pub(crate) fn ready_bytes(&self) -> u64 {
-        let lens = self.ready.iter().filter_map(|number| self.blocks.get(number));
-        lens.map(|block| u64::from(block.len)).sum()
-    }
-
     /// Returns the number of blocks and bytes ever added.
     pub(crate) fn totals(&self) -> (u64, u64) {
         (self.next_number, self.next_offset)
