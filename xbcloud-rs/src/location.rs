@@ -236,21 +236,43 @@ pub(crate) fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failu
     };
     let place = match kind.as_str() {
         "s3" => Place::S3 { bucket: named(&store.s3.s3_bucket, "s3-bucket", "s3")? },
-        "google" => Place::Google {
-            bucket: named(&store.google.google_bucket, "google-bucket", "gs")?,
-        },
+        "google" => {
+            Place::Google { bucket: named(&store.google.google_bucket, "google-bucket", "gs")? }
+        }
         "azure" => {
             let option = &store.azure.azure_container_name;
             let default = store.azure.azure_development_storage.then(|| "testcontainer".to_owned());
             let named = named(option, "azure-container-name", "azure");
             Place::Azure { container: named.or_else(|missing| default.ok_or(missing))? }
         }
-        "" => return Err(Failure::usage("no store is given")
-            .hint("write the backup as file:///DIR/NAME, s3://BUCKET/NAME, gs://BUCKET/NAME or azure://CONTAINER/NAME, or as @REPOSITORY with `root` in its group, or give --storage=s3 --s3-bucket=BUCKET (the stock tool would now try Swift, which is not supported)")),
-        "swift" => return Err(Failure::usage("Swift is not supported").hint("try --storage=s3 with --s3-endpoint; many Swift clusters also support S3")),
-        other => return Err(Failure::usage(format!("unknown storage `{other}`")).hint("use s3, google or azure; write a local directory as file:///DIR/NAME")),
+        "" => return Err(Failure::usage("no store is given").hint(with_a_store(text))),
+        "swift" => {
+            return Err(Failure::usage("Swift is not supported")
+                .hint("try --storage=s3 with --s3-endpoint; many Swift clusters also support S3"));
+        }
+        other => {
+            return Err(Failure::usage(format!("unknown storage `{other}`"))
+                .hint("use s3, google or azure; write a local directory as file:///DIR/NAME"));
+        }
     };
     Ok(Location { place, path })
+}
+
+/// What to write instead of a place without a store.
+fn with_a_store(text: &str) -> String {
+    const ALL: &str = "write the backup as file:///DIR/NAME, s3://BUCKET/NAME, gs://BUCKET/NAME or azure://CONTAINER/NAME, or as @REPOSITORY with `root` in its group, or give --storage=s3 --s3-bucket=BUCKET (the stock tool would now try Swift, which is not supported)";
+    let path = text.strip_prefix("file:").unwrap_or(text);
+    if path.starts_with('/') {
+        return format!("write a local directory as file://{path}");
+    }
+    // As people write the name of a repository who forget the @.
+    let is_word = |word: &str| !word.is_empty() && !word.contains([':', '.', '@', '%', '{']);
+    match text.split('/').next().filter(|word| is_word(word)) {
+        Some(word) => {
+            format!("if {word} is a repository of an option file, write @{text}; else {ALL}")
+        }
+        None => ALL.to_owned(),
+    }
 }
 
 fn check_settings(

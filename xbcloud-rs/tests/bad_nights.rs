@@ -57,7 +57,7 @@ impl Host {
 /// cause and next step.
 type Night = (&'static str, &'static str, &'static [&'static str], i32, &'static str, &'static str);
 
-const NIGHTS: [Night; 17] = [
+const NIGHTS: [Night; 19] = [
     (
         "wrong password",
         "echo \"[00] 2026-11-27 03:15:01 Failed to connect to MariaDB server: Access denied for user 'b'@'localhost' (using password: YES).\" >&2; exit 1",
@@ -162,7 +162,23 @@ const NIGHTS: [Night; 17] = [
         &["after=sh -c 'exit 9'"],
         1,
         "hook --after: sh failed with exit status 9",
-        "--after",
+        "to try it by hand",
+    ),
+    (
+        "all copies under one name",
+        "cat \"$STREAM\"",
+        &["copy-to=file://DIR/copies/shop"],
+        2,
+        "--copy-to names a single backup, shop",
+        "end it with a slash",
+    ),
+    (
+        "a program that is not asked for a backup",
+        "echo 'Open source'; echo '[00] 2026-11-27 03:15:01 Warning: --stream parameter is ignored, it only works together with --backup.' >&2",
+        &[],
+        6,
+        "neither an xbstream",
+        "add --backup",
     ),
     (
         "no base for an increment",
@@ -222,6 +238,26 @@ fn a_failed_night_names_its_stages_and_what_can_be_restored() {
     assert!(mail.contains("\nnewest backup that can be restored: second of "), "{mail}");
     let empty = host.night("exit 1", &["root=file://DIR/empty"], &[]).expect(6);
     assert!(empty.stderr_text().contains("\nno backup of this server can be restored\n"));
+}
+
+/// A producer writes hundreds of lines in a good night. Without a file for them they are no mail.
+#[test]
+fn a_night_without_a_state_directory_is_one_line() {
+    let host = Host::new();
+    std::fs::write(host.path("file"), "").unwrap();
+    let lost = &["state-dir=DIR/file/state"][..];
+    let good = "for n in $(seq 300); do echo \"line $n\" >&2; done; cat \"$STREAM\"";
+    let mail = host.night(good, lost, &[]).expect(0).stderr_text();
+    assert_eq!(mail.lines().count(), 1, "{mail}");
+    assert!(mail.contains("only the last messages of the producer are kept"), "{mail}");
+    let bad =
+        "for n in $(seq 300); do echo \"line $n\" >&2; done; echo 'Error: at last' >&2; exit 1";
+    let mail = host.night(bad, lost, &[]).expect(6).stderr_text();
+    assert!(
+        mail.lines().count() <= LINES && mail.contains("exit status 1: Error: at last"),
+        "{mail}"
+    );
+    assert!(!mail.contains("all messages"), "{mail}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ const fn night(
     Night { what, producer, lines: &[], cause, next }
 }
 
-const NIGHTS: [Night; 14] = [
+const NIGHTS: [Night; 15] = [
     night(
         "an option that the program does not know",
         With(&["--paralel=4"]),
@@ -101,6 +101,17 @@ const NIGHTS: [Night; 14] = [
         lines: &["root=file://DIR/my.cnf/shop"],
         cause: "DIR/my.cnf",
         next: "directory",
+    },
+    Night {
+        what: "a proof that fails",
+        producer: Good,
+        lines: &[
+            "verify=restore",
+            "scratch-dir=DIR",
+            "check-sql=SELECT COUNT(*) FROM shop.not_there",
+        ],
+        cause: "shop.not_there' doesn't exist",
+        next: "correct the statement",
     },
     Night {
         what: "a bad recipient",

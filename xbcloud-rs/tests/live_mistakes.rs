@@ -63,10 +63,23 @@ const BACKUPS: &[Mistake] = &[
     mistake("ROOT/latest", 2, &["`latest` is not a valid backup name"]),
     mistake("ROOT/../n", 2, &["..", "not a usable key"]),
     mistake("@shpo", 2, &["[xbcloud.shpo]"]),
+    mistake("/backups/shop/n", 2, &["no store is given", "file:///backups/shop/n"]),
+    mistake("file:/backups/shop/n", 2, &["no store is given", "file:///backups/shop/n"]),
+    mistake("shop", 2, &["no store is given", "write @shop"]),
     // Keys.
     mistake("ROOT/n --encrypt-key-file=DIR/key31", 2, &["key31", "31 bytes", "16, 24 or 32"]),
     mistake("ROOT/n --encrypt-key-file=DIR/none", 2, &["DIR/none", "No such file", "openssl rand"]),
     mistake("ROOT/n --encrypt-key-file=DIR", 2, &["key file DIR", "Is a directory"]),
+    mistake(
+        "ROOT/n --encrypt-key-file=DIR/identity",
+        2,
+        &["DIR/identity holds an age identity", "--recipient=age1", "--identity-file"],
+    ),
+    mistake(
+        "ROOT/n --recipient=DIR/identity",
+        2,
+        &["DIR/identity holds an age identity", "--recipient=age1"],
+    ),
     mistake("ROOT/n --recipient=age1nonsense", 2, &["--recipient", "age1", "keygen --identity"]),
     mistake("ROOT/n --passphrase-file=DIR/none", 2, &["DIR/none", "in its first line"]),
     mistake(
@@ -90,6 +103,13 @@ const READS: &[Mistake] = &[
     mistake("list file://DIR/none", 3, &["DIR/none", "check the path"]),
     mistake("backups ROOT", 2, &["'backups'", "similar subcommand exists: 'backup'"]),
     mistake("restore ROOT/taken", 2, &["--target-dir"]),
+    mistake("restore ROOT/taken DIR/new", 2, &["unexpected", "--target-dir=DIR/new"]),
+    mistake("list ROOT --keep-fast", 2, &["'--keep-fast'", "`xbcloud-rs list --help`"]),
+    mistake(
+        "restore ROOT/sealed --target-dir=DIR/new --identity-file=DIR/key",
+        2,
+        &["DIR/key holds a key", "--encrypt-key-file=DIR/key"],
+    ),
     mistake("restore ROOT/none --target-dir=DIR/new", 3, &["no complete backup none", "`list`"]),
     mistake(
         "restore ROOT/taken --target-dir=DIR",
@@ -131,6 +151,8 @@ struct Site {
 impl Site {
     fn new() -> Self {
         let site = Self { bucket: s3::bucket(), scratch: Scratch::new() };
+        let identity = include_bytes!("../../fixtures/seal/identity");
+        site.file("identity", identity, 0o600);
         let stream = small_backup(1, 5000);
         for (name, content) in
             [("key31", &[b'k'; 31][..]), ("key", &[b'k'; 32]), ("other", &[b'o'; 32])]
@@ -178,11 +200,15 @@ impl Site {
             .args(end)
     }
 
-    /// Returns what is wrong with the end of one mistake.
+    /// Returns what is wrong with the end of one mistake: its first two lines name cause and next step.
     fn judge(&self, mistake: &Mistake, ran: &Ran) -> Option<String> {
         let text = ran.stderr_text();
+        // A person who waits is told about each try.
+        let is_report = |line: &&str| !line.contains("; the next try follows in ");
+        let first: Vec<&str> = text.lines().filter(is_report).take(2).collect();
+        let first = first.join("\n");
         let mut missing = mistake.says.iter().map(|part| self.text(part));
-        let missing = missing.find(|part| !text.contains(part));
+        let missing = missing.find(|part| !first.contains(part));
         let code = (ran.code() != mistake.code).then(|| format!("exit {}", ran.code()));
         let long = (text.lines().count() > 10).then(|| "too long".to_owned());
         let fault = missing.map(|part| format!("no {part:?}")).or(code).or(long)?;
@@ -296,6 +322,22 @@ fn put_ends_without_waiting_for_its_input() {
     assert!(ran.stderr_text().contains("the input is empty"), "{}", ran.stderr_text());
 }
 
+/// The cost of objects that are much too small is said before it arises.
+#[test]
+fn objects_that_are_much_too_small_are_named() {
+    let site = Site::new();
+    let put = |size: &str| {
+        let args = ["put", &format!("ROOT/of-{size}"), &format!("--chunk-size={size}")];
+        let ran = site.run(&args, "", &[]).stdin_bytes(small_backup(1, 5000)).run();
+        ran.expect(0).stderr_text()
+    };
+    let text = put("1k");
+    let first = text.lines().next().unwrap();
+    assert!(first.contains("makes 1048576 objects of each GiB"), "{text}");
+    let text = put("64k");
+    assert!(!text.contains("warning"), "{text}");
+}
+
 /// Option files.
 #[test]
 fn a_mistake_in_an_option_file_is_named_with_its_line() {
@@ -311,6 +353,8 @@ fn a_mistake_in_an_option_file_is_named_with_its_line() {
     std::fs::create_dir(site.path("shop")).unwrap();
     for (text, mode, code, part) in [
         ("compress-tread=2", 0o600, 2, "compress-tread in DIR/my.cnf line 3"),
+        ("s3-secret-key hush", 0o600, 2, "no `=` behind s3-secret-key in DIR/my.cnf line 3"),
+        ("loose-wrong hush", 0o600, 0, "ignored unknown option wrong in DIR/my.cnf line 3"),
         ("compres=zstd", 0o600, 2, "ambiguous: it may be compress or compress-"),
         ("memory=lots", 0o600, 2, "--memory comes from DIR/my.cnf line 3"),
         ("", 0o666, 2, "ignored world-writable option file DIR/my.cnf"),
@@ -322,6 +366,7 @@ fn a_mistake_in_an_option_file_is_named_with_its_line() {
         assert!(ran.stderr_text().contains(&part), "{text}: {}", ran.stderr_text());
         let is_silent = !ran.stderr_text().contains("warning");
         assert!(!part.is_empty() || is_silent, "{}", ran.stderr_text());
+        assert!(!ran.stderr_text().contains("hush"), "a value is shown: {}", ran.stderr_text());
     }
     let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .args(["--defaults-file=/no/such.cnf", "list", "@shop"])
@@ -342,7 +387,7 @@ fn missing_permissions_are_named() {
         Cmd::new(find("setpriv"))
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
             .arg(env!("CARGO_BIN_EXE_xbcloud-rs"))
-            .arg("--no-defaults")
+            .args((!args[0].starts_with("--defaults")).then_some("--no-defaults"))
             .args(args.iter().map(|arg| site.text(arg)))
             .args(site.bucket.options())
             .run()
@@ -372,6 +417,11 @@ fn missing_permissions_are_named() {
             &["into DIR/closed: Permission denied (os error 13); name a directory"],
         ),
         (&["put", "ROOT/n", "--encrypt-key-file=DIR/key"], 2, &["DIR/key", "Permission denied"]),
+        (
+            &["--defaults-file=DIR/key", "list", "ROOT"],
+            2,
+            &["cannot read option file DIR/key: Permission denied", "such as root"],
+        ),
         (
             &["restore", "ROOT/taken", "--target-dir=DIR/closed/new"],
             1,
@@ -424,6 +474,8 @@ fn a_refusal_of_the_server_is_shown() {
             assert!(text.contains(part), "{command:?}: {text}");
         }
         assert!(text.contains("exit status"), "{text}");
+        // Why there was no checkpoint is not the cause.
+        assert!(text.lines().next().unwrap().contains(" producer: "), "{text}");
         assert_eq!(site.stored(), stored);
         let ran = site.run(&["check", &state, "ROOT"], "", &end).run();
         assert!(ran.stdout_text().contains(in_check), "{}", ran.stdout_text());

@@ -198,9 +198,10 @@ impl Selection {
         }
         match self.patterns.iter().enumerate().find(|(n, _)| !matched.globs.contains(n)) {
             Some((_, pattern)) => {
-                let hint = encoded(pattern).map_or_else(String::new, |encoded| {
-                    format!("; file names encode special characters: try `{encoded}`")
-                });
+                let hint = encoded(pattern).map_or_else(
+                    || "; `show` lists its files".to_owned(),
+                    |encoded| format!("; file names encode special characters: try `{encoded}`"),
+                );
                 let what = format!("no file in the backup matches `{pattern}`{hint}");
                 Err(BackupError::Selection(what))
             }

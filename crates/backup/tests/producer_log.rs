@@ -17,5 +17,5 @@ fn a_log_ends_at_its_limit_and_the_last_lines_stay_at_hand() {
     let error = log.error().unwrap();
     assert!(error.contains("64 MiB"), "{error}");
     assert_eq!(log.tail().last().unwrap(), "the last one");
-    assert!(std::fs::metadata(log.path()).unwrap().len() <= 64 << 20);
+    assert!(std::fs::metadata(log.path().unwrap()).unwrap().len() <= 64 << 20);
 }

@@ -206,6 +206,8 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
         let any: &dyn Any = &error;
         let usage = any.is::<UsageError>() || any.is::<clap::Error>();
         let mut failure = Self::new(error.to_string());
+        let next_step = any.downcast_ref::<UsageError>().and_then(UsageError::next_step);
+        failure.hint = next_step.map(str::to_owned);
         if usage {
             failure.exit = Exit::Usage;
         }

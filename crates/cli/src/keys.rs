@@ -109,10 +109,12 @@ impl KeyOptions {
     /// # Errors
     /// A usage failure names the option.
     pub fn keys(&self, identities: &IdentityOptions, log: &Log) -> Result<Keys, Failure> {
-        let identities = identities.identity_file.as_deref().map(Identities::read).transpose();
+        let identities = identities.identity_file.as_deref();
+        let identities =
+            identities.map(|path| in_file("--identity-file", path, Identities::read(path)));
         Ok(Keys::default()
             .with_key(self.key(log)?)
-            .with_identities(identities.map_err(|error| refused("--identity-file", &error))?)
+            .with_identities(identities.transpose()?)
             .with_passphrase(passphrase("--passphrase-file", self.passphrase_file.as_deref())?)
             .with_command(command("--key-command", self.key_command.as_ref())?))
     }
@@ -179,7 +181,7 @@ fn refused(option: &str, error: &dyn Display) -> Failure {
 }
 
 fn key_file(option: &str, path: &Path, log: &Log) -> Result<KeyBytes, Failure> {
-    let file = KeyFile::read(path).map_err(|error| refused(option, &error))?;
+    let file = in_file(option, path, KeyFile::read(path))?;
     if file.newline_dropped {
         log.warn(format_args!(
             "{}: ignored the newline at its end; it is not part of the key",
@@ -193,6 +195,41 @@ fn key_file(option: &str, path: &Path, log: &Log) -> Result<KeyBytes, Failure> {
         ));
     }
     Ok(file.key)
+}
+
+/// What an option's file holds, or a failure that names what it holds instead.
+fn in_file<T, E: Display>(option: &str, path: &Path, read: Result<T, E>) -> Result<T, Failure> {
+    read.map_err(|error| mistaken(option, path).unwrap_or_else(|| refused(option, &error)))
+}
+
+/// Names what a file holds instead of what the option needs, and the option for it. A pipe has been read already.
+fn mistaken(option: &str, path: &Path) -> Option<Failure> {
+    if !path.is_file() {
+        return None;
+    }
+    let (holds, hint) = if let Ok(identities) = Identities::read(path) {
+        let recipients: Vec<String> =
+            identities.recipients().iter().map(|own| format!("--recipient={own}")).collect();
+        let seal = recipients.join(" ");
+        let hint = format!(
+            "to seal, give its public key: {seal}; to open, --identity-file={}",
+            path.display()
+        );
+        ("an age identity, a private key", hint)
+    } else if Recipient::read_list(path).is_ok() {
+        (
+            "age recipients, public keys",
+            format!(
+                "to seal, give --recipients-file={}; to open, the file of the private key",
+                path.display()
+            ),
+        )
+    } else if KeyFile::read(path).is_ok() {
+        ("a key of a fixed length", format!("give --encrypt-key-file={}", path.display()))
+    } else {
+        return None;
+    };
+    Some(Failure::usage(format!("{option}: {} holds {holds}", path.display())).hint(hint))
 }
 
 /// Refuses a private key in place of a public one: it must not be on the host that is backed up.
@@ -209,12 +246,11 @@ fn refuse_private_key(texts: &[String]) -> Result<(), Failure> {
 
 fn list(texts: &[String], file: Option<&Path>) -> Result<Vec<Recipient>, Failure> {
     refuse_private_key(texts)?;
-    let given = texts.iter().map(|text| text.parse::<Recipient>());
-    let mut list: Vec<Recipient> =
-        given.collect::<Result<_, _>>().map_err(|error| refused("--recipient", &error))?;
+    let given =
+        texts.iter().map(|text| in_file("--recipient", Path::new(text), text.parse::<Recipient>()));
+    let mut list: Vec<Recipient> = given.collect::<Result<_, _>>()?;
     if let Some(path) = file {
-        let read = Recipient::read_list(path);
-        list.extend(read.map_err(|error| refused("--recipients-file", &error))?);
+        list.extend(in_file("--recipients-file", path, Recipient::read_list(path))?);
     }
     Ok(list)
 }
@@ -311,6 +347,36 @@ mod tests {
         let failure = private.key_slots(&log()).unwrap_err();
         assert!(failure.line().starts_with("--recipient: this is a private key; "));
         assert!(!failure.report("x").contains("KEY-1X"), "the key is shown");
+        // A file of one kind, given as another.
+        let (identity, text) = Identities::generate();
+        let public = identity.recipients().first().unwrap().to_string();
+        let private = file("id", text.as_bytes()).unwrap();
+        let options = KeyOptions { encrypt_key_file: Some(private.clone()), ..Default::default() };
+        let failure = options.key(&log()).unwrap_err();
+        assert!(failure.line().ends_with("holds an age identity, a private key"), "{failure:?}");
+        let hint = failure.hint_text().unwrap();
+        assert!(
+            hint.contains(&format!("--recipient={public}; to open, --identity-file=")),
+            "{hint}"
+        );
+        let given =
+            NewKeyOptions { recipient: vec![private.display().to_string()], ..Default::default() };
+        let failure = given.key_slots(&log()).unwrap_err();
+        assert!(failure.hint_text().unwrap().contains(&public), "{failure:?}");
+        let given = NewKeyOptions { recipients_file: Some(private), ..Default::default() };
+        let failure = given.key_slots(&log()).unwrap_err();
+        assert!(
+            failure.line().starts_with("--recipients-file: ")
+                && failure.hint_text().unwrap().contains(&public)
+        );
+        for (name, content, hint) in [
+            ("key", &[1; 32][..], "--encrypt-key-file="),
+            ("public", public.as_bytes(), "--recipients-file="),
+        ] {
+            let identities = IdentityOptions { identity_file: file(name, content) };
+            let failure = KeyOptions::default().keys(&identities, &log()).unwrap_err();
+            assert!(failure.hint_text().unwrap().contains(hint), "{failure:?}");
+        }
         let identities = IdentityOptions { identity_file: file("ids", b"AGE-SECRET") };
         let failure = KeyOptions::default().keys(&identities, &log()).unwrap_err();
         assert!(failure.line().starts_with("--identity-file: "));

@@ -70,7 +70,7 @@ impl fmt::Debug for KeyBytes {
 #[error("the key has {got} bytes; it must have 16, 24 or 32")]
 #[non_exhaustive]
 pub struct KeyLength {
-    /// Its length in bytes; for a file, 34 means 34 or more.
+    /// Its length in bytes; for a pipe, 34 means 34 or more.
     pub got: usize,
 }
 
@@ -115,8 +115,12 @@ impl KeyFile {
         #[allow(clippy::cast_possible_truncation, reason = "34")]
         let mut content = Zeroizing::new(Vec::with_capacity(READ_AT_MOST as usize));
         (&mut file).take(READ_AT_MOST).read_to_end(&mut content).map_err(io)?;
-        let parsed = Self::parse(&content)
-            .map_err(|length| KeyFileError::Length { path: path.to_owned(), length })?;
+        let parsed = Self::parse(&content).map_err(|mut length| {
+            if facts.is_file() {
+                length.got = length.got.max(usize::try_from(facts.len()).unwrap_or(usize::MAX));
+            }
+            KeyFileError::Length { path: path.to_owned(), length }
+        })?;
         let open_to_others = facts.is_file() && facts.permissions().mode() & 0o044 != 0;
         Ok(Self { open_to_others, ..parsed })
     }
@@ -195,7 +199,8 @@ mod tests {
 
         fs::write(&path, vec![b'\n'; 1 << 20]).unwrap();
         let error = KeyFile::read(&path).unwrap_err().to_string();
-        assert!(error.ends_with("k: the key has 34 bytes; it must have 16, 24 or 32"), "{error}");
+        let all = "k: the key has 1048576 bytes; it must have 16, 24 or 32";
+        assert!(error.ends_with(all), "{error}");
         let error = KeyFile::read(&dir.path().join("none")).unwrap_err().to_string();
         assert!(error.contains("none"), "{error}");
     }

@@ -145,7 +145,11 @@ impl Client {
         let packets = Packets::new(MAX_PACKET);
         let (mut link, greeting, channel) = match target {
             Target::Socket(path) => {
-                let stream = UnixStream::connect(path).map_err(connecting)?;
+                // Which socket is used, only the option files show.
+                let named = |error: io::Error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                };
+                let stream = UnixStream::connect(path).map_err(named).map_err(connecting)?;
                 let mut link = Link::new(boxed(stream, timeouts)?, packets);
                 let greeting = Greeting::parse(&link.receive(LOGIN)?)?;
                 (link, greeting, Channel::Socket)

@@ -68,7 +68,7 @@ impl ProgramOutput {
             if let Some(error) = file.error()
                 && !self.is_told.swap(true, Ordering::Relaxed)
             {
-                let path = file.path();
+                let path = file.path().unwrap_or_default();
                 self.log.warn(format!(
                     "{} lacks further output of the programs: {error}",
                     path.display()
@@ -93,7 +93,7 @@ impl ProgramOutput {
 
     /// The file with the output, if there is any.
     pub(crate) fn path(&self) -> Option<PathBuf> {
-        self.file().map(|file| file.path())
+        self.file().and_then(|file| file.path())
     }
 
     /// Completes the failure of a program with its last lines, and with the file that has all of them.
@@ -107,7 +107,7 @@ impl ProgramOutput {
     }
 }
 
-/// Completes the failure of a program with its last lines, and with the file that has all of them.
+/// Completes the failure of a program with its last lines, and with the file that has all of them, if there is one.
 pub(crate) fn with_last_lines(
     failure: Failure,
     log: &Log,
@@ -119,5 +119,8 @@ pub(crate) fn with_last_lines(
     let shown = if log.level() >= Level::Verbose { 0 } else { LAST.min(tail.len()) };
     let last = tail[tail.len() - shown..].iter().filter(|line| !line.trim().is_empty());
     let failure = last.fold(failure, |failure, line| failure.fact(format!("  {line}")));
-    failure.fact(format!("all {what}: {}", lines.path().display()))
+    match lines.path() {
+        Some(path) => failure.fact(format!("all {what}: {}", path.display())),
+        None => failure,
+    }
 }

@@ -25,8 +25,8 @@ pub struct ProducerLog(Arc<Mutex<Inner>>);
 
 #[derive(Debug)]
 struct Inner {
-    path: PathBuf,
-    file: File,
+    /// The file and its path; `None` if only the last messages are kept.
+    file: Option<(PathBuf, File)>,
     /// Bytes that it may still take.
     room: u64,
     tail: VecDeque<String>,
@@ -40,12 +40,18 @@ impl ProducerLog {
     /// # Errors
     /// If the file cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self::of(path, File::create(path)?))
+        Ok(Self::of(Some((path.to_owned(), File::create(path)?))))
     }
 
-    fn of(path: &Path, file: File) -> Self {
-        let (path, room, tail) = (path.to_owned(), MAX_BYTES, VecDeque::new());
-        Self(Arc::new(Mutex::new(Inner { path, file, room, tail, error: None })))
+    /// Keeps the last messages only, for an error report.
+    #[must_use]
+    pub fn without_file() -> Self {
+        Self::of(None)
+    }
+
+    fn of(file: Option<(PathBuf, File)>) -> Self {
+        let tail = VecDeque::new();
+        Self(Arc::new(Mutex::new(Inner { file, room: MAX_BYTES, tail, error: None })))
     }
 
     /// Creates `NAME.log` in a folder, which is created if it is missing, and removes the oldest
@@ -62,14 +68,14 @@ impl ProducerLog {
         let name = format!("{name}.{SUFFIX}");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | none;
         let file = rustix::fs::openat(&opened, &*name, flags, Mode::from_raw_mode(0o666))?;
-        Ok(Self::of(&folder.join(name), file.into()))
+        Ok(Self::of(Some((folder.join(name), file.into()))))
     }
 
     /// Adds one message, without its line end.
     pub fn line(&self, line: &[u8]) {
         let mut inner = self.inner();
         let Inner { file, room, tail, error, .. } = &mut *inner;
-        if error.is_none() {
+        if let (Some((_, file)), None) = (file, &error) {
             let line = [line, b"\n"].concat();
             match room.checked_sub(line.len() as u64) {
                 Some(rest) => {
@@ -94,10 +100,10 @@ impl ProducerLog {
         self.inner().tail.iter().cloned().collect()
     }
 
-    /// Path of the file.
+    /// Path of the file, if there is one.
     #[must_use]
-    pub fn path(&self) -> PathBuf {
-        self.inner().path.clone()
+    pub fn path(&self) -> Option<PathBuf> {
+        self.inner().file.as_ref().map(|(path, _)| path.clone())
     }
 
     /// Returns why messages are missing in the file, if any are.
@@ -147,7 +153,7 @@ mod tests {
             log.line(format!("line {number}").as_bytes());
         }
         log.line(&[b'x'; 10_000]);
-        let text = std::fs::read_to_string(log.path()).unwrap();
+        let text = std::fs::read_to_string(log.path().unwrap()).unwrap();
         assert_eq!((text.lines().count(), text.lines().next()), (101, Some("line 0")));
         let tail = log.tail();
         assert_eq!((tail.len(), tail[0].as_str()), (TAIL, "line 81"));

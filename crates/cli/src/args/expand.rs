@@ -137,7 +137,7 @@ fn expand_with(
         &variables,
         &mut expanded.warnings,
     )?;
-    check_own(&own, &defaults, &all.scope, &mut expanded)?;
+    check_own(&own, &defaults, (&all.scope, words_before_program(found)), &mut expanded)?;
     expanded.secrets.extend(secrets_behind(&own));
 
     if prints {
@@ -164,18 +164,41 @@ fn expand_with(
     Ok(expanded)
 }
 
+/// Number of words that a command takes before the `--` and the program behind it, if it takes one.
+fn words_before_program(command: Option<&Command>) -> Option<usize> {
+    let command = command?;
+    let takes_program = command.get_positionals().any(Arg::is_last_set);
+    takes_program.then(|| command.get_positionals().count() - 1)
+}
+
 /// Refuses options about option files in the wrong place, and notes secrets and warnings.
 fn check_own(
     own: &[Item],
     defaults: &[Arg],
-    scope: &OptionTable,
+    (scope, words_before_program): (&OptionTable, Option<usize>),
     expanded: &mut Expanded,
 ) -> Result<(), UsageError> {
+    let mut words = 0;
+    // The first word too many: such an option behind it is the program's.
+    let mut program = None;
     for item in own {
         match item {
+            Item::Word(word) => {
+                words += 1;
+                if words_before_program.is_some_and(|most| words > most) {
+                    program = program.or(Some(word));
+                }
+            }
             Item::Value(key, _) if key == LOGIN_PATH => return Err(UsageError::LoginPath),
             Item::On(key) | Item::Value(key, _) if is_default(key, defaults) => {
-                return Err(UsageError::DefaultsNotFirst { option: key.clone() });
+                let option = key.clone();
+                return Err(match program {
+                    Some(program) => UsageError::ProgramWithoutDashes {
+                        program: program.to_string_lossy().into_owned(),
+                        option,
+                    },
+                    None => UsageError::DefaultsNotFirst { option },
+                });
             }
             Item::Value(key, value) if scope.is_secret(key) => {
                 expanded.secrets.push(value.clone());

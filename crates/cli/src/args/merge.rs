@@ -156,12 +156,10 @@ pub(crate) fn file_item(
                 && known.is_secret(key)
                 && is_readable_by_all(&file)
             {
-                let warning = format!(
-                    "every user can read {}, which holds {key}; run chmod 600 on it",
-                    file.display()
-                );
-                if !warnings.contains(&warning) {
-                    warnings.push(warning);
+                let about = format!("every user can read {}, which holds ", file.display());
+                // Once for each file: the cause of a failure comes below.
+                if !warnings.iter().any(|warning| warning.starts_with(&about)) {
+                    warnings.push(format!("{about}{key}; run chmod 600 on it"));
                 }
             }
             let origin = Origin::File { group, file, line };
@@ -170,6 +168,8 @@ pub(crate) fn file_item(
         }
         ParsedOption::Loose(name) => {
             let place = file.display();
+            // Behind a blank may be a value, which may be a secret.
+            let name = name.split_whitespace().next().unwrap_or_default();
             warnings.push(format!("ignored unknown option {name} in {place} line {line}"));
             Ok(None)
         }
@@ -179,7 +179,10 @@ pub(crate) fn file_item(
             let candidates = known.beginning_with(&key);
             Err(UsageError::Ambiguous { key, file, line, candidates })
         }
-        ParsedOption::Unknown => Err(UsageError::UnknownOption { key, file, line }),
+        ParsedOption::Unknown => Err(match key.split_once(char::is_whitespace) {
+            Some((key, _)) => UsageError::NoEquals { key: key.to_owned(), file, line },
+            None => UsageError::UnknownOption { key, file, line },
+        }),
     }
 }
 

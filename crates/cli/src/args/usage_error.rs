@@ -1,5 +1,6 @@
 //! Errors in arguments, found before clap parses them.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -15,6 +16,16 @@ pub enum UsageError {
         /// Option name without dashes.
         option: String,
     },
+    /// Such an option behind a word too many: the program to run, without `--` before it.
+    #[error(
+        "--{option} comes after `{program}`: if that is the program to run, write `--` before it: `-- {program} --{option}`"
+    )]
+    ProgramWithoutDashes {
+        /// The word.
+        program: String,
+        /// Option name without dashes.
+        option: String,
+    },
     /// MySQL's file of encrypted passwords was requested.
     #[error("--login-path is not supported: .mylogin.cnf is not read")]
     LoginPath,
@@ -25,6 +36,16 @@ pub enum UsageError {
     #[error("unknown option {key} in {} line {line}: correct it, or write loose-{key} to have it ignored", file.display())]
     UnknownOption {
         /// Option as written in the file.
+        key: String,
+        /// Path of the file.
+        file: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+    },
+    /// A line of an option file has several words and no `=`. What is behind the first may be a secret.
+    #[error("no `=` behind {key} in {} line {line}: write {key} = VALUE", file.display())]
+    NoEquals {
+        /// First word of the line.
         key: String,
         /// Path of the file.
         file: PathBuf,
@@ -91,6 +112,28 @@ pub enum UsageError {
         /// Options with this prefix.
         candidates: Vec<String>,
     },
+}
+
+impl UsageError {
+    /// The next step, where the message does not have it.
+    pub(crate) fn next_step(&self) -> Option<&'static str> {
+        let Self::OptionFile(error) = self else { return None };
+        match error {
+            OptionFileError::Read { source, .. } | OptionFileError::List { source, .. } => {
+                Some(match source.kind() {
+                    ErrorKind::PermissionDenied => {
+                        "run the command as a user that may read it, such as root"
+                    }
+                    _ => "check the path",
+                })
+            }
+            OptionFileError::NoGroup { .. } => {
+                Some("write the group above it, such as [xbcloud.shop] for the repository @shop")
+            }
+            OptionFileError::BadGroup { .. } => Some("write it as [NAME]"),
+            _ => None,
+        }
+    }
 }
 
 fn ignored_files(ignored: &[String]) -> String {

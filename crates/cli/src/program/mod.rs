@@ -8,7 +8,7 @@ pub(crate) mod signals;
 use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
 use std::fmt;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -90,6 +90,7 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
         let long = word.strip_prefix("--").map(|rest| rest.split('=').next().unwrap_or_default());
         long.is_some_and(|long| expanded.origin(long).is_some())
     };
+    let own_name = path.clone();
     if had_bad_tip || usage.split([' ', '[', ']', '<', '>']).any(foreign) {
         let mut scope = scope.clone().bin_name(path);
         error.insert(ContextKind::Usage, ContextValue::StyledStr(scope.render_usage()));
@@ -108,16 +109,40 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -
         .filter_map(long)
         .filter_map(|long| Some(format!("--{long} comes from {}", expanded.origin(&long)?).into()))
         .collect();
-    // A word too many, in a command that accepts those of another program.
-    let takes_program = scope.get_positionals().any(clap::Arg::is_last_set);
-    let word = names.first().filter(|name| !name.starts_with('-'));
-    if let (ErrorKind::UnknownArgument, true, Some(word)) = (error.kind(), takes_program, word) {
-        tips.push(format!("if it is a program to run, write `--` before it: `-- {word}`").into());
+    if let (ErrorKind::UnknownArgument, Some(word)) = (error.kind(), names.first()) {
+        // Clap's advice is to pass an unknown option on as a value.
+        error.remove(ContextKind::Suggested);
+        let has_similar = error.get(ContextKind::SuggestedArg).is_some();
+        tips.extend(next_step(scope, &own_name, word, has_similar).map(StyledStr::from));
     }
     if !tips.is_empty() {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
     error
+}
+
+/// What helps after an argument that the command does not have, beside a similar option.
+fn next_step(scope: &Command, name: &str, word: &str, has_similar: bool) -> Option<String> {
+    if word.starts_with('-') {
+        return (!has_similar).then(|| format!("`{name} --help` shows the options that it has"));
+    }
+    // A command that accepts the words of another program.
+    if scope.get_positionals().any(clap::Arg::is_last_set) {
+        return Some(format!("if it is a program to run, write `--` before it: `-- {word}`"));
+    }
+    let restores = scope.get_arguments().any(|arg| arg.get_long() == Some("target-dir"));
+    restores.then(|| format!("if it is the directory to restore into, write --target-dir={word}"))
+}
+
+/// Prints an error of clap, or its help. In a mail or a log, the next step is on the second line, as in all errors.
+fn print_clap(error: &clap::Error) {
+    // A failure here cannot be reported anywhere.
+    if !error.use_stderr() || std::io::stderr().is_terminal() {
+        let _ = error.print();
+        return;
+    }
+    let text = error.render().to_string().replace("\n\n  tip: ", "\n  tip: ");
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Removes tips towards what protects less, or removes data: a typing error must not lead there. Returns whether
@@ -287,8 +312,7 @@ impl Program {
             // As help: a reader that is gone is no failure.
             let _ = std::io::stdout().lock().write_all(text.as_bytes());
         } else if let Some(error) = failure.clap_error() {
-            // A failure here cannot be reported anywhere.
-            let _ = error.print();
+            print_clap(error);
         } else if let Some(log) = self.log.get() {
             log.failure(failure, exit.code(self.personality));
         } else {

@@ -116,6 +116,13 @@ pub(crate) fn judge(
                 Some(untrusted(&message, about.service).into()),
             ),
             (Some(401 | 403), _) => (StoreErrorKind::Denied, refused()),
+            // No bucket can have such a name.
+            (Some(400), _)
+                if said("<Code>InvalidBucketName</Code>")
+                    || said("<Code>InvalidResourceName</Code>") =>
+            {
+                (StoreErrorKind::NoBucket, Some(about.service.no_bucket().into()))
+            }
             (Some(300..=399), _) => (StoreErrorKind::NotAStore, redirected(answer)),
             // A listing names no object: the endpoint took the bucket for a part of one's key.
             (Some(404), _) if said("<Code>NoSuchKey</Code>") => (
@@ -393,6 +400,12 @@ mod tests {
                 404,
                 StoreErrorKind::NoBucket,
                 "bucket",
+            ),
+            (
+                generic("<Code>InvalidBucketName</Code>"),
+                400,
+                StoreErrorKind::NoBucket,
+                "check its name",
             ),
         ] {
             let verdict = verdict(error, Some(status), None);

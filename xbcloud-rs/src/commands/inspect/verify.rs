@@ -167,7 +167,7 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
         ))
         .stage("check")
         .ending(Exit::Damaged)
-        .hint("the backup itself is undamaged; read the server's answer in the report"));
+        .hint("the backup itself is undamaged: correct the statement, or see whether its data is what it should be"));
     }
     let problems = found.problems.len() as u64 + found.more_problems;
     let reached = found.reached.map_or("even the manifest is damaged".to_owned(), |level| {

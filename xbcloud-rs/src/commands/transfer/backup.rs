@@ -79,7 +79,7 @@ impl Context {
         // Refused before any request.
         xb_backup::plan(&root, resources, &request).map_err(report::failure)?;
         self.reporting.putting(&root, resources, &request);
-        self.say_risks(&args.put.stream, store);
+        self.say_risks(&args.put, &root, store);
         let lock = args.retain.lock()?;
         let own = state_dir(args.producer_options.state_dir.as_deref()).map(LocalRunLog::new);
         let origin = match origin {
@@ -111,10 +111,16 @@ impl Context {
                 }
                 Origin::Program(mut producer) => {
                     let asked = (since.as_ref(), own.as_ref());
-                    self.before(&session, &mut request, &mut producer, args, asked).await?;
+                    let checkpoint =
+                        self.before(&session, &mut request, &mut producer, args, asked).await?;
                     let log_messages = log_messages(&self.log, heard);
                     let start = || Producer::start(&producer, fifos, &guard, log_messages);
-                    xb_backup::backup(&session, &request, start).await?
+                    let report = xb_backup::backup(&session, &request, start).await?;
+                    // Of a backup that fails, the cause is the first line.
+                    if let Some(checkpoint) = &checkpoint {
+                        self.say_checkpoint(checkpoint);
+                    }
+                    report
                 }
             };
             // The backup is complete; without this note, `--incremental-from` may need a key, and only the store shows
@@ -128,8 +134,9 @@ impl Context {
             let archived = self.archived(&session, &report).await;
             Ok((report, archived))
         });
-        if let Some(messages) = &messages {
-            let path = messages.path();
+        if let Some(messages) = &messages
+            && let Some(path) = messages.path()
+        {
             let path = path.display();
             self.log.verbose(format!("messages of the producer: {path}"));
             if let Some(error) = messages.error() {
@@ -162,7 +169,7 @@ impl Context {
     }
 
     /// Finds the base of an increment, if one is asked for, and completes the arguments of the producer; has the
-    /// server write a checkpoint.
+    /// server write a checkpoint, and returns what came of it.
     async fn before(
         &self,
         session: &Session,
@@ -170,7 +177,7 @@ impl Context {
         producer: &mut Vec<OsString>,
         args: &BackupOptions,
         (since, own): (Option<&(Wanted, Keys)>, Option<&LocalRunLog>),
-    ) -> Result<(), BackupError> {
+    ) -> Result<Option<Checkpoint>, BackupError> {
         let Session { root, cancel, .. } = session;
         if let (Some(lsn), false) = (lsn_by_hand(producer), request.base_elsewhere) {
             cancel.or(xb_backup::refuse_without_base(root, request, lsn)).await?;
@@ -182,10 +189,10 @@ impl Context {
         if let Some(since) = &request.since {
             producer.push(format!("--incremental-lsn={}", since.lsn).into());
         }
-        if args.producer_options.checkpoint == CheckpointArg::Auto {
-            self.say_checkpoint(&xb_backup::checkpoint(producer, cancel).await?);
+        match args.producer_options.checkpoint {
+            CheckpointArg::Auto => xb_backup::checkpoint(producer, cancel).await.map(Some),
+            CheckpointArg::No => Ok(None),
         }
-        Ok(())
     }
 
     fn say_checkpoint(&self, checkpoint: &Checkpoint) {

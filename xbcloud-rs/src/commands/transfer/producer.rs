@@ -12,7 +12,8 @@ use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::producer_words::{Cause, cause};
 
 impl Context {
-    /// The file for the producer's messages, unless they are passed on.
+    /// The log for the producer's messages, unless they are passed on. Without a file it has the last ones only: a
+    /// good backup writes hundreds of lines, which would be the mail of every night.
     pub(crate) fn producer_log(
         &self,
         args: &ProducerOptions,
@@ -29,13 +30,14 @@ impl Context {
         }
         let Some(folder) = state_dir(args.state_dir.as_deref()) else { return Ok(None) };
         let folder = folder.join("producer-logs");
-        let created = ProducerLog::create_in(&folder, name).inspect_err(|error| {
+        let created = ProducerLog::create_in(&folder, name).unwrap_or_else(|error| {
             let folder = folder.display();
             self.log.warn(format!(
-                "the producer's messages follow, because no file can be created in {folder}: {error}"
+                "only the last messages of the producer are kept, because no file can be created in {folder}: {error}; name another directory with --state-dir, or show them with --producer-log=-"
             ));
+            ProducerLog::without_file()
         });
-        Ok(created.ok())
+        Ok(Some(created))
     }
 
     /// Completes a failure that the producer may have caused with its own words, the next step, its last
@@ -48,9 +50,13 @@ impl Context {
         let tail = messages.tail();
         let is_empty = failure.line().contains("the input is empty");
         let ended_well = |line: &String| line.contains("completed OK!");
+        let lacks_backup = |line: &String| line.contains("only works together with --backup");
         let failure = match (cause(&tail), failure.stage_name()) {
             _ if is_empty && tail.last().is_some_and(ended_well) => failure.better_hint(
                 "the producer has written its backup elsewhere: add --stream=xbstream to its options, without --target-dir; none was stored",
+            ),
+            _ if tail.iter().any(lacks_backup) => failure.better_hint(
+                "add --backup to the options of the producer: without it the program makes no backup; none was stored",
             ),
             // A warning that it gave before says nothing about a stream that is wrong.
             (Some(Cause { words, hint: Some(hint) }), stage)
@@ -105,7 +111,7 @@ pub(crate) fn producer_command(args: &BackupOptions) -> Result<Vec<OsString>, Fa
     })?;
     match words.is_empty() {
         true => Err(Failure::usage("no producer is named").hint(
-            "add it after --, as in `-- mariadb-backup --backup --stream=xbstream`, or set `producer` in an option file; to clone a MySQL server, set `from`",
+            "add it after --, as in `-- mariadb-backup --backup --stream=xbstream`, or name a repository that sets `producer`, as in @shop; to clone a MySQL server, set `from`",
         )),
         false => Ok(words.into_iter().map(Into::into).collect()),
     }

@@ -6,7 +6,7 @@ use xb_backup::{
     BackupError, CancelToken, OrInterrupted as _, PutLayout, PutReport, PutRequest, Resources,
     Session,
 };
-use xb_cli::{Failure, KeyOptions, Log, OrFail as _, ProgressEnd};
+use xb_cli::{Failure, KeyOptions, Log, OrFail as _, ProgressEnd, Size};
 use xb_compressor::{AlgorithmError, Compression};
 use xb_pipeline::{
     Content, EndRule, Fifos, LastFile, Merge, ObjectSize, PackError, Transform, XbstreamInput,
@@ -39,7 +39,7 @@ impl Context {
             self.put_request(name, &args.put, &args.keys, &args.common.run)?;
         let request = PutRequest { generated, ..request };
         self.reporting.putting(&root, resources, &request);
-        self.say_risks(&args.put.stream, &args.common.store);
+        self.say_risks(&args.put, &root, &args.common.store);
         let lock = args.retain.lock()?;
         // The names of the FIFOs are removed at the end of this function.
         let (source, _names): (Box<dyn Read + Send>, _) = match fifos {
@@ -163,8 +163,12 @@ impl Context {
         report::locked(&self.log, lock, None);
     }
 
-    /// Says once, before the first byte, what the options do not protect against.
-    pub(super) fn say_risks(&self, stream: &StreamOptions, store: &StoreOptions) {
+    /// Says once, before the first byte, what the options do not protect against, and what they cost.
+    pub(super) fn say_risks(&self, put: &PutOptions, root: &Root, store: &StoreOptions) {
+        const GIB: u64 = 1 << 30;
+        /// Objects of this size are 16,384 requests for each GiB.
+        const SMALL: u64 = 64 << 10;
+        let stream = &put.stream;
         // The stock tool says nothing, and its scripts read what it says.
         if self.stock {
             return;
@@ -176,6 +180,16 @@ impl Context {
             self.log.warn(
                 "the producer's last file is not looked for (--unsafe-any-end): a stream that was cut between two files counts as complete",
             );
+        }
+        if let Some(size) = put.chunk_size.map(Size::bytes)
+            && (1..SMALL).contains(&size)
+            && !root.store().is_folder()
+        {
+            self.log.warn(format!(
+                "--chunk-size={size} makes {} objects of each GiB, and each is a request that costs money and can fail; leave the option out for objects of {} MiB",
+                GIB.div_ceil(size),
+                DEFAULT_CHUNK >> 20
+            ));
         }
         if store.connection.insecure {
             self.log.warn(

@@ -93,6 +93,7 @@ impl Job<'_> {
         }
         (self.place, self.generated) =
             new_name(args.name.as_deref(), &args.name_template, &args.common)?;
+        args.copy_to.as_deref().map_or(Ok(()), |to| keeps_name(to, self.generated))?;
         rules(&args.keep)?;
         args.verify.0.map_or(Ok(()), |level| check_trial(level, &args.trial))?;
         Origin::installed(&args.backup)?;
@@ -258,7 +259,11 @@ impl Job<'_> {
                     move |line| log.pass_on(line),
                     || seen.try_recv().ok(),
                 )
-                .map_err(|error| Failure::new(format!("hook --{name}: {error}")))?;
+                .map_err(|error| {
+                    Failure::new(format!("hook --{name}: {error}")).hint(
+                        "its own messages are above; to try it by hand, give it the result of a run (`result`) on its standard input",
+                    )
+                })?;
                 Ok(json!({ "program": argv.first().map(|word| word.to_string_lossy()) }))
             })?;
         }
@@ -482,10 +487,10 @@ fn self_verify(
         found.name,
         reached.as_deref().unwrap_or("nothing")
     ));
-    for problem in found.problems.iter().take(10) {
-        context.log.warn(format!("{}: {}", problem.level, problem.what));
-    }
-    judged(&found)?;
+    judged(&found).map_err(|failure| {
+        let problems = found.problems.iter().map(|it| format!("{}: {}", it.level, it.what));
+        with_problems(failure, problems.chain(found.failed_checks.iter().cloned()))
+    })?;
     let phases = crate::report::phases(&end);
     let replayed = found.restore.as_ref().and_then(|test| test.replayed.as_ref());
     let proven_until = replayed.map(|replayed| replayed.proven_until);
@@ -548,6 +553,28 @@ fn consolidate(context: &Context, args: &RunArgs, place: &str) -> Result<Value, 
     };
     let (full, from) = context.consolidate_backup(root, asked, &args.common.run)?.unzip();
     Ok(json!({ "name": full, "from": from }))
+}
+
+/// Adds what a verification has found: the first problem is the cause, a few more are facts.
+fn with_problems(failure: Failure, mut problems: impl Iterator<Item = String>) -> Failure {
+    const MORE: usize = 3;
+    let failure = match problems.next() {
+        Some(first) => failure.because(first),
+        None => failure,
+    };
+    problems.take(MORE).fold(failure, |failure, problem| failure.fact(format!("  {problem}")))
+}
+
+/// Refuses a copy under one name of backups that all have another one: only the first night would succeed.
+fn keeps_name(to: &str, generated: bool) -> Result<(), Failure> {
+    if !generated || to.is_empty() || to.ends_with('/') {
+        return Ok(());
+    }
+    let name = to.rsplit('/').next().unwrap_or_default();
+    Err(Failure::usage(format!(
+        "--copy-to names a single backup, {name}, and each run makes a new one"
+    ))
+    .hint("end it with a slash, so that each copy keeps the name of its backup"))
 }
 
 /// Refuses a copy to the place of the backup itself.

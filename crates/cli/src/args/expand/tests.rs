@@ -213,6 +213,12 @@ fn options_about_files_stand_at_the_front() {
         let error = run(argv, &OptionFilePaths::none()).unwrap_err();
         assert!(matches!(error, UsageError::DefaultsNotFirst { .. }), "{argv:?}: {error}");
     }
+    // The options of a program, without the `--` that belongs before it.
+    let argv = ["x", "backup", "n", "mariadb-backup", "--no-defaults", "--backup"];
+    let error = run(&argv, &OptionFilePaths::none()).unwrap_err().to_string();
+    assert!(error.contains("write `--` before it: `-- mariadb-backup --no-defaults`"), "{error}");
+    let error = run(&["x", "backup", "n", "--no-defaults"], &OptionFilePaths::none()).unwrap_err();
+    assert!(matches!(error, UsageError::DefaultsNotFirst { .. }), "{error}");
     // Options of another program stay unchanged.
     let own = args(&["x", "backup", "n", "--", "mariadb-backup", "--no-defaults"]);
     assert_eq!(own, ["x", "backup", "n", "--", "mariadb-backup", "--no-defaults"]);
