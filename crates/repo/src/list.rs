@@ -484,11 +484,8 @@ async fn has_objects_of(root: &Root, listing: &Listing) -> Result<bool, RepoErro
     if root.has_seen_objects(&name) {
         return Ok(true);
     }
-    let has = match (listing.layout, &listing.run) {
-        (Some(Layout::Packed), Some(run)) => has_first(root, &name, run).await?,
-        _ => false,
-    };
-    let has = has || has_any(root, &name).await?;
+    let run = listing.run.as_deref().filter(|_| listing.layout == Some(Layout::Packed));
+    let has = has_any(root, &name, run).await?;
     if has {
         root.saw_objects(&name);
     }
@@ -501,13 +498,19 @@ async fn has_objects(
     name: &BackupName,
     manifest: &Manifest,
 ) -> Result<bool, RepoError> {
-    let packed = manifest.layout == Layout::Packed;
-    Ok(packed && has_first(root, name, &manifest.run).await? || has_any(root, name).await?)
+    let run = Some(&*manifest.run).filter(|_| manifest.layout == Layout::Packed);
+    has_any(root, name, run).await
 }
 
-/// Whether listings show objects of a backup: one that shows none decides nothing.
-async fn has_any(root: &Root, name: &BackupName) -> Result<bool, RepoError> {
-    Ok(root.has_objects(name).await? || root.has_objects(name).await?)
+/// Whether objects of a backup are shown: of its run if it is packed, since other runs of the name may have left some.
+/// One listing that shows none decides nothing.
+async fn has_any(root: &Root, name: &BackupName, run: Option<&str>) -> Result<bool, RepoError> {
+    let folder = match run {
+        Some(run) if has_first(root, name, run).await? => return Ok(true),
+        Some(run) => format!("{name}/{run}"),
+        None => name.to_string(),
+    };
+    Ok(root.has_objects(&folder).await? || root.has_objects(&folder).await?)
 }
 
 /// Whether the first object of a packed run exists. Costs less than a listing.
