@@ -91,7 +91,8 @@ pub(crate) async fn fetch(
         }
     }
     for (number, (link, folder)) in links.iter().zip(folders_of(target, links.len())).enumerate() {
-        session.observer.expect_later(links[number + 1..].iter().map(Wanted::stream_bytes).sum());
+        let later = links[number + 1..].iter().map(Wanted::stream_bytes);
+        session.observer.expect_later(later.fold(0, u64::saturating_add));
         request.name = link.name.clone();
         let unlocked = link.unlocked();
         let report = restore_and_keep(session, request, unlocked, &folder, how).await?;
