@@ -327,8 +327,7 @@ pub async fn line(
     root: &Root,
     name: &BackupName,
 ) -> Result<Option<(Listing, Option<StoredManifest>)>, RepoError> {
-    // Small reads that find nothing cost less than a listing. When it was written matters only in a
-    // listing of all.
+    // Small reads that find nothing cost less than a listing. Its time matters only in a listing of all.
     let beside = CatalogMarkers::unknown();
     let (mut listing, sound) = with_manifest(root, name.clone(), i64::MAX, &beside).await?;
     if listing.state == State::Abandoned {
@@ -502,8 +501,7 @@ async fn has_objects(
     has_any(root, name, run).await
 }
 
-/// Whether objects of a backup are shown: of its run if it is packed, since other runs of the name may have left some.
-/// One listing that shows none decides nothing.
+/// Whether objects of a backup are shown, those of its run if it is packed. One listing without any decides nothing.
 async fn has_any(root: &Root, name: &BackupName, run: Option<&str>) -> Result<bool, RepoError> {
     let folder = match run {
         Some(run) if has_first(root, name, run).await? => return Ok(true),
@@ -529,8 +527,7 @@ async fn missing(root: &Root, listing: &mut Listing) -> Result<(), RepoError> {
     let key = root.manifest_key(&name);
     listing.state = match root.store().size(&key).await? {
         Some(_) => State::Missing,
-        // Deleted after the listing.
-        None => State::Abandoned,
+        None => State::Abandoned, // Deleted after the listing.
     };
     // Without keys to look for, only `delete` frees the name.
     let then = match listing.layout {
