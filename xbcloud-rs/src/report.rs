@@ -9,7 +9,8 @@ use xb_backup::{
     PutReport, RestoreChainReport, Resumed,
 };
 use xb_cli::{
-    Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate, format_size,
+    Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate,
+    format_size, printable,
 };
 use xb_repo::list::{BackupKind, Listing, State};
 use xb_repo::manifest::{End, Manifest};
@@ -393,7 +394,7 @@ pub(crate) fn doomed(log: &Log, doomed: &DeletionPlan, json: bool) -> std::io::R
         return writeln!(out);
     }
     for key in doomed.manifest.iter().chain(doomed.objects.iter().map(|object| &object.key)) {
-        writeln!(out, "{key}")?;
+        writeln!(out, "{}", printable(key))?;
     }
     log.info(format!("would remove {}; --yes removes it", going(doomed)));
     Ok(())

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 use xb_encryptor::{Identities, SigningKey};
+use xb_repo::manifest::signed_text::attest;
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::stream::small_backup;
 
@@ -118,6 +119,40 @@ fn only_records_signed_by_the_host_count() {
     let monitor = shop.trusting(&["monitor", "--max-age=1h"]).expect(1);
     assert!(monitor.stdout_text().contains("tuesday"), "{monitor:?}");
     let _ = shop.trusting(&["delete", "--yes", "--force", "tuesday"]).expect(0);
+}
+
+/// Whoever can write to the store can write any manifest of an unsealed backup.
+#[test]
+fn a_forged_manifest_controls_no_terminal() {
+    let shop = Shop::new();
+    let _ = shop.run(&["put", "n0"], &small_backup(1, 100_000)).expect(0);
+    let stored = std::fs::read_to_string(shop.path(".xb-catalog/n0")).unwrap();
+    let (text, _) = stored.rsplit_once("sha256:").unwrap();
+    let target = data(&shop.folder.path().join("data"));
+    let base = format!(r#""base": {{"name": "\u001b[31m", "run": "{:032x}"}}, "files":"#, 1);
+    for (from, to) in [
+        (r#""layout": "packed""#, r#""layout": "\u001b[31m""#),
+        (r#""rule": "last-file""#, r#""rule": "\u001b[31m""#),
+        (r#""files":"#, base.as_str()),
+    ] {
+        assert!(text.contains(from), "{from}: {text}");
+        let forged = attest(text.replacen(from, to, 1).into_bytes(), None);
+        std::fs::write(shop.path(".xb-catalog/n0"), forged).unwrap();
+        for args in [
+            &["list", "--no-cache"][..],
+            &["show", "n0"],
+            &["monitor", "--max-age=1h"],
+            &["prune", "--keep-last=1"],
+            &["verify", "n0"],
+            &["restore", "--dry-run", &target, "n0"],
+            &["gc"],
+        ] {
+            let ran = shop.run(args, b"");
+            let said = ran.stdout_text() + &ran.stderr_text();
+            assert!(!said.contains('\u{1b}'), "{to} {args:?}: {said:?}");
+            assert!([0, 1, 2, 3, 4, 7].contains(&ran.code()), "{to} {args:?}: {said}");
+        }
+    }
 }
 
 /// Whoever can write to the store can show a signed backup under another name, or without its manifest.

@@ -436,7 +436,7 @@ impl BackupError {
                 Some("take a full backup of the server instead; nothing was changed or removed")
             }
             Self::Damaged { what, .. } if what.contains(REMOVERS) => Some(
-                "look for lifecycle rules that remove objects or uploads where backups are, and for programs that write there; then take a new backup",
+                "look for lifecycle rules that remove objects or uploads where backups are, and for programs that write there; then take the backup, or copy it, again",
             ),
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
             Self::Producer { .. } => Some("read the producer's messages, then take a new backup"),

@@ -45,7 +45,7 @@ pub use admin::delete::{
 pub use admin::delete_files::delete_files;
 pub use admin::gc::{
     LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, leftovers_to_remove, remove,
-    remove_measurements,
+    remove_all, remove_measurements,
 };
 pub use admin::object_lock::{ChainLock, Locked, chain_lock, lock};
 pub use admin::prune::candidate::Candidate;

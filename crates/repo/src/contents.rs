@@ -10,8 +10,10 @@ use xb_pipeline::logical_name;
 use xb_uploader::Listed;
 
 use crate::error::RepoError;
-use crate::manifest::Manifest;
-use crate::names::{BackupName, CATALOG, RunId, in_packed_run, of_packed_run, parse_classic_key};
+use crate::manifest::{Layout, Manifest};
+use crate::names::{
+    BackupName, CATALOG, RunId, in_packed_run, is_data_object, of_packed_run, parse_classic_key,
+};
 use crate::root::Root;
 
 /// Files that stock tools store at the top of a backup and never in one of its folders. No table's
@@ -115,11 +117,23 @@ impl Contents {
         self.catalogue || !self.backups.is_empty()
     }
 
-    /// Whether number and total size of the objects in the stock layout match a classic backup's
-    /// manifest.
+    /// Whether number and total size of the data objects match the manifest: of its run, or of those in the stock
+    /// layout.
     pub fn agrees_with(&self, manifest: &Manifest) -> bool {
-        let bytes: u64 = self.classic.iter().map(|listed| listed.size).sum();
-        (self.classic.len() as u64, bytes) == (manifest.objects, manifest.stored_bytes)
+        let add = |(objects, bytes), listed: &Listed| (objects + 1, bytes + listed.size);
+        let found = match manifest.layout {
+            Layout::Packed => {
+                let of_run = |listed: &&Listed| {
+                    listed
+                        .key
+                        .split_once('/')
+                        .is_some_and(|(run, object)| run == manifest.run && is_data_object(object))
+                };
+                self.packed.iter().filter(of_run).fold((0, 0), add)
+            }
+            Layout::Classic => self.classic.iter().fold((0, 0), add),
+        };
+        found == (manifest.objects, manifest.stored_bytes)
     }
 
     /// Whether the files in the stock layout include those of an incremental backup.

@@ -327,8 +327,7 @@ pub async fn line(
     root: &Root,
     name: &BackupName,
 ) -> Result<Option<(Listing, Option<StoredManifest>)>, RepoError> {
-    // Small reads that find nothing cost less than a listing. When it was written matters only in a
-    // listing of all.
+    // Small reads that find nothing cost less than a listing. Its time matters only in a listing of all.
     let beside = CatalogMarkers::unknown();
     let (mut listing, sound) = with_manifest(root, name.clone(), i64::MAX, &beside).await?;
     if listing.state == State::Abandoned {
@@ -484,11 +483,8 @@ async fn has_objects_of(root: &Root, listing: &Listing) -> Result<bool, RepoErro
     if root.has_seen_objects(&name) {
         return Ok(true);
     }
-    let has = match (listing.layout, &listing.run) {
-        (Some(Layout::Packed), Some(run)) => has_first(root, &name, run).await?,
-        _ => false,
-    };
-    let has = has || has_any(root, &name).await?;
+    let run = listing.run.as_deref().filter(|_| listing.layout == Some(Layout::Packed));
+    let has = has_any(root, &name, run).await?;
     if has {
         root.saw_objects(&name);
     }
@@ -501,13 +497,18 @@ async fn has_objects(
     name: &BackupName,
     manifest: &Manifest,
 ) -> Result<bool, RepoError> {
-    let packed = manifest.layout == Layout::Packed;
-    Ok(packed && has_first(root, name, &manifest.run).await? || has_any(root, name).await?)
+    let run = Some(&*manifest.run).filter(|_| manifest.layout == Layout::Packed);
+    has_any(root, name, run).await
 }
 
-/// Whether listings show objects of a backup: one that shows none decides nothing.
-async fn has_any(root: &Root, name: &BackupName) -> Result<bool, RepoError> {
-    Ok(root.has_objects(name).await? || root.has_objects(name).await?)
+/// Whether objects of a backup are shown, those of its run if it is packed. One listing without any decides nothing.
+async fn has_any(root: &Root, name: &BackupName, run: Option<&str>) -> Result<bool, RepoError> {
+    let folder = match run {
+        Some(run) if has_first(root, name, run).await? => return Ok(true),
+        Some(run) => format!("{name}/{run}"),
+        None => name.to_string(),
+    };
+    Ok(root.has_objects(&folder).await? || root.has_objects(&folder).await?)
 }
 
 /// Whether the first object of a packed run exists. Costs less than a listing.
@@ -526,8 +527,7 @@ async fn missing(root: &Root, listing: &mut Listing) -> Result<(), RepoError> {
     let key = root.manifest_key(&name);
     listing.state = match root.store().size(&key).await? {
         Some(_) => State::Missing,
-        // Deleted after the listing.
-        None => State::Abandoned,
+        None => State::Abandoned, // Deleted after the listing.
     };
     // Without keys to look for, only `delete` frees the name.
     let then = match listing.layout {

@@ -332,9 +332,9 @@ impl Root {
         }
     }
 
-    /// Whether the folder of `name` holds any object. Costs one request.
-    pub async fn has_objects(&self, name: &BackupName) -> Result<bool, RepoError> {
-        Ok(!self.store.is_empty_folder(&self.key(name.as_str())).await?)
+    /// Whether the folder `below` ROOT holds any object. Costs one request.
+    pub async fn has_objects(&self, below: &str) -> Result<bool, RepoError> {
+        Ok(!self.store.is_empty_folder(&self.key(below)).await?)
     }
 
     /// Fails if `name` is a symbolic link in a local directory, or holds one.

@@ -69,8 +69,8 @@ pub struct Leftovers {
     /// Time by which ages were judged, in seconds since 1970.
     #[serde(skip)]
     as_of: i64,
-    /// Names with an unreadable manifest, and the reason. Which of their objects are needed cannot
-    /// be determined, so `gc` does not touch them.
+    /// Names with a manifest that is unreadable or whose backup is not there, and the reason. Which of their
+    /// objects are needed cannot be determined, so `gc` does not touch them.
     pub unclear: Vec<(String, String)>,
 }
 
@@ -198,6 +198,26 @@ pub async fn abort_uploads(root: &Root, leftovers: &Leftovers) -> Result<(), Bac
 /// [`RepoError::Store`].
 pub async fn remove_measurements(root: &Root, leftovers: &Leftovers) -> Result<(), BackupError> {
     Ok(root.store().delete_all(leftovers.probes.clone()).await?)
+}
+
+/// Removes all that was found. Returns the runs that [`remove`] has left alone; they are no longer among what was found.
+///
+/// # Errors
+/// As [`remove`].
+pub async fn remove_all(
+    root: &Root,
+    leftovers: &mut Leftovers,
+) -> Result<Vec<OrphanedRun>, BackupError> {
+    let mut left = Vec::new();
+    for dead in std::mem::take(&mut leftovers.dead) {
+        match remove(root, &dead).await? {
+            true => leftovers.dead.push(dead),
+            false => left.push(dead),
+        }
+    }
+    abort_uploads(root, leftovers).await?;
+    remove_measurements(root, leftovers).await?;
+    Ok(left)
 }
 
 /// Findings under one name.
@@ -391,6 +411,7 @@ async fn of_name(
         }
     }
     let mut contents = Contents::sort(objects);
+    let is_there = manifest.as_ref().is_none_or(|manifest| contents.agrees_with(manifest));
     let packed = std::mem::take(&mut contents.packed);
     found.dead = dead_runs(root, name, manifest.as_ref(), packed, dead_before);
     let mut lists = unused_lists(root, name, manifest.as_ref(), sums);
@@ -409,6 +430,11 @@ async fn of_name(
             found.dead.extend(leftover(name, None, &[], &lists, key, key, dead_before));
         }
         None => {}
+    }
+    // Whoever can write a manifest could make another run look dead, and with it the backup.
+    if !is_there && found.dead.iter().any(|dead| dead.objects > 0) {
+        let what = "the objects that its manifest names are not all there, so those of other runs may be needed; verify it, or delete it";
+        return Ok(Err((name.to_string(), what.to_owned())));
     }
     Ok(Ok(found))
 }

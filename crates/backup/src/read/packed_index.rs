@@ -140,26 +140,28 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// Splits a range at object boundaries and into pieces of at most `most` bytes.
-    fn cut(&self, range: Range<u64>, most: u64) -> Vec<ObjectRange> {
-        let (mut cut, end) = (Vec::new(), range.end.min(self.total));
-        let mut at = range.start;
-        while at < end {
-            let (number, start) = (at / self.chunk, at % self.chunk);
-            let len = (end - at).min(self.chunk - start).min(most.max(1));
-            let key = self.keys.data(number);
+    /// Splits a range at object boundaries and into pieces of at most `most` bytes, one after the other: a forged manifest
+    /// may state any number of tiny objects.
+    fn cut(&self, range: Range<u64>, most: u64) -> impl Iterator<Item = ObjectRange> + use<> {
+        let (keys, chunk, total) = (self.keys.clone(), self.chunk, self.total);
+        let (mut at, end) = (range.start, range.end.min(total));
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let (number, start) = (at / chunk, at % chunk);
+            let len = (end - at).min(chunk - start).min(most.max(1));
             at += len;
-            cut.push(ObjectRange {
-                key,
+            Some(ObjectRange {
+                key: keys.data(number),
                 start,
                 len,
-                of: self.chunk.min(self.total - number * self.chunk),
-                end: at.is_multiple_of(self.chunk) || at == self.total,
+                of: chunk.min(total - number * chunk),
+                end: at.is_multiple_of(chunk) || at == total,
                 sum: None,
                 blocks: false,
-            });
-        }
-        cut
+            })
+        })
     }
 
     async fn read(
@@ -263,5 +265,15 @@ mod tests {
             }
             prop_assert_eq!(at, from.max(to));
         }
+    }
+
+    #[test]
+    fn a_forged_number_of_objects_takes_no_memory() {
+        let keys = RunKeys::new("", "f");
+        let total = 1 << 50;
+        let places = Places { keys: &keys, chunk: 1, total };
+        let of = |piece: ObjectRange| (piece.start, piece.len, piece.of);
+        let first: Vec<_> = places.cut(0..total, u64::MAX).take(2).map(of).collect();
+        assert_eq!(first, [(0, 1, 1); 2]);
     }
 }

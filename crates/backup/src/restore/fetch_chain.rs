@@ -93,7 +93,8 @@ pub(crate) async fn fetch(
     let all = folders_of(target, links.len());
     for (number, (link, folder)) in links.iter().zip(&all).enumerate() {
         let later = || links.iter().zip(&all).skip(number + 1);
-        session.observer.expect_later(later().map(|(link, _)| link.stream_bytes()).sum());
+        let bytes = later().map(|(link, _)| link.stream_bytes());
+        session.observer.expect_later(bytes.fold(0, u64::saturating_add));
         request.name = link.name.clone();
         let unlocked = link.unlocked();
         // All of them are there at the same time. Of those that an earlier run has begun, it is not known how much is.

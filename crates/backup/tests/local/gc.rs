@@ -245,7 +245,7 @@ fn a_run_that_lives_again_or_has_become_a_backup_is_left_alone() {
     let good = std::fs::read(&manifest).unwrap();
     std::fs::remove_file(&manifest).unwrap();
     age_all(&store);
-    let found = find(&store);
+    let mut found = find(&store);
     assert_eq!(found.dead.len(), 1);
     let before = store.files();
     // A copy resumes it.
@@ -262,4 +262,13 @@ fn a_run_that_lives_again_or_has_become_a_backup_is_left_alone() {
     std::fs::remove_file(&manifest).unwrap();
     assert!(block_on(xb_backup::remove(&store.root, &found.dead[0])).unwrap());
     assert!(store.files().is_empty());
+    // What is left alone is not among what was removed.
+    let left = block_on(xb_backup::remove_all(&store.root, &mut found)).unwrap();
+    assert_eq!((left.len(), found.dead.len()), (0, 1));
+    dead_run(&store, "n");
+    age_all(&store);
+    let mut found = find(&store);
+    age(&store.files().into_iter().find(|path| path.ends_with("claim")).unwrap(), Duration::ZERO);
+    let left = block_on(xb_backup::remove_all(&store.root, &mut found)).unwrap();
+    assert_eq!((left.len(), found.dead.len()), (1, 0));
 }

@@ -30,6 +30,8 @@ use crate::names::RunId;
 pub const MAX_LEN: usize = 1 << 20;
 /// Maximum number of objects of a packed backup.
 const MAX_OBJECTS: u64 = 1_000_000_000;
+/// Largest number of bytes, objects, files or tables that a manifest may state. Sums of them are shown and compared.
+const MAX_STATED: u64 = 1 << 53;
 /// The format version we write. Readers refuse a higher one.
 pub const FORMAT: u32 = 1;
 
@@ -489,6 +491,11 @@ impl Manifest {
         if self.run_id().is_none() {
             return inconsistent("the run ID is not 32 hexadecimal digits");
         }
+        let stated = [self.objects, self.stored_bytes, self.stream_bytes, self.files];
+        let also = [self.tables, self.compressed_files].into_iter().flatten();
+        if stated.into_iter().chain(also).any(|number| number > MAX_STATED) {
+            return inconsistent("it states a size that no backup can have");
+        }
         if self.object_digest.as_ref().is_some_and(|digest| digest.len() != 64) {
             return inconsistent("the digest of the objects is not a SHA-256 digest");
         }
@@ -690,5 +697,24 @@ mod tests {
         let mut zero = sample();
         zero.packed.as_mut().unwrap().chunk_size = 0;
         assert!(Manifest::decode(&zero.encode(None).unwrap()).is_err());
+    }
+
+    #[test]
+    fn sizes_that_no_sum_can_hold_are_refused() {
+        let fields: [fn(&mut Manifest) -> &mut u64; 3] =
+            [|m| &mut m.stored_bytes, |m| &mut m.stream_bytes, |m| &mut m.files];
+        for field in fields {
+            for (size, is_sound) in [(MAX_STATED, true), (MAX_STATED + 1, false), (u64::MAX, false)]
+            {
+                let mut manifest = sample();
+                manifest.packed.as_mut().unwrap().chunk_size = 1 << 60;
+                (manifest.objects, *field(&mut manifest)) = (1, size);
+                let read = Manifest::decode(&manifest.encode(None).unwrap());
+                assert_eq!(read.is_ok(), is_sound, "{size}");
+            }
+        }
+        let mut manifest = sample();
+        manifest.tables = Some(u64::MAX);
+        assert!(Manifest::decode(&manifest.encode(None).unwrap()).is_err());
     }
 }

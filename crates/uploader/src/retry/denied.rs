@@ -68,6 +68,21 @@ const PROTECTED: [(&str, &str); 3] = [
     ),
 ];
 
+/// Codes of refusals that are about the credentials themselves. A proxy in front of the store does not send them.
+const OF_KEYS: [&str; 6] = [
+    "SignatureDoesNotMatch",
+    "InvalidAccessKeyId",
+    "AuthorizationHeaderMalformed",
+    "AuthenticationFailed",
+    "InvalidAuthenticationInfo",
+    "KeyBasedAuthenticationNotPermitted",
+];
+
+/// Whether a refusal names the credentials as its reason: in its body, or in a header.
+pub(super) fn is_about_keys(message: &str, header: &str) -> bool {
+    OF_KEYS.iter().any(|code| message.contains(code) || header == *code)
+}
+
 /// Hint for a request that was not permitted. `said`: the error code and what else was answered;
 /// `clock_ahead`: seconds by which this machine's clock is ahead of the store's, if they are known.
 pub(super) fn denied(

@@ -13,7 +13,7 @@ use crate::policy::Policy;
 use crate::request::answer::AttemptNotes;
 use crate::request::bounds::is_excess;
 use crate::request::transport::curl;
-use crate::retry::denied::{denied, protected};
+use crate::retry::denied::{denied, is_about_keys, protected};
 use crate::retry::message::describe;
 use crate::service::{NO_ACCESS, Service};
 
@@ -42,6 +42,8 @@ pub(crate) struct RetryContext {
     pub(crate) has_responded: bool,
     /// Seconds by which this machine's clock is ahead of the store's, if the store reports a time.
     pub(crate) clock_ahead: Option<i64>,
+    /// Whether the request is a create-only write.
+    pub(crate) creates: bool,
 }
 
 /// Classifies a failure: by status and error code if the store responded, otherwise by the state of
@@ -148,10 +150,13 @@ pub(crate) fn judge(
         || status.is_some_and(|status| policy.also_statuses.contains(&status))
         || answer.broken.get().is_some_and(|code| policy.also_transport.contains(&code));
     let once_more = match (kind, status) {
-        // A proxy may have held the first request of all.
+        // A proxy may have refused it, or held the first request of all.
         (StoreErrorKind::Denied, Some(401 | 403)) => {
-            about.authenticated || said("RequestTimeTooSkewed")
+            let code = answer.code.borrow();
+            about.authenticated || !is_about_keys(&message, code.as_deref().unwrap_or_default())
         }
+        // A store without conditional writes says so each time.
+        (StoreErrorKind::Rejected, Some(501)) => about.creates,
         // A range that was within the object.
         (StoreErrorKind::Altered, _) | (_, Some(416)) => true,
         _ => false,
@@ -330,6 +335,7 @@ mod tests {
         authenticated: true,
         has_responded: true,
         clock_ahead: None,
+        creates: false,
     };
 
     fn verdict(error: Error, status: Option<u16>, broken: Option<u32>) -> RetryDecision {
@@ -514,6 +520,42 @@ mod tests {
             let verdict = judge(&late, &answer, &Policy::default(), about);
             assert_eq!((verdict.again, verdict.once_more), (authenticated, !authenticated));
             assert!(verdict.hint.unwrap().contains("clock"));
+        }
+    }
+
+    #[test]
+    fn one_refusal_of_the_first_request_is_asked_for_again_unless_it_names_the_keys() {
+        let first = RetryContext { authenticated: false, ..OLD };
+        let once_more = |body: &str, header: Option<&str>| {
+            let answer = AttemptNotes::default();
+            answer.asked.set(true);
+            answer.status.set(Some(403));
+            *answer.code.borrow_mut() = header.map(str::to_owned);
+            let source = body.to_owned().into();
+            let error = Error::PermissionDenied { path: String::new(), source };
+            let verdict = judge(&error, &answer, &Policy::default(), first);
+            assert!(!verdict.again && verdict.kind == StoreErrorKind::Denied, "{verdict:?}");
+            verdict.once_more
+        };
+        for of_a_proxy in ["<Code>AccessDenied</Code>", "<html>Forbidden</html>", ""] {
+            assert!(once_more(of_a_proxy, None), "{of_a_proxy}");
+        }
+        for of_keys in ["SignatureDoesNotMatch", "InvalidAccessKeyId", "AuthenticationFailed"] {
+            assert!(!once_more(&format!("<Code>{of_keys}</Code>"), None), "{of_keys}");
+            assert!(!once_more("", Some(of_keys)), "{of_keys}");
+        }
+    }
+
+    #[test]
+    fn one_501_does_not_show_that_a_store_has_no_conditional_writes() {
+        let answer = AttemptNotes::default();
+        answer.asked.set(true);
+        answer.status.set(Some(501));
+        for creates in [true, false] {
+            let about = RetryContext { creates, ..OLD };
+            let verdict = judge(&generic("x"), &answer, &Policy::default(), about);
+            assert_eq!((verdict.again, verdict.once_more), (false, creates));
+            assert_eq!(verdict.kind, StoreErrorKind::Rejected);
         }
     }
 

@@ -119,7 +119,7 @@ impl Store {
             let (outcome, asked) = ATTEMPT
                 .scope(answer(), async {
                     let outcome = self.attempted(operation, attempt()).await;
-                    let about = self.context();
+                    let about = self.context(operation);
                     ATTEMPT.with(|answer| {
                         let judged =
                             outcome.map_err(|error| judge(&error, answer, &self.policy, about));
@@ -160,7 +160,7 @@ impl Store {
         }
     }
 
-    fn context(&self) -> RetryContext {
+    fn context(&self, operation: Operation) -> RetryContext {
         let local = clock::seconds(SystemTime::now());
         let store_clock = self.traffic.store_clock();
         RetryContext {
@@ -169,6 +169,7 @@ impl Store {
             authenticated: self.traffic.authenticated(),
             has_responded: self.traffic.has_responded(),
             clock_ahead: store_clock.map(|store_clock| local.saturating_sub(store_clock.now())),
+            creates: operation == Operation::Create,
         }
     }
 }

@@ -17,19 +17,12 @@ impl Context {
         let age = Duration::from_secs(args.older_than * 3600);
         let (leftovers, _) =
             self.with_progress("gc", &args.common.run, None, |_, cancel| async move {
-                let found = match removes {
-                    true => cancel.or(xb_backup::leftovers_to_remove(&root, age)).await?,
-                    false => cancel.or(xb_backup::leftovers(&root, age)).await?,
-                };
-                if removes {
-                    for dead in &found.dead {
-                        if !cancel.or(xb_backup::remove(&root, dead)).await? {
-                            self.log
-                                .info(format!("{}: skipped, its run is alive again", dead.name));
-                        }
-                    }
-                    cancel.or(xb_backup::abort_uploads(&root, &found)).await?;
-                    cancel.or(xb_backup::remove_measurements(&root, &found)).await?;
+                if !removes {
+                    return cancel.or(xb_backup::leftovers(&root, age)).await;
+                }
+                let mut found = cancel.or(xb_backup::leftovers_to_remove(&root, age)).await?;
+                for left in cancel.or(xb_backup::remove_all(&root, &mut found)).await? {
+                    self.log.info(format!("{}: skipped, its run is alive again", left.name));
                 }
                 Ok(found)
             })?;

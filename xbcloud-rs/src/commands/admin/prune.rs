@@ -7,7 +7,7 @@ use xb_backup::{
     Candidate, Keep, LogVerdict, OrInterrupted as _, PruneStep, Session, Verdict, kept_backups,
     plan_log_prune, plan_prune, prune_logs,
 };
-use xb_cli::{Failure, Log, format_count, format_size};
+use xb_cli::{Failure, Log, format_count, format_size, printable};
 use xb_repo::list::{Listing, State};
 use xb_repo::resolve::Known;
 
@@ -164,10 +164,12 @@ fn show(tell: &Log, pruned: &Pruned, json: bool) -> std::io::Result<()> {
         let finished = verdict.finished.strftime("%Y-%m-%d %H:%M:%S UTC");
         let why: Vec<String> = verdict.kept.iter().map(ToString::to_string).collect();
         let what = if verdict.goes() { "remove" } else { "keep" };
-        writeln!(out, "{:width$}  {finished}  {what:6}  {}", verdict.name, why.join(", "))?;
+        let why = printable(&why.join(", "));
+        writeln!(out, "{:width$}  {finished}  {what:6}  {why}", verdict.name)?;
     }
     for line in left {
-        writeln!(out, "{:width$}  {:23}  keep    {}", line.name, "-", report::state(line))?;
+        let name = printable(&line.name);
+        writeln!(out, "{name:width$}  {:23}  keep    {}", "-", report::state(line))?;
     }
     for log in logs {
         let what = match (&log.kept, gone) {

@@ -216,7 +216,7 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
             (true, false) => "partial",
             (true, true) => "ok",
         };
-        writeln!(out, "{:9} {mark:7} {}", level.level, level.what)?;
+        writeln!(out, "{:9} {mark:7} {}", level.level, printable(&level.what))?;
     }
     if let Some(restore) = &found.restore {
         writeln!(
@@ -238,7 +238,8 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
         if let Some(offset) = problem.offset {
             place += &format!(" at {offset}");
         }
-        writeln!(out, "{}:{place}: {}", problem.level, problem.what)?;
+        let what = format!("{}:{place}: {}", problem.level, problem.what);
+        writeln!(out, "{}", printable(&what))?;
     }
     let more = found.problems.len().saturating_sub(SHOWN) as u64 + found.more_problems;
     if more > 0 {
@@ -257,7 +258,7 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
         }
     }
     for check in &found.failed_checks {
-        writeln!(out, "{}: {check}", found.level)?;
+        writeln!(out, "{}: {}", found.level, printable(check))?;
     }
     remarks(log, found);
     log.info(format!(

@@ -189,9 +189,10 @@ fn print_chain(chain: &[Link]) -> std::io::Result<()> {
         let finished = manifest.finished.strftime("%Y-%m-%d %H:%M:%S UTC");
         let size = format_size(manifest.stream_bytes);
         writeln!(out, "{}  {finished}  {kind}, {size}", printable(&manifest.name))?;
-        files += manifest.files;
-        stored += manifest.stored_bytes;
-        stream += manifest.stream_bytes;
+        // The manifests of unsealed backups may state anything.
+        files = manifest.files.saturating_add(files);
+        stored = manifest.stored_bytes.saturating_add(stored);
+        stream = manifest.stream_bytes.saturating_add(stream);
     }
     writeln!(
         out,
@@ -258,7 +259,7 @@ pub(super) fn told(log: &Log, plan: &UntilPlan) {
 fn print_until(plan: &UntilPlan) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     for line in lines(plan).iter().chain(&plan.remarks) {
-        writeln!(out, "{line}")?;
+        writeln!(out, "{}", printable(line))?;
     }
     out.flush()
 }

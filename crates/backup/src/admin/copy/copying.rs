@@ -13,6 +13,7 @@ use crate::admin::copy::check::{Object, Sums};
 use crate::admin::copy::request::CopyRequest;
 use crate::admin::copy::source::Source;
 use crate::error::BackupError;
+use crate::hints::REMOVERS;
 use crate::objects::checksums::Known;
 use crate::objects::classic::list_classic;
 use crate::objects::classic_checksums::list_with_sums;
@@ -149,7 +150,7 @@ impl Copying<'_> {
             return sums.map(|()| listed);
         }
         let what = format!(
-            "the copy has {objects} objects with {bytes} bytes, the source {} with {}",
+            "the copy has {objects} objects with {bytes} bytes, the source {} with {}: the destination did not keep some, or {REMOVERS} removed them",
             manifest.objects, manifest.stored_bytes
         );
         Err(BackupError::Damaged { name: self.request.to.to_string(), what })

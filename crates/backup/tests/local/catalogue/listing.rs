@@ -191,6 +191,40 @@ fn a_backup_whose_objects_are_gone_is_not_complete_and_its_name_is_free() {
     }
 }
 
+/// Another run of a name may have left objects; they do not make its backup complete.
+#[test]
+fn a_backup_is_not_there_by_the_objects_of_another_run() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    std::fs::remove_file(manifest_of(&store, "n")).unwrap();
+    store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    let stored = block_on(xb_repo::list::describe(&store.root, &name("n"))).unwrap();
+    let fault = || block_on(xb_repo::list::fault_of(&store.root, &name("n"), &stored)).unwrap();
+    assert_eq!(fault(), None);
+    std::fs::remove_dir_all(store.folder.path().join("root/n").join(&stored.manifest.run)).unwrap();
+    assert!(fault().is_some());
+}
+
+/// Whoever can write a manifest, and remove nothing, could let `gc` remove the objects of a backup for it.
+#[test]
+fn a_manifest_that_names_another_run_makes_no_objects_dead() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    let good = std::fs::read(manifest_of(&store, "n")).unwrap();
+    rewrite(&store, "n", |manifest| manifest["run"] = format!("{:032x}", 1).into());
+    let day = Duration::from_secs(86_400);
+    for path in store.files() {
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(std::time::SystemTime::now() - 2 * day).unwrap();
+    }
+    let found = block_on(xb_backup::leftovers(&store.root, day)).unwrap();
+    assert!(found.dead.is_empty(), "{found:?}");
+    assert_eq!(found.unclear[0].0, "n");
+    std::fs::write(manifest_of(&store, "n"), good).unwrap();
+    let found = block_on(xb_backup::leftovers(&store.root, day)).unwrap();
+    assert!(found.dead.is_empty() && found.unclear.is_empty(), "{found:?}");
+}
+
 #[test]
 fn a_backup_with_a_damaged_manifest_goes_by_force_only_and_not_if_it_is_pinned() {
     let store = Store::new();
