@@ -214,7 +214,8 @@ impl Rounds {
             format!("--login-file={}", self.scratch.join("login").display()),
         ];
         let args = ["backup", &url, &from, &login, "--compress=zstd:1", "--allow-ddl"];
-        let (is_over, loads, changes) = (&AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        let (is_over, loads, changes) =
+            (&AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|threads| {
             let _end = Ends(is_over);
             for (statements, done) in [(LOAD, &loads), (DDL, &changes)] {
