@@ -12,12 +12,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use xb_clone::{PATCHES, Settings};
+use xb_clone::{INFO, PATCHES, Settings};
 use xb_mysql::{Account, Client, Fingerprint, Target, Timeouts, Trust};
 use xb_testkit::command::{Cmd, Ran, Running};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::data::Noise;
 use xb_testkit::mysql::{MySql, is_installed};
+use xb_testkit::stream::{MAGIC, StreamWriter};
 
 fn skipped() -> bool {
     let missing = !is_installed();
@@ -272,6 +273,104 @@ fn a_position_from_before_the_binary_log_was_turned_off_is_not_noted() {
     assert!(!target.join("xtrabackup_binlog_info").exists());
     let copy = MySql::start_on(&target, &[]);
     assert_eq!(copy.sql("SELECT COUNT(*) FROM t.moved WHERE v = 4"), "1\n");
+}
+
+/// The stream of a clone that says something else about itself.
+fn retold(stream: &[u8], change: impl Fn(&mut serde_json::Value)) -> Vec<u8> {
+    let len = u32::try_from(INFO.len()).unwrap().to_le_bytes();
+    let head = [&b"P"[..], &len, INFO.as_bytes()].concat();
+    let at = stream.windows(head.len()).rposition(|bytes| bytes == head).unwrap();
+    // Behind the name: length, offset, checksum.
+    let (text, begin) = (at + head.len() + 20, at - MAGIC.len() - 1);
+    let len = u64::from_le_bytes(*stream[at + head.len()..].first_chunk().unwrap());
+    let mut info =
+        serde_json::from_slice(&stream[text..][..usize::try_from(len).unwrap()]).unwrap();
+    change(&mut info);
+    let mut out = StreamWriter::new(stream[..begin].to_vec());
+    out.file(INFO, info.to_string().as_bytes(), 1 << 20);
+    out.finish()
+}
+
+/// A server that was started on the data before, or a bound that is taken for the position, would repeat or skip transactions.
+#[test]
+fn data_that_is_not_where_its_clone_says_is_refused() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    donor.server.sql("DROP TABLE t.secret, t.secret2; DROP TABLESPACE g2");
+    let stream = donor.clone(false);
+    let gtids = donor.server.gtids();
+    let (server, last) = gtids.split_once(":1-").unwrap();
+    let last: u64 = last.parse().unwrap();
+    for (from, to, is_right) in
+        [(last, last, true), (1, last + 9, true), (last + 1, last + 9, false), (1, last - 1, false)]
+    {
+        let site = Site::of(retold(&stream, |info| {
+            for (name, last) in [("gtids_from", from), ("gtids_to", to)] {
+                assert!(info[name].is_string());
+                info[name] = format!("{server}:1-{last}").into();
+            }
+        }));
+        let target = site.folder.join("t");
+        let ran = site.restore(&target, &["--prepare"]);
+        assert_eq!(ran.code() == 0, is_right, "{from} {to}: {}", ran.stderr_text());
+        let is_noted = target.join("xtrabackup_binlog_info").exists();
+        assert_eq!(is_noted, is_right, "{from} {to}");
+        let says = ran.stderr_text().contains("but the clone has all of");
+        assert_eq!(says, !is_right, "{}", ran.stderr_text());
+    }
+}
+
+/// A statement that fails unless this is true.
+fn demands(what: &str) -> String {
+    format!("--check-sql=SELECT IF({what}, 1, (SELECT 1 UNION SELECT 2))")
+}
+
+/// The clone of a replica with events would work on if its server were started as usual.
+#[test]
+fn no_trial_of_a_clone_replicates_runs_events_or_listens() {
+    if skipped() {
+        return;
+    }
+    // Its event has never run.
+    let donor = Donor::start(&["--event-scheduler=OFF"]);
+    donor.server.sql(
+        "DROP TABLE t.secret, t.secret2; DROP TABLESPACE g2; CREATE EVENT t.works ON SCHEDULE EVERY 1 SECOND DO INSERT INTO t.moved (v) VALUES (1);
+         CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=1, SOURCE_USER='nobody', SOURCE_AUTO_POSITION=1; START REPLICA",
+    );
+    let is_on = "SELECT service_state FROM performance_schema.replication_applier_status";
+    assert_eq!(donor.server.sql(is_on), "ON\n");
+    let site = Site::of(donor.clone(false));
+    let threads = |name: &str| {
+        format!("(SELECT COUNT(*) FROM performance_schema.threads WHERE name LIKE '{name}') = 0")
+    };
+    let checks = [
+        // That a check can fail, and that the clone has what could work.
+        demands(
+            "(SELECT COUNT(*) FROM mysql.slave_master_info) = 1 AND (SELECT COUNT(*) FROM information_schema.events WHERE event_name = 'works') = 1",
+        ),
+        demands("@@event_scheduler = 'DISABLED'"),
+        demands(&threads("%event_scheduler%")),
+        demands(&threads("%replica%")),
+        demands("@@skip_networking = 1"),
+    ];
+    let verify = |checks: &[String]| {
+        let url = site.url();
+        let words = ["verify", &url, "--level=restore"];
+        let checks = checks.iter().map(String::as_str);
+        site.run(&words.into_iter().chain(checks).collect::<Vec<_>>()).run()
+    };
+    let _ = verify(&[demands("1 = 2")]).expect_failure();
+    let _ = verify(&checks).expect(0);
+    // The start that prepares it is as quiet.
+    let target = site.folder.join("t");
+    let _ = site.restore(&target, &["--prepare"]).expect(0);
+    let copy = MySql::start_on(
+        &target,
+        &[&OWN[..], &["--event-scheduler=OFF", "--skip-replica-start"]].concat(),
+    );
+    assert_eq!(copy.sql("SELECT COUNT(*) FROM t.moved"), "0\n");
 }
 
 /// What a process has open below a folder.
