@@ -35,7 +35,7 @@ use xb_repo::root::Root;
 use xb_uploader::{StoreError, StoreErrorKind};
 
 use self::chain::INCREMENTS;
-use self::clone::state::State;
+use self::clone::state::{State, is_left_by_a_server};
 use self::finished::forget;
 use self::journal::head::{About, is_unfinished};
 use self::journal::load::load;
@@ -256,6 +256,12 @@ async fn resume_state(
         }
     }
     Ok(Some((folder, left)))
+}
+
+/// Whether a restore into `target` has not ended, and continues if it is run again.
+#[must_use]
+pub fn is_resumable(target: &Path) -> bool {
+    is_unfinished(target) && !is_left_by_a_server(target)
 }
 
 /// The result of a restore whose files an earlier run has fetched, and which are changed in place since.

@@ -3,7 +3,7 @@
 //! A clone has such a tablespace as a crash would leave it. The server finishes the change in a thread of its own after
 //! its start; until that ends, the key stays as the clone has it. MySQL 9.7.4 does not always recover from this: it may end
 //! by an assertion at its start, while it finishes the change, or only at its next start, when it reads a page that it has
-//! written and cannot decrypt. So, where such a change could be under way, a server is started once more, and reads every
+//! written and cannot decrypt. So, where the clone has signs of such a change, a server is started once more, and reads every
 //! table that lies where one can be.
 
 use std::time::Duration;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use xb_clone::{CloneInfo, binlog_position, exposed_keys};
+use xb_clone::{CloneInfo, binlog_position, exposed_keys, has_shared_keys};
 use xb_reader::TargetDir;
 use xb_server::recovery_memory;
 
@@ -111,7 +111,8 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
 }
 
 /// Starts a server on the clone in `target`, asks where its data is, and stops it: then the data needs no recovery. If
-/// DDL could run while the clone was taken, another start shows that a server can read what this one has written.
+/// the encryption of a tablespace may have been changed while the clone was taken, another start shows that a server can
+/// read what this one has written.
 /// The server can write below `target` and its scratch directory only. The position is noted in the form of backup
 /// programs.
 ///
@@ -136,17 +137,20 @@ pub(crate) async fn start_once(
     let mut writable = options.writable.clone();
     writable.push(target.clone());
     let options = ServerOptions { options: own, writable, recovers: true, ..options.clone() };
+    let of_clone = |error: xb_clone::Error| failed(error.to_string());
+    let doubts = || has_shared_keys(&TargetDir::open_kept(&target)?, info);
+    let is_doubtful = info.allows_ddl && tokio::task::block_in_place(doubts).map_err(of_clone)?;
     let place = (target.as_path(), scratch.path());
     let started = run(place, &options, info, true, cancel).await;
     let (gtids, unconfined) = started.map_err(|error| explained(error, info))?;
-    if info.allows_ddl {
-        let again = run(place, &options, info, false, cancel).await;
-        let _ = again.map_err(|error| explained(error, info))?;
-    }
     let binlog = TargetDir::open_kept(&target)
         .map_err(xb_clone::Error::from)
         .and_then(|folder| binlog_position(&folder, info))
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(of_clone)?;
+    if is_doubtful {
+        let again = run(place, &options, info, false, cancel).await;
+        let _ = again.map_err(|error| explained(error, info))?;
+    }
     let position = ClonePosition { binlog, gtids };
     remove(&target.join(IDENTITY)).map_err(|error| failed(format!("{IDENTITY}: {error}")))?;
     note(&target, &position).map_err(|error| failed(format!("{POSITION}: {error}")))?;
