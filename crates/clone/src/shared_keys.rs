@@ -41,9 +41,11 @@ pub fn has_shared_keys(target: &TargetDir, info: &CloneInfo) -> Result<bool, Err
             return Ok(true);
         }
     }
+    // The records continue in the next file.
+    let mut records = Records::default();
     for index in 0..layout.redo.len() {
         let name = own(&format!("{REDO}/#ib_redo{index}"))?;
-        if has_key(target.open_in_place(&name, IfMissing::Fail)?)? {
+        if has_key(target.open_in_place(&name, IfMissing::Fail)?, &mut records)? {
             return Ok(true);
         }
     }
@@ -51,7 +53,7 @@ pub fn has_shared_keys(target: &TargetDir, info: &CloneInfo) -> Result<bool, Err
 }
 
 /// Whether a file of the redo log has a key, in its head or among its records.
-fn has_key(mut file: File) -> Result<bool, Error> {
+fn has_key(mut file: File, records: &mut Records) -> Result<bool, Error> {
     let mut head = Vec::new();
     (&mut file).take(REDO_HEAD as u64).read_to_end(&mut head)?;
     if keys::offset_in_redo(&head).is_some() {
@@ -59,7 +61,6 @@ fn has_key(mut file: File) -> Result<bool, Error> {
     }
     file.seek(SeekFrom::Start(REDO_HEAD as u64))?;
     let mut blocks = vec![0; 1 << 20];
-    let mut records = Records::default();
     loop {
         let len = read_full(&mut file, &mut blocks)?;
         let read = blocks.get(..len).unwrap_or_default();

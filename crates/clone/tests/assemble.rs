@@ -118,6 +118,11 @@ fn keys_that_a_change_of_encryption_has_are_seen() {
         assert!(seen(&|dir| write(dir, &name, 4096 + 100, &key)), "{name}");
         assert!(seen(&|dir| write(dir, &name, 65536 - 200, &key)), "{name}");
     }
+    // From one file to the next.
+    assert!(seen(&|dir| {
+        write(dir, "#innodb_redo/#ib_redo0", 65536 - 4 - 20, &key[..20]);
+        write(dir, "#innodb_redo/#ib_redo1", 2048 + 12, &key[20..]);
+    }));
     // An encrypted redo log, of which no record can be read.
     let (clone, scratch) = (MadeClone::new(true), Scratch::new());
     clone.extract(scratch.path());

@@ -86,7 +86,7 @@ pub(super) fn explained(error: BackupError, info: &CloneInfo) -> BackupError {
     match error {
         BackupError::Program { program, what } if info.allows_ddl && is_of_change(&what) => {
             let what = format!(
-                "{what}: MySQL may not recover if the encryption of a tablespace was changed while the clone was taken: take another backup, and run no ALTER TABLESPACE ... ENCRYPTION meanwhile"
+                "MySQL may not recover if the encryption of a tablespace was changed while the clone was taken: take another backup, and run no ALTER TABLESPACE ... ENCRYPTION meanwhile: {what}"
             );
             BackupError::Program { program, what }
         }
