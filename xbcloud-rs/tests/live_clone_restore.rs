@@ -12,12 +12,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use xb_clone::{PATCHES, Settings};
+use xb_clone::{INFO, PATCHES, Settings};
 use xb_mysql::{Account, Client, Fingerprint, Target, Timeouts, Trust};
 use xb_testkit::command::{Cmd, Ran, Running};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::data::Noise;
 use xb_testkit::mysql::{MySql, is_installed};
+use xb_testkit::stream::{MAGIC, StreamWriter};
 
 fn skipped() -> bool {
     let missing = !is_installed();
@@ -181,6 +182,20 @@ fn same_as_donor(copy: &MySql, donor: &Donor, tables: &str) {
 const OWN: [&str; 3] = ["--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON"];
 const ENCRYPTED: &str = "t.plain, t.secret, t.secret2, t.moved";
 
+/// The position that was noted, which is exact: file, offset, GTIDs.
+fn noted_position(target: &Path, donor: &Donor) -> Vec<String> {
+    let noted = std::fs::read_to_string(target.join("xtrabackup_binlog_info")).unwrap();
+    let words: Vec<String> = noted.trim_end().split('\t').map(str::to_owned).collect();
+    assert!(words[0].starts_with("binlog.0") && words[1].parse::<u64>().unwrap() > 150, "{noted}");
+    // There, the donor's log has the transaction after the last one in the data, or ends.
+    let show = format!("SHOW BINLOG EVENTS IN '{}' FROM {} LIMIT 1", words[0], words[1]);
+    let (server, range) = words[2].split_once(':').unwrap();
+    let last: u64 = range.rsplit('-').next().unwrap().parse().unwrap();
+    let (found, next) = (donor.server.sql(&show), format!("'{server}:{}'", last + 1));
+    assert!(found.is_empty() || found.contains(&next), "{found} is not {next}");
+    words
+}
+
 #[test]
 fn clones_with_keys_are_prepared_for_another_keyring_in_every_page_size() {
     if skipped() {
@@ -204,20 +219,8 @@ fn clones_with_keys_are_prepared_for_another_keyring_in_every_page_size() {
         let event = ran.stderr_text();
         let event = event.lines().find(|line| line.contains("\"event\":\"clone\"")).unwrap();
         let event: serde_json::Value = serde_json::from_str(event).unwrap();
-        let noted = std::fs::read_to_string(target.join("xtrabackup_binlog_info")).unwrap();
-        let words: Vec<&str> = noted.trim_end().split('\t').collect();
-        assert_eq!(event["binlog"]["file"], words[0], "{noted}");
-        assert_eq!(event["gtids"], words[2], "{noted}");
-        assert!(
-            words[0].starts_with("binlog.0") && words[1].parse::<u64>().unwrap() > 150,
-            "{noted}"
-        );
-        // There, the donor's log has the transaction after the last one in the data, or ends.
-        let show = format!("SHOW BINLOG EVENTS IN '{}' FROM {} LIMIT 1", words[0], words[1]);
-        let (server, range) = words[2].split_once(':').unwrap();
-        let last: u64 = range.rsplit('-').next().unwrap().parse().unwrap();
-        let (found, next) = (donor.server.sql(&show), format!("'{server}:{}'", last + 1));
-        assert!(found.is_empty() || found.contains(&next), "{found} is not {next}");
+        let words = noted_position(&target, &donor);
+        assert_eq!([&event["binlog"]["file"], &event["gtids"]], [&words[0], &words[2]]);
         assert!(!target.join("auto.cnf").exists() && !target.join("ca.pem").exists());
         let copy = MySql::start_on(&target, &[&OWN[..], &[&size]].concat());
         assert_eq!(copy.gtids(), words[2]);
@@ -272,6 +275,148 @@ fn a_position_from_before_the_binary_log_was_turned_off_is_not_noted() {
     assert!(!target.join("xtrabackup_binlog_info").exists());
     let copy = MySql::start_on(&target, &[]);
     assert_eq!(copy.sql("SELECT COUNT(*) FROM t.moved WHERE v = 4"), "1\n");
+}
+
+/// MySQL does not always recover from a change of encryption: it may write pages that it cannot read. A page that is damaged
+/// on the donor stands for one of them.
+#[test]
+fn a_clone_beside_which_ddl_ran_is_prepared_only_if_a_server_can_read_what_is_encrypted_in_place() {
+    const PAGE: usize = 16384;
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    let Donor { server, port } = donor;
+    let before = server.shut_down();
+    let data = before.join("data");
+    // A page with rows of the table in the general tablespace.
+    let mut bytes = std::fs::read(data.join("g2.ibd")).unwrap();
+    assert!(bytes.len() > 20 * PAGE);
+    bytes[12 * PAGE + 5000..][..100].fill(0xee);
+    std::fs::write(data.join("g2.ibd"), bytes).unwrap();
+    let port_option = format!("--port={port}");
+    let network = ["--skip-networking=OFF", "--bind-address=127.0.0.1", &*port_option];
+    let server = MySql::start_on(&data, &[&OWN[..], &network].concat());
+    let donor = Donor { server, port };
+    for allows_ddl in [true, false] {
+        let clone = |settings: &mut Settings| settings.allow_ddl = allows_ddl;
+        let site = Site::of(donor.clone_beside(|| None, clone, Vec::new()));
+        let keyring = site.keyring();
+        let keyring: Vec<&str> = keyring.iter().map(String::as_str).collect();
+        let target = site.folder.join("t");
+        let ran = site.restore(&target, &[&keyring[..], &["--prepare"]].concat());
+        let (code, said) = (ran.code(), ran.stderr_text());
+        if !allows_ddl {
+            // No such change could run, and nothing is read back.
+            assert_eq!(code, 0, "{said}");
+            continue;
+        }
+        assert_ne!(code, 0, "{said}");
+        assert!(said.contains("take another backup"), "{said}");
+        assert!(!said.contains("to resume"), "{said}");
+        assert!(!target.join("xtrabackup_binlog_info").exists());
+        let verify = ["verify", &site.url(), "--level=restore"];
+        let ran = site.run(&[&verify[..], &keyring].concat()).run().expect_failure();
+        assert!(ran.stderr_text().contains("take another backup"), "{}", ran.stderr_text());
+    }
+}
+
+/// The stream of a clone that says something else about itself.
+fn retold(stream: &[u8], change: impl Fn(&mut serde_json::Value)) -> Vec<u8> {
+    let len = u32::try_from(INFO.len()).unwrap().to_le_bytes();
+    let head = [&b"P"[..], &len, INFO.as_bytes()].concat();
+    let at = stream.windows(head.len()).rposition(|bytes| bytes == head).unwrap();
+    // Behind the name: length, offset, checksum.
+    let (text, begin) = (at + head.len() + 20, at - MAGIC.len() - 1);
+    let len = u64::from_le_bytes(*stream[at + head.len()..].first_chunk().unwrap());
+    let mut info =
+        serde_json::from_slice(&stream[text..][..usize::try_from(len).unwrap()]).unwrap();
+    change(&mut info);
+    let mut out = StreamWriter::new(stream[..begin].to_vec());
+    out.file(INFO, info.to_string().as_bytes(), 1 << 20);
+    out.finish()
+}
+
+/// A server that was started on the data before, or a bound that is taken for the position, would repeat or skip transactions.
+#[test]
+fn data_that_is_not_where_its_clone_says_is_refused() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    donor.server.sql("DROP TABLE t.secret, t.secret2; DROP TABLESPACE g2");
+    let stream = donor.clone(false);
+    let gtids = donor.server.gtids();
+    let (server, last) = gtids.split_once(":1-").unwrap();
+    let last: u64 = last.parse().unwrap();
+    for (from, to, is_right) in
+        [(last, last, true), (1, last + 9, true), (last + 1, last + 9, false), (1, last - 1, false)]
+    {
+        let site = Site::of(retold(&stream, |info| {
+            for (name, last) in [("gtids_from", from), ("gtids_to", to)] {
+                assert!(info[name].is_string());
+                info[name] = format!("{server}:1-{last}").into();
+            }
+        }));
+        let target = site.folder.join("t");
+        let ran = site.restore(&target, &["--prepare"]);
+        assert_eq!(ran.code() == 0, is_right, "{from} {to}: {}", ran.stderr_text());
+        let is_noted = target.join("xtrabackup_binlog_info").exists();
+        assert_eq!(is_noted, is_right, "{from} {to}");
+        let says = ran.stderr_text().contains("but the clone has all of");
+        assert_eq!(says, !is_right, "{}", ran.stderr_text());
+    }
+}
+
+/// A statement that fails unless this is true.
+fn demands(what: &str) -> String {
+    format!("--check-sql=SELECT IF({what}, 1, (SELECT 1 UNION SELECT 2))")
+}
+
+/// The clone of a replica with events would work on if its server were started as usual.
+#[test]
+fn no_trial_of_a_clone_replicates_runs_events_or_listens() {
+    if skipped() {
+        return;
+    }
+    // Its event has never run.
+    let donor = Donor::start(&["--event-scheduler=OFF"]);
+    donor.server.sql(
+        "DROP TABLE t.secret, t.secret2; DROP TABLESPACE g2; CREATE EVENT t.works ON SCHEDULE EVERY 1 SECOND DO INSERT INTO t.moved (v) VALUES (1);
+         CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=1, SOURCE_USER='nobody', SOURCE_AUTO_POSITION=1; START REPLICA",
+    );
+    let is_on = "SELECT service_state FROM performance_schema.replication_applier_status";
+    assert_eq!(donor.server.sql(is_on), "ON\n");
+    let site = Site::of(donor.clone(false));
+    let threads = |name: &str| {
+        format!("(SELECT COUNT(*) FROM performance_schema.threads WHERE name LIKE '{name}') = 0")
+    };
+    let checks = [
+        // That a check can fail, and that the clone has what could work.
+        demands(
+            "(SELECT COUNT(*) FROM mysql.slave_master_info) = 1 AND (SELECT COUNT(*) FROM information_schema.events WHERE event_name = 'works') = 1",
+        ),
+        demands("@@event_scheduler = 'DISABLED'"),
+        demands(&threads("%event_scheduler%")),
+        demands(&threads("%replica%")),
+        demands("@@skip_networking = 1"),
+    ];
+    let verify = |checks: &[String]| {
+        let url = site.url();
+        let words = ["verify", &url, "--level=restore"];
+        let checks = checks.iter().map(String::as_str);
+        site.run(&words.into_iter().chain(checks).collect::<Vec<_>>()).run()
+    };
+    let _ = verify(&[demands("1 = 2")]).expect_failure();
+    let _ = verify(&checks).expect(0);
+    // The start that prepares it is as quiet.
+    let target = site.folder.join("t");
+    let _ = site.restore(&target, &["--prepare"]).expect(0);
+    let copy = MySql::start_on(
+        &target,
+        &[&OWN[..], &["--event-scheduler=OFF", "--skip-replica-start"]].concat(),
+    );
+    assert_eq!(copy.sql("SELECT COUNT(*) FROM t.moved"), "0\n");
 }
 
 /// What a process has open below a folder.
@@ -374,6 +519,40 @@ impl Write for Slow {
     }
 }
 
+/// Tables of the kinds that InnoDB stores otherwise than others, some of them in `dir`, and with names that their files
+/// have otherwise.
+fn kinds(page: &str, dir: &Path) -> String {
+    let mut all = format!(
+        "CREATE TABLE t.words (id INT PRIMARY KEY, v TEXT, FULLTEXT v (v)); INSERT INTO t.words SELECT id, v FROM t.plain;
+         CREATE TABLE t.place (id INT PRIMARY KEY, g POINT NOT NULL SRID 0, SPATIAL INDEX g (g)); INSERT INTO t.place SELECT id, POINT(id, id MOD 7) FROM t.plain;
+         CREATE TABLE t.parts (id INT PRIMARY KEY, v TEXT) PARTITION BY HASH(id) PARTITIONS 3; INSERT INTO t.parts SELECT id, v FROM t.plain;
+         CREATE TABLE t.far (id INT PRIMARY KEY, v TEXT) DATA DIRECTORY='{}'; INSERT INTO t.far SELECT id, v FROM t.plain;
+         CREATE UNDO TABLESPACE u3 ADD DATAFILE 'u3.ibu';
+         CREATE DATABASE `{ODD}`; CREATE TABLE `{ODD}`.`a b/c.%#ü` (id INT PRIMARY KEY, v TEXT); INSERT INTO `{ODD}`.`a b/c.%#ü` SELECT id, v FROM t.plain;
+         CREATE TABLE `{ODD}`.`in g6.` (id INT PRIMARY KEY, v TEXT) TABLESPACE g6; INSERT INTO `{ODD}`.`in g6.` SELECT id, v FROM t.plain;",
+        dir.display()
+    );
+    if page != "4k" {
+        all.push_str("CREATE TABLE t.squeezed (id INT PRIMARY KEY, v TEXT) COMPRESSION='zlib' ENCRYPTION='Y'; INSERT INTO t.squeezed SELECT id, REPEAT(v, 20) FROM t.plain;");
+    }
+    if ["4k", "8k", "16k"].contains(&page) {
+        all.push_str("CREATE TABLE t.zip (id INT PRIMARY KEY, v TEXT) ROW_FORMAT=COMPRESSED; INSERT INTO t.zip SELECT id, v FROM t.plain;");
+    }
+    all
+}
+
+/// A schema with an odd name.
+const ODD: &str = "odd-é 1";
+
+/// Writes to those that every page size has.
+fn load_kinds() -> String {
+    format!(
+        "UPDATE t.words SET v = CONCAT('w ', SHA2(RAND(), 256)) WHERE id MOD 40 = 1; UPDATE t.place SET g = POINT(id + 1, RAND()) WHERE id MOD 40 = 1;
+         UPDATE t.parts SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1; UPDATE t.far SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1;
+         UPDATE `{ODD}`.`a b/c.%#ü` SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1; UPDATE `{ODD}`.`in g6.` SET v = SHA2(RAND(), 512) WHERE id MOD 40 = 1;"
+    )
+}
+
 /// Any DDL, the next one each time. Names are those of numbers, so that they come again.
 fn ddl(noise: &mut Noise, page: &str) -> String {
     let (n, other) = (noise.below(6), noise.below(6));
@@ -384,7 +563,7 @@ fn ddl(noise: &mut Noise, page: &str) -> String {
         (3, "4k" | "8k" | "16k") => "ROW_FORMAT=COMPRESSED",
         _ => "",
     };
-    match noise.below(14) {
+    match noise.below(18) {
         0 | 1 => "RENAME TABLE t.sw1 TO t.swt, t.sw2 TO t.sw1, t.swt TO t.sw2; UPDATE t.sw1 SET v = CONCAT('x', LEFT(v, 50)) WHERE id MOD 9 = 1".to_owned(),
         2 => "TRUNCATE TABLE t.short; INSERT INTO t.short SELECT id, v FROM t.plain WHERE id MOD 3 = 1".to_owned(),
         3..=5 => format!("CREATE TABLE IF NOT EXISTS t.d{n} (id INT PRIMARY KEY, v TEXT) {kind}; INSERT IGNORE INTO t.d{n} SELECT id, v FROM t.plain WHERE id MOD 5 = {n}"),
@@ -394,6 +573,10 @@ fn ddl(noise: &mut Noise, page: &str) -> String {
         10 => "ALTER TABLE t.built ADD INDEX more (v(20)); ALTER TABLE t.built DROP INDEX more".to_owned(),
         11 => "ALTER TABLE t.flip ENCRYPTION='Y'; ALTER TABLE t.flip ENCRYPTION='N'; ALTER TABLESPACE g6 ENCRYPTION='Y'; UPDATE t.in6 SET v = CONCAT('y', LEFT(v, 50)) WHERE id MOD 4 = 1; ALTER TABLESPACE g6 ENCRYPTION='N'".to_owned(),
         12 => format!("DROP DATABASE IF EXISTS s{n}; CREATE DATABASE s{n}; CREATE TABLE s{n}.a (id INT PRIMARY KEY) {kind}; INSERT INTO s{n}.a VALUES ({other})"),
+        13 => "ALTER TABLE t.parts ADD PARTITION PARTITIONS 1; ALTER TABLE t.parts COALESCE PARTITION 1; ALTER TABLE t.parts TRUNCATE PARTITION p1".to_owned(),
+        14 => "ALTER TABLE t.words DROP INDEX v; ALTER TABLE t.words ADD FULLTEXT v (v)".to_owned(),
+        15 => "ALTER TABLE t.place DROP INDEX g; ALTER TABLE t.place ADD SPATIAL INDEX g (g)".to_owned(),
+        16 => format!("RENAME TABLE `{ODD}`.`a b/c.%#ü` TO `{ODD}`.`0`; ALTER TABLE `{ODD}`.`0` ENGINE=InnoDB; RENAME TABLE `{ODD}`.`0` TO `{ODD}`.`a b/c.%#ü`"),
         _ => "CREATE TABLESPACE g5 ADD DATAFILE 'g5.ibd'; CREATE TABLE t.in5 (id INT PRIMARY KEY, v TEXT) TABLESPACE g5; INSERT INTO t.in5 SELECT id, v FROM t.plain; DROP TABLE t.in5; DROP TABLESPACE g5".to_owned(),
     }
 }
@@ -454,14 +637,17 @@ fn ddl_runs_while_a_clone_is_taken_and_the_copy_is_equal_in_every_page_size() {
     let seed = number("XB_CLONE_SEED").unwrap_or(1);
     for (page, seed) in ["4k", "8k", "16k", "32k", "64k"].into_iter().zip(seed..) {
         let size = format!("--innodb-page-size={page}");
-        let donor = Donor::start(&[&size]);
+        let outside = Scratch::new();
+        let far = outside.dir("far");
+        let donor = Donor::start(&[&size, &format!("--innodb-directories={}", far.display())]);
         donor.server.sql("CREATE TABLE t.sw1 LIKE t.plain; INSERT INTO t.sw1 SELECT * FROM t.plain; CREATE TABLE t.sw2 LIKE t.moved; ALTER TABLE t.sw2 MODIFY v TEXT; INSERT INTO t.sw2 SELECT id, v FROM t.plain;
             CREATE TABLE t.short (id INT PRIMARY KEY, v TEXT); CREATE TABLE t.built LIKE t.plain; INSERT INTO t.built SELECT * FROM t.plain; CREATE TABLE t.flip LIKE t.short; INSERT INTO t.flip SELECT id, v FROM t.plain;
             CREATE TABLESPACE g6 ADD DATAFILE 'g6.ibd'; CREATE TABLE t.in6 (id INT PRIMARY KEY, v TEXT) TABLESPACE g6; INSERT INTO t.in6 SELECT id, v FROM t.plain");
+        donor.server.sql(&kinds(page, &far));
         let noise = Mutex::new(Noise::new(seed));
         let count = AtomicU64::new(0);
         let work = || {
-            donor.server.sql(LOAD);
+            donor.server.sql(&format!("{LOAD}{}", load_kinds()));
             let ddl = ddl(&mut noise.lock().unwrap(), page);
             donor.server.sql(&ddl);
             count.fetch_add(1, Ordering::Relaxed);
@@ -477,12 +663,21 @@ fn ddl_runs_while_a_clone_is_taken_and_the_copy_is_equal_in_every_page_size() {
         let (target, keyring) = (site.folder.join("t"), site.keyring());
         let options: Vec<&str> = keyring.iter().map(String::as_str).chain(["--prepare"]).collect();
         let _ = site.restore(&target, &options).expect(0);
+        let words = noted_position(&target, &donor);
         let copy = MySql::start_on(&target, &[&OWN[..], &[&size]].concat());
+        assert_eq!(copy.gtids(), words[2]);
         let list = "SELECT CONCAT('`', table_schema, '`.`', table_name, '`') FROM information_schema.tables
             WHERE table_schema NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema') ORDER BY 1";
         let tables = donor.server.sql(list).trim().replace('\n', ", ");
         same_as_donor(&copy, &donor, &tables);
         assert_eq!(copy.sql(list).trim().replace('\n', ", "), tables);
+        // Each row, and each of its bytes.
+        let schemas = "SELECT schema_name FROM information_schema.schemata WHERE schema_name NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema')";
+        let schemas = donor.server.sql(schemas);
+        let schemas: Vec<&str> = schemas.lines().collect();
+        assert!(schemas.contains(&ODD));
+        let rows = donor.server.rows(&schemas);
+        assert!(rows.len() > 1 << 20 && copy.rows(&schemas) == rows);
     }
 }
 

@@ -204,6 +204,46 @@ impl Rounds {
         (code == 0, next)
     }
 
+    /// One backup for which DDL does not wait, and whose connections are cut each time that the donor has sent so many bytes
+    /// more. Returns how often.
+    fn backup_with_cuts(&self, donor: &MySql, name: &str, bytes: u64) -> usize {
+        self.relay.passed.store(0, SeqCst);
+        let [url, from, login] = [
+            format!("file://{}/{name}", self.scratch.join("root").display()),
+            format!("--from=mysql://{}", self.scratch.join("relay").display()),
+            format!("--login-file={}", self.scratch.join("login").display()),
+        ];
+        let args = ["backup", &url, &from, &login, "--compress=zstd:1", "--allow-ddl"];
+        let (is_over, loads, changes) =
+            (&AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|threads| {
+            let _end = Ends(is_over);
+            for (statements, done) in [(LOAD, &loads), (DDL, &changes)] {
+                threads.spawn(move || {
+                    while !is_over.load(SeqCst) {
+                        // Now and then, one is the victim of a deadlock.
+                        let is_done = donor.start_sql(statements).wait().code() == 0;
+                        done.fetch_add(u64::from(is_done), SeqCst);
+                    }
+                });
+            }
+            let mut running = self.program(&args).spawn();
+            let (mut next, mut cuts) = (bytes, 0);
+            while !running.has_ended() {
+                if self.relay.passed.load(SeqCst) >= next {
+                    self.relay.cut();
+                    (next, cuts) = (self.relay.passed.load(SeqCst) + bytes, cuts + 1);
+                }
+                std::thread::yield_now();
+            }
+            let said = running.wait().expect(0).stderr_text();
+            let again = said.matches("connecting again").count();
+            assert!(again > 0, "{cuts} cuts: {said}");
+            assert!(loads.load(SeqCst) > 0 && changes.load(SeqCst) > 0, "{loads:?} {changes:?}");
+            again
+        })
+    }
+
     fn strike(&self, fault: Fault, donor: &MySql, running: &mut Running) -> Option<MySql> {
         match fault {
             Fault::Nothing => {}
@@ -296,4 +336,23 @@ fn rounds_with_faults_end_with_an_error_or_an_equal_copy() {
     // A connection that was cut has been replaced.
     assert!(rounds.outcomes.contains_key(&(Fault::Cut, true)));
     assert!(rounds.outcomes.keys().any(|(_, is_complete)| !is_complete));
+}
+
+/// What DDL did is told between two stages, and again after REINIT.
+#[test]
+fn clones_that_are_cut_again_and_again_while_ddl_runs_are_equal() {
+    if !is_installed() {
+        return xb_testkit::skipped("this system has no MySQL; see scripts/on-release");
+    }
+    let rounds = Rounds::new(1);
+    let mut donor = rounds.donor();
+    // The last one cuts small stages, too.
+    for (number, mib) in [40, 17, 5].into_iter().enumerate() {
+        let name = format!("c{number}");
+        let cuts = rounds.backup_with_cuts(&donor, &name, mib << 20);
+        println!("{name}: {cuts} cuts");
+        rounds.compare(&donor, &name);
+        drop(donor);
+        donor = rounds.donor();
+    }
 }

@@ -30,7 +30,7 @@ use crate::stored::{CloneInfo, INFO, OUTSIDE, PATCHES, README};
 const MAX_INFO: u64 = 1 << 30;
 /// Where the redo log grows, and where a server looks for it.
 const NEW_REDO: &str = "xb_clone.redo";
-const REDO: &str = "#innodb_redo";
+pub(crate) const REDO: &str = "#innodb_redo";
 /// The server's own settings that describe its files, as backup programs write them.
 const SETTINGS: &str = "backup-my.cnf";
 /// Files that tell a server to make the tables of other engines again, empty.

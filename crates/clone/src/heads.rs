@@ -18,7 +18,7 @@ use crate::moved::own;
 use crate::patches::{MAGIC, Patch, PatchReader, Patched, end, head};
 
 /// Bytes at the beginning of the redo log among which its key is.
-const REDO_HEAD: usize = 2048;
+pub(crate) const REDO_HEAD: usize = 2048;
 
 /// Name of the file, and of the one that becomes it.
 const HEADS: &str = "xb_clone.heads";
@@ -152,14 +152,26 @@ fn wrap_page(file: &Place, mut page: Vec<u8>) -> Result<Option<Vec<u8>>, Error> 
 /// Whether the key in the first page of a file is in clear, or wrapped by the constant. That of a tablespace which is no
 /// longer encrypted protects nothing: a server that has decrypted one does not always remove it.
 pub(crate) fn is_exposed(handle: &File, file: &Place) -> Result<bool, Error> {
-    let mut page = vec![0; usize::try_from(file.page_size).unwrap_or(0)];
-    if handle.metadata()?.len() < u64::from(file.page_size) {
-        return Ok(false);
-    }
-    handle.read_exact_at(&mut page, 0)?;
+    let Some(page) = beginning(handle, file)? else { return Ok(false) };
     let first = FirstPage::of(&page).filter(FirstPage::is_encrypted);
     let key = first.and_then(|first| page.get(first.key_offset()..));
     Ok(matches!(keys::find(key.unwrap_or_default()), Found::Clear | Found::Wrapped))
+}
+
+/// Whether the first page of a file has a key, may have one, or must have one.
+pub(crate) fn may_have_key(handle: &File, file: &Place) -> Result<bool, Error> {
+    let Some(page) = beginning(handle, file)? else { return Ok(false) };
+    Ok(FirstPage::of(&page).is_none_or(|first| has_key(first, &page)))
+}
+
+/// The first page of a file; `None` if it has none.
+fn beginning(handle: &File, file: &Place) -> Result<Option<Vec<u8>>, Error> {
+    let mut page = vec![0; usize::try_from(file.page_size).unwrap_or(0)];
+    if handle.metadata()?.len() < u64::from(file.page_size) {
+        return Ok(None);
+    }
+    handle.read_exact_at(&mut page, 0)?;
+    Ok(Some(page))
 }
 
 fn wrap_key(key: &mut [u8]) -> Result<(), ()> {

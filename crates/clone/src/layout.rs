@@ -19,7 +19,7 @@ const PAGE_NUMBER: usize = 4;
 const PAGE_SPACE: usize = 34;
 /// Flags of a tablespace: it is that of one table and lies elsewhere; many tables share it.
 const DATA_DIRECTORY: u32 = 1 << 10;
-const SHARED: u32 = 1 << 11;
+pub(crate) const SHARED: u32 = 1 << 11;
 /// The tablespace of the server itself, and the first number that only undo tablespaces have.
 const SYSTEM: u32 = 0;
 const FIRST_UNDO: u32 = 0xfcf8_da70;

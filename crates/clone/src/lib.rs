@@ -31,6 +31,7 @@ mod patches;
 mod position;
 mod receive;
 mod settings;
+mod shared_keys;
 mod sink;
 mod stored;
 
@@ -44,4 +45,5 @@ pub use patches::{Patch, PatchReader, Patched};
 pub use position::binlog_position;
 pub use receive::receive;
 pub use settings::Settings;
+pub use shared_keys::has_shared_keys;
 pub use stored::{CloneInfo, INFO, OUTSIDE, PATCHES, StoredFile, StoredRedo};

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use xb_clone::{CloneInfo, Error, assemble, exposed_keys, is_assembled, remove_parts};
+use xb_clone::{
+    CloneInfo, Error, assemble, exposed_keys, has_shared_keys, is_assembled, remove_parts,
+};
 use xb_pages::FirstPage;
 use xb_reader::TargetDir;
 use xb_testkit::clone::{MadeClone, PAGE, content};
@@ -82,6 +84,50 @@ fn a_key_of_a_tablespace_that_is_not_encrypted_any_more_is_not_exposed() {
     bytes[FLAGS..FLAGS + 4].copy_from_slice(&(flags & !(1 << 13)).to_be_bytes());
     std::fs::write(path, bytes).unwrap();
     assert_eq!(exposed_keys(&target, &done).unwrap(), ["shop/second.ibd"]);
+}
+
+/// Encryption is changed in place only where many tables share a tablespace: there, or in the redo log, is a key then.
+#[test]
+fn keys_that_a_change_of_encryption_has_are_seen() {
+    const KEY: usize = 10390;
+    let seen = |change: &dyn Fn(&Path)| {
+        let (clone, scratch) = (MadeClone::new(false), Scratch::new());
+        clone.extract(scratch.path());
+        let done = run(scratch.path(), usize::MAX).unwrap();
+        let target = TargetDir::open_kept(scratch.path()).unwrap();
+        remove_parts(&target).unwrap();
+        change(scratch.path());
+        has_shared_keys(&target, &done).unwrap()
+    };
+    let write = |dir: &Path, name: &str, at: usize, with: &[u8]| {
+        let mut bytes = std::fs::read(dir.join(name)).unwrap();
+        bytes[at..at + with.len()].copy_from_slice(with);
+        std::fs::write(dir.join(name), bytes).unwrap();
+    };
+    let key = [&b"lCC\0\0\0\x05"[..], &[b'a'; 36], &[7; 68]].concat();
+    assert!(!seen(&|_| ()));
+    assert!(!seen(&|dir| write(dir, "shop/plain.ibd", KEY, &key)));
+    assert!(seen(&|dir| write(dir, "general.ibd", KEY, &key)));
+    // Its flags say that it is encrypted, and the key is not there.
+    let flags: u32 = 0x4821 | 1 << 13;
+    assert!(seen(&|dir| write(dir, "general.ibd", 54, &flags.to_be_bytes())));
+    assert!(seen(&|dir| write(dir, "general.ibd", 54, &[0xff; 4])));
+    // Behind the head of each file of the redo log; across the ends of its blocks it is tested beside the code.
+    for index in 0..2 {
+        let name = format!("#innodb_redo/#ib_redo{index}");
+        assert!(seen(&|dir| write(dir, &name, 4096 + 100, &key)), "{name}");
+        assert!(seen(&|dir| write(dir, &name, 65536 - 200, &key)), "{name}");
+    }
+    // From one file to the next.
+    assert!(seen(&|dir| {
+        write(dir, "#innodb_redo/#ib_redo0", 65536 - 4 - 20, &key[..20]);
+        write(dir, "#innodb_redo/#ib_redo1", 2048 + 12, &key[20..]);
+    }));
+    // An encrypted redo log, of which no record can be read.
+    let (clone, scratch) = (MadeClone::new(true), Scratch::new());
+    clone.extract(scratch.path());
+    let done = run(scratch.path(), usize::MAX).unwrap();
+    assert!(has_shared_keys(&TargetDir::open_kept(scratch.path()).unwrap(), &done).unwrap());
 }
 
 /// Ended before each change in turn, and each time continued from where it ended.

@@ -30,6 +30,7 @@ use xb_reader::TargetDir;
 use xb_repo::error::RepoError;
 use xb_uploader::{StoreError, StoreErrorKind};
 
+use self::clone::state::is_left_by_a_server;
 use self::file_sink::FileSink;
 use self::finished::forget;
 use self::interrupted::{Interrupted, OTHER_TARGET, fetched_clone, interrupted};
@@ -170,6 +171,12 @@ async fn attempt(
 fn about(objects: &Objects, request: &GetRequest, how: RestoreOptions) -> Option<About> {
     let manifest = objects.manifest().filter(|manifest| !manifest.is_carried())?;
     Some(About::new(manifest, !how.no_decompress, &request.files.text()))
+}
+
+/// Returns whether a restore into `target` has not ended, and continues if it is run again.
+#[must_use]
+pub fn is_resumable(target: &Path) -> bool {
+    is_unfinished(target) && !is_left_by_a_server(target)
 }
 
 /// An extraction that has begun.

@@ -14,6 +14,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const SERVER: &str = "/usr/sbin/mysqld";
 const CLIENT: &str = "/usr/bin/mysql";
 const LOG_READER: &str = "/usr/bin/mysqlbinlog";
+const DUMP: &str = "/usr/bin/mysqldump";
 
 /// Whether this system has MySQL, and not MariaDB under its name.
 #[must_use]
@@ -119,6 +120,30 @@ impl MySql {
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.daemon.pid()).ok().and_then(rustix::process::Pid::from_raw);
         rustix::process::kill_process(pid.expect("process id"), signal).unwrap();
+    }
+
+    /// All rows of all tables of these schemas, as statements in the order of their keys.
+    ///
+    /// # Panics
+    /// If a table cannot be read.
+    #[must_use]
+    pub fn rows(&self, schemas: &[&str]) -> Vec<u8> {
+        let options = [
+            "--no-defaults",
+            "--user=root",
+            "--no-create-info",
+            "--skip-comments",
+            "--hex-blob",
+            "--order-by-primary",
+            "--set-gtid-purged=OFF",
+            "--no-tablespaces",
+        ];
+        let dump = Cmd::new(DUMP)
+            .args(options)
+            .arg(format!("--socket={}", self.socket.display()))
+            .arg("--databases")
+            .args(schemas);
+        dump.run().expect(0).stdout
     }
 
     /// All transactions that it has committed.

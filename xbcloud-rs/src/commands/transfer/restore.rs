@@ -155,7 +155,7 @@ impl Context {
 
 /// Says that a restore can be resumed, if it can.
 fn resumable(failure: Failure, target: &Path) -> Failure {
-    match xb_backup::is_unfinished(target) {
+    match xb_backup::is_resumable(target) {
         true => failure.fact("the restored data is kept; to resume, run the same command again"),
         false => failure,
     }

@@ -7,14 +7,14 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use xb_clone::{CloneInfo, binlog_position, exposed_keys};
+use xb_clone::{CloneInfo, binlog_position, exposed_keys, has_shared_keys};
 use xb_reader::TargetDir;
 use xb_server::recovery_memory;
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::restore::clone::encryption::{explained, finish, of_server, read_shared};
 use crate::restore::clone::report::ClonePosition;
 use crate::scratch::Scratch;
 use crate::server::private::{Server, ServerOptions};
@@ -28,12 +28,6 @@ const LENIENT_FROM: [u32; 3] = [8, 0, 37];
 /// The file in which backup programs note the position in the binary log.
 const POSITION: &str = "xtrabackup_binlog_info";
 const NEW_POSITION: &str = ".xb-position";
-/// Pause between two looks at work of the server.
-const PAUSE: Duration = Duration::from_millis(100);
-/// What the server does to tablespaces by itself: an ALTER TABLESPACE that a clone, as a crash, has interrupted goes on
-/// after the start. Until it ends, the key stays as the clone has it.
-const ENCRYPTING: &str = "SELECT (SELECT COUNT(*) FROM performance_schema.threads WHERE name LIKE '%/srv_ts_alter_encrypt_thread')
-    + (SELECT COUNT(*) FROM performance_schema.metadata_locks WHERE object_type = 'TABLESPACE')";
 /// Options with which a server leaves nothing of its own behind, and says what it does.
 const QUIET: [&str; 7] = [
     "--performance-schema=ON",
@@ -116,7 +110,9 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
     numbers.try_into().ok()
 }
 
-/// Starts a server on the clone in `target`, asks where its data is, and stops it: then the data needs no recovery.
+/// Starts a server on the clone in `target`, asks where its data is, and stops it: then the data needs no recovery. If
+/// the encryption of a tablespace may have been changed while the clone was taken, another start shows that a server can
+/// read what this one has written.
 /// The server can write below `target` and its scratch directory only. The position is noted in the form of backup
 /// programs.
 ///
@@ -141,39 +137,51 @@ pub(crate) async fn start_once(
     let mut writable = options.writable.clone();
     writable.push(target.clone());
     let options = ServerOptions { options: own, writable, recovers: true, ..options.clone() };
-    let mut server = Server::start(&target, scratch.path(), &options, cancel).await?;
-    let gtids = ask(&mut server, info, cancel).await?;
-    finish_encryption(&mut server, cancel).await?;
-    let unconfined = server.unconfined();
-    tokio::task::block_in_place(|| server.end(cancel)).map_err(of_server)?;
+    let of_clone = |error: xb_clone::Error| failed(error.to_string());
+    let doubts = || has_shared_keys(&TargetDir::open_kept(&target)?, info);
+    let is_doubtful = info.allows_ddl && tokio::task::block_in_place(doubts).map_err(of_clone)?;
+    let place = (target.as_path(), scratch.path());
+    let started = run(place, &options, info, true, cancel).await;
+    let (gtids, unconfined) = started.map_err(|error| explained(error, info))?;
     let binlog = TargetDir::open_kept(&target)
         .map_err(xb_clone::Error::from)
         .and_then(|folder| binlog_position(&folder, info))
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(of_clone)?;
+    if is_doubtful {
+        let again = run(place, &options, info, false, cancel).await;
+        let _ = again.map_err(|error| explained(error, info))?;
+    }
     let position = ClonePosition { binlog, gtids };
     remove(&target.join(IDENTITY)).map_err(|error| failed(format!("{IDENTITY}: {error}")))?;
     note(&target, &position).map_err(|error| failed(format!("{POSITION}: {error}")))?;
     Ok(Started { position, unconfined })
 }
 
-fn of_server(what: String) -> BackupError {
-    BackupError::Program { program: "the server on the restored clone".to_owned(), what }
-}
-
-/// Waits until the server encrypts and decrypts no tablespace any more.
-async fn finish_encryption(server: &mut Server, cancel: &CancelToken) -> Result<(), BackupError> {
-    loop {
-        let rows = server.rows::<1>(ENCRYPTING, cancel).await?.map_err(of_server)?;
-        match rows.as_slice() {
-            [[count]] if count == "0" => return Ok(()),
-            [_] => {}
-            _ => return Err(of_server("does not say what it encrypts".to_owned())),
+/// Starts a server and stops it: for the first time, to recover, or to read what it has written then. Returns its
+/// transactions, and why it could write anywhere.
+async fn run(
+    (target, scratch): (&Path, &Path),
+    options: &ServerOptions,
+    info: &CloneInfo,
+    is_first: bool,
+    cancel: &CancelToken,
+) -> Result<(String, Option<&'static str>), BackupError> {
+    let mut server = Server::start(target, scratch, options, cancel).await?;
+    let done = match ask(&mut server, info, cancel).await {
+        Ok(gtids) if is_first => finish(&mut server, cancel).await.map(|()| gtids),
+        Ok(gtids) => read_shared(&mut server, cancel).await.map(|()| gtids),
+        Err(error) => Err(error),
+    };
+    let gtids = match done {
+        // What the connection says is a consequence.
+        Err(BackupError::Program { .. }) if server.has_ended() => {
+            return Err(of_server(format!("ended: {}", server.cause())));
         }
-        tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
-            signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
-        }
-    }
+        done => done?,
+    };
+    let unconfined = server.unconfined();
+    tokio::task::block_in_place(|| server.end(cancel)).map_err(of_server)?;
+    Ok((gtids, unconfined))
 }
 
 /// The transactions that the server has, if they are those of the clone.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use xb_reader::TargetDir;
 
 use crate::restore::journal::head::{About, place_of};
+use crate::small_file::read_small;
 
 /// Name of the file beside the journal, and of one that is being written.
 const STATE: &str = "clone";
@@ -39,6 +40,13 @@ pub(crate) struct State {
 /// Whether `target` holds a clone whose files were fetched.
 pub(crate) fn is_fetched(target: &Path) -> bool {
     path(target).exists()
+}
+
+/// Whether a server has started on the clone in `target` and was not seen to stop: then nothing of it is used.
+pub(crate) fn is_left_by_a_server(target: &Path) -> bool {
+    let text = read_small(&path(target));
+    let state = text.and_then(|text| serde_json::from_str::<State>(&text).ok());
+    state.is_some_and(|state| state.is_started)
 }
 
 fn path(target: &Path) -> PathBuf {
@@ -140,7 +148,11 @@ mod tests {
         assert_eq!(State::read(&folder, dir.path(), &about), Ok(None));
         for durable in [true, false] {
             let mut state = State::fetched(about.clone(), dir.path(), durable, (3, 4));
-            state.write(&folder).unwrap();
+            for is_started in [true, false] {
+                state.is_started = is_started;
+                state.write(&folder).unwrap();
+                assert_eq!(is_left_by_a_server(dir.path()), is_started);
+            }
             assert!(is_fetched(dir.path()));
             assert_eq!(State::read(&folder, dir.path(), &about), Ok(Some(state.clone())));
             assert!(State::read(&folder, dir.path(), &other).unwrap_err().contains("one"));

@@ -1,0 +1,115 @@
+//! Tablespaces whose encryption was being changed when a clone was taken.
+//!
+//! A clone has such a tablespace as a crash would leave it. The server finishes the change in a thread of its own after
+//! its start; until that ends, the key stays as the clone has it. MySQL 9.7.4 does not always recover from this: it may end
+//! by an assertion at its start, while it finishes the change, or only at its next start, when it reads a page that it has
+//! written and cannot decrypt. So, where the clone has signs of such a change, a server is started once more, and reads every
+//! table that lies where one can be.
+
+use std::time::Duration;
+
+use xb_clone::CloneInfo;
+
+use crate::cancel::CancelToken;
+use crate::error::BackupError;
+use crate::server::private::Server;
+
+/// Pause between two looks at work of the server.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What the server does to tablespaces by itself.
+const UNDER_WAY: &str = "SELECT (SELECT COUNT(*) FROM performance_schema.threads WHERE name LIKE '%/srv_ts_alter_encrypt_thread')
+    + (SELECT COUNT(*) FROM performance_schema.metadata_locks WHERE object_type = 'TABLESPACE')";
+/// The tables in tablespaces that many tables share, the server's own among them: only those are encrypted in place. InnoDB
+/// lists the names of files, in which an odd character is written otherwise: where there is one, it may be that of any
+/// table with an odd name.
+const SHARED: &str = "SELECT table_schema, table_name FROM information_schema.tables
+    WHERE engine = 'InnoDB' AND table_type = 'BASE TABLE' AND (
+        CONCAT(table_schema, '/', table_name) IN (SELECT name FROM information_schema.innodb_tables WHERE space_type = 'General')
+        OR CONCAT(table_schema, table_name) REGEXP '[^0-9A-Za-z_]'
+            AND EXISTS (SELECT * FROM information_schema.innodb_tables WHERE space_type = 'General' AND name LIKE '%@%'))";
+/// How a server says that it ended itself, or cannot read a page.
+const FAILURES: [&str; 4] =
+    ["ssertion failure", "got signal", "page corruption", "cannot read the table"];
+
+/// Waits until the server encrypts and decrypts no tablespace any more.
+///
+/// # Errors
+/// [`BackupError::Program`] if the server ends.
+pub(super) async fn finish(server: &mut Server, cancel: &CancelToken) -> Result<(), BackupError> {
+    loop {
+        let rows = server.rows::<1>(UNDER_WAY, cancel).await?.map_err(of_server)?;
+        match rows.as_slice() {
+            [[count]] if count == "0" => return Ok(()),
+            [_] => {}
+            _ => return Err(of_server("does not say what it encrypts".to_owned())),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
+        }
+    }
+}
+
+/// Reads every table whose encryption may have been changed while the clone was taken.
+///
+/// # Errors
+/// [`BackupError::Program`] if the server ends, or a table cannot be read.
+pub(super) async fn read_shared(
+    server: &mut Server,
+    cancel: &CancelToken,
+) -> Result<(), BackupError> {
+    for [schema, table] in server.rows::<2>(SHARED, cancel).await?.map_err(of_server)? {
+        let quoted = [&schema, &table].map(|name| format!("`{}`", name.replace('`', "``")));
+        let check = format!("CHECK TABLE {}", quoted.join("."));
+        let said = server.rows::<4>(&check, cancel).await?.map_err(of_server)?;
+        if let Some(why) = refusal(&said) {
+            return Err(of_server(format!("cannot read the table {schema}.{table}: {why}")));
+        }
+    }
+    Ok(())
+}
+
+/// Why a table is not whole, by the answer to CHECK TABLE.
+fn refusal(said: &[[String; 4]]) -> Option<String> {
+    match said.last() {
+        Some([.., kind, text]) if kind == "status" && text == "OK" => None,
+        _ => {
+            let lines: Vec<&str> = said.iter().map(|[.., text]| text.as_str()).collect();
+            Some(lines.join("; "))
+        }
+    }
+}
+
+/// Says what to do about a server that fails on a clone beside which DDL ran.
+pub(super) fn explained(error: BackupError, info: &CloneInfo) -> BackupError {
+    let is_of_change = |what: &str| FAILURES.iter().any(|words| what.contains(words));
+    match error {
+        BackupError::Program { program, what } if info.allows_ddl && is_of_change(&what) => {
+            let what = format!(
+                "MySQL may not recover if the encryption of a tablespace was changed while the clone was taken: take another backup, and run no ALTER TABLESPACE ... ENCRYPTION meanwhile: {what}"
+            );
+            BackupError::Program { program, what }
+        }
+        error => error,
+    }
+}
+
+pub(super) fn of_server(what: String) -> BackupError {
+    BackupError::Program { program: "the server on the restored clone".to_owned(), what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_whole_only_if_the_last_word_is_ok() {
+        let line = |kind: &str, text: &str| ["t.a", "check", kind, text].map(str::to_owned);
+        assert_eq!(refusal(&[line("status", "OK")]), None);
+        assert_eq!(refusal(&[line("warning", "slow"), line("status", "OK")]), None);
+        let corrupt = [line("error", "page 3"), line("error", "Corrupt")];
+        assert_eq!(refusal(&corrupt).as_deref(), Some("page 3; Corrupt"));
+        assert!(refusal(&[line("status", "Operation failed")]).is_some());
+        assert!(refusal(&[line("note", "OK")]).is_some() && refusal(&[]).is_some());
+    }
+}
