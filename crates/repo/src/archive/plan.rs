@@ -6,13 +6,16 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use xb_binlog::{AnyGtid, GtidState, LogPosition};
+use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 
 use crate::archive::base::{Base, Noted};
 use crate::archive::record::Record;
 use crate::archive::segment::{BarrierAt, SegmentHead};
 use crate::archive::stop::RestoreStop;
 use crate::archive::stream::{At, Begins, Floor, StreamHead};
+
+/// Why a segment is a break if there is nothing to compare.
+pub const MISSING: &str = "missing or unreadable";
 
 /// A stream as far as its records show it.
 #[derive(Debug, Clone)]
@@ -199,7 +202,7 @@ pub fn locate(streams: &[Stream], noted: &Noted) -> Option<Base> {
 #[must_use]
 pub fn places(streams: &[Stream], noted: &Noted) -> Vec<Base> {
     let (from, to, taken) = match noted {
-        Noted::Position(base) => return vec![base.clone()],
+        Noted::Position(base) => return vec![moved(streams, base).unwrap_or_else(|| base.clone())],
         Noted::Between { from, to, taken } => (from, to, *taken),
     };
     // A replay can begin before its data, but not behind any part of it.
@@ -217,6 +220,30 @@ pub fn places(streams: &[Stream], noted: &Noted) -> Vec<Base> {
         Some(Base { position, gtids, at_most: Some(to.clone()), taken })
     };
     lines.iter().filter_map(place).collect()
+}
+
+/// The place of a backup that was taken behind the last stored transaction of its server, if another server takes over
+/// there: with exactly its GTIDs, so the other one's log follows it.
+fn moved(streams: &[Stream], base: &Base) -> Option<Base> {
+    streams.iter().rev().find_map(|stream| {
+        let head = &stream.head.content;
+        let Begins::Continues { after, at: Some(at) } = &head.begins else { return None };
+        let before = streams.iter().find(|before| before.id() == after.stream)?;
+        let gtids: GtidState = head.gtids.as_ref()?.parse().ok()?;
+        // What the archive has of the old server there, without another transaction.
+        let has = |segment: &Record<SegmentHead>| {
+            let head = &segment.content;
+            let is_there = head.from.log == base.position.log()
+                && (head.from.offset..=head.to.offset).contains(&base.position.offset());
+            is_there && head.after().as_ref() == Some(&gtids)
+        };
+        let is_here = base.gtids.as_ref() == Some(&gtids)
+            && head.repeats.is_none()
+            && at.position()? < base.position
+            && before.segments.values().any(has);
+        let position = head.start.position().filter(|_| is_here)?;
+        Some(Base { position, ..base.clone() })
+    })
 }
 
 /// The segments that have the position of a backup, one in each stream that has it: with the same GTIDs, or in a
@@ -267,19 +294,42 @@ pub fn misplaced(head: &SegmentHead, base: &Base) -> Option<String> {
         false => None,
     };
     match (exact, &base.gtids) {
-        (Some(found), Some(noted)) if found != *noted => Some(format!(
+        (Some(found), Some(noted)) if are_apart(&found, noted) => Some(format!(
             "the archive has the GTIDs {found} at {at}, but the backup records {noted}"
         )),
         _ => None,
     }
 }
 
-/// Whether the GTIDs of a backup lie between those before and after a segment.
+/// Whether the GTIDs of a backup lie between those before and after a segment, so far as the log has their domains: a
+/// server may have data of domains of which its log has nothing, as one that was built from a backup.
 fn fits(head: &SegmentHead, base: &Base) -> bool {
-    base.gtids.as_ref().is_none_or(|gtids| {
-        head.before().is_none_or(|before| before.is_within(gtids))
-            && head.after().is_none_or(|after| gtids.is_within(&after))
-    })
+    let Some(noted) = &base.gtids else { return true };
+    head.before().is_none_or(|before| before.is_within(noted))
+        && head.after().is_none_or(|after| {
+            // Nothing else compares the GTIDs in a segment whose beginning cannot be read alone.
+            noted.is_within(&after) || (!head.starts_inside && is_within_common(noted, &after))
+        })
+}
+
+/// Whether the states have a domain of MariaDB in common, and in each of these the first one reaches no further than the
+/// second.
+fn is_within_common(one: &GtidState, two: &GtidState) -> bool {
+    let (GtidState::MariaDb(one), GtidState::MariaDb(two)) = (one, two) else { return false };
+    let mut common = two.iter().filter_map(|last| Some((one.get(last.domain)?, *last))).peekable();
+    common.peek().is_some() && common.all(|(gtid, last)| gtid.sequence <= last.sequence)
+}
+
+/// Whether the GTIDs that a log has up to a place cannot be those that a backup notes there. A backup of MariaDB may have
+/// more domains: of those, the log has nothing.
+#[must_use]
+pub fn are_apart(archived: &GtidState, noted: &GtidState) -> bool {
+    match (archived, noted) {
+        (GtidState::MariaDb(archived), GtidState::MariaDb(noted)) => {
+            archived.iter().any(|gtid| noted.get(gtid.domain) != Some(*gtid))
+        }
+        _ => archived != noted,
+    }
 }
 
 /// The stream at whose end the archive ends, by [`plan`], and its newest sign of life.
@@ -690,7 +740,7 @@ impl Stream {
             None => PlanError::Segment {
                 stream: self.id().to_owned(),
                 number,
-                what: "missing or unreadable".to_owned(),
+                what: MISSING.to_owned(),
             },
         }
     }
@@ -745,6 +795,20 @@ fn follows(
 }
 
 impl Piece<'_> {
+    /// Of the GTIDs that a backup notes here, those of domains of which the log has nothing up to the segment's end.
+    #[must_use]
+    pub fn outside(&self, base: &Base) -> GtidPosition {
+        match (&base.gtids, self.segment.content.after()) {
+            (Some(GtidState::MariaDb(noted)), Some(GtidState::MariaDb(after))) => {
+                let mut outside = GtidPosition::default();
+                let has_none = |gtid: &&Gtid| after.get(gtid.domain).is_none();
+                noted.iter().filter(has_none).for_each(|gtid| outside.advance(*gtid));
+                outside
+            }
+            _ => GtidPosition::default(),
+        }
+    }
+
     fn end(&self) -> String {
         format!("{}:{}", self.segment.content.from.log, self.until)
     }
