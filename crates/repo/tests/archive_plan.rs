@@ -198,7 +198,7 @@ fn archive(changes: &[Change], lives: &[Vec<u64>], covered: i64) -> Vec<Stream> 
             all.push(made);
         }
     }
-    all.push(stream(changes, lives.len() as u8, start, &[17; 400], Some(covered)));
+    all.push(stream(changes, lives.len() as u8, start, &[17; 2000], Some(covered)));
     all
 }
 
