@@ -272,35 +272,6 @@ fn what_cannot_be_compared_is_refused_before_anything_is_changed() {
 }
 
 #[test]
-fn a_replica_that_applies_with_a_delay_is_waited_for_or_refused() {
-    let pair = Pair::new();
-    let receiver = pair.shop.receive();
-    let _ = pair.shop.back_up("full", &[]);
-    let delay = |seconds: u32| {
-        let change = format!("STOP SLAVE; CHANGE MASTER TO MASTER_DELAY = {seconds}; START SLAVE");
-        pair.replica.sql(&change);
-    };
-    delay(3600);
-    pair.write(1);
-    pair.shop.wait_for(&receiver);
-    receiver.stop();
-    let ran = pair.held("latest").run();
-    let text = ran.stderr_text();
-    assert!(ran.code() == 1 && text.contains("3600 s"), "{} {text}", ran.code());
-    assert_eq!(pair.threads(), RUNS);
-    // It has still to apply what the archive has.
-    delay(25);
-    let reached = format!("SELECT MASTER_GTID_WAIT('{}', 0)", pair.shop.gtid());
-    assert_eq!(pair.replica.sql(&reached), "-1\n");
-    let report = json(&pair.held("latest").arg("--json").run().expect(0));
-    assert_eq!(report["restore"]["compared_with"]["differing"], 0, "{report:#}");
-    assert_eq!(
-        (pair.replica.sql(&reached), pair.threads()),
-        ("0\n".to_owned(), RUNS.map(Into::into))
-    );
-}
-
-#[test]
 fn an_applier_that_was_held_runs_again_after_a_signal_and_a_lost_connection() {
     let pair = Pair::ahead();
     let running = pair.waiting();
