@@ -218,16 +218,18 @@ fn every_fault_of_an_archive_is_named() {
             std::fs::write(file, content).unwrap();
         }
         let _ = archive.verify().expect(0);
+        ran.stdout_text()
     };
     let mut flipped = contents[1].clone();
     *flipped.last_mut().unwrap() ^= 1;
     std::fs::write(&files[1], flipped).unwrap();
-    named("segment 1: damaged");
+    let _ = named("segment 1: damaged");
     std::fs::write(&files[1], &contents[2]).unwrap();
     std::fs::write(&files[2], &contents[1]).unwrap();
-    named("segment 2 of stream");
+    let _ = named("segment 2 of stream");
     std::fs::remove_file(&files[3]).unwrap();
-    named("segment 3 is missing");
+    let text = named("segment 3 is missing");
+    assert_eq!(text.matches("segment 3").count(), 1, "{text}");
     // The end of the archive, with all that tells of it: only this host remembers.
     let folder = files[0].parent().unwrap();
     for name in ["alive", "end"] {

@@ -372,6 +372,10 @@ fn domains_that_end_at_different_places_are_joined() {
     }
     assert_eq!(restored(&pair.shop, "full", &of_domain("7-", &end)), rows_at_end);
     let _ = verify(&pair.shop).expect(0);
+    let shown = binlog(&pair.shop, &["show", "--table=d.e", "--json", &pair.shop.key().unwrap()]);
+    let shown = shown.expect(0).stdout_text();
+    let last = format!("\"{}\"", of_domain("7-", &end));
+    assert_eq!(shown.matches(&last).count(), 1, "{shown}");
     // A backup and a receiver of the new server.
     let _ = pair.shop.back_up("new", &[]);
     let receiver = pair.shop.receive();
@@ -431,6 +435,107 @@ fn a_server_whose_log_lacks_a_domain_does_not_continue_the_archive() {
         panic!("{:?}", receiver.told());
     };
     assert!(reason.contains("nothing of domain 7"), "{reason}");
+    receiver.stop();
+    let _ = pair.shop.refused("full", "latest", &[]);
+}
+
+/// Nothing is left in its logs of a domain that its data has, as in those of a replica that was built from a backup.
+#[test]
+fn a_log_that_lacks_a_domain_of_the_data_is_replayed() {
+    let mut pair = Pair::new(&[]);
+    pair.shop.server.sql("SET gtid_domain_id = 7; INSERT INTO d.e VALUES (2, 5)");
+    pair.catch_up();
+    let has = pair.shop.gtid();
+    pair.replica.sql(&format!(
+        "STOP SLAVE; RESET MASTER; SET GLOBAL gtid_slave_pos = '{has}'; START SLAVE"
+    ));
+    pair.shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    pair.catch_up();
+    pair.fail_over();
+    let receiver = pair.shop.receive();
+    let said = pair.shop.back_up("full", &[]).stderr_text();
+    assert!(!said.contains("GTIDs"), "{said}");
+    pair.shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
+    let (second, rows_second) = (pair.shop.gtid(), pair.shop.server.sql(TABLES));
+    assert!(second.starts_with("0-4-"), "{second}");
+    // The domain is used again, and is then in the log, too.
+    pair.shop.server.sql("FLUSH BINARY LOGS; SET gtid_domain_id = 7; UPDATE d.e SET n = n + 1");
+    let _ = pair.shop.back_up("later", &[]);
+    pair.shop.server.sql("UPDATE d.e SET n = n * 10");
+    pair.shop.wait_for(&receiver);
+    receiver.stop();
+    let list = binlog(&pair.shop, &["list"]).expect(0).stdout_text();
+    assert!(list.contains("full") && !list.contains("only itself"), "{list}");
+    let _ = verify(&pair.shop).expect(0);
+    assert_eq!(restored(&pair.shop, "full", &second), rows_second);
+    let rows = pair.shop.server.sql(TABLES);
+    for name in ["full", "later"] {
+        assert_eq!(restored(&pair.shop, name, "latest"), rows, "{name}");
+    }
+}
+
+/// The receiver knows both servers, and takes no replica that was not promoted.
+#[test]
+fn a_receiver_of_several_servers_continues_on_the_promoted_one() {
+    let mut pair = Pair::new(&["--read-only=ON"]);
+    let sockets = [pair.replica.socket().to_owned(), pair.shop.server.socket().to_owned()];
+    let receiver = pair.shop.receive_from_any(&[&sockets[0], &sockets[1]]);
+    let _ = pair.shop.back_up("full", &[]);
+    // Another one lies behind the last transaction that the archive has of this server.
+    pair.shop.server.sql("INSERT INTO d.t VALUES (1, 'one'); FLUSH BINARY LOGS");
+    let _ = pair.shop.back_up("behind", &[]);
+    pair.shop.wait_for(&receiver);
+    pair.catch_up();
+    pair.take_place();
+    let is_refused = |notice: &Notice| matches!(notice, Notice::Disconnected(why) if why.contains("read_only=ON, as a replica"));
+    for _ in 0..1200 {
+        if receiver.told().iter().any(is_refused) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(receiver.told().iter().any(is_refused), "{:?}", receiver.told());
+    let begun = |receiver: &Receiver| {
+        receiver.told().iter().filter(|notice| matches!(notice, Notice::Begins { .. })).count()
+    };
+    assert_eq!(begun(&receiver), 1, "{:?}", receiver.told());
+    promote(&pair.shop.server);
+    pair.shop.server.sql(
+        "SET GLOBAL read_only = OFF; FLUSH BINARY LOGS; FLUSH BINARY LOGS; INSERT INTO d.t VALUES (2, 'two')",
+    );
+    pair.shop.wait_for(&receiver);
+    assert_takes_over(&receiver);
+    assert_eq!(begun(&receiver), 2, "{:?}", receiver.told());
+    receiver.stop();
+    let rows = pair.shop.server.sql(TABLES);
+    for name in ["full", "behind"] {
+        assert_eq!(restored(&pair.shop, name, "latest"), rows, "{name}");
+    }
+    let _ = verify(&pair.shop).expect(0);
+}
+
+/// What a server leaves out is in no variable.
+#[test]
+fn a_server_that_leaves_transactions_out_does_not_continue_the_archive() {
+    let mut pair = Pair::new(&["--binlog-ignore-db=x"]);
+    let receiver = pair.shop.receive();
+    let _ = pair.shop.back_up("full", &[]);
+    pair.shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    pair.shop.wait_for(&receiver);
+    receiver.stop();
+    pair.catch_up();
+    pair.replica.sql(
+        "STOP SLAVE; RESET SLAVE ALL; CHANGE MASTER 'old' TO master_host = '127.0.0.1', master_user = 'r';
+         SET GLOBAL old.replicate_do_db = 'd'",
+    );
+    pair.take_place();
+    pair.shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
+    let receiver = pair.shop.receive();
+    pair.shop.wait_for(&receiver);
+    let Begins::Gap { reason, .. } = begins(&receiver) else { panic!("{:?}", receiver.told()) };
+    for filter in ["Binlog_Ignore_DB=x", "Replicate_Do_DB=d"] {
+        assert!(reason.contains(filter), "{reason}");
+    }
     receiver.stop();
     let _ = pair.shop.refused("full", "latest", &[]);
 }

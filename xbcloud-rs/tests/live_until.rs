@@ -397,6 +397,18 @@ fn prune_removes_only_what_no_kept_backup_needs() {
     assert!(text.contains("binary log of shop: removed"), "{text}");
     let left = segments(&shop);
     assert!(left.len() + 4 < all.len() && all.ends_with(&left), "{left:?} of {all:?}");
+    // What a killed prune leaves is named, and harms nothing.
+    let second = left[0].parent().unwrap().join(format!("{:012}", 1));
+    std::fs::write(&second, "left").unwrap();
+    let report =
+        block_on(verify_archive(&shop.session(), "shop", facts(&Keys::default(), None))).unwrap();
+    assert!(report.is_undamaged() && !report.has_gap(), "{report:#?}");
+    let remarks = report.streams[0].remarks.join("; ");
+    assert!(
+        remarks.contains("1 of the segments before") && remarks.contains("`prune`"),
+        "{remarks}"
+    );
+    std::fs::remove_file(second).unwrap();
     let (rows, _) = shop.restored("latest", "latest", &[]);
     assert_eq!(rows, shop.rows());
     // The receiver continues behind it, and what is left is whole.

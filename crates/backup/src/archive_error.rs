@@ -31,6 +31,12 @@ pub enum ArchiveError {
         /// Name of the log.
         log: String,
     },
+    /// Of several servers, none can be received from.
+    #[error("no server to receive from: {0}")]
+    NoSource(String),
+    /// Several servers of MySQL.
+    #[error("the archive of a server of MySQL does not continue on another one: name one server")]
+    OneServer,
     /// The server does not wait for the archive.
     #[error("the server cannot wait for the archive: {0}")]
     NoSemiSync(String),
@@ -126,6 +132,7 @@ impl ArchiveError {
             | Self::Anonymous { .. }
             | Self::Cut { .. }
             | Self::Ended
+            | Self::NoSource(_)
             | Self::Differs(_) => true,
             Self::Store(error) | Self::Repo(RepoError::Store(error)) => {
                 error.kind == StoreErrorKind::Unavailable

@@ -98,7 +98,7 @@ pub use restore::request::{AfterRestore, RestoreChainReport};
 pub use restore::restore_and_prepare::restore_chain;
 pub use restore::{RestoreOptions, RestoreReport, Resumed, is_resumable, restore};
 pub use selection::{Chosen, Selection};
-pub use server::address::{CloneServer, clone_access, source_access};
+pub use server::address::{CloneServer, clone_access, source_servers};
 pub use server::checkpoint::{Checkpoint, checkpoint};
 pub use server::private::ServerOptions;
 pub use server::proof::{Unproven, pinned};

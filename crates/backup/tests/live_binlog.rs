@@ -196,10 +196,11 @@ fn facts<'a>(keys: &'a Keys, state: Option<&'a Path>) -> ArchiveFacts<'a> {
 
 fn request(socket: &Path, state: Option<PathBuf>) -> ReceiveRequest {
     ReceiveRequest {
-        access: Access {
+        servers: vec![Access {
             target: Target::Socket(socket.to_owned()),
             account: Account { user: b"root".to_vec(), ..Account::default() },
-        },
+        }],
+        patience: Duration::ZERO,
         archive: ArchiveSettings {
             server: SERVER.to_owned(),
             key_slots: KeySlots::default().with_key(KeyBytes::new(KEY).unwrap()),

@@ -42,7 +42,8 @@ pub struct Repeats {
 
 impl Repeats {
     /// Whether a transaction that begins there is one of them.
-    fn has(&self, log: &str, begin: u64, gtid: Gtid) -> bool {
+    #[must_use]
+    pub fn has(&self, log: &str, begin: u64, gtid: Gtid) -> bool {
         self.is_before_end(log, begin) && self.gtids.is_past(gtid)
     }
 

@@ -9,8 +9,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 use xb_repo::archive::base::{Base, Noted};
-use xb_repo::archive::plan::{Plan, PlanError, Stream, locate, plan};
-use xb_repo::archive::record::{FORMAT, Record, digest};
+use xb_repo::archive::plan::{Plan, PlanError, Stream, holders, locate, plan};
+use xb_repo::archive::record::{FORMAT, FORMAT_OF_ANOTHER, Record, RecordError, digest};
 use xb_repo::archive::segment::{BarrierAt, Body, Commits, LastTransaction, SegmentHead};
 use xb_repo::archive::stop::{Cutter, RestoreStop};
 use xb_repo::archive::stream::{At, Begins, Floor, Link, StreamHead};
@@ -87,7 +87,7 @@ fn stream(
     let server_id = if id < OTHER_SERVER { 1 } else { 2 };
     let id = format!("{id:032x}");
     let state = |log, offset| Some(gtids(changes, log, offset).to_string());
-    let head = StreamHead {
+    let mut head = StreamHead {
         format: FORMAT,
         stream: id.clone(),
         server: "shop".to_owned(),
@@ -105,6 +105,7 @@ fn stream(
         begins,
         sealed: Vec::new(),
     };
+    head.format = head.needed_format();
     let head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
     let mut segments: BTreeMap<u64, Record<SegmentHead>> = BTreeMap::new();
     let last_log = changes.last().map_or(1, |last| last.log);
@@ -197,7 +198,7 @@ fn archive(changes: &[Change], lives: &[Vec<u64>], covered: i64) -> Vec<Stream> 
             all.push(made);
         }
     }
-    all.push(stream(changes, lives.len() as u8, start, &[17; 400], Some(covered)));
+    all.push(stream(changes, lives.len() as u8, start, &[17; 2000], Some(covered)));
     all
 }
 
@@ -420,6 +421,104 @@ proptest! {
     }
 }
 
+proptest! {
+    /// A server may have data of domains of which its log has nothing, as one that was built from a backup.
+    #[test]
+    fn domains_that_the_log_lacks_hide_no_backup(
+        changes in of_mariadb(),
+        lives in vec(vec(1_u64..90, 1..12), 0..4),
+        backup in 0_usize..40,
+        more in vec((1_u32..6, 1_u64..100), 1..4),
+    ) {
+        let streams = archive(&changes, &lives, 0);
+        // Behind a transaction at least: an empty log shows nothing.
+        let (plain, first) = base_at(&changes, 1 + backup % changes.len());
+        let base = with_domains(&plain, &more);
+        let all: Vec<AnyGtid> = changes[first..].iter().map(|each| each.gtid.clone()).collect();
+        match plan(&streams, &base, &RestoreStop::Latest) {
+            Ok(plan) => {
+                prop_assert_eq!(replayed(&plan, &changes, &base), all);
+                let outside = plan.pieces[0].outside(&base);
+                prop_assert!(more.iter().all(|(domain, _)| outside.get(*domain).is_some()));
+                prop_assert!(plan.pieces[0].outside(&plain).is_empty());
+            }
+            // Where nothing else would compare the GTIDs.
+            Err(error) => {
+                let (begin, _) = base_at(&changes, 0);
+                let pieces = plan(&streams, &begin, &RestoreStop::Latest).unwrap().pieces;
+                let mut there = pieces.iter().filter(|piece| {
+                    let head = &piece.segment.content;
+                    let at = &base.position;
+                    head.from.log == at.log() && (head.from.offset..=piece.until).contains(&at.offset())
+                });
+                prop_assert!(there.all(|piece| piece.segment.content.starts_inside), "{error}");
+            }
+        }
+    }
+
+    /// The same name and positions, as of another server, or of one whose log begins behind the backup.
+    #[test]
+    fn a_log_of_other_transactions_is_not_taken_for_that_of_a_backup(
+        changes in of_mariadb(),
+        lives in vec(vec(1_u64..90, 1..12), 0..4),
+        backup in 0_usize..40,
+        more in vec((1_u32..6, 1_u64..100), 0..4),
+        kind in 0_u8..3,
+    ) {
+        let (mut base, _) = base_at(&changes, 1 + backup % changes.len());
+        let mut logged = changes;
+        for change in &mut logged {
+            let AnyGtid::MariaDb(gtid) = &mut change.gtid else { unreachable!() };
+            match kind {
+                0 => gtid.sequence += 1000,
+                1 => gtid.domain = 9,
+                _ => {}
+            }
+        }
+        if kind == 2 {
+            base.gtids = Some("0-1-1000".parse().unwrap());
+        }
+        let base = with_domains(&base, &more);
+        let streams = archive(&logged, &lives, 0);
+        // A log that shows no transactions before the position may be that of any server that began then.
+        let shows = |segment: &Record<SegmentHead>| {
+            segment.content.before().is_some_and(|before| !before.is_empty())
+        };
+        let heads: Vec<_> = holders(&streams, &base).collect();
+        prop_assert!(heads.iter().all(|head| kind == 0 && !shows(head)), "{:?}", heads);
+        if heads.is_empty() {
+            let found = plan(&streams, &base, &RestoreStop::Latest);
+            let is_refused = matches!(found, Err(PlanError::NoStart { .. }));
+            prop_assert!(is_refused, "{:?}", found);
+        }
+    }
+}
+
+fn of_mariadb() -> impl Strategy<Value = Vec<Change>> {
+    history().prop_filter("of MariaDB", |all| matches!(all[0].gtid, AnyGtid::MariaDb(_)))
+}
+
+/// The backup with data of more domains.
+fn with_domains(base: &Base, more: &[(u32, u64)]) -> Base {
+    let Some(GtidState::MariaDb(mut gtids)) = base.gtids.clone() else { unreachable!() };
+    for (domain, sequence) in more {
+        gtids.advance(Gtid { domain: *domain, server: 7, sequence: *sequence });
+    }
+    Base { gtids: Some(gtids.into()), ..base.clone() }
+}
+
+#[test]
+fn a_head_of_an_older_format_continues_no_other_server() {
+    let first = simple(&changes(10), Begins::First, 0, (1, 4));
+    let begins = Begins::Continues { after: link_to_end(&first), at: Some(at(1, 550)) };
+    let mut head = simple(&changes(10), begins, OTHER_SERVER, (1, 550)).head.content;
+    assert_eq!(head.format, FORMAT_OF_ANOTHER);
+    assert!(Record::<StreamHead>::decode(&Record::encode(&head, None).unwrap()).is_ok());
+    head.format = FORMAT;
+    let refused = Record::<StreamHead>::decode(&Record::encode(&head, None).unwrap());
+    assert!(matches!(refused, Err(RecordError::Malformed(_))), "{refused:?}");
+}
+
 /// ID of the first stream that is of another server.
 const OTHER_SERVER: u8 = 200;
 
@@ -597,6 +696,50 @@ fn a_position_means_the_log_of_one_server() {
         let error = plan(&[old.clone(), wrong], &base, &RestoreStop::Latest).map(drop);
         assert!(matches!(error, Err(PlanError::Segment { .. })), "{error:?}");
     }
+}
+
+#[test]
+fn a_backup_behind_the_last_transaction_of_the_old_server_is_replayed_with_the_log_of_the_new_one()
+{
+    let all = changes(16);
+    // The old server's log ends, and the next one has begun.
+    let mut logged = all[..8].to_vec();
+    logged.push(Change { log: 2, ..all[8].clone() });
+    let mut old = simple(&logged, Begins::First, 0, (1, 4));
+    old.segments.retain(|_, segment| segment.content.to.log == log_name(1));
+    old.stated = old.segments.len() as u64;
+    let end = all[7].end;
+    let moved: Vec<Change> = all
+        .iter()
+        .map(|each| Change { begin: each.begin - 100, end: each.end - 100, ..each.clone() })
+        .collect();
+    let begins = Begins::Continues { after: link_to_end(&old), at: Some(at(1, end)) };
+    let new = simple(&moved, begins, OTHER_SERVER, (1, moved[7].end));
+    let streams = [old, new];
+    let noted = |offset: u64, number: usize| {
+        let gtids = Some(gtids(&all, 1, all[number].end));
+        let position = position(1, offset);
+        Noted::Position(Base { position, gtids, at_most: None, taken: Timestamp::UNIX_EPOCH })
+    };
+    let planned = |noted: &Noted| {
+        let base = locate(&streams, noted).unwrap();
+        plan(&streams, &base, &RestoreStop::Latest).map(|plan| replayed(&plan, &moved, &base))
+    };
+    let rest: Vec<AnyGtid> = all[8..].iter().map(|each| each.gtid.clone()).collect();
+    assert_eq!(planned(&noted(end + 40, 7)), Ok(rest));
+    // One with other GTIDs, or where the archive has nothing of the old server, is none.
+    for wrong in [noted(end + 40, 6), noted(end + 41, 7)] {
+        assert_eq!(
+            locate(&streams, &wrong),
+            Some(match &wrong {
+                Noted::Position(base) => base.clone(),
+                Noted::Between { .. } => unreachable!(),
+            })
+        );
+    }
+    // A backup before the end is sought where it was.
+    let base = locate(&streams, &noted(all[3].end, 3)).unwrap();
+    assert_eq!(base.position, position(1, all[3].end));
 }
 
 #[test]

@@ -50,8 +50,8 @@ impl BinlogCommand {
 /// Where the server of a receiver is.
 #[derive(Debug, Args)]
 pub(crate) struct SourceServer {
-    /// The server: its socket, HOST[:PORT] or mysql://[USER@]HOST[:PORT] [default: as the stock
-    /// clients find it]
+    /// The server: its socket, HOST[:PORT] or mysql://[USER@]HOST[:PORT]; or a primary and its replicas,
+    /// with commas between them [default: as the stock clients find it]
     #[arg(long, value_name = "SERVER")]
     pub(crate) source: Option<String>,
 }

@@ -90,6 +90,15 @@ impl Shop {
 
     /// Receives from the server with this socket.
     pub(crate) fn receive_from(&self, socket: &Path) -> Receiver {
+        self.receive_from_any(&[socket])
+    }
+
+    /// Receives from one of the servers with these sockets.
+    pub(crate) fn receive_from_any(&self, sockets: &[&Path]) -> Receiver {
+        let of = |socket: &&Path| Access {
+            target: Target::Socket((*socket).to_owned()),
+            account: Account { user: b"root".to_vec(), ..Account::default() },
+        };
         let cancel = CancelToken::new();
         let canceller = cancel.clone();
         let session = Session { cancel, ..self.session() };
@@ -98,10 +107,8 @@ impl Shop {
             key_slots = key_slots.with_key(KeyBytes::new(KEY).unwrap());
         }
         let request = ReceiveRequest {
-            access: Access {
-                target: Target::Socket(socket.to_owned()),
-                account: Account { user: b"root".to_vec(), ..Account::default() },
-            },
+            servers: sockets.iter().map(of).collect(),
+            patience: Duration::from_secs(1),
             archive: ArchiveSettings {
                 server: "shop".to_owned(),
                 key_slots,

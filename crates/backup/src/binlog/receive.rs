@@ -20,7 +20,7 @@ use xb_repo::archive::newest::stream_head;
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::RollUp;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::{At, Begins};
+use xb_repo::archive::stream::{At, Begins, StreamHead};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
@@ -31,6 +31,7 @@ use crate::binlog::semi_sync::{self, Asked, Claim};
 use crate::binlog::session::{
     Acknowledge, Message, Receiving, Server, connect, find, receive as receive_log,
 };
+use crate::binlog::sources::Sources;
 use crate::binlog::start::{
     Start, behind_cut, behind_hole, branch, last_stored, on_another, repeated, start_on,
 };
@@ -60,8 +61,11 @@ const DECLINED: &str = "the server does not ask for acknowledgements on this con
 /// What to receive, and how.
 #[derive(Debug)]
 pub struct ReceiveRequest {
-    /// Where the server is, and as whom to log in.
-    pub access: Access,
+    /// Where the server is, and as whom to log in; with several, those that have the same data. One of them is received
+    /// from: the one that the archive is of, then another one that is not read-only.
+    pub servers: Vec<Access>,
+    /// How long that one may be away before another one is taken.
+    pub patience: Duration,
     /// How it is archived.
     pub archive: ArchiveSettings,
     /// Has the server wait with each commit until it is stored, by semi-synchronous replication.
@@ -96,14 +100,30 @@ pub async fn receive(
     tell: impl Fn(Notice) + Send + Sync + 'static,
 ) -> Result<(), BackupError> {
     let mut receiver = Receiver::new(session, &request.archive, Arc::new(tell));
-    receiver.waiting = request.acknowledge.then(|| request.access.clone());
+    let mut sources = Sources::new(&request.servers, request.patience);
+    receiver.patience = sources.patience();
     let mut pause = 1;
     let mut fork = None;
     // Where a log ended too early the last time.
     let mut cut: Option<(String, u64)> = None;
     while session.cancel.reason().is_none() {
         let differed = matches!(fork, Some(Fork::Differs(_)));
-        let (stored, outcome) = receiver.stream(&request.access, fork.take()).await;
+        let (stored, outcome) = match receiver.source(&mut sources).await {
+            Ok(None) => return Ok(()),
+            Ok(Some((access, is_new))) => {
+                if is_new {
+                    // What is known of the logs is that of another server.
+                    (fork, cut) = (None, None);
+                }
+                receiver.waiting = request.acknowledge.then(|| access.clone());
+                receiver.stream(access, fork.take()).await
+            }
+            Err(error) => {
+                // It is found again, if it is still so.
+                fork = None;
+                (false, Err(error))
+            }
+        };
         if stored {
             pause = 1;
         }
@@ -160,6 +180,8 @@ pub(super) struct Receiver<'a> {
     state: Option<StateFile>,
     /// The server that waits for what is stored.
     waiting: Option<Access>,
+    /// How long to wait for a server that lacks stored transactions; for ever if there is no other one.
+    patience: Option<Duration>,
     /// Digest of the head of the last segment that this process has stored.
     stored: Mutex<Option<String>>,
 }
@@ -185,11 +207,40 @@ impl<'a> Receiver<'a> {
     pub(super) fn new(session: &'a Session, settings: &'a ArchiveSettings, tell: Tell) -> Self {
         let folder = settings.state.as_ref();
         let state = folder.map(|folder| StateFile::new(folder, &session.root, &settings.server));
-        Self { session, settings, tell, state, waiting: None, stored: Mutex::new(None) }
+        let (waiting, patience) = (None, None);
+        Self { session, settings, tell, state, waiting, patience, stored: Mutex::new(None) }
     }
 
     fn root(&self) -> &Root {
         &self.session.root
+    }
+
+    /// Where to receive from, and whether that is another place than before; `None` if this is cancelled.
+    async fn source<'s>(
+        &self,
+        sources: &mut Sources<'s>,
+    ) -> Result<Option<(&'s Access, bool)>, ArchiveError> {
+        let choosing = async {
+            let of = match sources.patience() {
+                Some(_) => self.newest().await?,
+                None => None,
+            };
+            let of = of.as_ref().map(|of| &of.content);
+            sources.choose(of, !self.settings.accept_no_crc).await.map(Some)
+        };
+        tokio::select! {
+            chosen = choosing => chosen,
+            _ = self.session.cancel.cancelled() => Ok(None),
+        }
+    }
+
+    /// The head of the stream with the end of the archive.
+    async fn newest(&self) -> Result<Option<Record<StreamHead>>, ArchiveError> {
+        let (root, server) = (self.root(), self.settings.server.as_str());
+        match last_stored(root, server).await? {
+            Some(last) => Ok(stream_head(root, server, &last.content.stream).await?),
+            None => Ok(None),
+        }
     }
 
     /// One connection and its stream; returns whether it stored anything.
@@ -377,6 +428,7 @@ impl<'a> Receiver<'a> {
         };
         let settings = (replica_id()?, self.settings.rpo, !self.settings.accept_no_crc);
         let (tell, cancel) = (Arc::clone(&self.tell), self.session.cancel.clone());
+        let patience = self.patience;
         let searching = tokio::task::spawn_blocking(move || {
             let mut client = client;
             let log = match archive.look(&mut client, &logs)? {
@@ -387,13 +439,18 @@ impl<'a> Receiver<'a> {
                     return Ok(Outcome::Branch { log, reason });
                 }
             };
-            let told = std::cell::Cell::new(false);
+            let told = std::cell::Cell::new(None);
             let behind = |what| {
-                if !told.replace(true) {
+                if told.get().is_none() {
+                    told.set(Some(Instant::now()));
                     tell(Notice::Behind(what));
                 }
             };
-            let is_cancelled = || cancel.reason().is_some();
+            let has_waited = || {
+                let since = told.get().zip(patience);
+                since.is_some_and(|(since, patience)| since.elapsed() >= patience)
+            };
+            let is_cancelled = || cancel.reason().is_some() || has_waited();
             find(client, (&log, archive, other), settings, (is_cancelled, behind))
         });
         let outcome = searching

@@ -3,21 +3,46 @@
 use std::collections::BTreeMap;
 
 use xb_binlog::GtidPosition;
-use xb_mysql::Client;
+use xb_mysql::{Client, Error, Row};
 
 use crate::archive_error::ArchiveError;
 
-/// Variables by which a replica leaves transactions of its source out.
-const FILTERS: [&str; 6] = [
+/// Variables by which a replica leaves transactions of its source out, or changes them. They show the filters of the
+/// connection without a name.
+const FILTERS: [&str; 7] = [
     "replicate_do_db",
     "replicate_ignore_db",
     "replicate_do_table",
     "replicate_ignore_table",
     "replicate_wild_do_table",
     "replicate_wild_ignore_table",
+    "replicate_rewrite_db",
 ];
-const OTHERS: [&str; 5] =
-    ["wsrep_on", "wsrep_node_name", "wsrep_gtid_mode", "log_slave_updates", "gtid_slave_pos"];
+/// Columns of the status of a connection with filters.
+const STATUS_FILTERS: [&str; 10] = [
+    "Replicate_Do_DB",
+    "Replicate_Ignore_DB",
+    "Replicate_Do_Table",
+    "Replicate_Ignore_Table",
+    "Replicate_Wild_Do_Table",
+    "Replicate_Wild_Ignore_Table",
+    "Replicate_Ignore_Server_Ids",
+    "Replicate_Do_Domain_Ids",
+    "Replicate_Ignore_Domain_Ids",
+    "Replicate_Rewrite_DB",
+];
+/// Columns of the status of a log with what it leaves out. Not every version has variables of these names.
+const LOG_FILTERS: [&str; 2] = ["Binlog_Do_DB", "Binlog_Ignore_DB"];
+/// A server's error if a privilege is missing.
+const DENIED: u16 = 1227;
+const OTHERS: [&str; 6] = [
+    "wsrep_on",
+    "wsrep_node_name",
+    "wsrep_gtid_mode",
+    "log_slave_updates",
+    "gtid_slave_pos",
+    "read_only",
+];
 
 /// What a server is among others. Of MySQL, nothing is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,6 +51,8 @@ pub(crate) struct Role {
     pub(crate) node: Option<String>,
     /// The last transactions that it has replicated.
     pub(crate) applied: GtidPosition,
+    /// Accounts cannot write to it, as to a replica that was not promoted.
+    pub(crate) is_read_only: bool,
     /// Why its log cannot be compared with that of another server.
     pub(crate) apart: Option<String>,
 }
@@ -42,17 +69,26 @@ impl Role {
             let [name, value] = row.texts()?;
             found.insert(name, value);
         }
-        Ok(Self::of(&found))
+        let mut filters = of_status(client, "SHOW MASTER STATUS", &LOG_FILTERS)?;
+        // An account of a receiver need not have the privilege.
+        match of_status(client, "SHOW ALL SLAVES STATUS", &STATUS_FILTERS) {
+            Err(Error::Server(error)) if error.code == DENIED => {}
+            of_connections => filters.extend(of_connections?),
+        }
+        Ok(Self::of(&found, filters))
     }
 
-    fn of(found: &BTreeMap<String, String>) -> Self {
+    /// What the variables say, and filters that they do not show.
+    fn of(found: &BTreeMap<String, String>, others: Vec<String>) -> Self {
         let value = |name: &str| found.get(name).map(String::as_str).unwrap_or_default();
         let node = (value("wsrep_on") == "ON").then(|| value("wsrep_node_name").to_owned());
-        let filters: Vec<String> = FILTERS
-            .into_iter()
-            .filter(|name| !value(name).is_empty())
-            .map(|name| format!("{name}={}", value(name)))
-            .collect();
+        let filters = FILTERS.into_iter().filter(|name| !value(name).is_empty());
+        let mut filters: Vec<String> =
+            filters.map(|name| format!("{name}={}", value(name))).collect();
+        let is_new =
+            |other: &String| !filters.iter().any(|known| known.eq_ignore_ascii_case(other));
+        let others: Vec<String> = others.into_iter().filter(is_new).collect();
+        filters.extend(others);
         let apart = if node.is_some() && value("wsrep_gtid_mode") != "ON" {
             Some(
                 "each node of the Galera cluster gives GTIDs of its own (wsrep_gtid_mode=OFF)"
@@ -64,13 +100,40 @@ impl Role {
                     .to_owned(),
             )
         } else if !filters.is_empty() {
-            Some(format!("it leaves transactions of its source out ({})", filters.join(", ")))
+            Some(format!("it leaves transactions out, or changes them ({})", filters.join(", ")))
         } else {
             None
         };
         let applied = value("gtid_slave_pos").parse().unwrap_or_default();
-        Self { node, applied, apart }
+        // Later versions have more values than ON.
+        let is_read_only = !matches!(value("read_only"), "" | "OFF" | "0");
+        Self { node, applied, is_read_only, apart }
     }
+}
+
+/// What a statement shows in these columns of its rows.
+fn of_status(client: &mut Client, sql: &str, columns: &[&str]) -> Result<Vec<String>, Error> {
+    let mut found = Vec::new();
+    for result in client.query(sql)?.collect()? {
+        let names: Vec<&[u8]> = result.columns.iter().map(|one| &one.name[..]).collect();
+        found.extend(result.rows.iter().flat_map(|row| filled(&names, row, columns)));
+    }
+    Ok(found)
+}
+
+/// The filters in the status of a connection, each as `NAME=VALUE`.
+pub(crate) fn filters(names: &[&[u8]], row: &Row) -> Vec<String> {
+    filled(names, row, &STATUS_FILTERS)
+}
+
+/// The columns of a row that are not empty, as `NAME=VALUE`. Not every version has all of them.
+fn filled(names: &[&[u8]], row: &Row, columns: &[&str]) -> Vec<String> {
+    let value = |name: &&str| {
+        let column = names.iter().position(|known| *known == name.as_bytes())?;
+        let value = String::from_utf8_lossy(row.get(column)?);
+        (!value.is_empty()).then(|| format!("{name}={value}"))
+    };
+    columns.iter().filter_map(value).collect()
 }
 
 #[cfg(test)]
@@ -82,7 +145,7 @@ mod tests {
         let plain = [("log_slave_updates", "ON"), ("wsrep_on", "OFF"), ("gtid_slave_pos", "0-1-5")];
         let of = |more: &[(&str, &str)]| {
             let all = plain.iter().chain(more).map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
-            Role::of(&all.collect())
+            Role::of(&all.collect(), Vec::new())
         };
         let pair = of(&[("replicate_do_db", "")]);
         assert_eq!((pair.node, pair.apart), (None, None));
@@ -97,5 +160,12 @@ mod tests {
             assert!(of(more).apart.unwrap().contains(part), "{part}");
         }
         assert_eq!(of(&[node[0], node[1], ("wsrep_gtid_mode", "ON")]).apart, None);
+        // Those that no variable shows; what both show is said once.
+        assert!(!of(&[("read_only", "OFF")]).is_read_only);
+        assert!(of(&[("read_only", "ON")]).is_read_only);
+        let found = BTreeMap::from([("replicate_do_db".to_owned(), "d".to_owned())]);
+        let others = vec!["Replicate_Do_DB=d".to_owned(), "Binlog_Ignore_DB=x".to_owned()];
+        let apart = Role::of(&found, others).apart.unwrap();
+        assert!(apart.contains("(replicate_do_db=d, Binlog_Ignore_DB=x)"), "{apart}");
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use xb_binlog::{
-    Change, Entry, Event, EventType, HEADER_LEN, Payload, Sent, SentReader, TransactionSummary,
-    Transactions,
+    AnyGtid, Change, Entry, Event, EventType, HEADER_LEN, Payload, Repeats, Sent, SentReader,
+    TransactionSummary, Transactions,
 };
 use xb_encryptor::{DataKey, Keys};
 use xb_repo::archive::listing::{Found, streams};
@@ -185,7 +185,7 @@ fn needed(
                 key: key.cloned(),
                 until: piece.until,
                 server: piece.server,
-                repeats: None,
+                repeats: stream.head.content.repeats(),
             }));
         }
     }
@@ -245,7 +245,7 @@ async fn read(
             Some((_, finder)) if head.starts_inside => finder,
             // The beginning of its transaction is missing.
             None if head.starts_inside => continue,
-            _ => Finder::new(&head, Arc::clone(wanted)).map_err(wrong)?,
+            _ => Finder::new(&head, one.repeats.clone(), Arc::clone(wanted)).map_err(wrong)?,
         };
         let reading = tokio::task::spawn_blocking(move || {
             let taken = current.take(&segment.bytes);
@@ -286,6 +286,8 @@ impl Wanted {
 struct Finder {
     wanted: Arc<Wanted>,
     stream: String,
+    /// What the stream before shows already.
+    repeats: Option<Repeats>,
     reader: SentReader,
     transactions: Transactions,
     /// Beginning of the event that arrives, and the number of its bytes that have.
@@ -305,7 +307,11 @@ struct Candidate {
 }
 
 impl Finder {
-    fn new(head: &SegmentHead, wanted: Arc<Wanted>) -> Result<Self, String> {
+    fn new(
+        head: &SegmentHead,
+        repeats: Option<Repeats>,
+        wanted: Arc<Wanted>,
+    ) -> Result<Self, String> {
         let description = base16ct::lower::decode_vec(&head.description);
         let description = description.map_err(|_| "its format description is malformed")?;
         let at = head.begin().ok_or("its position is malformed")?;
@@ -313,6 +319,7 @@ impl Finder {
         Ok(Self {
             wanted,
             stream: head.stream.clone(),
+            repeats,
             reader,
             transactions: Transactions::new(),
             event: Vec::new(),
@@ -385,6 +392,11 @@ impl Finder {
         {
             let ddl = ended.is_ddl();
             let log = self.reader.position().map(xb_binlog::LogPosition::log).unwrap_or_default();
+            if let (Some(repeats), AnyGtid::MariaDb(gtid)) = (&self.repeats, &open.summary.gtid)
+                && repeats.has(log, ended.begin, *gtid)
+            {
+                return Ok(());
+            }
             let position = format!("{log}:{}", ended.begin);
             let bytes = ended.end - ended.begin;
             let stream = self.stream.clone();

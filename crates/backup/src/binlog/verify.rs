@@ -11,7 +11,7 @@ use xb_binlog::{GtidState, History, LogPosition, SentReader};
 use xb_encryptor::Keys;
 use xb_repo::archive::base::{Base, Noted};
 use xb_repo::archive::listing::{Found, streams};
-use xb_repo::archive::plan::{PlanError, Stream, holders, locate, plan};
+use xb_repo::archive::plan::{MISSING, PlanError, Stream, are_apart, holders, locate, plan};
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::{Begins, Origin, StreamHead};
@@ -251,9 +251,6 @@ async fn verify_stream(
     let mut problems = Vec::from_iter(wrong);
     let Some(stream) = &found.stream else { return Ok(Looked::unread(found)) };
     let (pieces, breaks) = stream.chain();
-    problems.extend(
-        breaks.iter().filter(|(_, error)| !is_removed(error)).map(|(_, error)| error.to_string()),
-    );
     let begins_anew: BTreeSet<usize> = breaks.iter().map(|(behind, _)| *behind).collect();
     let (mut met, mut unread) = (HashMap::new(), BTreeSet::new());
     let mut checker: Option<Checker> = None;
@@ -557,7 +554,7 @@ fn displaced(
                 format!("its position {} lies within a transaction", base.position)
             }
             Some(Met { gtids: Some(found), .. })
-                if base.gtids.as_ref().is_some_and(|noted| noted != found) =>
+                if base.gtids.as_ref().is_some_and(|noted| are_apart(found, noted)) =>
             {
                 let noted = base.gtids.as_ref().map(ToString::to_string).unwrap_or_default();
                 format!(
@@ -703,14 +700,22 @@ fn stream_report(Looked { found, problems, .. }: &Looked) -> StreamReport {
     // The heads of an archive without a key may state anything.
     let stated = pieces.iter().map(|piece| piece.segment.content.transactions);
     report.transactions = stated.fold(0, u64::saturating_add);
-    for (_, error) in breaks {
+    for (_, error) in breaks.iter().filter(|(_, error)| !is_named(found, error)) {
         let text = error.to_string();
-        let into = if is_removed(&error) { &mut report.removed } else { &mut report.problems };
+        let into = if is_removed(error) { &mut report.removed } else { &mut report.problems };
         if !into.contains(&text) {
             into.push(text);
         }
     }
     report
+}
+
+/// Whether a problem of the stream says already why a segment cannot be read.
+fn is_named(found: &Found, error: &PlanError) -> bool {
+    let PlanError::Segment { number, what, .. } = error else { return false };
+    let [one, other] = [format!("segment {number} "), format!("segment {number}:")];
+    let names = |what: &str| what.starts_with(&one) || what.starts_with(&other);
+    what == MISSING && found.problems.iter().any(|problem| names(&problem.what))
 }
 
 /// Whether segments are missing that were removed as a floor says, which is a gap for backups before it, and no damage.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use xb_binlog::GtidState;
 use xb_mysql::{Access, Error, Row};
 
+use crate::binlog::role::filters;
 use crate::cancel::CancelToken;
 use crate::compare::request::CompareOptions;
 use crate::compare_error::CompareError;
@@ -16,20 +17,6 @@ use crate::server::session::{Session, SessionError};
 const LOGIN: Duration = Duration::from_secs(30);
 /// Without these, a server does not show everything.
 const GRANTS: [&str; 4] = ["SELECT", "SHOW VIEW", "TRIGGER", "EVENT"];
-/// Columns of a status with filters.
-const FILTERS: [&str; 10] = [
-    "Replicate_Do_DB",
-    "Replicate_Ignore_DB",
-    "Replicate_Do_Table",
-    "Replicate_Ignore_Table",
-    "Replicate_Wild_Do_Table",
-    "Replicate_Wild_Ignore_Table",
-    "Replicate_Ignore_Server_Ids",
-    "Replicate_Do_Domain_Ids",
-    "Replicate_Ignore_Domain_Ids",
-    "Replicate_Rewrite_DB",
-];
-
 /// A server, and a connection to it.
 pub(super) struct Server {
     /// As it was named.
@@ -156,11 +143,6 @@ fn status(names: &[&[u8]], row: &Row) -> Result<Status, Error> {
     // What follows may hold the values of a row, and a statement a password.
     let error = error.split("; ").next().filter(|text| !text.starts_with("Error '"));
     let error = error.unwrap_or("see Last_SQL_Error of SHOW SLAVE STATUS");
-    // Not every version has all of them.
-    let filters = FILTERS.iter().filter_map(|name| {
-        let value = text(name).ok().filter(|value| !value.is_empty())?;
-        Some(format!("{name}={value}"))
-    });
     Ok(Status {
         connection: text("Connection_name")?,
         applies: text("Slave_SQL_Running")? == "Yes",
@@ -172,7 +154,7 @@ fn status(names: &[&[u8]], row: &Row) -> Result<Status, Error> {
             code => format!("error {code}: {error}"),
         },
         at: format!("{}:{}", text("Relay_Master_Log_File")?, text("Exec_Master_Log_Pos")?),
-        filters: filters.collect(),
+        filters: filters(names, row),
     })
 }
 

@@ -43,24 +43,28 @@ impl Address {
     }
 }
 
-/// Where the server of a receiver is, and as whom it logs in: by the option files of the stock clients, then by
-/// the groups `[client]`, `[xbcloud-binlog]` and so on of `login_file`, then by `source`: the path of a socket,
-/// `HOST[:PORT]` or `mysql://[USER@]HOST[:PORT]`.
+/// Where the servers of a receiver are, and as whom it logs in: by the option files of the stock clients, then by
+/// the groups `[client]`, `[xbcloud-binlog]` and so on of `login_file`, then by `sources`, with commas between them: the
+/// path of a socket, `HOST[:PORT]` or `mysql://[USER@]HOST[:PORT]`. Without any, that is one server.
 ///
 /// # Errors
 /// [`BackupError::Selection`] if they do not say how to log in.
-pub fn source_access(
-    source: Option<&str>,
+pub fn source_servers(
+    sources: Option<&str>,
     login_file: Option<&Path>,
-) -> Result<Access, BackupError> {
-    any_access("--source", source, login_file, RECEIVER)
+) -> Result<Vec<Access>, BackupError> {
+    let Some(sources) = sources else {
+        return Ok(vec![any_access("--source", None, login_file, RECEIVER)?]);
+    };
+    let each = |source: &str| any_access("--source", Some(source.trim()), login_file, RECEIVER);
+    sources.split(',').map(each).collect()
 }
 
-/// Where a server is that restored data is compared with, and as whom to log in: as [`source_access`], with the group
+/// Where a server is that restored data is compared with, and as whom to log in: as [`source_servers`], with the group
 /// `[xbcloud-compare]`.
 ///
 /// # Errors
-/// As [`source_access`].
+/// As [`source_servers`].
 pub(crate) fn compared_access(
     server: &str,
     login_file: Option<&Path>,
@@ -162,6 +166,22 @@ mod tests {
     use xb_mysql::{Target, Trust};
 
     use super::*;
+
+    /// The first of the servers.
+    fn source_access(source: Option<&str>, file: Option<&Path>) -> Result<Access, BackupError> {
+        source_servers(source, file).map(|mut all| all.remove(0))
+    }
+
+    #[test]
+    fn several_sources_are_several_servers_with_one_login() {
+        let found = source_servers(Some("db1:3307, db2,/run/s"), None).unwrap();
+        let targets = found.into_iter().map(|access| match access.target {
+            Target::Tcp { host, port, .. } => format!("{host}:{port}"),
+            Target::Socket(path) => path.display().to_string(),
+        });
+        assert_eq!(targets.collect::<Vec<_>>(), ["db1:3307", "db2:3306", "/run/s"]);
+        assert!(source_servers(Some("db1,mysql://u:secret@db"), None).is_err());
+    }
 
     #[test]
     fn the_login_file_says_who_and_the_source_where() {

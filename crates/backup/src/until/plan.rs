@@ -165,9 +165,11 @@ pub async fn plan_until(
         let (backup, gtid) = (name.to_string(), gtid.to_string());
         return Err(UntilError::InData { backup, gtid }.into());
     }
+    let outside = planned.pieces.first().map(|piece| piece.outside(&base));
     let span = Span {
         start: base.position.clone(),
         gtids,
+        outside: outside.unwrap_or_default(),
         stop: request.stop.clone(),
         end: end_of(&planned, &base.position, &request.stop),
         servers: servers(&needed),

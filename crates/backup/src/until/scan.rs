@@ -4,8 +4,8 @@ use std::fmt;
 
 use jiff::Timestamp;
 use xb_binlog::{
-    AnyGtid, Entry, Error, GtidState, History, LogPosition, MAGIC, Reader, RelayEnd, RelayError,
-    RelayPlan, RelayWriter, Repeats, TransactionSummary,
+    AnyGtid, Entry, Error, GtidPosition, GtidState, History, LogPosition, MAGIC, Reader, RelayEnd,
+    RelayError, RelayPlan, RelayWriter, Repeats, TransactionSummary,
 };
 use xb_repo::archive::stop::{Cutter, RestoreStop};
 
@@ -46,6 +46,8 @@ pub(super) struct Span {
     /// The position that the data has, with its transactions.
     pub(super) start: LogPosition,
     pub(super) gtids: GtidState,
+    /// Those of them that are of domains of which the log before the start has nothing.
+    pub(super) outside: GtidPosition,
     pub(super) stop: RestoreStop,
     /// End of the last whole transaction of the archive: behind it, one may be unfinished.
     pub(super) end: LogPosition,
@@ -181,6 +183,12 @@ impl Scanner {
         self.server == self.span.servers
     }
 
+    /// Whether the data has a transaction already, of a domain of which the log had nothing. A server that continues such
+    /// a domain gives it higher numbers.
+    fn is_outside(&self, gtid: &AnyGtid) -> bool {
+        matches!(gtid, AnyGtid::MariaDb(gtid) if self.server == 0 && self.span.outside.is_past(*gtid))
+    }
+
     /// Whether a position is the stop.
     fn is_stop(&self, at: &LogPosition) -> bool {
         self.is_last_server() && self.span.stop == RestoreStop::Position(at.clone())
@@ -302,6 +310,9 @@ impl Scanner {
                 self.stopped = Some(begin);
                 return Ok(());
             }
+            if self.is_outside(&gtid) {
+                return Err(RelayError::Known(gtid));
+            }
         }
         let end = at(entry.end)?;
         if step.ended.is_some() {
@@ -371,6 +382,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
+    use xb_binlog::Gtid;
 
     use super::*;
 
@@ -422,11 +434,22 @@ mod tests {
     /// Reads the log from a transaction on, in pieces of these lengths.
     fn scan(
         log: &[u8],
-        (start, gtids): (u64, &GtidState),
+        start: (u64, &GtidState),
         stop: &RestoreStop,
         end: u64,
         cuts: &[usize],
         clock: i64,
+    ) -> Result<Scanned, UntilError> {
+        scan_onto(GtidPosition::default(), log, start, stop, end, (cuts, clock))
+    }
+
+    fn scan_onto(
+        outside: GtidPosition,
+        log: &[u8],
+        (start, gtids): (u64, &GtidState),
+        stop: &RestoreStop,
+        end: u64,
+        (cuts, clock): (&[usize], i64),
     ) -> Result<Scanned, UntilError> {
         let plan = RelayPlan {
             start: gtids.clone(),
@@ -439,6 +462,7 @@ mod tests {
             servers: 0,
             start: position(start),
             gtids: gtids.clone(),
+            outside,
             stop: stop.clone(),
             end: position(end),
             must_be_found: false,
@@ -456,6 +480,28 @@ mod tests {
             offset = next;
         }
         scanner.finish()
+    }
+
+    #[test]
+    fn a_transaction_from_before_the_log_is_not_applied_again() {
+        let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
+        let (all, first) = transactions(&log);
+        let AnyGtid::MariaDb(gtid) = all[1].gtid.clone() else { panic!("of MariaDB") };
+        let (begin, end) = (all[0].begin, all.last().unwrap().end);
+        for (sequence, is_known) in [(0, false), (gtid.sequence, true), (u64::MAX, true)] {
+            let mut outside = GtidPosition::default();
+            outside.advance(Gtid { server: gtid.server + 1, sequence, ..gtid });
+            let found = scan_onto(
+                outside,
+                &log,
+                (begin, &first),
+                &RestoreStop::Latest,
+                end,
+                (&[4096], CLOCK),
+            );
+            let is_refused = matches!(&found, Err(UntilError::Logs(RelayError::Known(_))));
+            assert_eq!((is_refused, found.is_ok()), (is_known, !is_known), "{:?}", found.err());
+        }
     }
 
     proptest! {

@@ -44,7 +44,7 @@ pub struct Found {
     pub keys: Option<KeysObject>,
     /// What is wrong with its records.
     pub problems: Vec<Problem>,
-    /// What costs requests, and nothing else.
+    /// What costs requests or room, and nothing else.
     pub remarks: Vec<String>,
 }
 
@@ -167,6 +167,7 @@ async fn read(
             })
         }
     };
+    let rest = sizes.range(..first).count();
     sizes.retain(|number, _| *number >= first);
     // What a receiver had on its way when it was killed may have holes; what its records state may not.
     let stated = stated(alive.as_ref(), end.as_ref());
@@ -198,7 +199,7 @@ async fn read(
         number += 1;
     }
     let rollups: Vec<Span> = objects.keys().filter_map(|name| parse_rollup(name)).collect();
-    let (mut segments, remarks) =
+    let (mut segments, mut remarks) =
         rolled(root, (&folder, &id.to_string()), &sizes, &rollups).await?;
     let others = sizes.iter().filter(|(number, _)| !segments.contains_key(number));
     let reading = others.map(|(number, size)| {
@@ -222,6 +223,12 @@ async fn read(
                 problems.push(Problem::new(Part::Segment, format!("segment {number}: {what}")));
             }
         }
+    }
+    if rest > 0 {
+        remarks.push(format!(
+            "{rest} of the segments before {} are left of a `prune` that did not finish: nothing needs them",
+            segment_name(first)
+        ));
     }
     let covered_until = alive.as_ref().and_then(|alive| alive.content.covered_until);
     let head = head.filter(|head| {

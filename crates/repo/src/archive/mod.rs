@@ -13,6 +13,7 @@
 
 pub mod base;
 pub mod domain;
+mod fit;
 pub mod listing;
 pub mod names;
 pub mod newest;

@@ -6,13 +6,18 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use xb_binlog::{AnyGtid, GtidState, LogPosition};
+use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 
 use crate::archive::base::{Base, Noted};
+use crate::archive::fit::fits;
+pub use crate::archive::fit::{are_apart, misplaced};
 use crate::archive::record::Record;
 use crate::archive::segment::{BarrierAt, SegmentHead};
 use crate::archive::stop::RestoreStop;
 use crate::archive::stream::{At, Begins, Floor, StreamHead};
+
+/// Why a segment is a break if there is nothing to compare.
+pub const MISSING: &str = "missing or unreadable";
 
 /// A stream as far as its records show it.
 #[derive(Debug, Clone)]
@@ -199,7 +204,7 @@ pub fn locate(streams: &[Stream], noted: &Noted) -> Option<Base> {
 #[must_use]
 pub fn places(streams: &[Stream], noted: &Noted) -> Vec<Base> {
     let (from, to, taken) = match noted {
-        Noted::Position(base) => return vec![base.clone()],
+        Noted::Position(base) => return vec![moved(streams, base).unwrap_or_else(|| base.clone())],
         Noted::Between { from, to, taken } => (from, to, *taken),
     };
     // A replay can begin before its data, but not behind any part of it.
@@ -219,6 +224,30 @@ pub fn places(streams: &[Stream], noted: &Noted) -> Vec<Base> {
     lines.iter().filter_map(place).collect()
 }
 
+/// The place of a backup that was taken behind the last stored transaction of its server, if another server takes over
+/// there: with exactly its GTIDs, so the other one's log follows it.
+fn moved(streams: &[Stream], base: &Base) -> Option<Base> {
+    streams.iter().rev().find_map(|stream| {
+        let head = &stream.head.content;
+        let Begins::Continues { after, at: Some(at) } = &head.begins else { return None };
+        let before = streams.iter().find(|before| before.id() == after.stream)?;
+        let gtids: GtidState = head.gtids.as_ref()?.parse().ok()?;
+        // What the archive has of the old server there, without another transaction.
+        let has = |segment: &Record<SegmentHead>| {
+            let head = &segment.content;
+            let is_there = head.from.log == base.position.log()
+                && (head.from.offset..=head.to.offset).contains(&base.position.offset());
+            is_there && head.after().as_ref() == Some(&gtids)
+        };
+        let is_here = base.gtids.as_ref() == Some(&gtids)
+            && head.repeats.is_none()
+            && at.position()? < base.position
+            && before.segments.values().any(has);
+        let position = head.start.position().filter(|_| is_here)?;
+        Some(Base { position, ..base.clone() })
+    })
+}
+
 /// The segments that have the position of a backup, one in each stream that has it: with the same GTIDs, or in a
 /// stream that had begun before the backup ended.
 pub fn holders<'a>(
@@ -232,53 +261,6 @@ pub fn holders<'a>(
             let is_later = stream.head.content.started <= base.taken;
             piece.has(base) || (is_later && piece.has_position(&base.position))
         })
-    })
-}
-
-/// Why a segment does not have the position of a backup between two of its transactions, as far as its head shows
-/// it; `None` if nothing speaks against it.
-#[must_use]
-pub fn misplaced(head: &SegmentHead, base: &Base) -> Option<String> {
-    let at = &base.position;
-    let is_in =
-        head.from.log == at.log() && (head.from.offset..=head.to.offset).contains(&at.offset());
-    if !is_in {
-        return Some(format!("the archive does not have the position {at}"));
-    }
-    if !fits(head, base) {
-        let noted = base.gtids.as_ref().map(ToString::to_string).unwrap_or_default();
-        return Some(format!(
-            "the archive has other transactions at {at} than the GTIDs {noted} that the backup records"
-        ));
-    }
-    let (begin, end) = (head.begin(), head.end());
-    let is_inside = (head.starts_inside && begin.as_ref() == Some(at))
-        || (head.ends_inside && end.as_ref() == Some(at));
-    let last = head.last.as_ref();
-    let is_in_last = last.is_some_and(|last| {
-        last.to.log == at.log() && last.from.offset < at.offset() && at.offset() < last.to.offset
-    });
-    if is_inside || is_in_last {
-        return Some(format!("the position {at} lies within a transaction of the archive"));
-    }
-    let exact = match end.as_ref() == Some(at) {
-        true => head.after(),
-        false if begin.as_ref() == Some(at) => head.before(),
-        false => None,
-    };
-    match (exact, &base.gtids) {
-        (Some(found), Some(noted)) if found != *noted => Some(format!(
-            "the archive has the GTIDs {found} at {at}, but the backup records {noted}"
-        )),
-        _ => None,
-    }
-}
-
-/// Whether the GTIDs of a backup lie between those before and after a segment.
-fn fits(head: &SegmentHead, base: &Base) -> bool {
-    base.gtids.as_ref().is_none_or(|gtids| {
-        head.before().is_none_or(|before| before.is_within(gtids))
-            && head.after().is_none_or(|after| gtids.is_within(&after))
     })
 }
 
@@ -690,7 +672,7 @@ impl Stream {
             None => PlanError::Segment {
                 stream: self.id().to_owned(),
                 number,
-                what: "missing or unreadable".to_owned(),
+                what: MISSING.to_owned(),
             },
         }
     }
@@ -745,6 +727,20 @@ fn follows(
 }
 
 impl Piece<'_> {
+    /// Of the GTIDs that a backup notes here, those of domains of which the log has nothing up to the segment's end.
+    #[must_use]
+    pub fn outside(&self, base: &Base) -> GtidPosition {
+        match (&base.gtids, self.segment.content.after()) {
+            (Some(GtidState::MariaDb(noted)), Some(GtidState::MariaDb(after))) => {
+                let mut outside = GtidPosition::default();
+                let has_none = |gtid: &&Gtid| after.get(gtid.domain).is_none();
+                noted.iter().filter(has_none).for_each(|gtid| outside.advance(*gtid));
+                outside
+            }
+            _ => GtidPosition::default(),
+        }
+    }
+
     fn end(&self) -> String {
         format!("{}:{}", self.segment.content.from.log, self.until)
     }

@@ -264,6 +264,9 @@ impl Content for StreamHead {
         if self.repeats.is_some() && !matches!(self.begins, Begins::Continues { .. }) {
             return Some("transactions that are repeated of no stream");
         }
+        if self.format < self.needed_format() {
+            return Some("a format whose readers know no other server");
+        }
         if let Begins::Continues { at: Some(at), .. } = &self.begins
             && at.position().is_none()
         {

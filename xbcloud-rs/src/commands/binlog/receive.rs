@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use xb_backup::{ArchiveSettings, CancelToken, ReceiveRequest, Session, source_access};
+use xb_backup::{ArchiveSettings, CancelToken, ReceiveRequest, Session, source_servers};
 use xb_cli::{Failure, OrFail as _, Secret, Service, check_writable, host_name};
 use xb_compressor::{Algorithm, AlgorithmError, Compression};
 
@@ -21,6 +21,8 @@ use crate::report;
 const RETRIES: u32 = 3;
 /// The longest pause between them, in milliseconds.
 const MAX_BACKOFF: u64 = 5000;
+/// How long the server may be away before another one is taken, if there are several.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Seconds between two heartbeats.
 const HEARTBEAT: u32 = 60;
 
@@ -42,9 +44,10 @@ impl Context {
         let archive = self.archive_settings(&args.archive, args.rpo)?;
         let server = archive.server.clone();
         let source = &args.source;
-        let access = source_access(source.source.as_deref(), args.login.login_file.as_deref());
-        let access = access.map_err(report::failure)?;
-        let request = ReceiveRequest { access, archive, acknowledge: args.ack };
+        let servers = source_servers(source.source.as_deref(), args.login.login_file.as_deref());
+        let servers = servers.map_err(report::failure)?;
+        let (patience, acknowledge) = (PATIENCE, args.ack);
+        let request = ReceiveRequest { servers, patience, archive, acknowledge };
         let root = root_place(args.place.as_deref(), &args.common)?;
         let watched = Watched::new(
             &self.log,

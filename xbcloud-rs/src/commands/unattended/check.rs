@@ -5,7 +5,7 @@ use std::path::Path;
 
 use xb_backup::{
     Access, CancelToken, CheckLine, CheckState, OrInterrupted as _, Unproven, check_binlog,
-    check_clone, check_keys, check_producer, check_store, source_access,
+    check_clone, check_keys, check_producer, check_store, source_servers,
 };
 use xb_cli::{Exit, Failure, format_size};
 
@@ -94,9 +94,14 @@ impl Context {
                 return Ok(Vec::new());
             }
         }
-        let access = source_access(source, login_file);
-        let access = access.map_err(report::failure)?;
-        let check = |_, cancel: CancelToken| async move { cancel.or(check_binlog(access)).await };
+        let servers = source_servers(source, login_file).map_err(report::failure)?;
+        let check = |_, cancel: CancelToken| async move {
+            let mut lines = Vec::new();
+            for server in servers {
+                lines.extend(cancel.or(check_binlog(server)).await?);
+            }
+            Ok(lines)
+        };
         Ok(self.with_progress("check", &args.common.run, None, check)?.0)
     }
 
