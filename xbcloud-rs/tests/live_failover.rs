@@ -693,7 +693,11 @@ fn archived_cluster(gtid_mode: &str) -> (Cluster, Shop, Receiver) {
 
 /// Waits until a node has applied everything that others have committed.
 fn synced(cluster: &Cluster, node: u8) {
-    cluster.sql(node, "SET wsrep_sync_wait = 15; SELECT COUNT(*) FROM d.t");
+    synced_on(cluster, node, "d.t");
+}
+
+fn synced_on(cluster: &Cluster, node: u8, table: &str) {
+    cluster.sql(node, &format!("SET wsrep_sync_wait = 15; SELECT COUNT(*) FROM {table}"));
 }
 
 #[test]
@@ -726,6 +730,34 @@ fn the_archive_continues_on_another_node_of_galera() {
     let begun = begins(&receiver);
     eprintln!("node 1: {begun:?}");
     receiver.stop();
+}
+
+#[test]
+fn the_archive_of_a_node_is_replayed_across_a_rescue_into_it() {
+    let (cluster, shop, receiver) = archived_cluster("ON");
+    cluster.sql(1, "DROP TABLE d.t");
+    synced_on(&cluster, 2, "d.e");
+    let _ = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "rescue", &shop.place("full"), "d.t", "--as={table}"])
+        .env("STATE_DIRECTORY", shop.scratch.join("nothing"))
+        .args(shop.key())
+        .arg(format!("--into={}", cluster.socket(2).display()))
+        .run()
+        .expect(0);
+    let rescued = "SELECT id, v FROM d.t";
+    assert_eq!(cluster.sql(2, rescued), "1\tbefore\n");
+    cluster.sql(2, "INSERT INTO d.t VALUES (7, 'on two'); UPDATE d.e SET n = n + 1");
+    synced(&cluster, 1);
+    cluster.sql(1, "UPDATE d.t SET v = 'on one' WHERE id = 1");
+    synced(&cluster, 2);
+    wait_until(&receiver, &position(&cluster, 2));
+    receiver.stop();
+    let rows = cluster.sql(2, TABLES);
+    for node in [1, 3] {
+        synced(&cluster, node);
+        assert_eq!(cluster.sql(node, TABLES), rows, "node {node}");
+    }
+    assert_eq!(restored(&shop, "full", "latest"), rows);
 }
 
 #[test]
