@@ -91,7 +91,7 @@ fn start(scene: &Scene) -> (Started, Started) {
 }
 
 #[test]
-fn what_is_equal_in_the_old_data_is_not_sent() {
+fn blocks_equal_in_the_old_data_are_not_sent() {
     // With and without a codec, whose bytes take other ways through the donor.
     for compress in ["none", "zstd:1", "auto"] {
         let scene = scene(&format!("delta=yes\ncompress={compress}"), |_| {});

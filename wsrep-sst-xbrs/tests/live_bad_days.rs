@@ -107,7 +107,7 @@ impl Scene {
 }
 
 #[test]
-fn whoever_dies_in_the_middle_the_other_goes_on_and_nothing_is_lost() {
+fn either_side_may_die_and_the_other_loses_nothing() {
     let mut scene = Scene::new();
 
     // The donor's program.

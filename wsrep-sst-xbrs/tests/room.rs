@@ -14,7 +14,7 @@ const MIB: usize = 1 << 20;
 /// Nothing runs before and after.
 const NOTHING: (&str, &str) = (":", ":");
 
-/// Whether this user can mount; says so if not.
+/// Returns whether this user can mount; says so if not.
 fn may_mount() -> bool {
     let may = Command::new("unshare").args(["-m", "true"]).output();
     let may = may.is_ok_and(|ran| ran.status.success());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use xb_cli::{Failure, env_first};
 use xb_repo::list_cache::ListCache;
 use xb_repo::root::identity;
-use xb_uploader::{Location, Place};
+use xb_uploader::{Location, StorePlace};
 
 use crate::args::CommonOptions;
 use crate::location::{locate, split};
@@ -34,7 +34,7 @@ fn open(
 
 /// The cache for listings of a ROOT with this identity.
 pub(crate) fn of_identity(location: &Location, identity: &str) -> Option<ListCache> {
-    if location.place == Place::Local {
+    if location.place == StorePlace::Local {
         return None;
     }
     let cache = env_first(&["XDG_CACHE_HOME"]).map(PathBuf::from);

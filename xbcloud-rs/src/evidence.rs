@@ -20,10 +20,10 @@ const FORMAT: u32 = 1;
 /// Longest document that is read, in bytes.
 const MAX_LEN: u64 = 64 << 20;
 
-/// How a verification ended.
+/// End of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Ending {
+pub(crate) enum VerificationEnd {
     /// Everything that was asked for holds.
     Ok,
     /// A problem was found, or the level was not reached.
@@ -36,10 +36,10 @@ pub(crate) enum Ending {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Evidence<'a> {
     pub(crate) format: u32,
-    pub(crate) result: Ending,
+    pub(crate) result: VerificationEnd,
     /// Exit status of the command.
     pub(crate) exit: u8,
-    /// Why it failed.
+    /// Reason of the failure.
     pub(crate) error: Option<String>,
     /// Program and version.
     pub(crate) tool: &'a str,
@@ -94,11 +94,11 @@ pub(crate) fn write(file: &Path, evidence: &Evidence<'_>, key: &SigningKey) -> i
     })
 }
 
-/// What is read of a document whose signature holds.
+/// Content of a document with a valid signature.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Read {
+pub(crate) struct SignedDocument {
     pub(crate) format: u32,
-    pub(crate) result: Ending,
+    pub(crate) result: VerificationEnd,
     pub(crate) error: Option<String>,
     pub(crate) host: String,
     pub(crate) trusted: Vec<String>,
@@ -109,7 +109,7 @@ pub(crate) struct Read {
     pub(crate) verification: Option<ReadReport>,
 }
 
-impl Read {
+impl SignedDocument {
     /// The level that was reached.
     pub(crate) fn reached(&self) -> Option<&str> {
         self.verification.as_ref()?.reached.as_deref()
@@ -146,7 +146,7 @@ pub(crate) struct ReadLink {
 
 /// Evidence that is none.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoEvidence {
+pub(crate) enum EvidenceError {
     #[error("{}: {source}", path.display())]
     Unread { path: PathBuf, source: io::Error },
     #[error("{}: not a signature of {SIGNATURE_LEN} bytes", .0.display())]
@@ -162,29 +162,29 @@ pub(crate) enum NoEvidence {
 /// Reads a document and checks its signature. Returns also its text, and the signer.
 ///
 /// # Errors
-/// [`NoEvidence`]
+/// [`EvidenceError`]
 pub(crate) fn read(
     file: &Path,
     signature: &Path,
     signers: &[VerifyingKey],
-) -> Result<(Read, Vec<u8>, VerifyingKey), NoEvidence> {
+) -> Result<(SignedDocument, Vec<u8>, VerifyingKey), EvidenceError> {
     let text = content(file, MAX_LEN)?;
     let signed = content(signature, SIGNATURE_LEN as u64 + 1)?;
     let Ok(signed) = <[u8; SIGNATURE_LEN]>::try_from(signed) else {
-        return Err(NoEvidence::NoSignature(signature.to_owned()));
+        return Err(EvidenceError::NoSignature(signature.to_owned()));
     };
     let signer = signers.iter().find(|key| key.verifies(&text, &signed));
-    let signer = *signer.ok_or(NoEvidence::NotSigned)?;
+    let signer = *signer.ok_or(EvidenceError::NotSigned)?;
     // Nothing of the text is believed before.
-    let read: Read = serde_json::from_slice(&text)?;
+    let read: SignedDocument = serde_json::from_slice(&text)?;
     if read.format > FORMAT {
-        return Err(NoEvidence::TooNew(read.format));
+        return Err(EvidenceError::TooNew(read.format));
     }
     Ok((read, text, signer))
 }
 
-fn content(path: &Path, most: u64) -> Result<Vec<u8>, NoEvidence> {
-    let failed = |source| NoEvidence::Unread { path: path.to_owned(), source };
+fn content(path: &Path, most: u64) -> Result<Vec<u8>, EvidenceError> {
+    let failed = |source| EvidenceError::Unread { path: path.to_owned(), source };
     let mut content = Vec::new();
     let file = File::open(path).map_err(failed)?;
     file.take(most).read_to_end(&mut content).map_err(failed)?;

@@ -32,7 +32,7 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
     let rows: Vec<[String; 6]> = listings.iter().map(|line| row(line)).collect();
     let mut widths = widths(&rows);
     if let Some(columns) = output_columns() {
-        // What is not shown to a person is a name for a program, and stays whole.
+        // Names for a program, not for a person, stay whole.
         let rest = widths[1..5].iter().map(|width| width + 2).sum::<usize>() + 2 + LEAST;
         widths[0] = widths[0].min(columns.saturating_sub(rest).max(LEAST_NAME));
     }
@@ -61,7 +61,7 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
 
 /// Which backups of a listing are wanted.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct ListFilter<'a> {
     /// The newest of these.
     pub(crate) last: Option<usize>,
     /// Those that ended since then.
@@ -71,8 +71,8 @@ pub(crate) struct Wanted<'a> {
 }
 
 /// Keeps the lines that are wanted, in their order. A manifest that cannot be read may be that of any backup.
-pub(crate) fn select(mut lines: Vec<Listing>, wanted: Wanted<'_>) -> Vec<Listing> {
-    let Wanted { last, since, server } = wanted;
+pub(crate) fn select(mut lines: Vec<Listing>, wanted: ListFilter<'_>) -> Vec<Listing> {
+    let ListFilter { last, since, server } = wanted;
     if last.is_none() && since.is_none() && server.is_none() {
         return lines;
     }

@@ -8,9 +8,9 @@ use xb_backup::{fill_in, is_name_template};
 use xb_cli::{Failure, host_name};
 use xb_encryptor::SigningKey;
 use xb_repo::names::BackupName;
-use xb_repo::resolve::Wanted;
+use xb_repo::resolve::BackupSelector;
 use xb_repo::root::{Root, Signing};
-use xb_uploader::{Location, Place, Policy};
+use xb_uploader::{Location, Policy, StorePlace};
 
 use crate::args::copy_destination::Destination;
 use crate::args::{CommonOptions, RunOptions, SigningOptions, StoreOptions};
@@ -98,9 +98,9 @@ pub(crate) fn new_name(
 pub(crate) fn wanted_place(
     name: &str,
     CommonOptions { run, store }: &CommonOptions,
-) -> Result<(Root, Wanted), Failure> {
+) -> Result<(Root, BackupSelector), Failure> {
     let (location, last) = split(name, store)?;
-    let wanted = Wanted::parse(&last).map_err(|error| {
+    let wanted = BackupSelector::parse(&last).map_err(|error| {
         Failure::usage(error.to_string())
             .hint("the last component of the URL must be a backup name, `latest`, or @ and a day")
     })?;
@@ -126,19 +126,19 @@ pub(crate) fn split(name: &str, store: &StoreOptions) -> Result<(Location, Strin
 
 /// Refuses places that a local directory cannot hold: `last` below ROOT, as in the place `name`.
 fn refuse_local(root: &Location, last: &str, name: &str) -> Result<(), Failure> {
-    if root.place == Place::Local && is_unfinished_file(last) {
+    if root.place == StorePlace::Local && is_unfinished_file(last) {
         return Err(Failure::usage(format!("`{last}` cannot be a name in a local directory")).hint(
             "names that end in # and digits are reserved for unfinished files; choose another name",
         ));
     }
-    if root.place == Place::Local && root.path.is_empty() {
+    if root.place == StorePlace::Local && root.path.is_empty() {
         return Err(Failure::usage(format!("`{name}` would put backups into the root directory"))
             .hint("write file:///DIR/NAME"));
     }
     Ok(())
 }
 
-/// Whether a local store would take an object of this name for an unfinished file.
+/// Returns whether a local store would take an object of this name for an unfinished file.
 fn is_unfinished_file(name: &str) -> bool {
     let number = name.split_once('#').map(|(_, number)| number);
     number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
@@ -235,15 +235,15 @@ pub(crate) fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failu
         })
     };
     let place = match kind.as_str() {
-        "s3" => Place::S3 { bucket: named(&store.s3.s3_bucket, "s3-bucket", "s3")? },
-        "google" => {
-            Place::Google { bucket: named(&store.google.google_bucket, "google-bucket", "gs")? }
-        }
+        "s3" => StorePlace::S3 { bucket: named(&store.s3.s3_bucket, "s3-bucket", "s3")? },
+        "google" => StorePlace::Google {
+            bucket: named(&store.google.google_bucket, "google-bucket", "gs")?,
+        },
         "azure" => {
             let option = &store.azure.azure_container_name;
             let default = store.azure.azure_development_storage.then(|| "testcontainer".to_owned());
             let named = named(option, "azure-container-name", "azure");
-            Place::Azure { container: named.or_else(|missing| default.ok_or(missing))? }
+            StorePlace::Azure { container: named.or_else(|missing| default.ok_or(missing))? }
         }
         "" => return Err(Failure::usage("no store is given").hint(with_a_store(text))),
         "swift" => {
@@ -281,7 +281,7 @@ fn check_settings(
     run: &RunOptions,
 ) -> Result<(), Failure> {
     match location.place {
-        Place::Local => settings(store, run).map(drop),
+        StorePlace::Local => settings(store, run).map(drop),
         _ => open(location, store, run, false).map(drop),
     }
 }
@@ -320,9 +320,9 @@ pub(crate) fn own_key(options: &SigningOptions) -> Result<Option<SigningKey>, Fa
 /// The URL of a place.
 pub(crate) fn url(location: &Location) -> String {
     let (scheme, bucket) = match &location.place {
-        Place::S3 { bucket } => ("s3", bucket.as_str()),
-        Place::Google { bucket } => ("gs", bucket.as_str()),
-        Place::Azure { container } => ("azure", container.as_str()),
+        StorePlace::S3 { bucket } => ("s3", bucket.as_str()),
+        StorePlace::Google { bucket } => ("gs", bucket.as_str()),
+        StorePlace::Azure { container } => ("azure", container.as_str()),
         _ => ("file", ""),
     };
     format!("{scheme}://{bucket}/{}", location.path)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use xb_backup::{
-    ArchiveCopy, BackupError, CloneReport, CopyReport, DeletionPlan, GetReport, Leftovers,
+    ArchiveCopy, BackupError, CloneReport, CopyReport, DeletionPlan, GcFindings, GetReport,
     PutReport, RestoreChainReport, Resumed,
 };
 use xb_cli::{
@@ -304,7 +304,7 @@ fn peak_memory() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What was copied of an archive, as JSON.
+/// Returns the report of a copied archive, as JSON.
 pub(crate) fn archive_copy(archive: &ArchiveCopy) -> serde_json::Value {
     serde_json::json!({
         "server": archive.server, "segments": archive.segments, "bytes": archive.bytes, "kept": archive.kept,
@@ -415,7 +415,7 @@ pub(crate) fn objects(number: u64) -> String {
 /// Prints on stdout what dead runs have left.
 pub(crate) fn leftovers(
     log: &Log,
-    leftovers: &Leftovers,
+    leftovers: &GcFindings,
     removed: bool,
     json: bool,
 ) -> std::io::Result<()> {

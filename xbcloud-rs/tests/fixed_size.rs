@@ -157,7 +157,7 @@ fn files_compressed_and_encrypted_one_by_one_have_exact_objects_too() {
 }
 
 #[test]
-fn where_memory_is_short_so_are_objects_and_it_is_said() {
+fn short_memory_makes_short_objects_and_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let place = url(folder.path(), "n");
     // 300 files of 400 KiB, all open at once, in objects of 1 MiB: none fits into memory as a

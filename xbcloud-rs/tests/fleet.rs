@@ -11,7 +11,7 @@ use xb_repo::manifest::{Base, sample};
 use xb_repo::names::{BackupName, RunId};
 use xb_repo::root::Root;
 use xb_testkit::command::{Cmd, Ran};
-use xb_uploader::{Location, Place, Policy, StoreSettings};
+use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 /// A directory with repositories.
 struct Fleet {
@@ -47,7 +47,7 @@ impl Fleet {
         let path = self.path(root);
         std::fs::create_dir_all(&path).unwrap();
         let location = Location {
-            place: Place::Local,
+            place: StorePlace::Local,
             path: path.to_str().unwrap().trim_start_matches('/').to_owned(),
         };
         let opened =

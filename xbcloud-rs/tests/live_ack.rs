@@ -26,7 +26,7 @@ fn status(archive: &Archive, name: &str) -> u64 {
     row.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Whether the server waits.
+/// Returns whether the server waits.
 fn waits(archive: &Archive) -> bool {
     let row = archive.server.sql("SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_master_status'");
     row.contains("ON")

@@ -94,7 +94,7 @@ impl Pair {
         ));
     }
 
-    /// Whether the receiving thread and the applier run, and the applier's stop.
+    /// Returns whether the receiving thread and the applier run, and the applier's stop.
     fn threads(&self) -> [String; 3] {
         let status = self.replica.sql("SHOW ALL SLAVES STATUS");
         let columns: Vec<&str> = status.split('\t').collect();
@@ -172,7 +172,7 @@ fn a_trial_is_equal_to_its_replica_and_to_its_source() {
 }
 
 #[test]
-fn what_differs_is_named_without_a_value_and_the_applier_put_back() {
+fn differences_are_named_without_a_value_and_the_applier_put_back() {
     let pair = Pair::new();
     let receiver = pair.shop.receive();
     let _ = pair.shop.back_up("full", &[]);
@@ -223,7 +223,7 @@ fn what_differs_is_named_without_a_value_and_the_applier_put_back() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_refused_before_anything_is_changed() {
+fn servers_that_cannot_be_compared_are_refused_before_any_change() {
     let pair = Pair::new();
     let receiver = pair.shop.receive();
     let _ = pair.shop.back_up("full", &[]);
@@ -243,7 +243,7 @@ fn what_cannot_be_compared_is_refused_before_anything_is_changed() {
     let replica = pair.replica.socket();
     refused(pair.verify(replica, &early, &[]), "add --hold-replica");
     let source = pair.shop.server.socket();
-    refused(pair.verify(source, "latest", &["--hold-replica"]), "is no replica");
+    refused(pair.verify(source, "latest", &["--hold-replica"]), "is not a replica");
     refused(pair.verify(source, &early, &[]), "stop all writes there");
     refused(pair.verify(Path::new("/nowhere/sock"), "latest", &[]), "cannot be asked");
     // An account that does not see everything, and one that may not stop an applier.

@@ -212,7 +212,7 @@ fn a_copy_is_locked_manifest_and_all() {
 }
 
 #[test]
-fn where_nothing_can_be_locked_nothing_is_stored() {
+fn a_copy_that_cannot_be_locked_stores_nothing() {
     let stream = small_backup(9, MIB);
     for store in [Store::folder(), Store::bucket()] {
         let put = xbcloud(&store, "put", "name", &["--retain=1d"]).stdin_bytes(stream.clone());

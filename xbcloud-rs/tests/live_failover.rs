@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use xb_backup::Notice;
 use xb_mysql::{Account, Client, Target, Timeouts};
-use xb_repo::archive::stream::Begins;
+use xb_repo::archive::stream::StreamOrigin;
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::galera::Cluster;
@@ -145,7 +145,7 @@ fn restored(shop: &Shop, name: &str, stop: &str) -> String {
 }
 
 /// How the last stream of a receiver begins.
-fn begins(receiver: &Receiver) -> Begins {
+fn begins(receiver: &Receiver) -> StreamOrigin {
     for _ in 0..1200 {
         let told = receiver.told().into_iter().rev();
         let mut begun = told.filter_map(|notice| match notice {
@@ -163,7 +163,7 @@ fn begins(receiver: &Receiver) -> Begins {
 #[track_caller]
 fn assert_takes_over(receiver: &Receiver) {
     let begins = begins(receiver);
-    assert!(matches!(begins, Begins::Continues { at: Some(_), .. }), "{:?}", receiver.told());
+    assert!(matches!(begins, StreamOrigin::Continues { at: Some(_), .. }), "{:?}", receiver.told());
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn the_archive_continues_on_a_promoted_replica_and_on_the_server_that_returns() 
     pair.shop.server.sql("INSERT INTO d.t VALUES (5, 'five')");
     let (rows_fifth, fifth) = (pair.shop.server.sql(TABLES), pair.shop.gtid());
     pair.shop.wait_for(&receiver);
-    assert!(matches!(begins(&receiver), Begins::Continues { at: None, .. }));
+    assert!(matches!(begins(&receiver), StreamOrigin::Continues { at: None, .. }));
     receiver.stop();
     for (stop, expected) in [
         (before.as_str(), &rows_before),
@@ -285,7 +285,7 @@ fn a_transaction_that_the_promoted_server_never_got_makes_a_branch() {
     pair.shop.server.sql("INSERT INTO d.t VALUES (3, 'other')");
     let other = pair.shop.gtid();
     pair.shop.wait_for(&receiver);
-    let Begins::Branch { reason, .. } = begins(&receiver) else {
+    let StreamOrigin::Branch { reason, .. } = begins(&receiver) else {
         panic!("{:?}", receiver.told());
     };
     assert!(reason.contains(&lost) && reason.contains(&other), "{reason}");
@@ -431,7 +431,7 @@ fn a_server_whose_log_lacks_a_domain_does_not_continue_the_archive() {
     let receiver = pair.shop.receive();
     pair.shop.server.sql("INSERT INTO d.t VALUES (3, 'three')");
     pair.shop.wait_for(&receiver);
-    let Begins::Gap { reason, .. } = begins(&receiver) else {
+    let StreamOrigin::Gap { reason, .. } = begins(&receiver) else {
         panic!("{:?}", receiver.told());
     };
     assert!(reason.contains("nothing of domain 7"), "{reason}");
@@ -532,7 +532,9 @@ fn a_server_that_leaves_transactions_out_does_not_continue_the_archive() {
     pair.shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
     let receiver = pair.shop.receive();
     pair.shop.wait_for(&receiver);
-    let Begins::Gap { reason, .. } = begins(&receiver) else { panic!("{:?}", receiver.told()) };
+    let StreamOrigin::Gap { reason, .. } = begins(&receiver) else {
+        panic!("{:?}", receiver.told())
+    };
     for filter in ["Binlog_Ignore_DB=x", "Replicate_Do_DB=d"] {
         assert!(reason.contains(filter), "{reason}");
     }
@@ -617,7 +619,11 @@ fn a_receiver_that_is_killed_while_it_changes_the_server_loses_and_doubles_nothi
         pair.shop.server.sql(&format!("INSERT INTO d.t VALUES ({}, 'round')", 100 + round));
         let receiver = pair.shop.receive();
         pair.shop.wait_for(&receiver);
-        assert!(matches!(begins(&receiver), Begins::Continues { .. }), "{:?}", receiver.told());
+        assert!(
+            matches!(begins(&receiver), StreamOrigin::Continues { .. }),
+            "{:?}",
+            receiver.told()
+        );
         receiver.stop();
         let _ = verify(&pair.shop).expect(0);
         let dry = pair.shop.restore("full", "latest", &["--dry-run", "--json"]).run().expect(0);
@@ -766,7 +772,9 @@ fn another_node_with_gtids_of_its_own_does_not_continue_the_archive() {
     receiver.stop();
     cluster.sql(3, "INSERT INTO d.t VALUES (4, 'four')");
     let receiver = shop.receive_from(&cluster.socket(3));
-    let Begins::Gap { reason, .. } = begins(&receiver) else { panic!("{:?}", receiver.told()) };
+    let StreamOrigin::Gap { reason, .. } = begins(&receiver) else {
+        panic!("{:?}", receiver.told())
+    };
     assert!(reason.contains("wsrep_gtid_mode=OFF") && reason.contains("node3"), "{reason}");
     receiver.stop();
     let refused = shop.refused("full", "latest", &[]);

@@ -153,7 +153,10 @@ fn an_older_run_replaces_no_complete_backup_that_the_store_denies_and_lists() {
     input.write_all(&old[old.len() / 2..]).unwrap();
     drop(input);
     let said = older.wait().expect_failure().stderr_text();
-    assert!(said.contains("lists this object, but answers each read that there is none"), "{said}");
+    assert!(
+        said.contains("lists this object, but answers every read as if it did not exist"),
+        "{said}"
+    );
     site.proxy.set_rules(vec![without_conditions()]);
     assert!(site.command("get", "name", &[]).run().expect(0).stdout == new);
 }

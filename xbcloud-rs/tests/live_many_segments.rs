@@ -11,9 +11,9 @@ use xb_pipeline::Observer;
 use xb_pipeline::filter::{SealFile, write_stream};
 use xb_repo::archive::names::rollup_name;
 use xb_repo::archive::record::{FORMAT, Record, digest};
-use xb_repo::archive::rollup::{Collected, LARGE, RollUp, SMALL};
+use xb_repo::archive::rollup::{LARGE, PendingHeads, RollUp, SMALL};
 use xb_repo::archive::segment::{Body, Commits, LastTransaction, SegmentHead};
-use xb_repo::archive::stream::{Alive, At, Begins, StreamHead};
+use xb_repo::archive::stream::{Alive, StoredPosition, StreamHead, StreamOrigin};
 use xb_testkit::command::Cmd;
 use xb_testkit::fault::Proxy;
 use xb_testkit::store::Store;
@@ -22,8 +22,8 @@ const STREAM: &str = "00112233445566778899aabbccddeeff";
 /// Where a native stream would be, which is not read.
 const BODY: &[u8] = b"XBRSTR01";
 
-fn at(offset: u64) -> At {
-    At { log: "bin.000001".to_owned(), offset }
+fn at(offset: u64) -> StoredPosition {
+    StoredPosition { log: "bin.000001".to_owned(), offset }
 }
 
 fn head(number: u64, previous: &str, begin: Timestamp) -> SegmentHead {
@@ -90,13 +90,13 @@ fn make(store: &Store, segments: u64) {
         repeats: None,
         start: at(300),
         gtids: Some("0-1-0".to_owned()),
-        begins: Begins::First,
+        begins: StreamOrigin::First,
         settings: BTreeMap::new(),
         sealed: Vec::new(),
     };
     let stream = Record::encode(&stream, None).unwrap();
     store.put(&format!("{folder}/head"), &stream);
-    let (mut previous, mut collected) = (digest(&stream), Collected::new());
+    let (mut previous, mut collected) = (digest(&stream), PendingHeads::new());
     for number in 0..segments {
         let head = Record::encode(&head(number, &previous, begin), None).unwrap();
         previous = digest(&head);

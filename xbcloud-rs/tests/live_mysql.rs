@@ -157,7 +157,7 @@ fn assert_sound(stream: &[u8]) {
     assert!(found["pages"]["good"].as_u64().unwrap() > 500, "{found}");
 }
 
-/// Whether the pages of this file can be checked without a server: not if they are encrypted or
+/// Returns whether the pages of this file can be checked without a server: not if they are encrypted or
 /// page-compressed.
 fn can_be_checked(name: &str) -> bool {
     let hidden = ["secret", "both_ways", "squeezed", "g2"].iter().any(|no| name.contains(no));
@@ -275,7 +275,7 @@ fn page_size(name: &str, usual: u32) -> usize {
     kib as usize * 1024
 }
 
-/// Whether a byte of a page is in its checksum or compared otherwise. Servers do not read the rest.
+/// Returns whether a byte of a page is in its checksum or compared otherwise. Servers do not read the rest.
 fn is_protected(name: &str, at: usize) -> bool {
     let without_lsn = name.contains("zip") && (16..24).contains(&at);
     !without_lsn && !(26..34).contains(&at)

@@ -163,7 +163,7 @@ fn a_damaged_archive_is_refused_before_anything_is_written() {
 #[test]
 fn an_archive_that_may_have_lost_its_end_is_not_restored_to_its_latest() {
     use xb_repo::archive::record::{FORMAT, Record};
-    use xb_repo::archive::stream::{Alive, At};
+    use xb_repo::archive::stream::{Alive, StoredPosition};
 
     let shop = Shop::new();
     let receiver = shop.receive();
@@ -194,7 +194,7 @@ fn an_archive_that_may_have_lost_its_end_is_not_restored_to_its_latest() {
         stream: id.to_owned(),
         segments: kept.len() as u64,
         head: "0".repeat(64),
-        position: At { log: "bin.000001".to_owned(), offset: 4 },
+        position: StoredPosition { log: "bin.000001".to_owned(), offset: 4 },
         covered_until: Some(jiff::Timestamp::now() + jiff::SignedDuration::from_hours(2)),
         acknowledged: None,
         written: jiff::Timestamp::now(),
@@ -310,7 +310,7 @@ fn a_backup_whose_position_is_wrong_is_named() {
     let (domain, sequence) = gtids.rsplit_once('-').unwrap();
     let next = format!("{domain}-{}", sequence.parse::<u64>().unwrap() + 1);
     for (from, to, what) in [
-        (offset.to_string(), (offset - 10).to_string(), "is no boundary of events"),
+        (offset.to_string(), (offset - 10).to_string(), "is not a boundary of events"),
         (gtids.clone(), next, "but there the archive has"),
     ] {
         let text = noted.as_str().replace(&format!("'{from}'"), &format!("'{to}'"));

@@ -24,12 +24,12 @@ use xb_repo::manifest::source_info::SourceInfo;
 use xb_repo::manifest::{Base, End, Manifest, sample};
 use xb_repo::names::BackupName;
 use xb_repo::records;
-use xb_repo::resolve::{Wanted, resolve};
+use xb_repo::resolve::{BackupSelector, resolve};
 use xb_repo::root::Root;
 use xb_repo::verification::Level;
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::stream::small_backup;
-use xb_uploader::{Location, Place, Policy, StoreSettings};
+use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 const DAY: i64 = 86_400;
 /// Name of the backup that `run` makes.
@@ -180,7 +180,7 @@ impl Drop for World {
     }
 }
 
-/// Whether the file has these flags now; only root may set them, and not in every file system.
+/// Returns whether the file has these flags now; only root may set them, and not in every file system.
 fn set_flags(file: &Path, flags: IFlags) -> bool {
     let file = std::fs::File::open(file).unwrap();
     rustix::fs::ioctl_setflags(&file, flags).is_ok()
@@ -190,7 +190,7 @@ impl World {
     async fn new(recipes: Vec<Recipe>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("root").to_str().unwrap().trim_start_matches('/').to_owned();
-        let location = Location { place: Place::Local, path };
+        let location = Location { place: StorePlace::Local, path };
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
         let (locked, now) = (Vec::new(), Timestamp::now());
@@ -291,7 +291,7 @@ impl World {
         std::iter::successors(Some(n), |&link| self.made[link].base)
     }
 
-    /// Whether `n` is an increment whose chain was whole when it was made.
+    /// Returns whether `n` is an increment whose chain was whole when it was made.
     fn can_be_merged(&self, n: usize) -> bool {
         let fits = |link: usize| {
             let Made { recipe, base, .. } = &self.made[link];
@@ -390,12 +390,12 @@ impl World {
         all
     }
 
-    /// Whether any backup is locked.
+    /// Returns whether any backup is locked.
     fn has_locked(&self) -> bool {
         self.made.iter().any(|made| made.recipe.locked)
     }
 
-    /// Whether a backup can be restored now.
+    /// Returns whether a backup can be restored now.
     fn is_restorable(&self, n: usize) -> bool {
         self.is_restorable_as(n, true)
     }
@@ -443,7 +443,7 @@ impl World {
         self.made[n].merged.is_some() && self.made[n].recipe.fault != Fault::Replaced
     }
 
-    /// Whether it was consolidated, and a trial restore has proven it: it counts in place of its chain.
+    /// Returns whether it was consolidated, and a trial restore has proven it: it counts in place of its chain.
     fn is_proven_merge(&self, n: usize) -> bool {
         self.is_merged(n) && self.made[n].recipe.proven == Some(Level::Restore)
     }
@@ -458,7 +458,7 @@ impl World {
         of.iter().any(|&other| self.data(other) == self.data(n) && rank(other) > rank(n))
     }
 
-    /// Whether every link of its chain names its base: otherwise a command may know less than the model.
+    /// Returns whether every link of its chain names its base: otherwise a command may know less than the model.
     fn is_named(&self, n: usize) -> bool {
         let made = &self.made[n];
         made.recipe.fault == Fault::Replaced
@@ -502,7 +502,7 @@ impl World {
         gone
     }
 
-    /// Whether the objects of a backup are as they were.
+    /// Returns whether the objects of a backup are as they were.
     fn has_objects(&self, n: usize) -> bool {
         let made = &self.made[n];
         if made.name == NIGHT {
@@ -557,7 +557,7 @@ impl World {
 
     /// Checks what counts as the latest backup of each server; `shown`: of this one, what the program takes.
     async fn check_latest(&self, by: Option<Timestamp>, shown: Option<usize>) {
-        let wanted = by.map_or(Wanted::Latest, Wanted::By);
+        let wanted = by.map_or(BackupSelector::Latest, BackupSelector::By);
         for (server, id) in SERVERS.iter().enumerate() {
             let in_time = |n: &usize| by.is_none_or(|by| self.made[*n].finished <= by);
             let all = self.sure(server);

@@ -11,7 +11,7 @@ fn run(args: &[&str], stdin: &[u8]) -> Ran {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(args).stdin_bytes(stdin).run()
 }
 
-/// Whether the file system of the tests has extended attributes.
+/// Returns whether the file system of the tests has extended attributes.
 fn has_attributes(folder: &Path) -> bool {
     let flags = rustix::fs::XattrFlags::empty();
     rustix::fs::setxattr(folder, "user.xb-test", b"x", flags).is_ok()

@@ -48,7 +48,7 @@ const MAX_THREADS: u64 = 256;
 #[derive(Debug, Parser)]
 #[command(name = "xbcrypt-rs", version, after_help = EXAMPLES, disable_version_flag = true)]
 #[command(long_version = xb_cli::seal_version(env!("CARGO_PKG_VERSION")))]
-pub(crate) struct Line {
+pub(crate) struct CommandLine {
     /// Decrypt
     #[arg(short, long)]
     pub(crate) decrypt: bool,
@@ -122,7 +122,7 @@ pub(crate) struct Line {
 /// Returns the whole command line, for man pages and completions: the filter, and the commands
 /// beside it.
 pub(crate) fn filter_and_tools() -> Command {
-    Line::command().subcommands(ToolLine::command().get_subcommands().cloned())
+    CommandLine::command().subcommands(ToolLine::command().get_subcommands().cloned())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -131,7 +131,7 @@ pub(crate) enum Format {
     Native,
 }
 
-impl Line {
+impl CommandLine {
     /// Collects the key options.
     pub(crate) fn keys(&self) -> KeyOptions {
         KeyOptions {
@@ -271,13 +271,13 @@ pub(crate) struct InspectArgs {
 mod tests {
     use super::*;
 
-    fn line(words: &[&str]) -> Line {
-        Line::try_parse_from([&["x"], words].concat()).unwrap()
+    fn line(words: &[&str]) -> CommandLine {
+        CommandLine::try_parse_from([&["x"], words].concat()).unwrap()
     }
 
     #[test]
     fn the_definitions_are_sound() {
-        Line::command().debug_assert();
+        CommandLine::command().debug_assert();
         ToolLine::command().debug_assert();
         filter_and_tools().debug_assert();
     }

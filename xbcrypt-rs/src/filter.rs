@@ -8,12 +8,12 @@ use xb_compressor::{Algorithm as Codec, AlgorithmError};
 use xb_encryptor::xbcrypt::{Algorithm, ChunkSize, Cipher, Limits};
 use xb_encryptor::{Backend, KeyBytes};
 use xb_pipeline::filter::{
-    FileKind, Looked, OpenFile, SealFile, XbcryptRead, XbcryptWrite, look, open_file, seal_file,
-    xbcrypt_decrypt, xbcrypt_encrypt,
+    FileKind, OpenFile, ProbedSource, SealFile, XbcryptRead, XbcryptWrite, look, open_file,
+    seal_file, xbcrypt_decrypt, xbcrypt_encrypt,
 };
 use xb_pipeline::{Observer, Wait};
 
-use crate::args::{Format, Line};
+use crate::args::{CommandLine, Format};
 use crate::hints;
 use crate::output::Output;
 
@@ -22,9 +22,9 @@ const READ_BUFFER: u64 = 10 << 20;
 /// Memory limit for trying a passphrase, in bytes: twice what `age -p` uses.
 pub(crate) const PASSPHRASE_MEMORY: u64 = 512 << 20;
 
-type Source = Looked<xb_cli::UntilInterrupted>;
+type Source = ProbedSource<xb_cli::UntilInterrupted>;
 
-pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
+pub(crate) fn run(line: &CommandLine, stock: bool, log: &Log) -> Result<(), Failure> {
     line.check()?;
     let work = Work::of(line, stock, log)?;
     if line.input.is_none() {
@@ -102,7 +102,7 @@ enum Work {
 }
 
 impl Work {
-    fn of(line: &Line, stock: bool, log: &Log) -> Result<Self, Failure> {
+    fn of(line: &CommandLine, stock: bool, log: &Log) -> Result<Self, Failure> {
         let threads = line.threads(stock, log);
         if line.decrypt {
             return Ok(Self::Decrypt(Decrypt::of(line, stock, threads, log)?));
@@ -157,7 +157,7 @@ impl Work {
     }
 }
 
-fn seal(line: &Line, threads: usize, log: &Log) -> Result<Work, Failure> {
+fn seal(line: &CommandLine, threads: usize, log: &Log) -> Result<Work, Failure> {
     for (given, name) in [
         (line.encrypt_chunk_size.is_some(), "--encrypt-chunk-size"),
         (line.read_buffer_size.is_some(), "--read-buffer-size"),
@@ -215,7 +215,7 @@ struct Decrypt {
 }
 
 impl Decrypt {
-    fn of(line: &Line, stock: bool, threads: usize, log: &Log) -> Result<Self, Failure> {
+    fn of(line: &CommandLine, stock: bool, threads: usize, log: &Log) -> Result<Self, Failure> {
         let options = line.keys();
         let key = options.key(log)?;
         // Read only once, because the key may come from a FIFO. The format decides on its length

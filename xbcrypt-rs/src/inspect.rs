@@ -42,7 +42,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     }
 }
 
-type Said = (String, Value, Option<String>);
+type Field = (String, Value, Option<String>);
 
 /// The name as in `--compress`.
 fn codec_name(codec: xb_pipeline::filter::Codec) -> &'static str {
@@ -57,7 +57,7 @@ fn codec_name(codec: xb_pipeline::filter::Codec) -> &'static str {
     }
 }
 
-fn native(facts: &NativeFacts) -> Said {
+fn native(facts: &NativeFacts) -> Field {
     let header = &facts.header;
     let problem = facts.trailer.as_ref().err().map(ToString::to_string);
     let slots: Vec<_> = facts.keys.iter().flat_map(|keys| keys.slots()).collect();
@@ -128,7 +128,7 @@ fn kind(slot: &xb_encryptor::SlotInfo) -> String {
     .to_owned()
 }
 
-fn xbcrypt(facts: &XbcryptFacts) -> Said {
+fn xbcrypt(facts: &XbcryptFacts) -> Field {
     let problem = facts.damage.as_ref().map(ToString::to_string);
     let chunks: u64 = facts.chunks.iter().sum();
     let value = json!({

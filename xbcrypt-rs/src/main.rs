@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use xb_cli::{Failure, Level, LogOptions, Program};
 
-use crate::args::{Line, Tool, ToolLine};
+use crate::args::{CommandLine, Tool, ToolLine};
 
 fn main() -> ExitCode {
     xb_cli::run("xbcrypt-rs", run)
@@ -38,7 +38,7 @@ fn run(program: &Program) -> Result<(), Failure> {
             Tool::Inspect(args) => inspect::run(&args),
         };
     }
-    let line: Line = program.parse(&["xbcrypt"])?;
+    let line: CommandLine = program.parse(&["xbcrypt"])?;
     let level = if line.verbose { Level::Verbose } else { Level::Normal };
     let log = program.start_log(LogOptions { level, json: line.json, no_stamps: true });
     filter::run(&line, stock, &log)

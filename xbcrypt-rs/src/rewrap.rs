@@ -64,7 +64,8 @@ pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
             // Replace the file itself, not a link to it.
             let path = fs::canonicalize(&args.file).map_err(|error| named(&error))?;
             let like = file.metadata().map_err(|error| named(&error))?;
-            let mut beside = Beside::create(&path, &like).map_err(|error| named(&error))?;
+            let mut beside =
+                ReplacementFile::create(&path, &like).map_err(|error| named(&error))?;
             beside.file.write_all(&block).stage("output")?;
             copy(&mut file, &mut beside.file, body).map_err(|error| named(&error))?;
             beside.replace(&path).map_err(|error| named(&error))?;
@@ -114,13 +115,13 @@ const PREFIX: &str = ".xbcrypt-rs.";
 ///
 /// It is locked while the run lives: an unlocked one belongs to a run that was killed, and the next
 /// run in that folder removes it.
-struct Beside {
+struct ReplacementFile {
     file: File,
     path: PathBuf,
     done: bool,
 }
 
-impl Beside {
+impl ReplacementFile {
     /// Creates it with the mode of the old file, and with its owner if that is allowed.
     fn create(of: &Path, like: &Metadata) -> io::Result<Self> {
         sweep(folder_of(of));
@@ -175,13 +176,13 @@ fn sweep(folder: &Path) {
     }
 }
 
-/// Whether `path` still refers to the file that was opened under it.
+/// Returns whether `path` still refers to the file that was opened under it.
 fn has_name(path: &Path, file: &File) -> bool {
     let (Ok(there), Ok(ours)) = (fs::symlink_metadata(path), file.metadata()) else { return false };
     (there.dev(), there.ino()) == (ours.dev(), ours.ino())
 }
 
-impl Drop for Beside {
+impl Drop for ReplacementFile {
     fn drop(&mut self) {
         if !self.done {
             let _ = fs::remove_file(&self.path);

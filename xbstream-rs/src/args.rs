@@ -29,7 +29,7 @@ const DEFAULT_PARALLEL: usize = 4;
 #[derive(Debug, Parser)]
 #[command(name = "xbstream-rs", version, after_help = EXAMPLES, disable_version_flag = true)]
 #[command(long_version = xb_cli::seal_version(env!("CARGO_PKG_VERSION")))]
-pub(crate) struct Line {
+pub(crate) struct CommandLine {
     /// Write a stream of FILES to stdout
     #[arg(short = 'c', long)]
     pub(crate) create: bool,
@@ -113,7 +113,7 @@ pub(crate) enum Mode {
     List,
 }
 
-impl Line {
+impl CommandLine {
     /// Checks what clap cannot, and returns the mode.
     pub(crate) fn check(&self, stock: bool, log: &Log) -> Result<Mode, Failure> {
         let mode = match (self.create, self.extract, self.list) {
@@ -198,13 +198,13 @@ mod tests {
     use super::*;
 
     fn check(words: &[&str], stock: bool) -> Result<Mode, Failure> {
-        let line = Line::try_parse_from([&["x"], words].concat())?;
+        let line = CommandLine::try_parse_from([&["x"], words].concat())?;
         line.check(stock, &Log::to("x", Default::default(), std::io::sink()))
     }
 
     #[test]
     fn the_definition_is_sound() {
-        <Line as clap::CommandFactory>::command().debug_assert();
+        <CommandLine as clap::CommandFactory>::command().debug_assert();
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
     fn decoding_options_belong_together() {
         let log = Log::to("x", Default::default(), std::io::sink());
         let decoding = |words: &[&str]| {
-            Line::try_parse_from([&["x", "-x"], words].concat()).unwrap().decoding(3, &log)
+            CommandLine::try_parse_from([&["x", "-x"], words].concat()).unwrap().decoding(3, &log)
         };
         let key = "--encrypt-key=0123456789abcdef";
         assert!(!decoding(&[]).unwrap().is_active());
@@ -276,7 +276,7 @@ mod tests {
     fn threads_are_kept_in_range() {
         let log = Log::to("x", Default::default(), std::io::sink());
         let threads = |words: &[&str], stock| {
-            Line::try_parse_from([&["x"], words].concat()).unwrap().threads(stock, &log)
+            CommandLine::try_parse_from([&["x"], words].concat()).unwrap().threads(stock, &log)
         };
         assert_eq!(threads(&["-x"], true), 1);
         assert!((1..=4).contains(&threads(&["-x"], false)));

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use xb_cli::{Failure, Log, OrFail as _};
 use xb_pipeline::{CreateError, CreateNote, CreateOptions};
 
-use crate::args::Line;
+use crate::args::CommandLine;
 
 /// Heads and small files are buffered up to this many bytes; larger payloads are written directly.
 const BUFFER: usize = 64 << 10;
@@ -16,7 +16,7 @@ const PIPE: usize = 1 << 20;
 
 /// Writes the stream. Signals are not caught here: there is nothing to clean up, and every reader
 /// refuses a stream without its end.
-pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
+pub(crate) fn run(line: &CommandLine, log: &Log) -> Result<(), Failure> {
     xb_cli::refuse_terminal_output("redirect it: xbstream-rs -c FILE ... > STREAM")?;
     let dir = line.directory.clone().unwrap_or_default();
     if line.directory.is_some() && !dir.is_dir() {

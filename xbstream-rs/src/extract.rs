@@ -13,14 +13,14 @@ use xb_pipeline::{
 };
 use xb_reader::{ChunkWriter, RelPath, TargetDir};
 
-use crate::args::Line;
+use crate::args::CommandLine;
 use crate::hints;
 use crate::source::Source;
 
 /// Every stock program writes a file of less than this many bytes as one chunk.
 const ONE_CHUNK: u64 = 1 << 20;
 
-pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
+pub(crate) fn run(line: &CommandLine, stock: bool, log: &Log) -> Result<(), Failure> {
     let fifos = line.fifos()?;
     if fifos.is_none() {
         xb_cli::refuse_terminal_input("redirect a stream to it: xbstream-rs -x -C DIR < FILE")?;
@@ -41,7 +41,7 @@ pub(crate) fn run(line: &Line, stock: bool, log: &Log) -> Result<(), Failure> {
     let target = TargetDir::open(&line.dir()).map_err(|error| hints::target_failure(&error))?;
     // The names of the FIFOs are removed at the end of this function.
     let (input, _names) = Source::new(fifos).stage("start")?;
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(StreamEvidence::default()));
     let stored = input.stored(threads).stage("start")?;
     let slabs = SlabPool::new(SLAB, 2 * options.threads + 3);
     let extractor = Extractor::new(target, options)
@@ -185,7 +185,7 @@ fn keep_unfinished(mut extractor: Extractor, path: &RelPath) -> Result<ExtractRe
     }
 }
 
-/// Whether this is one of the small files that describe a backup.
+/// Returns whether this is one of the small files that describe a backup.
 fn describes(path: &RelPath) -> bool {
     let name = logical_name(path.as_bytes());
     [&b"sst_info"[..], b"xtrabackup_info", b"xtrabackup_binlog_info", b"xtrabackup_galera_info"]
@@ -213,20 +213,20 @@ fn warn_of_cut(log: &Log, report: &ExtractReport) {
 
 /// Evidence whether the stream is a server's backup, and whether it has its last file.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct StreamEvidence {
     backup: bool,
     /// Number of encrypted files.
     encrypted: u64,
     end: EndWatch,
 }
 
-impl Default for Seen {
+impl Default for StreamEvidence {
     fn default() -> Self {
         Self { backup: false, encrypted: 0, end: EndWatch::new(EndRule::KnownProducer) }
     }
 }
 
-impl Seen {
+impl StreamEvidence {
     pub(crate) fn add(&mut self, path: &RelPath) {
         self.backup |= logical_name(path.as_bytes()) == b"ibdata1";
         self.encrypted += u64::from(path.as_bytes().ends_with(b".xbcrypt"));

@@ -10,13 +10,13 @@ use xb_reader::{
     Unfinished,
 };
 
-use crate::args::Line;
-use crate::extract::Seen;
+use crate::args::CommandLine;
+use crate::extract::StreamEvidence;
 use crate::hints;
 
 /// Reads and checks the whole stream, and prints its files. If it is damaged, the files before the
 /// damage are printed, too.
-pub(crate) fn run(line: &Line, log: &Log) -> Result<(), Failure> {
+pub(crate) fn run(line: &CommandLine, log: &Log) -> Result<(), Failure> {
     xb_cli::refuse_terminal_input("redirect a stream to it: xbstream-rs -t < FILE")?;
     xb_cli::refuse_closed_output("leave standard output open, or redirect it: > FILE")?;
     let _signals = Signals::catch(|_| ()).stage("start")?;
@@ -69,7 +69,7 @@ struct Entry {
 struct List {
     /// By file number, which is the order of opening.
     entries: HashMap<FileId, Entry>,
-    seen: Seen,
+    seen: StreamEvidence,
     /// The file whose content is arriving, and the position in it.
     current: Option<(FileId, Placement)>,
 }

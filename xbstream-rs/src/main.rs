@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use xb_cli::{Failure, Level, LogOptions, Personality, Program};
 
-use crate::args::{Line, Mode};
+use crate::args::{CommandLine, Mode};
 
 fn main() -> ExitCode {
     xb_cli::run("xbstream-rs", run)
@@ -21,15 +21,15 @@ fn main() -> ExitCode {
 
 fn run(program: &Program) -> Result<(), Failure> {
     if let Some(folder) = program.manual_folder() {
-        return Ok(xb_cli::write_manual(&Line::command(), folder)?);
+        return Ok(xb_cli::write_manual(&CommandLine::command(), folder)?);
     }
     if let Some(question) = program.question() {
-        return Err(question.answer(Line::command()));
+        return Err(question.answer(CommandLine::command()));
     }
     // Stock mbstream has no option files.
     let groups: &[&str] =
         if program.personality() == Personality::Mbstream { &[] } else { &["xbstream"] };
-    let line: Line = program.parse(groups)?;
+    let line: CommandLine = program.parse(groups)?;
     let level = if line.verbose { Level::Verbose } else { Level::Normal };
     // In mode -t, `--json` also applies to the list on standard output.
     let log = program.start_log(LogOptions { level, json: line.json, no_stamps: true });

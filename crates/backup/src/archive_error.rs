@@ -13,7 +13,7 @@ pub enum ArchiveError {
     /// The connection, or what the server says.
     #[error(transparent)]
     Server(#[from] xb_mysql::Error),
-    /// What the server sends is no binary log, or does not follow.
+    /// The data from the server is no binary log, or does not follow.
     #[error("the server sent data that is not its binary log: {0}")]
     Log(#[from] xb_binlog::Error),
     /// The server writes no binary log.
@@ -113,7 +113,7 @@ pub enum ArchiveError {
 }
 
 impl ArchiveError {
-    /// Whether another try can succeed without a change of settings.
+    /// Returns whether another try can succeed without a change of settings.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Server(xb_mysql::Error::Server(error)) => !matches!(

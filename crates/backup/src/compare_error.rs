@@ -17,7 +17,7 @@ pub enum CompareError {
     Fork {
         /// The server.
         server: String,
-        /// What it is.
+        /// Name of its fork.
         found: String,
     },
     /// The account may not see everything.
@@ -43,7 +43,7 @@ pub enum CompareError {
         is_replica: bool,
     },
     /// A server without a source cannot be held.
-    #[error("{server} is no replica: it has no applier to hold")]
+    #[error("{server} is not a replica: it has no applier to hold")]
     NoReplica {
         /// The server.
         server: String,

@@ -230,9 +230,9 @@ pub enum BackupError {
     FullDisk {
         /// The directory.
         dir: String,
-        /// What is needed, or could not be written.
+        /// The needed space, or the write that failed.
         what: String,
-        /// What to do next.
+        /// Hint.
         next: &'static str,
     },
     /// Tables could not be rescued.
@@ -297,14 +297,14 @@ impl BackupError {
         Self::Restore { target: target.display().to_string(), what }
     }
 
-    /// Whether a manifest, claim or record itself cannot be read; see
+    /// Returns whether a manifest, claim or record itself cannot be read; see
     /// [`RepoError::is_of_one_object`].
     #[must_use]
     pub fn is_of_one_object(&self) -> bool {
         matches!(self, Self::Repo(error) if error.is_of_one_object())
     }
 
-    /// Whether the store has answered that an object does not exist.
+    /// Returns whether the store has answered that an object does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Repo(RepoError::Store(error)) if error.kind == StoreErrorKind::NotFound)
     }

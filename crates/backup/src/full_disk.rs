@@ -25,7 +25,7 @@ pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     (stat.f_blocks > 0).then(|| blocks.saturating_mul(stat.f_frsize))
 }
 
-/// Whether programs can still write where `path` is.
+/// Returns whether programs can still write where `path` is.
 pub(crate) fn has_room(path: &Path) -> bool {
     free_bytes(path).is_none_or(|free| free >= NO_ROOM)
 }

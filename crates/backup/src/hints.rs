@@ -5,15 +5,15 @@ use xb_reader::DecodeError;
 
 /// How the system, MariaDB and InnoDB say that a disk or a quota is full.
 const FULL: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
-/// What stands in front of the number of an error of the system.
+/// Words before the number of an error of the system.
 const NUMBERED: [&str; 3] = ["error ", "error number ", "rcode: "];
 /// That number of a full disk. That of a quota is an error of a storage engine, too.
 const FULL_NUMBER: &str = "28";
 
-/// What may remove objects that a run has stored, as messages name it.
+/// Possible removers of objects that a run has stored, for messages.
 pub(crate) const REMOVERS: &str = "a lifecycle rule or another program";
 
-/// Whether a message says that a disk is full.
+/// Returns whether a message says that a disk is full.
 pub(crate) fn says_full(text: &str) -> bool {
     let mut behind = NUMBERED.iter().flat_map(|words| text.split(words).skip(1));
     let is_full = |rest: &str| {

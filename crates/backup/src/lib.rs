@@ -40,20 +40,20 @@ mod write;
 pub use admin::copy::request::{CopyOptions, CopyReport, CopyRequest};
 pub use admin::copy::{copy, copy_with_archive};
 pub use admin::delete::{
-    Deleted, DeletionPlan, DoomedObject, delete, delete_shown, delete_unless_needed, doomed,
+    Deleted, DeletionPlan, ObjectToDelete, delete, delete_shown, delete_unless_needed, doomed,
 };
 pub use admin::delete_files::delete_files;
 pub use admin::gc::{
-    LEAST_AGE, Leftovers, OrphanedRun, abort_uploads, leftovers, leftovers_to_remove, remove,
+    GcFindings, LEAST_AGE, OrphanedRun, abort_uploads, leftovers, leftovers_to_remove, remove,
     remove_all, remove_measurements,
 };
-pub use admin::object_lock::{ChainLock, Locked, chain_lock, lock};
+pub use admin::object_lock::{ChainLock, LockReport, chain_lock, lock};
 pub use admin::prune::candidate::Candidate;
 pub use admin::prune::plan::{Keep, plan_prune};
-pub use admin::prune::verdict::{Verdict, Why};
+pub use admin::prune::verdict::{KeepReason, Verdict};
 pub use admin::prune::{Step as PruneStep, prune, prune_known};
 pub use admin::rewrap::{RewrapRequest, rewrap};
-pub use admin::show::{ShowRequest, Shown, show, show_slots};
+pub use admin::show::{BackupDescription, ShowRequest, show, show_slots};
 pub use archive_error::ArchiveError;
 pub use binlog::choose_archive::choose_archive;
 pub use binlog::copy::ArchiveCopy;
@@ -64,7 +64,7 @@ pub use binlog::prune::{KeptBackup, LogVerdict, kept_backups, plan_log_prune, pr
 pub use binlog::push::{PushReport, push};
 pub use binlog::read::read_segment;
 pub use binlog::receive::{ArchiveSettings, ReceiveRequest, receive};
-pub use binlog::show::{ArchiveSearch, Break, FoundTransaction, SearchLine, search_archive};
+pub use binlog::show::{ArchiveSearch, FoundTransaction, HistoryBreak, SearchLine, search_archive};
 pub use binlog::verify::{
     ArchiveFacts, ArchiveReport, OriginReport, StreamReport, Window, list_archive, verify_archive,
 };
@@ -78,7 +78,7 @@ pub use check::{CheckLine, CheckState};
 pub use child::{OWN_NOTE, OWN_WARNING, OnLine};
 pub use compare::CompareOptions;
 pub use compare_error::CompareError;
-pub use consolidate::{ConsolidateRequest, Consolidated, consolidate};
+pub use consolidate::{ConsolidateOutcome, ConsolidateRequest, consolidate};
 pub use error::BackupError;
 pub use private_server::PrivateServer;
 pub use read::file_list::FileEntry;
@@ -101,7 +101,7 @@ pub use selection::{Chosen, Selection};
 pub use server::address::{CloneServer, clone_access, source_servers};
 pub use server::checkpoint::{Checkpoint, checkpoint};
 pub use server::private::ServerOptions;
-pub use server::proof::{Unproven, pinned};
+pub use server::proof::{UnprovenServer, pinned};
 pub use server::watch::ServerWatch;
 pub use session::{Resources, Session};
 pub use until::{
@@ -136,7 +136,7 @@ pub mod parsers {
     /// Sorts a listing of keys below a backup's folder, with sizes in bytes, and reads the order of
     /// its classic objects.
     pub fn listing(objects: &[(String, u64)]) {
-        let listed = |(key, size): &(String, u64)| xb_uploader::Listed {
+        let listed = |(key, size): &(String, u64)| xb_uploader::ListedObject {
             key: key.clone(),
             size: *size,
             modified: 0,

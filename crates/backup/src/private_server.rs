@@ -1,4 +1,4 @@
-//! What `verify`, `rescue` and others need to run a private server on a restored backup.
+//! Runs a private server on a restored backup, for `verify`, `rescue` and others.
 
 use std::path::{Path, PathBuf};
 

@@ -45,7 +45,7 @@ pub struct Selection {
 
 /// Reason why a file is selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum SelectReason {
     /// The user selected it.
     Asked,
     /// The prepare step needs it.
@@ -86,7 +86,7 @@ impl Selection {
         self
     }
 
-    /// Whether this is a part of the files, with what `prepare` needs.
+    /// Returns whether this is a part of the files, with what `prepare` needs.
     pub(crate) fn is_part_for_prepare(&self) -> bool {
         self.for_prepare && !self.is_all()
     }
@@ -107,7 +107,7 @@ impl Selection {
         !self.is_all()
     }
 
-    /// Whether all files are selected.
+    /// Returns whether all files are selected.
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.exact.is_empty() && self.globs.is_empty() && self.tables.is_empty()
@@ -124,9 +124,9 @@ impl Selection {
 
     /// Returns why the file is selected, or `None`. Adds the names and patterns that match it to
     /// `matched`.
-    pub(crate) fn judge(&self, path: &[u8], matched: &mut Matched) -> Option<Why> {
+    pub(crate) fn judge(&self, path: &[u8], matched: &mut MatchedNames) -> Option<SelectReason> {
         if self.is_all() {
-            return Some(Why::Asked);
+            return Some(SelectReason::Asked);
         }
         let name = table_file(logical_name(path));
         let name = name.as_ref();
@@ -144,8 +144,8 @@ impl Selection {
         asked |= table_of(name).is_some_and(|table| self.tables.contains(table))
             && !name.ends_with(LINK);
         match asked {
-            true => Some(Why::Asked),
-            false if self.for_prepare && self.is_needed(name) => Some(Why::Needed),
+            true => Some(SelectReason::Asked),
+            false if self.for_prepare && self.is_needed(name) => Some(SelectReason::Needed),
             false => None,
         }
     }
@@ -173,7 +173,7 @@ impl Selection {
         stem.is_some_and(|stem| self.renamed.contains(stem))
     }
 
-    /// Whether a file belongs to the schema of a selected table, and to no table. A table that prepare
+    /// Returns whether a file belongs to the schema of a selected table, and to no table. A table that prepare
     /// renames may go to the folder of any schema.
     fn is_of_schema(&self, name: &[u8]) -> bool {
         let Some((schema, file)) = std::str::from_utf8(name).ok().and_then(|n| n.split_once('/'))
@@ -192,7 +192,7 @@ impl Selection {
     ///
     /// # Errors
     /// [`BackupError::Selection`].
-    pub(crate) fn check(&self, matched: &Matched) -> Result<(), BackupError> {
+    pub(crate) fn check(&self, matched: &MatchedNames) -> Result<(), BackupError> {
         if let Some(name) = self.exact.iter().find(|name| !matched.exact.contains(*name)) {
             return Err(BackupError::NoFile { file: name.clone() });
         }
@@ -234,7 +234,7 @@ fn encoded(pattern: &str) -> Option<String> {
 
 /// Names and patterns of a selection that matched a file.
 #[derive(Debug, Default)]
-pub(crate) struct Matched {
+pub(crate) struct MatchedNames {
     exact: BTreeSet<String>,
     globs: BTreeSet<usize>,
 }
@@ -276,13 +276,13 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    pub(crate) fn add(&mut self, why: Why, files: u64, bytes: u64) {
+    pub(crate) fn add(&mut self, why: SelectReason, files: u64, bytes: u64) {
         match why {
-            Why::Asked => {
+            SelectReason::Asked => {
                 self.files += files;
                 self.bytes += bytes;
             }
-            Why::Needed => {
+            SelectReason::Needed => {
                 self.needed_files += files;
                 self.needed_bytes += bytes;
             }
@@ -331,14 +331,14 @@ mod tests {
         ] {
             assert_eq!(encoded(pattern).as_deref(), expected, "{pattern}");
         }
-        let error = globs(&["shop/t.a*"]).check(&Matched::default()).unwrap_err();
+        let error = globs(&["shop/t.a*"]).check(&MatchedNames::default()).unwrap_err();
         assert!(error.to_string().contains("try `shop/t@002ea*`"), "{error}");
     }
 
     #[test]
     fn suffixes_do_not_count() {
         let selection = globs(&["shop/*", "*/t.ibd"]);
-        let mut matched = Matched::default();
+        let mut matched = MatchedNames::default();
         for (name, wanted) in [
             ("shop/t.ibd", true),
             ("shop/t.ibd.lz4.xbcrypt", true),
@@ -364,25 +364,25 @@ mod tests {
     #[test]
     fn prepare_gets_what_belongs_to_no_schema_and_the_frm_files() {
         let selection = globs(&["shop/t*.ibd"]).with_what_prepare_needs(true);
-        let mut matched = Matched::default();
+        let mut matched = MatchedNames::default();
         for (name, why) in [
-            ("shop/t1.ibd.zst", Some(Why::Asked)),
-            ("shop/t1.frm", Some(Why::Needed)),
+            ("shop/t1.ibd.zst", Some(SelectReason::Asked)),
+            ("shop/t1.frm", Some(SelectReason::Needed)),
             ("shop/u.frm", None),
             ("shop/u.ibd", None),
-            ("ibdata1.delta", Some(Why::Needed)),
-            ("undo001.lz4", Some(Why::Needed)),
-            ("ib_logfile0", Some(Why::Needed)),
-            ("#innodb_redo/#ib_redo7", Some(Why::Needed)),
-            ("xtrabackup_checkpoints.xbcrypt", Some(Why::Needed)),
-            ("mariadb_backup_info", Some(Why::Needed)),
-            ("aria_log.00000001", Some(Why::Needed)),
+            ("ibdata1.delta", Some(SelectReason::Needed)),
+            ("undo001.lz4", Some(SelectReason::Needed)),
+            ("ib_logfile0", Some(SelectReason::Needed)),
+            ("#innodb_redo/#ib_redo7", Some(SelectReason::Needed)),
+            ("xtrabackup_checkpoints.xbcrypt", Some(SelectReason::Needed)),
+            ("mariadb_backup_info", Some(SelectReason::Needed)),
+            ("aria_log.00000001", Some(SelectReason::Needed)),
             ("mysql/user.frm", None),
-            ("12.ren", Some(Why::Needed)),
-            ("shop/12.ren", Some(Why::Needed)),
-            ("other/13.del.zst", Some(Why::Needed)),
-            ("other/u.ibd.del", Some(Why::Needed)),
-            ("shop/14.crpt", Some(Why::Needed)),
+            ("12.ren", Some(SelectReason::Needed)),
+            ("shop/12.ren", Some(SelectReason::Needed)),
+            ("other/13.del.zst", Some(SelectReason::Needed)),
+            ("other/u.ibd.del", Some(SelectReason::Needed)),
+            ("shop/14.crpt", Some(SelectReason::Needed)),
             ("other/u.ibd.new", None),
         ] {
             assert_eq!(selection.judge(name.as_bytes(), &mut matched), why, "{name}");
@@ -394,18 +394,18 @@ mod tests {
         let mut selection = globs(&["shop/new.*"]).with_what_prepare_needs(true);
         let files = ["shop/old.ren", "shop/p#P#p0.ren.qp", "12.ren", "shop/gone.del", "shop/u.ibd"];
         selection.find_renamed(files.into_iter());
-        let mut matched = Matched::default();
+        let mut matched = MatchedNames::default();
         for (name, why) in [
-            ("shop/new.frm", Some(Why::Asked)),
-            ("shop/old.ibd", Some(Why::Needed)),
-            ("shop/old.ibd.delta.zst", Some(Why::Needed)),
-            ("shop/old.ibd.meta", Some(Why::Needed)),
-            ("shop/p#P#p0.ibd", Some(Why::Needed)),
+            ("shop/new.frm", Some(SelectReason::Asked)),
+            ("shop/old.ibd", Some(SelectReason::Needed)),
+            ("shop/old.ibd.delta.zst", Some(SelectReason::Needed)),
+            ("shop/old.ibd.meta", Some(SelectReason::Needed)),
+            ("shop/p#P#p0.ibd", Some(SelectReason::Needed)),
             ("shop/old.frm", None),
             ("shop/p#P#p1.ibd", None),
             ("shop/gone.ibd", None),
             ("shop/u.ibd", None),
-            ("other/db.opt", Some(Why::Needed)),
+            ("other/db.opt", Some(SelectReason::Needed)),
             ("other/t.TRN", None),
         ] {
             assert_eq!(selection.judge(name.as_bytes(), &mut matched), why, "{name}");
@@ -415,8 +415,8 @@ mod tests {
     #[test]
     fn a_table_is_all_its_files_and_what_its_schema_and_prepare_need() {
         let selection = Selection::tables(["shop/a@002eb".to_owned()]);
-        let mut matched = Matched::default();
-        let (asked, needed) = (Some(Why::Asked), Some(Why::Needed));
+        let mut matched = MatchedNames::default();
+        let (asked, needed) = (Some(SelectReason::Asked), Some(SelectReason::Needed));
         for (name, why) in [
             ("shop/a@002eb.ibd.zst", asked),
             ("shop/a@002eb.frm", asked),
@@ -441,12 +441,12 @@ mod tests {
     #[test]
     fn an_unmatched_pattern_is_named() {
         let error = globs(&["shop/*", "nope/*"]);
-        let mut matched = Matched::default();
+        let mut matched = MatchedNames::default();
         let _ = error.judge(b"shop/a", &mut matched);
         assert!(error.check(&matched).unwrap_err().to_string().contains("nope/*"));
         let exact = Selection::exact(["a".to_owned(), "b".to_owned()]);
-        let mut matched = Matched::default();
-        assert_eq!(exact.judge(b"a", &mut matched), Some(Why::Asked));
+        let mut matched = MatchedNames::default();
+        assert_eq!(exact.judge(b"a", &mut matched), Some(SelectReason::Asked));
         assert_eq!(exact.judge(b"a.lz4", &mut matched), None);
         assert!(exact.check(&matched).unwrap_err().to_string().starts_with("b is not"));
         assert!(Selection::default().is_all());

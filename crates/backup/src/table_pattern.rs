@@ -47,7 +47,7 @@ impl TablePattern {
         }
     }
 
-    /// Whether it is this table. The schemas of the server itself match only by their exact names.
+    /// Returns whether it is this table. The schemas of the server itself match only by their exact names.
     pub(crate) fn matches(&self, schema: &str, table: &str) -> bool {
         let system = SYSTEM.contains(&schema) && plain(&self.schema).is_none();
         !system && matches(&self.schema, schema) && matches(&self.table, table)
@@ -62,7 +62,7 @@ impl TablePattern {
         plain(&self.table)
     }
 
-    /// Whether a statement with this default schema may concern the table: the name of the table is in it, and that of
+    /// Returns whether a statement with this default schema may concern the table: the name of the table is in it, and that of
     /// the schema, or it is the default one; or it creates, alters or drops the schema. Upper and lower case are alike,
     /// and names count wherever they stand, also in texts and comments, whose limits depend on the server's settings: it
     /// may say yes for a statement on another table, but not no for one that names this.
@@ -92,7 +92,7 @@ fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '$'
 }
 
-/// What may be names in a statement: its words, and what stands between two backquotes or double quotes.
+/// Returns possible names in a statement: its words, and texts between backquotes or double quotes.
 fn names(statement: &str) -> Vec<&str> {
     let words = statement.split(|c| !is_of_word(c));
     let quoted = ['`', '"'].into_iter().flat_map(|quote| statement.split(quote));

@@ -13,7 +13,7 @@ pub enum UntilError {
     Plan {
         /// Name of the backup.
         backup: String,
-        /// What is in the way.
+        /// The obstacle.
         error: PlanError,
     },
     /// No backup of the server fits the stop.
@@ -23,7 +23,7 @@ pub enum UntilError {
         server: String,
         /// The stop.
         stop: String,
-        /// What is in the way of each, newest first; may be empty.
+        /// The obstacle for each, newest first; may be empty.
         why: String,
     },
     /// No backup was taken before the stop.
@@ -63,7 +63,7 @@ pub enum UntilError {
     Displaced {
         /// Name of the backup.
         backup: String,
-        /// What differs.
+        /// The difference.
         what: String,
     },
     /// A transaction is to be left out that the backup may have.
@@ -96,7 +96,7 @@ pub enum UntilError {
     /// The archive may lack its end.
     #[error("{what}")]
     LostEnd {
-        /// What is missing, or not known.
+        /// The missing or unknown fact.
         what: String,
     },
     /// A segment cannot be read, or is not what its head says.
@@ -112,7 +112,7 @@ pub enum UntilError {
     /// The logs cannot be replayed to the stop.
     #[error(transparent)]
     Logs(#[from] RelayError),
-    /// The stop is no boundary between two transactions that the archive has.
+    /// The stop is not a boundary between two transactions that the archive has.
     #[error("the stop {stop} was not found in the log, which was read up to {end}")]
     NotFound {
         /// The stop.

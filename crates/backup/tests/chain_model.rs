@@ -147,7 +147,7 @@ impl World {
         chain(of).all(|link| self.manifests[link])
     }
 
-    /// Whether neither the newest backup that was there or was reported, without a request to remove a link of its
+    /// Returns whether neither the newest backup that was there or was reported, without a request to remove a link of its
     /// chain, nor a later one can be restored.
     fn has_lost_the_newest(&self) -> bool {
         let was_deleted = |of: usize| {
@@ -165,7 +165,7 @@ impl World {
         self.marks[name].is_some_and(|mark| !mark.old)
     }
 
-    /// Whether a living mark is that of a removal.
+    /// Returns whether a living mark is that of a removal.
     fn is_leaving(&self, name: usize) -> bool {
         let by = self.marks[name].filter(|mark| !mark.old).map(|mark| usize::from(mark.by));
         by.is_some_and(|by| !matches!(self.commands[by].kind, Kind::Rewrap(_)))
@@ -175,7 +175,7 @@ impl World {
         self.marks[name].is_some_and(|mark| usize::from(mark.by) == c && !mark.old)
     }
 
-    /// Whether a backup that stays needs `name`.
+    /// Returns whether a backup that stays needs `name`.
     fn is_needed(&self, name: usize, going: &[usize]) -> bool {
         (0..5).any(|of| BASES[of] == Some(name) && self.manifests[of] && !going.contains(&of))
     }

@@ -236,7 +236,7 @@ impl World {
         self.newest().is_some_and(|(number, _)| number == self.runs[r].number)
     }
 
-    /// Whether a complete backup has objects of another run, or objects of several runs are read as
+    /// Returns whether a complete backup has objects of another run, or objects of several runs are read as
     /// a stock backup.
     fn is_violated(&self, with: &Defences) -> bool {
         let Some(owner) = self.manifest else {
@@ -247,7 +247,7 @@ impl World {
         self.runs[usize::from(owner)].succeeded && self.objects != [Some(owner); OBJECTS]
     }
 
-    /// Whether a reader takes objects without a manifest for a stock backup.
+    /// Returns whether a reader takes objects without a manifest for a stock backup.
     fn reads_as_stock(&self, with: &Defences) -> bool {
         let mut counting = self.claims.iter().rev().flatten();
         match counting.find(|claim| claim.phase != Phase::Claiming) {

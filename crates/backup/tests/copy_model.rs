@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// Whether a command reported success, and what it reported is not so.
+    /// Returns whether a command reported success, and what it reported is not so.
     fn is_violated(&self) -> bool {
         self.commands.iter().enumerate().any(|(c, command)| {
             let me = Some(c as u8);
@@ -188,7 +188,7 @@ impl World {
         })
     }
 
-    /// Whether a claim is one of a removal, for which a copy waits.
+    /// Returns whether a claim is one of a removal, for which a copy waits.
     fn is_being_removed(&self) -> bool {
         self.claims.iter().any(|claim| {
             let kind = self.commands[usize::from(claim.by)].kind;

@@ -23,7 +23,7 @@ use xb_repo::archive::plan::{Stream, plan};
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::root::Root;
 use xb_testkit::mariadb::MariaDb;
-use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
+use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
 
 /// Type of the event by which MariaDB says which logs a recovery needs.
 const CHECKPOINT: u8 = 161;
@@ -173,7 +173,7 @@ fn start_server(options: &[&str]) -> MariaDb {
 
 fn root(folder: &Path) -> Root {
     let path = folder.join("root").to_str().unwrap().trim_start_matches('/').to_owned();
-    let location = Location { place: Place::Local, path };
+    let location = Location { place: StorePlace::Local, path };
     Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap()
 }
 
@@ -411,7 +411,7 @@ fn a_store_that_is_away_stops_the_reading_and_loses_nothing() {
     policy.max_backoff = Duration::from_millis(10);
     let path = archive.folder.path().join("root");
     let path = path.to_str().unwrap().trim_start_matches('/').to_owned();
-    let location = Location { place: Place::Local, path };
+    let location = Location { place: StorePlace::Local, path };
     let root = Root::open(&location, &StoreSettings::default(), policy, true).unwrap();
     let away = Arc::new(Away(AtomicUsize::new(11)));
     let (receiver, told) = Receiver::start(archive.server.socket(), &session(&root.failing(away)));
@@ -442,7 +442,7 @@ fn session_with(archive: &Archive, switch: &Arc<Switch>) -> Session {
     policy.max_backoff = Duration::from_millis(10);
     let path = archive.folder.path().join("root");
     let path = path.to_str().unwrap().trim_start_matches('/').to_owned();
-    let location = Location { place: Place::Local, path };
+    let location = Location { place: StorePlace::Local, path };
     let root = Root::open(&location, &StoreSettings::default(), policy, true).unwrap();
     session(&root.failing(Arc::clone(switch) as Arc<dyn Faults>))
 }

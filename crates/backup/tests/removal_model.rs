@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// Whether a command reported success, and what it reported is not so.
+    /// Returns whether a command reported success, and what it reported is not so.
     fn is_violated(&self) -> bool {
         self.commands.iter().enumerate().any(|(c, command)| {
             let there = self.manifest == command.about;

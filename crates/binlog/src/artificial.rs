@@ -6,7 +6,7 @@ use crate::event_type::EventType;
 use crate::format::ChecksumKind;
 use crate::header::{Flags, HEADER_LEN};
 
-/// Where fields are in a format description: the end of the event, its flags, and the time at which
+/// Offsets of fields in a format description: the end of the event, its flags, and the time at which
 /// the server started with the log.
 const END: std::ops::Range<usize> = 13..17;
 const FLAGS: usize = 17;

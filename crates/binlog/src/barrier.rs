@@ -1,4 +1,4 @@
-//! What a replay must not cross.
+//! Events that a replay must not cross.
 
 use std::fmt;
 
@@ -83,7 +83,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// What follows the end of a comment.
+    /// Returns the bytes after the end of a comment.
     fn behind(&mut self, bytes: &'a [u8], end: &[u8]) -> Option<&'a [u8]> {
         let at = bytes.windows(end.len()).position(|window| window == end);
         self.is_open = at.is_none();
@@ -91,7 +91,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// What follows a quoted text. A quote in it is doubled, so that it looks like two texts.
+/// Returns the bytes after a quoted text. A quote in it is doubled, so that it looks like two texts.
 fn behind_quote(mut bytes: &[u8], quote: u8) -> Option<&[u8]> {
     loop {
         match bytes {

@@ -1,4 +1,4 @@
-//! What an event says of the changes of its transaction.
+//! Changes of a transaction, from its events.
 
 use crate::event_type::EventType;
 use crate::fields::Fields;
@@ -8,7 +8,7 @@ use crate::query::{Query, Verb};
 const ANNOTATE: EventType = EventType(160);
 const ROWS_QUERY: EventType = EventType(29);
 const TABLE_MAP: EventType = EventType(19);
-/// What `LOAD DATA` has between the fixed part of a statement and its variables: number of a file (4), two
+/// Fields of `LOAD DATA` between the fixed part of a statement and its variables: number of a file (4), two
 /// places in the statement (4 each), and what to do with duplicates (1). ("EXECUTE_LOAD_QUERY_EVENT",
 /// documentation of MariaDB Server)
 const LOAD: usize = 13;

@@ -37,7 +37,7 @@ const MAX_LOAD: usize = 64 << 10;
 /// Each server has temporary tables of its own, and words of its own for them.
 const TEMPORARY: [&[u8]; 2] = [b"CREATE TEMPORARY ", b"DROP TEMPORARY "];
 
-/// What a transaction does, and how its log writes that.
+/// Content of a transaction, and the format in which its log has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Content {
     /// GTID of the transaction.
@@ -45,14 +45,14 @@ pub struct Content {
     /// SHA-256 of what it does.
     pub digest: [u8; 32],
     /// How its changes are written.
-    pub form: Form,
+    pub form: ChangeFormat,
 }
 
 /// How changes are written. Those of two forms cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Form(u8);
+pub struct ChangeFormat(u8);
 
-impl Form {
+impl ChangeFormat {
     /// Number of forms.
     pub(crate) const COUNT: usize = 8;
     const STATEMENT: u8 = 1;
@@ -81,19 +81,19 @@ impl Form {
 #[derive(Debug, Default)]
 pub struct ContentDigest {
     transaction: Sha256,
-    form: Form,
+    form: ChangeFormat,
     is_standalone: bool,
     is_broken: bool,
     /// Digest of the table that a number stands for.
     tables: HashMap<[u8; 6], [u8; 32]>,
     /// Rows of each table since the last statement.
     rows: BTreeMap<[u8; 32], Sha256>,
-    event: Arriving,
+    event: PartialEvent,
 }
 
 /// The event that is arriving.
 #[derive(Debug, Default)]
-struct Arriving {
+struct PartialEvent {
     head: Vec<u8>,
     header: Option<EventHeader>,
     /// Beginning of the body, in parts that count each by themselves.
@@ -234,7 +234,7 @@ impl ContentDigest {
     }
 
     /// Counts an event. `None` if it is malformed.
-    fn count(&mut self, event: Arriving, event_type: EventType) -> Option<()> {
+    fn count(&mut self, event: PartialEvent, event_type: EventType) -> Option<()> {
         let header = event.header?;
         let is_plain = plain(event_type) == event_type.0;
         let inflated = event.inflate.as_ref().map_or(is_plain, Inflate::is_whole);
@@ -255,7 +255,7 @@ impl ContentDigest {
             Kind::Table => return self.map(&event, seconds),
             Kind::Rows => return self.add_rows(event, event_type, seconds),
             Kind::Statement | Kind::Load => {
-                self.form.0 |= Form::STATEMENT;
+                self.form.0 |= ChangeFormat::STATEMENT;
                 self.statement(&event, kind, &mut counted)?;
             }
         }
@@ -270,7 +270,7 @@ impl ContentDigest {
     }
 
     /// Counts a statement's error, variables and schema, and of `LOAD DATA` the text beside the name of the file.
-    fn statement(&self, event: &Arriving, kind: Kind, counted: &mut Sha256) -> Option<()> {
+    fn statement(&self, event: &PartialEvent, kind: Kind, counted: &mut Sha256) -> Option<()> {
         let mut fields = Fields::new(&event.fields);
         fields.bytes(8)?;
         let schema = usize::from(fields.u8()?);
@@ -297,7 +297,7 @@ impl ContentDigest {
         (fields.u8()? == 0).then_some(())
     }
 
-    fn map(&mut self, event: &Arriving, seconds: u32) -> Option<()> {
+    fn map(&mut self, event: &PartialEvent, seconds: u32) -> Option<()> {
         let table = event.digest.clone().chain_update(seconds.to_le_bytes()).finalize().into();
         self.tables.insert(*event.fields.first_chunk()?, table);
         self.rows.entry(table).or_default();
@@ -306,7 +306,7 @@ impl ContentDigest {
 
     /// Adds rows to those of their table. The order between tables does not count: nodes of a cluster differ in it, and
     /// rows of two tables change nothing in each other.
-    fn add_rows(&mut self, event: Arriving, event_type: EventType, seconds: u32) -> Option<()> {
+    fn add_rows(&mut self, event: PartialEvent, event_type: EventType, seconds: u32) -> Option<()> {
         let table = self.tables.get(event.fields.first_chunk::<6>()?)?;
         let rows = self.rows.entry(*table).or_default();
         rows.update([plain(event_type)]);
@@ -314,9 +314,9 @@ impl ContentDigest {
         let columns = event.fields.get(TABLE..)?;
         rows.update(Sha256::digest(columns));
         rows.update(event.digest.finalize());
-        self.form.0 |= Form::ROWS;
+        self.form.0 |= ChangeFormat::ROWS;
         if !has_all_columns(columns, event_type)? {
-            self.form.0 |= Form::PARTIAL;
+            self.form.0 |= ChangeFormat::PARTIAL;
         }
         Some(())
     }
@@ -361,7 +361,7 @@ impl ContentDigest {
     }
 }
 
-/// Whether rows have all columns of their table. The bits behind the last column may have any value.
+/// Returns whether rows have all columns of their table. The bits behind the last column may have any value.
 fn has_all_columns(columns: &[u8], event_type: EventType) -> Option<bool> {
     let mut fields = Fields::new(columns);
     if matches!(event_type.0, 30..=32 | 169..=171) {
@@ -376,7 +376,7 @@ fn has_all_columns(columns: &[u8], event_type: EventType) -> Option<bool> {
     Some(all)
 }
 
-impl Arriving {
+impl PartialEvent {
     fn take(&mut self, mut bytes: &[u8], sum: usize) {
         let header = match self.header {
             Some(header) => header,

@@ -49,7 +49,7 @@ impl EventType {
     /// A compressed statement (MariaDB).
     pub const QUERY_COMPRESSED: Self = Self(165);
 
-    /// Whether every server states where an event of this type ends: one that stands between
+    /// Returns whether every server states where an event of this type ends: one that stands between
     /// transactions, or begins or ends one.
     pub(crate) fn has_end(self) -> bool {
         matches!(

@@ -56,19 +56,19 @@ impl Flags {
         self.0 & u16::from(Self::IN_USE) != 0
     }
 
-    /// Whether the server made the event up while it sent the log.
+    /// Returns whether the server made the event up while it sent the log.
     #[must_use]
     pub fn is_artificial(self) -> bool {
         self.0 & 0x20 != 0
     }
 
-    /// Whether a reader that does not know the type may pass the event over.
+    /// Returns whether a reader that does not know the type may pass the event over.
     #[must_use]
     pub fn is_ignorable(self) -> bool {
         self.0 & 0x80 != 0
     }
 
-    /// Whether the session set `skip_replication` (MariaDB).
+    /// Returns whether the session set `skip_replication` (MariaDB).
     #[must_use]
     pub fn is_skipped_by_replicas(self) -> bool {
         self.0 & 0x8000 != 0

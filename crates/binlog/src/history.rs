@@ -41,7 +41,7 @@ pub struct Repeats {
 }
 
 impl Repeats {
-    /// Whether a transaction that begins there is one of them.
+    /// Returns whether a transaction that begins there is one of them.
     #[must_use]
     pub fn has(&self, log: &str, begin: u64, gtid: Gtid) -> bool {
         self.is_before_end(log, begin) && self.gtids.is_past(gtid)
@@ -52,14 +52,14 @@ impl Repeats {
     }
 }
 
-/// What an event of a history means.
+/// Meaning of an event in a history.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Step {
     /// The transaction that ends with the event. It lies in the log of the event.
     pub ended: Option<Transaction>,
     /// That transaction is one that the history has already.
     pub is_repeat: bool,
-    /// What a replay must not cross, if the event is that.
+    /// The barrier, if the event is one.
     pub barrier: Option<Barrier>,
     /// The transaction that never ends, because another log follows: the server crashed while it wrote it.
     pub abandoned: Option<Open>,
@@ -92,7 +92,7 @@ impl History {
         self.repeats = repeats;
     }
 
-    /// Whether a transaction that begins at an offset of the present log is one that the history has already.
+    /// Returns whether a transaction that begins at an offset of the present log is one that the history has already.
     #[must_use]
     pub fn is_repeat(&self, gtid: &AnyGtid, begin: u64) -> bool {
         match (&self.repeats, gtid) {

@@ -69,7 +69,7 @@ impl Inflate {
         }
     }
 
-    /// Whether all has arrived.
+    /// Returns whether all has arrived.
     pub(crate) fn is_whole(&self) -> bool {
         self.is_whole
     }

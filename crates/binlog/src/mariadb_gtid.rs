@@ -45,7 +45,7 @@ impl FromStr for Gtid {
     }
 }
 
-/// Whether a text has digits only: `parse` would also accept a sign.
+/// Returns whether a text has digits only: `parse` would also accept a sign.
 fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -84,7 +84,7 @@ impl GtidPosition {
         self.0.values()
     }
 
-    /// Whether no transaction has happened in any domain.
+    /// Returns whether no transaction has happened in any domain.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -95,7 +95,7 @@ impl GtidPosition {
         self.0.insert(gtid.domain, gtid);
     }
 
-    /// Whether a transaction lies at or before this position, if both are of one history.
+    /// Returns whether a transaction lies at or before this position, if both are of one history.
     #[must_use]
     pub fn is_past(&self, gtid: Gtid) -> bool {
         self.get(gtid.domain).is_some_and(|last| last.sequence >= gtid.sequence)

@@ -140,13 +140,13 @@ impl FromStr for MySqlGtid {
 pub struct GtidSet(BTreeMap<GtidSource, Intervals>);
 
 impl GtidSet {
-    /// Whether the set has no transaction.
+    /// Returns whether the set has no transaction.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a transaction is in the set.
+    /// Returns whether a transaction is in the set.
     #[must_use]
     pub fn contains(&self, gtid: &MySqlGtid) -> bool {
         self.0.get(&gtid.source).is_some_and(|numbers| numbers.contains(gtid.number))
@@ -177,7 +177,7 @@ impl GtidSet {
         Self(left.filter(|(_, numbers)| !numbers.is_empty()).collect())
     }
 
-    /// Whether every transaction of this set is in `other`.
+    /// Returns whether every transaction of this set is in `other`.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
         self.without(other).is_empty()
@@ -204,7 +204,7 @@ impl GtidSet {
             1 if low == 1 => (true, number >> 8),
             _ => return None,
         };
-        let mut found = Collected::default();
+        let mut found = IntervalCollector::default();
         for _ in 0..sources {
             let uuid = Uuid(fields.array()?);
             let tag = match is_tagged {
@@ -226,9 +226,9 @@ impl GtidSet {
 
 /// Intervals in any order, to be united once.
 #[derive(Default)]
-struct Collected(BTreeMap<GtidSource, Vec<Range<u64>>>);
+struct IntervalCollector(BTreeMap<GtidSource, Vec<Range<u64>>>);
 
-impl Collected {
+impl IntervalCollector {
     fn add(&mut self, source: GtidSource, range: Range<u64>) -> Option<()> {
         let is_valid = range.start >= 1 && !range.is_empty() && range.end <= MAX_NUMBER;
         is_valid.then(|| self.0.entry(source).or_default().push(range))
@@ -267,7 +267,7 @@ impl FromStr for GtidSet {
 
     /// Parses a set as the server prints it; white space around commas and colons is allowed.
     fn from_str(text: &str) -> Result<Self, GtidError> {
-        let mut found = Collected::default();
+        let mut found = IntervalCollector::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let mut words = part.split(':').map(str::trim);
             let uuid = words.next().unwrap_or_default().parse()?;

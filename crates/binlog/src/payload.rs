@@ -1,4 +1,4 @@
-//! What is in a compressed transaction of MySQL.
+//! Events in a compressed transaction of MySQL.
 
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation as _, OutBuffer};
 
@@ -186,7 +186,7 @@ impl Events {
         Some(())
     }
 
-    /// Whether an event of a header alone has arrived.
+    /// Returns whether an event of a header alone has arrived.
     fn is_whole(&self) -> bool {
         let header = self.kept.first_chunk::<HEADER_LEN>().map(EventHeader::parse);
         header.is_some_and(|header| header.length as usize == HEADER_LEN)

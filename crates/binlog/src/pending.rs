@@ -106,7 +106,7 @@ impl Pending {
     pub(crate) fn take(&mut self, input: &mut &[u8]) -> bool {
         while self.left > 0 && !input.is_empty() {
             let needed = event::needed(self.header.event_type, &self.kept);
-            // What is needed may change with the next byte that is kept, so at most that much is taken.
+            // The needed length may change with the next byte that is kept, so no more than that is taken.
             let most = match needed.saturating_sub(self.kept.len()) {
                 0 => self.left as usize,
                 missing => missing.min(self.left as usize),

@@ -83,7 +83,7 @@ impl From<GtidPosition> for GtidState {
 }
 
 impl GtidState {
-    /// Whether no transaction has happened.
+    /// Returns whether no transaction has happened.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self {
@@ -92,7 +92,7 @@ impl GtidState {
         }
     }
 
-    /// Whether a transaction lies at or before this state, if both are of one history.
+    /// Returns whether a transaction lies at or before this state, if both are of one history.
     #[must_use]
     pub fn contains(&self, gtid: &AnyGtid) -> bool {
         match (self, gtid) {
@@ -119,7 +119,7 @@ impl GtidState {
         true
     }
 
-    /// Whether every transaction of this state lies at or before `other`, by the numbers alone: those of MariaDB are
+    /// Returns whether every transaction of this state lies at or before `other`, by the numbers alone: those of MariaDB are
     /// compared in each domain, whichever server gave them.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {

@@ -6,7 +6,7 @@ use crate::fields::Fields;
 
 /// Bytes of a statement that are kept.
 pub(crate) const MAX_TEXT: usize = Query::MAX_TEXT;
-/// What a compressed text may have beside its content: lengths, and the heads of zlib.
+/// Bytes that a compressed text may have beside its content: lengths, and the heads of zlib.
 const COMPRESSION: usize = 256;
 
 /// A statement.

@@ -29,7 +29,7 @@ const MAX_HELD: usize = 4096;
 const HIGHEST_ID: u32 = u32::MAX;
 const CANDIDATES: u32 = 64;
 
-/// What to replay.
+/// Logs to replay.
 #[derive(Debug, Clone)]
 pub struct RelayPlan {
     /// The transactions that the data has.
@@ -64,7 +64,7 @@ pub struct RelayWriter {
     end: RelayEnd,
 }
 
-/// What the relay logs hold.
+/// Content of the relay logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayEnd {
@@ -193,7 +193,7 @@ impl RelayWriter {
         Ok(())
     }
 
-    /// Whether the data may be of this fork.
+    /// Returns whether the data may be of this fork.
     fn is_of(&self, fork: Fork) -> bool {
         match &self.end.gtids {
             GtidState::MariaDb(_) => fork == Fork::MariaDb || self.end.gtids.is_empty(),
@@ -201,7 +201,7 @@ impl RelayWriter {
         }
     }
 
-    /// Whether the stop has been reached, so that no further bytes count.
+    /// Returns whether the stop has been reached, so that no further bytes count.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.state == State::Stopped

@@ -1,4 +1,4 @@
-//! Why logs cannot be replayed as asked.
+//! Reasons why logs cannot be replayed as asked.
 
 use crate::any_gtid::AnyGtid;
 use crate::barrier::Barrier;
@@ -39,9 +39,9 @@ pub enum RelayError {
     Gap {
         /// Name of the log.
         log: String,
-        /// Where they have to begin.
+        /// Position at which they have to begin.
         expected: u64,
-        /// Where they begin.
+        /// Position at which they begin.
         found: u64,
     },
     /// The logs end within a transaction.
@@ -81,7 +81,7 @@ pub enum RelayError {
     Barrier {
         /// Its beginning.
         at: LogPosition,
-        /// What it is.
+        /// The barrier.
         barrier: Barrier,
     },
     /// Everything from a position on is encrypted.

@@ -37,14 +37,14 @@ enum State {
 
 /// A whole event that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sent {
+pub enum SentEvent {
     /// Of the log. Its bytes are in the buffer.
     Log(Entry),
     /// Made up by the server.
     Artificial(Entry),
 }
 
-impl Sent {
+impl SentEvent {
     /// Returns the event.
     #[must_use]
     pub fn entry(&self) -> &Entry {
@@ -115,7 +115,11 @@ impl SentReader {
     ///
     /// # Errors
     /// If the events are damaged, or do not follow each other. The same error is returned from then on.
-    pub fn next(&mut self, input: &mut &[u8], log: &mut Vec<u8>) -> Result<Option<Sent>, Error> {
+    pub fn next(
+        &mut self,
+        input: &mut &[u8],
+        log: &mut Vec<u8>,
+    ) -> Result<Option<SentEvent>, Error> {
         let result = self.step(input, log);
         if let Err(error) = &result {
             self.state = State::Failed(error.clone());
@@ -141,7 +145,7 @@ impl SentReader {
         }
     }
 
-    fn step(&mut self, input: &mut &[u8], log: &mut Vec<u8>) -> Result<Option<Sent>, Error> {
+    fn step(&mut self, input: &mut &[u8], log: &mut Vec<u8>) -> Result<Option<SentEvent>, Error> {
         loop {
             match &mut self.state {
                 State::Failed(error) => return Err(error.clone()),
@@ -209,7 +213,7 @@ impl SentReader {
         Ok((pending, !is_made_up))
     }
 
-    fn end(&mut self, pending: Pending, is_of_log: bool) -> Result<Sent, Error> {
+    fn end(&mut self, pending: Pending, is_of_log: bool) -> Result<SentEvent, Error> {
         let end = match is_of_log {
             true => pending.begin.saturating_add(u64::from(pending.header.length)),
             false => pending.begin,
@@ -217,21 +221,21 @@ impl SentReader {
         let entry = pending.end(end, self.format.as_ref())?;
         match &entry.event {
             Event::Format(format) => self.format = Some(format.clone()),
-            // What a real rotation names, the server names again before it sends it.
+            // The server names the log of a real rotation again before it sends it.
             Event::Rotate(rotate) if !is_of_log => {
                 let position = LogPosition::new(&rotate.file, rotate.offset);
                 let event_type = EventType::ROTATE;
                 self.position = Some(position.ok_or(Error::NoLog { event_type })?);
-                return Ok(Sent::Artificial(entry));
+                return Ok(SentEvent::Artificial(entry));
             }
             _ => {}
         }
         match (&self.position, is_of_log) {
             (Some(position), true) => {
                 self.position = LogPosition::new(position.log(), end);
-                Ok(Sent::Log(entry))
+                Ok(SentEvent::Log(entry))
             }
-            _ => Ok(Sent::Artificial(entry)),
+            _ => Ok(SentEvent::Artificial(entry)),
         }
     }
 }

@@ -56,7 +56,7 @@ impl<'a> Variable<'a> {
         self.0
     }
 
-    /// Whether all servers write the same. They do not agree on who calls, on the XID of a change of tables, and on the
+    /// Returns whether all servers write the same. They do not agree on who calls, on the XID of a change of tables, and on the
     /// microseconds of a statement that is a transaction by itself.
     pub(crate) fn counts(self, is_standalone: bool) -> bool {
         match self.0.first() {
@@ -88,7 +88,7 @@ mod tests {
         let counted = |alone| Status::new(&all).map(|one| one.counts(alone)).collect::<Vec<_>>();
         assert_eq!(counted(false), [true, false, true, false, true, true]);
         assert_eq!(counted(true), [true, false, false, false, true, true]);
-        // What is cut short counts as it is.
+        // A truncated block counts unchanged.
         for cut in [&[129, 1][..], &[11, 9, 1], &[128, 1], &[11]] {
             let found: Vec<_> = Status::new(cut).collect();
             assert_eq!(found, [Variable(cut)]);

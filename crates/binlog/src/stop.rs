@@ -1,4 +1,4 @@
-//! Where a replay ends.
+//! Stop of a replay.
 
 use std::fmt;
 

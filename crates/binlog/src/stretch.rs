@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::content::{Content, Form};
+use crate::content::{ChangeFormat, Content};
 use crate::mariadb_gtid::{Gtid, GtidPosition};
 
 /// Transactions that follow one another within each domain. Their order between domains is no part of it: two servers
 /// write it differently.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Stretch(BTreeMap<u32, InDomain>);
+pub struct Stretch(BTreeMap<u32, DomainStretch>);
 
 /// Transactions of one domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InDomain {
+pub struct DomainStretch {
     /// How many they are.
     pub transactions: u64,
     /// SHA-256 of what they do, in their order.
@@ -22,10 +22,10 @@ pub struct InDomain {
     /// The last of them.
     pub last: Gtid,
     /// How many are written in each form.
-    forms: [u64; Form::COUNT],
+    forms: [u64; ChangeFormat::COUNT],
 }
 
-/// What a comparison of two stretches says.
+/// Result of a comparison of two stretches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     /// They are the same.
@@ -45,7 +45,7 @@ pub enum Comparison {
 impl Stretch {
     /// Returns the stretch of these domains; `None` if two are the same.
     #[must_use]
-    pub fn of(domains: impl IntoIterator<Item = InDomain>) -> Option<Self> {
+    pub fn of(domains: impl IntoIterator<Item = DomainStretch>) -> Option<Self> {
         let mut found = BTreeMap::new();
         for domain in domains {
             if found.insert(domain.last.domain, domain).is_some() {
@@ -58,11 +58,11 @@ impl Stretch {
     /// Adds the next transaction of its domain.
     pub fn add(&mut self, next: &Content) {
         let last = next.gtid;
-        let domain = self.0.entry(last.domain).or_insert(InDomain {
+        let domain = self.0.entry(last.domain).or_insert(DomainStretch {
             transactions: 0,
             content: [0; 32],
             last,
-            forms: [0; Form::COUNT],
+            forms: [0; ChangeFormat::COUNT],
         });
         domain.transactions += 1;
         domain.content =
@@ -74,13 +74,13 @@ impl Stretch {
     }
 
     /// Returns the domains, in the order of their numbers.
-    pub fn domains(&self) -> impl Iterator<Item = (u32, &InDomain)> {
+    pub fn domains(&self) -> impl Iterator<Item = (u32, &DomainStretch)> {
         self.0.iter().map(|(domain, found)| (*domain, found))
     }
 
     /// Returns the transactions of a domain, if there are any.
     #[must_use]
-    pub fn get(&self, domain: u32) -> Option<&InDomain> {
+    pub fn get(&self, domain: u32) -> Option<&DomainStretch> {
         self.0.get(&domain)
     }
 
@@ -111,7 +111,7 @@ impl Stretch {
     }
 }
 
-impl InDomain {
+impl DomainStretch {
     /// Returns what is known of transactions: the last of them, how many they are, what they do, and how many are
     /// written in each form, by its name. `None` if there are none, a form is unknown, or the numbers do not add up.
     #[must_use]
@@ -121,9 +121,9 @@ impl InDomain {
         content: [u8; 32],
         forms: impl IntoIterator<Item = (&'a str, u64)>,
     ) -> Option<Self> {
-        let (mut counted, mut sum) = ([0; Form::COUNT], 0_u64);
+        let (mut counted, mut sum) = ([0; ChangeFormat::COUNT], 0_u64);
         for (name, number) in forms {
-            let form = Form::NAMES.iter().position(|known| *known == Some(name))?;
+            let form = ChangeFormat::NAMES.iter().position(|known| *known == Some(name))?;
             let count = counted.get_mut(form).filter(|count| **count == 0)?;
             *count = number;
             sum = sum.checked_add(number)?;
@@ -138,11 +138,11 @@ impl InDomain {
 
     /// How many transactions are written in each form that occurs, by its name.
     pub fn forms(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let named = Form::NAMES.into_iter().zip(self.forms);
+        let named = ChangeFormat::NAMES.into_iter().zip(self.forms);
         named.filter(|(_, number)| *number > 0).filter_map(|(name, number)| Some((name?, number)))
     }
 
-    /// Whether each has transactions in a form in which the other has fewer. One that only lacks some is no other form.
+    /// Returns whether each has transactions in a form in which the other has fewer. One that only lacks some is no other form.
     fn is_in_another_form(&self, other: &Self) -> bool {
         let mut pairs = self.forms.iter().zip(&other.forms);
         let has_more = pairs.clone().any(|(one, two)| one > two);
@@ -158,9 +158,9 @@ pub struct Overlap {
     found: Stretch,
 }
 
-/// Where a transaction of the other server lies.
+/// Place of a transaction of the other server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum StretchPlace {
     /// Before the stretch, or in a domain that had ended before it.
     Before,
     /// Within the stretch.
@@ -178,31 +178,31 @@ impl Overlap {
 
     /// Where the next transaction of the server lies, by its domain alone.
     #[must_use]
-    pub fn place(&self, gtid: Gtid) -> Place {
+    pub fn place(&self, gtid: Gtid) -> StretchPlace {
         let found = self.found.get(gtid.domain);
         if found.is_none() && self.before.is_past(gtid) {
-            return Place::Before;
+            return StretchPlace::Before;
         }
         match self.expected.get(gtid.domain) {
-            None => Place::Behind,
+            None => StretchPlace::Behind,
             Some(expected) if found.is_some_and(|found| found.last == expected.last) => {
-                Place::Behind
+                StretchPlace::Behind
             }
             // One that is not stored, and what is stored does not come before it.
-            Some(_) => Place::Within,
+            Some(_) => StretchPlace::Within,
         }
     }
 
     /// Takes the next transaction of the server, in the order of its logs.
-    pub fn push(&mut self, next: &Content) -> Place {
+    pub fn push(&mut self, next: &Content) -> StretchPlace {
         let place = self.place(next.gtid);
-        if place == Place::Within {
+        if place == StretchPlace::Within {
             self.found.add(next);
         }
         place
     }
 
-    /// Whether every domain of the stretch has ended, or cannot be found any more.
+    /// Returns whether every domain of the stretch has ended, or cannot be found any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.expected.domains().all(|(domain, expected)| {

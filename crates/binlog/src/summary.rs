@@ -16,12 +16,12 @@ use crate::transactions::Begin;
 const MAX_STATEMENT: usize = 200;
 const MAX_TABLES: usize = 10;
 const SUM: usize = 4;
-/// Where the type is in the header of an event.
+/// Offset of the type in the header of an event.
 const TYPE: usize = 4;
 /// Words that a secret may follow.
 const SECRETS: [&str; 2] = ["IDENTIFIED", "PASSWORD"];
 
-/// What a transaction changes, as far as its events say.
+/// Changes of a transaction, as far as its events show them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransactionSummary {
@@ -73,7 +73,7 @@ impl TransactionSummary {
     }
 
     fn add_payload(&mut self, body: &[u8]) {
-        // What can be read of it is shown.
+        // The readable part is shown.
         let _ = Payload::new().push(body, |change| self.add(change));
     }
 
@@ -118,7 +118,7 @@ impl fmt::Display for TransactionSummary {
     }
 }
 
-/// Whether an event of this type begins a transaction.
+/// Returns whether an event of this type begins a transaction.
 fn is_first(event_type: EventType) -> bool {
     matches!(
         event_type,

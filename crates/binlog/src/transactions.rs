@@ -31,7 +31,7 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// Whether the transaction changes the definition of something.
+    /// Returns whether the transaction changes the definition of something.
     #[must_use]
     pub fn is_ddl(&self) -> bool {
         match &self.first {
@@ -125,7 +125,7 @@ impl Open {
         }
     }
 
-    /// Whether statements are parts of it, so that they define nothing by themselves.
+    /// Returns whether statements are parts of it, so that they define nothing by themselves.
     pub(crate) fn is_group(&self) -> bool {
         match &self.first {
             Begin::MariaDb(begin) => !begin.flags.is_standalone(),
@@ -187,7 +187,7 @@ impl Transactions {
     }
 }
 
-/// Whether an event stands only between transactions.
+/// Returns whether an event stands only between transactions.
 fn is_between(event: &Event) -> bool {
     matches!(
         event,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use xb_binlog::{
     ChecksumKind, Comparison, Content, ContentDigest, Entry, Event, Gtid, GtidPosition, HEADER_LEN,
-    History, Overlap, Place, Reader, Stretch, Transaction, Verb,
+    History, Overlap, Reader, Stretch, StretchPlace, Transaction, Verb,
 };
 use xb_testkit::vectors;
 
@@ -115,7 +115,7 @@ fn statements_that_became_rows_are_of_another_form() {
     assert!(matches!(one.compare(&other), Comparison::AnotherForm { .. }));
 }
 
-/// Whether a statement is none that each server words itself, or that begins or ends a transaction.
+/// Returns whether a statement is none that each server words itself, or that begins or ends a transaction.
 fn is_counted(entry: &Entry) -> bool {
     matches!(&entry.event, Event::Query(query) if query.verb == Verb::Other
         && ![&b"CREATE TEMPORARY "[..], b"DROP TEMPORARY "].iter().any(|of| query.text.starts_with(of)))
@@ -307,7 +307,7 @@ proptest! {
         for one in interleaved(&all, &choices) {
             let is_later = later.iter().any(|later| later.gtid == one.gtid);
             let place = overlap.push(&one);
-            prop_assert_eq!(place, if is_later { Place::Behind } else { Place::Within });
+            prop_assert_eq!(place, if is_later { StretchPlace::Behind } else { StretchPlace::Within });
             behind += usize::from(is_later);
         }
         prop_assert!(overlap.is_over() && behind == more);
@@ -315,7 +315,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_lost_changed_doubled_or_swapped_is_a_branch(
+    fn lost_changed_doubled_or_swapped_transactions_are_a_branch(
         domains in 1_u32..5,
         number in 6_usize..40,
         at: prop::sample::Index,
@@ -340,22 +340,25 @@ proptest! {
         }
         prop_assert_eq!(stretch(&all).compare(&stretch(&other)), Comparison::Branch { domain });
         let mut overlap = Overlap::new(GtidPosition::default(), stretch(&all));
-        let places: Vec<Place> = other.iter().map(|one| overlap.push(one)).collect();
+        let places: Vec<StretchPlace> = other.iter().map(|one| overlap.push(one)).collect();
         // What is doubled at the end of a domain lies behind the stretch, where the reader of the log refuses it.
-        let is_behind = places.contains(&Place::Behind);
+        let is_behind = places.contains(&StretchPlace::Behind);
         let is_branch = overlap.compare() == Comparison::Branch { domain };
         prop_assert!(is_branch || (how == 2 && is_behind));
     }
 }
 
 #[test]
-fn what_lies_before_is_passed_over() {
+fn transactions_before_the_stretch_are_skipped() {
     let all = made(12, 2);
     let mut before = GtidPosition::default();
     all[..4].iter().for_each(|one| before.advance(one.gtid));
     let mut overlap = Overlap::new(before, stretch(&all[4..8]));
-    let places: Vec<Place> = all.iter().map(|one| overlap.push(one)).collect();
-    assert_eq!(places, [[Place::Before; 4], [Place::Within; 4], [Place::Behind; 4]].concat());
+    let places: Vec<StretchPlace> = all.iter().map(|one| overlap.push(one)).collect();
+    assert_eq!(
+        places,
+        [[StretchPlace::Before; 4], [StretchPlace::Within; 4], [StretchPlace::Behind; 4]].concat()
+    );
     assert_eq!((overlap.is_over(), overlap.compare()), (true, Comparison::Same));
 }
 

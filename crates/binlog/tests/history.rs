@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::{
     Barrier, ChecksumKind, Entry, Error, Event, EventType, Gtid, GtidPosition, GtidState, History,
-    LogPosition, Sent, SentReader,
+    LogPosition, SentEvent, SentReader,
 };
 use xb_testkit::vectors;
 
@@ -46,7 +46,7 @@ fn sent(
     reader: &mut SentReader,
     packets: &[Vec<u8>],
     piece: usize,
-) -> Result<(Vec<u8>, Vec<Sent>), Error> {
+) -> Result<(Vec<u8>, Vec<SentEvent>), Error> {
     let (mut log, mut events) = (Vec::new(), Vec::new());
     for packet in packets {
         for mut input in packet.chunks(piece) {
@@ -108,10 +108,10 @@ fn packet_of_heartbeat() -> Vec<u8> {
     packet(EventType::HEARTBEAT, 0, 400, NAME.as_bytes())
 }
 
-fn of_log(event: &Sent) -> Option<Entry> {
+fn of_log(event: &SentEvent) -> Option<Entry> {
     match event {
-        Sent::Log(entry) => Some(entry.clone()),
-        Sent::Artificial(_) => None,
+        SentEvent::Log(entry) => Some(entry.clone()),
+        SentEvent::Artificial(_) => None,
     }
 }
 

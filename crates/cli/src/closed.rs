@@ -27,7 +27,7 @@ ctor::declarative::ctor! {
     }
 }
 
-/// Whether a stream was closed when the program started.
+/// Returns whether a stream was closed when the program started.
 pub(crate) fn was_closed(stream: Stream) -> bool {
     closed() & stream as u8 != 0
 }

@@ -1,4 +1,4 @@
-//! What a program answers to the completion script of a shell.
+//! Answers of a program to the completion script of a shell.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -8,7 +8,7 @@ use clap::{Arg, Command, ValueHint};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::EnvCompleter;
 
-use xb_option_files::{OptionFilePaths, Wanted, load};
+use xb_option_files::{OptionFileArgs, OptionFilePaths, load};
 
 use crate::args::sources::Sources;
 use crate::args::sources::repository::reference;
@@ -88,7 +88,7 @@ pub fn with_repositories(
     })
 }
 
-/// Whether an argument names a backup that exists: neither a new one nor a place.
+/// Returns whether an argument names a backup that exists: neither a new one nor a place.
 fn is_existing_backup(arg: &Arg) -> bool {
     let is_name = |names: &[clap::builder::Str]| names.iter().all(|name| name == "NAME");
     let is_option = arg.get_long().is_some();
@@ -114,7 +114,7 @@ fn places(
 
 /// The repositories that this user's option files name, sorted.
 fn repository_names(sources: &Sources<'_>) -> Vec<String> {
-    let loaded = load(&OptionFilePaths::usual(), &Wanted::default(), sources.groups);
+    let loaded = load(&OptionFilePaths::usual(), &OptionFileArgs::default(), sources.groups);
     // A mistake in a file is not reported here; the command itself does that.
     let mut names: Vec<String> =
         loaded.map(|loaded| loaded.repositories.into_keys().collect()).unwrap_or_default();

@@ -28,7 +28,7 @@ pub struct Failure {
     stage: Option<String>,
     message: String,
     hint: Option<String>,
-    /// What else is known, one fact a line.
+    /// More facts, one on each line.
     facts: Vec<String>,
     source: Option<Box<dyn Error + Send + Sync>>,
     clap: Option<Box<clap::Error>>,

@@ -56,7 +56,7 @@ mod text;
 
 pub use args::argv::mysql_style;
 pub use args::defaults_options::defaults_args;
-pub use args::expand::{Expanded, expand};
+pub use args::expand::{ExpandedArgs, expand};
 pub use args::secret::Secret;
 pub use args::sources::environment::env_first;
 pub use args::sources::{Repositories, Sources};

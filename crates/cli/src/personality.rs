@@ -39,7 +39,7 @@ impl Personality {
         }
     }
 
-    /// Whether this is one of the stock tools.
+    /// Returns whether this is one of the stock tools.
     pub fn is_stock(self) -> bool {
         self != Self::Ours
     }

@@ -128,7 +128,7 @@ fn wait_for(out: &mut BufReader<ChildStdout>, text: &str) {
     }
 }
 
-/// Whether the tests themselves run with the signal ignored, as in a shell's background jobs.
+/// Returns whether the tests themselves run with the signal ignored, as in a shell's background jobs.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();

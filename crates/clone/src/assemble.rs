@@ -20,15 +20,15 @@ use std::os::unix::fs::FileExt as _;
 use xb_reader::{IfMissing, RelPath, TargetDir};
 
 use crate::error::Error;
-use crate::heads::{self, Beginnings};
+use crate::heads::{self, FileHeads};
 use crate::layout::Layout;
 use crate::moved::{MOVED, own};
-use crate::patches::{Patch, PatchReader, Patched};
+use crate::patches::{Patch, PatchReader, PatchTarget};
 use crate::stored::{CloneInfo, INFO, OUTSIDE, PATCHES, README};
 
 /// Longest [`INFO`], in bytes: that of a million files has some 300 MB.
 const MAX_INFO: u64 = 1 << 30;
-/// Where the redo log grows, and where a server looks for it.
+/// Directories in which the redo log grows, and in which a server looks for it.
 const NEW_REDO: &str = "xb_clone.redo";
 pub(crate) const REDO: &str = "#innodb_redo";
 /// The server's own settings that describe its files, as backup programs write them.
@@ -123,7 +123,7 @@ pub fn exposed_keys(target: &TargetDir, info: &CloneInfo) -> Result<Vec<String>,
     Ok(exposed)
 }
 
-/// Whether the redo log is in its place: the clone in `target` was put together.
+/// Returns whether the redo log is in its place: the clone in `target` was put together.
 ///
 /// # Errors
 /// [`Error::Target`].
@@ -203,7 +203,7 @@ impl Job<'_> {
     }
 
     /// Checks every file and every patch, before the first is changed.
-    fn check(&self, patches: u64) -> Result<Beginnings, Error> {
+    fn check(&self, patches: u64) -> Result<FileHeads, Error> {
         for file in self.layout.files.iter().filter(|file| !file.is_removed) {
             if file.is_late && !self.target.has(file.now(self.target)?)? {
                 continue;
@@ -218,7 +218,7 @@ impl Job<'_> {
             }
         }
         let (mut reader, mut count) = (self.patches()?, 0);
-        let mut beginnings = Beginnings::default();
+        let mut beginnings = FileHeads::default();
         while let Some(patch) = reader.read()? {
             self.layout.check(&patch)?;
             beginnings.add(&patch);
@@ -287,7 +287,7 @@ impl Job<'_> {
 /// Writes patches; keeps the last file open, because most patches of a file follow one another.
 struct Writer<'a> {
     job: &'a Job<'a>,
-    open: Option<(Patched, File)>,
+    open: Option<(PatchTarget, File)>,
 }
 
 impl Writer<'_> {
@@ -305,18 +305,18 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn is_of_removed(&self, to: Patched) -> bool {
-        let Patched::File(index) = to else { return false };
+    fn is_of_removed(&self, to: PatchTarget) -> bool {
+        let PatchTarget::File(index) = to else { return false };
         self.job.layout.file(index).is_some_and(|file| file.is_removed)
     }
 
-    fn open(&self, to: Patched) -> Result<File, Error> {
+    fn open(&self, to: PatchTarget) -> Result<File, Error> {
         let Job { target, layout, .. } = self.job;
         match to {
-            Patched::Redo(index) => {
+            PatchTarget::Redo(index) => {
                 Ok(target.open_in_place(&redo_path(index)?, IfMissing::Create)?)
             }
-            Patched::File(index) => {
+            PatchTarget::File(index) => {
                 let file = layout.file(index);
                 let file =
                     file.ok_or_else(|| Error::Damaged(format!("a patch of file {index}")))?;

@@ -14,7 +14,7 @@ use crate::settings::Settings;
 const END_WAIT: Duration = Duration::from_secs(2);
 const END_PAUSE: Duration = Duration::from_millis(10);
 
-/// Whether a connection broke or nothing came in time, and nothing else is known to be wrong.
+/// Returns whether a connection broke or nothing came in time, and nothing else is known to be wrong.
 pub(crate) fn is_break(error: &Error) -> bool {
     use xb_mysql::Error::{Closed, Io, Timeout};
     matches!(error, Error::Server { source: Closed { .. } | Io { .. } | Timeout { .. } })
@@ -26,7 +26,7 @@ pub(crate) fn is_busy(error: &Error) -> bool {
     matches!(error, Error::Server { source: xb_mysql::Error::Server(said) } if BUSY.contains(&said.code))
 }
 
-/// Where the donor is, and who asks.
+/// Address of the donor, and the account.
 #[derive(Clone, Copy)]
 pub(crate) struct DonorAddress<'a> {
     pub(crate) target: &'a Target,

@@ -12,7 +12,7 @@ pub enum Error {
     /// The connection, the login or a statement failed.
     #[error("{source}{}", hint(.source))]
     Server {
-        /// What failed.
+        /// The error.
         source: xb_mysql::Error,
     },
     /// Another clone of this server is running, or the server still waits for the recipient of one.
@@ -76,7 +76,7 @@ fn code(error: &xb_mysql::Error) -> Option<i32> {
     }
 }
 
-/// What to do about an error of the server.
+/// Returns a hint for an error of the server.
 fn hint(error: &xb_mysql::Error) -> &'static str {
     match code(error).unwrap_or(0) {
         1227 => ": run GRANT BACKUP_ADMIN ON *.* TO the account",

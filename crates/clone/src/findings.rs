@@ -1,4 +1,4 @@
-//! What a server lacks for a clone, and what a clone of it would lose.
+//! Requirements of a clone that a server does not meet, and data that a clone of it would lose.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::guards;
 
 /// Time limit of each step of the login and of each statement.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
-/// How long a tried clone waits for DDL that runs.
+/// Time for which a tried clone waits for running DDL.
 const DDL: Duration = Duration::from_secs(1);
 
-/// What a server says about itself.
+/// Facts about a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Findings {
+pub struct ServerFacts {
     /// Version of the server.
     pub version: String,
     /// The account that logged in, quoted for SQL: `'backup'@'%'`.
@@ -32,7 +32,7 @@ pub struct Findings {
     pub empty_tables: Vec<String>,
 }
 
-impl Findings {
+impl ServerFacts {
     /// The smallest `max_allowed_packet` with which a server can be cloned, in bytes.
     pub const LEAST_PACKET: u64 = 2 << 20;
 }
@@ -41,7 +41,7 @@ impl Findings {
 ///
 /// # Errors
 /// [`Error::Refused`] if it cannot be cloned at all; errors of the login and the statements.
-pub fn look(target: &Target, account: &Account) -> Result<Findings, Error> {
+pub fn look(target: &Target, account: &Account) -> Result<ServerFacts, Error> {
     guards::connection(target)?;
     let mut client = connect(target, account)?;
     guards::version(&client)?;
@@ -59,7 +59,7 @@ pub fn look(target: &Target, account: &Account) -> Result<Findings, Error> {
     if !guards::sees_all_tables(&mut client)? {
         missing_rights.push("REFERENCES");
     }
-    Ok(Findings {
+    Ok(ServerFacts {
         version: client.greeting().version.clone(),
         account: format!("{}@{}", quoted(user), quoted(host)),
         missing_rights,

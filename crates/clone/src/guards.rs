@@ -1,4 +1,4 @@
-//! What is refused before a byte is read, because a clone would lose it without a word.
+//! Refuses servers with data that a clone would lose without a message, before a byte is read.
 
 use std::time::Duration;
 
@@ -74,14 +74,14 @@ pub(crate) fn encrypts_logs(client: &mut Client) -> Result<bool, Error> {
     Ok(sum != "0")
 }
 
-/// Whether no table is hidden from the account: it has a right on all of them, and none is revoked in part.
+/// Returns whether no table is hidden from the account: it has a right on all of them, and none is revoked in part.
 pub(crate) fn sees_all_tables(client: &mut Client) -> Result<bool, Error> {
     let grants = grants(client)?;
     let is_revoked = grants.iter().any(|text| text.starts_with("REVOKE"));
     Ok(!is_revoked && grants.iter().any(|text| has_right(text, &["SELECT", "REFERENCES"])))
 }
 
-/// Whether the account itself has the right to clone; a role may give it one, too.
+/// Returns whether the account itself has the right to clone; a role may give it one, too.
 pub(crate) fn may_back_up(client: &mut Client) -> Result<bool, Error> {
     Ok(grants(client)?.iter().any(|text| has_right(text, &["BACKUP_ADMIN"])))
 }
@@ -92,7 +92,7 @@ fn grants(client: &mut Client) -> Result<Vec<String>, Error> {
     Ok(texts.collect::<Result<_, _>>()?)
 }
 
-/// Whether a line of `SHOW GRANTS` has one of these rights on everything.
+/// Returns whether a line of `SHOW GRANTS` has one of these rights on everything.
 fn has_right(grant: &str, wanted: &[&str]) -> bool {
     let rights = grant.strip_prefix("GRANT ").and_then(|rest| rest.split_once(" ON *.* TO "));
     let has = |right: &str| right == "ALL PRIVILEGES" || wanted.contains(&right);
@@ -127,7 +127,7 @@ pub(crate) fn redo_position(client: &mut Client) -> Result<u64, Error> {
     Ok(position.parse().map_err(|_| xb_mysql::Error::Unexpected)?)
 }
 
-/// How long the server keeps a clone whose connections broke.
+/// Returns the time for which the server keeps a clone whose connections broke.
 pub(crate) fn patience(client: &mut Client) -> Result<Duration, Error> {
     let rows =
         client.rows("SHOW GLOBAL VARIABLES LIKE 'clone_donor_timeout_after_network_failure'")?;
@@ -158,13 +158,13 @@ impl Incarnation {
         Ok(Self { uuid, started: now.saturating_sub(uptime) })
     }
 
-    /// Whether the server has not been started again since it was this one. Its clock may have been set a little.
+    /// Returns whether the server has not been started again since it was this one. Its clock may have been set a little.
     pub(crate) fn is_still(&self, other: &Self) -> bool {
         self.uuid == other.uuid && self.started.abs_diff(other.started) <= CLOCK
     }
 }
 
-/// Whether the server writes a binary log, which only a restart changes.
+/// Returns whether the server writes a binary log, which only a restart changes.
 pub(crate) fn has_binlog(client: &mut Client) -> Result<bool, Error> {
     let rows = client.rows("SELECT @@GLOBAL.log_bin")?;
     let [log_bin] = one(&rows)?;

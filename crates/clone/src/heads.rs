@@ -12,10 +12,10 @@ use xb_pages::FirstPage;
 use xb_reader::{IfMissing, RelPath, TargetDir};
 
 use crate::error::Error;
-use crate::keys::{self, Found};
-use crate::layout::{Layout, Place};
+use crate::keys::{self, KeyContent};
+use crate::layout::{FilePlace, Layout};
 use crate::moved::own;
-use crate::patches::{MAGIC, Patch, PatchReader, Patched, end, head};
+use crate::patches::{MAGIC, Patch, PatchReader, PatchTarget, end, head};
 
 /// Bytes at the beginning of the redo log among which its key is.
 pub(crate) const REDO_HEAD: usize = 2048;
@@ -24,27 +24,27 @@ pub(crate) const REDO_HEAD: usize = 2048;
 const HEADS: &str = "xb_clone.heads";
 const NEW_HEADS: &str = "xb_clone.heads.new";
 
-/// What the patches have of the beginnings of files.
+/// Beginnings of files, as far as the patches have them.
 #[derive(Debug, Default)]
-pub(crate) struct Beginnings {
+pub(crate) struct FileHeads {
     /// First pages, by the index of their file.
     pages: BTreeMap<u32, Vec<u8>>,
     /// The head of the first file of the redo log, as far as it came.
     redo: Vec<u8>,
 }
 
-impl Beginnings {
+impl FileHeads {
     /// Takes the next patch.
     pub(crate) fn add(&mut self, patch: &Patch) {
         match patch.to {
-            Patched::File(index) if patch.offset == 0 => {
+            PatchTarget::File(index) if patch.offset == 0 => {
                 let page = FirstPage::of(&patch.bytes);
                 let has_key = page.is_some_and(|page| has_key(page, &patch.bytes));
                 // Those without a key are replaced by nothing, too.
                 let bytes = if has_key { patch.bytes.clone() } else { Vec::new() };
                 self.pages.insert(index, bytes);
             }
-            Patched::Redo(0) => {
+            PatchTarget::Redo(0) => {
                 let Some(begin) = usize::try_from(patch.offset).ok().filter(|at| *at < REDO_HEAD)
                 else {
                     return;
@@ -56,7 +56,7 @@ impl Beginnings {
                     there.copy_from_slice(bytes);
                 }
             }
-            Patched::File(_) | Patched::Redo(_) => {}
+            PatchTarget::File(_) | PatchTarget::Redo(_) => {}
         }
     }
 
@@ -72,7 +72,7 @@ impl Beginnings {
             target.remove(&new)?;
         }
         if let Err(error) = self.fill(&new, layout, target) {
-            // What is refused leaves the directory as it was.
+            // A refusal leaves the directory unchanged.
             let _ = target.remove(&new);
             return Err(error);
         }
@@ -101,7 +101,7 @@ impl Beginnings {
                 None => first_page(file, target)?,
             };
             if let Some(page) = wrap_page(file, page)? {
-                add(Patched::File(index), page)?;
+                add(PatchTarget::File(index), page)?;
             }
         }
         let mut redo = self.redo;
@@ -111,7 +111,7 @@ impl Beginnings {
         if let Some(at) = keys::offset_in_redo(&redo) {
             let key = redo.get_mut(at..).unwrap_or_default();
             wrap_key(key).map_err(|()| unknown_key(&"the redo log"))?;
-            add(Patched::Redo(0), redo)?;
+            add(PatchTarget::Redo(0), redo)?;
         }
         out.write_all(&end(count))?;
         out.into_inner().map_err(|error| Error::Output(error.into_error()))?.sync_all()?;
@@ -119,13 +119,13 @@ impl Beginnings {
     }
 }
 
-/// Whether there is something where the key belongs, or must be.
+/// Returns whether there is something where the key belongs, or must be.
 fn has_key(first: FirstPage, page: &[u8]) -> bool {
     let key = page.get(first.key_offset()..).unwrap_or_default();
-    first.is_encrypted() || keys::find(key) != Found::Nothing
+    first.is_encrypted() || keys::find(key) != KeyContent::Nothing
 }
 
-fn first_page(file: &Place, target: &TargetDir) -> Result<Vec<u8>, Error> {
+fn first_page(file: &FilePlace, target: &TargetDir) -> Result<Vec<u8>, Error> {
     let handle = target.open_in_place(file.now(target)?, IfMissing::Fail)?;
     let mut page = vec![0; usize::try_from(file.page_size).unwrap_or(0)];
     let read = handle.read_exact_at(&mut page, 0);
@@ -134,7 +134,7 @@ fn first_page(file: &Place, target: &TargetDir) -> Result<Vec<u8>, Error> {
 }
 
 /// Wraps the key in a first page; `None` if it has none.
-fn wrap_page(file: &Place, mut page: Vec<u8>) -> Result<Option<Vec<u8>>, Error> {
+fn wrap_page(file: &FilePlace, mut page: Vec<u8>) -> Result<Option<Vec<u8>>, Error> {
     // Of a tablespace that was never written to, or of one that is damaged: then the server says so.
     let Some(first) = FirstPage::of(&page).filter(|first| has_key(*first, &page)) else {
         return Ok(None);
@@ -151,21 +151,21 @@ fn wrap_page(file: &Place, mut page: Vec<u8>) -> Result<Option<Vec<u8>>, Error> 
 
 /// Whether the key in the first page of a file is in clear, or wrapped by the constant. That of a tablespace which is no
 /// longer encrypted protects nothing: a server that has decrypted one does not always remove it.
-pub(crate) fn is_exposed(handle: &File, file: &Place) -> Result<bool, Error> {
+pub(crate) fn is_exposed(handle: &File, file: &FilePlace) -> Result<bool, Error> {
     let Some(page) = beginning(handle, file)? else { return Ok(false) };
     let first = FirstPage::of(&page).filter(FirstPage::is_encrypted);
     let key = first.and_then(|first| page.get(first.key_offset()..));
-    Ok(matches!(keys::find(key.unwrap_or_default()), Found::Clear | Found::Wrapped))
+    Ok(matches!(keys::find(key.unwrap_or_default()), KeyContent::Clear | KeyContent::Wrapped))
 }
 
-/// Whether the first page of a file has a key, may have one, or must have one.
-pub(crate) fn may_have_key(handle: &File, file: &Place) -> Result<bool, Error> {
+/// Returns whether the first page of a file has a key, may have one, or must have one.
+pub(crate) fn may_have_key(handle: &File, file: &FilePlace) -> Result<bool, Error> {
     let Some(page) = beginning(handle, file)? else { return Ok(false) };
     Ok(FirstPage::of(&page).is_none_or(|first| has_key(first, &page)))
 }
 
 /// The first page of a file; `None` if it has none.
-fn beginning(handle: &File, file: &Place) -> Result<Option<Vec<u8>>, Error> {
+fn beginning(handle: &File, file: &FilePlace) -> Result<Option<Vec<u8>>, Error> {
     let mut page = vec![0; usize::try_from(file.page_size).unwrap_or(0)];
     if handle.metadata()?.len() < u64::from(file.page_size) {
         return Ok(None);
@@ -176,9 +176,9 @@ fn beginning(handle: &File, file: &Place) -> Result<Option<Vec<u8>>, Error> {
 
 fn wrap_key(key: &mut [u8]) -> Result<(), ()> {
     match keys::find(key) {
-        Found::Clear => keys::wrap(key),
-        Found::Wrapped => {}
-        Found::Nothing | Found::Unknown => return Err(()),
+        KeyContent::Clear => keys::wrap(key),
+        KeyContent::Wrapped => {}
+        KeyContent::Nothing | KeyContent::Unknown => return Err(()),
     }
     Ok(())
 }

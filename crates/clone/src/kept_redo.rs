@@ -28,7 +28,7 @@ impl<'a> RedoWatch<'a> {
 
     /// Looks again and again, until `over`. If the server keeps too much, it is told that the clone has failed, and
     /// all connections are closed.
-    pub(crate) fn run(&self, mut kept: KeptRedo, over: &CancelToken<()>) {
+    pub(crate) fn run(&self, mut kept: ServerRedo, over: &CancelToken<()>) {
         let settings = self.donor.settings;
         let mut seen = Instant::now();
         while over.wait(settings.look).is_none() {
@@ -60,7 +60,7 @@ impl<'a> RedoWatch<'a> {
         }
     }
 
-    /// Why the clone was ended, if it was.
+    /// Returns why the clone was ended, if it was.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.refusal.get().cloned()
     }
@@ -82,15 +82,15 @@ impl<'a> RedoWatch<'a> {
     }
 }
 
-/// What a server keeps.
+/// Redo log that a server keeps.
 #[derive(Debug)]
-pub(crate) struct KeptRedo {
+pub(crate) struct ServerRedo {
     /// Position of the redo log when the page stage began.
     from: u64,
     is_told: bool,
 }
 
-/// What to do about it.
+/// Action if it keeps too little.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Fine,
@@ -99,7 +99,7 @@ pub(crate) enum Verdict {
     TooMuch(u64),
 }
 
-impl KeptRedo {
+impl ServerRedo {
     pub(crate) fn since(from: u64) -> Self {
         Self { from, is_told: false }
     }
@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn half_of_the_limit_is_told_once_and_more_than_all_of_it_ends_the_clone() {
-        let mut kept = KeptRedo::since(1000);
+        let mut kept = ServerRedo::since(1000);
         let found = [1050, 1051, 1090, 1100, 1101].map(|position| kept.look(position, 100));
         let expected =
             [Verdict::Fine, Verdict::Much(51), Verdict::Fine, Verdict::Fine, Verdict::TooMuch(101)];
         assert_eq!(found, expected);
-        assert_eq!(KeptRedo::since(0).look(u64::MAX, u64::MAX), Verdict::Much(u64::MAX));
+        assert_eq!(ServerRedo::since(0).look(u64::MAX, u64::MAX), Verdict::Much(u64::MAX));
     }
 }

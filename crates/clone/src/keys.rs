@@ -10,7 +10,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 
 /// InnoDB's constant: 32 bytes, the rest of them zeros.
 const CONSTANT: &[u8; 16] = b"DefaultMasterKey";
-/// What a key begins with, in the third version of its form; the earlier ones are those of MySQL 5.7.
+/// Beginning of a key, in the third version of its format; the earlier ones are those of MySQL 5.7.
 const MARK: &[u8; 3] = b"lCC";
 const OLD_MARKS: [&[u8; 3]; 2] = [b"lCA", b"lCB"];
 /// Offsets from the mark: number of the master key, key and IV, their CRC-32C.
@@ -20,9 +20,9 @@ const SUM: std::ops::Range<usize> = 107..111;
 /// Bytes of all of it.
 pub(crate) const LEN: usize = SUM.end;
 
-/// What is found where a key may be.
+/// Content of the place of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum KeyContent {
     /// No key.
     Nothing,
     /// A key in clear.
@@ -34,18 +34,20 @@ pub(crate) enum Found {
 }
 
 /// Says what these bytes begin with.
-pub(crate) fn find(bytes: &[u8]) -> Found {
+pub(crate) fn find(bytes: &[u8]) -> KeyContent {
     let mark = bytes.get(..MARK.len()).unwrap_or_default();
     if OLD_MARKS.iter().any(|old| mark == *old) {
-        return Found::Unknown;
+        return KeyContent::Unknown;
     }
     if mark != MARK {
-        return Found::Nothing;
+        return KeyContent::Nothing;
     }
-    let (Some(key), Some(sum)) = (bytes.get(KEY), bytes.get(SUM)) else { return Found::Unknown };
+    let (Some(key), Some(sum)) = (bytes.get(KEY), bytes.get(SUM)) else {
+        return KeyContent::Unknown;
+    };
     let is_key = |key: &[u8]| crc32c(key).to_be_bytes() == *sum;
     if is_key(key) {
-        return Found::Clear;
+        return KeyContent::Clear;
     }
     let mut plain = key.to_vec();
     let cipher = cipher();
@@ -54,7 +56,7 @@ pub(crate) fn find(bytes: &[u8]) -> Found {
             cipher.decrypt_block(block);
         }
     }
-    if is_key(&plain) { Found::Wrapped } else { Found::Unknown }
+    if is_key(&plain) { KeyContent::Wrapped } else { KeyContent::Unknown }
 }
 
 /// A key and IV as a donor has them in a first page, in clear.
@@ -83,7 +85,7 @@ pub(crate) fn wrap(bytes: &mut [u8]) {
 
 /// Offset of a key in the head of the redo log; `None` if there is none.
 pub(crate) fn offset_in_redo(head: &[u8]) -> Option<usize> {
-    head.windows(LEN).position(|bytes| find(bytes) != Found::Nothing)
+    head.windows(LEN).position(|bytes| find(bytes) != KeyContent::Nothing)
 }
 
 fn cipher() -> Aes256 {
@@ -115,9 +117,9 @@ mod tests {
     #[test]
     fn a_key_is_wrapped_by_the_constant() {
         let mut bytes = clear();
-        assert_eq!(find(&bytes), Found::Clear);
+        assert_eq!(find(&bytes), KeyContent::Clear);
         wrap(&mut bytes);
-        assert_eq!(find(&bytes), Found::Wrapped);
+        assert_eq!(find(&bytes), KeyContent::Wrapped);
         assert_eq!((&bytes[..7], &bytes[107..]), (&b"lCC\0\0\0\0"[..], &clear()[107..]));
         // As `openssl enc -aes-256-ecb -nopad -K 44656661756c744d61737465724b6579 (and 16 zero bytes)` has it.
         assert_eq!(bytes[43..47], OPENSSL, "{:x?}", &bytes[43..59]);
@@ -130,13 +132,13 @@ mod tests {
         let mut other = clear();
         other[50] ^= 1;
         for (bytes, found) in [
-            (&other[..], Found::Unknown),
-            (&clear()[..110], Found::Unknown),
-            (b"lCA", Found::Unknown),
-            (b"lCB and more", Found::Unknown),
-            (b"lC", Found::Nothing),
-            (&[0; 200], Found::Nothing),
-            (&[], Found::Nothing),
+            (&other[..], KeyContent::Unknown),
+            (&clear()[..110], KeyContent::Unknown),
+            (b"lCA", KeyContent::Unknown),
+            (b"lCB and more", KeyContent::Unknown),
+            (b"lC", KeyContent::Nothing),
+            (&[0; 200], KeyContent::Nothing),
+            (&[], KeyContent::Nothing),
         ] {
             assert_eq!(find(bytes), found, "{bytes:?}");
         }

@@ -1,11 +1,11 @@
-//! Where the files of a stored clone go. Nothing of what the clone says about itself is believed unchecked.
+//! Destinations of the files of a stored clone. No statement in the clone is believed unchecked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use xb_reader::RelPath;
 
 use crate::error::Error;
-use crate::patches::{Patch, Patched};
+use crate::patches::{Patch, PatchTarget};
 use crate::stored::{CloneInfo, INFO, OUTSIDE, StoredFile};
 
 /// Version of the stored form.
@@ -48,10 +48,10 @@ impl CloneInfo {
     }
 }
 
-/// Where every file of a clone is in the stream, and where it goes.
+/// Place of every file of a clone in the stream, and its destination.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    pub(crate) files: Vec<Place>,
+    pub(crate) files: Vec<FilePlace>,
     /// Sizes of the files of the redo log, by index.
     pub(crate) redo: Vec<u64>,
     pub(crate) page_size: u32,
@@ -59,10 +59,10 @@ pub(crate) struct Layout {
 
 /// A file, and where it goes.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct FilePlace {
     /// Its name in the stream.
     pub(crate) stored: RelPath,
-    /// Where it lies on its way to another name: that of a file from outside, which has it in the stream already.
+    /// Its path on the way to another name: that of a file from outside, which has it in the stream already.
     pub(crate) parked: RelPath,
     /// Its name in the directory that is made: another one if it lay outside.
     pub(crate) target: RelPath,
@@ -77,13 +77,13 @@ pub(crate) struct Place {
     space: Option<u32>,
 }
 
-impl Place {
-    /// Whether its name changes.
+impl FilePlace {
+    /// Returns whether its name changes.
     pub(crate) fn is_moved(&self) -> bool {
         self.stored != self.target && !self.is_removed
     }
 
-    /// Whether it has to be parked: its name may be that of another file until that one is gone.
+    /// Returns whether it has to be parked: its name may be that of another file until that one is gone.
     pub(crate) fn is_parked(&self) -> bool {
         self.is_moved() && self.stored != self.parked
     }
@@ -105,7 +105,7 @@ impl Layout {
             return damaged(format!("pages of {} bytes", info.page_size));
         }
         let files = info.files.iter().zip(0..).map(|(file, index)| place(file, index, info));
-        let files: Vec<Place> = files.collect::<Result<_, _>>()?;
+        let files: Vec<FilePlace> = files.collect::<Result<_, _>>()?;
         distinct(&files)?;
         if info.redo.is_empty() {
             return damaged("there is no redo log".to_owned());
@@ -120,13 +120,13 @@ impl Layout {
         Ok(Self { files, redo: redo.collect::<Result<_, _>>()?, page_size: info.page_size })
     }
 
-    /// Whether DDL changed any file.
+    /// Returns whether DDL changed any file.
     pub(crate) fn has_changes(&self) -> bool {
         self.files.iter().any(|file| file.is_late || file.is_removed || file.is_parked())
     }
 
     /// The file with this index.
-    pub(crate) fn file(&self, index: u32) -> Option<&Place> {
+    pub(crate) fn file(&self, index: u32) -> Option<&FilePlace> {
         self.files.get(usize::try_from(index).ok()?)
     }
 
@@ -153,14 +153,14 @@ impl Layout {
             ))
         };
         match patch.to {
-            Patched::Redo(index) => {
+            PatchTarget::Redo(index) => {
                 let size = usize::try_from(index).ok().and_then(|index| self.redo.get(index));
                 match size {
                     Some(size) if end <= size.saturating_add(LAST_BLOCK) => Ok(()),
                     size => refused("redo log", index, size.copied().unwrap_or(0)),
                 }
             }
-            Patched::File(index) => {
+            PatchTarget::File(index) => {
                 let Some(file) = self.file(index) else { return refused("file", index, 0) };
                 let page = u64::from(file.page_size);
                 if len != page || end > file.size || !patch.offset.is_multiple_of(page) {
@@ -187,7 +187,7 @@ impl Layout {
 /// Largest size of a file, in bytes.
 const MAX_SIZE: u64 = i64::MAX as u64;
 
-fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<Place, Error> {
+fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<FilePlace, Error> {
     let bad = |what: &str| damaged(format!("file {index}, {:?}, {what}", file.name));
     if file.index != index {
         return bad(&format!("has the index {}", file.index));
@@ -220,7 +220,7 @@ fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<Place, Error
         (_, true) if file.is_late => file.path == parked,
         (_, true) => file.path == parked || !is_own(&file.path),
     };
-    // A name that begins with `./` is another one than its path says.
+    // A name that begins with `./` differs from its path.
     let is_plain = |name: &str, path: &RelPath| path.as_bytes() == name.as_bytes();
     let Some(target) = path(&target).ok().filter(|path| is_plain(&target, path)) else {
         return bad("has a name that leads elsewhere");
@@ -231,7 +231,7 @@ fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<Place, Error
     if !is_stored_so || !is_plain(&file.path, &stored) {
         return bad(&format!("has the path {:?}", file.path));
     }
-    Ok(Place {
+    Ok(FilePlace {
         stored,
         parked: parked_at,
         target,
@@ -243,13 +243,13 @@ fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<Place, Error
     })
 }
 
-/// Whether a name is one of a clone's or a restore's own files, or of the server's own folders, such as `#innodb_redo`,
+/// Returns whether a name is one of a clone's or a restore's own files, or of the server's own folders, such as `#innodb_redo`,
 /// which come with no clone.
 fn is_own(name: &str) -> bool {
     name.starts_with('#') || RESERVED.iter().any(|reserved| name.starts_with(reserved))
 }
 
-/// Where a server finds a file: one from outside of the data directory, in the folder of its schema, or at the
+/// Returns the path at which a server finds a file: one from outside the data directory, in the folder of its schema, or at the
 /// top if many tables share it.
 fn target_name(file: &StoredFile) -> Result<String, Error> {
     let Some(path) = file.name.strip_prefix('/') else { return Ok(file.name.clone()) };
@@ -271,7 +271,7 @@ fn target_name(file: &StoredFile) -> Result<String, Error> {
 }
 
 /// Refuses two files for one place, and a file where another one needs a folder.
-fn distinct(files: &[Place]) -> Result<(), Error> {
+fn distinct(files: &[FilePlace]) -> Result<(), Error> {
     let mut stored = BTreeSet::new();
     if let Some(file) = files.iter().find(|file| !stored.insert(file.stored.as_bytes())) {
         return damaged(format!("two files are stored as {}", file.stored));
@@ -432,17 +432,17 @@ mod tests {
             page
         };
         let check = |to, offset, bytes| layout.check(&Patch { to, offset, bytes }).is_ok();
-        assert!(check(Patched::File(2), 16384, page(1, 2)));
-        assert!(!check(Patched::File(2), 16384, page(2, 2)), "another number");
-        assert!(!check(Patched::File(2), 16384, page(1, 3)), "another tablespace");
-        assert!(!check(Patched::File(2), 65536, page(4, 2)), "behind the end");
-        assert!(!check(Patched::File(2), 100, page(0, 2)), "between pages");
-        assert!(!check(Patched::File(2), 0, page(0, 2)[..512].to_vec()), "no whole page");
-        assert!(!check(Patched::File(0), 0, page(0, 0)), "a file without pages");
-        assert!(!check(Patched::File(4), 0, page(0, 2)), "no such file");
-        assert!(check(Patched::Redo(0), 2048, vec![1; 2048 + 512]));
-        assert!(!check(Patched::Redo(0), 2048, vec![1; 2048 + 513]), "behind the end");
-        assert!(!check(Patched::Redo(1), 0, vec![1]), "no such redo log");
-        assert!(!check(Patched::Redo(0), u64::MAX, vec![1]));
+        assert!(check(PatchTarget::File(2), 16384, page(1, 2)));
+        assert!(!check(PatchTarget::File(2), 16384, page(2, 2)), "another number");
+        assert!(!check(PatchTarget::File(2), 16384, page(1, 3)), "another tablespace");
+        assert!(!check(PatchTarget::File(2), 65536, page(4, 2)), "behind the end");
+        assert!(!check(PatchTarget::File(2), 100, page(0, 2)), "between pages");
+        assert!(!check(PatchTarget::File(2), 0, page(0, 2)[..512].to_vec()), "no whole page");
+        assert!(!check(PatchTarget::File(0), 0, page(0, 0)), "a file without pages");
+        assert!(!check(PatchTarget::File(4), 0, page(0, 2)), "no such file");
+        assert!(check(PatchTarget::Redo(0), 2048, vec![1; 2048 + 512]));
+        assert!(!check(PatchTarget::Redo(0), 2048, vec![1; 2048 + 513]), "behind the end");
+        assert!(!check(PatchTarget::Redo(1), 0, vec![1]), "no such redo log");
+        assert!(!check(PatchTarget::Redo(0), u64::MAX, vec![1]));
     }
 }

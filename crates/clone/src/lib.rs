@@ -39,9 +39,9 @@ pub use assemble::{
     assemble, check_extracted, exposed_keys, is_assembled, read_info, remove_parts,
 };
 pub use error::Error;
-pub use findings::{Findings, look, try_clone};
+pub use findings::{ServerFacts, look, try_clone};
 pub use notice::Notice;
-pub use patches::{Patch, PatchReader, Patched};
+pub use patches::{Patch, PatchReader, PatchTarget};
 pub use position::binlog_position;
 pub use receive::receive;
 pub use settings::Settings;

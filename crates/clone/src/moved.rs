@@ -1,15 +1,15 @@
-//! Where a file is while files get the names that they had at the end of the clone.
+//! Paths of files while they get the names that they had at the end of the clone.
 
 use xb_reader::{RelPath, TargetDir};
 
 use crate::error::Error;
-use crate::layout::Place;
+use crate::layout::FilePlace;
 
 /// Says that no file has the name any more that it had first, unless that is its last one, too.
 pub(crate) const MOVED: &str = "xb_clone.moved";
 
-impl Place {
-    /// Where the file is at the moment.
+impl FilePlace {
+    /// Present path of the file.
     pub(crate) fn now(&self, target: &TargetDir) -> Result<&RelPath, Error> {
         if !self.is_moved() {
             return Ok(&self.stored);

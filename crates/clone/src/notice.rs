@@ -1,6 +1,6 @@
-//! What is told while a clone is received.
+//! Messages while a clone is received.
 
-/// What is told while a clone is received, by the thread that receives or by another one.
+/// Message while a clone is received, from the thread that receives or from another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice<'a> {

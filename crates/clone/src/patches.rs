@@ -13,9 +13,9 @@ const HEAD: usize = 17;
 /// Longest record, in bytes: longer than a block of any donor.
 const MAX: u32 = 16 << 20;
 
-/// What a record belongs to.
+/// File to which a record belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patched {
+pub enum PatchTarget {
     /// The file with this index.
     File(u32),
     /// The file of the redo log with this index.
@@ -25,8 +25,8 @@ pub enum Patched {
 /// A record: bytes that replace those at an offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch {
-    /// Where they belong.
-    pub to: Patched,
+    /// Their offset.
+    pub to: PatchTarget,
     /// Offset in that file, in bytes.
     pub offset: u64,
     /// The bytes; at least one.
@@ -34,12 +34,12 @@ pub struct Patch {
 }
 
 /// The head of a record.
-pub(crate) fn head(to: Patched, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn head(to: PatchTarget, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let len = u32::try_from(len).ok().filter(|len| *len <= MAX);
     let len = len.ok_or_else(|| io::Error::other("a record of more than 16 MiB"))?;
     let (kind, file) = match to {
-        Patched::File(index) => (PAGE, index),
-        Patched::Redo(index) => (REDO, index),
+        PatchTarget::File(index) => (PAGE, index),
+        PatchTarget::Redo(index) => (REDO, index),
     };
     Ok(fields(kind, file, offset, len))
 }
@@ -91,7 +91,7 @@ impl<R: Read> PatchReader<R> {
             return Ok(None);
         }
         let mut head: [u8; HEAD] = take(&mut self.input)?;
-        // What it says is for those who read only the stream.
+        // This record is for readers of the stream alone.
         while head.first() == Some(&REMOVED) && head.get(5..) == Some(&[0; HEAD - 5][..]) {
             head = take(&mut self.input)?;
         }
@@ -100,8 +100,8 @@ impl<R: Read> PatchReader<R> {
         let offset = u64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
         let len = u32::from_le_bytes([l0, l1, l2, l3]);
         let to = match kind {
-            PAGE => Patched::File(file),
-            REDO => Patched::Redo(file),
+            PAGE => PatchTarget::File(file),
+            REDO => PatchTarget::Redo(file),
             END if (file, offset, len) == (0, self.records, 0) => {
                 let mut more = [0];
                 if self.input.read(&mut more).map_err(unreadable)? != 0 {
@@ -168,7 +168,7 @@ mod tests {
         let patch =
             (any::<bool>(), any::<u32>(), any::<u32>(), prop::collection::vec(any::<u8>(), 1..50));
         let made = patch.prop_map(|(is_redo, file, offset, bytes)| {
-            let to = if is_redo { Patched::Redo(file) } else { Patched::File(file) };
+            let to = if is_redo { PatchTarget::Redo(file) } else { PatchTarget::File(file) };
             Patch { to, offset: offset.into(), bytes }
         });
         prop::collection::vec(made, 0..10)

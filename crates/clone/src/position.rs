@@ -1,4 +1,4 @@
-//! Where the data of a clone is in its donor's binary log, as InnoDB keeps it.
+//! Position of a clone's data in its donor's binary log, as InnoDB keeps it.
 
 use std::os::unix::fs::FileExt as _;
 

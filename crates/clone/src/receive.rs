@@ -13,7 +13,7 @@ use xb_process::{CancelOnDrop, CancelToken};
 use crate::donor::{Auxiliary, DonorAddress, Link, is_break, is_busy};
 use crate::error::Error;
 use crate::guards::{self, Incarnation};
-use crate::kept_redo::{KeptRedo, RedoWatch};
+use crate::kept_redo::{RedoWatch, ServerRedo};
 use crate::notice::{Notice, Notify};
 use crate::settings::Settings;
 use crate::sink::Sink;
@@ -70,7 +70,7 @@ pub fn receive<W: Write>(
         own.cancel.cancel(());
         (received, is_cancelled)
     });
-    // What fails because its connection was closed is a consequence.
+    // An error of a closed connection is a consequence.
     received.map_err(|error| match watch.refusal() {
         Some(why) => Error::Refused(why),
         None if is_cancelled => Error::Stopped,
@@ -167,7 +167,7 @@ fn receive_into<'scope, W: Write>(
     job.sink.finish(info)
 }
 
-/// What a message brought.
+/// Result of a message.
 enum Step {
     Nothing,
     Progress,
@@ -262,7 +262,7 @@ impl<W: Write> Job<'_, '_, '_, W> {
         let kept = match position {
             // The next message brings another look.
             Err(error) if is_busy(&error) => return Ok(()),
-            position => KeptRedo::since(position?),
+            position => ServerRedo::since(position?),
         };
         let (over, watch) = (CancelToken::new(), self.watch);
         let watching = over.cancel_on_drop();

@@ -1,21 +1,21 @@
-//! What is asked of a clone.
+//! Settings of a clone.
 
 use std::time::Duration;
 
 use xb_mysql::clone::Ddl;
 use xb_process::CancelToken;
 
-/// What is asked of a clone.
+/// Settings of a clone.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How long the server waits for DDL that runs when the clone begins.
+    /// Time for which the server waits for DDL that runs when the clone begins.
     pub ddl_timeout: Duration,
     /// Whether DDL runs while the clone is taken, instead of waiting for its end.
     pub allow_ddl: bool,
-    /// How long to wait for the server to say anything. After that, the connection is taken for broken.
+    /// Time limit for the server's next message. After that, the connection is taken for broken.
     pub silence: Duration,
-    /// How long to wait for the server's host to answer the system's probes. After that, the connection is broken.
+    /// Time limit for the server's host to answer the system's probes. After that, the connection is broken.
     pub absence: Duration,
     /// Time between a broken connection, or a failed try, and the next try to continue.
     pub retry: Duration,

@@ -52,7 +52,7 @@ pub fn has_shared_keys(target: &TargetDir, info: &CloneInfo) -> Result<bool, Err
     Ok(false)
 }
 
-/// Whether a file of the redo log has a key, in its head or among its records.
+/// Returns whether a file of the redo log has a key, in its head or among its records.
 fn has_key(mut file: File, records: &mut Records) -> Result<bool, Error> {
     let mut head = Vec::new();
     (&mut file).take(REDO_HEAD as u64).read_to_end(&mut head)?;

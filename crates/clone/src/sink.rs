@@ -8,7 +8,7 @@ use xb_reader::{ChunkWriter, RelPath};
 
 use crate::error::Error;
 use crate::late::first_page;
-use crate::patches::{MAGIC, Patched, end, head, removed};
+use crate::patches::{MAGIC, PatchTarget, end, head, removed};
 use crate::stored::{CloneInfo, INFO, PATCHES, README, README_TEXT, StoredFile};
 
 /// Bytes of patches that are written at once.
@@ -67,13 +67,13 @@ impl<W: Write> Sink<W> {
             return Ok(());
         }
         let to = match block.stage {
-            Stage::Redo => Patched::Redo(block.file),
-            _ => Patched::File(block.file),
+            Stage::Redo => PatchTarget::Redo(block.file),
+            _ => PatchTarget::File(block.file),
         };
         self.patch(to, block.offset, block.bytes)
     }
 
-    fn patch(&mut self, to: Patched, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    fn patch(&mut self, to: PatchTarget, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.patches.extend(head(to, offset, bytes.len())?);
         self.patches.extend_from_slice(bytes);
         self.records = self.records.saturating_add(1);
@@ -89,7 +89,7 @@ impl<W: Write> Sink<W> {
             self.removed.insert(file.index);
         } else if file.is_late && self.late.insert(file.index) {
             self.end_files()?;
-            self.patch(Patched::File(file.index), 0, &first_page(file)?)?;
+            self.patch(PatchTarget::File(file.index), 0, &first_page(file)?)?;
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl<W: Write> Sink<W> {
         }
         let mut text = serde_json::to_vec_pretty(&info).map_err(std::io::Error::other)?;
         text.push(b'\n');
-        // What a restore would refuse is no backup.
+        // A stream that a restore would refuse is no backup.
         let _ = CloneInfo::parse(&text)?;
         self.output.payload(INFO, 0, &text)?;
         self.output.end(INFO)?;

@@ -1,4 +1,4 @@
-//! What a stored clone says about itself.
+//! Facts about a stored clone.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) const README_TEXT: &[u8] =
 They are useless alone: the changed pages and the redo log are in xb_clone.patches.\n\
 docs/spec/clone.md of xbcloud-rs says how to put them together.\n";
 
-/// What a stored clone is. The manifest of a backup is made from the first MiB of it, so the long lists come
+/// Facts about a stored clone. The manifest of a backup is made from the first MiB of them, so the long lists come
 /// last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloneInfo {
@@ -64,7 +64,7 @@ pub struct StoredFile {
     pub index: u32,
     /// Its name in the stream.
     pub path: String,
-    /// Where it was on the server: from the data directory, or absolute.
+    /// Its path on the server: from the data directory, or absolute.
     pub name: String,
     /// Its size in bytes after all patches.
     pub size: u64,
@@ -102,7 +102,7 @@ impl CloneInfo {
         self.redo.iter().fold(0, |sum, file| sum.saturating_add(file.size))
     }
 
-    /// Whether any of its files is encrypted: then the keys in the files are protected by nothing but
+    /// Returns whether any of its files is encrypted: then the keys in the files are protected by nothing but
     /// a constant until a server with a keyring has started on them.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD as STANDARD, Engine as _};
 use xb_clone::{
-    CloneInfo, Error, INFO, Notice, OUTSIDE, PATCHES, PatchReader, Patched, Settings, receive,
+    CloneInfo, Error, INFO, Notice, OUTSIDE, PATCHES, PatchReader, PatchTarget, Settings, receive,
 };
 use xb_mysql::{Account, Fingerprint, Target, Trust};
 use xb_process::CancelToken;
@@ -160,8 +160,8 @@ fn patch(data: &Path, info: &CloneInfo) {
     let mut count = 0;
     while let Some(patch) = patches.read().unwrap() {
         let file = match patch.to {
-            Patched::File(index) => open(&info.files[usize::try_from(index).unwrap()].path),
-            Patched::Redo(index) => open(&format!("#innodb_redo/#ib_redo{index}")),
+            PatchTarget::File(index) => open(&info.files[usize::try_from(index).unwrap()].path),
+            PatchTarget::Redo(index) => open(&format!("#innodb_redo/#ib_redo{index}")),
         };
         file.write_all_at(&patch.bytes, patch.offset).unwrap();
         count += 1;

@@ -25,7 +25,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether it is a member: only then are positions useful in messages.
+    /// Returns whether it is a member: only then are positions useful in messages.
     fn is_member(self) -> bool {
         matches!(self, Format::Qpress | Format::Lz4 | Format::Zstd)
     }
@@ -152,7 +152,7 @@ pub enum CodecError {
     Damaged {
         /// Position of the part.
         place: ErrorLocation,
-        /// What is wrong with them, as the codec reports it.
+        /// Their fault, as the codec reports it.
         what: &'static str,
     },
     /// The bytes decode to more than the announced length, or than the maximum for a block.

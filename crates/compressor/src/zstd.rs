@@ -58,7 +58,7 @@ pub(crate) fn head_len(place: ErrorLocation, start: [u8; HEAD_START]) -> Result<
 struct Descriptor(u8);
 
 impl Descriptor {
-    /// Whether the content is a single segment: then the window is as large as the content.
+    /// Returns whether the content is a single segment: then the window is as large as the content.
     fn single_segment(self) -> bool {
         self.0 & 0x20 != 0
     }

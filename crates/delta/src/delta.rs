@@ -12,7 +12,7 @@ const LAST: [u8; 4] = *b"XTRA";
 /// In place of a number: the list ends here.
 const NO_PAGE: u32 = u32::MAX;
 
-/// Why a delta file cannot be used.
+/// Reason why a delta file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DamagedDelta {

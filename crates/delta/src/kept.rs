@@ -1,4 +1,4 @@
-//! What a merge keeps beside the data, so that another run can finish it.
+//! State that a merge keeps beside the data, so that another run can finish it.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _};
@@ -83,13 +83,13 @@ fn refuse_foreign(file: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Whether `base` holds a merge that was kept and interrupted, of whichever restore.
+/// Returns whether `base` holds a merge that was kept and interrupted, of whichever restore.
 #[must_use]
 pub fn is_interrupted(base: &Path) -> bool {
     folder(base).join(PLAN).exists()
 }
 
-/// Where the tablespace of this number waits for its new name.
+/// Returns the path at which the tablespace of this number waits for its new name.
 pub(crate) fn waiting(base: &Path, number: usize) -> PathBuf {
     folder(base).join(number.to_string())
 }

@@ -25,6 +25,6 @@ mod plan;
 pub use delta::{DamagedDelta, DeltaReader};
 pub use kept::{discard, interrupted, is_interrupted, keep};
 pub use links::{Checkpoints, restate_from};
-pub use merge::{Error, Merged, merge};
+pub use merge::{Error, MergeReport, merge};
 pub use meta::Meta;
-pub use plan::{Plan, Unfit, plan};
+pub use plan::{NotMergeable, Plan, plan};

@@ -1,4 +1,4 @@
-//! What lies in the directory of one backup of a chain.
+//! Files in the directory of one backup of a chain.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
 const REDO_LOG: &str = "ib_logfile0";
 /// The server's settings, as the backup program keeps them for the recovery.
 const SETTINGS: &str = "backup-my.cnf";
-/// What begins with this in a restored directory is no file of the backup.
+/// Names that begin with this in a restored directory are not files of the backup.
 const OWN: &str = ".xb-";
 /// The directory that a file system has at its top.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -62,7 +62,7 @@ pub(crate) fn finish_checkpoints(last: &Path, base: &Path) -> io::Result<()> {
     std::fs::rename(path, base.join(name))
 }
 
-/// Whether a file is the one that states the log positions.
+/// Returns whether a file is the one that states the log positions.
 pub(crate) fn is_checkpoints(file: &Path) -> bool {
     CHECKPOINTS.iter().any(|name| file == Path::new(name))
 }
@@ -74,7 +74,7 @@ fn checkpoints(dir: &Path) -> io::Result<(PathBuf, &'static str)> {
 }
 
 fn rewrite(path: &Path, values: &[(&str, &str)]) -> io::Result<()> {
-    let unknown = || io::Error::other(format!("{} is no text of a backup", path.display()));
+    let unknown = || io::Error::other(format!("{} is not a text file of a backup", path.display()));
     let text = read_text(path).ok_or_else(unknown)?;
     let mut out = String::new();
     for line in text.lines() {
@@ -97,7 +97,7 @@ fn rewrite(path: &Path, values: &[(&str, &str)]) -> io::Result<()> {
 pub(crate) struct Link {
     pub(crate) dir: PathBuf,
     pub(crate) checkpoints: Checkpoints,
-    /// Where its redo log begins.
+    /// Beginning of its redo log.
     pub(crate) redo_start: u64,
     /// Its files, from its directory.
     pub(crate) files: Vec<PathBuf>,
@@ -147,7 +147,7 @@ impl Link {
             } else if kind.is_file() {
                 self.files.push(path);
             } else {
-                return Err(io::Error::other(format!("{} is no file", path.display())));
+                return Err(io::Error::other(format!("{} is not a file", path.display())));
             }
         }
         Ok(())

@@ -18,9 +18,9 @@ const RUN: usize = 1 << 20;
 /// Bytes of a delta file that are read at once.
 const READ: usize = 1 << 20;
 
-/// What a merge has done.
+/// Report of a merge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Merged {
+pub struct MergeReport {
     /// Tablespaces of the result.
     pub spaces: u64,
     /// Pages in all deltas.
@@ -29,7 +29,7 @@ pub struct Merged {
     pub written: u64,
 }
 
-/// Why a merge failed. Its directory is of no use then, until another run has finished it.
+/// Reason why a merge failed. Its directory is of no use then, until another run has finished it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -70,7 +70,7 @@ pub fn merge(
     threads: usize,
     is_durable: bool,
     is_cancelled: impl Fn() -> bool + Sync,
-) -> Result<Merged, Error> {
+) -> Result<MergeReport, Error> {
     let base = &plan.base;
     let go_on = || if is_cancelled() { Err(Error::Cancelled) } else { Ok(()) };
     make_folder(&kept::folder(base))?;
@@ -128,10 +128,10 @@ fn write_spaces(
     threads: usize,
     is_durable: bool,
     go_on: &(impl Fn() -> Result<(), Error> + Sync),
-) -> Result<Merged, Error> {
+) -> Result<MergeReport, Error> {
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut merged = Merged::default();
+        let mut merged = MergeReport::default();
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
             let Some(space) = plan.spaces.get(n) else { return Ok(merged) };
@@ -167,7 +167,7 @@ fn write_spaces(
 fn write_pages(
     space: &Space,
     path: &Path,
-    merged: &mut Merged,
+    merged: &mut MergeReport,
     go_on: impl Fn() -> Result<(), Error>,
 ) -> Result<(), Error> {
     let file = File::options().write(true).create(true).truncate(false).open(path);

@@ -5,7 +5,7 @@ use std::path::Path;
 /// Longest text that is read, in bytes.
 pub(crate) const MAX_TEXT: u64 = 64 << 10;
 
-/// What the text beside a delta file states.
+/// Text beside a delta file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
     /// Bytes of a page in the file: a power of two from 1 KiB to 64 KiB.

@@ -22,12 +22,12 @@ const MADE_PAGES: u32 = 3;
 /// Endings of files that are compressed or encrypted one by one.
 const CODED: [&str; 6] = ["qp", "lz4", "zst", "gz", "xbcrypt", "snappy"];
 
-/// Why a chain has to be prepared link by link.
+/// Reason why a chain has to be prepared link by link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unfit(pub String);
+pub struct NotMergeable(pub String);
 
-/// How a chain is merged. Nothing is changed yet.
+/// Plan for the merge of a chain. Nothing is changed yet.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub(crate) base: PathBuf,
@@ -43,7 +43,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether it is one of `base`, and touches nothing outside.
+    /// Returns whether it is one of `base`, and touches nothing outside.
     pub(crate) fn is_within(&self, base: &Path) -> bool {
         let is_name = |path: &Path| path.components().all(|c| matches!(c, Component::Normal(_)));
         let is_below = |path: &PathBuf| path.strip_prefix(base).is_ok_and(is_name);
@@ -81,16 +81,19 @@ pub(crate) struct Space {
 ///
 /// A backup that sees DDL on a table copies it again, whole: then that copy counts, and the deltas behind it.
 ///
-/// What is not known to be right is unfit: files that are not InnoDB's own or not in the data directory, parts of a
+/// Whatever is not known to be right makes it unfit: files that are not InnoDB's own or not in the data directory, parts of a
 /// backup, tablespaces that became shorter, a system tablespace that got another file.
 ///
 /// # Errors
-/// [`Unfit`], with the reason. A directory that cannot be read is unfit, too: the program that prepares it says more.
-pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, Unfit> {
-    let unfit = |what: String| Err(Unfit(what));
-    let base = Link::read(base).map_err(Unfit)?;
-    let links: Vec<Link> =
-        increments.iter().map(|dir| Link::read(dir)).collect::<Result<_, _>>().map_err(Unfit)?;
+/// [`NotMergeable`], with the reason. A directory that cannot be read is unfit, too: the program that prepares it says more.
+pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, NotMergeable> {
+    let unfit = |what: String| Err(NotMergeable(what));
+    let base = Link::read(base).map_err(NotMergeable)?;
+    let links: Vec<Link> = increments
+        .iter()
+        .map(|dir| Link::read(dir))
+        .collect::<Result<_, _>>()
+        .map_err(NotMergeable)?;
     let Some(last) = links.last() else { return unfit("there is no increment".to_owned()) };
     if base.checkpoints.kind != "full-backuped" {
         return unfit(format!("the full backup is {}", base.checkpoints.kind));
@@ -177,27 +180,35 @@ fn key_of(space: u32, name: &Path, system: &[PathBuf]) -> Key {
 }
 
 /// The deltas of an increment, by their tablespaces.
-fn deltas(link: &Link, system: &[PathBuf]) -> Result<BTreeMap<Key, Delta>, Unfit> {
+fn deltas(link: &Link, system: &[PathBuf]) -> Result<BTreeMap<Key, Delta>, NotMergeable> {
     let mut found = BTreeMap::new();
     for file in &link.files {
         let Some(name) = delta_of(file) else {
             match is_table(file) {
-                true => return Err(Unfit(format!("{} is whole in an increment", file.display()))),
+                true => {
+                    return Err(NotMergeable(format!(
+                        "{} is whole in an increment",
+                        file.display()
+                    )));
+                }
                 false => continue,
             }
         };
         let path = link.dir.join(file);
         let meta = read_text(&with_suffix(&link.dir.join(&name), ".meta"));
         let Some(meta) = meta.as_deref().and_then(Meta::parse) else {
-            return Err(Unfit(format!("{} has no .meta file that is known", path.display())));
+            return Err(NotMergeable(format!(
+                "{} has no .meta file that is known",
+                path.display()
+            )));
         };
         if !is_tablespace(&name) {
-            return Err(Unfit(format!("{} is of no known kind", path.display())));
+            return Err(NotMergeable(format!("{} is of no known kind", path.display())));
         }
         let (shown, key) = (name.display().to_string(), key_of(meta.space, &name, system));
         if let Some(other) = found.insert(key, Delta { path, name, meta }) {
             let other = other.name.display();
-            return Err(Unfit(format!(
+            return Err(NotMergeable(format!(
                 "{other} and {shown} are both of tablespace {}",
                 meta.space
             )));
@@ -223,13 +234,13 @@ fn copies(
     links: &[Link],
     parts: &[BTreeMap<Key, Delta>],
     system: &[PathBuf],
-) -> Result<BTreeMap<Key, Copy>, Unfit> {
+) -> Result<BTreeMap<Key, Copy>, NotMergeable> {
     let named: HashSet<&Path> =
         parts.iter().flat_map(BTreeMap::values).map(|delta| delta.name.as_path()).collect();
     let mut found: BTreeMap<Key, Copy> = BTreeMap::new();
     let before_last = links.len().saturating_sub(1);
     for (count, link) in std::iter::once(base).chain(links.iter().take(before_last)).enumerate() {
-        // What was copied again is newer.
+        // Files that were copied again are newer.
         let (again, first): (Vec<_>, Vec<_>) = link.files.iter().partition(|file| is_again(file));
         let is_space = |file: &&&PathBuf| is_table(file) || named.contains(file.as_path());
         let mut in_link = BTreeSet::new();
@@ -249,11 +260,13 @@ fn copies(
             }
             let Some(first) = read.ok().and_then(|_| SpaceHead::of_head(&head)) else {
                 let shown = file.display();
-                return Err(Unfit(format!("the first page of {shown} is of no known kind")));
+                return Err(NotMergeable(format!("the first page of {shown} is of no known kind")));
             };
             if !in_link.insert((first.space, is_again(file))) {
                 let (shown, space) = (file.display(), first.space);
-                return Err(Unfit(format!("{shown} is a second file of tablespace {space}")));
+                return Err(NotMergeable(format!(
+                    "{shown} is a second file of tablespace {space}"
+                )));
             }
             found.insert((first.space, 0), Copy { path, first: Some(first), links: count });
         }
@@ -268,17 +281,19 @@ fn space_of(
     named: &Delta,
     copy: Option<&Copy>,
     links: &[BTreeMap<Key, Delta>],
-) -> Result<(Space, u64), Unfit> {
+) -> Result<(Space, u64), NotMergeable> {
     let (number, has_head) = (key.0, key.1 == 0);
     let shown = named.name.display();
     let page_size = named.meta.page_size;
     let mut newest: Option<u64> = None;
     let mut grown = |first: &SpaceHead| {
         if first.space != number || first.page_size != page_size {
-            return Err(Unfit(format!("the first page of {shown} is of another tablespace")));
+            return Err(NotMergeable(format!(
+                "the first page of {shown} is of another tablespace"
+            )));
         }
         if newest.is_some_and(|pages| pages > first.pages) {
-            return Err(Unfit(format!("{shown} became shorter within the chain")));
+            return Err(NotMergeable(format!("{shown} became shorter within the chain")));
         }
         newest = Some(first.pages);
         Ok(())
@@ -296,10 +311,10 @@ fn space_of(
     let mut is_new = copy.is_some();
     for delta in behind {
         let Some(delta) = delta else {
-            return Err(Unfit(format!("an increment lacks {shown}, although it is older")));
+            return Err(NotMergeable(format!("an increment lacks {shown}, although it is older")));
         };
         if delta.meta.page_size != page_size {
-            return Err(Unfit(format!("{shown} has pages of two sizes")));
+            return Err(NotMergeable(format!("{shown} has pages of two sizes")));
         }
         if has_head {
             let (first, is_made) = first_pages(delta)?;
@@ -309,22 +324,22 @@ fn space_of(
         deltas.push(delta.path.clone());
     }
     let Some(pages) = newest.or((!has_head).then_some(0)).filter(|_| is_new) else {
-        return Err(Unfit(format!("no backup of the chain has the first pages of {shown}")));
+        return Err(NotMergeable(format!("no backup of the chain has the first pages of {shown}")));
     };
     deltas.reverse();
     let path = named.name.clone();
     // The length on disk counts: a server extends a file before it says so in its first page.
     let len = copy.map(|copy| std::fs::metadata(&copy.path).map(|meta| meta.len())).transpose();
-    let len = len.map_err(|error| Unfit(format!("{shown}: {error}")))?.unwrap_or(0);
+    let len = len.map_err(|error| NotMergeable(format!("{shown}: {error}")))?.unwrap_or(0);
     let space = Space { path, page_size, copy: copy.map(|copy| copy.path.clone()), deltas, len };
     Ok((space, pages.saturating_mul(page_size as u64)))
 }
 
 /// The first page of a tablespace, if the delta has it, and whether it has all pages that are made with the
 /// tablespace. They come first.
-fn first_pages(delta: &Delta) -> Result<(Option<SpaceHead>, bool), Unfit> {
+fn first_pages(delta: &Delta) -> Result<(Option<SpaceHead>, bool), NotMergeable> {
     let shown = delta.path.display();
-    let unreadable = |error: &dyn std::fmt::Display| Unfit(format!("{shown}: {error}"));
+    let unreadable = |error: &dyn std::fmt::Display| NotMergeable(format!("{shown}: {error}"));
     let file = File::open(&delta.path).map_err(|error| unreadable(&error))?;
     let mut reader = DeltaReader::new(BufReader::new(file), delta.meta.page_size);
     let mut first = None;
@@ -344,7 +359,7 @@ fn first_pages(delta: &Delta) -> Result<(Option<SpaceHead>, bool), Unfit> {
 }
 
 /// Refuses files that the merge does not know how to treat.
-fn refuse_strange(file: &Path) -> Result<(), Unfit> {
+fn refuse_strange(file: &Path) -> Result<(), NotMergeable> {
     let end = file.extension().unwrap_or_default();
     let why = match end.to_str() {
         Some("isl") => "a tablespace outside the data directory",
@@ -352,10 +367,10 @@ fn refuse_strange(file: &Path) -> Result<(), Unfit> {
         _ if file.starts_with("#rocksdb") => "of another engine",
         _ => return Ok(()),
     };
-    Err(Unfit(format!("{} is {why}", file.display())))
+    Err(NotMergeable(format!("{} is {why}", file.display())))
 }
 
-/// Whether a name is that of a tablespace of a known kind: of a table, of the system, of undo logs.
+/// Returns whether a name is that of a tablespace of a known kind: of a table, of the system, of undo logs.
 fn is_tablespace(name: &Path) -> bool {
     let is_root = name.parent().is_some_and(|parent| parent.as_os_str().is_empty());
     let text = name.to_string_lossy();
@@ -366,7 +381,7 @@ fn is_table(name: &Path) -> bool {
     name.extension().is_some_and(|end| end == "ibd")
 }
 
-/// Whether a file is a tablespace that was copied again, under the name that it had then.
+/// Returns whether a file is a tablespace that was copied again, under the name that it had then.
 fn is_again(file: &Path) -> bool {
     file.extension().is_some_and(|end| end == "new")
 }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use xb_delta::{
-    Checkpoints, DeltaReader, Error, Merged, Unfit, discard, interrupted, keep, merge, plan,
+    Checkpoints, DeltaReader, Error, MergeReport, NotMergeable, discard, interrupted, keep, merge,
+    plan,
 };
 
 const PAGE: usize = 4096;
@@ -168,7 +169,7 @@ fn read(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-fn merged(dir: &Path, increments: &[PathBuf]) -> Result<Merged, Unfit> {
+fn merged(dir: &Path, increments: &[PathBuf]) -> Result<MergeReport, NotMergeable> {
     plan(dir, increments).map(|plan| merge(&plan, 2, true, || false).unwrap())
 }
 

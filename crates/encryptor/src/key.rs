@@ -54,7 +54,7 @@ impl DataKey {
         *kdf::derive(self.bytes(), stream_id, COMMITMENT_INFO)
     }
 
-    /// Whether `commitment` is that of this key, for the stream with this id. Takes constant time.
+    /// Returns whether `commitment` is that of this key, for the stream with this id. Takes constant time.
     #[must_use]
     pub fn fits(&self, stream_id: &[u8; STREAM_ID_LEN], commitment: &[u8; 32]) -> bool {
         self.commitment(stream_id).ct_eq(commitment).into()
@@ -100,7 +100,7 @@ impl MacKey {
         kdf::hmac(&self.0).chain_update(bytes).finalize().into_bytes().into()
     }
 
-    /// Whether `code` is the authentication code of these bytes. Takes constant time.
+    /// Returns whether `code` is the authentication code of these bytes. Takes constant time.
     #[must_use]
     pub fn verify(&self, bytes: &[u8], code: &[u8; 32]) -> bool {
         kdf::hmac(&self.0).chain_update(bytes).verify(code.into()).is_ok()

@@ -48,7 +48,7 @@ impl KeySlots {
         self
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list().is_empty()
@@ -108,7 +108,7 @@ impl Keys {
         self
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.key.is_none()

@@ -107,8 +107,8 @@ pub use keys_object::{
 };
 pub use random::NoRandom;
 pub use seal::{
-    Expected, OpenStream, Opener, SEAL_HEAD_LEN, SEGMENT_LEN, SealContext, SealError, SealStream,
-    Sealer, SegmentLayout, SegmentPlace, SegmentToSeal,
+    ExpectedLength, OpenStream, Opener, SEAL_HEAD_LEN, SEGMENT_LEN, SealContext, SealError,
+    SealStream, Sealer, SegmentLayout, SegmentPlace, SegmentToSeal,
 };
 #[cfg(feature = "aws-lc")]
 pub use signature::{SIGNATURE_LEN, SigningKey, SigningKeyError, VerifyingKey, VerifyingKeyError};

@@ -23,7 +23,7 @@ pub const SIGNATURE_LEN: usize = 64;
 const PUBLIC_LEN: usize = 32;
 /// Longest file of a key that is read, in bytes.
 const MAX_FILE: u64 = 1 << 16;
-/// What the text of a public key begins with.
+/// Beginning of the text of a public key.
 const SCHEME: &str = "ed25519:";
 /// Characters in a line of PEM.
 const PEM_LINE: usize = 64;
@@ -38,7 +38,7 @@ pub struct VerifyingKey([u8; PUBLIC_LEN]);
 pub struct VerifyingKeyError;
 
 impl VerifyingKey {
-    /// Whether the holder of the private key has signed these bytes.
+    /// Returns whether the holder of the private key has signed these bytes.
     #[must_use]
     pub fn verifies(&self, bytes: &[u8], signature: &[u8; SIGNATURE_LEN]) -> bool {
         let key = ParsedPublicKey::new(&ED25519, self.0);

@@ -97,7 +97,7 @@ fn every_way_in_opens_and_gives_the_same_key() {
 }
 
 #[test]
-fn wrong_ways_in_say_so() {
+fn wrong_keys_are_named() {
     let fresh = FreshKey::generate().unwrap();
     let (file, words, program) = (key_file(1), passphrase("right"), command("m:"));
     let (identities, _) = Identities::generate();

@@ -135,7 +135,7 @@ impl StreamHeader {
         self.seal
     }
 
-    /// Whether the body is sealed.
+    /// Returns whether the body is sealed.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.seal != Seal::None

@@ -3,7 +3,7 @@
 use xb_binlog::{
     AnyGtid, Change, ChecksumKind, Content, ContentDigest, Entry, Error, Event, Gtid, GtidPosition,
     GtidSet, GtidState, HEADER_LEN, History, LogEnd, LogPosition, Payload, Reader, RelayPlan,
-    RelayWriter, ReplayStop, Sent, SentReader, Stretch,
+    RelayWriter, ReplayStop, SentEvent, SentReader, Stretch,
 };
 
 /// Logs without checksums, so that changed events are decoded. Each begins with a description of this
@@ -118,10 +118,10 @@ fn sent(bytes: &[u8], log: &[u8], entries: &[Entry], piece: usize) {
     let mut reader = SentReader::new(ChecksumKind::None);
     let (mut found, mut of_log) = (Vec::new(), Vec::new());
     let named = reader.next(&mut &ROTATION[..], &mut of_log);
-    assert!(matches!(named, Ok(Some(Sent::Artificial(_)))) && of_log.is_empty());
+    assert!(matches!(named, Ok(Some(SentEvent::Artificial(_)))) && of_log.is_empty());
     for mut input in log.get(4..).unwrap_or_default().chunks(piece) {
         while let Ok(Some(event)) = reader.next(&mut input, &mut of_log) {
-            if let Sent::Log(entry) = event {
+            if let SentEvent::Log(entry) = event {
                 found.push(entry);
             }
         }

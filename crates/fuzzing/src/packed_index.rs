@@ -12,7 +12,7 @@ use xb_pipeline::object_key;
 use xb_repo::manifest::{Manifest, PackedFacts};
 use xb_repo::names::{BackupName, manifest_key, run_folder};
 use xb_repo::root::Root;
-use xb_uploader::{Location, Place, Policy, StoreSettings};
+use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 use crate::catalogue::sample;
 use crate::commands::scratch;
@@ -86,7 +86,7 @@ fn store(manifest: &Manifest, stream: &[u8], chunk_size: u64) {
 async fn show_and_get() {
     let path = scratch().path().join("root");
     let path = path.to_str().unwrap_or_default().trim_start_matches('/').to_owned();
-    let location = Location { place: Place::Local, path };
+    let location = Location { place: StorePlace::Local, path };
     let root = Root::open(&location, &StoreSettings::default(), Policy::default(), false);
     let (Ok(root), Ok(name)) = (root, BackupName::new("n")) else { return };
     let (keys, accept) = (Keys::default(), Accept::default());

@@ -1,4 +1,4 @@
-//! How an account proves that it has the password: one function a plugin.
+//! Proofs that an account has the password: one function for each plugin.
 //! (MySQL: "Authentication Method"; MariaDB: "Authentication Plugins".)
 
 use aws_lc_rs::digest::{self, Algorithm, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512};
@@ -18,7 +18,7 @@ const FAST: &[u8] = &[3];
 /// caching_sha2_password: the server needs the password itself.
 const FULL: &[u8] = &[4];
 
-/// Who logs in.
+/// Account that logs in.
 #[derive(Clone, Default)]
 pub struct Account {
     /// Name of the account, without NUL.
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Account {
     }
 }
 
-/// What carries the connection.
+/// Transport of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {
     /// TLS; the server's certificate is verified, or the connection does not leave this host.

@@ -1,4 +1,4 @@
-//! What a server and a client can do, as bits that both announce. Only what both have is used.
+//! Capabilities of a server and a client, as bits that both announce. Only those that both have are used.
 //!
 //! The upper 32 bits are MariaDB's extension: a server that is not MySQL leaves out [`MYSQL`] and
 //! sends them where MySQL has a filler. This client asks for none of them, because each changes the
@@ -38,7 +38,7 @@ pub const MARIADB_EXTENDED_METADATA: u64 = 1 << 35;
 /// MariaDB: the number of columns has an additional byte, which says whether their descriptions follow.
 pub const MARIADB_CACHE_METADATA: u64 = 1 << 36;
 
-/// What this client asks for, besides [`TLS`] and [`CONNECT_WITH_DB`].
+/// Capabilities that this client asks for, besides [`TLS`] and [`CONNECT_WITH_DB`].
 pub const WANTED: u64 = MYSQL
     | LONG_FLAG
     | PROTOCOL_41
@@ -50,5 +50,5 @@ pub const WANTED: u64 = MYSQL
     | PLUGIN_AUTH_LENENC
     | DEPRECATE_EOF;
 
-/// What a server must have: anything older than that is from before 2010.
+/// Capabilities that a server must have: servers without them are from before 2010.
 pub const REQUIRED: u64 = PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH;

@@ -14,7 +14,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::auth::{Account, Channel};
 use crate::capabilities::TLS;
-use crate::dump::{DumpReply, Dumped, Replica, Start, acknowledgement};
+use crate::dump::{DumpItem, DumpReply, Replica, Start, acknowledgement};
 use crate::error::Error;
 use crate::handshake::Greeting;
 use crate::link::Link;
@@ -33,7 +33,7 @@ const COM_CLONE: u8 = 0x20;
 /// Longest message of a clone, in bytes: data after one byte for its kind.
 const MAX_CLONE_MESSAGE: usize = (16 << 20) + 1;
 
-/// Where a server is, and how it is known to be that server.
+/// Address of a server, and the check of its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// A Unix socket; its directory's permissions say who can serve it.
@@ -44,16 +44,16 @@ pub enum Target {
         host: String,
         /// Port, usually 3306.
         port: u16,
-        /// How the server proves who it is.
+        /// Proof of the server's identity.
         trust: Trust,
-        /// How the client proves who it is, if the account requires that.
+        /// Proof of the client's identity, if the account requires one.
         certificate: Option<ClientCertificate>,
     },
 }
 
 /// Ends a connection from another thread, whatever the client waits for.
 #[derive(Debug)]
-pub struct HangUp(Socket);
+pub struct ConnectionCloser(Socket);
 
 #[derive(Debug)]
 enum Socket {
@@ -62,7 +62,7 @@ enum Socket {
 }
 
 impl Socket {
-    /// Whether bytes have arrived that nothing has read.
+    /// Returns whether bytes have arrived that nothing has read.
     fn has_more(&self) -> bool {
         let socket = match self {
             Self::Unix(stream) => SockRef::from(stream),
@@ -74,7 +74,7 @@ impl Socket {
     }
 }
 
-impl HangUp {
+impl ConnectionCloser {
     /// Closes the connection: the client's call fails, and the server ends the statement when it
     /// notices.
     pub fn now(&self) {
@@ -95,7 +95,7 @@ impl HangUp {
     }
 }
 
-/// How long to wait for one read or write of the connection.
+/// Time limit of one read or write of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// While connecting and logging in.
@@ -195,11 +195,11 @@ impl Client {
     ///
     /// # Errors
     /// That of the system call.
-    pub fn hang_up(&self) -> Result<HangUp, Error> {
-        self.link.stream().socket().map(HangUp).map_err(connecting)
+    pub fn hang_up(&self) -> Result<ConnectionCloser, Error> {
+        self.link.stream().socket().map(ConnectionCloser).map_err(connecting)
     }
 
-    /// What the server said about itself.
+    /// Returns the first message of the server.
     #[must_use]
     pub fn greeting(&self) -> &Greeting {
         &self.greeting
@@ -347,7 +347,7 @@ impl fmt::Debug for Dump {
 }
 
 impl Dump {
-    /// Whether events before the first format description have checksums.
+    /// Returns whether events before the first format description have checksums.
     #[must_use]
     pub fn has_checksums(&self) -> bool {
         self.has_checksums
@@ -359,22 +359,22 @@ impl Dump {
     /// # Errors
     /// [`Error::Server`], such as 1236 for a log that the server does not have; [`Error::Timeout`] after
     /// the silence, and other errors of the connection.
-    pub fn next<R>(&mut self, pass: impl FnMut(Dumped<'_>) -> R) -> Result<R, Error> {
+    pub fn next<R>(&mut self, pass: impl FnMut(DumpItem<'_>) -> R) -> Result<R, Error> {
         self.link.dumped(&mut self.reply, DUMP, pass)
     }
 
-    /// Whether the server has asked for an acknowledgement of what it has sent, since the last call.
+    /// Returns whether the server has asked for an acknowledgement of what it has sent, since the last call.
     pub fn take_request(&mut self) -> bool {
         self.reply.take_request()
     }
 
-    /// Whether the replica has offered to acknowledge, and the server does not ask it to: its first event shows it.
+    /// Returns whether the replica has offered to acknowledge, and the server does not ask it to: its first event shows it.
     #[must_use]
     pub fn is_declined(&self) -> bool {
         self.reply.is_declined()
     }
 
-    /// Whether more has arrived.
+    /// Returns whether more has arrived.
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.link.has_more() || self.link.stream().socket().is_ok_and(|socket| socket.has_more())
@@ -392,8 +392,8 @@ impl Dump {
     ///
     /// # Errors
     /// That of the system call.
-    pub fn hang_up(&self) -> Result<HangUp, Error> {
-        self.link.stream().socket().map(HangUp).map_err(connecting)
+    pub fn hang_up(&self) -> Result<ConnectionCloser, Error> {
+        self.link.stream().socket().map(ConnectionCloser).map_err(connecting)
     }
 }
 
@@ -432,8 +432,8 @@ impl CloneLink {
     ///
     /// # Errors
     /// That of the system call.
-    pub fn hang_up(&self) -> Result<HangUp, Error> {
-        self.link.stream().socket().map(HangUp).map_err(connecting)
+    pub fn hang_up(&self) -> Result<ConnectionCloser, Error> {
+        self.link.stream().socket().map(ConnectionCloser).map_err(connecting)
     }
 }
 

@@ -31,7 +31,7 @@ const PORT: u16 = 3306;
 pub struct Access {
     /// Where the server is.
     pub target: Target,
-    /// Who logs in.
+    /// Account that logs in.
     pub account: Account,
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn acknowledgement(log: &str, offset: u64) -> Vec<u8> {
     [&[SEMI_SYNC][..], &offset.to_le_bytes(), log.as_bytes()].concat()
 }
 
-/// What a replica says about itself.
+/// Identity that a replica announces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replica {
     /// Its `server_id`. A server ends the connection of another replica with the same one.
@@ -41,7 +41,7 @@ pub struct Replica {
     pub acknowledges: bool,
 }
 
-/// Where the server begins to send.
+/// Position at which the server begins to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
     /// At an offset of a log, where an event begins; 4 is the first event. The log's name is that of
@@ -109,9 +109,9 @@ impl Replica {
     }
 }
 
-/// What the server sends after it was asked for a log.
+/// Item of a log that a server sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dumped<'a> {
+pub enum DumpItem<'a> {
     /// Bytes of an event, in order. A packet holds one event.
     Event(Part<'a>),
     /// The server sends no more.
@@ -169,13 +169,13 @@ impl DumpReply {
         Self { marks: Marks::Unknown, ..Self::default() }
     }
 
-    /// Whether the replica has offered to acknowledge, and the server does not ask it to: its first event shows it.
+    /// Returns whether the replica has offered to acknowledge, and the server does not ask it to: its first event shows it.
     #[must_use]
     pub fn is_declined(&self) -> bool {
         self.marks == Marks::Declined
     }
 
-    /// Whether the server has asked for an acknowledgement of what it has sent, since the last call.
+    /// Returns whether the server has asked for an acknowledgement of what it has sent, since the last call.
     pub fn take_request(&mut self) -> bool {
         std::mem::take(&mut self.has_asked)
     }
@@ -189,7 +189,7 @@ impl DumpReply {
         &mut self,
         packets: &mut Packets,
         input: &mut &'a [u8],
-    ) -> Result<Option<Dumped<'a>>, Error> {
+    ) -> Result<Option<DumpItem<'a>>, Error> {
         let result = self.step(packets, input);
         if result.is_err() {
             self.packet = Packet::Failed;
@@ -201,7 +201,7 @@ impl DumpReply {
         &mut self,
         packets: &mut Packets,
         input: &mut &'a [u8],
-    ) -> Result<Option<Dumped<'a>>, Error> {
+    ) -> Result<Option<DumpItem<'a>>, Error> {
         loop {
             if matches!(self.packet, Packet::End | Packet::Failed) {
                 return Err(Error::Unusable);
@@ -257,7 +257,7 @@ impl DumpReply {
                         return Err(ServerError::parse(bytes)?.into());
                     }
                 }
-                Packet::End => return Ok(Some(Dumped::End)),
+                Packet::End => return Ok(Some(DumpItem::End)),
                 _ => {
                     if part.is_last {
                         self.packet = Packet::First;
@@ -267,7 +267,7 @@ impl DumpReply {
                             packets.begin_reply();
                         }
                     }
-                    return Ok(Some(Dumped::Event(part)));
+                    return Ok(Some(DumpItem::Event(part)));
                 }
             }
         }
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    /// What follows from these payloads: events, and how it ends.
+    /// Returns the events in these payloads, and the end.
     fn outcome(payloads: &[&[u8]], piece: usize) -> (Vec<Vec<u8>>, String) {
         let mut framer = Packets::new(0);
         let bytes: Vec<u8> = payloads.iter().flat_map(|payload| framer.frame(payload)).collect();
@@ -296,13 +296,13 @@ mod tests {
         for mut input in bytes.chunks(piece) {
             loop {
                 match reply.take(&mut packets, &mut input) {
-                    Ok(Some(Dumped::Event(part))) => {
+                    Ok(Some(DumpItem::Event(part))) => {
                         current.extend_from_slice(part.bytes);
                         if part.is_last {
                             events.push(std::mem::take(&mut current));
                         }
                     }
-                    Ok(Some(Dumped::End)) => return (events, "end".to_owned()),
+                    Ok(Some(DumpItem::End)) => return (events, "end".to_owned()),
                     Ok(None) => break,
                     Err(error) => return (events, error.to_string()),
                 }
@@ -344,7 +344,8 @@ mod tests {
             let mut reply = DumpReply::semi_sync();
             let (mut events, mut current, mut asked) = (Vec::new(), Vec::new(), Vec::new());
             for mut input in bytes.chunks(piece) {
-                while let Some(Dumped::Event(part)) = reply.take(&mut packets, &mut input).unwrap()
+                while let Some(DumpItem::Event(part)) =
+                    reply.take(&mut packets, &mut input).unwrap()
                 {
                     current.extend_from_slice(part.bytes);
                     if part.is_last {
@@ -381,7 +382,7 @@ mod tests {
             let (mut events, mut current) = (Vec::new(), Vec::new());
             for mut input in bytes.chunks(piece) {
                 while let Some(dumped) = reply.take(&mut packets, &mut input)? {
-                    let Dumped::Event(part) = dumped else { panic!() };
+                    let DumpItem::Event(part) = dumped else { panic!() };
                     current.extend_from_slice(part.bytes);
                     assert!(!reply.take_request());
                     if part.is_last {

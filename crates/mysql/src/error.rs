@@ -1,4 +1,4 @@
-//! What can go wrong, from the codec to the connection.
+//! Errors, from the codec to the connection.
 
 use std::io;
 
@@ -62,7 +62,7 @@ pub enum Error {
     Option {
         /// Name of the option.
         option: &'static str,
-        /// What is wrong, and what to do.
+        /// The fault, and a hint.
         what: String,
     },
     /// The server refused a login or a statement. After a statement, the connection can still be used.

@@ -15,7 +15,7 @@ const COLLATION: u8 = 45;
 /// MariaDB puts this before its version, for replicas that accept no two digits.
 const OLD_PREFIX: &str = "5.5.5-";
 
-/// What a server says about itself before anything else.
+/// First message of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Greeting {
@@ -79,7 +79,7 @@ impl Greeting {
         self.version.contains("MariaDB") || self.capabilities & can::MYSQL == 0
     }
 
-    /// What both sides can do, for this account.
+    /// Returns the capabilities of both sides, for this account.
     pub(crate) fn agreed(&self, account: &Account) -> u64 {
         let database = if account.database.is_empty() { 0 } else { can::CONNECT_WITH_DB };
         // The bit says which extension the client's filler has; MariaDB does not announce it.
@@ -123,7 +123,7 @@ impl Greeting {
     }
 }
 
-/// What the request for TLS and the login begin with: 32 bytes.
+/// Returns the beginning of the request for TLS and of the login: 32 bytes.
 fn head(capabilities: u64) -> Vec<u8> {
     let mut out = capabilities.to_le_bytes()[..4].to_vec();
     out.extend_from_slice(&MAX_PACKET.to_le_bytes()[..4]);

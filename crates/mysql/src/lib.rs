@@ -37,9 +37,11 @@ mod response;
 mod tls;
 
 pub use auth::{Account, Channel};
-pub use client::{Client, CloneLink, Dump, HangUp, Results, Rows, Target, Timeouts, fingerprint};
+pub use client::{
+    Client, CloneLink, ConnectionCloser, Dump, Results, Rows, Target, Timeouts, fingerprint,
+};
 pub use client_options::{Access, ClientOptions, GROUPS};
-pub use dump::{DumpReply, Dumped, Replica, Start};
+pub use dump::{DumpItem, DumpReply, Replica, Start};
 pub use error::{Error, ServerError};
 pub use handshake::Greeting;
 pub use login::{Login, Step};

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 
-use crate::dump::{DumpReply, Dumped};
+use crate::dump::{DumpItem, DumpReply};
 use crate::error::Error;
 use crate::packet::Packets;
 
@@ -47,7 +47,7 @@ impl<S: Read + Write> Link<S> {
         stream.write_all(&bytes).and_then(|()| stream.flush()).map_err(|e| Error::io(doing, e))
     }
 
-    /// Whether bytes have arrived that nothing has taken.
+    /// Returns whether bytes have arrived that nothing has taken.
     pub(crate) fn has_more(&self) -> bool {
         !self.stream.buffer().is_empty()
     }
@@ -61,7 +61,7 @@ impl<S: Read + Write> Link<S> {
         &mut self,
         reply: &mut DumpReply,
         doing: &'static str,
-        mut pass: impl FnMut(Dumped<'_>) -> R,
+        mut pass: impl FnMut(DumpItem<'_>) -> R,
     ) -> Result<R, Error> {
         self.take(doing, |packets, input| Ok(reply.take(packets, input)?.map(&mut pass)))
     }

@@ -11,7 +11,7 @@ use crate::response::{Completion, EOF, ERR, OK};
 /// First byte of further data for the plugin.
 const MORE: u8 = 0x01;
 
-/// What to do after a packet of the server.
+/// Next step after a packet of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Send this payload, and wait for the next packet.
@@ -64,7 +64,7 @@ impl<'a> Login<'a> {
         Ok((Self { account, channel, capabilities, plugin, switched: false }, first))
     }
 
-    /// What both sides can do, for [`Reply`](crate::Reply).
+    /// Returns the capabilities of both sides, for [`Reply`](crate::Reply).
     #[must_use]
     pub fn capabilities(&self) -> u64 {
         self.capabilities

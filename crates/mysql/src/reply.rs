@@ -50,7 +50,7 @@ impl Command<'_> {
     }
 }
 
-/// What one packet of a reply means.
+/// Meaning of one packet of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A result with rows begins.

@@ -164,7 +164,7 @@ fn descriptor(message: &Message) -> Option<(u8, &[u8])> {
     }
 }
 
-/// Whether a message tells a plugin, a collation or a setting that the recipient does not need.
+/// Returns whether a message tells a plugin, a collation or a setting that the recipient does not need.
 fn is_hint(message: &Message) -> bool {
     match &message.content {
         Content::Bytes(bytes) => {
@@ -261,7 +261,7 @@ fn a_lost_repeated_or_swapped_message_is_refused() {
     }
 }
 
-/// Whether a message says what the donor is.
+/// Returns whether a message says what the donor is.
 fn is_setup(message: &Message) -> bool {
     matches!(&message.content, Content::Bytes(bytes) if matches!(bytes[0], 1 | 4..=9))
 }
@@ -369,7 +369,7 @@ fn numbers_that_changed_alike_at_both_ends_of_a_stage_are_refused() {
     }
 }
 
-/// Whether another value here is another clone, whose numbers agree as well: what a tablespace is, and the
+/// Returns whether another value here is another clone, whose numbers agree as well: what a tablespace is, and the
 /// size that its first page announces.
 fn is_free(kind: u8, head: &[u8], at: usize) -> bool {
     let is_first_page = head[15] == 3 && head[36..44].iter().all(|byte| *byte == 0);
@@ -381,7 +381,7 @@ fn is_free(kind: u8, head: &[u8], at: usize) -> bool {
     }
 }
 
-/// Whether a number is not used: bytes on disk, and for pages, bytes altogether and the size of the file.
+/// Returns whether a number is not used: bytes on disk, and for pages, bytes altogether and the size of the file.
 fn means_nothing(kind: u8, at: usize) -> bool {
     match kind {
         3 => matches!(at, 28..44),
@@ -457,7 +457,7 @@ fn a_clone_whose_connections_break_resumes() {
     assert!(resumed > 400 && in_blocks > 200, "{resumed} {in_blocks}");
 }
 
-/// Whether no block of the current stage came.
+/// Returns whether no block of the current stage came.
 fn is_early(messages: &[Message]) -> bool {
     // Without its bytes, the last block did not.
     let is_block = |message: &Message| descriptor(message).is_some_and(|(kind, _)| kind == 5);

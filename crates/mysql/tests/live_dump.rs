@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use xb_binlog::{ChecksumKind, Event, History, Sent, SentReader};
-use xb_mysql::{Account, Client, Dump, Dumped, Error, Replica, Start, Target, Timeouts};
+use xb_binlog::{ChecksumKind, Event, History, SentEvent, SentReader};
+use xb_mysql::{Account, Client, Dump, DumpItem, Error, Replica, Start, Target, Timeouts};
 use xb_testkit::mariadb::MariaDb;
 
 const TIMEOUTS: Timeouts =
@@ -52,7 +52,7 @@ fn receive(server: &MariaDb, start: &Start, history: History) -> Result<Received
     let mut got = Received { logs: BTreeMap::new(), history, made_up: Vec::new() };
     loop {
         let is_idle = dump.next(|dumped| {
-            let Dumped::Event(part) = dumped else { panic!("the server ends") };
+            let DumpItem::Event(part) = dumped else { panic!("the server ends") };
             let (mut input, mut bytes) = (part.bytes, Vec::new());
             let mut is_idle = false;
             loop {
@@ -65,7 +65,7 @@ fn receive(server: &MariaDb, start: &Start, history: History) -> Result<Received
                 }
                 let Some(sent) = sent else { break };
                 got.history.push(sent.entry()).unwrap();
-                if let Sent::Artificial(entry) = &sent {
+                if let SentEvent::Artificial(entry) = &sent {
                     is_idle |= matches!(entry.event, Event::Heartbeat);
                     got.made_up.push(entry.header.event_type.name().unwrap().to_owned());
                 }

@@ -123,7 +123,7 @@ impl OptionFilePaths {
 
 /// Command-line options about option files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct OptionFileArgs {
     /// `--no-defaults`: no file is read.
     pub none: bool,
     /// `--defaults-file`: no other file is read.
@@ -159,12 +159,12 @@ impl fmt::Debug for FileOption {
 /// Options of the requested groups, in the order of reading, and warnings.
 #[derive(Debug, Default)]
 #[non_exhaustive]
-pub struct Loaded {
+pub struct LoadedOptions {
     /// The options; the last of a name wins.
     pub options: Vec<FileOption>,
     /// Options of the groups `[GROUP.NAME]`, by NAME.
     pub repositories: BTreeMap<String, Vec<FileOption>>,
-    /// What was skipped, and why.
+    /// Skipped parts, each with its reason.
     pub warnings: Vec<String>,
 }
 
@@ -180,10 +180,10 @@ pub fn read_groups(
     extra: Option<&Path>,
     wants: impl Fn(&str) -> bool,
 ) -> Result<(Vec<FileOption>, Vec<String>), OptionFileError> {
-    let wanted = Wanted {
+    let wanted = OptionFileArgs {
         only: only.map(Path::to_owned),
         extra: extra.map(Path::to_owned),
-        ..Wanted::default()
+        ..OptionFileArgs::default()
     };
     let loaded = load_if(places, &wanted, &wants)?;
     Ok((loaded.options, loaded.warnings))
@@ -196,11 +196,11 @@ pub fn read_groups(
 /// [`OptionFileError`].
 pub fn load(
     places: &OptionFilePaths,
-    wanted: &Wanted,
+    wanted: &OptionFileArgs,
     groups: &[&str],
-) -> Result<Loaded, OptionFileError> {
+) -> Result<LoadedOptions, OptionFileError> {
     if wanted.none || groups.is_empty() {
-        return Ok(Loaded::default());
+        return Ok(LoadedOptions::default());
     }
     let suffix = wanted.group_suffix.as_ref().or(places.group_suffix.as_ref());
     let suffix = suffix.map_or("", String::as_str);
@@ -227,10 +227,10 @@ pub fn load(
 
 fn load_if(
     places: &OptionFilePaths,
-    wanted: &Wanted,
+    wanted: &OptionFileArgs,
     wants: &dyn Fn(&str) -> bool,
-) -> Result<Loaded, OptionFileError> {
-    let mut loader = Loader { wants, places, files: 0, loaded: Loaded::default() };
+) -> Result<LoadedOptions, OptionFileError> {
+    let mut loader = Loader { wants, places, files: 0, loaded: LoadedOptions::default() };
     if let Some(only) = &wanted.only {
         loader.named(only)?;
         return Ok(loader.loaded);
@@ -251,7 +251,7 @@ struct Loader<'a> {
     wants: &'a dyn Fn(&str) -> bool,
     places: &'a OptionFilePaths,
     files: u32,
-    loaded: Loaded,
+    loaded: LoadedOptions,
 }
 
 impl Loader<'_> {

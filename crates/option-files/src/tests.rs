@@ -17,11 +17,11 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-fn only(folder: &TempDir, name: &str) -> Wanted {
-    Wanted { only: Some(folder.path().join(name)), ..Wanted::default() }
+fn only(folder: &TempDir, name: &str) -> OptionFileArgs {
+    OptionFileArgs { only: Some(folder.path().join(name)), ..OptionFileArgs::default() }
 }
 
-fn pairs(loaded: &Loaded) -> Vec<String> {
+fn pairs(loaded: &LoadedOptions) -> Vec<String> {
     let pair = |option: &FileOption| match &option.value {
         Some(value) => format!("{}={}", option.key, value.to_str().unwrap()),
         None => option.key.clone(),
@@ -77,18 +77,18 @@ fn groups_are_chosen_by_their_exact_name() {
     let text = "# c\n; c\n\n[h]\nx=1\n  [g] # trailing\na=1\n[g2]\nb=1\n[G]\nx=1\n[g ]\nc=1\n[]\nx=1\n[ g]\nx=1";
     let folder = folder(&[("my.cnf", text)]);
     let wanted = only(&folder, "my.cnf");
-    let read = |wanted: &Wanted, places: &OptionFilePaths, groups: &[&str]| {
+    let read = |wanted: &OptionFileArgs, places: &OptionFilePaths, groups: &[&str]| {
         pairs(&load(places, wanted, groups).unwrap())
     };
     assert_eq!(read(&wanted, &OptionFilePaths::none(), &["g"]), ["a=1", "c=1"]);
     assert_eq!(read(&wanted, &OptionFilePaths::none(), &["g2", "g"]), ["a=1", "b=1", "c=1"]);
     assert!(read(&wanted, &OptionFilePaths::none(), &["nope"]).is_empty());
     assert!(read(&wanted, &OptionFilePaths::none(), &[]).is_empty());
-    let suffixed = Wanted { group_suffix: Some("2".to_owned()), ..wanted.clone() };
+    let suffixed = OptionFileArgs { group_suffix: Some("2".to_owned()), ..wanted.clone() };
     assert_eq!(read(&suffixed, &OptionFilePaths::none(), &["g"]), ["a=1", "b=1", "c=1"]);
     let places = OptionFilePaths { group_suffix: Some("2".to_owned()), ..OptionFilePaths::none() };
     assert_eq!(read(&wanted, &places, &["g"]), ["a=1", "b=1", "c=1"]);
-    let other = Wanted { group_suffix: Some("3".to_owned()), ..wanted };
+    let other = OptionFileArgs { group_suffix: Some("3".to_owned()), ..wanted };
     assert_eq!(read(&other, &places, &["g"]), ["a=1", "c=1"]);
 }
 
@@ -140,11 +140,14 @@ fn files_are_read_in_the_order_of_mysql() {
     };
     let extra = Some(folder.path().join("extra.cnf"));
     let table = [
-        (Wanted::default(), vec!["k=etc", "k=home"]),
-        (Wanted { extra: extra.clone(), ..Wanted::default() }, vec!["k=etc", "k=extra", "k=home"]),
-        (Wanted { extra, ..only(&folder, "only.cnf") }, vec!["k=only"]),
-        (Wanted { none: true, ..only(&folder, "only.cnf") }, vec![]),
-        (Wanted { only: Some("~/x.cnf".into()), ..Wanted::default() }, vec!["k=x"]),
+        (OptionFileArgs::default(), vec!["k=etc", "k=home"]),
+        (
+            OptionFileArgs { extra: extra.clone(), ..OptionFileArgs::default() },
+            vec!["k=etc", "k=extra", "k=home"],
+        ),
+        (OptionFileArgs { extra, ..only(&folder, "only.cnf") }, vec!["k=only"]),
+        (OptionFileArgs { none: true, ..only(&folder, "only.cnf") }, vec![]),
+        (OptionFileArgs { only: Some("~/x.cnf".into()), ..OptionFileArgs::default() }, vec!["k=x"]),
     ];
     for (wanted, expected) in table {
         assert_eq!(pairs(&load(&places, &wanted, &["g"]).unwrap()), expected, "{wanted:?}");
@@ -221,7 +224,7 @@ proptest! {
     fn any_bytes_are_read_or_refused(text in proptest::collection::vec(any::<u8>(), 0..200)) {
         let places = OptionFilePaths::none();
         let mut loader =
-            Loader { wants: &|group| group == "g", places: &places, files: 0, loaded: Loaded::default() };
+            Loader { wants: &|group| group == "g", places: &places, files: 0, loaded: LoadedOptions::default() };
         let _ = loader.lines(Path::new("f"), &text, MAX_DEPTH);
     }
 

@@ -1,7 +1,7 @@
 //! The doublewrite area of a system tablespace: which pages it includes, and whether it is in use.
 
 use crate::format::{Format, Kind, be32};
-use crate::page::{BadPage, Place, Verdict, check, number, space};
+use crate::page::{BadPage, PageContext, Verdict, check, number, space};
 
 /// Position of the doublewrite area in page 5 of the system tablespace, from its end: a mark, and
 /// the first pages of its two parts.
@@ -32,7 +32,7 @@ impl Doublewrite {
         }
     }
 
-    /// Whether the area includes page `number`.
+    /// Returns whether the area includes page `number`.
     pub(crate) fn includes(self, number: u64, extent: u64) -> bool {
         let (one, two) = match self {
             Self::Usual => (extent, 2 * extent),
@@ -69,7 +69,7 @@ pub(crate) struct AreaChecked {
 impl Area {
     /// Takes the page of this place.
     pub(crate) fn page(&mut self, format: Format, page: &[u8], place: u64, offset: u64) {
-        let fault = match check(format, page, Place { first: false, encrypted: false }) {
+        let fault = match check(format, page, PageContext { first: false, encrypted: false }) {
             Verdict::Empty => return self.empty += 1,
             Verdict::Damaged(fault) => fault,
             _ if number(page).map(u64::from) == Some(place) && space(format, page) == Some(0) => {

@@ -2,7 +2,7 @@
 
 use crate::checksums::crc32c_of;
 use crate::format::{Format, Kind, be32};
-use crate::page::{Place, Verdict, check, number};
+use crate::page::{PageContext, Verdict, check, number};
 
 /// Offset of the tablespace's flags.
 const FLAGS: usize = 54;
@@ -10,7 +10,7 @@ const ENCRYPTED: u32 = 1 << 13;
 /// Offset at which the descriptions of extents begin; the key is behind them.
 const EXTENTS: u64 = 150;
 
-/// What the first page of a tablespace of MySQL says about the tablespace.
+/// Facts about a tablespace of MySQL, from its first page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FirstPage {
     format: Format,
@@ -27,14 +27,14 @@ impl FirstPage {
         is_mysql.then_some(Self { format, flags })
     }
 
-    /// Whether the page matches its checksum.
+    /// Returns whether the page matches its checksum.
     #[must_use]
     pub fn is_intact(&self, page: &[u8]) -> bool {
-        let place = Place { first: true, encrypted: false };
+        let place = PageContext { first: true, encrypted: false };
         matches!(check(self.format, page, place), Verdict::Good | Verdict::NoChecksum)
     }
 
-    /// Whether the pages behind it are encrypted, or being encrypted.
+    /// Returns whether the pages behind it are encrypted, or being encrypted.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         self.flags & ENCRYPTED != 0
@@ -66,14 +66,14 @@ impl FirstPage {
     }
 }
 
-/// Whether a page of MySQL matches its checksum, if nothing is known about its tablespace. One that is encrypted or
+/// Returns whether a page of MySQL matches its checksum, if nothing is known about its tablespace. One that is encrypted or
 /// compressed has its checksum inside, and passes.
 #[must_use]
 pub fn is_intact_page(page: &[u8]) -> bool {
     if number(page) == Some(0) && FirstPage::of(page).is_some_and(|first| first.is_intact(page)) {
         return true;
     }
-    let place = Place { first: false, encrypted: true };
+    let place = PageContext { first: false, encrypted: true };
     [Kind::Both, Kind::Zip].into_iter().any(|kind| {
         let format = Format { page_size: page.len(), kind };
         !matches!(check(format, page, place), Verdict::Damaged(_))

@@ -152,7 +152,7 @@ impl fmt::Display for Fault {
 
 /// Facts about a page that are known before it is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PageContext {
     /// It is the first page of its file, where the field that indicates encryption in other pages
     /// is a log position.
     pub(crate) first: bool,
@@ -161,7 +161,7 @@ pub(crate) struct Place {
 }
 
 /// Checks a page of exactly the format's size.
-pub(crate) fn check(format: Format, page: &[u8], place: Place) -> Verdict {
+pub(crate) fn check(format: Format, page: &[u8], place: PageContext) -> Verdict {
     if is_empty(page) {
         return Verdict::Empty;
     }
@@ -192,8 +192,8 @@ pub(crate) fn lsn(page: &[u8]) -> Option<u64> {
     be64(page, LSN)
 }
 
-/// Whether MySQL has encrypted or compressed the page, so that its checksum is inside.
-fn is_inside_mysql(page: &[u8], place: Place) -> bool {
+/// Returns whether MySQL has encrypted or compressed the page, so that its checksum is inside.
+fn is_inside_mysql(page: &[u8], place: PageContext) -> bool {
     let Some(kind) = be16(page, TYPE).filter(|_| !place.first) else { return false };
     if MYSQL_ENCRYPTED.contains(&kind) {
         return place.encrypted;
@@ -208,7 +208,7 @@ fn is_inside_mysql(page: &[u8], place: Place) -> bool {
     MYSQL_COMPRESSED.contains(&kind) && how > 0xff && before == room && (1..=room).contains(&after)
 }
 
-/// Whether the page is all zeros.
+/// Returns whether the page is all zeros.
 pub(crate) fn is_empty(page: &[u8]) -> bool {
     // Compares 16 bytes at a time: tablespaces have many empty pages.
     let words = page.chunks_exact(16);
@@ -280,7 +280,7 @@ fn zip(page: &[u8], first: bool) -> Option<Verdict> {
     })
 }
 
-/// Whether beginning and end are of the same version.
+/// Returns whether beginning and end are of the same version.
 fn whole(page: &[u8], tail_at: usize) -> Option<Verdict> {
     let (head, tail) = (be32(page, LSN + 4)?, be32(page, tail_at)?);
     Some(if head == tail { Verdict::Good } else { Verdict::Damaged(Fault::Torn { head, tail }) })

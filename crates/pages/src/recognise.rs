@@ -1,17 +1,17 @@
 //! Detects the format of a tablespace from the first bytes of a file.
 
 use crate::format::{Format, Kind};
-use crate::page::{Place, Verdict, check, number};
+use crate::page::{PageContext, Verdict, check, number};
 
 /// The format that the first page states. `first`: the bytes begin the file.
 pub(crate) fn stated(bytes: &[u8], first: bool) -> Option<Format> {
     if first { Format::of_first_page(bytes) } else { None }
 }
 
-/// Whether the first page matches its checksum in this format.
+/// Returns whether the first page matches its checksum in this format.
 pub(crate) fn fits(format: Format, bytes: &[u8]) -> bool {
     let page = bytes.get(..format.page_size);
-    let place = Place { first: true, encrypted: false };
+    let place = PageContext { first: true, encrypted: false };
     let sound = |page| matches!(check(format, page, place), Verdict::Good | Verdict::NoChecksum);
     page.is_some_and(sound)
 }
@@ -23,7 +23,7 @@ pub(crate) fn recognise(bytes: &[u8], first: bool) -> Format {
     let good = |format: &Format| -> usize {
         let pages = bytes.chunks_exact(format.page_size).enumerate();
         let good = pages.filter(|(n, page)| {
-            let place = Place { first: first && *n == 0, encrypted: false };
+            let place = PageContext { first: first && *n == 0, encrypted: false };
             check(*format, page, place) == Verdict::Good
         });
         good.count() * format.page_size

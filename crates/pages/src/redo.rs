@@ -75,7 +75,7 @@ pub struct RedoStart {
 }
 
 impl RedoStart {
-    /// Whether the format of the log is one whose checkpoints [`RedoStart::of_head`] must find in an
+    /// Returns whether the format of the log is one whose checkpoints [`RedoStart::of_head`] must find in an
     /// intact log: MariaDB from 10.5 on.
     #[must_use]
     pub fn is_expected(head: &[u8]) -> bool {

@@ -10,7 +10,7 @@ use crate::redo::{REDO_HEAD, RedoHeader, RedoStart};
 
 /// Largest first byte behind the records of a mini-transaction.
 const END: u8 = 1;
-/// What a length that is stated in a number of its own is larger by.
+/// Added to a length that has a number of its own.
 const SHORT: u64 = 15;
 
 /// The content of a redo log while its bytes arrive.
@@ -190,7 +190,7 @@ mod tests {
     }
 
     fn record(len: u32) -> Vec<u8> {
-        // What follows the kind, the number of its length included.
+        // Bytes after the kind, including the number with the length.
         let less = len.saturating_sub(15);
         let [.., short] = len.to_be_bytes();
         let mut record = vec![if len < 16 { 0x30 | short } else { 0x30 }];

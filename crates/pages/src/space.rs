@@ -68,7 +68,7 @@ pub(crate) struct PageMap {
 }
 
 impl PageMap {
-    /// Whether page `number` describes a group.
+    /// Returns whether page `number` describes a group.
     pub(crate) fn is_at(format: Format, number: u64) -> bool {
         number.is_multiple_of(format.page_size as u64)
     }
@@ -100,7 +100,7 @@ impl PageMap {
         Some(Self { first: number, used, lsn: be64(page, LSN)? })
     }
 
-    /// Whether page `number` is in use; `None` if it is of another group.
+    /// Returns whether page `number` is in use; `None` if it is of another group.
     pub(crate) fn is_used(&self, number: u64) -> Option<bool> {
         let place = number.checked_sub(self.first)?;
         let word = self.used.get(usize::try_from(place / 64).ok()?)?;
@@ -113,7 +113,7 @@ impl PageMap {
     }
 }
 
-/// What the first page of a tablespace says about it.
+/// Facts about a tablespace, from its first page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceHead {
     /// Number of the tablespace.

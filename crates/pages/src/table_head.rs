@@ -14,7 +14,7 @@ const MYISAM: [u8; 3] = [0xfe, 0xfe, 7];
 const MYISAM_VERSION: u8 = 1;
 const ARIA: [u8; 3] = [0xfe, 0xfe, 9];
 const ARIA_VERSION: u8 = 3;
-/// How often the table is open for changes that are not all in its files; both engines.
+/// Number of times that the table is open for changes that are not all in its files; both engines.
 const OPENED: usize = 24;
 /// Length of the index file, and behind it that of the data file.
 const MYISAM_LENGTHS: usize = 60;
@@ -64,7 +64,7 @@ pub struct TableHead {
     pub pages: Option<AriaPages>,
 }
 
-/// What is needed to check the pages of an Aria table.
+/// Properties of an Aria table that are needed to check its pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AriaPages {
     /// Number of pages that the head of the index file takes; they have no checksum.
@@ -73,7 +73,7 @@ pub struct AriaPages {
     pub rows: bool,
 }
 
-/// Why a head cannot be read.
+/// Reason why a head cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadFault {
     /// The file is no index file of this engine.
@@ -90,7 +90,7 @@ impl TableHead {
     /// # Errors
     /// [`HeadFault`].
     pub fn of_head(engine: TableEngine, head: &[u8]) -> Result<Self, HeadFault> {
-        // What lies further back is of a table with an unusual number of keys.
+        // Fields further back belong to a table with an unusual number of keys.
         let beyond = match head.len() < TABLE_HEAD {
             true => HeadFault::Cut,
             false => HeadFault::Unknown,
@@ -116,7 +116,7 @@ impl TableHead {
         Ok(Self { index_len, data_len, in_use, transactional, pages })
     }
 
-    /// Whether the files must be at least as long as stated.
+    /// Returns whether the files must be at least as long as stated.
     #[must_use]
     pub fn lengths_hold(&self) -> bool {
         !self.in_use && !self.transactional
@@ -130,7 +130,7 @@ impl TableHead {
     }
 }
 
-/// Whether an Aria table is transactional, and its pages. `beyond`: the fault if something lies
+/// Returns whether an Aria table is transactional, and its pages. `beyond`: the fault if something lies
 /// behind the end of these bytes.
 fn aria(head: &[u8], beyond: HeadFault) -> Result<(bool, Option<AriaPages>), HeadFault> {
     let base = usize::from(be16(head, ARIA_BASE).ok_or(beyond)?);

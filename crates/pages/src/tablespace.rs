@@ -2,7 +2,7 @@
 
 use crate::doublewrite::{Area, DOUBLEWRITE_AT, Doublewrite};
 use crate::format::{Format, MAX_PAGE};
-use crate::page::{BadPage, Fault, Place, Verdict, check, is_empty, lsn, number, space};
+use crate::page::{BadPage, Fault, PageContext, Verdict, check, is_empty, lsn, number, space};
 use crate::recognise::{fits, recognise, stated};
 use crate::space::{PageMap, SpaceHeader};
 
@@ -319,7 +319,7 @@ impl PageChecker {
         // tablespaces, encryption can begin at any time.
         let encrypted =
             self.role == Role::Undo || self.header.is_none_or(|header| header.encrypted);
-        let verdict = check(format, page, Place { first: offset == 0, encrypted });
+        let verdict = check(format, page, PageContext { first: offset == 0, encrypted });
         if let Verdict::Damaged(fault) = verdict {
             return damaged(&mut self.counts, fault);
         }
@@ -390,7 +390,7 @@ impl PageChecker {
         }
     }
 
-    /// Whether a tablespace has this page from its creation on and never frees it.
+    /// Returns whether a tablespace has this page from its creation on and never frees it.
     fn is_fixed(&self, format: Format, number: u64) -> bool {
         match (self.role, number % format.page_size as u64) {
             // The description of a group, and the bitmap behind it, which undo tablespaces lack.
@@ -403,7 +403,7 @@ impl PageChecker {
         }
     }
 
-    /// Whether a page states that it is of another tablespace. Pages that are not in use may: an
+    /// Returns whether a page states that it is of another tablespace. Pages that are not in use may: an
     /// import leaves them as they were.
     fn of_another_space(&self, format: Format, expected: u64, page: &[u8]) -> Option<Fault> {
         let got = space(format, page)?;
@@ -441,17 +441,17 @@ fn base_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
-/// Whether these first pages of a file are of a system tablespace: a page of tablespace 0 matches
+/// Returns whether these first pages of a file are of a system tablespace: a page of tablespace 0 matches
 /// its checksum.
 fn is_system(format: Format, bytes: &[u8], first: bool) -> bool {
     let good = |(n, page)| {
-        let place = Place { first: first && n == 0, encrypted: false };
+        let place = PageContext { first: first && n == 0, encrypted: false };
         check(format, page, place) == Verdict::Good && space(format, page) == Some(0)
     };
     bytes.chunks_exact(format.page_size).enumerate().any(good)
 }
 
-/// Whether the name is `prefix` followed by digits only.
+/// Returns whether the name is `prefix` followed by digits only.
 fn numbered(name: &[u8], prefix: &[u8]) -> bool {
     name.strip_prefix(prefix)
         .is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit))

@@ -155,7 +155,7 @@ pub fn create(
 }
 
 /// A file that will be stored in the stream.
-struct Planned<'a> {
+struct PlannedFile<'a> {
     given: &'a OsStr,
     path: PathBuf,
     stored: Vec<u8>,
@@ -166,7 +166,7 @@ fn plan<'a>(
     files: &'a [OsString],
     options: &CreateOptions,
     note: &mut impl FnMut(CreateNote<'_>),
-) -> Result<Vec<Planned<'a>>, CreateError> {
+) -> Result<Vec<PlannedFile<'a>>, CreateError> {
     let mut names = HashSet::new();
     let mut planned = Vec::with_capacity(files.len());
     for given in files {
@@ -175,15 +175,16 @@ fn plan<'a>(
         if !path.metadata().map_err(failed)?.is_file() {
             return Err(CreateError::NotRegular { name: printable(given) });
         }
-        let Stored { name, stripped } = stored_name(given.as_bytes(), options.absolute_names)
-            .map_err(|source| CreateError::Name { name: printable(given), source })?;
+        let StoredName { name, stripped } =
+            stored_name(given.as_bytes(), options.absolute_names)
+                .map_err(|source| CreateError::Name { name: printable(given), source })?;
         if let Some(prefix) = stripped {
             note(CreateNote::Stripped { prefix: Printable::new(&prefix) });
         }
         if !names.insert(name.clone()) {
             return Err(CreateError::Twice { name: Printable::new(&name) });
         }
-        planned.push(Planned { given, path, stored: name });
+        planned.push(PlannedFile { given, path, stored: name });
     }
     Ok(planned)
 }
@@ -196,7 +197,7 @@ struct Creator<'a, W> {
 
 impl<W: Write> Creator<'_, W> {
     /// Writes one file and returns its length in bytes.
-    fn add(&mut self, planned: &Planned<'_>) -> Result<u64, CreateError> {
+    fn add(&mut self, planned: &PlannedFile<'_>) -> Result<u64, CreateError> {
         let (mut file, stated) = open_regular(&planned.path, planned.given)?;
         let mut offset = 0;
         loop {
@@ -224,7 +225,7 @@ impl<W: Write> Creator<'_, W> {
 
     /// Leaves an unfinished file after an error. Otherwise a stream that ends before a file's first
     /// chunk would look complete.
-    fn leave_unfinished(mut self, planned: &Planned<'_>, error: &CreateError) {
+    fn leave_unfinished(mut self, planned: &PlannedFile<'_>, error: &CreateError) {
         let begun = match error {
             // The reader has closed the output, or writing is impossible.
             CreateError::Write(_) => return,
@@ -274,7 +275,7 @@ fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 
 /// A name as stored in the stream.
 #[derive(Debug, PartialEq, Eq)]
-struct Stored {
+struct StoredName {
     name: Vec<u8>,
     /// The prefix that was removed.
     stripped: Option<Vec<u8>>,
@@ -283,12 +284,12 @@ struct Stored {
 /// Returns the name to store for a given one. Like Percona 8.0, it removes everything up to the
 /// last `..` and leading slashes. In addition, it normalizes names that our reader would reject
 /// (`a//b`, `a/./b`).
-fn stored_name(given: &[u8], absolute: bool) -> Result<Stored, PathError> {
+fn stored_name(given: &[u8], absolute: bool) -> Result<StoredName, PathError> {
     if absolute {
         if given.len() > RelPath::MAX_LEN {
             return Err(PathError::TooLong { len: given.len(), max: RelPath::MAX_LEN });
         }
-        return Ok(Stored { name: given.to_vec(), stripped: None });
+        return Ok(StoredName { name: given.to_vec(), stripped: None });
     }
     let parts: Vec<&[u8]> = given.split(|&b| b == b'/').collect();
     let kept =
@@ -307,7 +308,7 @@ fn stored_name(given: &[u8], absolute: bool) -> Result<Stored, PathError> {
         }
         Err(error) => return Err(error),
     }
-    Ok(Stored { name, stripped: (stripped > 0).then(|| given[..stripped].to_vec()) })
+    Ok(StoredName { name, stripped: (stripped > 0).then(|| given[..stripped].to_vec()) })
 }
 
 #[cfg(test)]
@@ -494,7 +495,7 @@ mod tests {
             let off = stored.stripped.map(|s| String::from_utf8(s).unwrap()).unwrap_or_default();
             assert_eq!((got.as_str(), off.as_str()), (*name, *stripped), "{given}");
             let stored = stored_name(given.as_bytes(), true).unwrap();
-            assert_eq!(stored, Stored { name: given.as_bytes().to_vec(), stripped: None });
+            assert_eq!(stored, StoredName { name: given.as_bytes().to_vec(), stripped: None });
         }
         assert!(stored_name(b"a/..", false).is_err());
     }

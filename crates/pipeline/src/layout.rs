@@ -20,7 +20,7 @@ pub enum ObjectLayout {
     },
     /// Objects that hold whole chunks of one file each.
     Classic {
-        /// How to read the input xbstream.
+        /// Settings for reading the input xbstream.
         input: XbstreamInput,
         /// Layout of its files.
         files: ClassicLayout,

@@ -118,16 +118,16 @@ pub use flow::plan::{
 };
 pub use flow::received::{BlockSums, Received};
 pub use flow::slab::{Slab, SlabPool};
-pub use flow::work::{Done, Watcher, Work};
+pub use flow::work::{Watcher, Work, WorkDone};
 pub use inspect::{
-    BadPageOf, BadRedo, BadTable, Disagreement, IndexProof, IndexWatch, InspectError,
-    InspectOptions, Inspected, Inspector, MAX_BAD_PAGES, PagesFound, RedoFault, TableFault,
+    BadPageOf, BadRedo, BadTable, IndexMismatch, IndexProof, IndexWatch, InspectError,
+    InspectOptions, InspectReport, Inspector, MAX_BAD_PAGES, PagesFound, RedoFault, TableFault,
 };
 pub use layout::{ClassicLayout, ClassicObjects, ObjectLayout};
 pub use pack::error::{CutError, PackError, TransformError};
 pub use pack::input::{Content, NativeStream, XbstreamInput};
 pub use pack::native_input::start_pack_native;
-pub use pack::packer::{MAX_SUMS, Packed, Packer, Part, PartSink, RootDigest, object_key};
+pub use pack::packer::{MAX_SUMS, PackedTotals, Packer, Part, PartSink, RootDigest, object_key};
 pub use pack::pass_on::PassOn;
 pub use pack::result::{Cut, PackHandle, PackOutput, PackResult};
 pub use scan::definitions::WithoutTablespace;

@@ -223,7 +223,7 @@ mod tests {
 
     /// Without it, a source that waits for the fate of a few bytes would wait forever.
     #[test]
-    fn what_a_waiting_source_has_returned_reaches_the_sink() {
+    fn bytes_of_a_waiting_source_reach_the_sink() {
         /// Returns a stream in pieces, and none before the one before it has reached the sink.
         struct Waiting {
             pieces: std::vec::IntoIter<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! What several of the unit tests need.
+//! Helpers of several unit tests.
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;

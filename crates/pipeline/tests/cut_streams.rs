@@ -6,7 +6,7 @@ mod common;
 
 use bytes::Bytes;
 use common::wrapped::wrapped;
-use xb_pipeline::{EndRule, InspectOptions, Inspected, Inspector};
+use xb_pipeline::{EndRule, InspectOptions, InspectReport, Inspector};
 use xb_reader::ChunkWriter;
 
 /// A producer: its version, and the tablespace files of a full and of an incremental backup.
@@ -137,7 +137,7 @@ fn cut(files: &[(String, Vec<u8>)], size: usize) -> (Vec<u8>, Vec<usize>) {
     (all, ends)
 }
 
-fn inspect(stream: &[u8]) -> Result<Inspected, String> {
+fn inspect(stream: &[u8]) -> Result<InspectReport, String> {
     let mut inspector = Inspector::new(InspectOptions {
         rule: EndRule::KnownProducer,
         decoding: false,

@@ -13,8 +13,8 @@ use common::{CODECS, LIMITS, native, pack_plan, put};
 use crc_fast::{CrcAlgorithm, checksum};
 use proptest::prelude::*;
 use xb_pipeline::{
-    EndRule, IndexWatch, InspectError, InspectOptions, Inspected, Inspector, Observer, UnpackPlan,
-    unpack_watched,
+    EndRule, IndexWatch, InspectError, InspectOptions, InspectReport, Inspector, Observer,
+    UnpackPlan, unpack_watched,
 };
 use xb_reader::ChunkWriter;
 
@@ -73,7 +73,7 @@ fn inspect(
     stream: &[u8],
     piece: usize,
     options: InspectOptions,
-) -> Result<Inspected, InspectError> {
+) -> Result<InspectReport, InspectError> {
     let mut inspector = Inspector::new(options);
     for piece in stream.chunks(piece) {
         inspector.feed(&Bytes::copy_from_slice(piece))?;
@@ -572,7 +572,7 @@ proptest! {
 }
 
 /// Packs a stream of these files, encoded as their names indicate.
-fn taken(files: &[(&str, &[u8])]) -> Result<Inspected, InspectError> {
+fn taken(files: &[(&str, &[u8])]) -> Result<InspectReport, InspectError> {
     let mut writer = ChunkWriter::new(Vec::new());
     for (name, plain) in files {
         let suffixes = name.find('.').map_or("", |at| &name[at..]);

@@ -9,7 +9,7 @@ use landlock::{
     RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
 };
 
-/// Whether this system can confine programs.
+/// Returns whether this system can confine programs.
 pub(crate) fn is_supported() -> bool {
     rules().is_ok()
 }

@@ -77,7 +77,7 @@ fn serve(mut args: impl Iterator<Item = OsString>) -> Option<io::Result<u8>> {
 /// ([`Program::writing_only_below`](crate::Program::writing_only_below)).
 ///
 /// # Errors
-/// Why they cannot be.
+/// Reason why they cannot be.
 pub fn can_confine() -> Result<(), &'static str> {
     match (is_available(), is_supported()) {
         (false, _) => Err("this program does not guard the programs that it starts"),

@@ -1,4 +1,4 @@
-//! What a producer's messages reveal about the locks that it holds on the server. Only those that
+//! Recognises in a producer's messages which locks it holds on the server. Only those that
 //! block commits bound its waits:
 //!
 //! | lock | blocks |

@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Longest interval between checks of a program that has closed its output but still runs.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// What happens to what a program writes.
+/// Destination of a program's output.
 pub enum Output<'a> {
     /// It goes where the description of the program says.
     AsDescribed,
@@ -30,9 +30,9 @@ pub enum Output<'a> {
     Into(&'a mut [u8]),
 }
 
-/// What a program reads and writes.
+/// Input and output of a program.
 pub struct Exchange<'a> {
-    /// What it reads from its standard input, which then ends; `None`: as its description says. A
+    /// Bytes for its standard input, which then ends; `None`: as its description says. A
     /// program that does not read all of it is no error.
     pub input: Option<&'a [u8]>,
     /// Its standard output.

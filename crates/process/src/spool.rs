@@ -206,7 +206,7 @@ impl<R> Drop for SpoolReader<R> {
 
 /// The server was blocked for too long.
 struct Stalled {
-    /// Why the spool could not be written.
+    /// Error that made the spool fail.
     disk: Option<io::Error>,
 }
 
@@ -320,13 +320,13 @@ impl<R: Read> Drain<R> {
 #[derive(Debug)]
 struct Ring {
     size: u64,
-    place: Place,
+    place: Storage,
     /// Position and bytes of a piece that the file could not take. All before it was read.
     beside: Mutex<(u64, Vec<u8>)>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Storage {
     File(File, SpoolCipher),
     Memory(Mutex<Vec<u8>>),
 }
@@ -334,10 +334,10 @@ enum Place {
 impl Ring {
     fn new(file: Option<(File, u64)>) -> io::Result<Self> {
         let (size, place) = match file {
-            Some((file, size)) if size > 0 => (size, Place::File(file, SpoolCipher::new()?)),
+            Some((file, size)) if size > 0 => (size, Storage::File(file, SpoolCipher::new()?)),
             _ => {
                 let room = usize::try_from(IN_MEMORY).unwrap_or(usize::MAX);
-                (IN_MEMORY, Place::Memory(Mutex::new(vec![0; room])))
+                (IN_MEMORY, Storage::Memory(Mutex::new(vec![0; room])))
             }
         };
         Ok(Self { size, place, beside: Mutex::default() })
@@ -359,12 +359,12 @@ impl Ring {
     fn write(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
         let (offset, len) = self.place(at, bytes.len());
         match &self.place {
-            Place::File(file, cipher) => {
+            Storage::File(file, cipher) => {
                 let mut sealed = bytes[..len].to_vec();
                 cipher.apply(&mut sealed, at)?;
                 file.write_all_at(&sealed, offset)?;
             }
-            Place::Memory(memory) => {
+            Storage::Memory(memory) => {
                 let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
                 let offset = usize::try_from(offset).unwrap_or(usize::MAX);
                 memory[offset..offset + len].copy_from_slice(&bytes[..len]);
@@ -384,11 +384,11 @@ impl Ring {
         drop(beside);
         let (offset, len) = self.place(at, buffer.len());
         match &self.place {
-            Place::File(file, cipher) => {
+            Storage::File(file, cipher) => {
                 file.read_exact_at(&mut buffer[..len], offset)?;
                 cipher.apply(&mut buffer[..len], at)?;
             }
-            Place::Memory(memory) => {
+            Storage::Memory(memory) => {
                 let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
                 let offset = usize::try_from(offset).unwrap_or(usize::MAX);
                 buffer[..len].copy_from_slice(&memory[offset..offset + len]);
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_the_file_shows_nothing() {
+    fn the_spool_file_is_encrypted() {
         let len = 3 << 20;
         let (pipe, producer) = source(len);
         let settings = settings(Some(4 << 20), None);
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_holds_up_the_server_for_too_long_is_told_on() {
+    fn a_sink_that_blocks_the_server_too_long_is_named() {
         for file in [Some(100_000), None] {
             let (pipe, producer) = source(8 << 20);
             let (told, stalled) = mpsc::channel();

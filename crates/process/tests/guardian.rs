@@ -32,8 +32,8 @@ fn main() -> ExitCode {
     without_its_guardian_a_program_is_gone(dir.path());
     status_and_signal_come_through();
     all_three_streams_come_through();
-    what_cannot_be_started_is_an_error_at_once();
-    what_cannot_be_run_says_so_by_its_status(dir.path());
+    a_program_that_cannot_be_started_is_an_error_at_once();
+    a_program_that_cannot_be_run_shows_it_by_its_status(dir.path());
     nothing_else_is_inherited();
     a_killed_program_leaves_no_directory(dir.path());
     println!("8 tests of the guardian passed");
@@ -162,7 +162,7 @@ fn all_three_streams_come_through() {
     assert!(program.try_wait().unwrap().is_none());
 }
 
-fn what_cannot_be_started_is_an_error_at_once() {
+fn a_program_that_cannot_be_started_is_an_error_at_once() {
     for missing in ["/no/such/program", "no-such-program-anywhere"] {
         let error = Program::new(missing).start().unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{missing}");
@@ -171,7 +171,7 @@ fn what_cannot_be_started_is_an_error_at_once() {
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
 }
 
-fn what_cannot_be_run_says_so_by_its_status(dir: &Path) {
+fn a_program_that_cannot_be_run_shows_it_by_its_status(dir: &Path) {
     let file = dir.join("no-program");
     std::fs::write(&file, "#!/no/such/interpreter\n").unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -14,7 +14,7 @@ pub enum DecodeError {
     Magic {
         /// Offset at which the chunk should begin.
         position: u64,
-        /// What was found instead: its first line, up to 80 bytes.
+        /// The text in its place: its first line, up to 80 bytes.
         found: Printable,
     },
     /// The input ended inside a chunk.

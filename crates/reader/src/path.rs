@@ -220,7 +220,7 @@ fn write_printable(raw: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Whether the character is one of Unicode's line breaks or marks of reading direction. They are
+/// Returns whether the character is one of Unicode's line breaks or marks of reading direction. They are
 /// not control characters, but can make one name look like another.
 fn steers_text(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

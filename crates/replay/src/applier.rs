@@ -30,25 +30,25 @@ pub(crate) struct Applier<'a> {
     pub(crate) client: &'a mut Client,
     pub(crate) dialect: &'static Dialect,
     pub(crate) files: &'a RelayFiles,
-    /// Where the relay logs are.
+    /// Directory of the relay logs.
     pub(crate) dir: &'a Path,
     pub(crate) patience: Duration,
 }
 
-/// Why there is nothing more to wait for.
-enum Halt {
+/// Reason why there is nothing more to wait for.
+enum WaitEnd {
     Done,
     Failed(Status),
 }
 
 /// Finds out that a server does nothing.
-struct Stillness {
+struct IdleDetector {
     limit: Duration,
     seen: String,
     since: Instant,
 }
 
-impl Stillness {
+impl IdleDetector {
     fn new(limit: Duration) -> Self {
         Self { limit, seen: String::new(), since: Instant::now() }
     }
@@ -136,15 +136,15 @@ impl Applier<'_> {
         let mut retried = None;
         loop {
             match self.wait(watch)? {
-                Halt::Done => break,
-                Halt::Failed(status) if retried.is_none() => {
+                WaitEnd::Done => break,
+                WaitEnd::Failed(status) if retried.is_none() => {
                     (watch.progress)(Progress::Serially);
                     retried = Some(status.error);
                     self.run("applying serially", self.dialect.stop)?;
                     self.run("applying serially", self.dialect.serially)?;
                     self.start()?;
                 }
-                Halt::Failed(status) => {
+                WaitEnd::Failed(status) => {
                     let what = self.describe(&status);
                     let error = match status.error.is_empty() {
                         true => "the applier has ended without an error".to_owned(),
@@ -169,8 +169,8 @@ impl Applier<'_> {
     }
 
     /// Waits until the applier has done everything, or has failed.
-    fn wait(&mut self, watch: &mut Watch<'_>) -> Result<Halt, ReplayError> {
-        let mut stillness = Stillness::new(self.patience);
+    fn wait(&mut self, watch: &mut Watch<'_>) -> Result<WaitEnd, ReplayError> {
+        let mut stillness = IdleDetector::new(self.patience);
         let total = self.files.bytes();
         loop {
             let status = self.status()?;
@@ -178,10 +178,10 @@ impl Applier<'_> {
             let done = self.files.bytes_before(log, *offset).min(total);
             (watch.progress)(Progress::Applying(done, total));
             if !status.is_running {
-                return Ok(Halt::Failed(status));
+                return Ok(WaitEnd::Failed(status));
             }
             if self.is_done(&status)? {
-                return Ok(Halt::Done);
+                return Ok(WaitEnd::Done);
             }
             if (watch.is_cancelled)() {
                 return Err(ReplayError::Abandoned);
@@ -198,7 +198,7 @@ impl Applier<'_> {
     pub(crate) fn flush(&mut self, watch: &Watch<'_>) -> Result<(), ReplayError> {
         self.run("flushing", "SET GLOBAL innodb_max_dirty_pages_pct_lwm = 0")?;
         self.run("flushing", "SET GLOBAL innodb_max_dirty_pages_pct = 0")?;
-        let mut stillness = Stillness::new(self.patience);
+        let mut stillness = IdleDetector::new(self.patience);
         loop {
             let dirty = value(self.client, self.dialect.dirty)
                 .map_err(|error| self.broken("asking it", error))?;
@@ -213,7 +213,7 @@ impl Applier<'_> {
         }
     }
 
-    /// Whether both the GTIDs and the position are the planned ones. A set of MySQL has every transaction, and what its
+    /// Returns whether both the GTIDs and the position are the planned ones. A set of MySQL has every transaction, and what its
     /// applier passes over does not move the position.
     fn is_done(&mut self, status: &Status) -> Result<bool, ReplayError> {
         let last = self.files.end.last.as_ref();

@@ -1,4 +1,4 @@
-//! What the two forks call the parts of a replica.
+//! Names of the parts of a replica in the two forks.
 
 use xb_binlog::GtidState;
 
@@ -21,7 +21,7 @@ pub(crate) struct Dialect {
     /// Events that are disabled as those of a replica.
     pub(crate) disabled_events: &'static str,
     pub(crate) prepared: &'static str,
-    /// What moves while a server works, and does not by our asking.
+    /// Counters that move while a server works, and not because of our queries.
     pub(crate) activity: &'static [&'static str],
     pub(crate) dirty: &'static str,
 }

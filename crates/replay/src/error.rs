@@ -69,7 +69,7 @@ pub enum ReplayError {
     /// The private server refused a statement, or broke the connection.
     #[error("the private server, {doing}: {error}{AGAIN}")]
     Statement {
-        /// What was to be done.
+        /// The step that failed.
         doing: &'static str,
         /// The error.
         error: xb_mysql::Error,
@@ -87,7 +87,7 @@ pub enum ReplayError {
     Stuck {
         /// The limit.
         seconds: u64,
-        /// Where it stood.
+        /// Its position.
         at: String,
     },
     /// The server has cut off a relay log, before it applied anything.
@@ -127,7 +127,7 @@ pub enum ReplayError {
 const AGAIN: &str = "; the data cannot be used any more: restore and prepare the backup again";
 
 impl ReplayError {
-    /// Whether the data is as it was: the server had not started. Otherwise it has to be made again.
+    /// Returns whether the data is as it was: the server had not started. Otherwise it has to be made again.
     #[must_use]
     pub fn is_data_untouched(&self) -> bool {
         match self {

@@ -9,7 +9,7 @@
 //! pieces of logs ──► relay logs ──► private server, N workers ──► data at the stop
 //! ```
 //!
-//! What does not end well leaves data that is of no more use: a server that failed, or was killed, is
+//! A replay that fails leaves data that is of no more use: a server that failed, or was killed, is
 //! never continued. [`ReplayError::is_data_untouched`] tells whether the data directory has to be made
 //! again.
 //!

@@ -12,9 +12,9 @@ use crate::error::ReplayError;
 const NAME: &str = "#sql-xb-replay";
 /// Mark in it that the server has been started, so that the data is no longer what it was.
 const BEGUN: &str = "begun";
-/// What was replayed, once that is durable.
+/// File with the result of a replay, once that is durable.
 const DONE: &str = "done";
-/// Where a replica keeps its state, in the data directory.
+/// Files in the data directory with the state of a replica.
 const REPLICA_FILES: [&str; 3] = ["master.info", "relay-log.info", "multi-master.info"];
 /// The identity of a server of MySQL, which makes a new one when there is none.
 const IDENTITY: &str = "auto.cnf";
@@ -30,7 +30,7 @@ pub fn check_untouched(data: &Path) -> Result<(), ReplayError> {
     }
 }
 
-/// What a finished replay onto this data has left for its caller ([`Watch::note`](crate::Watch::note)). `None`
+/// Returns the note that a finished replay onto this data has left for its caller ([`Watch::note`](crate::Watch::note)). `None`
 /// if there was none, or its end is settled.
 ///
 /// # Errors
@@ -79,12 +79,12 @@ fn engine_stamp(data: &Path) -> io::Result<String> {
 
 /// The directory of a replay, with relay logs and the server's small files.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ReplayDir {
     data: PathBuf,
     own: PathBuf,
 }
 
-impl Place {
+impl ReplayDir {
     /// Makes the directory; one without the mark is of a replay that was interrupted before it changed
     /// anything.
     pub(crate) fn make(data: &Path) -> Result<Self, ReplayError> {
@@ -142,7 +142,7 @@ impl Place {
 
     /// Removes the directory of a replay that has changed nothing.
     pub(crate) fn abandon(self) {
-        // What is left is removed by the next replay.
+        // The next replay removes the rest.
         let _ = remove_tree(&self.own);
     }
 }

@@ -8,7 +8,7 @@ use xb_server::{Login, Server, Setup};
 use crate::applier::Applier;
 use crate::dialect::Dialect;
 use crate::error::ReplayError;
-use crate::place::{Place, failed};
+use crate::place::{ReplayDir, failed};
 use crate::relay_files::RelayFiles;
 use crate::request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};
 use crate::settings::options;
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// First all pieces become relay logs, in the directory `#sql-xb-replay` of the data directory, which
 /// needs room for them. Nothing else is changed until the last piece has arrived and the whole plan was
 /// found to hold. Then the server applies them. On success, the data has exactly the planned
-/// transactions, its `gtid_slave_pos` or `gtid_executed` names them, it is no replica, and it is durable; call [`remove_note`] once its
+/// transactions, its `gtid_slave_pos` or `gtid_executed` names them, it is not a replica, and it is durable; call [`remove_note`] once its
 /// end is noted.
 ///
 /// [`remove_note`]: crate::remove_note
@@ -35,7 +35,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     watch: &mut Watch<'_>,
 ) -> Result<ReplayReport, ReplayError> {
     let begin = Instant::now();
-    let place = Place::make(&request.data)?;
+    let place = ReplayDir::make(&request.data)?;
     let files = match RelayFiles::write(place.path(), request, pieces, watch) {
         Ok(files) => files,
         Err(error) => {

@@ -1,4 +1,4 @@
-//! What to replay, and what was replayed.
+//! Request and report of a replay.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use xb_binlog::{GtidState, LogPosition, RelayPlan, Repeats};
 
-/// What to replay, onto what.
+/// Logs to replay, and the data.
 #[derive(Debug, Clone)]
 pub struct ReplayRequest {
     /// A prepared data directory that no server runs on.
@@ -29,7 +29,7 @@ pub struct ReplayRequest {
     pub memory: u64,
     /// Number of transactions that are applied at once. 0 and 1: one after the other.
     pub threads: u32,
-    /// How long the server may do nothing at all before the replay is given up.
+    /// Time for which the server may do nothing at all before the replay is given up.
     pub patience: Duration,
 }
 
@@ -52,7 +52,7 @@ pub enum Piece {
     Bytes(Vec<u8>),
 }
 
-/// How far a replay is.
+/// Progress of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
@@ -74,7 +74,7 @@ pub struct Watch<'a> {
     pub progress: &'a mut dyn FnMut(Progress),
     /// Whether the replay is to be given up. The server is killed then.
     pub is_cancelled: &'a dyn Fn() -> bool,
-    /// What [`noted_end`](crate::noted_end) returns after a success, until [`remove_note`](crate::remove_note). Called
+    /// Note that [`noted_end`](crate::noted_end) returns after a success, until [`remove_note`](crate::remove_note). Called
     /// with all but the time of the whole replay.
     pub note: &'a dyn Fn(&ReplayReport) -> Vec<u8>,
 }
@@ -85,7 +85,7 @@ impl fmt::Debug for Watch<'_> {
     }
 }
 
-/// What was replayed.
+/// Report of a replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReplayReport {

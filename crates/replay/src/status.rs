@@ -1,4 +1,4 @@
-//! What the server says about its applier.
+//! Status of the server's applier.
 
 use xb_mysql::{Client, Error, Rows};
 
@@ -17,7 +17,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// Asks the server. `None` if it is no replica.
+    /// Asks the server. `None` if it is not a replica.
     pub(crate) fn ask(client: &mut Client, dialect: &Dialect) -> Result<Option<Self>, Error> {
         let results = client.query(dialect.status)?.collect()?;
         let Some(Rows { columns, rows, .. }) = results.into_iter().next() else { return Ok(None) };

@@ -5,10 +5,10 @@ use crate::lineage::Lineage;
 use crate::list::{describe, fault_of};
 use crate::manifest::{Base, Manifest, StoredManifest};
 use crate::names::BackupName;
-use crate::resolve::{Known, manifests};
+use crate::resolve::{KnownManifests, manifests};
 use crate::restorable::{NO_BASE, ReadableManifests, links};
 use crate::root::Root;
-use crate::unread::{Unread, possible_dependents};
+use crate::unread::{UnreadableBackup, possible_dependents};
 
 /// One backup of a chain.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub async fn chain_of(
     };
     let mut search = needs_search(&stored);
     let mut sound = ReadableManifests::from([(name.clone(), stored)]);
-    // Where a manifest does not name its base, any backup may be it.
+    // If a manifest does not name its base, any backup may be it.
     let mut unread = None;
     loop {
         if search && unread.is_none() {
@@ -111,7 +111,7 @@ pub async fn bases(
     }
 }
 
-/// Why a backup cannot be restored because of the others in its chain, as far as the catalogue shows, and
+/// Returns why a backup cannot be restored because of the others in its chain, as far as the catalogue shows, and
 /// the chain, if it is whole.
 ///
 /// # Errors
@@ -149,7 +149,7 @@ pub async fn why_broken(
 pub async fn refuse_needed(
     root: &Root,
     name: &BackupName,
-    known: &Known,
+    known: &KnownManifests,
 ) -> Result<Option<Manifest>, RepoError> {
     let manifest = match known.manifest(name) {
         Some(manifest) => Ok(Some(manifest.clone())),
@@ -177,7 +177,7 @@ pub async fn refuse_dependents(
     root: &Root,
     name: &BackupName,
     manifest: &Manifest,
-    known: &Known,
+    known: &KnownManifests,
 ) -> Result<(), RepoError> {
     let base = Lineage::of(name.as_str(), manifest);
     let depends = |other: &BackupName, found| Lineage::of(other.as_str(), found).is_based_on(&base);
@@ -199,7 +199,7 @@ fn names(found: Vec<BackupName>) -> Option<String> {
 }
 
 /// Explains why no base was found.
-fn no_base(unread: &[Unread]) -> String {
+fn no_base(unread: &[UnreadableBackup]) -> String {
     let what = NO_BASE;
     match names(unread.iter().map(|unread| unread.name.clone()).collect()) {
         Some(unread) => format!("{what}; the manifests of {unread} cannot be read"),
@@ -212,7 +212,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
+    use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
 
     use super::*;
     use crate::manifest::sample;
@@ -234,7 +234,7 @@ mod tests {
     async fn root(names: &[&str], silent: &[&str]) -> (tempfile::TempDir, Root) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
-        let location = Location { place: Place::Local, path };
+        let location = Location { place: StorePlace::Local, path };
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
         for (n, of) in names.iter().enumerate() {
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(reads.0.load(Ordering::Relaxed), 3);
     }
 
-    /// What was broken before is not the commit's to judge.
+    /// A chain that was broken before does not fail a commit.
     #[tokio::test]
     async fn an_increment_needs_what_was_there_before_its_commit() {
         let (folder, root) = root(&["n0", "n1", "n2"], &[]).await;
@@ -293,7 +293,7 @@ mod tests {
         for silent in [&["n2"][..], &["n1"], &["n1", "n2"]] {
             let (folder, root) = root(&["n0", "n1", "n2"], silent).await;
             assert_eq!(names_of(&root, "n2").await.unwrap(), ["n0", "n1", "n2"], "{silent:?}");
-            // What cannot be read may be the base.
+            // An unreadable manifest may be that of the base.
             std::fs::write(folder.path().join(".xb-catalog/n0"), "damaged").unwrap();
             let why = names_of(&root, "n2").await.unwrap_err();
             let named = if silent.contains(&"n1") { "manifests of n0" } else { "n0" };

@@ -43,7 +43,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether this full backup states of its data what the last backup of the chain states that it was merged from.
+    /// Returns whether this full backup states of its data what the last backup of the chain states that it was merged from.
     #[must_use]
     pub fn has_the_facts_of(&self, last: &Self) -> bool {
         self.source == as_full(&last.source)

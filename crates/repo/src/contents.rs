@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use xb_pipeline::logical_name;
-use xb_uploader::Listed;
+use xb_uploader::ListedObject;
 
 use crate::error::RepoError;
 use crate::manifest::{Layout, Manifest};
@@ -45,11 +45,11 @@ const MAX_NAMED: usize = 5;
 #[derive(Debug, Default)]
 pub struct Contents {
     /// Objects of packed runs of NAME.
-    pub packed: Vec<Listed>,
+    pub packed: Vec<ListedObject>,
     /// Objects in the stock layout, including those of stock backups in folders below NAME.
-    pub classic: Vec<Listed>,
+    pub classic: Vec<ListedObject>,
     /// Objects that belong to no backup.
-    pub foreign: Vec<Listed>,
+    pub foreign: Vec<ListedObject>,
     /// Backups in folders below NAME, by their paths.
     pub backups: BTreeSet<String>,
     /// Whether NAME or a folder below it holds a catalogue.
@@ -65,7 +65,7 @@ impl Contents {
     }
 
     /// Sorts the listing of a NAME.
-    pub fn sort(listed: Vec<Listed>) -> Self {
+    pub fn sort(listed: Vec<ListedObject>) -> Self {
         let mut found = Self::default();
         for listed in listed {
             let key = listed.key.as_str();
@@ -96,7 +96,7 @@ impl Contents {
         found
     }
 
-    /// Whether nothing exists below NAME.
+    /// Returns whether nothing exists below NAME.
     pub fn is_empty(&self) -> bool {
         self.packed.is_empty()
             && self.classic.is_empty()
@@ -105,25 +105,25 @@ impl Contents {
     }
 
     /// The objects of one packed run.
-    pub fn of_run(self, run: RunId) -> Vec<Listed> {
+    pub fn of_run(self, run: RunId) -> Vec<ListedObject> {
         let folder = format!("{run}/");
         let mut packed = self.packed;
         packed.retain(|listed| listed.key.starts_with(&folder));
         packed
     }
 
-    /// Whether other backups exist below NAME.
+    /// Returns whether other backups exist below NAME.
     pub fn is_folder(&self) -> bool {
         self.catalogue || !self.backups.is_empty()
     }
 
-    /// Whether number and total size of the data objects match the manifest: of its run, or of those in the stock
+    /// Returns whether number and total size of the data objects match the manifest: of its run, or of those in the stock
     /// layout.
     pub fn agrees_with(&self, manifest: &Manifest) -> bool {
-        let add = |(objects, bytes), listed: &Listed| (objects + 1, bytes + listed.size);
+        let add = |(objects, bytes), listed: &ListedObject| (objects + 1, bytes + listed.size);
         let found = match manifest.layout {
             Layout::Packed => {
-                let of_run = |listed: &&Listed| {
+                let of_run = |listed: &&ListedObject| {
                     listed
                         .key
                         .split_once('/')
@@ -136,10 +136,10 @@ impl Contents {
         found == (manifest.objects, manifest.stored_bytes)
     }
 
-    /// Whether the files in the stock layout include those of an incremental backup.
+    /// Returns whether the files in the stock layout include those of an incremental backup.
     pub fn has_changed_pages(&self) -> bool {
         let path =
-            |listed: &Listed| parse_classic_key(&listed.key).map(|(path, _)| path.to_owned());
+            |listed: &ListedObject| parse_classic_key(&listed.key).map(|(path, _)| path.to_owned());
         let mut paths = self.classic.iter().filter_map(path);
         paths.any(|path| logical_name(path.as_bytes()).ends_with(b".delta"))
     }
@@ -226,7 +226,7 @@ fn is_top_file(path: &str) -> bool {
     TOP_FILES.iter().any(|file| logical_name(path.as_bytes()) == file.as_bytes())
 }
 
-/// Whether an object is in the folder of one of these backups, or is the MD5 list of one.
+/// Returns whether an object is in the folder of one of these backups, or is the MD5 list of one.
 fn belongs_to(backups: &BTreeSet<String>, key: &str) -> bool {
     let has = |path: Option<&str>| path.is_some_and(|path| backups.contains(path));
     key.match_indices('/').any(|(at, _)| has(key.get(..at))) || has(key.strip_suffix(".md5"))
@@ -255,11 +255,12 @@ mod tests {
     const N: &str = "00000000000000000000";
 
     fn sort(keys: &[String]) -> Contents {
-        let listed = |key: &String| Listed { key: key.clone(), size: 10, modified: 0, tag: None };
+        let listed =
+            |key: &String| ListedObject { key: key.clone(), size: 10, modified: 0, tag: None };
         Contents::sort(keys.iter().map(listed).collect())
     }
 
-    fn keys(listed: &[Listed]) -> Vec<&str> {
+    fn keys(listed: &[ListedObject]) -> Vec<&str> {
         listed.iter().map(|listed| listed.key.as_str()).collect()
     }
 

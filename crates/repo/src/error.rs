@@ -135,7 +135,7 @@ pub enum RepoError {
     Chain {
         /// Name of the incremental backup.
         name: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// Other backups depend on this one.
@@ -173,7 +173,7 @@ pub enum RepoError {
 }
 
 impl RepoError {
-    /// Whether a manifest, claim or record itself cannot be read: it is damaged, of a newer
+    /// Returns whether a manifest, claim or record itself cannot be read: it is damaged, of a newer
     /// version, archived, or encrypted with another key. Other objects may be readable.
     #[must_use]
     pub fn is_of_one_object(&self) -> bool {
@@ -243,7 +243,7 @@ impl RepoError {
             ),
             Self::Manifest { source: ManifestError::TooNew { .. }, .. } => None,
             Self::Manifest { source: ManifestError::NotTrusted { .. }, .. } => Some(
-                "if you know that host, add its public key to the trusted ones (--signer); else somebody without its private key has written this backup",
+                "if you know that host, add its public key to the trusted ones (--signer); otherwise someone without its private key has written this backup",
             ),
             Self::Manifest { .. } => Some(
                 "the data objects may be intact; put a copy of the manifest back to repair the backup",

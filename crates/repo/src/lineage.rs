@@ -1,4 +1,4 @@
-//! What ties an incremental backup to its base.
+//! Connection of an incremental backup to its base.
 
 use crate::history::{Verdict, judge};
 use crate::manifest::{Base, Manifest};
@@ -43,7 +43,7 @@ impl<'a> Lineage<'a> {
         }
     }
 
-    /// Whether `other` is or may be its base. The manifest decides; if it names no base, the log
+    /// Returns whether `other` is or may be its base. The manifest decides; if it names no base, the log
     /// positions do.
     pub fn is_based_on(&self, other: &Lineage<'_>) -> bool {
         match self.base {
@@ -59,7 +59,7 @@ impl<'a> Lineage<'a> {
     }
 }
 
-/// Whether two backups can be of one server, as far as known.
+/// Returns whether two backups can be of one server, as far as known.
 pub fn same_server(one: Option<&str>, other: Option<&str>) -> bool {
     one.is_none() || other.is_none() || one == other
 }
@@ -81,7 +81,7 @@ pub fn find_base<'a>(
     .map(|(name, manifest)| Base { name: name.to_string(), run: manifest.run.clone() })
 }
 
-/// Why the backup `found` cannot be the base that the manifest of an increment names; `None` if it can.
+/// Returns why the backup `found` cannot be the base that the manifest of an increment names; `None` if it can.
 pub fn misfit(
     increment: &Manifest,
     base: &Base,
@@ -98,7 +98,7 @@ pub fn misfit(
         return Some(format!("its base {name} is a clone of MySQL, on which nothing can be based"));
     }
     match (increment.source.from_lsn, found.source.to_lsn) {
-        // Where the base ends, or where its redo log begins.
+        // End of the base, or beginning of its redo log.
         (Some(from), Some(to)) if from != to && Some(from) != found.source.redo_start_lsn => {
             return Some(format!("it starts at LSN {from}, but its base {name} ends at LSN {to}"));
         }

@@ -6,7 +6,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
 use xb_binlog::NotedPosition;
-use xb_uploader::Listed;
+use xb_uploader::ListedObject;
 
 use crate::catalogue::Catalogue;
 use crate::claim::{DEAD, claims, is_of_dead_process, standing};
@@ -22,7 +22,7 @@ use crate::records::{self, Acceptance, CatalogMarkers, FailedTry, Pin, Proof};
 use crate::restorable::{ReadableManifests, links};
 use crate::root::Root;
 use crate::roots::{FoundRoot, folders};
-use crate::shrunk::{Size, Usual};
+use crate::shrunk::{Size, UsualSize};
 use crate::unread::{may_be_incremental, may_return};
 
 /// Number of manifests read concurrently.
@@ -132,7 +132,7 @@ pub struct Listing {
     pub problem: Option<String>,
     /// Why the chain of this incremental backup cannot be restored.
     pub broken: Option<String>,
-    /// What makes it much smaller than the backups of its kind and server before it.
+    /// Comparison with earlier backups of its kind and server, if it is much smaller than they are.
     pub shrunk: Option<String>,
     /// The operator's word that its size, or the lack of a base, is as intended.
     pub accepted: Option<Acceptance>,
@@ -170,7 +170,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Why nothing that needs this backup can be restored, apart from its own chain.
+    /// Returns why nothing that needs this backup can be restored, apart from its own chain.
     pub fn fault(&self) -> Option<String> {
         match self.state {
             State::Complete => {}
@@ -189,20 +189,20 @@ impl Listing {
         self.unread_record.then(|| "its verification record cannot be read".to_owned())
     }
 
-    /// What makes it much smaller than those before it, if that was not accepted.
+    /// Returns the comparison with earlier backups, if it is much smaller than they are and was not accepted.
     #[must_use]
     pub fn unaccepted(&self) -> Option<&String> {
         let own = self.accepted.as_ref().is_some_and(|accepted| accepted.name == self.name);
         self.shrunk.as_ref().filter(|_| !own)
     }
 
-    /// Whether its chain begins elsewhere, as the operator has accepted.
+    /// Returns whether its chain begins elsewhere, as the operator has accepted.
     #[must_use]
     pub fn is_accepted_without_base(&self) -> bool {
         self.base_elsewhere_of.is_some() && self.accepted.is_some() && self.fault().is_none()
     }
 
-    /// Whether it was verified at least to `level` without a later failure.
+    /// Returns whether it was verified at least to `level` without a later failure.
     #[must_use]
     pub fn is_verified(&self, level: crate::verification::Level) -> bool {
         self.verified.is_some_and(|proof| proof.reaches(level))
@@ -290,7 +290,7 @@ async fn listings(
         .into_iter()
         .filter(|listed| !listed.key.contains('/'))
         .filter_map(|listed| Some((BackupName::new(&listed.key).ok()?, listed.modified)));
-    let found: Vec<Found> = stream::iter(names)
+    let found: Vec<ListedManifest> = stream::iter(names)
         .map(|(name, written)| async move { with_manifest(root, name, written, beside).await })
         .buffered(AT_ONCE)
         .try_collect()
@@ -301,7 +301,7 @@ async fn listings(
     mark_missing(root, &mut lines, &folders).await?;
     let named: BTreeSet<String> = lines.iter().map(|line| line.name.clone()).collect();
     let unnamed = folders.into_iter().filter(|folder| folder != CATALOG && !named.contains(folder));
-    let others: Vec<Option<Found>> = stream::iter(unnamed)
+    let others: Vec<Option<ListedManifest>> = stream::iter(unnamed)
         .map(|folder| async move { unlisted(known, &folder).await })
         .buffered(AT_ONCE)
         .try_collect()
@@ -341,7 +341,7 @@ pub async fn line(
     Ok(Some((listing, sound.map(|(_, stored)| stored))))
 }
 
-/// Why nothing that needs this backup can be restored, apart from its own chain; see
+/// Returns why nothing that needs this backup can be restored, apart from its own chain; see
 /// [`Listing::fault`].
 ///
 /// # Errors
@@ -416,7 +416,7 @@ async fn accept_bases(root: &Root, listings: &mut [Listing]) -> Result<(), RepoE
 /// Finds the backups that are much smaller than those of their kind and server before them. An
 /// acceptance makes a size the usual one; without it, no later backup becomes usual by its number.
 async fn judge_sizes(root: &Root, listings: &mut [Listing]) -> Result<(), RepoError> {
-    let mut kinds: BTreeMap<(Option<String>, bool), (Usual, usize)> = BTreeMap::new();
+    let mut kinds: BTreeMap<(Option<String>, bool), (UsualSize, usize)> = BTreeMap::new();
     let mut order: Vec<&mut Listing> =
         listings.iter_mut().filter(|line| line.state == State::Complete && !line.raw).collect();
     order.sort_by(|a, b| (a.finished, &a.name).cmp(&(b.finished, &b.name)));
@@ -477,7 +477,7 @@ async fn mark_missing(
         .await
 }
 
-/// Whether a backup has objects, as far as one or two requests show; a cache remembers that it has.
+/// Returns whether a backup has objects, as far as one or two requests show; a cache remembers that it has.
 async fn has_objects_of(root: &Root, listing: &Listing) -> Result<bool, RepoError> {
     let name = BackupName::new(&listing.name)?;
     if root.has_seen_objects(&name) {
@@ -491,7 +491,7 @@ async fn has_objects_of(root: &Root, listing: &Listing) -> Result<bool, RepoErro
     Ok(has)
 }
 
-/// Whether the backup with this manifest has objects.
+/// Returns whether the backup with this manifest has objects.
 async fn has_objects(
     root: &Root,
     name: &BackupName,
@@ -501,7 +501,7 @@ async fn has_objects(
     has_any(root, name, run).await
 }
 
-/// Whether objects of a backup are shown, those of its run if it is packed. One listing without any decides nothing.
+/// Returns whether objects of a backup are shown, those of its run if it is packed. One listing without any decides nothing.
 async fn has_any(root: &Root, name: &BackupName, run: Option<&str>) -> Result<bool, RepoError> {
     let folder = match run {
         Some(run) if has_first(root, name, run).await? => return Ok(true),
@@ -511,7 +511,7 @@ async fn has_any(root: &Root, name: &BackupName, run: Option<&str>) -> Result<bo
     Ok(root.has_objects(&folder).await? || root.has_objects(&folder).await?)
 }
 
-/// Whether the first object of a packed run exists. Costs less than a listing.
+/// Returns whether the first object of a packed run exists. Costs less than a listing.
 async fn has_first(root: &Root, name: &BackupName, run: &str) -> Result<bool, RepoError> {
     let key = root.run_keys(name, run).data(0);
     match root.store().size(&key).await.map_err(RepoError::from) {
@@ -554,7 +554,7 @@ pub async fn describe(root: &Root, name: &BackupName) -> Result<StoredManifest, 
 }
 
 /// Listing of a name, and its manifest if that is sound.
-type Found = (Listing, Option<(BackupName, StoredManifest)>);
+type ListedManifest = (Listing, Option<(BackupName, StoredManifest)>);
 
 /// Listing of a name whose manifest exists and was written at `written`.
 async fn with_manifest(
@@ -562,7 +562,7 @@ async fn with_manifest(
     of: BackupName,
     written: i64,
     beside: &CatalogMarkers,
-) -> Result<Found, RepoError> {
+) -> Result<ListedManifest, RepoError> {
     let name = &of;
     let mut listing = empty(name.as_str(), State::Complete);
     let mut sound = None;
@@ -610,7 +610,7 @@ async fn verified(
     listing: &mut Listing,
 ) -> Result<(), RepoError> {
     match records::results(root, name, digest, None).await {
-        Ok(records::Verified { results, failed_try }) => {
+        Ok(records::VerificationState { results, failed_try }) => {
             let proof = Proof::of(&results);
             listing.verified_age_seconds = proof.at.map(age);
             listing.verified = (!results.is_empty()).then_some(proof);
@@ -718,7 +718,7 @@ fn empty(name: &str, state: State) -> Listing {
 }
 
 /// Listing of a folder whose manifest no listing shows.
-async fn unlisted(root: &Root, folder: &str) -> Result<Option<Found>, RepoError> {
+async fn unlisted(root: &Root, folder: &str) -> Result<Option<ListedManifest>, RepoError> {
     let Ok(name) = BackupName::new(folder) else { return Ok(None) };
     if matches!(root.manifest(&name).await, Ok(None)) {
         return Ok(incomplete(root, folder).await?.map(|listing| (listing, None)));
@@ -742,7 +742,7 @@ async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, RepoEr
     };
     let classic_claim = standing(root, &claims(root, &name).await?).await?;
     let fresh = |modified: i64| root.store().now().saturating_sub(modified) < DEAD;
-    let is_claim = |listed: &&Listed| listed.key.ends_with(&format!("/{CLAIM}"));
+    let is_claim = |listed: &&ListedObject| listed.key.ends_with(&format!("/{CLAIM}"));
     let packed_claim = found.packed.iter().filter(is_claim).map(|listed| listed.modified).max();
     let mut packed_alive = false;
     for claim in found.packed.iter().filter(is_claim).filter(|claim| fresh(claim.modified)) {

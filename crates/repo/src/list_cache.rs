@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
-use xb_uploader::Listed;
+use xb_uploader::ListedObject;
 
 use crate::hex::hex;
 use crate::names::BackupName;
@@ -93,13 +93,13 @@ pub struct Cached {
 
 impl Cached {
     /// Starts from the current objects, and removes the entries of all others.
-    pub fn new(cache: &ListCache, there: &[Listed]) -> Self {
-        let entry = |listed: &Listed| {
-            let Listed { key, size, modified, tag } = listed;
+    pub fn new(cache: &ListCache, there: &[ListedObject]) -> Self {
+        let entry = |listed: &ListedObject| {
+            let ListedObject { key, size, modified, tag } = listed;
             let tag = tag.as_deref().unwrap_or_default();
             hex(&Sha256::digest(format!("{key}\n{size}\n{modified}\n{tag}")))
         };
-        let seen = |listed: &Listed| {
+        let seen = |listed: &ListedObject| {
             let name = BackupName::new(&listed.key).ok()?;
             let key = seen_key(&name);
             Some((key.clone(), hex(&Sha256::digest(format!("{key}{}", entry(listed))))))
@@ -111,7 +111,7 @@ impl Cached {
         Self { cache: cache.clone(), entries: Arc::new(entries) }
     }
 
-    /// Whether the listing shows the object.
+    /// Returns whether the listing shows the object.
     pub fn lists(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
@@ -133,8 +133,8 @@ impl Cached {
 mod tests {
     use super::*;
 
-    fn listed(key: &str, tag: &str) -> Listed {
-        Listed { key: key.into(), size: 3, modified: 7, tag: Some(tag.into()) }
+    fn listed(key: &str, tag: &str) -> ListedObject {
+        ListedObject { key: key.into(), size: 3, modified: 7, tag: Some(tag.into()) }
     }
 
     #[test]

@@ -149,23 +149,23 @@ pub fn parse_classic_key(key: &str) -> Option<(&str, u64)> {
     Some((path, digits.parse().ok()?))
 }
 
-/// Whether a key below a backup's folder belongs to a classic backup.
+/// Returns whether a key below a backup's folder belongs to a classic backup.
 pub fn of_classic(key: &str) -> bool {
     parse_classic_key(key).is_some()
 }
 
-/// Whether a key below a backup's folder belongs to a packed run.
+/// Returns whether a key below a backup's folder belongs to a packed run.
 pub fn of_packed_run(key: &str) -> bool {
     key.split_once('/')
         .is_some_and(|(run, object)| RunId::parse(run).is_some() && in_packed_run(object))
 }
 
-/// Whether a key below the folder of a packed run belongs to the run.
+/// Returns whether a key below the folder of a packed run belongs to the run.
 pub fn in_packed_run(object: &str) -> bool {
     matches!(object, CLAIM | KEYS | SUMS) || is_data_object(object)
 }
 
-/// Whether a key below the folder of a packed run is that of a data object.
+/// Returns whether a key below the folder of a packed run is that of a data object.
 pub fn is_data_object(object: &str) -> bool {
     object.len() == 9 && object.bytes().all(|b| b.is_ascii_digit())
 }

@@ -1,6 +1,6 @@
 //! Objects that a measurement of the link to a store writes, and removes at its end.
 
-use xb_uploader::Listed;
+use xb_uploader::ListedObject;
 
 use crate::names::{CATALOG, RunId};
 use crate::root::Root;
@@ -17,12 +17,12 @@ pub fn folder(root: &Root) -> String {
 /// Full keys of the objects of measurements that are older than `before`, in seconds since 1970, among
 /// `listed` objects, whose keys are relative to the folder of all measurements.
 #[must_use]
-pub fn dead_probes(root: &Root, listed: &[Listed], before: i64) -> Vec<String> {
+pub fn dead_probes(root: &Root, listed: &[ListedObject], before: i64) -> Vec<String> {
     let old = listed.iter().filter(|object| object.modified < before && is_probe(&object.key));
     old.map(|object| format!("{}/{}", folder(root), object.key)).collect()
 }
 
-/// Whether a key below the folder of all measurements is an object of one: `RUN/NUMBER`.
+/// Returns whether a key below the folder of all measurements is an object of one: `RUN/NUMBER`.
 fn is_probe(key: &str) -> bool {
     key.split_once('/')
         .is_some_and(|(run, number)| RunId::parse(run).is_some() && number.parse::<u32>().is_ok())

@@ -14,7 +14,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use xb_encryptor::MacKey;
-use xb_uploader::{Guarded, StoreErrorKind, There};
+use xb_uploader::{GuardedOutcome, PresentState, StoreErrorKind};
 
 use crate::error::RepoError;
 use crate::manifest::signed_text::{SignedText, attest};
@@ -111,7 +111,7 @@ impl FailedTry {
         Self { refused: true, ..Self::now(level, tool, why) }
     }
 
-    /// Whether a later result has answered what this try left open.
+    /// Returns whether a later result has answered what this try left open.
     fn is_answered_by(&self, result: &VerifyResult) -> bool {
         result.ok && result.level >= self.level && result.finished >= self.finished
     }
@@ -119,14 +119,14 @@ impl FailedTry {
 
 /// All that the records of a backup say about its verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerificationState {
     /// The last result of each level.
     pub results: Vec<VerifyResult>,
     /// The last try that ended without a result, if no later result answers it.
     pub failed_try: Option<FailedTry>,
 }
 
-impl Verified {
+impl VerificationState {
     fn and(mut self, other: Self) -> Self {
         self.results.extend(other.results);
         let tries = self.failed_try.into_iter().chain(other.failed_try);
@@ -239,7 +239,7 @@ impl Proof {
         })
     }
 
-    /// Whether the backup is verified to at least `level`.
+    /// Returns whether the backup is verified to at least `level`.
     #[must_use]
     pub fn reaches(&self, level: Level) -> bool {
         self.level >= Some(level)
@@ -261,12 +261,12 @@ impl CatalogMarkers {
         Self { all: true, ..Self::default() }
     }
 
-    /// Whether there may be a verification record of `name`.
+    /// Returns whether there may be a verification record of `name`.
     pub fn may_be_verified(&self, name: &BackupName) -> bool {
         self.all || self.verified.contains(name.as_str())
     }
 
-    /// Whether there may be a pin of `name`.
+    /// Returns whether there may be a pin of `name`.
     pub fn may_be_pinned(&self, name: &BackupName) -> bool {
         self.all || self.pinned.contains(name.as_str())
     }
@@ -330,7 +330,7 @@ fn parse<'b, T: Deserialize<'b>>(bytes: &'b [u8], key: Option<&MacKey>) -> Optio
     serde_json::from_slice(attested.text).ok()
 }
 
-/// Whether bytes are a verification record, of any key.
+/// Returns whether bytes are a verification record, of any key.
 #[doc(hidden)]
 pub fn is_verification(bytes: &[u8]) -> bool {
     parse::<Verifications>(bytes, None).is_some_and(|record| {
@@ -339,7 +339,7 @@ pub fn is_verification(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether bytes are a pin.
+/// Returns whether bytes are a pin.
 #[doc(hidden)]
 pub fn is_pin(bytes: &[u8]) -> bool {
     parse::<Pin>(bytes, None).is_some_and(|pin| pin.kind == Kind::Pin)
@@ -359,8 +359,9 @@ pub async fn results(
     name: &BackupName,
     manifest: &str,
     key: Option<&MacKey>,
-) -> Result<Verified, RepoError> {
-    let all = Verified::default().and(read_record(root, name, manifest, WITH_KEY, key).await?);
+) -> Result<VerificationState, RepoError> {
+    let all =
+        VerificationState::default().and(read_record(root, name, manifest, WITH_KEY, key).await?);
     match key {
         Some(_) => Ok(all),
         None => Ok(all.and(read_record(root, name, manifest, WITHOUT_KEY, None).await?)),
@@ -373,24 +374,31 @@ async fn read_record(
     manifest: &str,
     last: &str,
     key: Option<&MacKey>,
-) -> Result<Verified, RepoError> {
+) -> Result<VerificationState, RepoError> {
     let below = verified_key(name, last);
     let mut bytes = small(root, &below).await?;
     // A single altered answer, which a cache may have kept, hides no result.
     if bytes.as_ref().is_some_and(|bytes| !is_verification(bytes)) {
         bytes = small(&root.uncached(), &below).await?;
     }
-    Ok(bytes.map_or_else(Verified::default, |bytes| of_record(&bytes, name, manifest, key)))
+    Ok(bytes
+        .map_or_else(VerificationState::default, |bytes| of_record(&bytes, name, manifest, key)))
 }
 
 /// The content of a record, if it is about the manifest with this digest.
-fn of_record(bytes: &[u8], name: &BackupName, manifest: &str, key: Option<&MacKey>) -> Verified {
+fn of_record(
+    bytes: &[u8],
+    name: &BackupName,
+    manifest: &str,
+    key: Option<&MacKey>,
+) -> VerificationState {
     let ours = |record: &Verifications| {
         record.format == FORMAT && record.name == name.as_str() && record.manifest == manifest
     };
-    parse::<Verifications>(bytes, key).filter(ours).map_or_else(Verified::default, |record| {
-        Verified { results: record.results, failed_try: record.failed_try }
-    })
+    parse::<Verifications>(bytes, key).filter(ours).map_or_else(
+        VerificationState::default,
+        |record| VerificationState { results: record.results, failed_try: record.failed_try },
+    )
 }
 
 /// Adds a result to the record, replacing the older one of its level.
@@ -418,7 +426,7 @@ pub async fn add_failed_try(
     key: Option<&MacKey>,
 ) -> Result<(), RepoError> {
     change_verified(root, name, manifest, key, |verified| {
-        let failed = Verified { results: Vec::new(), failed_try: Some(failed.clone()) };
+        let failed = VerificationState { results: Vec::new(), failed_try: Some(failed.clone()) };
         *verified = std::mem::take(verified).and(failed);
     })
     .await
@@ -429,7 +437,7 @@ async fn change_verified(
     name: &BackupName,
     manifest: &str,
     key: Option<&MacKey>,
-    with: impl Fn(&mut Verified),
+    with: impl Fn(&mut VerificationState),
 ) -> Result<(), RepoError> {
     let last = if key.is_some() { WITH_KEY } else { WITHOUT_KEY };
     let what = || format!("the verification record of {name}");
@@ -437,7 +445,7 @@ async fn change_verified(
         let before = before.map(|bytes| of_record(bytes, name, manifest, key));
         let mut verified = before.unwrap_or_default();
         with(&mut verified);
-        let Verified { results, failed_try } = Verified::default().and(verified);
+        let VerificationState { results, failed_try } = VerificationState::default().and(verified);
         let record = Verifications {
             kind: Kind::Verified,
             format: FORMAT,
@@ -469,13 +477,13 @@ async fn change(
             Err(error) if error.is_of_one_object() => None,
             Err(error) => return Err(error),
         };
-        let is_before = |there: There<'_>| match (there, &before) {
-            (There::Content(bytes), Some(before)) => bytes == before,
-            (There::Content(_), None) => false,
+        let is_before = |there: PresentState<'_>| match (there, &before) {
+            (PresentState::Content(bytes), Some(before)) => bytes == before,
+            (PresentState::Content(_), None) => false,
             (_, before) => before.is_none(),
         };
         let new = new(before.as_deref())?;
-        if root.store().put_expected(&key, new, is_before).await? != Guarded::Other {
+        if root.store().put_expected(&key, new, is_before).await? != GuardedOutcome::Other {
             return Ok(());
         }
     }
@@ -565,13 +573,13 @@ async fn remove_seen<T>(
     let key = root.key(key);
     let was = root.store().get(&key).await.ok();
     let found = look.await?;
-    let is_it = |there: There<'_>| match there {
-        There::Content(bytes) => was.as_ref().is_none_or(|was| was == bytes),
-        There::Unreadable => was.is_none(),
-        There::Nothing => false,
+    let is_it = |there: PresentState<'_>| match there {
+        PresentState::Content(bytes) => was.as_ref().is_none_or(|was| was == bytes),
+        PresentState::Unreadable => was.is_none(),
+        PresentState::Nothing => false,
     };
     match root.store().delete_expected(&key, is_it).await? {
-        Guarded::Other if found.is_some() => Err(RepoError::Concurrent { what: what() }),
+        GuardedOutcome::Other if found.is_some() => Err(RepoError::Concurrent { what: what() }),
         _ => Ok(found),
     }
 }
@@ -700,8 +708,8 @@ mod tests {
             ..FailedTry::now(Level::Restore, "test", "no room")
         };
         let of = |results: &[VerifyResult], at| {
-            let one = Verified { results: results.to_vec(), failed_try: Some(failed(at)) };
-            Verified::default().and(one).failed_try.is_some()
+            let one = VerificationState { results: results.to_vec(), failed_try: Some(failed(at)) };
+            VerificationState::default().and(one).failed_try.is_some()
         };
         let restored = result(Level::Restore, true, 5);
         assert!(
@@ -711,11 +719,11 @@ mod tests {
         assert!(!of(std::slice::from_ref(&restored), 5));
         assert!(of(&[result(Level::Restore, false, 9)], 6));
         // Of two records, the later try counts, and results of either answer it.
-        let with = |results, at| Verified { results, failed_try: Some(failed(at)) };
+        let with = |results, at| VerificationState { results, failed_try: Some(failed(at)) };
         let both = with(vec![], 3).and(with(vec![], 7));
         assert_eq!(both.failed_try, Some(failed(7)));
         let refused = FailedTry { refused: true, ..failed(9) };
-        let later = Verified { results: vec![], failed_try: Some(refused) };
+        let later = VerificationState { results: vec![], failed_try: Some(refused) };
         assert_eq!(both.and(later).failed_try, Some(failed(7)), "a refusal hides no failure");
         assert_eq!(with(vec![restored], 3).and(with(vec![], 4)).failed_try, None);
         assert_eq!(

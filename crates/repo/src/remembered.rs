@@ -1,4 +1,4 @@
-//! What a host remembers of backups that it stored itself. No store can take that away.
+//! Backups that this host has stored, as it remembers them. No store can take that away.
 
 use crate::names::BackupName;
 

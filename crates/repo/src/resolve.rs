@@ -6,9 +6,9 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
-use xb_uploader::Listed;
+use xb_uploader::ListedObject;
 
-use crate::catalogue::{Catalogue, Written};
+use crate::catalogue::{Catalogue, ObjectStat};
 use crate::claim::DEAD;
 use crate::claim::mark::removing;
 use crate::error::RepoError;
@@ -19,7 +19,7 @@ use crate::names::{BackupName, CATALOG, NameError};
 use crate::records::{self, Proof};
 use crate::restorable::{ReadableManifests, links};
 use crate::root::Root;
-use crate::unread::Unread;
+use crate::unread::UnreadableBackup;
 use crate::verification::Level;
 
 /// Number of manifests read concurrently.
@@ -33,7 +33,7 @@ const MAX_NAMED: usize = 8;
 
 /// A backup as the user names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum BackupSelector {
     /// The backup of this name.
     Name(BackupName),
     /// The newest backup.
@@ -45,7 +45,7 @@ pub enum Wanted {
 /// Text that does not name a backup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum WantedError {
+pub enum BackupSelectorError {
     /// The name is not allowed for a backup.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -57,13 +57,13 @@ pub enum WantedError {
     },
 }
 
-impl Wanted {
+impl BackupSelector {
     /// Parses a NAME, `latest`, `@2026-11-20` (by the end of that day, UTC) or
     /// `@2026-11-20T03:00Z`.
     ///
     /// # Errors
-    /// [`WantedError`] if the text is none of these.
-    pub fn parse(text: &str) -> Result<Self, WantedError> {
+    /// [`BackupSelectorError`] if the text is none of these.
+    pub fn parse(text: &str) -> Result<Self, BackupSelectorError> {
         if text == "latest" {
             return Ok(Self::Latest);
         }
@@ -78,7 +78,7 @@ impl Wanted {
             }
             Err(_) => None,
         };
-        time.map(Self::By).ok_or_else(|| WantedError::Time { text: text.to_owned() })
+        time.map(Self::By).ok_or_else(|| BackupSelectorError::Time { text: text.to_owned() })
     }
 }
 
@@ -88,14 +88,14 @@ fn end_of_day(day: Date) -> Option<Timestamp> {
     next.checked_sub(1.nanosecond()).ok()
 }
 
-/// Whether a backup's end time lies so far in the future that its clock was wrong.
+/// Returns whether a backup's end time lies so far in the future that its clock was wrong.
 pub fn is_ahead(finished: Timestamp, now: Timestamp) -> bool {
     finished.as_second() > now.as_second().saturating_add(AHEAD)
 }
 
 /// The chosen backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedBackup {
     /// Name of the backup.
     pub name: BackupName,
     /// Warnings about the choice, for the user.
@@ -114,9 +114,9 @@ pub struct Resolved {
 /// [`RepoError::WhichServer`] if the server is ambiguous; [`RepoError::Store`].
 pub async fn resolve(
     root: &Root,
-    wanted: &Wanted,
+    wanted: &BackupSelector,
     server: Option<&str>,
-) -> Result<Resolved, RepoError> {
+) -> Result<ResolvedBackup, RepoError> {
     resolve_with(root, wanted, server, None).await
 }
 
@@ -126,14 +126,16 @@ pub async fn resolve(
 /// As [`resolve`].
 pub async fn resolve_with(
     root: &Root,
-    wanted: &Wanted,
+    wanted: &BackupSelector,
     server: Option<&str>,
     cache: Option<&ListCache>,
-) -> Result<Resolved, RepoError> {
+) -> Result<ResolvedBackup, RepoError> {
     let by = match wanted {
-        Wanted::Name(name) => return Ok(Resolved { name: name.clone(), doubts: Vec::new() }),
-        Wanted::Latest => Timestamp::MAX,
-        Wanted::By(time) => *time,
+        BackupSelector::Name(name) => {
+            return Ok(ResolvedBackup { name: name.clone(), doubts: Vec::new() });
+        }
+        BackupSelector::Latest => Timestamp::MAX,
+        BackupSelector::By(time) => *time,
     };
     let (Manifests { sound, unread }, root) = manifests_with(root, cache).await?;
     let (root, sound) = (&root, &sound);
@@ -164,10 +166,10 @@ pub async fn resolve_with(
         let what = if *of == name { "using it, because there is no other" } else { "skipped" };
         format!("{of} finished in the future by its clock, {finished}: {what}")
     }));
-    Ok(Resolved { name, doubts })
+    Ok(ResolvedBackup { name, doubts })
 }
 
-/// Why `name` cannot be restored now, as far as the catalogue shows; see [`crate::restorable`].
+/// Returns why `name` cannot be restored now, as far as the catalogue shows; see [`crate::restorable`].
 async fn why_not(
     root: &Root,
     sound: &ReadableManifests,
@@ -226,7 +228,7 @@ async fn why_another(
     Ok(None)
 }
 
-/// Whether a trial restore has proven a backup, as its records state.
+/// Returns whether a trial restore has proven a backup, as its records state.
 ///
 /// # Errors
 /// [`RepoError::Store`].
@@ -240,7 +242,11 @@ pub async fn is_proven(
 }
 
 /// The error if no backup can be chosen. An unreadable manifest is a better cause than none.
-fn nothing_found(wanted: &Wanted, mut unread: Vec<Unread>, skipped: &[String]) -> RepoError {
+fn nothing_found(
+    wanted: &BackupSelector,
+    mut unread: Vec<UnreadableBackup>,
+    skipped: &[String],
+) -> RepoError {
     if skipped.len() > unread.len() {
         return RepoError::NotRestorable { why: skipped.join("; ") };
     }
@@ -249,7 +255,7 @@ fn nothing_found(wanted: &Wanted, mut unread: Vec<Unread>, skipped: &[String]) -
     }
     RepoError::NotThere {
         name: match wanted {
-            Wanted::By(time) => format!("that finished by {time}"),
+            BackupSelector::By(time) => format!("that finished by {time}"),
             _ => "at all".to_owned(),
         },
         state: "",
@@ -268,7 +274,7 @@ fn choose<'a>(
 ) -> Result<Option<&'a BackupName>, RepoError> {
     let of_server = all.filter(|(_, manifest)| server.is_none_or(|id| server_of(manifest) == id));
     if server.is_none() {
-        // What was not inspected is no backup of a server.
+        // A backup that was not inspected does not count as that of a server.
         let inspected = of_server.clone().filter(|(_, manifest)| manifest.end != End::Raw);
         let servers: BTreeSet<_> = inspected.map(|(_, manifest)| server_of(manifest)).collect();
         if servers.len() > 1 {
@@ -296,7 +302,7 @@ pub struct Manifests {
     /// The sound manifests.
     pub sound: ReadableManifests,
     /// The others. Commands that remove backups must not ignore them.
-    pub unread: Vec<Unread>,
+    pub unread: Vec<UnreadableBackup>,
 }
 
 /// Reads all manifests below ROOT.
@@ -313,7 +319,7 @@ async fn manifests_with(
     cache: Option<&ListCache>,
 ) -> Result<(Manifests, Root), RepoError> {
     let mut all = Manifests::default();
-    let Shown { listed, catalogue, names } = Shown::of(root).await?;
+    let RootListings { listed, catalogue, names } = RootListings::of(root).await?;
     let known = root.knowing(&catalogue);
     let cached = match cache {
         Some(cache) => known.with_cache(Cached::new(cache, &listed)),
@@ -323,25 +329,25 @@ async fn manifests_with(
     let found = read(&known, unlisted).await?;
     for (name, found) in found.into_iter().chain(read(&cached, there).await?) {
         match found {
-            Found::Sound(stored) => drop(all.sound.insert(name, *stored)),
-            Found::Unread(unread) => all.unread.push(unread),
-            Found::Nothing => {}
+            ManifestLookup::Sound(stored) => drop(all.sound.insert(name, *stored)),
+            ManifestLookup::Unread(unread) => all.unread.push(unread),
+            ManifestLookup::Nothing => {}
         }
     }
     Ok((all, known))
 }
 
-/// What two listings of a ROOT show.
-struct Shown {
+/// Two listings of a ROOT.
+struct RootListings {
     /// The objects of the catalogue.
-    listed: Vec<Listed>,
+    listed: Vec<ListedObject>,
     catalogue: Catalogue,
     /// The names that may have a manifest: those that have one by the listing of the catalogue, and those that have a
     /// folder. A listing alone shows no manifest to be missing.
-    names: BTreeMap<BackupName, Option<Written>>,
+    names: BTreeMap<BackupName, Option<ObjectStat>>,
 }
 
-impl Shown {
+impl RootListings {
     async fn of(root: &Root) -> Result<Self, RepoError> {
         let listed = root.list_below(CATALOG).await?;
         let catalogue = Catalogue::of(&listed);
@@ -355,9 +361,9 @@ impl Shown {
 
 /// Result of reading the key of a manifest.
 #[derive(Debug)]
-enum Found {
+enum ManifestLookup {
     Sound(Box<StoredManifest>),
-    Unread(Unread),
+    Unread(UnreadableBackup),
     /// There is no manifest of this name.
     Nothing,
 }
@@ -365,15 +371,15 @@ enum Found {
 /// Reads the manifests of these names. An unreadable one without a time may be of any time.
 async fn read(
     root: &Root,
-    names: BTreeMap<BackupName, Option<Written>>,
-) -> Result<Vec<(BackupName, Found)>, RepoError> {
+    names: BTreeMap<BackupName, Option<ObjectStat>>,
+) -> Result<Vec<(BackupName, ManifestLookup)>, RepoError> {
     let reading = stream::iter(names).map(|(name, written)| async move {
         let written = written.map_or(i64::MAX, |(modified, _)| modified);
         let found = match root.stored_manifest(&name).await {
-            Ok(Some(stored)) => Found::Sound(Box::new(stored)),
-            Ok(None) => Found::Nothing,
+            Ok(Some(stored)) => ManifestLookup::Sound(Box::new(stored)),
+            Ok(None) => ManifestLookup::Nothing,
             Err(error) if error.is_of_one_object() => {
-                Found::Unread(Unread { name: name.clone(), written, error })
+                ManifestLookup::Unread(UnreadableBackup { name: name.clone(), written, error })
             }
             Err(error) => return Err(error),
         };
@@ -384,8 +390,8 @@ async fn read(
 
 /// Manifests of a ROOT at one time, for commands that remove backups on which no other depends.
 #[derive(Debug, Default)]
-pub struct Known {
-    manifests: BTreeMap<BackupName, (Option<Written>, Found)>,
+pub struct KnownManifests {
+    manifests: BTreeMap<BackupName, (Option<ObjectStat>, ManifestLookup)>,
     /// Backups that are about to be removed, and do not count as dependants.
     leaving: BTreeSet<BackupName>,
     /// Backups that were removed, and those that this host remembers and that two reads have not found.
@@ -394,7 +400,7 @@ pub struct Known {
     catalogue: Catalogue,
 }
 
-impl Known {
+impl KnownManifests {
     /// Reads all manifests.
     ///
     /// # Errors
@@ -405,13 +411,13 @@ impl Known {
         Ok(known)
     }
 
-    /// Starts from manifests that were read after `catalogue` was listed. [`Known::refresh`] reads only
+    /// Starts from manifests that were read after `catalogue` was listed. [`KnownManifests::refresh`] reads only
     /// the others, and those that have changed since.
     pub fn read_before(catalogue: &Catalogue, sound: ReadableManifests) -> Self {
-        let written: BTreeMap<BackupName, Written> = catalogue.names().collect();
+        let written: BTreeMap<BackupName, ObjectStat> = catalogue.names().collect();
         let known = |(name, stored): (BackupName, StoredManifest)| {
             let written = *written.get(&name)?;
-            Some((name, (Some(written), Found::Sound(Box::new(stored)))))
+            Some((name, (Some(written), ManifestLookup::Sound(Box::new(stored)))))
         };
         Self { manifests: sound.into_iter().filter_map(known).collect(), ..Self::default() }
     }
@@ -441,12 +447,12 @@ impl Known {
     /// The manifest of a backup, if it is sound.
     pub fn manifest(&self, name: &BackupName) -> Option<&Manifest> {
         match self.manifests.get(name) {
-            Some((_, Found::Sound(stored))) => Some(&stored.manifest),
+            Some((_, ManifestLookup::Sound(stored))) => Some(&stored.manifest),
             _ => None,
         }
     }
 
-    /// Whether the backup of `run` is there, and no command is about to remove it.
+    /// Returns whether the backup of `run` is there, and no command is about to remove it.
     ///
     /// # Errors
     /// [`RepoError::Store`].
@@ -475,7 +481,7 @@ impl Known {
     /// # Errors
     /// [`RepoError::Store`].
     pub async fn refresh(&mut self, root: &Root) -> Result<(), RepoError> {
-        let Shown { catalogue, mut names, .. } = Shown::of(root).await?;
+        let RootListings { catalogue, mut names, .. } = RootListings::of(root).await?;
         self.catalogue = catalogue;
         for name in self.manifests.keys() {
             names.entry(name.clone()).or_insert(None);
@@ -484,7 +490,7 @@ impl Known {
             .retain(|name, (written, _)| written.is_some() && names.get(name) == Some(written));
         names.retain(|name, _| !self.manifests.contains_key(name));
         for (name, found) in read(&self.seen_in(root), names.clone()).await? {
-            if !matches!(found, Found::Nothing) {
+            if !matches!(found, ManifestLookup::Nothing) {
                 let written = names.get(&name).copied().flatten();
                 self.manifests.insert(name, (written, found));
             }
@@ -506,7 +512,7 @@ impl Known {
             }
             for (name, found) in read(&self.seen_in(root), names).await? {
                 match found {
-                    Found::Nothing => drop(self.gone.insert(name)),
+                    ManifestLookup::Nothing => drop(self.gone.insert(name)),
                     found => drop(self.manifests.insert(name, (None, found))),
                 }
             }
@@ -516,15 +522,17 @@ impl Known {
     /// The sound manifests, by name, of backups that stay.
     pub fn iter(&self) -> impl Iterator<Item = (&BackupName, &Manifest)> {
         self.manifests.iter().filter_map(|(name, (_, found))| match found {
-            Found::Sound(stored) if !self.leaving.contains(name) => Some((name, &stored.manifest)),
+            ManifestLookup::Sound(stored) if !self.leaving.contains(name) => {
+                Some((name, &stored.manifest))
+            }
             _ => None,
         })
     }
 
     /// The manifests that cannot be read.
-    pub fn unread(&self) -> impl Iterator<Item = &Unread> {
+    pub fn unread(&self) -> impl Iterator<Item = &UnreadableBackup> {
         self.manifests.values().filter_map(|(_, found)| match found {
-            Found::Unread(unread) => Some(unread),
+            ManifestLookup::Unread(unread) => Some(unread),
             _ => None,
         })
     }
@@ -536,27 +544,27 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use proptest::prelude::*;
-    use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
+    use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
 
     use super::*;
     use crate::remembered::RememberedIncrement;
 
     fn by(text: &str) -> Timestamp {
-        match Wanted::parse(text).unwrap() {
-            Wanted::By(time) => time,
+        match BackupSelector::parse(text).unwrap() {
+            BackupSelector::By(time) => time,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn days_and_times_are_understood() {
-        assert_eq!(Wanted::parse("latest"), Ok(Wanted::Latest));
-        assert!(matches!(Wanted::parse("monday"), Ok(Wanted::Name(_))));
+        assert_eq!(BackupSelector::parse("latest"), Ok(BackupSelector::Latest));
+        assert!(matches!(BackupSelector::parse("monday"), Ok(BackupSelector::Name(_))));
         assert_eq!(by("@2026-11-20").to_string(), "2026-11-20T23:59:59.999999999Z");
         assert_eq!(by("@2026-11-20T03:00Z").to_string(), "2026-11-20T03:00:00Z");
         assert_eq!(by("@2026-11-20T05:00:01+02:00").to_string(), "2026-11-20T03:00:01Z");
         for bad in ["@", "@today", "@2026-13-01", "@2026-11-20T03:00", "@9999-12-31T", "a\nb", ""] {
-            assert!(Wanted::parse(bad).is_err(), "{bad}");
+            assert!(BackupSelector::parse(bad).is_err(), "{bad}");
         }
     }
 
@@ -599,7 +607,7 @@ mod tests {
     async fn manifests_are_read_again_only_where_a_listing_shows_another() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
-        let location = Location { place: Place::Local, path };
+        let location = Location { place: StorePlace::Local, path };
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
         let put = async |name: &str, files: u64| {
@@ -612,7 +620,7 @@ mod tests {
         for name in ["a", "b", "c"] {
             put(name, 1).await;
         }
-        let mut known = Known::of(&root).await.unwrap();
+        let mut known = KnownManifests::of(&root).await.unwrap();
         assert_eq!(known.iter().count(), 3);
         // If it were read again, it would be damaged.
         let facts = std::fs::metadata(file("a")).unwrap();
@@ -649,7 +657,7 @@ mod tests {
     async fn a_remembered_increment_that_is_gone_is_looked_for_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
-        let location = Location { place: Place::Local, path };
+        let location = Location { place: StorePlace::Local, path };
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
         let manifest = crate::manifest::sample();
@@ -660,7 +668,7 @@ mod tests {
         let gets = Arc::new(Gets::default());
         let root = root.remembering(vec![gone]).failing(Arc::clone(&gets) as Arc<dyn Faults>);
         let count = || gets.0.load(Ordering::Relaxed);
-        let mut known = Known::of(&root).await.unwrap();
+        let mut known = KnownManifests::of(&root).await.unwrap();
         let first = count();
         assert!(first >= 2, "of the base, and of the increment: {first}");
         known.refresh(&root).await.unwrap();
@@ -670,9 +678,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in ".{0,40}", day in 0_u8..40) {
-            let _ = Wanted::parse(&text);
-            let _ = Wanted::parse(&format!("@{text}"));
-            let _ = Wanted::parse(&format!("@2026-11-{day:02}"));
+            let _ = BackupSelector::parse(&text);
+            let _ = BackupSelector::parse(&format!("@{text}"));
+            let _ = BackupSelector::parse(&format!("@2026-11-{day:02}"));
         }
     }
 }

@@ -13,15 +13,15 @@ use crate::names::BackupName;
 /// The manifests of a ROOT that can be read.
 pub type ReadableManifests = BTreeMap<BackupName, StoredManifest>;
 
-/// What is wrong with an incremental backup that names no base, if no other backup fits.
+/// Fault of an incremental backup that names no base, if no other backup fits.
 pub(crate) const NO_BASE: &str = "no backup here can be its base";
 
 /// A chain that is broken: the incremental backup whose base does not fit, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Break {
+pub struct BrokenChain {
     /// The incremental backup.
     pub at: BackupName,
-    /// What is wrong with its base.
+    /// Fault of its base.
     pub what: String,
     /// The base, if its manifest is not among the sound ones.
     pub missing: Option<BackupName>,
@@ -29,7 +29,7 @@ pub struct Break {
     pub absent: bool,
 }
 
-impl Break {
+impl BrokenChain {
     /// Describes the break for a message about backup `of`.
     pub fn describe(&self, of: &BackupName) -> String {
         match self.at == *of {
@@ -46,7 +46,7 @@ impl Break {
 pub fn links<'a, M: AsRef<Manifest>>(
     sound: &'a BTreeMap<BackupName, M>,
     name: &BackupName,
-) -> Result<Vec<&'a BackupName>, Break> {
+) -> Result<Vec<&'a BackupName>, BrokenChain> {
     let get = |name: &BackupName| {
         let (name, manifest) = sound.get_key_value(name)?;
         Some((name, manifest.as_ref()))
@@ -56,7 +56,7 @@ pub fn links<'a, M: AsRef<Manifest>>(
     let mut next = get(name);
     let broken = |at: &BackupName, what: String, missing: Option<BackupName>| {
         let absent = missing.is_some();
-        Break { at: at.clone(), what, missing, absent }
+        BrokenChain { at: at.clone(), what, missing, absent }
     };
     while let Some((name, manifest)) = next.take() {
         links.push((name, manifest));
@@ -65,7 +65,7 @@ pub fn links<'a, M: AsRef<Manifest>>(
         }
         let base = manifest.base.clone().or_else(|| find_base(all(), manifest));
         let Some(base) = base else {
-            return Err(Break { absent: true, ..broken(name, NO_BASE.to_owned(), None) });
+            return Err(BrokenChain { absent: true, ..broken(name, NO_BASE.to_owned(), None) });
         };
         let found = BackupName::new(&base.name).ok();
         let Some(found) = found.as_ref().and_then(get) else {

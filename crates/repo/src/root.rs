@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use xb_encryptor::{MacKey, SigningKey, VerifyingKey};
 use xb_uploader::{
-    Faults, Gate, Listed, Location, Operation, Policy, Store, StoreError, StoreErrorKind,
+    Faults, Gate, ListedObject, Location, Operation, Policy, Store, StoreError, StoreErrorKind,
     StoreSettings,
 };
 
@@ -26,15 +26,15 @@ pub struct Root {
     identity: String,
     /// Local copies that a listing may use instead of the store.
     cached: Option<Cached>,
-    /// What a listing has shown of the catalogue.
+    /// Catalogue of the last listing.
     known: Catalogue,
-    /// What this host remembers of its own.
+    /// Increments of its own that this host remembers.
     remembered: Arc<[RememberedIncrement]>,
     take_over: Option<TakeOver>,
     signing: Signing,
 }
 
-/// Who signs the manifests of a ROOT. Clones are cheap.
+/// Signer of the manifests of a ROOT. Clones are cheap.
 #[derive(Debug, Clone, Default)]
 pub struct Signing {
     /// The key of this host. Without one, it signs nothing.
@@ -76,7 +76,7 @@ impl TakeOver {
         (self.tell)(holder);
     }
 
-    /// Whether this also applies to a run whose process is known to be alive.
+    /// Returns whether this also applies to a run whose process is known to be alive.
     pub fn of_living(&self) -> bool {
         self.living
     }
@@ -169,7 +169,7 @@ impl Root {
         Self { take_over: Some(take_over), ..self.clone() }
     }
 
-    /// How claims of runs that look alive are taken over, if at all.
+    /// Permission to take over claims of runs that look alive.
     pub fn take_over(&self) -> Option<&TakeOver> {
         self.take_over.as_ref()
     }
@@ -256,7 +256,7 @@ impl Root {
         if self.store.list(folder).await?.iter().all(|listed| listed.key != key) {
             return Err(missing);
         }
-        let what = "the store lists this object, but answers each read that there is none";
+        let what = "the store lists this object, but answers every read as if it did not exist";
         Err(StoreError::new(Operation::Get, key, StoreErrorKind::Rejected, what))
     }
 
@@ -273,7 +273,7 @@ impl Root {
     }
 
     /// Lists all objects in the folder `below`, with keys relative to that folder.
-    pub async fn list_below(&self, below: &str) -> Result<Vec<Listed>, RepoError> {
+    pub async fn list_below(&self, below: &str) -> Result<Vec<ListedObject>, RepoError> {
         let folder = self.key(below);
         let found = self.store.list(&folder).await?;
         Ok(relative(found, &folder))
@@ -284,7 +284,7 @@ impl Root {
         &self,
         below: &str,
         after: &str,
-    ) -> Result<Vec<Listed>, RepoError> {
+    ) -> Result<Vec<ListedObject>, RepoError> {
         let folder = self.key(below);
         let found = self.store.list_after(&folder, after).await?;
         Ok(relative(found, &folder))
@@ -296,7 +296,10 @@ impl Root {
     ///
     /// # Errors
     /// [`RepoError::Store`].
-    pub async fn list_together(&self, folders: usize) -> Result<Option<Vec<Listed>>, RepoError> {
+    pub async fn list_together(
+        &self,
+        folders: usize,
+    ) -> Result<Option<Vec<ListedObject>>, RepoError> {
         if self.store.is_folder() {
             return Ok(None);
         }
@@ -320,7 +323,7 @@ impl Root {
         Ok(self.store.folders(folder.trim_end_matches('/')).await?)
     }
 
-    /// Whether an earlier listing with this cache saw objects of the backup `name`.
+    /// Returns whether an earlier listing with this cache saw objects of the backup `name`.
     pub(crate) fn has_seen_objects(&self, name: &BackupName) -> bool {
         self.cached.as_ref().is_some_and(|cached| cached.get(&seen_key(name)).is_some())
     }
@@ -332,7 +335,7 @@ impl Root {
         }
     }
 
-    /// Whether the folder `below` ROOT holds any object. Costs one request.
+    /// Returns whether the folder `below` ROOT holds any object. Costs one request.
     pub async fn has_objects(&self, below: &str) -> Result<bool, RepoError> {
         Ok(!self.store.is_empty_folder(&self.key(below)).await?)
     }
@@ -416,7 +419,7 @@ impl Root {
         Ok(stored)
     }
 
-    /// Who signs the manifests.
+    /// Returns the signer of the manifests.
     #[must_use]
     pub fn signing(&self) -> &Signing {
         &self.signing
@@ -476,7 +479,7 @@ impl Root {
         }
     }
 
-    /// Whether the manifest in the store is a sound one of another run than these bytes.
+    /// Returns whether the manifest in the store is a sound one of another run than these bytes.
     async fn is_of_another_run(&self, name: &BackupName, bytes: &Bytes) -> bool {
         let run = |bytes: &[u8]| Some(Manifest::decode(bytes).ok()?.manifest.run);
         // Whoever has signed it.
@@ -488,7 +491,7 @@ impl Root {
 }
 
 /// The objects of a folder, with keys relative to it.
-fn relative(mut found: Vec<Listed>, folder: &str) -> Vec<Listed> {
+fn relative(mut found: Vec<ListedObject>, folder: &str) -> Vec<ListedObject> {
     found.retain_mut(|listed| match listed.key.get(folder.len() + 1..) {
         Some(rest) if !rest.is_empty() => {
             listed.key = rest.to_owned();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
 use tokio::runtime::Handle;
-use xb_uploader::Listed;
+use xb_uploader::ListedObject;
 
 use crate::archive::names::ARCHIVES;
 use crate::catalogue::Catalogue;
@@ -31,7 +31,7 @@ pub struct FoundRoot {
     /// Its path below the place; empty for the place itself.
     pub path: String,
     /// The objects of its catalogue, with keys relative to that.
-    pub catalogue: Vec<Listed>,
+    pub catalogue: Vec<ListedObject>,
     /// The folders directly below it.
     pub folders: Vec<String>,
     /// Those that are other ROOTs, or hold some.
@@ -39,7 +39,7 @@ pub struct FoundRoot {
 }
 
 impl FoundRoot {
-    /// Whether it has archives of binary logs.
+    /// Returns whether it has archives of binary logs.
     #[must_use]
     pub fn has_archives(&self) -> bool {
         self.folders.iter().any(|folder| folder == ARCHIVES)
@@ -85,9 +85,9 @@ pub struct FoundRoots {
     pub untried: BTreeMap<String, u64>,
 }
 
-/// How far to search.
+/// Limits of a search.
 #[derive(Debug, Clone, Copy)]
-pub struct Reach {
+pub struct SearchLimits {
     /// Folders below the place.
     pub depth: u32,
     /// Most folders to search. Those of one parent are searched all, or none of them; the smallest families come first.
@@ -99,12 +99,12 @@ pub struct Reach {
 /// A folder to search.
 struct Folder {
     path: String,
-    lies: Lies,
+    lies: FolderKind,
 }
 
-/// What a folder is to the one above it.
+/// Relation of a folder to the one above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lies {
+enum FolderKind {
     /// It lies in a ROOT, and is none of its backups: it may be that of a run, or of other programs.
     InRoot,
     /// It is most likely that of a backup, or of a run, and holds objects.
@@ -113,17 +113,17 @@ enum Lies {
     Elsewhere,
 }
 
-/// What became of the search of a folder.
+/// Result of the search of a folder.
 enum Outcome {
-    Searched(Searched),
+    Searched(FolderContents),
     /// It has not answered in time.
     Silent,
     /// Too many others have not answered.
     Untried,
 }
 
-/// What a folder holds.
-struct Searched {
+/// Content of a folder.
+struct FolderContents {
     root: Option<FoundRoot>,
     below: Vec<Folder>,
 }
@@ -135,10 +135,10 @@ struct Searched {
 /// # Errors
 /// [`RepoError::Store`] if the place itself cannot be listed; for all others, the folder is among those that could not be
 /// searched.
-pub async fn roots(place: &Root, reach: Reach) -> Result<FoundRoots, RepoError> {
+pub async fn roots(place: &Root, reach: SearchLimits) -> Result<FoundRoots, RepoError> {
     let mut found = FoundRoots::default();
     let silent = AtomicUsize::new(0);
-    let mut level = vec![Folder { path: String::new(), lies: Lies::Elsewhere }];
+    let mut level = vec![Folder { path: String::new(), lies: FolderKind::Elsewhere }];
     for deep in 0..=reach.depth {
         let searches = stream::iter(level)
             .map(|folder| search_in_time(place, folder, reach.within, &silent))
@@ -147,7 +147,7 @@ pub async fn roots(place: &Root, reach: Reach) -> Result<FoundRoots, RepoError> 
         let mut families = Vec::new();
         for (path, searched) in all {
             found.searched += u64::from(!matches!(searched, Ok(Outcome::Untried)));
-            let Searched { root, below } = match searched {
+            let FolderContents { root, below } = match searched {
                 Err(error) if path.is_empty() => return Err(error),
                 Err(error) => {
                     found.unread.push((path, error));
@@ -164,7 +164,7 @@ pub async fn roots(place: &Root, reach: Reach) -> Result<FoundRoots, RepoError> 
                 }
                 Ok(Outcome::Searched(searched)) => searched,
             };
-            let holds_folders = below.iter().any(|inner| inner.lies != Lies::Stored);
+            let holds_folders = below.iter().any(|inner| inner.lies != FolderKind::Stored);
             if deep == reach.depth && holds_folders && root.is_none() {
                 found.too_deep.push(path.clone());
             }
@@ -223,15 +223,15 @@ async fn search_in_time(
 }
 
 /// Searches one folder.
-async fn search(place: &Root, folder: &Folder) -> Result<Searched, RepoError> {
+async fn search(place: &Root, folder: &Folder) -> Result<FolderContents, RepoError> {
     let path = &folder.path;
     let mut folders = place.folders_below(path).await?;
     let is_root = |folders: &[String]| folders.iter().any(|folder| folder == CATALOG);
-    if folder.lies == Lies::Stored && !is_root(&folders) {
-        return Ok(Searched { root: None, below: Vec::new() });
+    if folder.lies == FolderKind::Stored && !is_root(&folders) {
+        return Ok(FolderContents { root: None, below: Vec::new() });
     }
     if !is_root(&folders) {
-        // What one listing does not show, another may.
+        // Another listing may show more.
         let again = place.folders_below(path).await?;
         let all: BTreeSet<String> = folders.into_iter().chain(again).collect();
         folders = all.into_iter().collect();
@@ -251,18 +251,18 @@ async fn search(place: &Root, folder: &Folder) -> Result<Searched, RepoError> {
     let mut next = Vec::new();
     for inner in &folders {
         // A run's folder lies in one of a ROOT's own folders. Elsewhere, it is a name like any other.
-        let is_run = folder.lies != Lies::Elsewhere && RunId::parse(inner).is_some();
+        let is_run = folder.lies != FolderKind::Elsewhere && RunId::parse(inner).is_some();
         let is_backup = backups.contains(inner);
         let lies = match root.is_some() {
-            _ if is_run || is_backup => Lies::Stored,
-            true => Lies::InRoot,
-            false => Lies::Elsewhere,
+            _ if is_run || is_backup => FolderKind::Stored,
+            true => FolderKind::InRoot,
+            false => FolderKind::Elsewhere,
         };
         if !inner.starts_with(".xb") && (!is_backup || searches_backups) {
             next.push(Folder { path: below(path, inner), lies });
         }
     }
-    Ok(Searched { root, below: next })
+    Ok(FolderContents { root, below: next })
 }
 
 fn below(path: &str, folder: &str) -> String {

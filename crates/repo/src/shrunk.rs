@@ -21,11 +21,11 @@ type Part = fn(Size) -> Option<u64>;
 
 /// The last backups of one kind of one server.
 #[derive(Debug, Default)]
-pub struct Usual {
+pub struct UsualSize {
     last: VecDeque<Size>,
 }
 
-impl Usual {
+impl UsualSize {
     /// Adds the next backup, which is not much smaller.
     pub fn add(&mut self, size: Size) {
         self.last.push_back(size);
@@ -79,15 +79,19 @@ mod tests {
         Size { bytes: Some(bytes), files: Some(9), tables: Some(tables) }
     }
 
-    fn usual(all: &[u64]) -> Usual {
-        let mut usual = Usual::default();
+    fn usual(all: &[u64]) -> UsualSize {
+        let mut usual = UsualSize::default();
         all.iter().for_each(|bytes| usual.add(size(*bytes, 10)));
         usual
     }
 
     #[test]
     fn half_of_the_median_of_the_last_five_is_the_bound() {
-        assert_eq!(Usual::default().shrunk(size(0, 0)), None, "there is nothing to compare with");
+        assert_eq!(
+            UsualSize::default().shrunk(size(0, 0)),
+            None,
+            "there is nothing to compare with"
+        );
         let five = usual(&[1, 1, 1, 100, 90, 100, 5, 110]);
         assert_eq!(five.shrunk(size(50, 10)), None);
         assert_eq!(five.shrunk(size(49, 10)).as_deref(), Some("49 bytes instead of 100"));

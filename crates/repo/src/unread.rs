@@ -17,7 +17,7 @@ const AHEAD: i64 = 3600;
 
 /// A backup whose manifest exists and cannot be read.
 #[derive(Debug)]
-pub struct Unread {
+pub struct UnreadableBackup {
     /// Name of the backup.
     pub name: BackupName,
     /// When the manifest was written, by the store's clock, in seconds since 1970.
@@ -26,14 +26,14 @@ pub struct Unread {
     pub error: RepoError,
 }
 
-impl Unread {
-    /// Whether the manifest may become readable without being replaced. A damaged one cannot.
+impl UnreadableBackup {
+    /// Returns whether the manifest may become readable without being replaced. A damaged one cannot.
     pub fn may_return(&self) -> bool {
         may_return(&self.error)
     }
 }
 
-/// Whether a manifest with this error may become readable without being replaced.
+/// Returns whether a manifest with this error may become readable without being replaced.
 pub fn may_return(error: &RepoError) -> bool {
     match error {
         RepoError::Manifest { source, .. } => {
@@ -43,13 +43,13 @@ pub fn may_return(error: &RepoError) -> bool {
     }
 }
 
-/// Whether a backup whose manifest was written at `written` can be based on one that ended at
+/// Returns whether a backup whose manifest was written at `written` can be based on one that ended at
 /// `finished`.
 pub fn is_later(written: i64, finished: Timestamp) -> bool {
     written.saturating_add(AHEAD) >= finished.as_second()
 }
 
-/// Whether a backup may be incremental, judged by its objects alone. Only the stock layout shows
+/// Returns whether a backup may be incremental, judged by its objects alone. Only the stock layout shows
 /// that one is full.
 pub async fn may_be_incremental(root: &Root, name: &BackupName) -> Result<bool, RepoError> {
     let found = Contents::of(root, name).await?;
@@ -60,7 +60,7 @@ pub async fn may_be_incremental(root: &Root, name: &BackupName) -> Result<bool, 
 pub async fn possible_dependents<'a>(
     root: &Root,
     base: &Manifest,
-    unread: impl Iterator<Item = &'a Unread>,
+    unread: impl Iterator<Item = &'a UnreadableBackup>,
 ) -> Result<Vec<BackupName>, RepoError> {
     let mut found = Vec::new();
     for later in unread.filter(|unread| unread.may_return()) {

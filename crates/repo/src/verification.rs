@@ -206,7 +206,7 @@ pub struct RestoreTest {
     pub tables: u64,
     /// The user's own statements that were run.
     pub statements: u64,
-    /// What they answered. Not stored: the record beside the manifest shows no data.
+    /// Their answers. Not stored: the record beside the manifest shows no data.
     #[serde(skip)]
     pub answers: Vec<Answer>,
     /// Tables that were opened, but whose engine has no CHECK TABLE, by engine.
@@ -215,7 +215,7 @@ pub struct RestoreTest {
     /// Tables that the trial server could not open because it does not have their engine, by engine.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub no_engine: BTreeMap<String, u64>,
-    /// What the backup holds besides tables with rows.
+    /// Content of the backup besides tables with rows.
     #[serde(default)]
     pub others: OtherEntries,
     /// The archived log that was replayed onto the backup before that.
@@ -223,12 +223,12 @@ pub struct RestoreTest {
     pub replayed: Option<Replayed>,
     /// The server that the result was compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compared_with: Option<Compared>,
+    pub compared_with: Option<ComparisonRecord>,
 }
 
 /// A comparison of the restored data with a server at the same GTIDs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Compared {
+pub struct ComparisonRecord {
     /// The server, as it was named; without a password.
     pub server: String,
     /// GTIDs of both.
@@ -331,7 +331,7 @@ pub struct VerifyReport {
     pub levels: Vec<LevelReport>,
     /// Limits of what this verification proves, the same for every backup of this kind.
     pub notes: Vec<String>,
-    /// What is unusual, but no problem of the backup.
+    /// Unusual findings that are no problem of the backup.
     pub warnings: Vec<String>,
     /// The first [`MAX_PROBLEMS`] problems.
     pub problems: Vec<Problem>,
@@ -400,14 +400,14 @@ impl VerifyReport {
         }
     }
 
-    /// Whether everything requested holds, as far as it can be checked; [`reached`](Self::reached)
+    /// Returns whether everything requested holds, as far as it can be checked; [`reached`](Self::reached)
     /// tells how far that is.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.is_undamaged() && self.broken_chain.is_none() && self.failed_checks.is_empty()
     }
 
-    /// Whether no problem was found in the backup itself.
+    /// Returns whether no problem was found in the backup itself.
     #[must_use]
     pub fn is_undamaged(&self) -> bool {
         let asked = self.levels.iter().any(|level| level.level == self.level);

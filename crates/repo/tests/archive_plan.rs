@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
-use xb_repo::archive::base::{Base, Noted};
+use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::plan::{Plan, PlanError, Stream, holders, locate, plan};
 use xb_repo::archive::record::{FORMAT, FORMAT_OF_ANOTHER, Record, RecordError, digest};
-use xb_repo::archive::segment::{BarrierAt, Body, Commits, LastTransaction, SegmentHead};
+use xb_repo::archive::segment::{Body, Commits, LastTransaction, SegmentHead, StoredBarrier};
 use xb_repo::archive::stop::{Cutter, RestoreStop};
-use xb_repo::archive::stream::{At, Begins, Floor, Link, StreamHead};
+use xb_repo::archive::stream::{Floor, Link, StoredPosition, StreamHead, StreamOrigin};
 
 /// The receiver's clock.
 const NOW: i64 = 1_000_000;
@@ -32,8 +32,8 @@ fn log_name(number: u64) -> String {
     format!("bin.{number:06}")
 }
 
-fn at(log: u64, offset: u64) -> At {
-    At { log: log_name(log), offset }
+fn at(log: u64, offset: u64) -> StoredPosition {
+    StoredPosition { log: log_name(log), offset }
 }
 
 fn position(log: u64, offset: u64) -> LogPosition {
@@ -79,7 +79,7 @@ fn gtids(changes: &[Change], log: u64, offset: u64) -> GtidState {
 fn stream(
     changes: &[Change],
     id: u8,
-    (start, begins): ((u64, u64), Begins),
+    (start, begins): ((u64, u64), StreamOrigin),
     cuts: &[u64],
     covered: Option<i64>,
 ) -> Stream {
@@ -182,7 +182,7 @@ fn stream(
 /// Streams, each of which follows some segment of the one before it, the last with everything.
 fn archive(changes: &[Change], lives: &[Vec<u64>], covered: i64) -> Vec<Stream> {
     let mut all = vec![];
-    let mut start = ((1, 4), Begins::First);
+    let mut start = ((1, 4), StreamOrigin::First);
     for (n, cuts) in lives.iter().enumerate() {
         let made = stream(changes, n as u8, start.clone(), cuts, None);
         if let Some(last) = made.segments.values().next_back()
@@ -194,7 +194,7 @@ fn archive(changes: &[Change], lives: &[Vec<u64>], covered: i64) -> Vec<Stream> 
                 head: last.digest.clone(),
             };
             let log = whole.to.log.rsplit_once('.').unwrap().1.parse().unwrap();
-            start = ((log, whole.to.offset), Begins::Continues { after, at: None });
+            start = ((log, whole.to.offset), StreamOrigin::Continues { after, at: None });
             all.push(made);
         }
     }
@@ -328,7 +328,7 @@ proptest! {
             set
         };
         let taken = Timestamp::from_second(NOW + 1000).unwrap();
-        let noted = Noted::Between { from: set(from), to: set(to), taken };
+        let noted = BasePosition::Between { from: set(from), to: set(to), taken };
         let base = locate(&streams, &noted).unwrap();
         let begins = changes.iter().position(|each| position(each.log, each.begin) >= base.position);
         prop_assert!(begins.is_none_or(|begins| begins <= from), "{begins:?} {from}");
@@ -509,8 +509,8 @@ fn with_domains(base: &Base, more: &[(u32, u64)]) -> Base {
 
 #[test]
 fn a_head_of_an_older_format_continues_no_other_server() {
-    let first = simple(&changes(10), Begins::First, 0, (1, 4));
-    let begins = Begins::Continues { after: link_to_end(&first), at: Some(at(1, 550)) };
+    let first = simple(&changes(10), StreamOrigin::First, 0, (1, 4));
+    let begins = StreamOrigin::Continues { after: link_to_end(&first), at: Some(at(1, 550)) };
     let mut head = simple(&changes(10), begins, OTHER_SERVER, (1, 550)).head.content;
     assert_eq!(head.format, FORMAT_OF_ANOTHER);
     assert!(Record::<StreamHead>::decode(&Record::encode(&head, None).unwrap()).is_ok());
@@ -522,7 +522,7 @@ fn a_head_of_an_older_format_continues_no_other_server() {
 /// ID of the first stream that is of another server.
 const OTHER_SERVER: u8 = 200;
 
-fn simple(changes: &[Change], begins: Begins, id: u8, start: (u64, u64)) -> Stream {
+fn simple(changes: &[Change], begins: StreamOrigin, id: u8, start: (u64, u64)) -> Stream {
     stream(changes, id, (start, begins), &[50; 40], None)
 }
 
@@ -545,9 +545,9 @@ fn changes(number: u64) -> Vec<Change> {
 #[test]
 fn a_gap_and_a_barrier_are_not_crossed() {
     let changes = changes(20);
-    let first = simple(&changes[..10], Begins::First, 0, (1, 4));
+    let first = simple(&changes[..10], StreamOrigin::First, 0, (1, 4));
     let after = link_to_end(&first);
-    let gap = Begins::Gap { after: after.clone(), reason: "purged".to_owned() };
+    let gap = StreamOrigin::Gap { after: after.clone(), reason: "purged".to_owned() };
     let second = simple(&changes, gap, 1, (1, 650));
     let streams = [first.clone(), second];
     let (base, _) = base_at(&changes, 2);
@@ -561,7 +561,7 @@ fn a_gap_and_a_barrier_are_not_crossed() {
     let mut with_barrier = first;
     let mut head = with_barrier.segments[&7].content.clone();
     head.barriers
-        .push(BarrierAt { kind: "tablespace".to_owned(), at: at(1, head.from.offset + 5) });
+        .push(StoredBarrier { kind: "tablespace".to_owned(), at: at(1, head.from.offset + 5) });
     let bytes = Record::encode(&head, None).unwrap();
     with_barrier.segments.insert(7, Record::decode(&bytes).unwrap());
     with_barrier.segments.retain(|number, _| *number <= 7);
@@ -575,7 +575,7 @@ fn a_gap_and_a_barrier_are_not_crossed() {
 #[test]
 fn the_branch_that_goes_on_is_the_default() {
     let changes = changes(10);
-    let old = simple(&changes, Begins::First, 0, (1, 4));
+    let old = simple(&changes, StreamOrigin::First, 0, (1, 4));
     let after = link_to_end(&old);
     // The server lost what follows the fifth, and continued with others.
     let mut others = changes.clone();
@@ -584,7 +584,7 @@ fn the_branch_that_goes_on_is_the_default() {
             gtid.server = 2;
         }
     }
-    let branch = Begins::Branch { after, reason: "shorter".to_owned() };
+    let branch = StreamOrigin::Branch { after, reason: "shorter".to_owned() };
     let new = simple(&others, branch, 1, (1, 4));
     let streams = [old, new];
     let (base, _) = base_at(&changes, 2);
@@ -600,9 +600,9 @@ fn the_branch_that_goes_on_is_the_default() {
 #[test]
 fn a_backup_of_one_server_is_not_sought_in_the_log_of_another() {
     let changes = changes(20);
-    let first = simple(&changes[..10], Begins::First, 0, (1, 4));
+    let first = simple(&changes[..10], StreamOrigin::First, 0, (1, 4));
     let after = link_to_end(&first);
-    let gap = Begins::Gap { after, reason: "another server".to_owned() };
+    let gap = StreamOrigin::Gap { after, reason: "another server".to_owned() };
     let same = simple(&changes, gap.clone(), 1, (1, 650));
     let other = simple(&changes, gap, OTHER_SERVER, (1, 650));
     let (base, _) = base_at(&changes, 16);
@@ -624,9 +624,9 @@ fn a_backup_of_one_server_is_not_sought_in_the_log_of_another() {
 #[test]
 fn logs_that_begin_anew_share_nothing_with_those_before() {
     let old = Change { log: 7, ..changes(1).remove(0) };
-    let before = simple(std::slice::from_ref(&old), Begins::First, 0, (7, 4));
+    let before = simple(std::slice::from_ref(&old), StreamOrigin::First, 0, (7, 4));
     let after = link_to_end(&before);
-    let branch = Begins::Branch { after, reason: "RESET MASTER".to_owned() };
+    let branch = StreamOrigin::Branch { after, reason: "RESET MASTER".to_owned() };
     let streams = [before, simple(&changes(5), branch, 1, (1, 4))];
     let (base, _) = base_at(&[old], 0);
     let error = plan(&streams, &base, &RestoreStop::Latest);
@@ -637,12 +637,12 @@ fn logs_that_begin_anew_share_nothing_with_those_before() {
 #[test]
 fn a_stream_whose_segments_were_removed_is_not_passed_over() {
     let changes = changes(20);
-    let first = simple(&changes[..5], Begins::First, 0, (1, 4));
+    let first = simple(&changes[..5], StreamOrigin::First, 0, (1, 4));
     let end = |stream: &Stream| stream.segments.values().next_back().unwrap().content.to.clone();
-    let begins = Begins::Continues { after: link_to_end(&first), at: None };
+    let begins = StreamOrigin::Continues { after: link_to_end(&first), at: None };
     let mut second = simple(&changes[..10], begins, 1, (1, end(&first).offset));
     let (link, at) = (link_to_end(&second), end(&second));
-    let begins = Begins::Continues { after: link.clone(), at: None };
+    let begins = StreamOrigin::Continues { after: link.clone(), at: None };
     let third = simple(&changes, begins, 2, (1, at.offset));
     let (base, _) = base_at(&changes, 2);
     let whole = [first.clone(), second.clone(), third.clone()];
@@ -663,13 +663,13 @@ fn a_stream_whose_segments_were_removed_is_not_passed_over() {
 #[test]
 fn a_position_means_the_log_of_one_server() {
     let all = changes(16);
-    let old = simple(&all[..8], Begins::First, 0, (1, 4));
+    let old = simple(&all[..8], StreamOrigin::First, 0, (1, 4));
     let after = link_to_end(&old);
     let moved: Vec<Change> = all
         .iter()
         .map(|each| Change { begin: each.begin - 100, end: each.end - 100, ..each.clone() })
         .collect();
-    let takes_over = |end| Begins::Continues { after: after.clone(), at: Some(at(1, end)) };
+    let takes_over = |end| StreamOrigin::Continues { after: after.clone(), at: Some(at(1, end)) };
     let new = simple(&moved, takes_over(all[7].end), OTHER_SERVER, (1, moved[7].end));
     let streams = [old.clone(), new];
     let (base, _) = base_at(&all, 2);
@@ -705,7 +705,7 @@ fn a_backup_behind_the_last_transaction_of_the_old_server_is_replayed_with_the_l
     // The old server's log ends, and the next one has begun.
     let mut logged = all[..8].to_vec();
     logged.push(Change { log: 2, ..all[8].clone() });
-    let mut old = simple(&logged, Begins::First, 0, (1, 4));
+    let mut old = simple(&logged, StreamOrigin::First, 0, (1, 4));
     old.segments.retain(|_, segment| segment.content.to.log == log_name(1));
     old.stated = old.segments.len() as u64;
     let end = all[7].end;
@@ -713,15 +713,20 @@ fn a_backup_behind_the_last_transaction_of_the_old_server_is_replayed_with_the_l
         .iter()
         .map(|each| Change { begin: each.begin - 100, end: each.end - 100, ..each.clone() })
         .collect();
-    let begins = Begins::Continues { after: link_to_end(&old), at: Some(at(1, end)) };
+    let begins = StreamOrigin::Continues { after: link_to_end(&old), at: Some(at(1, end)) };
     let new = simple(&moved, begins, OTHER_SERVER, (1, moved[7].end));
     let streams = [old, new];
     let noted = |offset: u64, number: usize| {
         let gtids = Some(gtids(&all, 1, all[number].end));
         let position = position(1, offset);
-        Noted::Position(Base { position, gtids, at_most: None, taken: Timestamp::UNIX_EPOCH })
+        BasePosition::Position(Base {
+            position,
+            gtids,
+            at_most: None,
+            taken: Timestamp::UNIX_EPOCH,
+        })
     };
-    let planned = |noted: &Noted| {
+    let planned = |noted: &BasePosition| {
         let base = locate(&streams, noted).unwrap();
         plan(&streams, &base, &RestoreStop::Latest).map(|plan| replayed(&plan, &moved, &base))
     };
@@ -732,8 +737,8 @@ fn a_backup_behind_the_last_transaction_of_the_old_server_is_replayed_with_the_l
         assert_eq!(
             locate(&streams, &wrong),
             Some(match &wrong {
-                Noted::Position(base) => base.clone(),
-                Noted::Between { .. } => unreachable!(),
+                BasePosition::Position(base) => base.clone(),
+                BasePosition::Between { .. } => unreachable!(),
             })
         );
     }
@@ -745,10 +750,10 @@ fn a_backup_behind_the_last_transaction_of_the_old_server_is_replayed_with_the_l
 #[test]
 fn a_branch_of_another_server_shares_nothing() {
     let changes = changes(20);
-    let first = simple(&changes[..10], Begins::First, 0, (1, 4));
+    let first = simple(&changes[..10], StreamOrigin::First, 0, (1, 4));
     let after = link_to_end(&first);
     let begin = (1, first.segments.values().next_back().unwrap().content.to.offset);
-    let branch = Begins::Branch { after, reason: "other bytes".to_owned() };
+    let branch = StreamOrigin::Branch { after, reason: "other bytes".to_owned() };
     let (base, _) = base_at(&changes, 2);
     for (id, is_same) in [(1, true), (OTHER_SERVER, false)] {
         let streams = [first.clone(), simple(&changes, branch.clone(), id, begin)];
@@ -798,24 +803,26 @@ fn a_clone_from_before_the_archive_may_lack_transactions_without_a_gtid() {
     let state = |number: usize| gtids(&changes, 1, changes[number - 1].end);
     let planned = |streams: &[Stream], seconds: i64| {
         let taken = Timestamp::from_second(NOW + seconds).unwrap();
-        let base = locate(streams, &Noted::Between { from: state(12), to: state(14), taken });
+        let base =
+            locate(streams, &BasePosition::Between { from: state(12), to: state(14), taken });
         plan(streams, &base.unwrap(), &RestoreStop::Latest).map(|plan| plan.pieces.len())
     };
     let lost = |planned| matches!(planned, Err(PlanError::BeforeArchive { .. }));
-    let first = simple(&changes[..10], Begins::First, 0, (1, 4));
+    let first = simple(&changes[..10], StreamOrigin::First, 0, (1, 4));
     let after = link_to_end(&first);
     // Each began at the second of the last digit of its ID, as a byte.
     let began = i64::from(b'1');
-    let gap = Begins::Gap { after: after.clone(), reason: "purged".to_owned() };
-    for begins in [Begins::First, gap] {
+    let gap = StreamOrigin::Gap { after: after.clone(), reason: "purged".to_owned() };
+    for begins in [StreamOrigin::First, gap] {
         let streams = [first.clone(), simple(&changes, begins, 1, (1, 600))];
         assert!(planned(&streams, began).is_ok(), "{:?}", planned(&streams, began));
         assert!(lost(planned(&streams, began - 1)));
     }
-    let streams = [first, simple(&changes, Begins::Continues { after, at: None }, 1, (1, 550))];
+    let streams =
+        [first, simple(&changes, StreamOrigin::Continues { after, at: None }, 1, (1, 550))];
     assert!(planned(&streams, began - 1).is_ok(), "{:?}", planned(&streams, began - 1));
     assert!(planned(&streams[..1], began - 2).is_err());
     // Pushed after it, but from before it.
-    let streams = [simple(&changes, Begins::First, 1, (1, 300))];
+    let streams = [simple(&changes, StreamOrigin::First, 1, (1, 300))];
     assert!(planned(&streams, began - 1).is_ok(), "{:?}", planned(&streams, began - 1));
 }

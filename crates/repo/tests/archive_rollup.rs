@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use xb_encryptor::{DataKey, KeyBytes, Keys, KeysObject, MacKey};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::{LARGE, Span, decode, heads};
-use xb_repo::archive::stream::{At, Begins, StreamHead};
+use xb_repo::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
 
 const STREAM: &str = "000102030405060708090a0b0c0d0e0f";
 const SPAN: Span = (64, 66);
@@ -114,9 +114,11 @@ fn a_stream_that_continues_another_servers_needs_a_later_reader() {
     let content = &head.content;
     assert_eq!((content.format, content.needed_format()), (2, 2));
     assert_eq!(content.origin().to_string(), "node node2 (server_id 2)");
-    let at = |log: &str, offset| At { log: log.to_owned(), offset };
+    let at = |log: &str, offset| StoredPosition { log: log.to_owned(), offset };
     let end = at("bin.000001", 7000);
-    assert!(matches!(&content.begins, Begins::Continues { at: Some(found), .. } if *found == end));
+    assert!(
+        matches!(&content.begins, StreamOrigin::Continues { at: Some(found), .. } if *found == end)
+    );
     let repeats = content.repeats().unwrap();
     assert_eq!(repeats.gtids.to_string(), "0-1-70,3-1-5");
     assert_eq!(repeats.until.to_string(), "bin.000008:900");
@@ -133,7 +135,7 @@ fn a_stream_that_continues_another_servers_needs_a_later_reader() {
     let text = wrong(|head| head.repeats.as_mut().unwrap().until.log = "a/b".to_owned());
     assert!(text.contains("repeated"), "{text}");
     let text = wrong(|head| {
-        if let Begins::Continues { at: Some(at), .. } = &mut head.begins {
+        if let StreamOrigin::Continues { at: Some(at), .. } = &mut head.begins {
             at.log = "../x".to_owned();
         }
     });
@@ -141,7 +143,7 @@ fn a_stream_that_continues_another_servers_needs_a_later_reader() {
     // Without another server, an earlier reader does.
     let mut plain = content.clone();
     plain.repeats = None;
-    if let Begins::Continues { at, .. } = &mut plain.begins {
+    if let StreamOrigin::Continues { at, .. } = &mut plain.begins {
         *at = None;
     }
     assert_eq!(plain.needed_format(), 1);

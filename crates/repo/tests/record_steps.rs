@@ -6,7 +6,7 @@ use xb_repo::names::BackupName;
 use xb_repo::records::{accepted, keys, pinned, results};
 use xb_repo::root::Root;
 use xb_repo::verification::Level;
-use xb_uploader::{Location, Place, Policy, StoreSettings};
+use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 const VERIFIED: &str = include_str!("../../../fixtures/records/verified-2026-11-27");
 const PIN: &str = include_str!("../../../fixtures/records/pin-2026-11-27");
@@ -27,7 +27,7 @@ impl Site {
             std::fs::write(file, of_format(record, format)).unwrap();
         }
         let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
-        let location = Location { place: Place::Local, path };
+        let location = Location { place: StorePlace::Local, path };
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
         Self(folder, root, name)

@@ -6,17 +6,17 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use xb_repo::root::Root;
-use xb_repo::roots::{FoundRoots, MAX_SILENT, Reach, roots};
-use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
+use xb_repo::roots::{FoundRoots, MAX_SILENT, SearchLimits, roots};
+use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
 
 fn place(folder: &std::path::Path) -> Root {
     let path = folder.to_str().unwrap().trim_start_matches('/').to_owned();
-    let location = Location { place: Place::Local, path };
+    let location = Location { place: StorePlace::Local, path };
     Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap()
 }
 
-fn down_to(depth: u32) -> Reach {
-    Reach { depth, folders: 100, within: Duration::from_secs(600) }
+fn down_to(depth: u32) -> SearchLimits {
+    SearchLimits { depth, folders: 100, within: Duration::from_secs(600) }
 }
 
 fn paths(found: &FoundRoots) -> Vec<&str> {
@@ -101,7 +101,8 @@ async fn the_smallest_families_are_searched_first_and_the_others_are_named() {
     make("backups/db1/.xb-catalog");
     make("backups/db2/.xb-catalog");
     let root = place(folder.path());
-    let search = async |folders: u64| roots(&root, Reach { folders, ..down_to(3) }).await.unwrap();
+    let search =
+        async |folders: u64| roots(&root, SearchLimits { folders, ..down_to(3) }).await.unwrap();
     // The place, `app` and `backups`, two in each of them, and one of the families of 40.
     let found = search(50).await;
     assert_eq!(paths(&found), ["app/customers/7", "backups/db1", "backups/db2"]);
@@ -154,7 +155,7 @@ async fn after_many_folders_that_hang_no_more_are_waited_for() {
     }
     let hang = Arc::new(Hang::default());
     let root = place(folder.path()).failing(Arc::clone(&hang) as Arc<dyn Faults>);
-    let reach = Reach { folders: 1000, within: Duration::from_millis(500), ..down_to(1) };
+    let reach = SearchLimits { folders: 1000, within: Duration::from_millis(500), ..down_to(1) };
     let found = roots(&root, reach).await;
     hang.release();
     let found = found.unwrap();

@@ -14,7 +14,7 @@ use crate::seconds;
 /// Version of the document. It changes only when a field changes its meaning or disappears.
 pub const FORMAT: u32 = 1;
 
-/// How a stage of a run has ended.
+/// End of a stage of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StageEnd {
@@ -42,10 +42,10 @@ pub struct Stage {
     pub name: String,
     /// Outcome.
     pub status: StageEnd,
-    /// Begin, since the begin of the run.
+    /// Begin, since the beginning of the run.
     #[serde(with = "seconds")]
     pub from: Duration,
-    /// End, since the begin of the run.
+    /// End, since the beginning of the run.
     #[serde(with = "seconds")]
     pub to: Duration,
 }
@@ -55,7 +55,7 @@ pub struct Stage {
 pub struct Phase {
     /// Name.
     pub name: String,
-    /// Begin, since the begin of the run.
+    /// Begin, since the beginning of the run.
     #[serde(with = "seconds")]
     pub at: Duration,
 }
@@ -63,7 +63,7 @@ pub struct Phase {
 /// A retry with the error before it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Retry {
-    /// When it was decided, since the begin of the run.
+    /// When it was decided, since the beginning of the run.
     #[serde(with = "seconds")]
     pub at: Duration,
     /// The error.
@@ -116,10 +116,10 @@ pub struct Section {
     pub direction: Direction,
     /// Names of its stages, in the order of the bytes: those of `stages` in each sample.
     pub stages: Vec<String>,
-    /// Begin, since the begin of the run.
+    /// Begin, since the beginning of the run.
     #[serde(with = "seconds")]
     pub begin: Duration,
-    /// How long it lasted.
+    /// Its duration.
     #[serde(with = "seconds")]
     pub length: Duration,
     /// Its phases, in order.

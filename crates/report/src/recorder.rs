@@ -15,7 +15,7 @@ const MAX_SAMPLES: usize = 600;
 /// Time between two samples at first. It doubles whenever the samples are thinned out.
 const FIRST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Counters of one stage since the begin of the section.
+/// Counters of one stage since the beginning of the section.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneCount {
     /// Bytes that have passed.
@@ -28,7 +28,7 @@ pub struct LaneCount {
 /// Counters of all stages at one moment. They only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Time since the begin of the section.
+    /// Time since the beginning of the section.
     #[serde(with = "seconds")]
     pub at: Duration,
     /// Of each stage, in the order of the bytes. Those beyond the stages of the section are zero.

@@ -39,7 +39,7 @@ pub struct Head {
     pub started: Timestamp,
 }
 
-/// How a run has ended.
+/// End of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
     /// When it ended.

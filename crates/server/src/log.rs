@@ -56,7 +56,7 @@ pub fn cause_in_log(text: &str) -> String {
     cause
 }
 
-/// Whether a server says at the end of its log that it has shut down.
+/// Returns whether a server says at the end of its log that it has shut down.
 pub(crate) fn says_shut_down(text: &str) -> bool {
     let last = text.lines().rev().take(3);
     last.into_iter().any(|line| line.contains("Shutdown complete"))

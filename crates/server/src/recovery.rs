@@ -17,7 +17,7 @@ const IN_BATCHES: u64 = 512 * MIB;
 const MOST_WORKING: u64 = 16 << 30;
 /// Memory on a machine that has almost none left: the programs need about as much to start.
 const BARE: u64 = 64 * MIB;
-/// Where a server of MySQL has its redo log, from 8.0.30 on.
+/// Directory of MySQL's redo log, from 8.0.30 on.
 const REDO_FOLDER: &str = "#innodb_redo";
 /// The redo log of a backup: of MariaDB, and of MySQL.
 const REDO_LOGS: [&str; 2] = ["ib_logfile0", "xtrabackup_logfile"];
@@ -116,7 +116,7 @@ impl Available {
 
 /// The control group of this process in one hierarchy.
 struct Group {
-    /// Where the hierarchy is mounted.
+    /// Mount point of the hierarchy.
     mount: PathBuf,
     /// The group in it, without a leading slash.
     path: PathBuf,

@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Number of the log's last lines that [`Server::last_lines`] returns.
 const LAST_LINES: usize = 40;
 
-/// What to start, and where.
+/// The server to start, and its data directory.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// Names or paths of the program. The first that can be started is.
@@ -37,7 +37,7 @@ pub struct Setup {
     /// An existing directory for the socket, the log and temporary files, for this server alone. It
     /// becomes inaccessible to other users.
     pub scratch: PathBuf,
-    /// How to log in.
+    /// The login.
     pub login: Login,
     /// Further options, of the operator. They come last, and win.
     pub options: Vec<OsString>,
@@ -45,7 +45,7 @@ pub struct Setup {
     pub writable: Vec<PathBuf>,
 }
 
-/// How to log in to a private server. The passwords in its data are not known.
+/// Login to a private server. The passwords in its data are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Login {
     /// The server does not read its accounts: its socket gives administrator rights without a password.
@@ -56,7 +56,7 @@ pub enum Login {
     OwnAccount,
 }
 
-/// Why a private server does not run, or did not stop as it should.
+/// Reason why a private server does not run, or did not stop as it should.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
@@ -99,7 +99,7 @@ pub struct Server {
     setup: Setup,
     args: Vec<OsString>,
     log: PathBuf,
-    /// Where this run's part of the log begins, in bytes.
+    /// Offset at which this run's part of the log begins.
     log_start: u64,
     access: Access,
     unconfined: Option<&'static str>,
@@ -158,7 +158,7 @@ impl Server {
         self.unconfined
     }
 
-    /// Where the server is, and its account.
+    /// Address of the server, and its account.
     #[must_use]
     pub fn access(&self) -> &Access {
         &self.access
@@ -194,7 +194,7 @@ impl Server {
         }
     }
 
-    /// Whether the server has ended by itself.
+    /// Returns whether the server has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.running.try_wait(), Ok(None))
     }

@@ -39,5 +39,5 @@ impl CancelReason {
 /// Cancels a transfer: running programs, waits and connections.
 pub type CancelToken = xb_process::CancelToken<CancelReason>;
 
-/// What happens when a transfer is cancelled.
+/// Function that is called when a transfer is cancelled.
 pub type CancelHook = xb_process::CancelHook<CancelReason>;

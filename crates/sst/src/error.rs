@@ -97,7 +97,7 @@ pub enum SstError {
     /// An address from the server is invalid.
     #[error("{0}")]
     Address(String),
-    /// What asks this donor for its data cannot be answered.
+    /// The request for this donor's data cannot be answered.
     #[error(transparent)]
     Request(#[from] AnnouncementError),
     /// The connection would not be protected as required.
@@ -151,7 +151,7 @@ pub enum SstError {
     /// A backup with encrypted tables could not be prepared.
     #[error("{source}")]
     Keyring {
-        /// How the program failed.
+        /// End of the program.
         source: ChildError,
     },
     /// This node's server program cannot be started on received data.
@@ -162,7 +162,7 @@ pub enum SstError {
     SecondStart {
         /// The server's program.
         program: PathBuf,
-        /// How it failed.
+        /// The failure.
         what: String,
         /// Its log.
         log: PathBuf,
@@ -180,13 +180,13 @@ pub enum SstError {
 )]
 #[non_exhaustive]
 pub struct RoomShort {
-    /// What the donor's data needs there until it is prepared.
+    /// Bytes that the donor's data needs there until it is prepared.
     pub data: u64,
-    /// What the redo log needs that this node's server creates there afterwards.
+    /// Bytes that this node's server needs there afterwards for its redo log.
     pub redo: u64,
-    /// What must be free.
+    /// Bytes that must be free.
     pub needed: u64,
-    /// What is free.
+    /// Free bytes.
     pub free: u64,
     /// Whether there is old data of an earlier transfer.
     pub has_earlier: bool,

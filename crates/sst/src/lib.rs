@@ -55,8 +55,8 @@ pub mod parsers {
     use bytes::Bytes;
 
     use crate::delta::fill::Filler;
-    use crate::delta::group::Have;
-    use crate::delta::held::{Held, HeldGroup};
+    use crate::delta::group::HeldBlocks;
+    use crate::delta::held::{HeldGroup, HeldGroups};
     use crate::delta::question::Question;
 
     /// Reads the lines that a server writes to standard input.
@@ -74,8 +74,8 @@ pub mod parsers {
     /// reply; `None` if the stream does not fit, or if one of the others is none.
     pub fn complete(question: &[u8], reply: &[u8], stream: &[u8], piece: usize) -> Option<Vec<u8>> {
         let group = Question::read(question)?.group;
-        let have = Have::read(reply, &group).filter(|have| *have != Have::default())?;
-        let held = Arc::new(Held::new(0));
+        let have = HeldBlocks::read(reply, &group).filter(|have| *have != HeldBlocks::default())?;
+        let held = Arc::new(HeldGroups::new(0));
         held.push(HeldGroup { data: vec![0; group.len], group, have });
         let (mut filler, mut whole) = (Filler::new(held), Vec::new());
         for bytes in stream.chunks(piece.max(1)) {

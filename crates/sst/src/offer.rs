@@ -17,7 +17,7 @@ pub(crate) const MAX: usize = 16 << 10;
 pub struct Offer {
     /// Version of the offer; a joiner accepts only its own.
     pub format: u32,
-    /// What follows the offer.
+    /// The transfer that follows the offer.
     pub what: TransferKind,
     /// The donor's position, `UUID:SEQNO`.
     pub state: String,
@@ -36,7 +36,7 @@ pub struct Offer {
     pub program: String,
 }
 
-/// What follows the offer.
+/// Transfer that follows an offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransferKind {
@@ -50,7 +50,7 @@ pub enum TransferKind {
         disk: u64,
         /// Codec of the frames, for the log.
         compress: String,
-        /// What of it a joiner may keep elsewhere. Earlier donors do not state it.
+        /// Files that a joiner may keep elsewhere. Earlier donors do not state them.
         #[serde(default, skip_serializing_if = "Places::is_empty")]
         places: Places,
     },

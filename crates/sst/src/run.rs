@@ -74,7 +74,7 @@ impl Run<'_> {
 
     fn described(&self) -> Program {
         let mut program = Program::new(self.program).args(&self.args);
-        // What the server handed over is not for child programs.
+        // Variables from the server are not for child programs.
         for name in VARIABLES {
             program = program.env_remove(name);
         }
@@ -152,7 +152,7 @@ impl Run<'_> {
         early: impl FnMut() -> Option<Termination<Option<String>>>,
     ) -> Result<(usize, Vec<String>), ChildError> {
         cancel.check()?;
-        let words = LastWords::new(self.log.as_deref());
+        let words = LastMessages::new(self.log.as_deref());
         let each = |line: &[u8]| words.add(line);
         let exchange = Exchange { input: None, stdout, stderr: Output::Lines(&each) };
         let how = match xb_process::run(self.described(), exchange, early) {
@@ -193,7 +193,7 @@ impl Run<'_> {
             ))
         })?;
         cancel.check()?;
-        let words = LastWords::new(self.log.as_deref());
+        let words = LastMessages::new(self.log.as_deref());
         let described = self.described().stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut program = described.start().map_err(|source| self.not_started(source))?;
         let signaller = program.signaller();
@@ -221,7 +221,7 @@ impl Run<'_> {
 #[derive(Debug)]
 pub struct Running {
     program: xb_process::Running,
-    words: LastWords,
+    words: LastMessages,
     messages: Messages,
     name: String,
     cancel: CancelToken,
@@ -242,7 +242,11 @@ impl Running {
 }
 
 /// Judges how a program has ended.
-fn judge(name: &str, status: io::Result<ExitStatus>, words: &LastWords) -> Result<(), ChildError> {
+fn judge(
+    name: &str,
+    status: io::Result<ExitStatus>,
+    words: &LastMessages,
+) -> Result<(), ChildError> {
     let (program, how) = match status {
         Ok(status) if status.success() => return Ok(()),
         Ok(status) if status.code() == Some(NOT_STARTED.into()) => {
@@ -259,7 +263,7 @@ fn judge(name: &str, status: io::Result<ExitStatus>, words: &LastWords) -> Resul
 
 /// The last messages of a program, and a file with all of them.
 #[derive(Debug, Clone)]
-struct LastWords(Arc<Mutex<Words>>);
+struct LastMessages(Arc<Mutex<Words>>);
 
 #[derive(Debug)]
 struct Words {
@@ -267,7 +271,7 @@ struct Words {
     file: Option<File>,
 }
 
-impl LastWords {
+impl LastMessages {
     fn new(log: Option<&Path>) -> Self {
         // The program can run without a log, too.
         let file = log.and_then(|path| File::create(path).ok());

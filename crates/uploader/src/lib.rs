@@ -1,6 +1,6 @@
 //! Object storage: put, get, list and delete, in parallel and in parts, with one retry loop.
 //!
-//! This crate knows neither backups nor their formats. [`open`] turns a [`Place`] into a [`Store`];
+//! This crate knows neither backups nor their formats. [`open`] turns a [`StorePlace`] into a [`Store`];
 //! [`PartSender`] takes pieces of objects in order and sends them in parallel.
 //!
 //! The clients come from the `object_store` crate, with their own retries switched off. [`Store`]
@@ -18,7 +18,7 @@ mod settings;
 mod store;
 
 pub use error::{StoreError, StoreErrorKind};
-pub use multipart::parts::{PartData, PartSender, Stored, Uploaded};
+pub use multipart::parts::{PartData, PartSender, StoredObject, Uploaded};
 pub use multipart::unfinished::Unfinished;
 pub use open::open;
 pub use operation::Operation;
@@ -30,7 +30,7 @@ pub use request::http::Traffic;
 pub use request::listing::check_page;
 pub use retry::notice::{report_retries, report_warnings};
 pub use service::{Permission, Service};
-pub use settings::location::{Location, LocationError, Place};
+pub use settings::location::{Location, LocationError, StorePlace};
 pub use settings::provider::{Provider, StoreLimits, UnknownProvider};
 pub use settings::tags::{TagError, Tags};
 pub use settings::{
@@ -42,7 +42,7 @@ pub use store::bucket_rules::AbortRule;
 pub use store::exclusive::ReadBack;
 pub use store::faults::{Fault, Faults};
 pub use store::gate::{Change, Gate};
-pub use store::guarded::{Guarded, There};
-pub use store::list::Listed;
+pub use store::guarded::{GuardedOutcome, PresentState};
+pub use store::list::ListedObject;
 pub use store::object_lock::{Lock, LockMode};
 pub use store::read::RangeBuffer;

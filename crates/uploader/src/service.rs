@@ -18,7 +18,7 @@ pub enum Service {
     Folder,
 }
 
-/// What a caller wants to do with objects.
+/// Use that a caller makes of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
     /// Read an object, or a part of it.
@@ -32,7 +32,7 @@ pub enum Permission {
 }
 
 impl Service {
-    /// How an operator permits this here.
+    /// Way to permit this on this service.
     #[must_use]
     pub fn permit(self, what: Permission) -> &'static str {
         match (self, what) {
@@ -50,7 +50,7 @@ impl Service {
         }
     }
 
-    /// What to do where the store ignores or refuses conditional writes; `None` where that is no setting.
+    /// Hint for a store that ignores or refuses conditional writes; `None` if no setting helps.
     #[must_use]
     pub fn without_conditions(self) -> Option<&'static str> {
         (self == Self::S3).then_some("set --s3-provider=plain")

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use xb_uploader::{
-    AwsProfile, BucketLookup, ContainerCredentials, Encryption, Location, Place, Policy,
-    S3Settings, Store, StoreError, StoreErrorKind, StoreSettings, open,
+    AwsProfile, BucketLookup, ContainerCredentials, Encryption, Location, Policy, S3Settings,
+    Store, StoreError, StoreErrorKind, StorePlace, StoreSettings, open,
 };
 
 fn opened(url: &str, settings: &StoreSettings) -> Result<Store, StoreError> {
@@ -163,9 +163,9 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             for place in [
-                Place::S3 { bucket: bucket.clone() },
-                Place::Google { bucket: bucket.clone() },
-                Place::Azure { container: bucket.clone() },
+                StorePlace::S3 { bucket: bucket.clone() },
+                StorePlace::Google { bucket: bucket.clone() },
+                StorePlace::Azure { container: bucket.clone() },
             ] {
                 let location = Location { place, path: String::new() };
                 if let Ok((store, _)) = open(&location, &settings, policy(), false) {

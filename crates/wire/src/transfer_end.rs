@@ -5,16 +5,16 @@ use xb_process::CancelToken;
 use crate::error::TransferError;
 use crate::protocol::message::{StopCode, StopMessage};
 
-/// How a transfer ended.
+/// End of a transfer.
 #[derive(Debug, Clone)]
-pub(crate) enum Over {
+pub(crate) enum TransferEnd {
     /// The joiner has confirmed it.
     Done,
     /// It failed; `tell` is what the peer is sent.
     Failed { error: TransferError, tell: Option<StopMessage> },
 }
 
-impl Over {
+impl TransferEnd {
     /// A failure that the peer is told of, unless it caused the failure itself.
     pub(crate) fn failed(error: TransferError) -> Self {
         let code = match &error {

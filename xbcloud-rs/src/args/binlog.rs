@@ -47,7 +47,7 @@ impl BinlogCommand {
     }
 }
 
-/// Where the server of a receiver is.
+/// Server of a receiver.
 #[derive(Debug, Args)]
 pub(crate) struct SourceServer {
     /// The server: its socket, HOST[:PORT] or mysql://[USER@]HOST[:PORT]; or a primary and its replicas,

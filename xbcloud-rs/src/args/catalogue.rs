@@ -214,7 +214,7 @@ pub(crate) struct CopyArgs {
 /// Which backups are listed. With any of these, names that are no backups are left out; damaged ones, of which nothing is
 /// known, stay.
 #[derive(Debug, Args)]
-pub(crate) struct ListedOnly {
+pub(crate) struct ListFilterOptions {
     /// Only the newest N backups, of those that the other options select
     #[arg(long, value_name = "N")]
     pub(crate) last: Option<usize>,
@@ -235,7 +235,7 @@ pub(crate) struct ListArgs {
     #[arg(short, long)]
     pub(crate) long: bool,
     #[command(flatten)]
-    pub(crate) only: ListedOnly,
+    pub(crate) only: ListFilterOptions,
     /// Read everything from the store; ignore the cache in ~/.cache/xbcloud-rs
     #[arg(long, hide_short_help = true)]
     pub(crate) no_cache: bool,

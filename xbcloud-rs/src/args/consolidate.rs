@@ -34,7 +34,7 @@ pub(crate) struct ConsolidateArgs {
     pub(crate) common: CommonOptions,
 }
 
-/// How the new backup is stored.
+/// Storage of the new backup.
 #[derive(Debug, Args)]
 pub(crate) struct ConsolidateOptions {
     /// Object size [default: that of the last backup]

@@ -55,14 +55,14 @@ fn own_id(arg: &Arg) -> String {
     format!("to_{}", arg.get_id())
 }
 
-/// Whether an empty value has a meaning of its own: it overrides the environment.
+/// Returns whether an empty value has a meaning of its own: it overrides the environment.
 fn keeps_empty(arg: &Arg) -> bool {
     let text = arg.get_value_parser().type_id() == TypeId::of::<String>();
     let list = matches!(arg.get_action(), ArgAction::Append);
     !list && (is_secret(arg) || (text && arg.get_id() != "s3_sse"))
 }
 
-/// Whether one of the options in `own` replaces the source's option `long`.
+/// Returns whether one of the options in `own` replaces the source's option `long`.
 fn replaced(long: &str, own: &[&str]) -> bool {
     let mut sets = ENTRY.iter().chain([&ENCRYPTION]).filter(|set| set.contains(&long));
     sets.any(|set| set.iter().any(|other| own.contains(other)))

@@ -47,7 +47,7 @@ use crate::args::until::UntilOptions;
 #[derive(Debug, Parser)]
 #[command(name = "xbcloud-rs", version, after_help = examples::ALL)]
 #[command(long_version = xb_cli::seal_version(env!("CARGO_PKG_VERSION")))]
-pub(crate) struct Line {
+pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -396,7 +396,10 @@ mod tests {
                 None => format!("--{option}"),
                 Some(value) => format!("--{option}={value}"),
             });
-            Line::try_parse_from(["x".to_owned(), command.to_owned()].into_iter().chain(word)).err()
+            CommandLine::try_parse_from(
+                ["x".to_owned(), command.to_owned()].into_iter().chain(word),
+            )
+            .err()
         };
         let values = std::iter::once(None).chain(VALUES.map(Some));
         let missing = values.filter_map(with).find_map(|error| {
@@ -416,7 +419,7 @@ mod tests {
             let longs = command.get_arguments().filter_map(clap::Arg::get_long);
             longs.map(str::to_owned).collect()
         };
-        let all = Line::command();
+        let all = CommandLine::command();
         let of_run = longs(all.find_subcommand("run").unwrap());
         for command in all.get_subcommands() {
             let name = command.get_name();

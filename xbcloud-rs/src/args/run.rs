@@ -63,7 +63,7 @@ impl std::str::FromStr for VerifyArg {
     }
 }
 
-/// What a repository is judged by.
+/// Rules by which a repository is judged.
 #[derive(Debug, Args)]
 pub(crate) struct LimitOptions {
     /// Maximum age of the newest backup, such as 26h or 8d

@@ -122,7 +122,7 @@ pub(crate) struct FifoOptions {
 }
 
 impl FifoOptions {
-    /// Whether several streams are requested.
+    /// Returns whether several streams are requested.
     pub(crate) fn is_given(&self) -> bool {
         self.fifo_streams.is_some_and(|streams| streams != 1) || self.fifo_dir.is_some()
     }

@@ -1,4 +1,4 @@
-//! What completion in a shell offers beyond the options: repositories, and the backups in them.
+//! Completion in a shell beyond the options: repositories, and the backups in them.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use clap::CommandFactory as _;
 use xb_cli::Program;
 use xb_repo::list::{Listing, State};
 
-use crate::args::{Command, Line};
+use crate::args::{Command, CommandLine};
 use crate::cache;
 use crate::commands::sources::sources;
 use crate::location::root_place;
 
-/// How long a store may take to name its backups. A person waits for it.
+/// Time limit for a store to name its backups. A person waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The command line as completion sees it.
 pub(crate) fn command() -> clap::Command {
-    xb_cli::with_repositories(Line::command(), &sources(&[], false), |repository| {
+    xb_cli::with_repositories(CommandLine::command(), &sources(&[], false), |repository| {
         backups(repository).unwrap_or_default()
     })
 }
@@ -26,7 +26,8 @@ pub(crate) fn command() -> clap::Command {
 fn backups(repository: &str) -> Option<Vec<String>> {
     let words = ["xbcloud-rs", "list", &format!("@{repository}")].map(Into::into);
     let program = Program::new(words.into(), "xbcloud-rs");
-    let line: Line = program.parse_from(&sources(&crate::settings::fallbacks(), false)).ok()?;
+    let line: CommandLine =
+        program.parse_from(&sources(&crate::settings::fallbacks(), false)).ok()?;
     let Command::List(args) = line.command else { return None };
     let root = root_place(args.place.as_deref(), &args.common).ok()?;
     let cache = cache::of_root(args.place.as_deref(), &args.common).ok()?;

@@ -7,7 +7,7 @@ use xb_cli::{
 use xb_pipeline::{ObjectSize, Observer, Wait};
 use xb_repo::list_cache::ListCache;
 use xb_repo::names::BackupName;
-use xb_repo::resolve::{Resolved, Wanted};
+use xb_repo::resolve::{BackupSelector, ResolvedBackup};
 use xb_repo::root::Root;
 use xb_uploader::Traffic;
 
@@ -64,14 +64,15 @@ impl Context {
         cache: Option<&ListCache>,
     ) -> Result<(Root, BackupName), Failure> {
         let (root, wanted) = wanted_place(&source.name, common)?;
-        if let Wanted::Name(name) = wanted {
+        if let BackupSelector::Name(name) = wanted {
             return Ok((root, name));
         }
         let server = source.server.as_deref();
         let find = |_, cancel: CancelToken| async move {
             cancel.or(xb_repo::resolve::resolve_with(&root, &wanted, server, cache)).await
         };
-        let (Resolved { name, doubts }, _) = self.with_progress("find", &common.run, None, find)?;
+        let (ResolvedBackup { name, doubts }, _) =
+            self.with_progress("find", &common.run, None, find)?;
         doubts.iter().for_each(|doubt| self.log.warn(doubt));
         self.log.info(format!("using backup {name}"));
         // Connections belong to the runtime that made them, and that runtime has ended.
@@ -144,7 +145,7 @@ impl Context {
 /// Commands that write objects and claims, as [`Context::with_progress`] names them.
 const WRITES: [&str; 7] = ["put", "backup", "consolidate", "copy", "delete", "prune", "gc"];
 
-/// What a command says that another signal ends before it has cleaned up.
+/// Message of a command that another signal ends before it has cleaned up.
 fn left_behind(writes: bool) -> &'static str {
     match writes {
         true => {

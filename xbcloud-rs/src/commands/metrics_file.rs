@@ -12,9 +12,9 @@ use xb_cli::{Failure, Personality, check_writable};
 use crate::commands::context::Context;
 use crate::commands::reporting::exit_of;
 use crate::commands::whole_files::{is_collected, unwritable, write};
-use crate::job::{Ended, Family, command_metrics};
+use crate::job::{CommandEnd, Family, command_metrics};
 
-/// How often a lock is tried, 10 ms apart.
+/// Number of attempts to take a lock, 10 ms apart.
 const LOCK_TRIES: u32 = 200;
 
 /// Numbers of a command for its metrics: name, help, value.
@@ -98,7 +98,7 @@ impl Context {
             return outcome;
         };
         let exit = exit_of(outcome.as_ref().err()).code(Personality::Ours);
-        let ended = Ended { family, repository, began, ended: Timestamp::now(), exit, facts };
+        let ended = CommandEnd { family, repository, began, ended: Timestamp::now(), exit, facts };
         if let Err(failure) = replace(&file, |old| command_metrics(&ended, old)) {
             self.log.warn(failure.line());
         }

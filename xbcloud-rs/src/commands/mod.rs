@@ -22,12 +22,12 @@ use xb_cli::{Failure, Level, LogOptions, Program};
 use self::context::{Context, TOOL};
 use self::reporting::Reporting;
 use self::sources::sources;
-use crate::args::{Command, Line};
+use crate::args::{Command, CommandLine};
 use crate::settings::fallbacks;
 
 pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     if let Some(folder) = program.manual_folder() {
-        return Ok(xb_cli::write_manual(&Line::command(), folder)?);
+        return Ok(xb_cli::write_manual(&CommandLine::command(), folder)?);
     }
     if let Some(question) = program.question() {
         return Err(question.answer(completion::command()));
@@ -35,10 +35,10 @@ pub(crate) fn run(program: &Program) -> Result<(), Failure> {
     let stock = program.personality().is_stock();
     let fallbacks = fallbacks();
     let sources = sources(&fallbacks, stock);
-    let line: Line = program.parse_from(&sources).inspect_err(|failure| {
+    let line: CommandLine = program.parse_from(&sources).inspect_err(|failure| {
         if failure.exit() == xb_cli::Exit::Usage && !stock {
             let log = program.start_log(LogOptions::default());
-            let words = program.words::<Line>(&sources);
+            let words = program.words::<CommandLine>(&sources);
             unattended::refused::report(&words, failure, &log);
             unattended::monitor::refused(&words, failure);
         }

@@ -43,7 +43,7 @@ impl ProgramOutput {
         Self { log: log.clone(), shows_notes, folder, name, file, is_told }
     }
 
-    /// What takes the lines.
+    /// Sink of the lines.
     pub(crate) fn on_line(&self) -> OnLine {
         let this = self.clone();
         Arc::new(move |line| this.line(line))

@@ -25,19 +25,19 @@ use crate::page::page;
 
 /// The report of this run, if one is wanted. Otherwise all calls do nothing. Clones refer to the same report.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Reporting(Option<Begun>);
+pub(crate) struct Reporting(Option<OpenReport>);
 
 /// A report and its file.
 #[derive(Debug, Clone)]
-struct Begun {
+struct OpenReport {
     report: Report,
     path: PathBuf,
-    /// What the workers do on the way up, as a verb.
+    /// Work of the workers on the way up, as a verb.
     encode: &'static str,
 }
 
-/// What the command line says about a report.
-struct Wanted<'a> {
+/// Facts for a report from the command line.
+struct ReportContext<'a> {
     what: &'static str,
     place: &'a str,
     root: Option<&'a str>,
@@ -45,7 +45,7 @@ struct Wanted<'a> {
     put: Option<&'a PutOptions>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> ReportContext<'a> {
     fn of(command: &'a Command) -> Option<Self> {
         let (what, place, common, report, put) = match command {
             Command::Put(a) => {
@@ -105,7 +105,7 @@ impl Reporting {
     /// # Errors
     /// The file could not be written: that is found before any work.
     pub(crate) fn begin(command: &Command, tool: &str) -> Result<Self, Failure> {
-        let Some(wanted) = Wanted::of(command) else { return Ok(Self::default()) };
+        let Some(wanted) = ReportContext::of(command) else { return Ok(Self::default()) };
         check_writable(wanted.path).stage("settings").hint(&format!(
             "make the directory of the report {} and let this user write to it, or name another file with --report",
             wanted.path.display()
@@ -121,7 +121,7 @@ impl Reporting {
             report.setting("rate limit", format!("{}/s", format_size(rate.bytes())));
         }
         let (path, encode) = (wanted.path.to_owned(), wanted.encode());
-        Ok(Self(Some(Begun { report, path, encode })))
+        Ok(Self(Some(OpenReport { report, path, encode })))
     }
 
     fn report(&self) -> Option<&Report> {
@@ -167,7 +167,7 @@ impl Reporting {
 
     /// Ends the report. A page that cannot be written is a warning, because the run itself is over.
     pub(crate) fn end(&self, log: &Log, personality: Personality, failure: Option<&Failure>) {
-        let Some(Begun { report, path, .. }) = &self.0 else { return };
+        let Some(OpenReport { report, path, .. }) = &self.0 else { return };
         let exit = exit_of(failure);
         let end = End {
             finished: Timestamp::now(),
@@ -244,7 +244,7 @@ impl Reporting {
                 }
             }
         }
-        // What cannot be planned fails with the same error soon.
+        // A run that cannot be planned fails with the same error soon.
         if let Ok(plan) = xb_backup::plan(root, resources, request) {
             planned(report, &plan);
         }
@@ -342,7 +342,7 @@ fn read<'a>(all: impl IntoIterator<Item = &'a GetReport>) -> Totals {
     totals
 }
 
-/// How the process will end.
+/// End of the process.
 pub(crate) fn exit_of(failure: Option<&Failure>) -> Exit {
     match (failure.map(Failure::exit), xb_cli::interrupted()) {
         (None, _) => Exit::Done,
@@ -376,7 +376,8 @@ mod tests {
     #[test]
     fn the_place_has_its_root() {
         let path = Path::new("x");
-        let place = |place, root| Wanted { what: "Run", place, root, path, put: None }.place();
+        let place =
+            |place, root| ReportContext { what: "Run", place, root, path, put: None }.place();
         assert_eq!(place("s3://b/shop/n", Some("s3://b")), "s3://b/shop/n");
         assert_eq!(place("n", Some("s3://b/shop/")), "s3://b/shop/n");
         assert_eq!(place("shop/n", None), "shop/n");
@@ -386,7 +387,7 @@ mod tests {
 
     #[test]
     fn the_meaning_of_an_exit_status_is_that_of_the_help() {
-        let help = <crate::args::Line as clap::CommandFactory>::command();
+        let help = <crate::args::CommandLine as clap::CommandFactory>::command();
         let help = help.get_after_help().unwrap().to_string();
         let (_, list) = help.split_once("Exit status: ").unwrap();
         for exit in [

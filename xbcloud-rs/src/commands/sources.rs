@@ -1,4 +1,4 @@
-//! Where options come from besides the command line.
+//! Sources of options besides the command line.
 
 use xb_cli::{HelpTopic, Repositories, Sources};
 

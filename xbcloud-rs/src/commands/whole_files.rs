@@ -10,7 +10,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("cannot write {}", path.display())).because(error))
 }
 
-/// Whether the collector reads this file. A directory is refused as one.
+/// Returns whether the collector reads this file. A directory is refused as one.
 pub(crate) fn is_collected(path: &Path) -> bool {
     path.is_dir() || path.extension().is_some_and(|extension| extension == "prom")
 }

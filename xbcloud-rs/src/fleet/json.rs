@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use xb_backup::ChainLock;
 
-use crate::fleet::{Fleet, Line, Newest, trend_text};
+use crate::fleet::{Fleet, FleetRow, NewestBackup, trend_text};
 use crate::job::{archive_json, server_json};
 
 /// The document.
@@ -31,7 +31,7 @@ pub(crate) fn json(fleet: &Fleet) -> Value {
     })
 }
 
-fn line(line: &Line) -> Value {
+fn line(line: &FleetRow) -> Value {
     let remarks = &line.verdict.remarks;
     json!({
         "path": line.path,
@@ -49,7 +49,7 @@ fn line(line: &Line) -> Value {
     })
 }
 
-fn newest(newest: &Newest) -> Value {
+fn newest(newest: &NewestBackup) -> Value {
     let verified = newest.verified;
     json!({
         "name": newest.name,

@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use xb_backup::ChainLock;
 
-use crate::fleet::{Fleet, Line, Newest, trend_text};
-use crate::job::{FoundArchive, LabelledText, escaped};
+use crate::fleet::{Fleet, FleetRow, NewestBackup, trend_text};
+use crate::job::{ArchiveFacts, LabelledText, escaped};
 
 /// Prefix of the names of the metrics of a fleet alone.
 const PREFIX: &str = "xbcloud_fleet_";
 
-/// Whether a file holds metrics of another command, which must not be replaced.
+/// Returns whether a file holds metrics of another command, which must not be replaced.
 pub(crate) fn holds_others(old: &str) -> bool {
     let is_of_fleet = old.lines().any(|line| line.starts_with(&format!("# HELP {PREFIX}")));
     !is_of_fleet && old.lines().any(|line| line.starts_with("# HELP xbcloud_"))
 }
 
 /// A number of a line.
-type Value = Box<dyn Fn(&Line) -> Option<String>>;
+type Value = Box<dyn Fn(&FleetRow) -> Option<String>>;
 
 /// The metrics of one name.
 #[derive(Default)]
@@ -112,17 +112,17 @@ fn metrics(fleet: &Fleet, tool: &str) -> String {
     text.finish()
 }
 
-fn labels(line: &Line) -> String {
+fn labels(line: &FleetRow) -> String {
     let server = line.server().map(|server| format!(",server=\"{}\"", escaped(server)));
     format!(",repository=\"{}\"{}", escaped(&line.root), server.unwrap_or_default())
 }
 
 /// The metrics that each line may have: name, help, value.
 fn of_lines() -> Vec<(&'static str, &'static str, Value)> {
-    fn newest(of: impl Fn(&Newest) -> Option<u64> + 'static) -> Value {
+    fn newest(of: impl Fn(&NewestBackup) -> Option<u64> + 'static) -> Value {
         Box::new(move |line| Some(of(line.newest.as_ref()?)?.to_string()))
     }
-    fn archive(of: impl Fn(&FoundArchive) -> Option<Duration> + 'static) -> Value {
+    fn archive(of: impl Fn(&ArchiveFacts) -> Option<Duration> + 'static) -> Value {
         Box::new(move |line| Some(of(line.archive.as_ref()?)?.as_secs().to_string()))
     }
     vec![

@@ -13,10 +13,10 @@ use xb_repo::verification::Level;
 
 pub(crate) use self::json::json;
 pub(crate) use self::metrics::{holds_others, metrics_beside};
-pub(crate) use self::table::{Shown, summary, table};
-use crate::job::{Found, FoundArchive, Verdict};
+pub(crate) use self::table::{TableOptions, summary, table};
+use crate::job::{ArchiveFacts, BackupFacts, Verdict};
 
-/// What was found below a place.
+/// Repositories found below a place.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     /// The place, as a URL.
@@ -24,12 +24,12 @@ pub(crate) struct Fleet {
     pub(crate) began: Timestamp,
     pub(crate) ended: Timestamp,
     /// One for each server of each repository, the worst first.
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<FleetRow>,
     /// Number of repositories.
     pub(crate) repositories: u64,
     /// Number of folders that were searched for repositories.
     pub(crate) searched: u64,
-    /// How many folders below the place were searched.
+    /// Number of searched folders below the place.
     pub(crate) depth: u32,
     /// Folders that hold further ones, which were not searched because they lie too deep.
     pub(crate) too_deep: Vec<String>,
@@ -41,24 +41,24 @@ pub(crate) struct Fleet {
 
 /// One server of a repository, or a repository about which nothing more is known.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct FleetRow {
     /// Path of the repository below the place; empty for the place itself.
     pub(crate) path: String,
     /// URL of the repository.
     pub(crate) root: String,
     pub(crate) verdict: Verdict,
     /// Unknown for a repository that could not be read.
-    pub(crate) found: Option<Found>,
+    pub(crate) found: Option<BackupFacts>,
     /// Bytes of all its complete backups in the store.
     pub(crate) stored_bytes: u64,
     /// The newest backup that can be restored.
-    pub(crate) newest: Option<Newest>,
-    pub(crate) archive: Option<FoundArchive>,
+    pub(crate) newest: Option<NewestBackup>,
+    pub(crate) archive: Option<ArchiveFacts>,
 }
 
 /// The newest backup of a server that can be restored.
 #[derive(Debug, Clone)]
-pub(crate) struct Newest {
+pub(crate) struct NewestBackup {
     pub(crate) name: String,
     pub(crate) finished: Timestamp,
     pub(crate) kind: Option<BackupKind>,
@@ -75,7 +75,7 @@ pub(crate) struct Newest {
     pub(crate) verified: Option<(Level, Timestamp)>,
     /// Bytes of the newest full backup of its server, and what is usual.
     pub(crate) trend: Option<(u64, u64)>,
-    /// Who can open the backups of the chain: of all, those that are the same for each.
+    /// Keys that open the backups of the chain: of all, those that are the same for each.
     pub(crate) keys: Vec<String>,
     /// End of the shortest lock in the chain; `None` if that was not asked for.
     pub(crate) lock: Option<ChainLock>,
@@ -92,7 +92,7 @@ impl Fleet {
         }
     }
 
-    /// Where repositories were not looked for, and why, as sentences.
+    /// Places that were not searched, each with the reason, as sentences.
     pub(crate) fn not_searched(&self) -> Vec<String> {
         let mut texts = Vec::new();
         if !self.too_deep.is_empty() {
@@ -138,8 +138,8 @@ impl Fleet {
     }
 }
 
-impl Line {
-    /// What is worse comes first: by state, by the age of the newest backup, then by name.
+impl FleetRow {
+    /// Order with the worst first: by state, by the age of the newest backup, then by name.
     fn key(&self) -> (u8, std::cmp::Reverse<Duration>, &str, Option<&String>) {
         let found = self.found.as_ref();
         let newest = found.and_then(|found| found.newest.as_ref());
@@ -152,7 +152,7 @@ impl Line {
         self.found.as_ref()?.server.as_deref()
     }
 
-    /// What its verdict says, without what is good.
+    /// Returns its verdict without the good parts.
     pub(crate) fn problems(&self) -> impl Iterator<Item = &String> {
         self.verdict.remarks.critical.iter().chain(&self.verdict.remarks.warnings)
     }
@@ -179,7 +179,7 @@ fn weight(code: u8) -> u8 {
 }
 
 /// The chain in short: `full`, or the full backup and its increments, `1+6`.
-pub(crate) fn chain_text(newest: &Newest) -> String {
+pub(crate) fn chain_text(newest: &NewestBackup) -> String {
     match newest.chain.len() {
         0 | 1 => "full".to_owned(),
         links => format!("1+{}", links - 1),
@@ -197,7 +197,7 @@ pub(crate) fn trend_text(trend: (u64, u64)) -> Option<String> {
 }
 
 /// The archived log in short: how far it is behind, or what is wrong.
-pub(crate) fn log_text(archive: &FoundArchive, age: impl Fn(u64) -> String) -> String {
+pub(crate) fn log_text(archive: &ArchiveFacts, age: impl Fn(u64) -> String) -> String {
     match (&archive.gap, &archive.uncovered, archive.behind) {
         (Some(_), ..) => "gap".to_owned(),
         (None, Some(_), _) => "no replay".to_owned(),

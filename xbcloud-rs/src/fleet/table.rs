@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use xb_backup::ChainLock;
 use xb_cli::{format_count, format_size, printable};
 
-use crate::fleet::{Fleet, Line, Newest, chain_text, log_text, trend_text};
+use crate::fleet::{Fleet, FleetRow, NewestBackup, chain_text, log_text, trend_text};
 use crate::listing::{age, shortened};
 
 const HEADS: [&str; 10] =
@@ -17,9 +17,9 @@ const NUMBERS: [usize; 5] = [3, 5, 6, 8, 9];
 /// Least width of a name that is cut.
 const LEAST: usize = 8;
 
-/// What to show.
+/// Options of the table.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Shown {
+pub(crate) struct TableOptions {
     /// Width of the terminal; without one, nothing is cut.
     pub(crate) columns: Option<usize>,
     /// Also who can open the newest backups, and until when they are locked.
@@ -29,7 +29,7 @@ pub(crate) struct Shown {
 }
 
 /// Returns the table.
-pub(crate) fn table(fleet: &Fleet, shown: Shown) -> String {
+pub(crate) fn table(fleet: &Fleet, shown: TableOptions) -> String {
     let lines = || fleet.lines.iter().filter(|line| !shown.only_problems || line.verdict.code != 0);
     let rows: Vec<[String; 10]> = lines().map(row).collect();
     let not_searched = fleet.not_searched();
@@ -108,7 +108,7 @@ fn write(text: &mut String, row: &[String; 10], widths: &[usize; 10]) {
     text.push('\n');
 }
 
-fn row(line: &Line) -> [String; 10] {
+fn row(line: &FleetRow) -> [String; 10] {
     let none = || "-".to_owned();
     let newest = line.newest.as_ref();
     let found = line.found.as_ref();
@@ -131,7 +131,7 @@ fn row(line: &Line) -> [String; 10] {
 }
 
 /// The lines of `--long`.
-fn details(text: &mut String, newest: &Newest) {
+fn details(text: &mut String, newest: &NewestBackup) {
     let mut add = |what: &str, value: String| {
         let _ = writeln!(text, "  {what:11} {}", printable(&value));
     };

@@ -1,19 +1,19 @@
 use std::time::Duration;
 
 use super::*;
-use crate::fleet::table::Shown;
+use crate::fleet::table::TableOptions;
 use crate::job::{Limits, judge};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn line(path: &str, age: Option<u32>, limit: u32) -> Line {
+fn line(path: &str, age: Option<u32>, limit: u32) -> FleetRow {
     let newest = age.map(|age| ("n".to_owned(), HOUR * age));
     let last = newest.as_ref().map(|(name, _)| name.clone());
     let server = Some(format!("db-of-{path}"));
-    let found = Found { server, last, newest, backups: 2, ..Found::default() };
+    let found = BackupFacts { server, last, newest, backups: 2, ..BackupFacts::default() };
     let limits = Limits { age: Some(HOUR * limit), ..Limits::default() };
     let verdict = judge(path, std::slice::from_ref(&found), &[], limits);
-    Line {
+    FleetRow {
         path: path.to_owned(),
         root: format!("s3://bucket/{path}"),
         verdict,
@@ -24,11 +24,11 @@ fn line(path: &str, age: Option<u32>, limit: u32) -> Line {
     }
 }
 
-fn unread(path: &str) -> Line {
-    Line { found: None, verdict: Verdict::unknown("denied\nand more"), ..line(path, None, 1) }
+fn unread(path: &str) -> FleetRow {
+    FleetRow { found: None, verdict: Verdict::unknown("denied\nand more"), ..line(path, None, 1) }
 }
 
-fn fleet(lines: Vec<Line>) -> Fleet {
+fn fleet(lines: Vec<FleetRow>) -> Fleet {
     let (began, ended) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
     let (repositories, searched) = (lines.len() as u64, 9);
     let place = "s3://buck\"et/".to_owned();
@@ -71,25 +71,25 @@ fn the_worst_comes_first_and_is_the_state_of_all() {
 fn names_are_cut_to_the_terminal_and_reasons_are_not() {
     let long = "a/very/long/path/of/a/repository/in/which/a/team/keeps/its/backups/for-2026";
     let fleet = fleet(vec![line(long, Some(90), 26), line("short", Some(1), 26)]);
-    let text = table(&fleet, Shown { columns: Some(80), ..Shown::default() });
+    let text = table(&fleet, TableOptions { columns: Some(80), ..TableOptions::default() });
     let mut lines = text.lines();
     let all: Vec<&str> = lines.by_ref().collect();
     assert_eq!(all.len(), 4, "{text}");
     assert!([0, 1, 3].iter().all(|n| all[*n].chars().count() <= 80), "{text}");
     assert!(all[1].contains('…') && all[1].contains("-2026"), "{text}");
     assert!(all[2].contains("the newest backup n is 3d 18h old, the limit is 1d 2h"), "{text}");
-    let whole = table(&fleet, Shown::default());
+    let whole = table(&fleet, TableOptions::default());
     assert!(whole.contains(long) && whole.contains(&format!("db-of-{long}")), "{whole}");
-    let bad = table(&fleet, Shown { only_problems: true, ..Shown::default() });
+    let bad = table(&fleet, TableOptions { only_problems: true, ..TableOptions::default() });
     assert!(!bad.contains("short") && bad.contains(long), "{bad}");
     let good = super::tests::fleet(vec![line("short", Some(1), 26)]);
-    assert_eq!(table(&good, Shown { only_problems: true, ..Shown::default() }), "");
+    assert_eq!(table(&good, TableOptions { only_problems: true, ..TableOptions::default() }), "");
 }
 
 #[test]
 fn a_name_from_outside_stays_on_its_line() {
     let fleet = fleet(vec![line("a\nb\u{1b}[31m", Some(1), 26)]);
-    let text = table(&fleet, Shown::default());
+    let text = table(&fleet, TableOptions::default());
     assert!(text.lines().count() == 2 && !text.contains('\u{1b}'), "{text:?}");
     let text = metrics_beside(&fleet, "xbcloud-rs 0.1.0", "");
     let label = "fleet=\"s3://buck\\\"et/\",repository=\"s3://bucket/a\\nb\u{1b}[31m\"";
@@ -125,7 +125,7 @@ fn an_unsearched_folder_is_a_warning_and_named() {
     assert_eq!((fleet.worst(), fleet.not_searched()), ((0, "OK"), vec![]));
     fleet.too_deep = ["a", "b", "c", "d\n"].map(str::to_owned).to_vec();
     assert_eq!(fleet.worst(), (1, "WARNING"));
-    let quiet = table(&fleet, Shown { only_problems: true, ..Shown::default() });
+    let quiet = table(&fleet, TableOptions { only_problems: true, ..TableOptions::default() });
     let text =
         "WARNING: not looked for deeper than 3 folders: below a, b, c, 1 more; raise --depth\n";
     assert_eq!(quiet, text);
@@ -134,7 +134,7 @@ fn an_unsearched_folder_is_a_warning_and_named() {
     fleet.too_deep.clear();
     fleet.too_many = vec![("app/customers".to_owned(), 70_000), (String::new(), 9)];
     assert_eq!(fleet.worst(), (1, "WARNING"));
-    let quiet = table(&fleet, Shown { only_problems: true, ..Shown::default() });
+    let quiet = table(&fleet, TableOptions { only_problems: true, ..TableOptions::default() });
     let text = "WARNING: not looked for in too many folders: those in app/customers (70000), the place itself (9); raise --max-folders, or give a place below\n";
     assert_eq!(quiet, text);
     let text = metrics_beside(&fleet, "xbcloud-rs 0.1.0", "");

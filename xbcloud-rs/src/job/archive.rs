@@ -1,4 +1,4 @@
-//! What a monitor says about archives of binary logs.
+//! Messages of a monitor about archives of binary logs.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use crate::job::remarks::{Remarks, span};
 
 /// Facts about the archive of a server's binary log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct FoundArchive {
+pub(crate) struct ArchiveFacts {
     /// The server.
     pub(crate) server: String,
     /// Age of the newest stored transaction, or of the time at which the server was idle.
     pub(crate) behind: Option<Duration>,
     /// Age of the last sign of life of a receiver.
     pub(crate) silent: Option<Duration>,
-    /// Why logs are lost behind the newest backup, if so.
+    /// Reason why logs are lost behind the newest backup, if any are.
     pub(crate) gap: Option<String>,
     /// Name of the newest backup, and why the archive does not have its position, if so.
     pub(crate) uncovered: Option<(String, String)>,
@@ -31,7 +31,7 @@ pub(crate) struct ArchiveLimits {
 }
 
 /// Judges an archive; without a limit, its age is not checked.
-pub(crate) fn judge_archive(found: &FoundArchive, limits: ArchiveLimits) -> Remarks {
+pub(crate) fn judge_archive(found: &ArchiveFacts, limits: ArchiveLimits) -> Remarks {
     let mut remarks = Remarks::default();
     let limit = limits.age;
     let name = format!("the archived log of {}", found.server);
@@ -81,12 +81,12 @@ pub(crate) fn judge_archive(found: &FoundArchive, limits: ArchiveLimits) -> Rema
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::monitor::{Found, Limits, judge};
+    use crate::job::monitor::{BackupFacts, Limits, judge};
 
     #[test]
     fn an_archive_that_is_late_silent_or_broken_is_critical() {
         let minute = Duration::from_secs(60);
-        let good = FoundArchive {
+        let good = ArchiveFacts {
             server: "shop".to_owned(),
             behind: Some(minute),
             silent: Some(minute),
@@ -94,12 +94,12 @@ mod tests {
             uncovered: None,
             proven: None,
         };
-        let backup = Found {
+        let backup = BackupFacts {
             last: Some("n".to_owned()),
             newest: Some(("n".to_owned(), minute)),
-            ..Found::default()
+            ..BackupFacts::default()
         };
-        let verdict = |found: &FoundArchive, limit: Option<Duration>| {
+        let verdict = |found: &ArchiveFacts, limit: Option<Duration>| {
             let archive = ArchiveLimits { age: limit, proof_age: None };
             let limits = Limits { archive, ..Limits::default() };
             judge("r", std::slice::from_ref(&backup), std::slice::from_ref(found), limits)
@@ -108,20 +108,20 @@ mod tests {
         let fine = verdict(&good, limit);
         assert!(fine.code == 0 && fine.line.contains("log of shop ends 1m ago"), "{}", fine.line);
         assert!(fine.line.contains("binlog_age=60s;;900;0"), "{}", fine.line);
-        let late = FoundArchive { behind: Some(minute * 16), ..good.clone() };
+        let late = ArchiveFacts { behind: Some(minute * 16), ..good.clone() };
         assert_eq!((verdict(&late, limit).code, verdict(&late, None).code), (2, 0));
-        let silent = FoundArchive { silent: Some(minute * 16), ..good.clone() };
+        let silent = ArchiveFacts { silent: Some(minute * 16), ..good.clone() };
         assert!(verdict(&silent, limit).line.contains("no receiver for 16m, the limit is 15m"));
-        assert_eq!(verdict(&FoundArchive { behind: None, ..good.clone() }, limit).code, 2);
+        assert_eq!(verdict(&ArchiveFacts { behind: None, ..good.clone() }, limit).code, 2);
         let proof = |proven: Option<Duration>| {
             let limits = ArchiveLimits { age: limit, proof_age: Some(minute * 60) };
-            judge_archive(&FoundArchive { proven, ..good.clone() }, limits).critical.len()
+            judge_archive(&ArchiveFacts { proven, ..good.clone() }, limits).critical.len()
         };
         assert_eq!((proof(Some(minute)), proof(Some(minute * 61)), proof(None)), (0, 1, 1));
         let uncovered = Some(("n".to_owned(), "it ends before".to_owned()));
-        let uncovered = verdict(&FoundArchive { uncovered, ..good.clone() }, limit);
+        let uncovered = verdict(&ArchiveFacts { uncovered, ..good.clone() }, limit);
         assert!(uncovered.code == 2 && uncovered.line.contains("backup n: it ends before"));
-        let gap = FoundArchive { gap: Some("purged".to_owned()), ..good };
+        let gap = ArchiveFacts { gap: Some("purged".to_owned()), ..good };
         let gap = verdict(&gap, limit);
         assert!(gap.code == 2 && gap.line.contains("(purged): take a backup"), "{}", gap.line);
     }

@@ -24,7 +24,7 @@ impl Family {
         }
     }
 
-    /// What it is called in the help of a metric.
+    /// Its name in the help of a metric.
     fn what(self) -> &'static str {
         match self {
             Self::Proof => "verification",
@@ -34,7 +34,7 @@ impl Family {
 }
 
 /// The end of a command.
-pub(crate) struct Ended {
+pub(crate) struct CommandEnd {
     pub(crate) family: Family,
     pub(crate) repository: String,
     pub(crate) began: Timestamp,
@@ -47,8 +47,8 @@ pub(crate) struct Ended {
 /// Name of the metric of the level to which a verification was asked to go.
 pub(crate) const ASKED_LEVEL: &str = "asked_level";
 
-/// Whether the end of a verification says nothing new: a quick look that found nothing, after a deeper one.
-fn is_shallower(ended: &Ended, old: &str) -> bool {
+/// Returns whether the end of a verification says nothing new: a quick look that found nothing, after a deeper one.
+fn is_shallower(ended: &CommandEnd, old: &str) -> bool {
     let asked = ended.facts.iter().find(|(name, ..)| *name == ASKED_LEVEL);
     let labels = Text::new(&ended.repository, None).labels();
     let name = format!("{}{ASKED_LEVEL}", ended.family.prefix());
@@ -59,7 +59,7 @@ fn is_shallower(ended: &Ended, old: &str) -> bool {
 }
 
 /// Returns the text of the file after this end; `old` is the text before.
-pub(crate) fn command_metrics(ended: &Ended, old: Option<&str>) -> String {
+pub(crate) fn command_metrics(ended: &CommandEnd, old: Option<&str>) -> String {
     if let Some(old) = old.filter(|old| is_shallower(ended, old)) {
         return old.to_owned();
     }
@@ -119,10 +119,10 @@ fn kept(old: Option<&str>, is_kept: impl Fn(&str) -> bool) -> String {
 mod tests {
     use super::*;
 
-    fn ended(family: Family, exit: u8, at: i64) -> Ended {
+    fn ended(family: Family, exit: u8, at: i64) -> CommandEnd {
         let at = Timestamp::from_second(at).unwrap();
         let facts = vec![("problems", "Problems found.", "0".to_owned())];
-        Ended { family, repository: "shop".to_owned(), began: at, ended: at, exit, facts }
+        CommandEnd { family, repository: "shop".to_owned(), began: at, ended: at, exit, facts }
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
         let deep = command_metrics(&asked(6, 1, 1000), None);
         assert!(deep.contains("xbcloud_proof_success{repository=\"shop\"} 0\n"), "{deep}");
         assert_eq!(command_metrics(&asked(1, 0, 2000), Some(&deep)), deep);
-        // What it finds counts.
+        // Its findings count.
         let found = command_metrics(&asked(1, 7, 3000), Some(&deep));
         assert!(found.contains("xbcloud_proof_exit_code{repository=\"shop\"} 7\n"), "{found}");
         let again = command_metrics(&asked(6, 0, 4000), Some(&deep));

@@ -20,12 +20,14 @@ mod receiver;
 mod remarks;
 mod result;
 
-pub(crate) use self::archive::{ArchiveLimits, FoundArchive};
-pub(crate) use self::command_metrics::{ASKED_LEVEL, Ended, Family, beside_run, command_metrics};
+pub(crate) use self::archive::{ArchiveFacts, ArchiveLimits};
+pub(crate) use self::command_metrics::{
+    ASKED_LEVEL, CommandEnd, Family, beside_run, command_metrics,
+};
 pub(crate) use self::heartbeat::send_heartbeat;
 pub(crate) use self::hook::run_hook;
 pub(crate) use self::metrics::{Text as LabelledText, escaped, metrics};
-pub(crate) use self::monitor::{Found, Limits, Verdict, judge};
+pub(crate) use self::monitor::{BackupFacts, Limits, Verdict, judge};
 pub(crate) use self::monitor_json::{archive_json, monitor_json, server_json};
 pub(crate) use self::receiver::{ReceiverState, receiver_metrics};
 pub(crate) use self::remarks::span;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::job::archive::{ArchiveLimits, FoundArchive, judge_archive};
+use crate::job::archive::{ArchiveFacts, ArchiveLimits, judge_archive};
 use crate::job::remarks::{Remarks, span};
 
 /// Facts about the backups of one server in a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Found {
+pub(crate) struct BackupFacts {
     /// The server, if its backups name it.
     pub(crate) server: Option<String>,
     /// Name of the newest backup, whether it can be restored or not.
@@ -56,7 +56,7 @@ pub(crate) struct Verdict {
     pub(crate) state: &'static str,
     /// One line: state, text, performance data. With a final newline.
     pub(crate) line: String,
-    /// What the line says, by weight.
+    /// Parts of the line, by weight.
     pub(crate) remarks: Remarks,
 }
 
@@ -80,11 +80,11 @@ impl Verdict {
 /// repository without any server is one without a backup.
 pub(crate) fn judge(
     repository: &str,
-    servers: &[Found],
-    archives: &[FoundArchive],
+    servers: &[BackupFacts],
+    archives: &[ArchiveFacts],
     limits: Limits,
 ) -> Verdict {
-    let nothing = [Found::default()];
+    let nothing = [BackupFacts::default()];
     let servers = if servers.is_empty() { &nothing } else { servers };
     let mut all = Remarks::default();
     for found in servers {
@@ -118,7 +118,7 @@ pub(crate) fn judge(
     Verdict { code, state, line, remarks: all }
 }
 
-fn judge_one(found: &Found, limits: Limits) -> Remarks {
+fn judge_one(found: &BackupFacts, limits: Limits) -> Remarks {
     let Remarks { mut critical, mut warnings, mut good } = Remarks::default();
     match &found.newest {
         None if found.last.is_none() => critical.push("there is no backup".to_owned()),
@@ -181,7 +181,7 @@ fn judge_one(found: &Found, limits: Limits) -> Remarks {
 }
 
 /// Performance data: `age=10800s;;93600;0 ...`. Of several servers, the oldest counts.
-fn data(servers: &[Found], archives: &[FoundArchive], limits: Limits) -> String {
+fn data(servers: &[BackupFacts], archives: &[ArchiveFacts], limits: Limits) -> String {
     let backups: usize = servers.iter().map(|found| found.backups).sum();
     let mut data = vec![format!("backups={backups};;;0")];
     let mut add = |name: &str, age: Option<Duration>, limit: Option<Duration>| {
@@ -212,14 +212,14 @@ mod tests {
 
     use super::*;
 
-    fn judge_all(name: &str, servers: &[Found], limits: Limits) -> Verdict {
+    fn judge_all(name: &str, servers: &[BackupFacts], limits: Limits) -> Verdict {
         judge(name, servers, &[], limits)
     }
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn found(age: u32, proof: Option<u32>) -> Found {
-        Found {
+    fn found(age: u32, proof: Option<u32>) -> BackupFacts {
+        BackupFacts {
             server: None,
             last: Some("n2".into()),
             newest: Some(("n2".into(), HOUR * age)),
@@ -239,7 +239,7 @@ mod tests {
     fn ages_are_compared_with_their_limits() {
         let (age, proof_age) = (Some(HOUR * 26), Some(HOUR * 24 * 8));
         let limits = Limits { age, proof_age, ..Limits::default() };
-        let state = |found: &Found| {
+        let state = |found: &BackupFacts| {
             let verdict = judge_all("shop", from_ref(found), limits);
             assert_eq!(verdict.line.lines().count(), 1);
             (verdict.code, verdict.line)
@@ -256,7 +256,7 @@ mod tests {
         let (code, line) = state(&found(3, Some(200)));
         assert!(code == 2 && line.contains("proven") && line.contains("the limit is 8d"), "{line}");
         assert_eq!(state(&found(3, None)).0, 2);
-        assert_eq!(state(&Found::default()).0, 2);
+        assert_eq!(state(&BackupFacts::default()).0, 2);
         assert_eq!(judge_all("shop", &[], limits).code, 2);
         assert_eq!(judge_all("shop", &[found(3, None)], Limits::default()).code, 0);
         assert_eq!(
@@ -293,7 +293,7 @@ mod tests {
         assert!(verdict.line.contains("i1 cannot be restored, its base f1 is missing"));
         found.last = Some("i1".into());
         assert_eq!(judge_all("s", from_ref(&found), Limits::default()).code, 2);
-        let found = Found { newest: None, ..found };
+        let found = BackupFacts { newest: None, ..found };
         let verdict = judge_all("s", from_ref(&found), Limits::default());
         assert!(verdict.code == 2 && verdict.line.contains("no backup can be restored"));
     }
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn each_server_is_judged_by_itself() {
         let limits = Limits { age: Some(HOUR * 26), ..Limits::default() };
-        let db = |name: &str, age| Found { server: Some(name.into()), ..found(age, None) };
+        let db = |name: &str, age| BackupFacts { server: Some(name.into()), ..found(age, None) };
         assert_eq!(judge_all("s", &[db("db1", 3), db("db2", 4)], limits).code, 0);
         let verdict = judge_all("s", &[db("db1", 3), db("db2", 55 * 24)], limits);
         assert_eq!(verdict.code, 2);
@@ -315,17 +315,21 @@ mod tests {
     #[test]
     fn a_shrunk_backup_is_a_warning() {
         let shrunk = vec![("n2".into(), "5 bytes instead of 100".into())];
-        let verdict = judge_all("s", &[Found { shrunk, ..found(3, None) }], Limits::default());
+        let verdict =
+            judge_all("s", &[BackupFacts { shrunk, ..found(3, None) }], Limits::default());
         assert_eq!(verdict.code, 1);
         assert!(verdict.line.contains("n2 is much smaller than usual (5 bytes instead of 100)"));
     }
 
     #[test]
     fn a_time_in_the_future_is_no_age() {
-        let found = Found { future: vec!["n3".into()], ..found(3, None) };
+        let found = BackupFacts { future: vec!["n3".into()], ..found(3, None) };
         let verdict = judge_all("s", from_ref(&found), Limits::default());
         assert!(verdict.code == 1 && verdict.line.contains("n3 has a time in the future"));
-        assert_eq!(judge_all("s", &[Found { newest: None, ..found }], Limits::default()).code, 2);
+        assert_eq!(
+            judge_all("s", &[BackupFacts { newest: None, ..found }], Limits::default()).code,
+            2
+        );
     }
 
     #[test]

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::job::archive::FoundArchive;
-use crate::job::monitor::{Found, Verdict};
+use crate::job::archive::ArchiveFacts;
+use crate::job::monitor::{BackupFacts, Verdict};
 
 /// The document for a repository.
 pub(crate) fn monitor_json(
     repository: &str,
     verdict: &Verdict,
-    servers: &[Found],
-    archives: &[FoundArchive],
+    servers: &[BackupFacts],
+    archives: &[ArchiveFacts],
 ) -> Value {
     json!({
         "repository": repository,
@@ -26,8 +26,8 @@ pub(crate) fn monitor_json(
     })
 }
 
-/// What was found about a server.
-pub(crate) fn server_json(found: &Found) -> Value {
+/// Findings about a server.
+pub(crate) fn server_json(found: &BackupFacts) -> Value {
     let pairs = |pairs: &[(String, String)]| -> Vec<Value> {
         pairs.iter().map(|(name, why)| json!({ "name": name, "why": why })).collect()
     };
@@ -50,8 +50,8 @@ pub(crate) fn server_json(found: &Found) -> Value {
     })
 }
 
-/// What was found about an archive.
-pub(crate) fn archive_json(found: &FoundArchive) -> Value {
+/// Findings about an archive.
+pub(crate) fn archive_json(found: &ArchiveFacts) -> Value {
     let seconds = |age: Option<Duration>| age.map(|age| age.as_secs());
     json!({
         "server": found.server,

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::job::metrics::{Text, escaped};
 
-/// What a receiver of binary logs has done since it started.
+/// Work of a receiver of binary logs since it started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReceiverState {
     /// Name of the repository.
@@ -32,7 +32,7 @@ pub(crate) struct ReceiverState {
 }
 
 impl ReceiverState {
-    /// Whether the log is received and stored.
+    /// Returns whether the log is received and stored.
     pub(crate) fn is_well(&self) -> bool {
         self.receiving && self.storing
     }

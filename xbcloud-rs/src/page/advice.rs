@@ -1,4 +1,4 @@
-//! What helps if one stage of the pipeline is the slowest.
+//! Advice if one stage of the pipeline is the slowest.
 
 use xb_report::{Direction, Section};
 

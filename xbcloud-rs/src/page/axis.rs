@@ -76,7 +76,7 @@ fn round_up(number: f64) -> f64 {
     step.unwrap_or(10.0) * power
 }
 
-/// Where a number lies on a line of `length` pixels, if `all` is its end.
+/// Returns the place of a number on a line of `length` pixels with the end `all`.
 pub(crate) fn place(number: f64, all: f64, length: f64) -> f64 {
     if all > 0.0 { number / all * length } else { 0.0 }
 }

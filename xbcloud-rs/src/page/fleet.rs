@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use xb_backup::ChainLock;
 
-use crate::fleet::{Fleet, Line, Newest, chain_text, log_text, trend_text};
+use crate::fleet::{Fleet, FleetRow, NewestBackup, chain_text, log_text, trend_text};
 use crate::listing::age;
 use crate::page::document;
 use crate::page::text::{data, escape};
@@ -100,7 +100,7 @@ fn table(fleet: &Fleet) -> String {
     )
 }
 
-fn row(html: &mut String, line: &Line) {
+fn row(html: &mut String, line: &FleetRow) {
     let found = line.found.as_ref();
     let newest = line.newest.as_ref();
     let short = |seconds: u64| age(i64::try_from(seconds).unwrap_or(i64::MAX));
@@ -145,8 +145,8 @@ fn row(html: &mut String, line: &Line) {
     html.push_str("</tbody>\n");
 }
 
-/// Who can open the newest backup, and its lock, if that was asked for.
-fn details(newest: &Newest) -> String {
+/// Keys that open the newest backup, and its lock, if requested.
+fn details(newest: &NewestBackup) -> String {
     let lock = match newest.lock {
         None => return String::new(),
         Some(ChainLock::Open) => "not locked".to_owned(),

@@ -24,7 +24,7 @@ pub(crate) fn tables(section: &Section, failed: bool) -> String {
     }
     row(&mut rows, "sum", "all tables", tables.all, tables.all, 0);
     let (there, about) = match section.direction.has_store() {
-        // What was encoded last may never have been sent.
+        // The bytes encoded last may never have been sent.
         true if section.is_cut_off(failed) => {
             ("packed", "packed its share of the bytes made from them, of which not all were sent")
         }

@@ -73,7 +73,7 @@ fn all(section: &Section, length: Duration, failed: bool) -> Vec<Tile> {
             },
         },
     ];
-    // What was read and what was sent are not the same bytes if some were still on their way.
+    // The bytes read and sent differ if some were still on their way.
     if lost.is_none() {
         tiles.push(Tile {
             label: "compressed",

@@ -28,7 +28,7 @@ pub(crate) struct Bin {
     pub(crate) retries: u64,
 }
 
-/// What one stage did in the whole section.
+/// Work of one stage in the whole section.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct LaneTotal {
     pub(crate) bytes: u64,

@@ -15,7 +15,7 @@ use xb_repo::root::Root;
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
-use xb_uploader::{Location, Place, Policy, StoreSettings};
+use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 pub(crate) const KEY: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
 
@@ -79,7 +79,7 @@ impl Shop {
 
     pub(crate) fn session(&self) -> Session {
         let path = self.scratch.join("shop").to_str().unwrap().trim_start_matches('/').to_owned();
-        let location = Location { place: Place::Local, path };
+        let location = Location { place: StorePlace::Local, path };
         let root = Root::open(&location, &StoreSettings::default(), Policy::default(), true);
         Session::new(root.unwrap(), Resources { memory: 1 << 30, threads: 2, parallel: 4 })
     }

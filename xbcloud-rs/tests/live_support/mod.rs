@@ -60,7 +60,7 @@ pub(crate) fn get_bytes(store: &Store, name: &str) -> Vec<u8> {
     xbcloud(store, "get", name, &[]).run().expect(0).stdout
 }
 
-/// Whether the catalogue has a manifest of this name.
+/// Returns whether the catalogue has a manifest of this name.
 pub(crate) fn has_manifest(store: &Store, name: &str) -> bool {
     store.get(&format!("{CATALOG}/{name}")).is_some()
 }
@@ -99,7 +99,7 @@ pub(crate) fn assert_equal_objects(store: &Store, name: &str, size: u64) -> usiz
     objects.len()
 }
 
-/// Whether `list` shows this backup as complete.
+/// Returns whether `list` shows this backup as complete.
 #[track_caller]
 pub(crate) fn is_listed(store: &Store, name: &str) -> bool {
     let listing = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))

@@ -12,7 +12,7 @@ use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, StoredManifest};
 use xb_repo::names::{BackupName, RunId, parse_classic_key, sums_folder};
-use xb_repo::resolve::Known;
+use xb_repo::resolve::KnownManifests;
 use xb_repo::root::Root;
 
 use crate::admin::delete::refuse_pinned;
@@ -55,7 +55,7 @@ async fn unmade(
     // Whoever pins the backup now, or commits an increment of it, sees the mark.
     let looked = async {
         refuse_pinned(root, name, Some(&digest)).await?;
-        Ok::<_, BackupError>(refuse_needed(root, name, &Known::of(root).await?).await?)
+        Ok::<_, BackupError>(refuse_needed(root, name, &KnownManifests::of(root).await?).await?)
     };
     if let Err(needed) = looked.await {
         mark.withdraw().await;

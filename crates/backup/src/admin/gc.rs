@@ -12,7 +12,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use serde::Serialize;
 use xb_repo::catalogue::Catalogue;
-use xb_repo::claim::{Claim, FORGOTTEN, Numbered, belongs_to_run, numbered, standing};
+use xb_repo::claim::{Claim, FORGOTTEN, NumberedClaim, belongs_to_run, numbered, standing};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest};
@@ -22,10 +22,10 @@ use xb_repo::names::{
 use xb_repo::probes::{PROBES, dead_probes};
 use xb_repo::records;
 use xb_repo::root::Root;
-use xb_uploader::{Listed, StoreErrorKind, Unfinished};
+use xb_uploader::{ListedObject, StoreErrorKind, Unfinished};
 
 use crate::error::BackupError;
-use crate::write::{Foreign, claim_emptied};
+use crate::write::{ForeignObjects, claim_emptied};
 
 /// Smallest accepted age: a claim misses some refreshes when a store fails for an hour.
 pub const LEAST_AGE: Duration = Duration::from_secs(3600);
@@ -52,7 +52,7 @@ pub struct OrphanedRun {
 
 /// Findings of `gc`.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Leftovers {
+pub struct GcFindings {
     /// Remains of dead runs, by name.
     pub dead: Vec<OrphanedRun>,
     /// Unfinished multipart uploads of dead runs: no listing of objects shows them, but stores bill
@@ -74,7 +74,7 @@ pub struct Leftovers {
     pub unclear: Vec<(String, String)>,
 }
 
-impl Leftovers {
+impl GcFindings {
     fn is_empty(&self) -> bool {
         self.dead.is_empty() && self.unfinished.is_empty() && self.probes.is_empty()
     }
@@ -91,7 +91,7 @@ const SKEW: i64 = 60;
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub async fn leftovers_to_remove(root: &Root, age: Duration) -> Result<Leftovers, BackupError> {
+pub async fn leftovers_to_remove(root: &Root, age: Duration) -> Result<GcFindings, BackupError> {
     let begun = Instant::now();
     let found = leftovers(root, age).await?;
     if found.is_empty() || root.store().is_folder() {
@@ -121,10 +121,10 @@ async fn learn_clock(root: &Root) -> Result<(), BackupError> {
 ///
 /// # Errors
 /// [`RepoError::Store`] if ROOT cannot be listed.
-pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupError> {
+pub async fn leftovers(root: &Root, age: Duration) -> Result<GcFindings, BackupError> {
     let age = i64::try_from(age.max(LEAST_AGE).as_secs()).unwrap_or(i64::MAX);
     // List uploads first: all of these began before everything that is inspected below.
-    let mut all = Leftovers::default();
+    let mut all = GcFindings::default();
     let mut ours = BTreeSet::new();
     let unfinished = match root.store().unfinished_uploads(&root.key("")).await {
         // Not every store can list uploads, and not every account may. The rest is still useful.
@@ -153,7 +153,7 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
     let together = &root.list_together(names.len()).await?;
     // A dead run may have left only a claim, or only a checksum list.
     names.extend(["@claims", "@sums"].into_iter().flat_map(|kind| names_in(catalogue, kind)));
-    let found: Vec<Result<OfName, (String, String)>> =
+    let found: Vec<Result<NameFindings, (String, String)>> =
         stream::iter(names.iter().filter_map(|name| BackupName::new(name).ok()))
             .map(|name| async move {
                 let listed = Listings { together: together.as_deref(), catalogue };
@@ -185,7 +185,7 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<Leftovers, BackupEr
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub async fn abort_uploads(root: &Root, leftovers: &Leftovers) -> Result<(), BackupError> {
+pub async fn abort_uploads(root: &Root, leftovers: &GcFindings) -> Result<(), BackupError> {
     for upload in &leftovers.unfinished {
         root.store().abort(upload).await?;
     }
@@ -196,7 +196,7 @@ pub async fn abort_uploads(root: &Root, leftovers: &Leftovers) -> Result<(), Bac
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub async fn remove_measurements(root: &Root, leftovers: &Leftovers) -> Result<(), BackupError> {
+pub async fn remove_measurements(root: &Root, leftovers: &GcFindings) -> Result<(), BackupError> {
     Ok(root.store().delete_all(leftovers.probes.clone()).await?)
 }
 
@@ -206,7 +206,7 @@ pub async fn remove_measurements(root: &Root, leftovers: &Leftovers) -> Result<(
 /// As [`remove`].
 pub async fn remove_all(
     root: &Root,
-    leftovers: &mut Leftovers,
+    leftovers: &mut GcFindings,
 ) -> Result<Vec<OrphanedRun>, BackupError> {
     let mut left = Vec::new();
     for dead in std::mem::take(&mut leftovers.dead) {
@@ -222,7 +222,7 @@ pub async fn remove_all(
 
 /// Findings under one name.
 #[derive(Debug, Default)]
-struct OfName {
+struct NameFindings {
     dead: Vec<OrphanedRun>,
     /// Folder of the name, with a trailing slash.
     folder: String,
@@ -232,8 +232,8 @@ struct OfName {
     classic: bool,
 }
 
-impl OfName {
-    /// Whether a dead run of ours began the unfinished upload of this key, which is relative to
+impl NameFindings {
+    /// Returns whether a dead run of ours began the unfinished upload of this key, which is relative to
     /// ROOT.
     fn may_end(&self, key: &str) -> bool {
         let Some(below) = key.strip_prefix(&self.folder) else { return false };
@@ -292,7 +292,7 @@ async fn remove_keys(root: &Root, leftover: &OrphanedRun) -> Result<bool, Backup
 /// Removes the remains of a dead classic run, under a claim: a new run would write the same keys.
 async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupError> {
     let run = RunId::random()?;
-    match claim_emptied(root, name, run, Foreign::Leave).await {
+    match claim_emptied(root, name, run, ForeignObjects::Leave).await {
         Ok((claim, _)) => claim.end().await,
         Err(BackupError::Repo(RepoError::Running { .. } | RepoError::Exists { .. })) => {
             return Ok(false);
@@ -335,18 +335,18 @@ async fn is_needed_now(
     }))
 }
 
-/// What was listed before any manifest is read.
+/// Listings from before any manifest is read.
 #[derive(Debug, Clone, Copy)]
 struct Listings<'a> {
     /// All objects below ROOT, if few requests could list them.
-    together: Option<&'a [Listed]>,
+    together: Option<&'a [ListedObject]>,
     /// The objects of the catalogue, with keys below it.
-    catalogue: &'a [Listed],
+    catalogue: &'a [ListedObject],
 }
 
 /// Names of the folders in the folder `kind` of the catalogue.
-fn names_in<'a>(catalogue: &'a [Listed], kind: &'a str) -> impl Iterator<Item = String> + 'a {
-    let name = move |listed: &'a Listed| {
+fn names_in<'a>(catalogue: &'a [ListedObject], kind: &'a str) -> impl Iterator<Item = String> + 'a {
+    let name = move |listed: &'a ListedObject| {
         let below = listed.key.strip_prefix(kind)?.strip_prefix('/')?;
         Some(below.split_once('/')?.0.to_owned())
     };
@@ -354,12 +354,12 @@ fn names_in<'a>(catalogue: &'a [Listed], kind: &'a str) -> impl Iterator<Item = 
 }
 
 /// The objects of a sorted listing in the folder `folder`, with keys below it.
-fn below(listed: &[Listed], folder: &str) -> Vec<Listed> {
+fn below(listed: &[ListedObject], folder: &str) -> Vec<ListedObject> {
     let folder = format!("{folder}/");
     let first = listed.partition_point(|listed| *listed.key < *folder);
     let inside = listed[first..].iter().map_while(|listed| {
         let key = listed.key.strip_prefix(&folder)?.to_owned();
-        Some(Listed { key, ..listed.clone() })
+        Some(ListedObject { key, ..listed.clone() })
     });
     inside.collect()
 }
@@ -369,7 +369,7 @@ async fn of_name(
     name: &BackupName,
     dead_before: i64,
     Listings { together, catalogue }: Listings<'_>,
-) -> Result<Result<OfName, (String, String)>, BackupError> {
+) -> Result<Result<NameFindings, (String, String)>, BackupError> {
     // The objects behind a link may be those of another name's backup.
     if let Err(linked) = root.refuse_links(name) {
         return Ok(Err((name.to_string(), linked.to_string())));
@@ -400,8 +400,11 @@ async fn of_name(
     if manifest.is_none() && records::pinned(root, name, None).await?.is_some() {
         return Ok(Err((name.to_string(), "it is pinned, but its manifest is missing".to_owned())));
     }
-    let mut found =
-        OfName { folder: format!("{name}/"), classic: seen.is_some(), ..OfName::default() };
+    let mut found = NameFindings {
+        folder: format!("{name}/"),
+        classic: seen.is_some(),
+        ..NameFindings::default()
+    };
     if claims.iter().any(|claim| claim.modified >= dead_before) {
         found.living.insert(format!("{name}/"));
     }
@@ -426,7 +429,7 @@ async fn of_name(
         }
         None if alone => {
             lists.retain(|listed| listed.modified < dead_before);
-            let key = |listed: &Listed| listed.key.clone();
+            let key = |listed: &ListedObject| listed.key.clone();
             found.dead.extend(leftover(name, None, &[], &lists, key, key, dead_before));
         }
         None => {}
@@ -449,8 +452,8 @@ fn unused_lists(
     root: &Root,
     name: &BackupName,
     manifest: Option<&Manifest>,
-    mut sums: Vec<Listed>,
-) -> Vec<Listed> {
+    mut sums: Vec<ListedObject>,
+) -> Vec<ListedObject> {
     sums.retain(|listed| manifest.is_none_or(|manifest| manifest.run != listed.key));
     for listed in &mut sums {
         listed.key = root.classic_sums(name).at(&listed.key);
@@ -463,10 +466,10 @@ fn dead_runs(
     root: &Root,
     name: &BackupName,
     manifest: Option<&Manifest>,
-    objects: Vec<Listed>,
+    objects: Vec<ListedObject>,
     dead_before: i64,
 ) -> Vec<OrphanedRun> {
-    let mut runs: BTreeMap<String, Vec<Listed>> = BTreeMap::new();
+    let mut runs: BTreeMap<String, Vec<ListedObject>> = BTreeMap::new();
     for listed in objects {
         if let Some((run, _)) = listed.key.split_once('/') {
             runs.entry(run.to_owned()).or_default().push(listed);
@@ -477,19 +480,19 @@ fn dead_runs(
         .filter_map(|(run, objects)| {
             let (claims, data): (Vec<_>, Vec<_>) =
                 objects.into_iter().partition(|listed| listed.key.ends_with(&format!("/{CLAIM}")));
-            let key = |listed: &Listed| root.classic_keys(name).at(&listed.key);
+            let key = |listed: &ListedObject| root.classic_keys(name).at(&listed.key);
             leftover(name, Some(run), &data, &claims, key, key, dead_before)
         })
         .collect()
 }
 
-/// What a classic run left, last active at `seen`. Without a claim of ours, objects belong to
+/// Returns the remains of a classic run, last active at `seen`. Without a claim of ours, objects belong to
 /// another tool and stay; so do objects beside the claim of an ended run.
 fn dead_classic(
     name: &BackupName,
     manifest: Option<&Manifest>,
     contents: Contents,
-    (claims, seen): (Vec<Numbered>, Option<i64>),
+    (claims, seen): (Vec<NumberedClaim>, Option<i64>),
     dead_before: i64,
 ) -> Option<OrphanedRun> {
     let committed = manifest.is_some_and(|manifest| manifest.layout == Layout::Classic);
@@ -520,10 +523,10 @@ fn dead_classic(
 fn leftover(
     name: &BackupName,
     run: Option<String>,
-    objects: &[Listed],
-    claims: &[Listed],
-    object_key: impl Fn(&Listed) -> String,
-    claim_key: impl Fn(&Listed) -> String,
+    objects: &[ListedObject],
+    claims: &[ListedObject],
+    object_key: impl Fn(&ListedObject) -> String,
+    claim_key: impl Fn(&ListedObject) -> String,
     dead_before: i64,
 ) -> Option<OrphanedRun> {
     // Written objects count, too: a store may have refused the claims of a live run.

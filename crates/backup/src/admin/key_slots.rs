@@ -6,7 +6,7 @@ use xb_repo::claim::Claim;
 use xb_repo::error::RepoError;
 use xb_repo::names::{BackupName, RunId};
 use xb_repo::root::Root;
-use xb_uploader::{Guarded, There};
+use xb_uploader::{GuardedOutcome, PresentState};
 
 use crate::error::BackupError;
 
@@ -39,11 +39,11 @@ impl KeySlotsClaim {
     pub(super) async fn put(
         self,
         new: Bytes,
-        expected: impl Fn(There<'_>) -> bool,
-    ) -> Result<Guarded, BackupError> {
+        expected: impl Fn(PresentState<'_>) -> bool,
+    ) -> Result<GuardedOutcome, BackupError> {
         let written = self.held.store().put_expected(&self.key, new, expected).await?;
         // After an error the request may still arrive, so the claim stays until it is old.
-        if written != (Guarded::Done { late: true }) {
+        if written != (GuardedOutcome::Done { late: true }) {
             self.claim.end().await;
         }
         Ok(written)

@@ -15,7 +15,7 @@ use crate::write::all_are_there;
 
 /// Result of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Locked {
+pub struct LockReport {
     /// Number of locked objects, those of its chain included.
     pub objects: u64,
     /// Why not all backups that a restore needs are locked.
@@ -36,10 +36,10 @@ pub async fn lock(
     name: &BackupName,
     lock: &Lock,
     parallel: usize,
-) -> Result<Locked, BackupError> {
+) -> Result<LockReport, BackupError> {
     let manifest = xb_repo::list::describe(root, name).await?.manifest;
     root.store().can_lock().await.map_err(|source| unlocked(name, source))?;
-    let mut locked = Locked { objects: 0, incomplete: None };
+    let mut locked = LockReport { objects: 0, incomplete: None };
     let mut unread = None;
     if manifest.is_incremental() {
         match chain(root, name).await {
@@ -74,7 +74,7 @@ pub enum ChainLock {
 }
 
 impl ChainLock {
-    /// What the store answers about one backup.
+    /// Reads the store's answer about one backup.
     fn of(asked: Result<Option<Lock>, StoreError>, now: Timestamp) -> Result<Self, StoreError> {
         match asked {
             // A store keeps the time of a lock that has expired.
@@ -152,7 +152,7 @@ async fn lock_one(
         false => of_classic(&listed.key),
     });
     let mut keys: Vec<String> = objects.iter().map(|listed| run_keys.at(&listed.key)).collect();
-    // What no number in the manifest counts: a listing that is short at its end lacks just these.
+    // Objects that no number in the manifest counts: a listing that is short at its end lacks just these.
     if packed && manifest.is_sealed() {
         keys.push(run_keys.at(KEYS));
     }

@@ -6,11 +6,11 @@ use xb_repo::error::RepoError;
 use xb_repo::manifest::Layout;
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
-use xb_uploader::{Guarded, There};
+use xb_uploader::{GuardedOutcome, PresentState};
 
 use crate::admin::key_slots::KeySlotsClaim;
 use crate::error::BackupError;
-use crate::read::unlock::{Accept, Given, keys_object, open_sealed, parse_keys_object};
+use crate::read::unlock::{Accept, ReadKeys, keys_object, open_sealed, parse_keys_object};
 
 /// Which key slots to change.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
     let old = keys_object(root, name, manifest, run).await?;
     // A backup that is not sealed was rejected above, whatever is accepted.
     let accept = Accept { unvouched: request.accept_unvouched, ..Accept::default() };
-    let given = Given { keys: &request.keys, accept, memory: request.memory };
+    let given = ReadKeys { keys: &request.keys, accept, memory: request.memory };
     let key = open_sealed(root, name, &stored, &old, given)?;
     if let Some(number) = request.remove.iter().flatten().find(|n| **n >= old.slots().count()) {
         return Err(BackupError::Keys(format!("{name} has no key slot {number}")));
@@ -67,15 +67,15 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
         .rewrap(&key, keep, &request.add.list())
         .map_err(|error| BackupError::Keys(format!("{name}: {error}")))?;
     let key = root.run_keys(name, run).keys();
-    let is_old = |there: There<'_>| match there {
+    let is_old = |there: PresentState<'_>| match there {
         // Opening the old slots may have taken a while.
-        There::Content(bytes) => parse_keys_object(bytes, &key, name, manifest)
+        PresentState::Content(bytes) => parse_keys_object(bytes, &key, name, manifest)
             .is_ok_and(|stored| stored.encode() == old.encode()),
         _ => false,
     };
     let slots = KeySlotsClaim::new(root, name, run).await?;
     match slots.put(new.encode().to_vec().into(), is_old).await? {
-        Guarded::Done { .. } => Ok(new.slots().collect()),
+        GuardedOutcome::Done { .. } => Ok(new.slots().collect()),
         _ => Err(BackupError::Rewrapped { name: name.to_string() }),
     }
 }

@@ -12,7 +12,7 @@ use xb_repo::root::Root;
 
 use crate::error::BackupError;
 use crate::read::file_list::{FileEntry, classic, packed};
-use crate::read::unlock::{Accept, Given, keys_object, unlock};
+use crate::read::unlock::{Accept, ReadKeys, keys_object, unlock};
 
 /// Number of key slots read concurrently.
 const AT_ONCE: usize = 16;
@@ -33,7 +33,7 @@ pub struct ShowRequest {
 
 /// Full description of a backup.
 #[derive(Debug, Clone, Serialize)]
-pub struct Shown {
+pub struct BackupDescription {
     /// Its listing, as from `list`.
     #[serde(flatten)]
     pub listing: Listing,
@@ -84,7 +84,7 @@ impl Storage {
 /// # Errors
 /// [`RepoError::NotThere`], [`BackupError::Keys`], [`BackupError::Damaged`] and
 /// [`RepoError::Store`].
-pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupError> {
+pub async fn show(root: &Root, request: &ShowRequest) -> Result<BackupDescription, BackupError> {
     let name = &request.name;
     let Some((mut listing, stored)) = line(root, name).await? else {
         return Err(RepoError::NotThere { name: name.to_string(), state: "" }.into());
@@ -103,7 +103,8 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
     let mut key = None;
     let is_backup = !matches!(listing.state, State::Running | State::Abandoned);
     if let (Ok(stored), false, true) = (&stored, request.keys.is_empty(), is_backup) {
-        let given = Given { keys: &request.keys, accept: request.accept, memory: request.memory };
+        let given =
+            ReadKeys { keys: &request.keys, accept: request.accept, memory: request.memory };
         key = unlock(root, name, stored.as_ref(), given).await?.key;
     }
     if let Ok(Some(StoredManifest { manifest, .. })) = &stored
@@ -126,7 +127,7 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<Shown, BackupErr
         }
         Ok(_) => (None, Some("this is not a backup")),
     };
-    Ok(Shown { listing, storage, content, why_not })
+    Ok(BackupDescription { listing, storage, content, why_not })
 }
 
 /// The manifest names the key slots as they were at first; `rewrap` changes only the keys object.

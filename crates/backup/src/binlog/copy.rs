@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use xb_encryptor::{DataKey, Keys, KeysObject};
-use xb_repo::archive::base::Noted;
-use xb_repo::archive::listing::{Found, servers, streams};
+use xb_repo::archive::base::BasePosition;
+use xb_repo::archive::listing::{ListedStream, servers, streams};
 use xb_repo::archive::names::{
     ALIVE, END, HEAD, KEYS, floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
@@ -110,8 +110,9 @@ pub(crate) async fn copy_archive(
         );
         return Err(ArchiveError::Copy(what).into());
     }
-    let has_begun =
-        |found: &Found| there.iter().any(|there| there.id == found.id && there.stream.is_some());
+    let has_begun = |found: &ListedStream| {
+        there.iter().any(|there| there.id == found.id && there.stream.is_some())
+    };
     let begins = match found.iter().all(has_begun) {
         true => BTreeMap::new(),
         false => floors(server, &found, &cancel.or(list_by_key(to)).await?),
@@ -159,7 +160,7 @@ async fn alike(
     root: &Root,
     server: &str,
     folder: &str,
-) -> Result<(BTreeMap<RunId, Option<Bytes>>, Vec<Found>), BackupError> {
+) -> Result<(BTreeMap<RunId, Option<Bytes>>, Vec<ListedStream>), BackupError> {
     for _ in 0..TRIES {
         let lives = lives(root, folder).await?;
         let found = streams(root, server).await?;
@@ -196,15 +197,15 @@ async fn small(root: &Root, key: &str) -> Result<Option<Bytes>, StoreError> {
 async fn prove(
     to: &Root,
     (server, name): (&str, &BackupName),
-    found: &[Found],
+    found: &[ListedStream],
 ) -> Result<Result<String, String>, BackupError> {
     let manifest = to.manifest(name).await?;
-    let Some(noted) = manifest.as_ref().and_then(Noted::of) else {
+    let Some(noted) = manifest.as_ref().and_then(BasePosition::of) else {
         return Ok(Err(
             "it notes no place in the log, as if the log was off when it was taken".to_owned()
         ));
     };
-    let all = |found: &[Found]| -> Vec<Stream> {
+    let all = |found: &[ListedStream]| -> Vec<Stream> {
         found.iter().filter_map(|found| found.stream.clone()).collect()
     };
     let (here, there) = (all(found), all(&streams(to, server).await?));
@@ -219,7 +220,7 @@ async fn prove(
 }
 
 /// Where a replay to the end of the archive ends.
-fn reached(streams: &[Stream], noted: &Noted) -> Result<String, String> {
+fn reached(streams: &[Stream], noted: &BasePosition) -> Result<String, String> {
     let none = || "the archive does not have its transactions".to_owned();
     let base = locate(streams, noted).ok_or_else(none)?;
     let planned: Result<Plan<'_>, PlanError> = plan(streams, &base, &RestoreStop::Latest);
@@ -239,9 +240,9 @@ struct StreamCopy<'a> {
     /// Folder of the stream, below either ROOT.
     folder: String,
     key: Option<DataKey>,
-    found: &'a Found,
+    found: &'a ListedStream,
     stream: &'a Stream,
-    there: Option<&'a Found>,
+    there: Option<&'a ListedStream>,
 }
 
 impl StreamCopy<'_> {

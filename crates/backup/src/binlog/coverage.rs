@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use xb_binlog::{GtidState, LogPosition};
-use xb_repo::archive::base::Noted;
+use xb_repo::archive::base::BasePosition;
 use xb_repo::archive::newest::{Outline, outlines};
 use xb_repo::archive::plan::misplaced;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::Begins;
+use xb_repo::archive::stream::StreamOrigin;
 use xb_repo::error::RepoError;
 use xb_repo::manifest::Manifest;
 use xb_repo::root::Root;
@@ -38,8 +38,8 @@ pub enum Coverage {
     Uncovered(String),
 }
 
-/// What one look shows.
-enum Look {
+/// Result of one check.
+enum CoverageCheck {
     Found(Coverage),
     /// The position lies behind the end of the archive.
     Behind {
@@ -48,7 +48,7 @@ enum Look {
     },
 }
 
-/// Whether the archive of `server` has the position of a backup; `None` if it has no archive. Only heads are read,
+/// Returns whether the archive of `server` has the position of a backup; `None` if it has no archive. Only heads are read,
 /// without a key: `binlog verify` proves it. A receiver at work gets 30 s to store what the backup has seen.
 ///
 /// # Errors
@@ -63,14 +63,14 @@ pub async fn coverage(
         let looking = async { Ok::<_, BackupError>(looking.await?) };
         match session.cancel.or(looking).await? {
             None => return Ok(None),
-            Some(Look::Found(coverage)) => return Ok(Some(coverage)),
-            Some(Look::Behind { is_alive: true, .. }) if left > 0 => {
+            Some(CoverageCheck::Found(coverage)) => return Ok(Some(coverage)),
+            Some(CoverageCheck::Behind { is_alive: true, .. }) if left > 0 => {
                 tokio::select! {
                     () = tokio::time::sleep(Duration::from_secs(PAUSE)) => {}
                     _ = session.cancel.cancelled() => {}
                 }
             }
-            Some(Look::Behind { ends, .. }) => {
+            Some(CoverageCheck::Behind { ends, .. }) => {
                 return Ok(Some(Coverage::Uncovered(ends)));
             }
         }
@@ -85,21 +85,25 @@ pub(crate) async fn covers_now(
     manifest: &Manifest,
 ) -> Result<Option<Coverage>, RepoError> {
     Ok(look(root, server, manifest).await?.map(|look| match look {
-        Look::Found(coverage) => coverage,
-        Look::Behind { ends, .. } => Coverage::Uncovered(ends),
+        CoverageCheck::Found(coverage) => coverage,
+        CoverageCheck::Behind { ends, .. } => Coverage::Uncovered(ends),
     }))
 }
 
-async fn look(root: &Root, server: &str, manifest: &Manifest) -> Result<Option<Look>, RepoError> {
+async fn look(
+    root: &Root,
+    server: &str,
+    manifest: &Manifest,
+) -> Result<Option<CoverageCheck>, RepoError> {
     let streams = outlines(root, server).await?;
     let (Some(oldest), false) = (streams.first(), streams.is_empty()) else { return Ok(None) };
-    let uncovered = |what: String| Ok(Some(Look::Found(Coverage::Uncovered(what))));
-    let base = match Noted::replayed(manifest) {
-        Some(Noted::Position(base)) => base,
-        Some(Noted::Between { from, to, taken }) => {
+    let uncovered = |what: String| Ok(Some(CoverageCheck::Found(Coverage::Uncovered(what))));
+    let base = match BasePosition::replayed(manifest) {
+        Some(BasePosition::Position(base)) => base,
+        Some(BasePosition::Between { from, to, taken }) => {
             return Ok(Some(look_for_clone(root, &streams, (&from, &to), taken).await?));
         }
-        None if Noted::of(manifest).is_some() => {
+        None if BasePosition::of(manifest).is_some() => {
             return uncovered("a log of MySQL is replayed onto clones only".to_owned());
         }
         None => return uncovered("it records no position in the binary log".to_owned()),
@@ -121,7 +125,7 @@ async fn look(root: &Root, server: &str, manifest: &Manifest) -> Result<Option<L
             continue;
         };
         match misplaced(&segment.content, &base) {
-            None => return Ok(Some(Look::Found(Coverage::Covered))),
+            None => return Ok(Some(CoverageCheck::Found(Coverage::Covered))),
             Some(what) => differs = differs.or(Some(what)),
         }
     }
@@ -133,11 +137,11 @@ async fn look(root: &Root, server: &str, manifest: &Manifest) -> Result<Option<L
         return uncovered("nothing of the log is archived yet".to_owned());
     }
     Ok(Some(match ends {
-        Some(ends) => Look::Behind {
+        Some(ends) => CoverageCheck::Behind {
             ends: format!("the archive ends at {ends}, before the position {at} of the backup"),
             is_alive,
         },
-        None => Look::Behind {
+        None => CoverageCheck::Behind {
             ends: format!(
                 "the archive, which begins at {}, does not have the position {at} of the backup",
                 oldest.head.content.start
@@ -154,7 +158,7 @@ async fn look_for_clone(
     streams: &[Outline],
     (from, to): (&GtidState, &GtidState),
     taken: Timestamp,
-) -> Result<Look, RepoError> {
+) -> Result<CoverageCheck, RepoError> {
     let mut ends = None;
     for stream in streams.iter().rev().take(STREAMS) {
         let Some(last) = stream.last_segment(root).await? else { continue };
@@ -164,7 +168,7 @@ async fn look_for_clone(
             break;
         }
         let head = &stream.head.content;
-        let continues = matches!(head.begins, Begins::Continues { .. });
+        let continues = matches!(head.begins, StreamOrigin::Continues { .. });
         let first = match head.start.position() {
             Some(start) => stream.segment_at(root, &start, last.number).await?,
             None => None,
@@ -176,7 +180,7 @@ async fn look_for_clone(
             let is_known = continues
                 || head.started <= taken
                 || begins_with(root, stream, (&first.content, last.number), from).await?;
-            return Ok(Look::Found(match is_known {
+            return Ok(CoverageCheck::Found(match is_known {
                 true => Coverage::Covered,
                 false => Coverage::Uncovered(format!(
                     "stream {} began after it, and transactions without a GTID may be lost between them",
@@ -184,7 +188,7 @@ async fn look_for_clone(
                 )),
             }));
         }
-        // What it continues may begin earlier.
+        // The stream that it continues may begin earlier.
         if !continues {
             break;
         }
@@ -193,10 +197,10 @@ async fn look_for_clone(
         || "nothing of the log is archived yet".to_owned(),
         |ends| format!("the archive, which ends at {ends}, does not have all transactions from {from} to {to}, where the backup ends"),
     );
-    Ok(Look::Behind { ends, is_alive: is_alive(streams) })
+    Ok(CoverageCheck::Behind { ends, is_alive: is_alive(streams) })
 }
 
-/// Whether a clone has the first transactions of a stream, so that the stream began later, with older logs: a later
+/// Returns whether a clone has the first transactions of a stream, so that the stream began later, with older logs: a later
 /// segment that does not begin within a transaction has before it only what the clone has. A replay begins there.
 async fn begins_with(
     root: &Root,
@@ -226,7 +230,7 @@ async fn begins_with(
     Ok(false)
 }
 
-/// Whether a receiver gave a sign of life a short time ago, and did not end since.
+/// Returns whether a receiver gave a sign of life a short time ago, and did not end since.
 fn is_alive(streams: &[Outline]) -> bool {
     let now = Timestamp::now();
     // The head is the first sign of life.
@@ -244,18 +248,18 @@ mod tests {
     use xb_repo::archive::names::segment_name;
     use xb_repo::archive::record::{FORMAT, Record, digest};
     use xb_repo::archive::segment::Body;
-    use xb_repo::archive::stream::{At, StreamHead};
-    use xb_uploader::{Location, Place, Policy, StoreSettings};
+    use xb_repo::archive::stream::{StoredPosition, StreamHead};
+    use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
     use super::*;
 
     const STREAM: &str = "00112233445566778899aabbccddeeff";
 
-    /// What stands for the native stream of a segment.
+    /// Bytes in place of the native stream of a segment.
     const BODY: &[u8] = b"whatever";
 
-    fn at(offset: u64) -> At {
-        At { log: "bin.000001".to_owned(), offset }
+    fn at(offset: u64) -> StoredPosition {
+        StoredPosition { log: "bin.000001".to_owned(), offset }
     }
 
     fn gtids(last: u64) -> String {
@@ -294,11 +298,11 @@ mod tests {
         }
     }
 
-    /// Whether the first transactions of this stream are known to be those of a clone with all up to number `from`.
+    /// Returns whether the first transactions of this stream are known to be those of a clone with all up to number `from`.
     async fn is_known(segments: &[SegmentHead], from: u64) -> bool {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
-        let location = Location { place: Place::Local, path };
+        let location = Location { place: StorePlace::Local, path };
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
         let stream = StreamHead {
@@ -315,7 +319,7 @@ mod tests {
             repeats: None,
             start: at(200),
             gtids: None,
-            begins: Begins::First,
+            begins: StreamOrigin::First,
             settings: BTreeMap::new(),
             sealed: Vec::new(),
         };

@@ -9,7 +9,7 @@ use xb_mysql::Client;
 use xb_repo::archive::newest::{one_segment_head, stream_head};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::Begins;
+use xb_repo::archive::stream::StreamOrigin;
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
@@ -59,7 +59,7 @@ impl ArchiveEnd {
                 None => {
                     let begun = stream_head(root, server, stream).await?;
                     let begun = begun.filter(|begun| begun.digest == *previous);
-                    let Some(Begins::Continues { after, .. }) =
+                    let Some(StreamOrigin::Continues { after, .. }) =
                         begun.map(|begun| begun.content.begins)
                     else {
                         break;
@@ -99,7 +99,7 @@ impl ArchiveEnd {
         Ok(oldest)
     }
 
-    /// What the oldest log says if no log begins before all stretches.
+    /// Returns the result for the oldest log, if no log begins before all stretches.
     fn in_oldest(&self, log: &str, begins: &GtidPosition) -> LogPlace {
         let what = format!(
             "its oldest log, {log}, begins behind {begins}, and the archive ends at {}",
@@ -115,7 +115,7 @@ impl ArchiveEnd {
     }
 }
 
-/// Whether every domain of a position lies at or before another one.
+/// Returns whether every domain of a position lies at or before another one.
 fn is_within(one: &GtidPosition, other: &GtidPosition) -> bool {
     one.iter().all(|gtid| other.is_past(*gtid))
 }
@@ -157,13 +157,13 @@ fn gtids_before(client: &mut Client, log: &str) -> Result<GtidPosition, ArchiveE
 
 #[cfg(test)]
 mod tests {
-    use xb_binlog::{InDomain, Stretch};
+    use xb_binlog::{DomainStretch, Stretch};
 
     use super::*;
 
     fn end() -> ArchiveEnd {
         let stretch = |before: &str, last: &str| {
-            let one = InDomain::new(last.parse().unwrap(), 1, [7; 32], [("rows", 1)]).unwrap();
+            let one = DomainStretch::new(last.parse().unwrap(), 1, [7; 32], [("rows", 1)]).unwrap();
             Overlap::new(before.parse().unwrap(), Stretch::of([one]).unwrap())
         };
         ArchiveEnd {
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// What the logs of a server say, the newest first.
+    /// Returns the result for the logs of a server, the newest first.
     fn found(logs: &[&str]) -> String {
         let end = end();
         let mut oldest = LogPlace::Other(String::new());

@@ -209,7 +209,7 @@ impl LogSender {
         }
     }
 
-    /// Whether the next event is longer than the rest of the file.
+    /// Returns whether the next event is longer than the rest of the file.
     fn is_cut(&mut self, rest: u64) -> Result<bool, ArchiveError> {
         let before = self.offset;
         self.read(HEADER_LEN)?;
@@ -263,11 +263,11 @@ impl LogSender {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use xb_binlog::{Sent, SentReader};
+    use xb_binlog::{SentEvent, SentReader};
 
     use super::*;
 
-    /// What is sent of files from an offset of the first one on: the bytes of the logs, and how it ended.
+    /// Returns the bytes sent from files, from an offset of the first one on, or the error at the end.
     fn sent(paths: &[PathBuf], from: u64) -> Result<Vec<u8>, String> {
         let files = open(paths).map_err(|error| error.to_string())?;
         let log = files[0].name.clone();
@@ -278,7 +278,7 @@ mod tests {
         while let Some((mut part, is_last)) = sender.next().map_err(|error| error.to_string())? {
             loop {
                 match reader.next(&mut part, &mut bytes) {
-                    Ok(Some(Sent::Log(_) | Sent::Artificial(_))) => {}
+                    Ok(Some(SentEvent::Log(_) | SentEvent::Artificial(_))) => {}
                     Ok(None) => break,
                     Err(error) => return Err(error.to_string()),
                 }

@@ -1,14 +1,14 @@
-//! What a receiver reports while it runs.
+//! Reports of a receiver while it runs.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use xb_repo::archive::stream::Begins;
+use xb_repo::archive::stream::StreamOrigin;
 
 /// Reports what happens.
 pub(crate) type Tell = Arc<dyn Fn(Notice) + Send + Sync>;
 
-/// What happens to a receiver.
+/// Event in the life of a receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
@@ -18,8 +18,8 @@ pub enum Notice {
         stream: String,
         /// Position of its first byte, as `FILE:POSITION`.
         at: String,
-        /// What it follows.
-        begins: Begins,
+        /// Origin of the stream.
+        begins: StreamOrigin,
     },
     /// Segments are stored up to a position.
     Stored {
@@ -42,7 +42,7 @@ pub enum Notice {
     NotRolledUp(String),
     /// The store takes segments again.
     StoreBack,
-    /// The server, which is another one than that of the archive's end, lacks stored transactions: nothing is received
+    /// The server, which differs from that of the archive's end, lacks stored transactions: nothing is received
     /// until it has them.
     Behind(String),
     /// The connection ended, and another one will be tried.

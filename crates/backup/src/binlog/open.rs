@@ -1,12 +1,12 @@
 //! Opens a stream of an archive: finds its key, and checks that a holder of it wrote the stream's records.
 
 use xb_encryptor::{DataKey, Keys};
-use xb_repo::archive::listing::Found;
+use xb_repo::archive::listing::ListedStream;
 
 use crate::error::BackupError;
 
-/// What the keys make of a stream.
-pub(crate) enum Opened {
+/// Stream as these keys open it.
+pub(crate) enum OpenedStream {
     /// It is sealed, and this is its key. What the key did not authenticate is a problem of the stream, and is
     /// ignored.
     Sealed(DataKey),
@@ -20,7 +20,7 @@ pub(crate) enum Opened {
     Locked(String),
 }
 
-/// What can be read of a stream.
+/// Readable part of a stream.
 pub(crate) enum Readable {
     /// Its segments, with the key if it is sealed; and what is wrong with that, if the reader has keys.
     Segments(Option<DataKey>, Option<String>),
@@ -28,8 +28,8 @@ pub(crate) enum Readable {
     Nothing(Option<String>),
 }
 
-impl Opened {
-    /// What a reader with these keys can read, and what it has to say of it.
+impl OpenedStream {
+    /// Returns the part that a reader with these keys can read, and its remarks.
     pub(crate) fn readable(self, keys: &Keys) -> Readable {
         match self {
             Self::Sealed(key) => Readable::Segments(Some(key), None),
@@ -49,18 +49,18 @@ impl Opened {
 /// # Errors
 /// [`BackupError::Keys`] if it is sealed, and `keys` has none for any of its slots.
 pub(crate) fn open(
-    found: &mut Found,
+    found: &mut ListedStream,
     server: &str,
     keys: &Keys,
     memory: u64,
-) -> Result<Opened, BackupError> {
+) -> Result<OpenedStream, BackupError> {
     let Some(slots) = &found.keys else {
         let is_sealed =
             found.stream.as_ref().is_some_and(|stream| !stream.head.content.sealed.is_empty());
         return Ok(match is_sealed {
-            false => Opened::Plain,
-            true if found.is_empty() => Opened::Empty,
-            true => Opened::NoSlots,
+            false => OpenedStream::Plain,
+            true if found.is_empty() => OpenedStream::Empty,
+            true => OpenedStream::NoSlots,
         });
     };
     match keys.open(slots, memory) {
@@ -71,10 +71,10 @@ pub(crate) fn open(
                 slots.join(", ")
             )))
         }
-        Some(Err(error)) => Ok(Opened::Locked(error.to_string())),
+        Some(Err(error)) => Ok(OpenedStream::Locked(error.to_string())),
         Some(Ok(key)) => {
             found.authenticate(&key);
-            Ok(Opened::Sealed(key))
+            Ok(OpenedStream::Sealed(key))
         }
     }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use xb_repo::archive::listing::servers;
 use xb_repo::archive::newest::{Outline, outlines};
-use xb_repo::archive::stream::Begins;
+use xb_repo::archive::stream::StreamOrigin;
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
@@ -87,7 +87,7 @@ async fn state(root: &Root, server: String, found: &[Outline]) -> Result<Archive
     let gaps = found.iter().filter_map(|outline| {
         let head = &outline.head.content;
         match &head.begins {
-            Begins::Gap { reason, .. } => Some((head.started, reason.clone())),
+            StreamOrigin::Gap { reason, .. } => Some((head.started, reason.clone())),
             _ => None,
         }
     });

@@ -21,7 +21,7 @@ const OF_ONE: u64 = 64 << 20;
 
 /// A part of a segment that a replay needs.
 #[derive(Debug, Clone)]
-pub(crate) struct Needed {
+pub(crate) struct NeededSegment {
     pub(crate) segment: Record<SegmentHead>,
     pub(crate) key: Option<Arc<DataKey>>,
     /// Offset behind the last byte that counts.
@@ -33,13 +33,13 @@ pub(crate) struct Needed {
 }
 
 /// The events of a segment, from its position on.
-pub(crate) struct Fetched {
+pub(crate) struct SegmentEvents {
     /// Its number among those that are needed.
     pub(crate) number: usize,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What counts of a segment, and where it lies.
+/// Part of a segment that counts, and its place.
 pub(crate) struct Part<'a> {
     pub(crate) log: &'a str,
     /// Format description of the log.
@@ -48,11 +48,11 @@ pub(crate) struct Part<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-impl Needed {
-    /// What counts of this segment: the first one of a replay begins at `start`.
+impl NeededSegment {
+    /// Returns the part of this segment that counts: the first one of a replay begins at `start`.
     pub(crate) fn part<'a>(
         &'a self,
-        fetched: &'a Fetched,
+        fetched: &'a SegmentEvents,
         start: &LogPosition,
     ) -> Result<Part<'a>, BackupError> {
         let head = &self.segment.content;
@@ -80,8 +80,8 @@ impl Needed {
 pub(crate) fn fetch(
     session: &Session,
     server: &str,
-    needed: &Arc<[Needed]>,
-) -> mpsc::Receiver<Result<Fetched, BackupError>> {
+    needed: &Arc<[NeededSegment]>,
+) -> mpsc::Receiver<Result<SegmentEvents, BackupError>> {
     let at_once = (session.resources.memory / OF_ONE).clamp(1, 4);
     let at_once = usize::try_from(at_once).unwrap_or(1);
     let (sender, receiver) = mpsc::channel(1);
@@ -92,7 +92,7 @@ pub(crate) fn fetch(
             async move {
                 let one = needed.get(number).ok_or(BackupError::Bug("a segment of no number"))?;
                 let bytes = session.cancel.or(read(session, server, one)).await?;
-                Ok(Fetched { number, bytes })
+                Ok(SegmentEvents { number, bytes })
             }
         });
         let mut reading = std::pin::pin!(futures::stream::iter(reading).buffered(at_once));
@@ -106,7 +106,11 @@ pub(crate) fn fetch(
     receiver
 }
 
-async fn read(session: &Session, server: &str, needed: &Needed) -> Result<Vec<u8>, BackupError> {
+async fn read(
+    session: &Session,
+    server: &str,
+    needed: &NeededSegment,
+) -> Result<Vec<u8>, BackupError> {
     let head = &needed.segment.content;
     let wrong = |what: String| UntilError::Segment {
         stream: head.stream.clone(),
@@ -118,7 +122,7 @@ async fn read(session: &Session, server: &str, needed: &Needed) -> Result<Vec<u8
         return Err(wrong(format!("its head states {length} bytes of events")).into());
     }
     let limit = usize::try_from(length).unwrap_or(usize::MAX);
-    let out = Bounded { bytes: Vec::new(), limit };
+    let out = LimitedBuffer { bytes: Vec::new(), limit };
     let read = read_segment(session, server, &needed.segment, needed.key.as_deref(), out).await?;
     let (out, read) = read.map_err(wrong)?;
     read.map_err(wrong)?;
@@ -131,12 +135,12 @@ async fn read(session: &Session, server: &str, needed: &Needed) -> Result<Vec<u8
 }
 
 /// Takes as many bytes as a head states.
-struct Bounded {
+struct LimitedBuffer {
     bytes: Vec<u8>,
     limit: usize,
 }
 
-impl Write for Bounded {
+impl Write for LimitedBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if bytes.len() > self.limit - self.bytes.len() {
             return Err(std::io::Error::other("more events than its head states"));

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use xb_repo::archive::base::Noted;
-use xb_repo::archive::listing::{Found, is_stored, servers, streams};
+use xb_repo::archive::base::BasePosition;
+use xb_repo::archive::listing::{ListedStream, is_stored, servers, streams};
 use xb_repo::archive::names::{
     floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
@@ -42,10 +42,10 @@ pub struct KeptBackup {
     is_restorable: bool,
     /// A log can be replayed onto it.
     is_replayed: bool,
-    noted: Option<Noted>,
+    noted: Option<BasePosition>,
 }
 
-/// What goes of the archive of one server.
+/// Objects of one server's archive that are removed.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct LogVerdict {
@@ -82,8 +82,8 @@ pub fn kept_backups(listed: &ListedRoot) -> Vec<KeptBackup> {
         server: stored.manifest.server.clone(),
         started: stored.manifest.started,
         is_restorable: restorable.contains(name.as_str()),
-        is_replayed: Noted::replayed(&stored.manifest).is_some(),
-        noted: Noted::of(&stored.manifest),
+        is_replayed: BasePosition::replayed(&stored.manifest).is_some(),
+        noted: BasePosition::of(&stored.manifest),
     });
     kept.collect()
 }
@@ -143,7 +143,7 @@ pub async fn prune_logs(
     let listed = session.cancel.or(list_by_key(&session.root)).await?;
     let is_gone = |name: &str| gone.iter().any(|of| of == name);
     kept.retain(|backup| !is_gone(&backup.name));
-    // What the first listing knew of them is old: they need their log, and stand in for no other.
+    // The first listing of them is old: they need their log, and stand in for no other.
     kept.iter_mut().for_each(|backup| backup.is_restorable = false);
     kept.extend(kept_backups(&listed));
     let mut verdicts = plan_log_prune(session, &kept, within).await?;
@@ -161,7 +161,11 @@ pub async fn prune_logs(
 }
 
 /// Where the streams of a copy of an archive begin: what none of these backups needs is left out.
-pub(super) fn floors(server: &str, found: &[Found], listed: &ListedRoot) -> BTreeMap<RunId, Floor> {
+pub(super) fn floors(
+    server: &str,
+    found: &[ListedStream],
+    listed: &ListedRoot,
+) -> BTreeMap<RunId, Floor> {
     if unknown(listed).is_some() {
         return BTreeMap::new();
     }
@@ -169,7 +173,7 @@ pub(super) fn floors(server: &str, found: &[Found], listed: &ListedRoot) -> BTre
     verdict.removals.into_iter().map(|removal| (removal.stream, removal.floor)).collect()
 }
 
-/// Why any log may be needed: the position of a backup is unknown.
+/// Returns why any log may be needed: the position of a backup is unknown.
 fn unknown(listed: &ListedRoot) -> Option<String> {
     let is_unknown = |state| matches!(state, State::Damaged | State::Unreadable);
     let line = listed.lines.iter().find(|line| is_unknown(line.state))?;
@@ -178,7 +182,7 @@ fn unknown(listed: &ListedRoot) -> Option<String> {
 
 fn verdict(
     server: String,
-    found: &[Found],
+    found: &[ListedStream],
     kept: &[KeptBackup],
     within: Option<Duration>,
 ) -> LogVerdict {
@@ -238,7 +242,7 @@ fn verdict(
             numbers.push(*number);
             last = Some(segment);
         }
-        // What is left begins between two transactions, so that it can be read alone.
+        // The rest begins between two transactions, so that it can be read alone.
         while let Some(number) = numbers.last()
             && stream.segments.get(&(number + 1)).is_some_and(|next| next.content.starts_inside)
         {
@@ -325,7 +329,7 @@ async fn remove(session: &Session, server: &str, removal: &Removal) -> Result<()
 mod tests {
     use xb_repo::archive::record::digest;
     use xb_repo::archive::segment::Body;
-    use xb_repo::archive::stream::{At, Begins, StreamHead};
+    use xb_repo::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
     use xb_repo::manifest::clone_facts::CloneFacts;
     use xb_repo::manifest::{Manifest, sample};
 
@@ -333,8 +337,8 @@ mod tests {
 
     const UUID: &str = "11111111-2222-3333-4444-555555555555";
 
-    fn at(offset: u64) -> At {
-        At { log: "bin.000001".to_owned(), offset }
+    fn at(offset: u64) -> StoredPosition {
+        StoredPosition { log: "bin.000001".to_owned(), offset }
     }
 
     fn second(number: i64) -> Timestamp {
@@ -358,7 +362,7 @@ mod tests {
             repeats: None,
             start: at(4),
             gtids: None,
-            begins: Begins::First,
+            begins: StreamOrigin::First,
             settings: BTreeMap::new(),
             sealed: Vec::new(),
         };
@@ -409,8 +413,8 @@ mod tests {
             server: Some("shop".to_owned()),
             started: manifest.started,
             is_restorable: true,
-            is_replayed: Noted::replayed(&manifest).is_some(),
-            noted: Noted::of(&manifest),
+            is_replayed: BasePosition::replayed(&manifest).is_some(),
+            noted: BasePosition::of(&manifest),
         }
     }
 

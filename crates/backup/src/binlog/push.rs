@@ -10,7 +10,7 @@ use xb_repo::archive::newest::outlines;
 use xb_repo::archive::plan::{Stream, newest};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::{Begins, Origin};
+use xb_repo::archive::stream::{Origin, StreamOrigin};
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::log_files::{LogFile, open};
@@ -23,7 +23,7 @@ use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
 
-/// What was archived of log files.
+/// Report of archived log files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PushReport {
@@ -31,7 +31,7 @@ pub struct PushReport {
     pub position: Option<String>,
     /// Segments that were stored.
     pub segments: u64,
-    /// Bytes at the end of the last file that are no whole transaction, and were left out.
+    /// Bytes at the end of the last file that are not a whole transaction, and were left out.
     pub left: u64,
 }
 
@@ -74,9 +74,9 @@ pub async fn push(
     let start = start_on(&session.root, &settings.server, before.as_ref(), now);
     let start = session.cancel.or(start).await?;
     match &start.begins {
-        Begins::Continues { .. } => {}
-        Begins::First if may_be_first => {}
-        Begins::First => {
+        StreamOrigin::Continues { .. } => {}
+        StreamOrigin::First if may_be_first => {}
+        StreamOrigin::First => {
             let known = session.cancel.or(servers(&session.root)).await?.join(", ");
             let what = match known.is_empty() {
                 true => "no log is archived in this place".to_owned(),
@@ -84,13 +84,13 @@ pub async fn push(
             };
             return Err(ArchiveError::NoContinuation(what).into());
         }
-        Begins::Gap { reason, .. } => {
+        StreamOrigin::Gap { reason, .. } => {
             let end = before.map(|before| before.content.to.to_string()).unwrap_or_default();
             let first = logs.first().map(|(log, _)| log.as_str()).unwrap_or_default();
             let what = format!("it ends at {end}, and the first file is {first}: {reason}");
             return Err(ArchiveError::NoContinuation(what).into());
         }
-        Begins::Branch { reason, .. } => {
+        StreamOrigin::Branch { reason, .. } => {
             return Err(ArchiveError::NoContinuation(reason.clone()).into());
         }
     }
@@ -130,7 +130,7 @@ async fn end_of(
     }
 }
 
-/// What is known of the server: the files state its version, and the archive the settings that a replay needs.
+/// Returns the facts about the server: the files state its version, and the archive the settings that a replay needs.
 async fn server(
     session: &Session,
     name: &str,

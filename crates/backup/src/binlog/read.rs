@@ -96,7 +96,8 @@ pub(super) async fn object(
                 format!("it is segment {} of stream {}: it was moved here", own.number, own.stream)
             }
             Ok(_) => {
-                "its head is another one than the archive had before, or a roll-up has".to_owned()
+                "its head differs from the one that the archive had before, or that a roll-up has"
+                    .to_owned()
             }
             Err(error) => error.to_string(),
         }));

@@ -20,14 +20,14 @@ use xb_repo::archive::newest::stream_head;
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::RollUp;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::{At, Begins, StreamHead};
+use xb_repo::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::elsewhere::{ArchiveEnd, LogPlace};
 use crate::binlog::notice::{Notice, Tell};
 use crate::binlog::search::{OtherServer, Outcome};
-use crate::binlog::semi_sync::{self, Asked, Claim};
+use crate::binlog::semi_sync::{self, Claim, TimedSample};
 use crate::binlog::session::{
     Acknowledge, Message, Receiving, Server, connect, find, receive as receive_log,
 };
@@ -36,7 +36,7 @@ use crate::binlog::start::{
     Start, behind_cut, behind_hole, branch, last_stored, on_another, repeated, start_on,
 };
 use crate::binlog::state::StateFile;
-use crate::binlog::writer::{Packed, StreamWriter};
+use crate::binlog::writer::{PackedSegment, StreamWriter};
 use crate::error::BackupError;
 use crate::session::Session;
 
@@ -58,7 +58,7 @@ const UNRECOGNISED: &str = "the last segments of the archive do not say what the
 /// Why the commits of a server that lacks the marks of semi-synchronous replication do not wait.
 const DECLINED: &str = "the server does not ask for acknowledgements on this connection; restart the receiver once semi-synchronous replication is on";
 
-/// What to receive, and how.
+/// Request of a receiver.
 #[derive(Debug)]
 pub struct ReceiveRequest {
     /// Where the server is, and as whom to log in; with several, those that have the same data. One of them is received
@@ -92,7 +92,7 @@ pub struct ArchiveSettings {
 /// Receives until it is cancelled.
 ///
 /// # Errors
-/// What no other try can mend: an account without the privilege, a server without binary log, an object of
+/// Errors that no other try can mend: an account without the privilege, a server without binary log, an object of
 /// another writer. A server or a store that is away is no error, but a [`Notice`].
 pub async fn receive(
     session: &Session,
@@ -107,7 +107,7 @@ pub async fn receive(
     // Where a log ended too early the last time.
     let mut cut: Option<(String, u64)> = None;
     while session.cancel.reason().is_none() {
-        let differed = matches!(fork, Some(Fork::Differs(_)));
+        let differed = matches!(fork, Some(StreamBreak::Differs(_)));
         let (stored, outcome) = match receiver.source(&mut sources).await {
             Ok(None) => return Ok(()),
             Ok(Some((access, is_new))) => {
@@ -131,20 +131,20 @@ pub async fn receive(
             Ok(()) => return Ok(()),
             // The next stream is a branch, at once, or another server has to show that it has the archive's history.
             Err(ArchiveError::Differs(what)) if !stored && !differed => {
-                fork = Some(Fork::Differs(what));
+                fork = Some(StreamBreak::Differs(what));
                 continue;
             }
             // The server's own logs lack something: what follows is received behind a gap.
             Err(ArchiveError::Log(error @ xb_binlog::Error::History { .. })) => {
                 if let xb_binlog::Error::History { log, .. } = &error {
-                    fork = Some(Fork::Hole { log: log.clone(), reason: error.to_string() });
+                    fork = Some(StreamBreak::Hole { log: log.clone(), reason: error.to_string() });
                 }
                 continue;
             }
             // Those after it are received: the server begins a log whenever its gtid_mode changes.
             Err(error @ ArchiveError::Anonymous { .. }) => {
                 if let ArchiveError::Anonymous { log } = &error {
-                    fork = Some(Fork::Cut { log: log.clone(), reason: error.to_string() });
+                    fork = Some(StreamBreak::Cut { log: log.clone(), reason: error.to_string() });
                 }
                 error
             }
@@ -153,10 +153,10 @@ pub async fn receive(
         };
         if let ArchiveError::Cut { log, offset, .. } = &error {
             let place = Some((log.clone(), *offset));
-            // What comes twice is no fault of the connection. What lies between the last transaction and the cut, such
-            // as the beginning of the log, is stored each time.
+            // Repeated events are no fault of the connection. Events between the last transaction and the cut, such
+            // as the beginning of the log, are stored each time.
             if cut == place {
-                fork = Some(Fork::Cut { log: log.clone(), reason: error.to_string() });
+                fork = Some(StreamBreak::Cut { log: log.clone(), reason: error.to_string() });
             }
             cut = place;
         }
@@ -186,8 +186,8 @@ pub(super) struct Receiver<'a> {
     stored: Mutex<Option<String>>,
 }
 
-/// Why the next stream does not continue.
-enum Fork {
+/// Reason why the next stream does not continue.
+enum StreamBreak {
     /// The server's history differs from the archive's.
     Differs(String),
     /// This log does not follow the one before it.
@@ -197,10 +197,10 @@ enum Fork {
 }
 
 /// A segment, or a sign of life behind it.
-enum Done {
-    Stored(Packed),
+enum ReceiveStep {
+    Stored(PackedSegment),
     Idle(Timestamp),
-    Confirm(std::sync::mpsc::SyncSender<At>),
+    Confirm(std::sync::mpsc::SyncSender<StoredPosition>),
 }
 
 impl<'a> Receiver<'a> {
@@ -247,7 +247,7 @@ impl<'a> Receiver<'a> {
     async fn stream(
         &self,
         access: &Access,
-        fork: Option<Fork>,
+        fork: Option<StreamBreak>,
     ) -> (bool, Result<(), ArchiveError>) {
         let begun = tokio::select! {
             begun = self.begin(access, fork) => begun,
@@ -293,7 +293,7 @@ impl<'a> Receiver<'a> {
         *stored = writer.stored().segments > 0;
         let why = ended(receiving).await;
         let is_cancelled = outcome?;
-        // What is stored is whole, however the connection ended.
+        // Stored segments are whole, however the connection ended.
         let last_words = async {
             writer.write_alive().await?;
             writer.end().await
@@ -313,7 +313,7 @@ impl<'a> Receiver<'a> {
     async fn begin(
         &self,
         access: &Access,
-        fork: Option<Fork>,
+        fork: Option<StreamBreak>,
     ) -> Result<(Server, Start, Receiving), ArchiveError> {
         let before = self.before().await?;
         let needs_checksums = !self.settings.accept_no_crc;
@@ -353,14 +353,14 @@ impl<'a> Receiver<'a> {
         client: Client,
         server: Server,
         mut before: Option<Record<SegmentHead>>,
-        fork: Option<Fork>,
+        fork: Option<StreamBreak>,
         access: &Access,
     ) -> Result<(Client, Server, Start), ArchiveError> {
         let logs = &server.logs;
         let (root, name) = (self.root(), self.settings.server.as_str());
         let now = server.origin();
         let mut start = start_on(root, name, before.as_ref(), (now, logs)).await?;
-        if matches!(start.begins, Begins::Gap { .. }) {
+        if matches!(start.begins, StreamOrigin::Gap { .. }) {
             // Another receiver may have stored what this one has missed.
             before = last_stored(root, name).await?;
             start = start_on(root, name, before.as_ref(), (now, logs)).await?;
@@ -371,10 +371,10 @@ impl<'a> Receiver<'a> {
         };
         let moved = of.as_ref().and_then(|of| of.content.origin().differs_from(now));
         // The bytes of one server's log decide, whoever it says that it is.
-        let is_unproven = start.overlap.is_none() && start.begins != Begins::First;
+        let is_unproven = start.overlap.is_none() && start.begins != StreamOrigin::First;
         if let (Some(before), Some(how)) = (&before, moved)
             && server.uuid.is_none()
-            && (matches!(fork, Some(Fork::Differs(_))) || (is_unproven && fork.is_none()))
+            && (matches!(fork, Some(StreamBreak::Differs(_))) || (is_unproven && fork.is_none()))
         {
             let outcome = self.search(client, &server, (before, how)).await?;
             let start = on_another(before, outcome, logs)?;
@@ -393,9 +393,9 @@ impl<'a> Receiver<'a> {
             start.repeats = repeated(&of.content, &start);
         }
         let start = match fork {
-            Some(Fork::Differs(what)) => branch(start, what),
-            Some(Fork::Hole { log, reason }) => behind_hole(&start, &log, reason),
-            Some(Fork::Cut { log, reason }) => {
+            Some(StreamBreak::Differs(what)) => branch(start, what),
+            Some(StreamBreak::Hole { log, reason }) => behind_hole(&start, &log, reason),
+            Some(StreamBreak::Cut { log, reason }) => {
                 behind_cut(&start, logs, &log, reason).unwrap_or(start)
             }
             None => start,
@@ -464,7 +464,7 @@ impl<'a> Receiver<'a> {
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
         match (&self.waiting, &start.begins) {
             (None, _) => Acknowledge::No,
-            (_, Begins::Continues { after, .. }) if stored.as_ref() == Some(&after.head) => {
+            (_, StreamOrigin::Continues { after, .. }) if stored.as_ref() == Some(&after.head) => {
                 Acknowledge::Known
             }
             _ => Acknowledge::New,
@@ -489,7 +489,7 @@ impl<'a> Receiver<'a> {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // A store that is away must not hold up what is stored meanwhile.
         let mut alive: OptionFuture<_> = None.into();
-        let mut asked: OptionFuture<BoxFuture<'_, (Option<Asked>, u64)>> = None.into();
+        let mut asked: OptionFuture<BoxFuture<'_, (Option<TimedSample>, u64)>> = None.into();
         let mut claim = Claim::default();
         let (mut was_asked, mut is_asking) = (false, false);
         let (mut is_due, mut is_writing, mut is_declined) = (false, false, false);
@@ -522,13 +522,13 @@ impl<'a> Receiver<'a> {
                         Some(Message::Segment(cut)) => {
                             let packed = writer.pack(*cut).await?;
                             let storing = writer.store(packed);
-                            flying.push_back(async move { storing.await.map(Done::Stored) }.boxed());
+                            flying.push_back(async move { storing.await.map(ReceiveStep::Stored) }.boxed());
                         }
                         Some(Message::Idle(at)) => {
-                            flying.push_back(async move { Ok(Done::Idle(at)) }.boxed());
+                            flying.push_back(async move { Ok(ReceiveStep::Idle(at)) }.boxed());
                         }
                         Some(Message::Confirm(stored)) => {
-                            flying.push_back(async move { Ok(Done::Confirm(stored)) }.boxed());
+                            flying.push_back(async move { Ok(ReceiveStep::Confirm(stored)) }.boxed());
                         }
                         Some(Message::Begun) => {}
                         None => is_open = false,
@@ -577,9 +577,13 @@ impl<'a> Receiver<'a> {
     }
 
     /// Notes what is stored. Returns the roll-ups that it completes.
-    fn done(&self, writer: &mut StreamWriter, done: Done) -> Result<Vec<RollUp>, ArchiveError> {
+    fn done(
+        &self,
+        writer: &mut StreamWriter,
+        done: ReceiveStep,
+    ) -> Result<Vec<RollUp>, ArchiveError> {
         match done {
-            Done::Stored(packed) => {
+            ReceiveStep::Stored(packed) => {
                 let rollups = writer.advance(&packed);
                 if let Some(state) = &self.state {
                     state.write(&packed.record)?;
@@ -592,8 +596,8 @@ impl<'a> Receiver<'a> {
                 return Ok(rollups);
             }
             // The thread may have ended.
-            Done::Confirm(stored) => drop(stored.send(writer.stored().position.clone())),
-            Done::Idle(at) => {
+            ReceiveStep::Confirm(stored) => drop(stored.send(writer.stored().position.clone())),
+            ReceiveStep::Idle(at) => {
                 writer.cover(at);
                 (self.tell)(Notice::Idle(at));
             }
@@ -642,8 +646,12 @@ fn replica_id() -> Result<u32, ArchiveError> {
 }
 
 /// Asks the server for its counters, when this number of acknowledgements has been sent. What cannot be asked is not known.
-async fn ask(access: Access, who: BTreeMap<String, String>, before: u64) -> (Option<Asked>, u64) {
-    let asking = tokio::task::spawn_blocking(move || Asked::of(&access, &who)).await;
+async fn ask(
+    access: Access,
+    who: BTreeMap<String, String>,
+    before: u64,
+) -> (Option<TimedSample>, u64) {
+    let asking = tokio::task::spawn_blocking(move || TimedSample::of(&access, &who)).await;
     (asking.ok().and_then(Result::ok).flatten(), before)
 }
 

@@ -1,4 +1,4 @@
-//! What a server of MariaDB is among others: a replica, or a node of a cluster.
+//! Role of a server of MariaDB: a replica, or a node of a cluster.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ const OTHERS: [&str; 6] = [
     "read_only",
 ];
 
-/// What a server is among others. Of MySQL, nothing is known.
+/// Role of a server. That of a server of MySQL is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Role {
     /// Name of the node of a Galera cluster that it is.

@@ -6,17 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use sha2::{Digest as _, Sha256};
 use xb_binlog::{
     ChecksumKind, Comparison, ContentDigest, Event, Gtid, GtidPosition, GtidState, History,
-    LogPosition, Sent, SentReader, Transaction,
+    LogPosition, SentEvent, SentReader, Transaction,
 };
-use xb_mysql::Dumped;
+use xb_mysql::DumpItem;
 use xb_repo::archive::segment::LastTransaction;
-use xb_repo::archive::stream::{At, RepeatsAt};
+use xb_repo::archive::stream::{StoredPosition, StoredRepeats};
 use xb_repo::hex::hex;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::elsewhere::ArchiveEnd;
 
-/// What is known of the other server.
+/// Facts about the other server.
 #[derive(Debug, Clone)]
 pub(crate) struct OtherServer {
     /// Its `server_id`.
@@ -56,18 +56,18 @@ impl Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Takeover {
     /// Position behind the last transaction before the first one that is not stored.
-    pub(crate) at: At,
+    pub(crate) at: StoredPosition,
     /// The transaction that ends there, as this server has it.
     pub(crate) last: Option<LastTransaction>,
     /// The archive's GTIDs, without domains that the server's log does not have.
     pub(crate) gtids: GtidPosition,
     /// Stored transactions that follow.
-    pub(crate) repeats: Option<RepeatsAt>,
+    pub(crate) repeats: Option<StoredRepeats>,
 }
 
-/// What came of some bytes.
+/// Progress after some bytes.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum SearchStep {
     /// Nothing yet.
     More,
     /// The server has sent everything that it has, and lacks transactions of the archive.
@@ -132,8 +132,8 @@ impl Search {
     }
 
     /// Takes bytes.
-    pub(crate) fn take(&mut self, dumped: Dumped<'_>) -> Result<Found, ArchiveError> {
-        let Dumped::Event(part) = dumped else { return Err(ArchiveError::Ended) };
+    pub(crate) fn take(&mut self, dumped: DumpItem<'_>) -> Result<SearchStep, ArchiveError> {
+        let DumpItem::Event(part) = dumped else { return Err(ArchiveError::Ended) };
         let mut input = part.bytes;
         let mut bytes = Vec::new();
         loop {
@@ -145,17 +145,17 @@ impl Search {
             }
             let Some(sent) = sent else { break };
             match self.event(&sent)? {
-                Found::More => {}
+                SearchStep::More => {}
                 found => return Ok(found),
             }
         }
         if part.is_last {
             self.reader.end_packet()?;
         }
-        Ok(Found::More)
+        Ok(SearchStep::More)
     }
 
-    fn event(&mut self, sent: &Sent) -> Result<Found, ArchiveError> {
+    fn event(&mut self, sent: &SentEvent) -> Result<SearchStep, ArchiveError> {
         let entry = sent.entry();
         if matches!(entry.event, Event::Heartbeat) {
             return Ok(self.idle());
@@ -164,13 +164,13 @@ impl Search {
         let step = match self.history.push(entry) {
             Ok(step) => step,
             Err(error @ xb_binlog::Error::History { .. }) => {
-                return Ok(Found::Ended(Outcome::Unknown(error.to_string())));
+                return Ok(SearchStep::Ended(Outcome::Unknown(error.to_string())));
             }
             Err(error) => return Err(error.into()),
         };
-        if !matches!(sent, Sent::Log(_)) {
+        if !matches!(sent, SentEvent::Log(_)) {
             self.forget();
-            return Ok(Found::More);
+            return Ok(SearchStep::More);
         }
         let outcome = match (&step.ended, &entry.event) {
             (Some(ended), _) => {
@@ -189,21 +189,21 @@ impl Search {
                     Some(_) => self.content.end_event(entry),
                     None => self.forget(),
                 }
-                return Ok(Found::More);
+                return Ok(SearchStep::More);
             }
         };
         if let Some(outcome) = outcome {
-            return Ok(Found::Ended(outcome));
+            return Ok(SearchStep::Ended(outcome));
         }
         if self.is_over() {
-            return Ok(Found::Ended(self.judge()));
+            return Ok(SearchStep::Ended(self.judge()));
         }
         // A busy server is never idle.
         let is_past = self.reader.position().is_some_and(|at| *at >= self.server.end);
         let outcome = if is_past { self.settled() } else { None };
         Ok(match outcome {
-            Some(outcome) => Found::Ended(outcome),
-            None => Found::More,
+            Some(outcome) => SearchStep::Ended(outcome),
+            None => SearchStep::More,
         })
     }
 
@@ -227,7 +227,7 @@ impl Search {
             return;
         }
         let began = self.gtids();
-        // What the server has applied proves nothing of its log, which may still follow with the same transactions.
+        // Applied transactions prove nothing of the server's log, which may still follow with the same transactions.
         let ends = self.archive.gtids.iter().filter(|end| began.get(end.domain) == Some(**end));
         self.passed.extend(ends.map(|end| end.domain));
         self.began = Some(began);
@@ -240,7 +240,7 @@ impl Search {
         before: &GtidPosition,
     ) -> Result<Option<Outcome>, ArchiveError> {
         let log = self.history.log().to_owned();
-        let at = |offset| At { log: log.clone(), offset };
+        let at = |offset| StoredPosition { log: log.clone(), offset };
         let content = self.content.end_transaction(ended);
         let xb_binlog::Begin::MariaDb(begin) = &ended.first else {
             return Err(ArchiveError::Anonymous { log });
@@ -299,7 +299,7 @@ impl Search {
     }
 
     /// The server has another transaction in the place of the archive's last one.
-    fn other(&self, gtid: Gtid, end: Gtid, at: &At) -> Outcome {
+    fn other(&self, gtid: Gtid, end: Gtid, at: &StoredPosition) -> Outcome {
         self.branch(format!(
             "it has {gtid} at {at}, where the archive has {end}: the server that the archive is of had committed transactions that this one never got"
         ))
@@ -309,17 +309,17 @@ impl Search {
         Outcome::Branch { log: self.first_log.clone(), reason }
     }
 
-    /// Whether the server has sent the archive's end in every domain.
+    /// Returns whether the server has sent the archive's end in every domain.
     fn is_over(&self) -> bool {
         self.began.is_some()
             && self.archive.gtids.iter().all(|end| self.passed.contains(&end.domain))
     }
 
     /// The server has nothing more at present.
-    fn idle(&self) -> Found {
+    fn idle(&self) -> SearchStep {
         match self.settled() {
-            Some(outcome) => Found::Ended(outcome),
-            None => Found::Behind(self.lacks()),
+            Some(outcome) => SearchStep::Ended(outcome),
+            None => SearchStep::Behind(self.lacks()),
         }
     }
 
@@ -351,7 +351,7 @@ impl Search {
         Some(self.branch(format!("{}, and it has committed {own} since", self.lacks())))
     }
 
-    /// What the server lacks.
+    /// Returns a sentence about the transactions that the server lacks.
     fn lacks(&self) -> String {
         let has = self.gtids();
         let ends = self.archive.gtids.iter().filter(|end| !self.passed.contains(&end.domain));
@@ -410,15 +410,15 @@ impl Search {
         let (last, repeats) = match &self.split {
             None => (Some(here), None),
             Some(before) => {
-                (before.clone(), Some(RepeatsAt { gtids: gtids.to_string(), until: here.to }))
+                (before.clone(), Some(StoredRepeats { gtids: gtids.to_string(), until: here.to }))
             }
         };
-        let begin = At { log: self.first_log.clone(), offset: 4 };
+        let begin = StoredPosition { log: self.first_log.clone(), offset: 4 };
         let at = last.as_ref().map_or(begin, |last| last.to.clone());
         Outcome::Here(Box::new(Takeover { at, last, gtids, repeats }))
     }
 
-    /// Whether the logs that were sent have everything of a domain behind a transaction.
+    /// Returns whether the logs that were sent have everything of a domain behind a transaction.
     fn has_all_behind(&self, domain: u32, begins: Option<Gtid>) -> bool {
         let Some(begins) = begins else { return false };
         let began = self.began.as_ref().and_then(|began| began.get(domain));
@@ -481,27 +481,27 @@ mod tests {
         OtherServer { id, applied: GtidPosition::default(), end, is_node: false }
     }
 
-    /// What a search in a log leads to, or what the server lacks if it may still get that.
+    /// Returns the outcome of a search in a log, or the transactions that the server lacks if it may still get them.
     fn search(archive: &ArchiveEnd, log: &[u8], id: u32) -> Result<Outcome, String> {
         let mut search = Search::new(ChecksumKind::None, LOG, archive.clone(), other(id, log));
         let packets = events(log).into_iter().map(|(begin, end)| &log[begin..end]);
         for packet in [ROTATION].into_iter().chain(packets) {
-            match search.take(Dumped::Event(Part::new(packet, true))).unwrap() {
-                Found::More => {}
-                Found::Ended(outcome) => return Ok(outcome),
-                Found::Behind(what) => panic!("{what}"),
+            match search.take(DumpItem::Event(Part::new(packet, true))).unwrap() {
+                SearchStep::More => {}
+                SearchStep::Ended(outcome) => return Ok(outcome),
+                SearchStep::Behind(what) => panic!("{what}"),
             }
         }
         // The server has nothing more.
         match search.idle() {
-            Found::Ended(outcome) => Ok(outcome),
-            Found::Behind(what) => Err(what),
-            Found::More => panic!("more"),
+            SearchStep::Ended(outcome) => Ok(outcome),
+            SearchStep::Behind(what) => Err(what),
+            SearchStep::More => panic!("more"),
         }
     }
 
     /// The transactions of a log from a position on, without those that are repeated.
-    fn new_ones(log: &[u8], at: &At, repeats: Option<&RepeatsAt>) -> Vec<String> {
+    fn new_ones(log: &[u8], at: &StoredPosition, repeats: Option<&StoredRepeats>) -> Vec<String> {
         let repeats: Option<Repeats> = repeats.map(|repeats| repeats.parse().unwrap());
         let mut reader = xb_binlog::Reader::new();
         let mut history = History::new(LOG, None).with_repeats(repeats);
@@ -519,7 +519,7 @@ mod tests {
 
     /// Every end of an archive of one server is found on the other one: nothing is lost, and nothing comes twice.
     #[test]
-    fn what_is_stored_and_what_follows_is_everything_once() {
+    fn stored_and_following_transactions_are_complete_without_repeats() {
         for (one, two) in [
             ("pair-mixed.p1", "pair-mixed.p2"),
             ("pair-mixed.p2", "pair-mixed.p1"),

@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use xb_binlog::{
-    Content, ContentDigest, Event, Fork, History, LogPosition, Sent, SentReader, Stretch,
+    Content, ContentDigest, Event, Fork, History, LogPosition, SentEvent, SentReader, Stretch,
 };
-use xb_repo::archive::segment::{AHEAD, BarrierAt, Commits, LastTransaction, MAX_BARRIERS};
-use xb_repo::archive::stream::At;
+use xb_repo::archive::segment::{AHEAD, Commits, LastTransaction, MAX_BARRIERS, StoredBarrier};
+use xb_repo::archive::stream::StoredPosition;
 use xb_repo::hex::hex;
 
 use crate::archive_error::ArchiveError;
@@ -22,8 +22,8 @@ const MAX_BEGIN: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Cut {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) from: At,
-    pub(crate) to: At,
+    pub(crate) from: StoredPosition,
+    pub(crate) to: StoredPosition,
     pub(crate) next_log: Option<String>,
     pub(crate) description: Vec<u8>,
     pub(crate) gtids_before: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct Cut {
     pub(crate) times: Times,
     pub(crate) received: [Timestamp; 2],
     pub(crate) last: Option<LastTransaction>,
-    pub(crate) barriers: Vec<BarrierAt>,
+    pub(crate) barriers: Vec<StoredBarrier>,
     pub(crate) more_barriers: u64,
     pub(crate) prepared: u64,
     pub(crate) altering: u64,
@@ -83,7 +83,7 @@ impl Times {
     }
 }
 
-/// What transactions do, in their order, if that is known of all of them.
+/// Content of transactions, in their order, if it is known of all of them.
 #[derive(Debug, Clone)]
 pub(crate) struct Contents(Option<Vec<Content>>);
 
@@ -109,7 +109,7 @@ impl Contents {
         }
     }
 
-    /// What they do in each domain.
+    /// Returns their content in each domain.
     pub(crate) fn stretch(&self) -> Option<Stretch> {
         let mut stretch = Stretch::default();
         self.0.as_ref()?.iter().for_each(|content| stretch.add(content));
@@ -142,7 +142,7 @@ impl Cut {
     }
 }
 
-/// What came of some bytes.
+/// Result of some bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Segments that are whole.
@@ -163,7 +163,7 @@ pub(crate) struct Segmenter {
     last: Option<LastTransaction>,
     /// Digest of the open transaction.
     digest: Option<Sha256>,
-    /// What it does, and whether its GTID follows those before it.
+    /// Its content, and whether its GTID follows those before it.
     content: ContentDigest,
     is_in_order: bool,
     /// Bytes of the event that is arriving, outside of a transaction: it may begin one.
@@ -183,7 +183,7 @@ struct Current {
     transactions: u64,
     contents: Contents,
     times: Times,
-    barriers: Vec<BarrierAt>,
+    barriers: Vec<StoredBarrier>,
     more_barriers: u64,
 }
 
@@ -325,7 +325,7 @@ impl Segmenter {
 
     fn event(
         &mut self,
-        sent: &Sent,
+        sent: &SentEvent,
         progress: &mut Progress,
         now: Timestamp,
     ) -> Result<(), ArchiveError> {
@@ -337,7 +337,7 @@ impl Segmenter {
         }
         let log = self.history.log().to_owned();
         // A server that crashed ends its log without an event.
-        if let (Sent::Artificial(_), Event::Rotate(rotate)) = (sent, &entry.event) {
+        if let (SentEvent::Artificial(_), Event::Rotate(rotate)) = (sent, &entry.event) {
             if self.current.is_some() {
                 self.cut(Some(&rotate.file), now, progress)?;
             }
@@ -345,13 +345,13 @@ impl Segmenter {
             self.content.clear();
         }
         let step = self.history.push(entry)?;
-        let Sent::Log(_) = sent else {
+        let SentEvent::Log(_) = sent else {
             return Ok(());
         };
         let event = std::mem::take(&mut self.arriving);
         self.arrived = 0;
         let current = self.current.as_mut().ok_or(ArchiveError::Bug("an event without bytes"))?;
-        let at = |offset| At { log: log.clone(), offset };
+        let at = |offset| StoredPosition { log: log.clone(), offset };
         let anonymous = || ArchiveError::Anonymous { log: log.clone() };
         if let Event::MySqlBegin(begin) = &entry.event
             && begin.gtid.is_none()
@@ -360,7 +360,7 @@ impl Segmenter {
         }
         if let Some(barrier) = step.barrier {
             match current.barriers.len() < MAX_BARRIERS {
-                true => current.barriers.push(BarrierAt::new(barrier, at(entry.begin))),
+                true => current.barriers.push(StoredBarrier::new(barrier, at(entry.begin))),
                 false => current.more_barriers += 1,
             }
         }
@@ -428,8 +428,11 @@ impl Segmenter {
     ) -> Result<(), ArchiveError> {
         let Some(mut current) = self.current.take() else { return Ok(()) };
         current.times.pass(now);
-        let from = At::from(&current.from);
-        let to = At { log: from.log.clone(), offset: from.offset + current.bytes.len() as u64 };
+        let from = StoredPosition::from(&current.from);
+        let to = StoredPosition {
+            log: from.log.clone(),
+            offset: from.offset + current.bytes.len() as u64,
+        };
         let gtids_after = self.history.gtids().map(ToString::to_string);
         let gtids_before = std::mem::replace(&mut self.gtids_before, gtids_after.clone());
         progress.cuts.push(Cut {

@@ -23,7 +23,7 @@ pub(super) fn missing(client: &mut Client) -> Result<Option<&'static str>, Archi
     })
 }
 
-/// What a server of MariaDB says about its commits.
+/// State of the commits of a server of MariaDB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
     /// Seconds since its start.
@@ -45,12 +45,12 @@ pub(super) struct Sample {
 
 /// A sample, and the times before and after.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct TimedSample {
     sample: Sample,
     between: [Timestamp; 2],
 }
 
-impl Asked {
+impl TimedSample {
     /// Asks a server, which should have the variables `who`; `None` if it does not count what is needed, as MySQL: replicas
     /// that came and went.
     pub(super) fn of(access: &Access, who: &Values) -> Result<Option<Self>, ArchiveError> {
@@ -130,10 +130,10 @@ impl Claim {
     /// Returns the interval in which every commit waited: from behind the first sample to before this one.
     pub(super) fn take(
         &mut self,
-        asked: Option<Asked>,
+        asked: Option<TimedSample>,
         (before, after): (u64, u64),
     ) -> Option<[Timestamp; 2]> {
-        let Some(Asked { sample, between }) = asked.filter(|asked| asked.sample.holds) else {
+        let Some(TimedSample { sample, between }) = asked.filter(|asked| asked.sample.holds) else {
             *self = Self::default();
             return None;
         };
@@ -166,8 +166,8 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn asked(sample: Sample, second: i64) -> Option<Asked> {
-        Some(Asked { sample, between: [at(second * 10), at(second * 10 + 1)] })
+    fn asked(sample: Sample, second: i64) -> Option<TimedSample> {
+        Some(TimedSample { sample, between: [at(second * 10), at(second * 10 + 1)] })
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
             (Sample { acknowledged: 59, ..later }, 20),
         ] {
             let mut claim = Claim::default();
-            // What happened while the first sample was taken may not have waited, nor what happens after the last.
+            // Commits during the first sample may not have waited, nor those after the last.
             assert_eq!(claim.take(asked(good, 1), (7, 7)), Some([at(11), at(11)]));
             assert_eq!(claim.take(asked(later, 2), (16, 17)), Some([at(11), at(20)]));
             assert_eq!(claim.take(asked(bad, 3), (sent, sent)), Some([at(31), at(31)]), "{bad:?}");
@@ -264,7 +264,7 @@ mod tests {
         ] {
             assert_eq!(of(&status, &with(&settings, name, value)), Some(false));
         }
-        // What is not counted is not known.
+        // A missing counter is unknown.
         for name in
             status.keys().filter(|name| !name.ends_with("status") && !name.ends_with("clients"))
         {

@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
-use xb_binlog::{ChecksumKind, Event, GtidState, History, LogPosition, Sent, SentReader};
-use xb_mysql::{Access, Client, Dump, Dumped, Part, Replica, Row, Start as From, Timeouts};
+use xb_binlog::{ChecksumKind, Event, GtidState, History, LogPosition, SentEvent, SentReader};
+use xb_mysql::{Access, Client, Dump, DumpItem, Part, Replica, Row, Start as From, Timeouts};
 use xb_replay::ORIGIN_SETTINGS;
 use xb_repo::archive::segment::LastTransaction;
-use xb_repo::archive::stream::{At, Origin, RepeatsAt};
+use xb_repo::archive::stream::{Origin, StoredPosition, StoredRepeats};
 use xb_repo::hex::hex;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::elsewhere::ArchiveEnd;
 use crate::binlog::log_files::{LogFile, LogSender};
 use crate::binlog::role::Role;
-use crate::binlog::search::{Found, OtherServer, Outcome, Search};
+use crate::binlog::search::{OtherServer, Outcome, Search, SearchStep};
 use crate::binlog::segmenter::{Cut, Progress, Segmenter};
 use crate::binlog::start::{ServerLog, Start};
-use crate::binlog::waiting::{Next, OBJECT_TIME, Waiting};
+use crate::binlog::waiting::{AckSchedule, NextStep, OBJECT_TIME};
 use crate::cancel::CancelToken;
 
 /// Time limit of each step of a login and of each short statement.
@@ -34,7 +34,7 @@ const LAST_READS: Duration = Duration::from_secs(5);
 /// A server's error for a log or a position that it cannot send.
 const NO_SUCH_POSITION: u16 = 1236;
 
-/// What the receiver has to know about the server.
+/// Facts about the server for the receiver.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
     pub(crate) version: String,
@@ -44,14 +44,14 @@ pub(crate) struct Server {
     /// Variables that tell it from others, to which a name may lead, and their values.
     pub(crate) who: BTreeMap<String, String>,
     pub(crate) logs: Vec<ServerLog>,
-    /// What it is among others.
+    /// Its role.
     pub(crate) role: Role,
     /// Variables that a replay needs.
     pub(crate) settings: BTreeMap<String, String>,
 }
 
 impl Server {
-    /// Who it is.
+    /// Returns its identity.
     pub(crate) fn origin(&self) -> Origin<'_> {
         Origin { id: self.id, uuid: self.uuid.as_deref(), node: self.role.node.as_deref() }
     }
@@ -62,7 +62,7 @@ impl Server {
     }
 }
 
-/// What the thread tells.
+/// Messages of the thread.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// The stored transaction was sent again with the same bytes, if there is one: the stream may begin.
@@ -73,7 +73,7 @@ pub(crate) enum Message {
     Idle(Timestamp),
     /// The thread waits until every segment before this is stored, and the store has been seen to keep it; it gets the
     /// end of the last one.
-    Confirm(std::sync::mpsc::SyncSender<At>),
+    Confirm(std::sync::mpsc::SyncSender<StoredPosition>),
 }
 
 /// Connects, and asks.
@@ -139,7 +139,7 @@ fn settings(client: &mut Client, is_mysql: bool) -> Result<BTreeMap<String, Stri
     Ok(texts.collect::<Result<_, _>>()?)
 }
 
-/// What the thread tells beside its messages, and is told.
+/// State that the thread shares beside its messages.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveFlags {
     /// Number of acknowledgements that were sent, or are being sent.
@@ -170,7 +170,7 @@ impl Receiving {
         }
     }
 
-    /// Why it ended.
+    /// Returns why it ended.
     pub(crate) fn join(self) -> ArchiveError {
         self.flags.is_over.store(true, Ordering::SeqCst);
         (self.hang_up)();
@@ -184,7 +184,7 @@ impl Receiving {
 pub(crate) enum Acknowledge {
     /// It does not.
     No,
-    /// What it stores.
+    /// The segments that it stores.
     New,
     /// Also what the stream begins behind: this process has stored that.
     Known,
@@ -210,7 +210,7 @@ pub(crate) fn receive(
     begin(dump, (start, is_known), (age / 2, needs_checksums), move || hang_up.stop_reading())
 }
 
-/// What the receiver says of itself, and the time limit for what the server sends.
+/// Returns the receiver's announcement, and the time limit for the server's next message.
 fn replica(server_id: u32, acknowledges: bool, age: Duration) -> (Replica, Duration) {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim().to_owned();
@@ -238,9 +238,9 @@ pub(crate) fn find(
         let found = SentLog::next(&mut dump, |dumped| search.take(dumped))?;
         check(search.reader(), needs_checksums)?;
         match found {
-            Found::More => {}
-            Found::Behind(what) => behind(what),
-            Found::Ended(outcome) => return Ok(outcome),
+            SearchStep::More => {}
+            SearchStep::Behind(what) => behind(what),
+            SearchStep::Ended(outcome) => return Ok(outcome),
         }
     }
 }
@@ -285,33 +285,33 @@ trait SentLog {
     /// Checksums of the events before the first format description.
     fn checksums(&self) -> ChecksumKind;
 
-    /// What it means that the log ends before the stored transaction was sent again.
+    /// Returns the error of a log that ends before the stored transaction was sent again.
     fn early_end(&self) -> ArchiveError;
 
-    /// Whether the server has asked for an acknowledgement of what it has sent, since the last call.
+    /// Returns whether the server has asked for an acknowledgement of what it has sent, since the last call.
     fn take_request(&mut self) -> bool {
         false
     }
 
-    /// Whether the server asks for no acknowledgements, though they were offered.
+    /// Returns whether the server asks for no acknowledgements, though they were offered.
     fn is_declined(&self) -> bool {
         false
     }
 
-    /// Whether more has arrived.
+    /// Returns whether more has arrived.
     fn has_more(&self) -> bool {
         true
     }
 
     /// Tells the server that everything up to a position is stored.
-    fn acknowledge(&mut self, _at: &At) -> Result<(), ArchiveError> {
+    fn acknowledge(&mut self, _at: &StoredPosition) -> Result<(), ArchiveError> {
         Ok(())
     }
 
     /// Waits for the next bytes, and passes them on. Parts of a packet end with an event.
     fn next<R>(
         &mut self,
-        pass: impl FnMut(Dumped<'_>) -> Result<R, ArchiveError>,
+        pass: impl FnMut(DumpItem<'_>) -> Result<R, ArchiveError>,
     ) -> Result<R, ArchiveError>;
 }
 
@@ -339,13 +339,13 @@ impl SentLog for Dump {
         Self::has_more(self)
     }
 
-    fn acknowledge(&mut self, at: &At) -> Result<(), ArchiveError> {
+    fn acknowledge(&mut self, at: &StoredPosition) -> Result<(), ArchiveError> {
         Ok(Self::acknowledge(self, &at.log, at.offset)?)
     }
 
     fn next<R>(
         &mut self,
-        pass: impl FnMut(Dumped<'_>) -> Result<R, ArchiveError>,
+        pass: impl FnMut(DumpItem<'_>) -> Result<R, ArchiveError>,
     ) -> Result<R, ArchiveError> {
         Self::next(self, pass).map_err(ArchiveError::from).flatten()
     }
@@ -368,11 +368,11 @@ impl SentLog for LogSender {
 
     fn next<R>(
         &mut self,
-        mut pass: impl FnMut(Dumped<'_>) -> Result<R, ArchiveError>,
+        mut pass: impl FnMut(DumpItem<'_>) -> Result<R, ArchiveError>,
     ) -> Result<R, ArchiveError> {
         match Self::next(self)? {
-            Some((bytes, is_last)) => pass(Dumped::Event(Part::new(bytes, is_last))),
-            None => pass(Dumped::End),
+            Some((bytes, is_last)) => pass(DumpItem::Event(Part::new(bytes, is_last))),
+            None => pass(DumpItem::End),
         }
     }
 }
@@ -401,10 +401,10 @@ fn run(
     }
     let gtids = start.gtids.as_ref().map(|gtids| gtids.parse::<GtidState>());
     let gtids = gtids.transpose().map_err(|_| ArchiveError::Bug("GTIDs of a head"))?;
-    let repeats = start.repeats.as_ref().and_then(RepeatsAt::parse);
+    let repeats = start.repeats.as_ref().and_then(StoredRepeats::parse);
     let history = History::new(&start.at.log, gtids).with_repeats(repeats);
     let mut segmenter = Segmenter::new(overlap.reader, history, start.overlap.clone(), age);
-    let (mut waiting, mut over) = (Waiting::new(each), None::<Instant>);
+    let (mut waiting, mut over) = (AckSchedule::new(each), None::<Instant>);
     // The connection before may have ended between the segment and its acknowledgement.
     if log.take_request() && is_known && start.overlap.is_some() {
         flags.acknowledged.fetch_add(1, Ordering::Relaxed);
@@ -421,13 +421,13 @@ fn run(
             _ if over.is_some_and(|over| over.elapsed() > LAST_READS) => {
                 answered = Err(ArchiveError::Ended);
             }
-            Next::Read if is_over && !log.has_more() => answered = Err(ArchiveError::Ended),
-            Next::Read => {}
-            Next::Wait if !is_over => {
+            NextStep::Read if is_over && !log.has_more() => answered = Err(ArchiveError::Ended),
+            NextStep::Read => {}
+            NextStep::Wait if !is_over => {
                 std::thread::sleep(LOOK);
                 continue;
             }
-            Next::Wait | Next::Store => {
+            NextStep::Wait | NextStep::Store => {
                 flags.is_answering.store(true, Ordering::SeqCst);
                 if !pass_on(waiting.release(Instant::now()), out) {
                     return Ok(());
@@ -446,18 +446,18 @@ fn run(
         let now = Timestamp::now();
         let received = answered.and_then(|()| {
             log.next(|dumped| match dumped {
-                Dumped::Event(part) => segmenter.take(part.bytes, part.is_last, now),
-                Dumped::End => Err(ArchiveError::Ended),
+                DumpItem::Event(part) => segmenter.take(part.bytes, part.is_last, now),
+                DumpItem::End => Err(ArchiveError::Ended),
             })
         });
         let (mut progress, ended) = match received {
             Ok(progress) => (progress, None),
-            // What is wrong with the log is so from its beginning on.
+            // A fault of the log is there from its beginning on.
             Err(
                 error @ (ArchiveError::Log(xb_binlog::Error::History { .. })
                 | ArchiveError::Anonymous { .. }),
             ) => (Progress::default(), Some(error)),
-            // What was received is whole, however the connection ended.
+            // Received events are whole, however the connection ended.
             Err(error) => (segmenter.finish(now)?, Some(cut_short(error, segmenter.reader()))),
         };
         if log.is_declined() {
@@ -499,7 +499,7 @@ fn pass_on(cuts: impl IntoIterator<Item = Cut>, out: &mpsc::Sender<Message>) -> 
 }
 
 /// Waits until all segments are stored; returns the end of the last one.
-fn confirmed(out: &mpsc::Sender<Message>) -> Option<At> {
+fn confirmed(out: &mpsc::Sender<Message>) -> Option<StoredPosition> {
     let (stored, end) = std::sync::mpsc::sync_channel(1);
     out.blocking_send(Message::Confirm(stored)).ok()?;
     end.recv().ok()
@@ -564,8 +564,8 @@ impl Overlap {
 
     /// Takes bytes; false if the server ends. Parts of a packet end with an event, so that nothing behind the
     /// overlap is taken.
-    fn take(&mut self, dumped: Dumped<'_>) -> Result<bool, ArchiveError> {
-        let Dumped::Event(part) = dumped else { return Ok(false) };
+    fn take(&mut self, dumped: DumpItem<'_>) -> Result<bool, ArchiveError> {
+        let DumpItem::Event(part) = dumped else { return Ok(false) };
         let mut input = part.bytes;
         loop {
             let before = self.reader.position().cloned();
@@ -583,7 +583,11 @@ impl Overlap {
         Ok(true)
     }
 
-    fn event(&mut self, sent: &Sent, before: Option<&LogPosition>) -> Result<(), ArchiveError> {
+    fn event(
+        &mut self,
+        sent: &SentEvent,
+        before: Option<&LogPosition>,
+    ) -> Result<(), ArchiveError> {
         let differs = |what: String| Err(ArchiveError::Differs(what));
         let at = before.map(ToString::to_string).unwrap_or_default();
         if let Event::Heartbeat = sent.entry().event {
@@ -620,7 +624,7 @@ mod tests {
 
     use proptest::prelude::*;
     use xb_binlog::Reader;
-    use xb_repo::archive::stream::Begins;
+    use xb_repo::archive::stream::StreamOrigin;
 
     use super::*;
     use crate::binlog::segmenter::tests::{ROTATION, events};
@@ -631,7 +635,7 @@ mod tests {
         parts: VecDeque<(Vec<u8>, bool, bool, bool)>,
         has_asked: bool,
         has_more: bool,
-        acknowledged: Arc<Mutex<Vec<At>>>,
+        acknowledged: Arc<Mutex<Vec<StoredPosition>>>,
     }
 
     impl SentLog for Waits {
@@ -651,21 +655,21 @@ mod tests {
             self.has_more
         }
 
-        fn acknowledge(&mut self, at: &At) -> Result<(), ArchiveError> {
+        fn acknowledge(&mut self, at: &StoredPosition) -> Result<(), ArchiveError> {
             self.acknowledged.lock().unwrap().push(at.clone());
             Ok(())
         }
 
         fn next<R>(
             &mut self,
-            mut pass: impl FnMut(Dumped<'_>) -> Result<R, ArchiveError>,
+            mut pass: impl FnMut(DumpItem<'_>) -> Result<R, ArchiveError>,
         ) -> Result<R, ArchiveError> {
             let Some((bytes, is_last, asks, has_more)) = self.parts.pop_front() else {
-                return pass(Dumped::End);
+                return pass(DumpItem::End);
             };
             self.has_asked |= asks;
             self.has_more = has_more;
-            pass(Dumped::Event(Part::new(&bytes, is_last)))
+            pass(DumpItem::Event(Part::new(&bytes, is_last)))
         }
     }
 
@@ -703,14 +707,14 @@ mod tests {
             let acknowledged = Arc::new(Mutex::new(Vec::new()));
             let waits =
                 Waits { parts, has_asked: false, has_more: true, acknowledged: Arc::clone(&acknowledged) };
-            let start = Start::whole("bin.000003", Begins::First);
+            let start = Start::whole("bin.000003", StreamOrigin::First);
             let (sender, mut messages) = mpsc::channel(1);
             let thread = std::thread::spawn(move || {
                 let (flags, settings) = (ReceiveFlags::default(), (Duration::MAX, false, Duration::ZERO));
                 run(waits, (&start, false), settings, (&sender, &flags)).unwrap_err();
                 flags.acknowledged.load(Ordering::Relaxed)
             });
-            // What is stored at the time of each acknowledgement.
+            // Segments stored at the time of each acknowledgement.
             let (mut stored, mut end, mut confirmed) = (Vec::new(), None, Vec::new());
             while let Some(message) = messages.blocking_recv() {
                 match message {
@@ -732,7 +736,7 @@ mod tests {
             prop_assert_eq!(&*acknowledged, &confirmed);
             prop_assert_eq!(count, confirmed.len() as u64);
             prop_assert!(!confirmed.is_empty() && confirmed.is_sorted_by(|a, b| a.offset < b.offset));
-            let is_inside = |at: &At| ends.iter().any(|one| one.0 < at.offset && at.offset < one.1);
+            let is_inside = |at: &StoredPosition| ends.iter().any(|one| one.0 < at.offset && at.offset < one.1);
             prop_assert!(!confirmed.iter().any(is_inside));
             // The last one is acknowledged, too.
             prop_assert!(confirmed.last().unwrap().offset >= ends.last().unwrap().1);

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use xb_binlog::{
-    AnyGtid, Change, Entry, Event, EventType, HEADER_LEN, Payload, Repeats, Sent, SentReader,
+    AnyGtid, Change, Entry, Event, EventType, HEADER_LEN, Payload, Repeats, SentEvent, SentReader,
     TransactionSummary, Transactions,
 };
 use xb_encryptor::{DataKey, Keys};
-use xb_repo::archive::listing::{Found, streams};
+use xb_repo::archive::listing::{ListedStream, streams};
 use xb_repo::archive::plan::Piece;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::{Begins, StreamHead};
+use xb_repo::archive::stream::{StreamHead, StreamOrigin};
 
 use crate::binlog::open::{Readable, open};
-use crate::binlog::pieces::{Needed, fetch};
+use crate::binlog::pieces::{NeededSegment, fetch};
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
@@ -32,7 +32,7 @@ const KEPT: usize = HEADER_LEN + Change::NEEDED;
 /// Where the type is in the header of an event.
 const TYPE: usize = 4;
 
-/// What to look for. Everything that is given has to hold.
+/// Search for transactions. All given conditions have to hold.
 #[derive(Debug, Clone, Default)]
 pub struct ArchiveSearch {
     /// Not before this time.
@@ -73,7 +73,7 @@ pub struct FoundTransaction {
 /// A place in an archive where one history does not simply continue.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct Break {
+pub struct HistoryBreak {
     /// `gap` or `branch`.
     pub kind: &'static str,
     /// Position behind it.
@@ -84,14 +84,14 @@ pub struct Break {
     pub stream: String,
 }
 
-/// What a search shows, in the order of the log.
+/// Result of a search, in the order of the log.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum SearchLine {
     /// A transaction.
     Transaction(FoundTransaction),
     /// A gap or a branch before what follows.
-    Break(Break),
+    Break(HistoryBreak),
 }
 
 /// Searches the archive of a server, stream by stream in the order in which they began. `show` gets what is found, and
@@ -107,7 +107,7 @@ pub async fn search_archive(
     keys: &Keys,
     mut show: impl FnMut(SearchLine) -> ControlFlow<()>,
 ) -> Result<Vec<String>, BackupError> {
-    let wanted = Arc::new(Wanted::new(search)?);
+    let wanted = Arc::new(TransactionFilter::new(search)?);
     let mut problems = Vec::new();
     let mut shown = HashSet::new();
     let all = session.cancel.or(streams(&session.root, server)).await?;
@@ -126,7 +126,7 @@ pub async fn search_archive(
         problems.extend(breaks);
         let stream = found.stream.as_ref();
         if let Some((started, begins)) = stream.and_then(|of| break_of(&of.head.content)) {
-            // What follows has numbers of its own.
+            // Later segments have numbers of their own.
             shown.clear();
             let is_first = needed.first().is_some_and(|first| first.segment.content.number == 0);
             if (is_first || search.has_break(started)) && show(SearchLine::Break(begins)).is_break()
@@ -154,22 +154,22 @@ pub async fn search_archive(
     Ok(problems)
 }
 
-fn break_of(head: &StreamHead) -> Option<(Timestamp, Break)> {
+fn break_of(head: &StreamHead) -> Option<(Timestamp, HistoryBreak)> {
     let (kind, reason) = match &head.begins {
-        Begins::First | Begins::Continues { .. } => return None,
-        Begins::Gap { reason, .. } => ("gap", reason),
-        Begins::Branch { reason, .. } => ("branch", reason),
+        StreamOrigin::First | StreamOrigin::Continues { .. } => return None,
+        StreamOrigin::Gap { reason, .. } => ("gap", reason),
+        StreamOrigin::Branch { reason, .. } => ("branch", reason),
     };
     let (position, stream) = (head.start.to_string(), head.stream.clone());
-    Some((head.started, Break { kind, position, reason: reason.clone(), stream }))
+    Some((head.started, HistoryBreak { kind, position, reason: reason.clone(), stream }))
 }
 
 /// The segments of a stream that may have what is looked for, and why there are not all of them.
 fn needed(
-    found: &Found,
+    found: &ListedStream,
     search: &ArchiveSearch,
     key: Option<&Arc<DataKey>>,
-) -> (Arc<[Needed]>, Vec<String>) {
+) -> (Arc<[NeededSegment]>, Vec<String>) {
     let Some(stream) = &found.stream else { return (Arc::from([]), Vec::new()) };
     let (pieces, breaks) = stream.chain();
     let mut needed = Vec::new();
@@ -180,7 +180,7 @@ fn needed(
     };
     for run in pieces.chunk_by(continues) {
         if search.may_have(run) {
-            needed.extend(run.iter().map(|piece| Needed {
+            needed.extend(run.iter().map(|piece| NeededSegment {
                 segment: piece.segment.clone(),
                 key: key.cloned(),
                 until: piece.until,
@@ -193,12 +193,12 @@ fn needed(
 }
 
 impl ArchiveSearch {
-    /// Whether a break at this time is shown.
+    /// Returns whether a break at this time is shown.
     fn has_break(&self, at: Timestamp) -> bool {
         self.since.is_none_or(|since| since <= at) && self.until.is_none_or(|until| at <= until)
     }
 
-    /// Whether a transaction of this time may be in segments that follow each other. The times of commits go back
+    /// Returns whether a transaction of this time may be in segments that follow each other. The times of commits go back
     /// only by what a statement takes.
     fn may_have(&self, run: &[Piece<'_>]) -> bool {
         let heads = || run.iter().map(|piece| &piece.segment.content);
@@ -225,7 +225,7 @@ impl ArchiveSearch {
 async fn read(
     session: &Session,
     server: &str,
-    (needed, wanted): (Arc<[Needed]>, &Arc<Wanted>),
+    (needed, wanted): (Arc<[NeededSegment]>, &Arc<TransactionFilter>),
     mut show: impl FnMut(FoundTransaction) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, BackupError> {
     let mut fetched = fetch(session, server, &needed);
@@ -265,15 +265,15 @@ async fn read(
     Ok(ControlFlow::Continue(()))
 }
 
-/// What is looked for.
-struct Wanted {
+/// Conditions of the search.
+struct TransactionFilter {
     search: ArchiveSearch,
     tables: Vec<TablePattern>,
     /// In lower case.
     text: Option<String>,
 }
 
-impl Wanted {
+impl TransactionFilter {
     fn new(search: &ArchiveSearch) -> Result<Self, BackupError> {
         let tables = search.tables.iter().map(|table| TablePattern::parse(table));
         let tables = tables.collect::<Result<_, _>>().map_err(BackupError::Selection)?;
@@ -284,7 +284,7 @@ impl Wanted {
 
 /// Reads the events of segments.
 struct Finder {
-    wanted: Arc<Wanted>,
+    wanted: Arc<TransactionFilter>,
     stream: String,
     /// What the stream before shows already.
     repeats: Option<Repeats>,
@@ -310,7 +310,7 @@ impl Finder {
     fn new(
         head: &SegmentHead,
         repeats: Option<Repeats>,
-        wanted: Arc<Wanted>,
+        wanted: Arc<TransactionFilter>,
     ) -> Result<Self, String> {
         let description = base16ct::lower::decode_vec(&head.description);
         let description = description.map_err(|_| "its format description is malformed")?;
@@ -343,8 +343,8 @@ impl Finder {
             self.arrived += bytes.len();
             match sent {
                 None => return Ok(()),
-                Some(Sent::Log(entry)) => self.entry(&entry)?,
-                Some(Sent::Artificial(_)) => {}
+                Some(SentEvent::Log(entry)) => self.entry(&entry)?,
+                Some(SentEvent::Artificial(_)) => {}
             }
             self.event.clear();
             (self.arrived, self.payload) = (0, None);
@@ -407,14 +407,14 @@ impl Finder {
 }
 
 impl Candidate {
-    fn add(&mut self, change: &Change, wanted: &Wanted) {
+    fn add(&mut self, change: &Change, wanted: &TransactionFilter) {
         self.summary.add(change);
         match change {
             Change::Table { schema, table } => {
                 self.has_table |= wanted.tables.iter().any(|one| one.matches(schema, table));
             }
             Change::Statement { schema, text, is_cut } => {
-                // What is cut may name it behind the cut, and a name in another character set is not read.
+                // A truncated text may name it behind its end, and a name in another character set is not read.
                 let is_foreign = std::str::from_utf8(text).is_err_and(|e| e.error_len().is_some());
                 let text = String::from_utf8_lossy(text);
                 // Rows name their tables themselves.
@@ -431,7 +431,7 @@ impl Candidate {
     /// The transaction, if it is one that is looked for.
     fn found(
         self,
-        wanted: &Wanted,
+        wanted: &TransactionFilter,
         (ddl, position, bytes, stream): (bool, String, u64, String),
     ) -> Option<FoundTransaction> {
         let TransactionSummary { gtid, micros, tables, statement, .. } = self.summary;

@@ -122,7 +122,7 @@ impl Place {
         }
     }
 
-    /// Why the server is not taken.
+    /// Returns why the server is not taken.
     fn said(&self, access: &Access) -> Option<String> {
         let name = name(access);
         match self {

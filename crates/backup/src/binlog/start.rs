@@ -3,7 +3,9 @@
 use xb_repo::archive::newest::{outlines, stream_head};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::{LastTransaction, SegmentHead};
-use xb_repo::archive::stream::{At, Begins, Link, Origin, RepeatsAt, StreamHead};
+use xb_repo::archive::stream::{
+    Link, Origin, StoredPosition, StoredRepeats, StreamHead, StreamOrigin,
+};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
@@ -15,21 +17,21 @@ pub(crate) type ServerLog = (String, u64);
 /// Where a stream begins, and what it follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Start {
-    pub(crate) begins: Begins,
+    pub(crate) begins: StreamOrigin,
     /// Position of the first byte that is stored.
-    pub(crate) at: At,
+    pub(crate) at: StoredPosition,
     /// GTIDs up to there.
     pub(crate) gtids: Option<String>,
     /// A stored transaction that ends there: the server has to send it again first, with the same bytes.
     pub(crate) overlap: Option<LastTransaction>,
     /// Transactions that the archive has from another server, and that follow again.
-    pub(crate) repeats: Option<RepeatsAt>,
+    pub(crate) repeats: Option<StoredRepeats>,
 }
 
 impl Start {
     /// At the beginning of a log.
-    pub(crate) fn whole(log: &str, begins: Begins) -> Self {
-        let at = At { log: log.to_owned(), offset: 4 };
+    pub(crate) fn whole(log: &str, begins: StreamOrigin) -> Self {
+        let at = StoredPosition { log: log.to_owned(), offset: 4 };
         Self { begins, at, gtids: None, overlap: None, repeats: None }
     }
 }
@@ -51,7 +53,7 @@ pub(crate) async fn last_stored(
 fn start(before: Option<&Record<SegmentHead>>, logs: &[ServerLog]) -> Result<Start, ArchiveError> {
     let (oldest, _) = logs.first().ok_or(ArchiveError::NoLog)?;
     let whole = Start::whole;
-    let Some(before) = before else { return Ok(whole(oldest, Begins::First)) };
+    let Some(before) = before else { return Ok(whole(oldest, StreamOrigin::First)) };
     let head = &before.content;
     let after = link(before);
     let (from, to) = match &head.last {
@@ -66,11 +68,11 @@ fn start(before: Option<&Record<SegmentHead>>, logs: &[ServerLog]) -> Result<Sta
             _ => false,
         };
         let begins = match is_purged {
-            true => Begins::Gap {
+            true => StreamOrigin::Gap {
                 after,
                 reason: format!("the server has purged {}; its oldest log is {oldest}", to.log),
             },
-            false => Begins::Branch {
+            false => StreamOrigin::Branch {
                 after,
                 reason: format!(
                     "the server has no log {} any more: its logs begin anew at {oldest}, as after RESET MASTER, or it is another server",
@@ -85,13 +87,13 @@ fn start(before: Option<&Record<SegmentHead>>, logs: &[ServerLog]) -> Result<Sta
             "{} has {size} bytes on the server, and {} are stored: the server lost them in a crash, its logs begin anew as after RESET MASTER, or it is another server",
             to.log, to.offset
         );
-        return Ok(whole(&to.log, Begins::Branch { after, reason }));
+        return Ok(whole(&to.log, StreamOrigin::Branch { after, reason }));
     }
     let gtids = match &head.last {
         Some(_) => head.gtids_after.clone(),
         None => head.gtids_before.clone(),
     };
-    let begins = Begins::Continues { after, at: None };
+    let begins = StreamOrigin::Continues { after, at: None };
     Ok(Start { begins, at: to.clone(), gtids, overlap: head.last.clone(), repeats: None })
 }
 
@@ -111,28 +113,28 @@ pub(crate) fn on_another(
     Ok(match (outcome, &before.content.last) {
         (Outcome::Here(here), Some(last)) => {
             let Takeover { at, last: overlap, gtids, repeats } = *here;
-            let begins = Begins::Continues { after, at: Some(last.to.clone()) };
+            let begins = StreamOrigin::Continues { after, at: Some(last.to.clone()) };
             Start { begins, at, gtids: Some(gtids.to_string()), overlap, repeats }
         }
         (Outcome::Here(_), None) => {
             return Err(ArchiveError::Bug("a search for no transaction"));
         }
         (Outcome::Branch { log, reason }, _) => {
-            Start::whole(&log, Begins::Branch { after, reason })
+            Start::whole(&log, StreamOrigin::Branch { after, reason })
         }
-        (Outcome::Unknown(reason), _) => Start::whole(oldest, Begins::Gap { after, reason }),
+        (Outcome::Unknown(reason), _) => Start::whole(oldest, StreamOrigin::Gap { after, reason }),
     })
 }
 
 /// The repeated transactions that still follow a stream's start, by the head of the stream that it follows.
-pub(crate) fn repeated(of: &StreamHead, start: &Start) -> Option<RepeatsAt> {
+pub(crate) fn repeated(of: &StreamHead, start: &Start) -> Option<StoredRepeats> {
     let repeats = of.repeats.as_ref()?;
-    let Begins::Continues { .. } = start.begins else { return None };
+    let StreamOrigin::Continues { .. } = start.begins else { return None };
     let (at, until) = (start.at.position()?, repeats.until.position()?);
     (at < until).then(|| repeats.clone())
 }
 
-/// Decides where a stream begins on a server that may be another one than that of `before`. If it sends a stored
+/// Decides where a stream begins on a server that may differ from that of `before`. If it sends a stored
 /// transaction again, the bytes decide. If there is none, only its identity can: a log of the same name then is no
 /// continuation, and one that it lacks was not purged.
 pub(crate) async fn start_on(
@@ -157,12 +159,12 @@ pub(crate) async fn start_on(
 /// The start behind a stream that ends within its first transaction: a server sends no part of one. It is sent again from
 /// the beginning of the stream, or of the log if that is a later one.
 fn outside(start: Start, head: &StreamHead) -> Start {
-    if !matches!(start.begins, Begins::Continues { .. }) {
+    if !matches!(start.begins, StreamOrigin::Continues { .. }) {
         return start;
     }
     let at = match head.start.log == start.at.log {
         true => head.start.clone(),
-        false => At { log: start.at.log.clone(), offset: 4 },
+        false => StoredPosition { log: start.at.log.clone(), offset: 4 },
     };
     Start { at, gtids: head.gtids.clone(), ..start }
 }
@@ -170,8 +172,8 @@ fn outside(start: Start, head: &StreamHead) -> Start {
 /// The start on a server whose history turned out to differ, because of `reason`: at the beginning of the log
 /// that has the difference. A start that does not continue stays as it is.
 pub(crate) fn branch(start: Start, reason: String) -> Start {
-    let Begins::Continues { after, .. } = start.begins else { return start };
-    Start::whole(&start.at.log, Begins::Branch { after, reason })
+    let StreamOrigin::Continues { after, .. } = start.begins else { return start };
+    Start::whole(&start.at.log, StreamOrigin::Branch { after, reason })
 }
 
 /// The start behind a log that the server cannot send to its end: at the beginning of the next one. `None` if
@@ -189,8 +191,8 @@ pub(crate) fn behind_cut(
 /// The start behind a hole in the server's own logs: at the beginning of the log that does not follow.
 pub(crate) fn behind_hole(start: &Start, log: &str, reason: String) -> Start {
     let begins = match start.begins.after().cloned() {
-        Some(after) => Begins::Gap { after, reason },
-        None => Begins::First,
+        Some(after) => StreamOrigin::Gap { after, reason },
+        None => StreamOrigin::First,
     };
     Start::whole(log, begins)
 }
@@ -222,7 +224,9 @@ mod tests {
         let log = |name: &str, size| (name.to_owned(), size);
         let logs = [log("log.000001", 5000), log("log.000002", 2000)];
         let begun = start(Some(&stored), &logs).unwrap();
-        assert!(matches!(&begun.begins, Begins::Continues { after, .. } if after.number == 7));
+        assert!(
+            matches!(&begun.begins, StreamOrigin::Continues { after, .. } if after.number == 7)
+        );
         assert_eq!(
             (begun.at.to_string(), begun.gtids.as_deref()),
             ("log.000002:900".to_owned(), Some("0-1-9"))
@@ -231,13 +235,13 @@ mod tests {
         // A log that ends before it is not the one that was stored.
         let shorter = [log("log.000001", 5000), log("log.000002", 899)];
         let begun = start(Some(&stored), &shorter).unwrap();
-        assert!(matches!(begun.begins, Begins::Branch { .. }));
+        assert!(matches!(begun.begins, StreamOrigin::Branch { .. }));
         assert_eq!((begun.at.to_string(), begun.overlap), ("log.000002:4".to_owned(), None));
         // Without any, the archive begins with what the server still has.
         let first = start(None, &logs).unwrap();
         assert_eq!(
             (first.begins, first.at.to_string()),
-            (Begins::First, "log.000001:4".to_owned())
+            (StreamOrigin::First, "log.000001:4".to_owned())
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What the receiver remembers on its host: the head of its last stored segment.
+//! State of the receiver on its host: the head of its last stored segment.
 //!
 //! Whoever can write to the store can change heads there. A receiver that remembers its own cannot be made to
 //! skip anything.

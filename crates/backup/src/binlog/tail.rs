@@ -10,7 +10,7 @@ use xb_repo::root::Root;
 use crate::binlog::state::StateFile;
 use crate::error::BackupError;
 
-/// Why an archive may lack its end.
+/// Reason why an archive may lack its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Tail {
     /// It ends where its records say.

@@ -9,12 +9,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 use xb_binlog::{GtidState, History, LogPosition, SentReader};
 use xb_encryptor::Keys;
-use xb_repo::archive::base::{Base, Noted};
-use xb_repo::archive::listing::{Found, streams};
+use xb_repo::archive::base::{Base, BasePosition};
+use xb_repo::archive::listing::{ListedStream, streams};
 use xb_repo::archive::plan::{MISSING, PlanError, Stream, are_apart, holders, locate, plan};
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
-use xb_repo::archive::stream::{Begins, Origin, StreamHead};
+use xb_repo::archive::stream::{Origin, StreamHead, StreamOrigin};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
@@ -35,26 +35,26 @@ pub struct ArchiveReport {
     pub server: String,
     /// Its streams, in the order in which they began.
     pub streams: Vec<StreamReport>,
-    /// What can be restored, for each backup that notes its position.
+    /// Restorable times, for each backup that notes its position.
     pub backups: Vec<Window>,
     /// Places where logs are lost, if that limits what a backup can be restored to, or if no backup is newer.
     pub gaps: Vec<String>,
     /// Places where logs are lost that no backup needs.
     pub past_gaps: Vec<String>,
-    /// What is wrong with the archive itself, beside the streams.
+    /// Faults of the archive itself, beside the streams.
     pub problems: Vec<String>,
     /// Whether the events were read.
     pub verified: bool,
 }
 
 impl ArchiveReport {
-    /// Whether nothing is damaged, missing or altered.
+    /// Returns whether nothing is damaged, missing or altered.
     #[must_use]
     pub fn is_undamaged(&self) -> bool {
         self.problems.is_empty() && self.streams.iter().all(|stream| stream.problems.is_empty())
     }
 
-    /// Whether logs are lost, or a backup that the archive knows does not reach its end. A backup from before
+    /// Returns whether logs are lost, or a backup that the archive knows does not reach its end. A backup from before
     /// the archive is no gap.
     #[must_use]
     pub fn has_gap(&self) -> bool {
@@ -102,7 +102,7 @@ pub struct StreamReport {
     /// Segments that are missing because they were removed, as texts. They are among the gaps.
     #[serde(skip)]
     removed: Vec<String>,
-    /// What costs requests, and nothing else.
+    /// Remarks on states that cost requests, and nothing else.
     pub remarks: Vec<String>,
 }
 
@@ -131,7 +131,7 @@ impl OriginReport {
 }
 
 impl OriginReport {
-    /// What does not change with the name of its host.
+    /// Returns the identity, without the name of the host.
     #[must_use]
     pub fn identity(&self) -> String {
         let (uuid, node) = (self.server_uuid.as_deref(), self.node.as_deref());
@@ -147,7 +147,7 @@ impl std::fmt::Display for OriginReport {
     }
 }
 
-/// What can be restored from a backup.
+/// Restorable times of a backup.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Window {
@@ -180,11 +180,11 @@ pub struct Window {
 pub async fn list_archive(session: &Session, server: &str) -> Result<ArchiveReport, BackupError> {
     let found = streams(&session.root, server).await?;
     let backups = backups(session, server, &found).await?;
-    let looked = found.into_iter().map(Looked::unread).collect();
+    let looked = found.into_iter().map(CheckedStream::unread).collect();
     report(session, server, looked, (backups, None)).await
 }
 
-/// What an archive is verified against.
+/// Backups against which an archive is verified.
 #[derive(Debug, Clone, Copy)]
 pub struct ArchiveFacts<'a> {
     /// Keys of its streams. If there are any, every stream has to be sealed, and authentic.
@@ -217,19 +217,19 @@ pub async fn verify_archive(
 }
 
 /// A stream, and what its events show.
-struct Looked {
-    found: Found,
+struct CheckedStream {
+    found: ListedStream,
     /// A text that says what is wrong with it.
     problems: Vec<String>,
     /// The positions of backups that are ends of events in it.
-    met: HashMap<LogPosition, Met>,
+    met: HashMap<LogPosition, EventsBefore>,
     /// Segments whose events could not be read.
     unread: BTreeSet<u64>,
 }
 
-/// What the events up to the position of a backup show.
+/// Facts from the events up to the position of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Met {
+struct EventsBefore {
     is_inside: bool,
     gtids: Option<GtidState>,
 }
@@ -237,19 +237,19 @@ struct Met {
 async fn verify_stream(
     session: &Session,
     server: &str,
-    mut found: Found,
+    mut found: ListedStream,
     (keys, wanted): (&Keys, &HashSet<LogPosition>),
-) -> Result<Looked, BackupError> {
+) -> Result<CheckedStream, BackupError> {
     let opened = open(&mut found, server, keys, session.resources.memory)?;
     let (key, wrong) = match opened.readable(keys) {
         Readable::Segments(key, wrong) => (key, wrong),
         Readable::Nothing(why) => {
             let problems = Vec::from_iter(why);
-            return Ok(Looked { problems, ..Looked::unread(found) });
+            return Ok(CheckedStream { problems, ..CheckedStream::unread(found) });
         }
     };
     let mut problems = Vec::from_iter(wrong);
-    let Some(stream) = &found.stream else { return Ok(Looked::unread(found)) };
+    let Some(stream) = &found.stream else { return Ok(CheckedStream::unread(found)) };
     let (pieces, breaks) = stream.chain();
     let begins_anew: BTreeSet<usize> = breaks.iter().map(|(behind, _)| *behind).collect();
     let (mut met, mut unread) = (HashMap::new(), BTreeSet::new());
@@ -309,10 +309,10 @@ async fn verify_stream(
     {
         problems.push(format!("its `end` counts {} segments with another last head", end.segments));
     }
-    Ok(Looked { found, problems, met, unread })
+    Ok(CheckedStream { found, problems, met, unread })
 }
 
-/// Whether a stream has this number of segments, and the last of them this head.
+/// Returns whether a stream has this number of segments, and the last of them this head.
 fn has(stream: &Stream, segments: u64, head: &str) -> bool {
     let last = match segments.checked_sub(1) {
         Some(number) => match (stream.segments.get(&number), &stream.floor) {
@@ -326,8 +326,8 @@ fn has(stream: &Stream, segments: u64, head: &str) -> bool {
     last == Some(head)
 }
 
-impl Looked {
-    fn unread(found: Found) -> Self {
+impl CheckedStream {
+    fn unread(found: ListedStream) -> Self {
         Self { found, problems: Vec::new(), met: HashMap::new(), unread: BTreeSet::new() }
     }
 }
@@ -339,7 +339,7 @@ struct Checker {
     transactions: u64,
     /// Positions of backups, and those of them that were met.
     wanted: HashSet<LogPosition>,
-    met: HashMap<LogPosition, Met>,
+    met: HashMap<LogPosition, EventsBefore>,
     error: Option<String>,
 }
 
@@ -417,7 +417,7 @@ impl Checker {
         if let Some(at) = self.reader.position().filter(|at| self.wanted.contains(at)) {
             let is_inside = self.history.open().is_some();
             let gtids = self.history.gtids().cloned();
-            self.met.insert(at.clone(), Met { is_inside, gtids });
+            self.met.insert(at.clone(), EventsBefore { is_inside, gtids });
         }
     }
 }
@@ -448,7 +448,7 @@ impl Write for Checker {
 async fn report(
     session: &Session,
     server: &str,
-    looked: Vec<Looked>,
+    looked: Vec<CheckedStream>,
     (backups, facts): (Backups, Option<ArchiveFacts<'_>>),
 ) -> Result<ArchiveReport, BackupError> {
     let verified = facts.is_some();
@@ -464,7 +464,7 @@ async fn report(
         verified,
     };
     let (mut streams, mut empty, mut met) = (Vec::new(), Vec::new(), HashMap::new());
-    for Looked { found, met: of_stream, unread, .. } in looked {
+    for CheckedStream { found, met: of_stream, unread, .. } in looked {
         met.insert(found.id.to_string(), (of_stream, unread));
         let into = if found.is_empty() && found.keys.is_none() { &mut empty } else { &mut streams };
         into.extend(found.stream);
@@ -533,12 +533,12 @@ fn excuse(windows: &mut [Window], since: Timestamp) {
     }
 }
 
-/// What is wrong with the position of a backup, by the events of the streams that have it: it is not between two
+/// Returns the fault of a backup's position, by the events of the streams that have it: it is not between two
 /// transactions, or the GTIDs there are others than those that the backup notes.
 fn displaced(
     base: &Base,
     streams: &[Stream],
-    met: &HashMap<String, (HashMap<LogPosition, Met>, BTreeSet<u64>)>,
+    met: &HashMap<String, (HashMap<LogPosition, EventsBefore>, BTreeSet<u64>)>,
 ) -> Option<String> {
     let mut wrong = None;
     for segment in holders(streams, base) {
@@ -548,12 +548,12 @@ fn displaced(
             // Why they were not read is said elsewhere.
             None if unread.contains(&head.number) => continue,
             None => {
-                format!("its position {} is no boundary of events in the archive", base.position)
+                format!("its position {} is not a boundary of events in the archive", base.position)
             }
             Some(met) if met.is_inside => {
                 format!("its position {} lies within a transaction", base.position)
             }
-            Some(Met { gtids: Some(found), .. })
+            Some(EventsBefore { gtids: Some(found), .. })
                 if base.gtids.as_ref().is_some_and(|noted| are_apart(found, noted)) =>
             {
                 let noted = base.gtids.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -572,13 +572,17 @@ fn displaced(
 type Backups = Vec<(BackupName, Result<Base, Window>)>;
 
 /// The backups of a server onto which a log can be replayed.
-async fn backups(session: &Session, server: &str, found: &[Found]) -> Result<Backups, BackupError> {
+async fn backups(
+    session: &Session,
+    server: &str,
+    found: &[ListedStream],
+) -> Result<Backups, BackupError> {
     let streams: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
     let placed = |(name, manifest): (BackupName, Manifest)| {
-        let noted = Noted::replayed(&manifest)?;
+        let noted = BasePosition::replayed(&manifest)?;
         let base = match (locate(&streams, &noted), noted) {
-            (Some(base), _) | (None, Noted::Position(base)) => Ok(base),
-            (None, Noted::Between { from, taken, .. }) => {
+            (Some(base), _) | (None, BasePosition::Position(base)) => Ok(base),
+            (None, BasePosition::Between { from, taken, .. }) => {
                 Err(unplaced(&name, &from, taken, &streams))
             }
         };
@@ -653,7 +657,7 @@ async fn manifests(root: &Root, server: &str) -> Result<Vec<(BackupName, Manifes
     Ok(all.filter(|(_, manifest)| is_of_it(manifest)).collect())
 }
 
-fn stream_report(Looked { found, problems, .. }: &Looked) -> StreamReport {
+fn stream_report(CheckedStream { found, problems, .. }: &CheckedStream) -> StreamReport {
     let problems = found.problems.iter().map(ToString::to_string).chain(problems.iter().cloned());
     let mut report = StreamReport {
         stream: found.id.to_string(),
@@ -680,14 +684,14 @@ fn stream_report(Looked { found, problems, .. }: &Looked) -> StreamReport {
     report.started = Some(head.started);
     report.from = Some(head.start.to_string());
     report.origin = Some(OriginReport::of(head));
-    if let Begins::Continues { at: Some(at), .. } = &head.begins {
+    if let StreamOrigin::Continues { at: Some(at), .. } = &head.begins {
         report.takes_over_at = Some(at.to_string());
     }
     let (kind, reason) = match &head.begins {
-        Begins::First => ("first", None),
-        Begins::Continues { .. } => ("continues", None),
-        Begins::Gap { reason, .. } => ("gap", Some(reason.clone())),
-        Begins::Branch { reason, .. } => ("branch", Some(reason.clone())),
+        StreamOrigin::First => ("first", None),
+        StreamOrigin::Continues { .. } => ("continues", None),
+        StreamOrigin::Gap { reason, .. } => ("gap", Some(reason.clone())),
+        StreamOrigin::Branch { reason, .. } => ("branch", Some(reason.clone())),
     };
     report.begins = Some(kind.to_owned());
     report.reason = reason;
@@ -710,15 +714,15 @@ fn stream_report(Looked { found, problems, .. }: &Looked) -> StreamReport {
     report
 }
 
-/// Whether a problem of the stream says already why a segment cannot be read.
-fn is_named(found: &Found, error: &PlanError) -> bool {
+/// Returns whether a problem of the stream says already why a segment cannot be read.
+fn is_named(found: &ListedStream, error: &PlanError) -> bool {
     let PlanError::Segment { number, what, .. } = error else { return false };
     let [one, other] = [format!("segment {number} "), format!("segment {number}:")];
     let names = |what: &str| what.starts_with(&one) || what.starts_with(&other);
     what == MISSING && found.problems.iter().any(|problem| names(&problem.what))
 }
 
-/// Whether segments are missing that were removed as a floor says, which is a gap for backups before it, and no damage.
+/// Returns whether segments are missing that were removed as a floor says, which is a gap for backups before it, and no damage.
 fn is_removed(error: &PlanError) -> bool {
     matches!(error, PlanError::Gap { .. })
 }
@@ -726,14 +730,14 @@ fn is_removed(error: &PlanError) -> bool {
 #[cfg(test)]
 mod tests {
     use xb_repo::archive::record::{FORMAT, Record};
-    use xb_repo::archive::stream::{At, Floor};
+    use xb_repo::archive::stream::{Floor, StoredPosition};
 
     use super::*;
 
     /// A stream without the log of the clone in it says which of the two it is.
     #[test]
     fn a_clone_whose_log_is_gone_is_reported() {
-        let at = At { log: "bin.000001".to_owned(), offset: 4 };
+        let at = StoredPosition { log: "bin.000001".to_owned(), offset: 4 };
         let stream = "0".repeat(32);
         let head = StreamHead {
             format: FORMAT,
@@ -749,7 +753,7 @@ mod tests {
             repeats: None,
             start: at.clone(),
             gtids: None,
-            begins: Begins::First,
+            begins: StreamOrigin::First,
             settings: Default::default(),
             sealed: Vec::new(),
         };

@@ -1,4 +1,4 @@
-//! What the server waits for. No I/O: segments go in, and come out once it is time to store them.
+//! Schedule of acknowledgements for which the server waits. No I/O: segments go in, and come out when due.
 //!
 //! A server with semi-synchronous replication asks at the end of a transaction, so a segment is cut right there. It
 //! is held as long as more arrives that one object can have, too, such as the rest of a group commit. What
@@ -19,19 +19,19 @@ pub(super) const OBJECT_TIME: Duration = Duration::from_millis(200);
 /// Objects that may follow each other at once, if there were few before.
 const AT_ONCE: u32 = 50;
 
-/// What is to be done next.
+/// Next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// More is read.
     Read,
     /// Nothing has arrived, and it is too early for another object.
     Wait,
-    /// What is held is stored, and the server gets an acknowledgement.
+    /// Store the held segments, and acknowledge them to the server.
     Store,
 }
 
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct AckSchedule {
     /// When the server asked first, since the last acknowledgement.
     asked: Option<Instant>,
     held: Option<Cut>,
@@ -42,7 +42,7 @@ pub(super) struct Waiting {
     counted: Option<Instant>,
 }
 
-impl Waiting {
+impl AckSchedule {
     /// One object counts for the time `each`.
     pub(super) fn new(each: Duration) -> Self {
         Self { asked: None, held: None, is_owed: false, each, counted: None }
@@ -53,7 +53,7 @@ impl Waiting {
         self.asked.get_or_insert(now);
     }
 
-    /// Whether the server has asked since the last acknowledgement.
+    /// Returns whether the server has asked since the last acknowledgement.
     pub(super) fn is_asked(&self) -> bool {
         self.asked.is_some()
     }
@@ -87,20 +87,20 @@ impl Waiting {
         self.held.take()
     }
 
-    /// What is to be done at this time.
-    pub(super) fn next(&self, now: Instant, has_more: impl FnOnce() -> bool) -> Next {
+    /// Returns the next step at this time.
+    pub(super) fn next(&self, now: Instant, has_more: impl FnOnce() -> bool) -> NextStep {
         let Some(asked) = self.asked.filter(|_| self.held.is_some() || self.is_owed) else {
-            return Next::Read;
+            return NextStep::Read;
         };
         let is_early = self.held.is_some()
             && self.counted.is_some_and(|counted| counted + self.each > now + self.each * AT_ONCE);
         if !is_early && now.duration_since(asked) >= LINGER {
-            return Next::Store;
+            return NextStep::Store;
         }
         match (has_more(), is_early) {
-            (true, _) => Next::Read,
-            (false, true) => Next::Wait,
-            (false, false) => Next::Store,
+            (true, _) => NextStep::Read,
+            (false, true) => NextStep::Wait,
+            (false, false) => NextStep::Store,
         }
     }
 
@@ -113,13 +113,13 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use xb_repo::archive::stream::At;
+    use xb_repo::archive::stream::StoredPosition;
 
     use super::*;
     use crate::binlog::segmenter::Times;
 
     fn cut(from: u64) -> Cut {
-        let at = |offset| At { log: "bin.000001".to_owned(), offset };
+        let at = |offset| StoredPosition { log: "bin.000001".to_owned(), offset };
         Cut {
             bytes: vec![0; 10],
             from: at(from),
@@ -144,16 +144,16 @@ mod tests {
 
     /// Commits one after the other for so long, each as soon as the one before it is stored, which takes 10 ms. Returns
     /// how many objects that were, and the longest time that one waited.
-    fn commit(waiting: &mut Waiting, now: &mut Instant, span: Duration) -> (u32, Duration) {
+    fn commit(waiting: &mut AckSchedule, now: &mut Instant, span: Duration) -> (u32, Duration) {
         let (end, mut objects, mut longest) = (*now + span, 0_u32, Duration::ZERO);
         while *now < end {
             let begin = *now;
             waiting.ask(*now);
             assert!(waiting.take(vec![cut(u64::from(objects) * 10)], *now).is_empty());
-            while waiting.next(*now, || false) == Next::Wait {
+            while waiting.next(*now, || false) == NextStep::Wait {
                 *now += Duration::from_millis(5);
             }
-            assert_eq!(waiting.next(*now, || false), Next::Store);
+            assert_eq!(waiting.next(*now, || false), NextStep::Store);
             assert!(waiting.release(*now).is_some());
             *now += Duration::from_millis(10);
             waiting.acknowledged();
@@ -165,14 +165,14 @@ mod tests {
 
     #[test]
     fn commits_without_end_are_a_limited_number_of_objects() {
-        let (mut waiting, mut now) = (Waiting::new(OBJECT_TIME), Instant::now());
+        let (mut waiting, mut now) = (AckSchedule::new(OBJECT_TIME), Instant::now());
         // A few do not wait for each other.
         let (objects, longest) = commit(&mut waiting, &mut now, Duration::from_millis(400));
         assert_eq!((objects, longest), (40, Duration::from_millis(10)));
         let (objects, longest) = commit(&mut waiting, &mut now, Duration::from_secs(60));
         assert!((300..=5 * 60 + AT_ONCE).contains(&objects), "{objects}");
         assert!(longest <= OBJECT_TIME + Duration::from_millis(15), "{longest:?}");
-        // What was not used is there later.
+        // The unused part remains for later.
         now += Duration::from_secs(60);
         let (objects, longest) = commit(&mut waiting, &mut now, Duration::from_millis(400));
         assert_eq!((objects, longest), (40, Duration::from_millis(10)));
@@ -180,23 +180,23 @@ mod tests {
 
     #[test]
     fn later_arrivals_share_the_object() {
-        let (mut waiting, now) = (Waiting::new(OBJECT_TIME), Instant::now());
+        let (mut waiting, now) = (AckSchedule::new(OBJECT_TIME), Instant::now());
         for n in 0..u64::from(AT_ONCE) {
             let _ = waiting.take(vec![cut(n * 10)], now);
         }
         waiting.ask(now);
         assert!(waiting.take(vec![cut(1000)], now).is_empty());
-        assert_eq!(waiting.next(now, || true), Next::Read);
-        assert_eq!(waiting.next(now, || false), Next::Wait);
+        assert_eq!(waiting.next(now, || true), NextStep::Read);
+        assert_eq!(waiting.next(now, || false), NextStep::Wait);
         assert!(waiting.take(vec![cut(1010)], now).is_empty());
         // Nothing lets it wait for longer.
         let later = now + OBJECT_TIME;
-        assert_eq!(waiting.next(later, || true), Next::Store);
+        assert_eq!(waiting.next(later, || true), NextStep::Store);
         let joined = waiting.release(later).unwrap();
         assert_eq!((joined.from.offset, joined.to.offset), (1000, 1020));
-        // What is stored already is acknowledged at once.
-        assert_eq!(waiting.next(later, || false), Next::Store);
+        // Stored segments are acknowledged at once.
+        assert_eq!(waiting.next(later, || false), NextStep::Store);
         waiting.acknowledged();
-        assert_eq!(waiting.next(later, || false), Next::Read);
+        assert_eq!(waiting.next(later, || false), NextStep::Read);
     }
 }

@@ -17,9 +17,9 @@ use xb_repo::archive::names::{
     ALIVE, END, HEAD, KEYS, rollup_name, segment_name, server_folder, stream_folder,
 };
 use xb_repo::archive::record::{Content, FORMAT, Record, digest};
-use xb_repo::archive::rollup::{Collected, RollUp};
+use xb_repo::archive::rollup::{PendingHeads, RollUp};
 use xb_repo::archive::segment::{Body, SegmentHead};
-use xb_repo::archive::stream::{Alive, At, End, StreamHead};
+use xb_repo::archive::stream::{Alive, End, StoredPosition, StreamHead};
 use xb_repo::error::RepoError;
 use xb_repo::hex::hex;
 use xb_repo::names::RunId;
@@ -50,17 +50,17 @@ pub(crate) struct StreamWriter {
     /// Number of the next segment, and the digest of the head before it.
     number: u64,
     previous: String,
-    /// What is stored without a hole, and the heads of it that no large roll-up has yet.
-    stored: Stored,
-    heads: Collected,
+    /// Segments stored without a hole, and those of their heads that no large roll-up has yet.
+    stored: StoredPrefix,
+    heads: PendingHeads,
 }
 
-/// What is stored without a hole.
+/// Segments stored without a hole.
 #[derive(Debug, Clone)]
-pub(crate) struct Stored {
+pub(crate) struct StoredPrefix {
     pub(crate) segments: u64,
     head: String,
-    pub(crate) position: At,
+    pub(crate) position: StoredPosition,
     pub(crate) covered_until: Option<Timestamp>,
     /// Every commit between these times has waited until it was stored.
     acknowledged: Option<[Timestamp; 2]>,
@@ -68,12 +68,12 @@ pub(crate) struct Stored {
 
 /// A segment on its way.
 #[derive(Debug, Clone)]
-pub(crate) struct Packed {
+pub(crate) struct PackedSegment {
     pub(crate) number: u64,
     pub(crate) digest: String,
     /// Its head, as it is stored.
     pub(crate) record: Bytes,
-    pub(crate) to: At,
+    pub(crate) to: StoredPosition,
     /// Time of its last transaction, in whole seconds.
     pub(crate) until: Option<Timestamp>,
     object: Bytes,
@@ -117,7 +117,7 @@ impl StreamWriter {
         head.format = head.needed_format();
         let head = Record::encode(&head, mac.as_ref())?;
         let previous = digest(&head);
-        let stored = Stored {
+        let stored = StoredPrefix {
             segments: 0,
             head: previous.clone(),
             position: start.at.clone(),
@@ -138,7 +138,7 @@ impl StreamWriter {
             number: 0,
             previous,
             stored,
-            heads: Collected::new(),
+            heads: PendingHeads::new(),
         };
         writer.create(HEAD, head.into()).await?;
         if let Some(keys) = keys {
@@ -151,12 +151,12 @@ impl StreamWriter {
         self.id
     }
 
-    pub(crate) fn stored(&self) -> &Stored {
+    pub(crate) fn stored(&self) -> &StoredPrefix {
         &self.stored
     }
 
     /// Compresses and seals a segment, and gives it its number.
-    pub(crate) async fn pack(&mut self, cut: Cut) -> Result<Packed, ArchiveError> {
+    pub(crate) async fn pack(&mut self, cut: Cut) -> Result<PackedSegment, ArchiveError> {
         let seal = self.key.as_ref().map(|key| key.fresh_segment()).transpose()?;
         let id = seal.as_ref().map(|(id, _)| hex(id));
         let (compress, threads) = (self.compress, self.threads);
@@ -195,14 +195,21 @@ impl StreamWriter {
         self.previous = digest(&record);
         let number = self.number;
         self.number += 1;
-        Ok(Packed { number, digest: self.previous.clone(), record, to: cut.to, until, object })
+        Ok(PackedSegment {
+            number,
+            digest: self.previous.clone(),
+            record,
+            to: cut.to,
+            until,
+            object,
+        })
     }
 
     /// Stores a segment; waits as long as the store is away.
     pub(crate) fn store(
         &self,
-        packed: Packed,
-    ) -> impl Future<Output = Result<Packed, ArchiveError>> + Send + use<> {
+        packed: PackedSegment,
+    ) -> impl Future<Output = Result<PackedSegment, ArchiveError>> + Send + use<> {
         let (root, tell) = (self.root.clone(), Arc::clone(&self.tell));
         let key = root.key(&format!("{}/{}", self.folder, segment_name(packed.number)));
         async move {
@@ -212,7 +219,7 @@ impl StreamWriter {
     }
 
     /// Notes that a segment is stored, as are all before it. Returns the roll-ups that it completes.
-    pub(crate) fn advance(&mut self, packed: &Packed) -> Vec<RollUp> {
+    pub(crate) fn advance(&mut self, packed: &PackedSegment) -> Vec<RollUp> {
         self.stored.segments = packed.number + 1;
         self.stored.head.clone_from(&packed.digest);
         self.stored.position = packed.to.clone();

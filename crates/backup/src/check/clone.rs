@@ -1,6 +1,6 @@
 //! Checks of a server that is to be cloned.
 
-use xb_clone::{Error, Findings, look, try_clone};
+use xb_clone::{Error, ServerFacts, look, try_clone};
 use xb_mysql::{Access, Target, Trust};
 
 use crate::check::CheckLine;
@@ -45,8 +45,8 @@ fn unreachable(error: &Error, access: &Access) -> CheckLine {
     )
 }
 
-fn judge(found: &Findings, tried: &Result<(), Error>, request: &CloneRequest) -> Vec<CheckLine> {
-    let Findings { version, account, missing_rights, .. } = found;
+fn judge(found: &ServerFacts, tried: &Result<(), Error>, request: &CloneRequest) -> Vec<CheckLine> {
+    let ServerFacts { version, account, missing_rights, .. } = found;
     let code = tried.as_ref().err().and_then(Error::code);
     let mut lines = vec![CheckLine::ok(
         "server",
@@ -81,7 +81,7 @@ fn judge(found: &Findings, tried: &Result<(), Error>, request: &CloneRequest) ->
             format!("on the server: {INSTALL}"),
         ),
     });
-    lines.push(match found.max_packet >= Findings::LEAST_PACKET {
+    lines.push(match found.max_packet >= ServerFacts::LEAST_PACKET {
         true => CheckLine::ok("packet", format!("max_allowed_packet is {}", found.max_packet)),
         false => CheckLine::failed(
             "packet",
@@ -121,7 +121,7 @@ fn judge(found: &Findings, tried: &Result<(), Error>, request: &CloneRequest) ->
 }
 
 /// The line about tables that a clone does not have.
-fn empty(found: &Findings, is_allowed: bool) -> CheckLine {
+fn empty(found: &ServerFacts, is_allowed: bool) -> CheckLine {
     const SHOWN: usize = 10;
     let names: Vec<&str> = found.empty_tables.iter().take(SHOWN).map(String::as_str).collect();
     let more = if found.empty_tables.len() > SHOWN { ", ..." } else { "" };
@@ -157,8 +157,8 @@ mod tests {
         CloneRequest::new(Access { target, account: Account::default() }, false)
     }
 
-    fn findings() -> Findings {
-        Findings {
+    fn findings() -> ServerFacts {
+        ServerFacts {
             version: "9.7.4".to_owned(),
             account: "'b'@'%'".to_owned(),
             missing_rights: Vec::new(),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     /// What is not in order, with its fix.
-    fn faults(found: &Findings, request: &CloneRequest) -> Vec<(CheckState, String)> {
+    fn faults(found: &ServerFacts, request: &CloneRequest) -> Vec<(CheckState, String)> {
         let lines = judge(found, &Ok(()), request);
         let faults = lines.into_iter().filter(|line| line.state != CheckState::Ok);
         faults.map(|line| (line.state, line.fix.unwrap())).collect()
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_missing_setting_is_named_with_the_statement_that_sets_it() {
         assert_eq!(faults(&findings(), &request()), []);
-        let fault = |change: fn(&mut Findings)| {
+        let fault = |change: fn(&mut ServerFacts)| {
             let mut found = findings();
             change(&mut found);
             let mut all = faults(&found, &request());
@@ -191,7 +191,7 @@ mod tests {
         assert!(fault(|found| found.has_plugin = false).contains(INSTALL));
         assert!(fault(|found| found.max_packet = 1 << 20).contains("SET PERSIST"));
         assert!(fault(|found| found.encrypts_logs = true).contains("--recipient"));
-        let empty = |found: &mut Findings| found.empty_tables = vec!["a.b (MyISAM)".to_owned()];
+        let empty = |found: &mut ServerFacts| found.empty_tables = vec!["a.b (MyISAM)".to_owned()];
         assert!(fault(empty).contains("--allow-empty-tables"));
         let (mut found, mut allowed) = (findings(), request());
         (found.encrypts_logs, allowed.is_sealed) = (true, true);

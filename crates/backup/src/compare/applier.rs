@@ -27,7 +27,7 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 
 /// Where a server is, compared with the end of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ReplicaPosition {
     There,
     Before,
     Beyond,
@@ -35,7 +35,7 @@ pub(super) enum Place {
     OtherHistory,
 }
 
-impl Place {
+impl ReplicaPosition {
     pub(super) fn of(found: &GtidState, planned: &GtidState) -> Self {
         let (GtidState::MariaDb(one), GtidState::MariaDb(two)) = (found, planned) else {
             return if found == planned { Self::There } else { Self::OtherHistory };
@@ -132,10 +132,10 @@ impl Applier {
         loop {
             let status = self.status(server, cancel).await?;
             let found = server.gtids("gtid_slave_pos", cancel).await?;
-            match Place::of(&found, planned) {
-                Place::There => break,
-                Place::Before if status.applies => {}
-                Place::Before => {
+            match ReplicaPosition::of(&found, planned) {
+                ReplicaPosition::There => break,
+                ReplicaPosition::Before if status.applies => {}
+                ReplicaPosition::Before => {
                     let what = match status.error.is_empty() {
                         true => {
                             "it has no error, so another session may have stopped it".to_owned()
@@ -163,8 +163,8 @@ impl Applier {
         }
         // One that waits for its next transaction at the stop still runs.
         let found = self.hold(server, cancel).await?;
-        match Place::of(&found, planned) {
-            Place::There => Ok(()),
+        match ReplicaPosition::of(&found, planned) {
+            ReplicaPosition::There => Ok(()),
             place => Err(place.refused(&server.name, &found, planned).into()),
         }
     }
@@ -214,8 +214,8 @@ impl Applier {
     }
 }
 
-impl Place {
-    /// Why a server that is here is not compared.
+impl ReplicaPosition {
+    /// Returns why a server that is here is not compared.
     pub(super) fn refused(
         self,
         server: &str,
@@ -246,20 +246,20 @@ mod tests {
     #[test]
     fn a_position_is_compared_in_each_domain() {
         let of = |found: &str, planned: &str| {
-            Place::of(&found.parse().unwrap(), &planned.parse().unwrap())
+            ReplicaPosition::of(&found.parse().unwrap(), &planned.parse().unwrap())
         };
         let planned = "0-3-10,7-3-4";
         for (found, place) in [
-            (planned, Place::There),
-            ("7-3-4,0-3-10", Place::There),
-            ("0-3-9,7-3-4", Place::Before),
-            ("0-5-9,7-3-4", Place::Before),
-            ("0-3-10", Place::Before),
-            ("0-3-11", Place::Beyond),
-            ("0-3-9,7-3-5", Place::Beyond),
-            ("0-3-10,7-3-4,9-3-1", Place::Beyond),
-            ("0-4-10,7-3-4", Place::OtherHistory),
-            ("0-4-10,7-3-5", Place::OtherHistory),
+            (planned, ReplicaPosition::There),
+            ("7-3-4,0-3-10", ReplicaPosition::There),
+            ("0-3-9,7-3-4", ReplicaPosition::Before),
+            ("0-5-9,7-3-4", ReplicaPosition::Before),
+            ("0-3-10", ReplicaPosition::Before),
+            ("0-3-11", ReplicaPosition::Beyond),
+            ("0-3-9,7-3-5", ReplicaPosition::Beyond),
+            ("0-3-10,7-3-4,9-3-1", ReplicaPosition::Beyond),
+            ("0-4-10,7-3-4", ReplicaPosition::OtherHistory),
+            ("0-4-10,7-3-5", ReplicaPosition::OtherHistory),
         ] {
             assert_eq!(of(found, planned), place, "{found}");
         }

@@ -1,4 +1,4 @@
-//! What a server holds, as digests: definitions, and the rows of all tables in any order.
+//! Content of a server, as digests: definitions, and the rows of all tables in any order.
 //!
 //! Of each value, the bytes count that a fixed session reads: in the time zone UTC, in the character set in which they
 //! are stored, a FLOAT with all its digits. Generated columns count by their definition. A versioned table counts with
@@ -62,7 +62,7 @@ pub(super) enum Rows {
     Unreadable(String),
 }
 
-/// What is known of an object.
+/// Facts about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
     /// SHA-256 of its definition.
@@ -161,7 +161,7 @@ fn each_row(
     Ok(())
 }
 
-/// What a statement lists.
+/// Returns the objects that a statement lists.
 fn defined(client: &mut Client, statement: &str) -> Result<BTreeMap<Object, Facts>, Error> {
     // Several rows may be about one thing.
     let mut found: BTreeMap<Object, Sha256> = BTreeMap::new();
@@ -224,7 +224,7 @@ fn rows(
             let of = (&object.schema[..], &object.name[..]);
             match Layout::read(client, of, form == "SYSTEM VERSIONED")? {
                 Ok(layout) => {
-                    let select = |pass: &crate::rescue::rows::Pass| {
+                    let select = |pass: &crate::rescue::rows::TablePass| {
                         (pass.select(name, None), Some(pass.width()))
                     };
                     layout.passes().iter().map(select).collect()

@@ -1,6 +1,6 @@
-//! What differs between two servers.
+//! Differences between two servers.
 
-use xb_repo::verification::Compared;
+use xb_repo::verification::ComparisonRecord;
 
 use super::contents::{Contents, Facts, Object, Rows};
 /// Differences that are named; the others are counted.
@@ -9,8 +9,8 @@ const NAMED: usize = 100;
 /// The result of a comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
-    pub(crate) compared: Compared,
-    /// What differs, each with its name and without any value.
+    pub(crate) compared: ComparisonRecord,
+    /// One line for each difference, with a name and without any value.
     pub(crate) lines: Vec<String>,
 }
 
@@ -21,8 +21,11 @@ pub(crate) fn differences(
     (server, gtids): (&str, &str),
     with_definitions: bool,
 ) -> Differences {
-    let compared =
-        Compared { server: server.to_owned(), gtids: gtids.to_owned(), ..Compared::default() };
+    let compared = ComparisonRecord {
+        server: server.to_owned(),
+        gtids: gtids.to_owned(),
+        ..ComparisonRecord::default()
+    };
     let mut found = Differences { compared, lines: Vec::new() };
     for (object, one) in &restored.objects {
         match other.objects.get(object) {

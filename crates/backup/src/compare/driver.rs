@@ -7,7 +7,7 @@ use xb_binlog::GtidState;
 use xb_repo::archive::stop::RestoreStop;
 
 use crate::child::{OWN_WARNING, OnLine};
-use crate::compare::applier::{Applier, Place, pause};
+use crate::compare::applier::{Applier, ReplicaPosition, pause};
 use crate::compare::contents::Contents;
 use crate::compare::request::CompareOptions;
 use crate::compare::server::{Server, Status, asked};
@@ -26,20 +26,20 @@ const MAX_DELAY: i64 = 600;
 /// The largest position that a replica takes as a stop.
 const MAX_OFFSET: u64 = u32::MAX as u64;
 
-/// What a server held at the end of a replay.
+/// Content of a server at the end of a replay.
 #[derive(Debug)]
-pub(crate) struct Other {
+pub(crate) struct HeldServer {
     pub(crate) server: String,
     pub(crate) gtids: String,
     pub(crate) contents: Contents,
-    /// What may explain a difference.
+    /// Possible explanations of a difference.
     pub(crate) remarks: Vec<String>,
     /// Version of the server.
     pub(crate) version: String,
 }
 
-impl Other {
-    /// Whether a server of this version prints definitions as this one does.
+impl HeldServer {
+    /// Returns whether a server of this version prints definitions as this one does.
     pub(crate) fn prints_like(&self, version: &str) -> bool {
         series(&self.version) == series(version)
     }
@@ -56,7 +56,7 @@ pub(crate) async fn read_other(
     (plan, stop): (UntilPlan, &RestoreStop),
     again: impl AsyncFnMut() -> Result<UntilPlan, BackupError>,
     tell: &OnLine,
-) -> Result<(Other, UntilPlan), BackupError> {
+) -> Result<(HeldServer, UntilPlan), BackupError> {
     let cancel = &session.cancel;
     let mut server = Server::open(name, options, cancel).await?;
     let statuses = server.statuses(cancel).await?;
@@ -76,19 +76,21 @@ pub(crate) async fn read_other(
             }
             let found = server.gtids("gtid_slave_pos", cancel).await?;
             let may_wait = *stop == RestoreStop::Latest;
-            let place = Place::of(&found, &planned);
-            if place == Place::OtherHistory || place == Place::Beyond && !may_wait {
+            let place = ReplicaPosition::of(&found, &planned);
+            if place == ReplicaPosition::OtherHistory
+                || place == ReplicaPosition::Beyond && !may_wait
+            {
                 return Err(place.refused(name, &found, &planned).into());
             }
             check_source(&server, status, &plan)?;
-            if place == Place::Before {
+            if place == ReplicaPosition::Before {
                 check_delay(name, status, &plan)?;
             }
             held(session, &mut server, status, (plan, may_wait), again, tell).await?
         }
     };
     let (gtids, version) = (plan.gtids.clone(), server.version);
-    Ok((Other { server: name.to_owned(), gtids, contents, remarks, version }, plan))
+    Ok((HeldServer { server: name.to_owned(), gtids, contents, remarks, version }, plan))
 }
 
 /// Holds the applier, reads the server, and puts the applier back in every case.
@@ -133,14 +135,14 @@ async fn read_held(
     let begin = Instant::now();
     loop {
         let planned = gtids(&server.name, &plan)?;
-        match Place::of(&found, &planned) {
-            Place::There => break,
-            Place::Before => {
+        match ReplicaPosition::of(&found, &planned) {
+            ReplicaPosition::There => break,
+            ReplicaPosition::Before => {
                 let stop = plan.stop().ok_or(BackupError::Bug("a plan without a stop"))?;
                 applier.reach(server, (stop, &planned), cancel).await?;
                 break;
             }
-            Place::Beyond if may_wait && begin.elapsed() < CATCH_UP => {
+            ReplicaPosition::Beyond if may_wait && begin.elapsed() < CATCH_UP => {
                 pause(AGAIN, cancel).await?;
                 match again().await {
                     Ok(later) => plan = later,
@@ -200,13 +202,13 @@ async fn standing(
     let is_replica = !statuses.is_empty();
     let variables: &[&str] = match is_replica {
         true => &["gtid_slave_pos"],
-        // What it has written itself, and what it replicated before it became the source.
+        // Transactions that it has written itself, or replicated before it became the source.
         false => &["gtid_current_pos", "gtid_binlog_pos"],
     };
     let mut first = None;
     for variable in variables {
         let found = server.gtids(variable, &session.cancel).await?;
-        if Place::of(&found, planned) == Place::There {
+        if ReplicaPosition::of(&found, planned) == ReplicaPosition::There {
             return Ok(variable);
         }
         first = first.or(Some(found));

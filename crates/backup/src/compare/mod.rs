@@ -16,5 +16,5 @@ mod server;
 
 pub(crate) use self::contents::Contents;
 pub(crate) use self::differences::differences;
-pub(crate) use self::driver::{Other, read_other};
+pub(crate) use self::driver::{HeldServer, read_other};
 pub use self::request::CompareOptions;

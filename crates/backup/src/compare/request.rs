@@ -1,4 +1,4 @@
-//! What restored data is compared with.
+//! Server with which restored data is compared.
 
 use std::path::PathBuf;
 

@@ -40,7 +40,7 @@ pub(super) struct Status {
     pub(super) delay: u64,
     /// The applier's error; empty if it has none.
     pub(super) error: String,
-    /// What moves while it works.
+    /// Values that move while it works.
     pub(super) at: String,
     /// Filters that are set, each as `NAME=VALUE`.
     pub(super) filters: Vec<String>,
@@ -140,7 +140,7 @@ fn status(names: &[&[u8]], row: &Row) -> Result<Status, Error> {
     let number = |name| text(name).and_then(|text| text.parse().map_err(|_| Error::Unexpected));
     let code = number("Last_SQL_Errno")?;
     let error = text("Last_SQL_Error")?;
-    // What follows may hold the values of a row, and a statement a password.
+    // The rest may hold the values of a row, and a statement a password.
     let error = error.split("; ").next().filter(|text| !text.starts_with("Error '"));
     let error = error.unwrap_or("see Last_SQL_Error of SHOW SLAVE STATUS");
     Ok(Status {

@@ -37,7 +37,7 @@ pub(super) async fn made_before(
     Ok(unproven)
 }
 
-/// Whether a merged backup states what the last link does. Earlier versions did not note where a redo log begins, which
+/// Returns whether a merged backup states what the last link does. Earlier versions did not note where a redo log begins, which
 /// the merged one does.
 fn has_facts(made: &Manifest, last: &Manifest) -> bool {
     let mut last = last.clone();

@@ -15,7 +15,7 @@ const BUFFER: usize = 64 << 10;
 const PIPE: usize = 1 << 20;
 /// The files that a producer writes last, by which a stream counts as complete.
 const LAST: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
-/// What begins with this in the directory is no file of the backup.
+/// Names that begin with this in the directory are not files of the backup.
 const OWN: &str = ".xb-";
 
 /// Begins to write the files below `dir` into a stream, in another thread. The thread ends with the stream, or when its

@@ -24,7 +24,7 @@ use crate::full_disk::AGAIN;
 use crate::read::request::GetRequest;
 use crate::read::unlock::Accept;
 use crate::restore::RestoreOptions;
-use crate::restore::chain::{Chain, Way, merge_chain, remove_increments};
+use crate::restore::chain::{ApplyMethod, Chain, merge_chain, remove_increments};
 use crate::restore::choose::links;
 use crate::restore::fetch_chain::fetch;
 use crate::restore::prepare::PrepareTool;
@@ -53,10 +53,10 @@ pub struct ConsolidateRequest {
     pub lock: Option<Lock>,
 }
 
-/// What came of it.
+/// Result of a consolidation.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Consolidated {
+pub enum ConsolidateOutcome {
     /// The backup is full: there is no chain.
     Full,
     /// An earlier run has made and proven the full backup of this name.
@@ -67,7 +67,7 @@ pub enum Consolidated {
         name: String,
         /// Names of the backups that were merged, the full one first.
         from: Vec<String>,
-        /// What was stored; `None` if an earlier run has done that.
+        /// Report of the stored backup; `None` if an earlier run has stored it.
         put: Option<Box<PutReport>>,
         /// The trial restore.
         trial: Box<VerifyReport>,
@@ -88,13 +88,13 @@ pub async fn consolidate(
     session: &Session,
     request: ConsolidateRequest,
     on_line: &OnLine,
-) -> Result<Consolidated, BackupError> {
+) -> Result<ConsolidateOutcome, BackupError> {
     let Session { root, cancel, .. } = session;
     let ConsolidateRequest { name, put: new, mut keys, accept, trial, lock } = request;
     let chain = cancel.or(chain(root, &name)).await?;
     let from = chain.iter().map(|link| link.name.to_string()).collect();
     if chain.len() < 2 {
-        return Ok(Consolidated::Full);
+        return Ok(ConsolidateOutcome::Full);
     }
     let record = new.tool.clone();
     let made = cancel.or(made_before(root, &chain)).await?;
@@ -102,7 +102,7 @@ pub async fn consolidate(
         lock_new(session, before, lock.as_ref()).await?;
     }
     let (name, stored) = match made {
-        Some((before, true)) => return Ok(Consolidated::Before(before.to_string())),
+        Some((before, true)) => return Ok(ConsolidateOutcome::Before(before.to_string())),
         Some((before, false)) => (before, None),
         None => {
             refuse_unfit(&chain)?;
@@ -118,7 +118,12 @@ pub async fn consolidate(
     let level = Level::Restore;
     let verify = VerifyRequest { name: name.clone(), level, keys, accept, record: Some(record) };
     let proof = verify_by_restore(session, verify, &trial, on_line).await?;
-    Ok(Consolidated::Tried { name: name.to_string(), from, put: stored, trial: Box::new(proof) })
+    Ok(ConsolidateOutcome::Tried {
+        name: name.to_string(),
+        from,
+        put: stored,
+        trial: Box::new(proof),
+    })
 }
 
 /// Locks the objects of the new backup, also of one that an earlier run has left.
@@ -145,7 +150,7 @@ async fn store_merged(
     let Session { root, cancel, .. } = session;
     let Some(last) = chain.last() else { return Err(BackupError::Bug("a chain has no backup")) };
     let scratch = Scratch::new(trial.private.scratch_dir.as_deref(), "xb-consolidate-")?;
-    // What `put` would refuse after hours of reading, and what the trial will lack.
+    // Now, and not after hours of reading: what `put` would refuse, and what the trial would lack.
     plan(root, session.resources, &new)?;
     cancel.or(refuse_taken(root, &new)).await?;
     trial.private.server.look(scratch.path())?;
@@ -165,7 +170,7 @@ async fn store_merged(
         session.observer.begin_phase("merge");
         let increments = folders.get(1..).unwrap_or_default();
         let merged = Chain { dir: &data, increments, of: None };
-        if let Way::OneByOne(unfit) = merge_chain(session, merged, false, on_line)? {
+        if let ApplyMethod::OneByOne(unfit) = merge_chain(session, merged, false, on_line)? {
             return Err(unfit_chain(last.name.as_str(), unfit.to_string()));
         }
         remove_increments(&data)?;

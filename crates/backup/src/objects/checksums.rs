@@ -19,7 +19,7 @@ pub(crate) const LEN: usize = 8;
 
 /// The known checksums of a classic backup's objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum KnownChecksums {
     /// None: an earlier version or the stock tool wrote the backup.
     #[default]
     Nothing,

@@ -8,12 +8,12 @@ use xb_repo::contents::Contents;
 use xb_repo::manifest::Manifest;
 use xb_repo::names::{BackupName, classic_key, parse_classic_key};
 use xb_repo::root::Root;
-use xb_uploader::Listed;
+use xb_uploader::ListedObject;
 
 use crate::error::BackupError;
-use crate::objects::checksums::Known;
+use crate::objects::checksums::KnownChecksums;
 use crate::selection::{Checkpoint, Chosen, ResumePoint};
-use crate::selection::{Matched, Selection};
+use crate::selection::{MatchedNames, Selection};
 
 /// The files of a classic backup, from a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) struct ClassicFiles {
     /// of its objects, and the file offset after them. `None` unless an earlier run is resumed.
     begun: Option<BTreeMap<String, ResumePoint>>,
     /// The known checksums of the objects.
-    known: Known,
+    known: KnownChecksums,
 }
 
 /// Lists the objects of `name`. Ignores keys that no chunk can have, as stock readers do.
@@ -78,7 +78,7 @@ fn rank(path: &str) -> u8 {
 
 impl ClassicFiles {
     /// Builds the files from a listing with keys relative to the backup's folder.
-    pub(crate) fn of(listed: &[Listed]) -> Self {
+    pub(crate) fn of(listed: &[ListedObject]) -> Self {
         let mut files = Self::default();
         for listed in listed {
             if let Some((path, number)) = parse_classic_key(&listed.key) {
@@ -89,18 +89,18 @@ impl ClassicFiles {
     }
 
     /// Adds the known checksums.
-    pub(crate) fn set_known(&mut self, known: Known) {
+    pub(crate) fn set_known(&mut self, known: KnownChecksums) {
         self.known = known;
     }
 
     /// The known checksums of the objects.
-    pub(crate) fn known(&self) -> &Known {
+    pub(crate) fn known(&self) -> &KnownChecksums {
         &self.known
     }
 
     /// The checksum of an object, by its key below the backup's folder.
     pub(crate) fn sum_of(&self, key: &str) -> Option<u64> {
-        let Known::Each(sums) = &self.known else { return None };
+        let KnownChecksums::Each(sums) = &self.known else { return None };
         let (path, number) = parse_classic_key(key)?;
         sums.get(path)?.get(usize::try_from(number).ok()?).copied()
     }
@@ -172,7 +172,7 @@ impl ClassicFiles {
         objects.values().sum::<u64>().saturating_sub(self.taken(path))
     }
 
-    /// Whether any file is encrypted, judged by its name.
+    /// Returns whether any file is encrypted, judged by its name.
     pub(crate) fn any_encrypted(&self) -> bool {
         self.files.keys().any(|path| path.ends_with(".xbcrypt"))
     }
@@ -202,7 +202,7 @@ impl ClassicFiles {
 
     /// Keeps only the selected files.
     pub(crate) fn select(&mut self, wanted: &Selection) -> Result<Chosen, BackupError> {
-        let (mut matched, mut chosen) = (Matched::default(), Chosen::default());
+        let (mut matched, mut chosen) = (MatchedNames::default(), Chosen::default());
         self.files.retain(|path, objects| {
             let why = wanted.judge(path.as_bytes(), &mut matched);
             let bytes = objects.values().sum();
@@ -261,23 +261,23 @@ impl ClassicFiles {
     }
 
     /// Offset of each file in the stream of [`ClassicFiles::in_order`].
-    pub(crate) fn borders(&self) -> Borders {
+    pub(crate) fn borders(&self) -> FileBoundaryCheck {
         let mut end = 0;
         let files = self.ordered().into_iter().map(|(path, objects)| {
             end += self.wanted(path, objects);
             (end, path.clone())
         });
-        Borders { files: files.collect::<Vec<_>>().into_iter().peekable() }
+        FileBoundaryCheck { files: files.collect::<Vec<_>>().into_iter().peekable() }
     }
 }
 
 /// Checks that each chunk belongs to the file whose objects contain it.
 #[derive(Debug)]
-pub(crate) struct Borders {
+pub(crate) struct FileBoundaryCheck {
     files: std::iter::Peekable<std::vec::IntoIter<(u64, String)>>,
 }
 
-impl Borders {
+impl FileBoundaryCheck {
     /// Checks the next chunk head; call in stream order.
     pub(crate) fn check(&mut self, head: &ChunkHead) -> Result<(), String> {
         while self.files.next_if(|(end, _)| *end <= head.position).is_some() {}

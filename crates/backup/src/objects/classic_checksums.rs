@@ -16,7 +16,7 @@ use xb_repo::root::Root;
 use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
 use crate::error::BackupError;
-use crate::objects::checksums::{Known, LEN, Summing, decode, encode};
+use crate::objects::checksums::{KnownChecksums, LEN, Summing, decode, encode};
 use crate::objects::classic::{ClassicFiles, list_classic, list_stock};
 use crate::objects::ledger::Ledger;
 use crate::objects::range::Range;
@@ -94,9 +94,9 @@ async fn read(
     name: &BackupName,
     manifest: &Manifest,
     files: &ClassicFiles,
-) -> Result<Known, BackupError> {
-    let Some(expected) = &manifest.object_digest else { return Ok(Known::Nothing) };
-    let whole = Ok(Known::Whole(expected.clone()));
+) -> Result<KnownChecksums, BackupError> {
+    let Some(expected) = &manifest.object_digest else { return Ok(KnownChecksums::Nothing) };
+    let whole = Ok(KnownChecksums::Whole(expected.clone()));
     let count = files.objects();
     if count > xb_pipeline::MAX_SUMS as u64 {
         return whole;
@@ -122,13 +122,13 @@ async fn read(
         let objects = usize::try_from(objects).unwrap_or(usize::MAX);
         (path.to_owned(), sums.by_ref().take(objects).collect())
     });
-    Ok(Known::Each(each.collect()))
+    Ok(KnownChecksums::Each(each.collect()))
 }
 
 /// Compares objects, which arrive in ranges, with their checksums.
 #[derive(Debug)]
 pub(crate) struct Check {
-    known: Known,
+    known: KnownChecksums,
     summing: Summing,
     keys: RunKeys,
     /// Path, number, length and checksum of each object read, for the digest.
@@ -156,12 +156,12 @@ impl Check {
             return Ok(());
         };
         match &self.known {
-            Known::Nothing => Ok(()),
-            Known::Whole(_) => {
+            KnownChecksums::Nothing => Ok(()),
+            KnownChecksums::Whole(_) => {
                 self.read.insert((path.to_owned(), number, len, got));
                 Ok(())
             }
-            Known::Each(sums) => {
+            KnownChecksums::Each(sums) => {
                 let sums = sums.get(path);
                 let number = usize::try_from(number).unwrap_or(usize::MAX);
                 match sums.and_then(|sums| sums.get(number)) {
@@ -186,7 +186,7 @@ impl Check {
     /// Compares all objects with the digest; the error tells the difference. `all`: every object
     /// was read from its beginning.
     pub(crate) fn finish(self, all: bool) -> Result<(), String> {
-        let Known::Whole(expected) = self.known else { return Ok(()) };
+        let KnownChecksums::Whole(expected) = self.known else { return Ok(()) };
         if !all {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use xb_pipeline::sums as crc;
 use xb_repo::keys::RunKeys;
 use xb_repo::root::Root;
-use xb_uploader::{Listed, Stored};
+use xb_uploader::{ListedObject, StoredObject};
 
 use crate::error::BackupError;
 use crate::hints::REMOVERS;
@@ -52,8 +52,8 @@ impl Ledger {
     }
 
     /// Adds the store's responses.
-    pub(crate) fn stored(&mut self, keys: &RunKeys, stored: Vec<Stored>) {
-        for Stored { key, tag, .. } in stored {
+    pub(crate) fn stored(&mut self, keys: &RunKeys, stored: Vec<StoredObject>) {
+        for StoredObject { key, tag, .. } in stored {
             if let Some(below) = keys.below(&key) {
                 self.entry(below, |entry| entry.tag = tag.as_deref().map(mark));
             }
@@ -82,7 +82,7 @@ impl Ledger {
         root: &Root,
         keys: &RunKeys,
         name: &str,
-        listed: &[Listed],
+        listed: &[ListedObject],
     ) -> Result<(), BackupError> {
         let damaged = |key: &str, what: &str| BackupError::Damaged {
             name: name.to_owned(),

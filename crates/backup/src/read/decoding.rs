@@ -1,5 +1,5 @@
-//! What a reader of single files needs to undo their encryption and compression: a cipher, and memory
-//! beside that for fetching.
+//! Cipher and memory for undoing the encryption and compression of single files. The memory comes on top
+//! of that for fetching.
 
 use std::sync::Arc;
 

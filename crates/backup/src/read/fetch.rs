@@ -18,14 +18,16 @@ use crate::objects::checksums::{self, Summing};
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
 use crate::objects::range::Range;
-use crate::read::find::Packed;
+use crate::read::find::PackedBackup;
 use crate::read::packed_index::PackedBody;
 use crate::read::partial::{Parts, Picker};
 use crate::read::ranges::recent::Recent;
 use crate::read::ranges::{fetch_into, ranges};
 use crate::read::request::GetRequest;
 use crate::read::stream_sink::StreamSink;
-use crate::read::streams::{Fetching, PackedStream, Pumped, Relayed, relay_classic};
+use crate::read::streams::{
+    FetchContext, PackedStream, RelayReport, TransferResults, relay_classic,
+};
 use crate::read::unlock::not_found_as_damage;
 
 /// One read, after its objects are known.
@@ -39,7 +41,7 @@ pub(super) struct Fetch<'a> {
 impl Fetch<'_> {
     pub(super) async fn packed<S: StreamSink>(
         &self,
-        Packed { manifest, facts, run, .. }: &Packed,
+        PackedBackup { manifest, facts, run, .. }: &PackedBackup,
         key: Option<Arc<DataKey>>,
         sink: S,
         cancel: &CancelToken,
@@ -54,7 +56,7 @@ impl Fetch<'_> {
         };
         let keys = self.root.run_keys(name, *run);
         let stream = PackedStream { keys, manifest, facts, key, known: known.as_deref() };
-        let Pumped { fetched, taken: (summary, sink), recent } = stream
+        let TransferResults { fetched, taken: (summary, sink), recent } = stream
             .unpack(
                 &self.fetching(cancel),
                 |range, crc| digest.range(range, crc),
@@ -165,14 +167,14 @@ impl Fetch<'_> {
         }
     }
 
-    fn fetching<'a>(&'a self, cancel: &'a CancelToken) -> Fetching<'a> {
+    fn fetching<'a>(&'a self, cancel: &'a CancelToken) -> FetchContext<'a> {
         let Self { root, plan, observer, .. } = self;
-        Fetching { store: root.store(), plan: *plan, observer, cancel }
+        FetchContext { store: root.store(), plan: *plan, observer, cancel }
     }
 
     pub(super) async fn as_stored<S: StreamSink>(
         &self,
-        Packed { manifest, facts, run, .. }: &Packed,
+        PackedBackup { manifest, facts, run, .. }: &PackedBackup,
         front: Bytes,
         mut sink: S,
         cancel: &CancelToken,
@@ -222,7 +224,7 @@ impl Fetch<'_> {
         let all = all && files.begun().is_none();
         let keys = self.root.classic_keys(name);
         let mut sums = Check::new(files, &keys);
-        let Pumped { fetched, taken, recent } = relay_classic(
+        let TransferResults { fetched, taken, recent } = relay_classic(
             &self.fetching(cancel),
             (files, &keys),
             |range, sum| sums.range(range, sum),
@@ -230,7 +232,7 @@ impl Fetch<'_> {
             S::take,
         )
         .await?;
-        let Relayed { scanned, sink, .. } = taken;
+        let RelayReport { scanned, sink, .. } = taken;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
         match (fetched, scanned) {
             // The checksums of chunks are compared where the files are written.
@@ -254,7 +256,7 @@ impl Fetch<'_> {
     }
 }
 
-/// Whether the stored bytes are the cause, not a request or the receiver of the files.
+/// Returns whether the stored bytes are the cause, not a request or the receiver of the files.
 pub(crate) fn is_of_content<E>(error: &UnpackError<E>) -> bool {
     matches!(error, UnpackError::Frame(_) | UnpackError::Seal(_) | UnpackError::Codec { .. })
 }

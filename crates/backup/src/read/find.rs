@@ -17,18 +17,18 @@ use crate::objects::classic_checksums::list_with_sums;
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::partial::{Parts, parts};
 use crate::read::request::GetRequest;
-use crate::read::unlock::{Unlocked, keys_object, unlock};
+use crate::read::unlock::{UnlockedBackup, keys_object, unlock};
 use crate::selection::{Checkpoint, Chosen};
 use crate::session::Session;
 
 /// Data objects of a backup, in stream order.
 pub(crate) enum Objects {
-    Packed(Packed, ReadMode),
+    Packed(PackedBackup, ReadMode),
     Classic(Origin, ClassicFiles, Option<Chosen>),
 }
 
 /// A packed backup.
-pub(crate) struct Packed {
+pub(crate) struct PackedBackup {
     pub(super) manifest: Manifest,
     /// SHA-256 of its bytes, hexadecimal.
     pub(super) digest: String,
@@ -36,7 +36,7 @@ pub(crate) struct Packed {
     pub(super) run: RunId,
 }
 
-/// What shows that the objects in the stock layout belong together.
+/// Evidence that the objects in the stock layout belong together.
 #[expect(clippy::large_enum_variant, reason = "there is one for each read")]
 pub(crate) enum Origin {
     /// A manifest, and the SHA-256 of its bytes, hexadecimal.
@@ -65,7 +65,7 @@ impl Objects {
         }
     }
 
-    /// Whether the backup holds raw bytes of unknown content.
+    /// Returns whether the backup holds raw bytes of unknown content.
     pub(crate) fn is_raw(&self) -> bool {
         matches!(self, Self::Packed(packed, _) if packed.manifest.end == End::Raw)
     }
@@ -99,7 +99,7 @@ impl Objects {
 pub(crate) async fn find(
     session: &Session,
     request: &GetRequest,
-    unlocked: Option<&Unlocked>,
+    unlocked: Option<&UnlockedBackup>,
     proven: Option<&Checkpoint>,
 ) -> Result<Objects, BackupError> {
     let (root, name) = (&session.root, &request.name);
@@ -135,7 +135,7 @@ pub(crate) async fn find(
                 }
             };
             let digest = stored.digest();
-            Ok(Objects::Packed(Packed { manifest, digest, facts, run }, mode))
+            Ok(Objects::Packed(PackedBackup { manifest, digest, facts, run }, mode))
         }
         stored => {
             if request.as_stored {
@@ -194,7 +194,7 @@ async fn open(
     session: &Session,
     request: &GetRequest,
     stored: Option<&StoredManifest>,
-    unlocked: Option<&Unlocked>,
+    unlocked: Option<&UnlockedBackup>,
 ) -> Result<Option<Arc<DataKey>>, BackupError> {
     let name = &request.name;
     match unlocked {

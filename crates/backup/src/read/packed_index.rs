@@ -47,7 +47,7 @@ impl PackedBody {
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
         let (chunk, total) = (packed.chunk_size, manifest.stored_bytes);
         let keys = root.run_keys(name, run);
-        let places = Places { keys: &keys, chunk, total };
+        let places = ObjectMap { keys: &keys, chunk, total };
         let open = async || {
             let front = places.read(root, name, 0..total.min(FRONT_LEN as u64)).await?;
             let body =
@@ -82,12 +82,12 @@ impl PackedBody {
         let (keys, chunk, total) = (self.keys.clone(), self.chunk, self.total);
         stored
             .into_iter()
-            .flat_map(move |range| Places { keys: &keys, chunk, total }.cut(range, most))
+            .flat_map(move |range| ObjectMap { keys: &keys, chunk, total }.cut(range, most))
     }
 
     /// Reads one range of the body.
     async fn read(&self, run: Range<u64>) -> Result<Bytes, BackupError> {
-        let places = Places { keys: &self.keys, chunk: self.chunk, total: self.total };
+        let places = ObjectMap { keys: &self.keys, chunk: self.chunk, total: self.total };
         let mut bytes = BytesMut::new();
         for stored in self.body.stored(std::slice::from_ref(&run)) {
             bytes.extend_from_slice(&places.read(&self.root, &self.name, stored).await?);
@@ -133,13 +133,13 @@ impl PackedBody {
 }
 
 /// Maps the stored stream to its objects.
-struct Places<'a> {
+struct ObjectMap<'a> {
     keys: &'a RunKeys,
     chunk: u64,
     total: u64,
 }
 
-impl Places<'_> {
+impl ObjectMap<'_> {
     /// Splits a range at object boundaries and into pieces of at most `most` bytes, one after the other: a forged manifest
     /// may state any number of tiny objects.
     fn cut(&self, range: Range<u64>, most: u64) -> impl Iterator<Item = ObjectRange> + use<> {
@@ -253,7 +253,7 @@ mod tests {
             chunk in 1_u64..50, total in 1_u64..500, from in 0_u64..500, len in 0_u64..500, most in 1_u64..60,
         ) {
             let keys = RunKeys::new("", "f");
-            let places = Places { keys: &keys, chunk, total };
+            let places = ObjectMap { keys: &keys, chunk, total };
             let (from, to) = (from.min(total), (from + len).min(total));
             let mut at = from;
             for piece in places.cut(from..to, most) {
@@ -271,7 +271,7 @@ mod tests {
     fn a_forged_number_of_objects_takes_no_memory() {
         let keys = RunKeys::new("", "f");
         let total = 1 << 50;
-        let places = Places { keys: &keys, chunk: 1, total };
+        let places = ObjectMap { keys: &keys, chunk: 1, total };
         let of = |piece: ObjectRange| (piece.start, piece.len, piece.of);
         let first: Vec<_> = places.cut(0..total, u64::MAX).take(2).map(of).collect();
         assert_eq!(first, [(0, 1, 1); 2]);

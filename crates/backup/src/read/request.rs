@@ -4,7 +4,7 @@ use xb_encryptor::Keys;
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 
-use crate::read::unlock::{Accept, Given};
+use crate::read::unlock::{Accept, ReadKeys};
 use crate::selection::Chosen;
 use crate::selection::Selection;
 
@@ -73,7 +73,7 @@ impl GetReport {
 
 impl GetRequest {
     /// The keys of this request.
-    pub(crate) fn given(&self, memory: u64) -> Given<'_> {
-        Given { keys: &self.keys, accept: self.accept, memory }
+    pub(crate) fn given(&self, memory: u64) -> ReadKeys<'_> {
+        ReadKeys { keys: &self.keys, accept: self.accept, memory }
     }
 }

@@ -23,7 +23,7 @@ use crate::read::ranges::recent::Recent;
 use crate::read::ranges::{fetch_into, ranges};
 
 /// Results of both sides of a transfer; the caller decides which of the two is the cause.
-pub(crate) struct Pumped<T> {
+pub(crate) struct TransferResults<T> {
     /// Result of fetching the objects.
     pub(crate) fetched: Result<(), StoreError>,
     /// Result of the side that takes the stream.
@@ -33,7 +33,7 @@ pub(crate) struct Pumped<T> {
 }
 
 /// How objects are fetched.
-pub(crate) struct Fetching<'a> {
+pub(crate) struct FetchContext<'a> {
     pub(crate) store: &'a Store,
     pub(crate) plan: UnpackPlan,
     pub(crate) observer: &'a Observer,
@@ -80,12 +80,12 @@ impl PackedStream<'_> {
     /// [`BackupError::Interrupted`] on cancellation.
     pub(crate) async fn unpack<S: Send + 'static, E: Send + 'static>(
         &self,
-        fetching: &Fetching<'_>,
+        fetching: &FetchContext<'_>,
         mut seen: impl FnMut(&Range, u64),
         watch: impl FnMut(&FrameHeader, &[Bytes]) + Send + 'static,
         mut sink: S,
         mut take: impl FnMut(&mut S, Bytes) -> Result<(), E> + Send + 'static,
-    ) -> Result<Pumped<(Result<Summary, UnpackError<E>>, S)>, BackupError> {
+    ) -> Result<TransferResults<(Result<Summary, UnpackError<E>>, S)>, BackupError> {
         let (plan, observer, key) = (fetching.plan, fetching.observer.clone(), self.key.clone());
         let (fetched, taken, recent) = fetch_into(
             fetching.store,
@@ -103,12 +103,12 @@ impl PackedStream<'_> {
             fetching.cancel,
         )
         .await?;
-        Ok(Pumped { fetched, taken, recent })
+        Ok(TransferResults { fetched, taken, recent })
     }
 }
 
 /// Result of relaying the chunks of a classic backup.
-pub(crate) struct Relayed<S, E> {
+pub(crate) struct RelayReport<S, E> {
     pub(crate) scanned: Result<Scanned, PassthroughError<E>>,
     /// Stream offset of the chunk that does not belong where it is.
     pub(crate) refused: Option<u64>,
@@ -121,12 +121,12 @@ pub(crate) struct Relayed<S, E> {
 /// # Errors
 /// [`BackupError::Interrupted`] on cancellation.
 pub(crate) async fn relay_classic<S: Send + 'static, E: Send + 'static>(
-    fetching: &Fetching<'_>,
+    fetching: &FetchContext<'_>,
     (files, keys): (&ClassicFiles, &RunKeys),
     seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
     mut sink: S,
     mut take: impl FnMut(&mut S, Bytes) -> Result<(), E> + Send + 'static,
-) -> Result<Pumped<Relayed<S, E>>, BackupError> {
+) -> Result<TransferResults<RelayReport<S, E>>, BackupError> {
     let objects = files.in_order().map(|(key, from, size)| (keys.at(key), from, size));
     let sum_of = |key: &str| files.sum_of(keys.below(key)?);
     let (mut borders, begun) = (files.borders(), files.begun());
@@ -143,10 +143,10 @@ pub(crate) async fn relay_classic<S: Send + 'static, E: Send + 'static>(
             };
             let take = |bytes| take(&mut sink, bytes);
             let scanned = relay(arriving, begun.as_deref(), &observer, check, take);
-            Relayed { scanned, refused, sink }
+            RelayReport { scanned, refused, sink }
         },
         fetching.cancel,
     )
     .await?;
-    Ok(Pumped { fetched, taken, recent })
+    Ok(TransferResults { fetched, taken, recent })
 }

@@ -30,14 +30,14 @@ pub struct Accept {
 
 /// Keys for reading, and the unauthenticated backups that are accepted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Given<'a> {
+pub(crate) struct ReadKeys<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) accept: Accept,
     /// Memory limit for deriving a key from a passphrase, in bytes.
     pub(crate) memory: u64,
 }
 
-impl Given<'_> {
+impl ReadKeys<'_> {
     /// Refuses an unsealed backup if a key is given.
     pub(crate) fn allows_unsealed(
         &self,
@@ -68,7 +68,7 @@ pub(crate) fn unsealed(name: &BackupName, manifest: Option<&Manifest>) -> Backup
 
 /// A backup that may be read.
 #[derive(Debug)]
-pub(crate) struct Unlocked {
+pub(crate) struct UnlockedBackup {
     /// SHA-256 of the manifest that was checked, if there is one.
     pub(crate) digest: Option<String>,
     /// Data key of a sealed backup.
@@ -84,19 +84,19 @@ pub(crate) async fn unlock(
     root: &Root,
     name: &BackupName,
     stored: Option<&StoredManifest>,
-    given: Given<'_>,
-) -> Result<Unlocked, BackupError> {
+    given: ReadKeys<'_>,
+) -> Result<UnlockedBackup, BackupError> {
     let digest = stored.map(StoredManifest::digest);
     let Some(stored) = stored.filter(|stored| stored.manifest.is_sealed()) else {
         given.allows_unsealed(name, stored.map(|stored| &stored.manifest))?;
-        return Ok(Unlocked { digest, key: None });
+        return Ok(UnlockedBackup { digest, key: None });
     };
     let Some(run) = stored.manifest.run_id() else {
         return Err(BackupError::Bug("a checked manifest has no run"));
     };
     let keys_object = keys_object(root, name, &stored.manifest, run).await?;
     let key = open_sealed(root, name, stored, &keys_object, given)?;
-    Ok(Unlocked { digest, key: Some(Arc::new(key)) })
+    Ok(UnlockedBackup { digest, key: Some(Arc::new(key)) })
 }
 
 /// Opens a keys object and authenticates the manifest with the data key in it.
@@ -105,7 +105,7 @@ pub(crate) fn open_sealed(
     name: &BackupName,
     stored: &StoredManifest,
     keys_object: &KeysObject,
-    given: Given<'_>,
+    given: ReadKeys<'_>,
 ) -> Result<DataKey, BackupError> {
     let key = match given.keys.open(keys_object, given.memory) {
         None => {

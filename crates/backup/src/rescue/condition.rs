@@ -17,7 +17,7 @@ pub(super) fn refuse_full_text(condition: Option<&str>) -> Result<(), BackupErro
     }
 }
 
-/// Whether a condition has the words MATCH and, later, AGAINST, outside quotes and comments. What only some versions
+/// Returns whether a condition has the words MATCH and, later, AGAINST, outside quotes and comments. What only some versions
 /// execute is read, too.
 fn searches_text(condition: &str) -> bool {
     let mut tokens = Tokens::new(condition.as_bytes(), DoubleQuoted::Strings).flatten();

@@ -10,8 +10,8 @@ use xb_reader::Printable;
 use super::definition::Definition;
 use super::names::Chosen;
 use super::physical;
-use super::rows::{Layout, Pass, SESSION, Sum, is_table, literal, sql};
-use super::sink::{PREFIX, Place, Sink};
+use super::rows::{Layout, SESSION, Sum, TablePass, is_table, literal, sql};
+use super::sink::{PREFIX, QuotedTable, Sink};
 use super::trigger::Trigger;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
@@ -31,7 +31,7 @@ pub(super) struct Order {
     pub(super) filter: Option<String>,
     /// Data directory of the private server, if the server gets its files, not rows.
     pub(super) files: Option<PathBuf>,
-    /// What a dump says about its origin.
+    /// Text in a dump about its origin.
     pub(super) about: String,
     /// Distinguishes the unfinished tables of this run.
     pub(super) run: String,
@@ -47,13 +47,13 @@ pub struct Rescued {
     pub new_name: String,
     /// Number of its rows, history included.
     pub rows: u64,
-    /// What the new table does not have, such as foreign keys; empty if it has all.
+    /// Parts that the new table lacks, such as foreign keys; empty if it has all.
     pub left_out: Vec<String>,
 }
 
-/// What was copied.
+/// Copied tables.
 #[derive(Debug, Default)]
-pub(super) struct Copied {
+pub(super) struct CopyOutcome {
     pub(super) tables: Vec<Rescued>,
     /// Views that a pattern matched.
     pub(super) views: Vec<String>,
@@ -68,8 +68,8 @@ struct Source {
     from: String,
     /// Its files there, without a suffix, if they are imported.
     files: Option<PathBuf>,
-    to: Place,
-    unfinished: Place,
+    to: QuotedTable,
+    unfinished: QuotedTable,
     definition: Definition,
     layout: Layout,
     triggers: Vec<Trigger>,
@@ -90,7 +90,7 @@ pub(super) fn copy(
     sink: &mut Sink,
     observer: &Observer,
     cancel: &CancelToken,
-) -> Result<Copied, BackupError> {
+) -> Result<CopyOutcome, BackupError> {
     let mut copier = Copier { order, private, sink, observer, cancel, named: Vec::new() };
     let outcome = copier.run();
     let named = copier.named;
@@ -121,10 +121,10 @@ struct Copier<'a> {
 }
 
 impl Copier<'_> {
-    fn run(&mut self) -> Result<Copied, BackupError> {
+    fn run(&mut self) -> Result<CopyOutcome, BackupError> {
         let of_all = |error| of_private("the tables", &error);
         self.private.run(SESSION).map_err(of_all)?;
-        let mut copied = Copied::default();
+        let mut copied = CopyOutcome::default();
         let sources = self.sources(&mut copied)?;
         self.sink.begin(&self.order.about).map_err(|error| failed("the tables", error))?;
         // The definition of a table may name a sequence, which has to exist by then.
@@ -160,7 +160,11 @@ impl Copier<'_> {
     }
 
     /// Creates the unfinished tables, and fills them.
-    fn fill_all(&mut self, sources: &[Source], copied: &mut Copied) -> Result<(), BackupError> {
+    fn fill_all(
+        &mut self,
+        sources: &[Source],
+        copied: &mut CopyOutcome,
+    ) -> Result<(), BackupError> {
         for source in sources {
             let rows = self.fill(source).map_err(|what| failed(&source.shown, what))?;
             copied.tables.push(Rescued {
@@ -185,7 +189,7 @@ impl Copier<'_> {
     }
 
     /// Reads what all tables are, before anything is written.
-    fn sources(&mut self, copied: &mut Copied) -> Result<Vec<Source>, BackupError> {
+    fn sources(&mut self, copied: &mut CopyOutcome) -> Result<Vec<Source>, BackupError> {
         let mut sources = Vec::new();
         for (number, (chosen, new)) in self.order.tables.iter().enumerate() {
             let source = self.source(number, chosen, new);
@@ -238,8 +242,10 @@ impl Copier<'_> {
         let layout =
             Layout::read(self.private, name, kind == "SYSTEM VERSIONED").map_err(ours)??;
         let triggers = self.triggers(name).map_err(ours)?;
-        let to =
-            Place { schema: self.order.with_schema.then(|| schema.clone()), table: table.clone() };
+        let to = QuotedTable {
+            schema: self.order.with_schema.then(|| schema.clone()),
+            table: table.clone(),
+        };
         let same_place =
             *table == held.table && (!self.order.with_schema || *schema == held.schema);
         let mut has_triggers = false;
@@ -379,7 +385,7 @@ impl Copier<'_> {
     }
 
     /// Reads the rows of one reading, for the comparison.
-    fn count(&mut self, source: &Source, pass: &Pass, sum: &mut Sum) -> Result<(), String> {
+    fn count(&mut self, source: &Source, pass: &TablePass, sum: &mut Sum) -> Result<(), String> {
         let select = pass.select(&source.from, None);
         each_row(self.private, &select, pass.width(), |row| {
             sum.add(row);
@@ -389,7 +395,7 @@ impl Copier<'_> {
     }
 
     /// Copies the rows of one reading.
-    fn pour(&mut self, source: &Source, pass: &Pass, sum: &mut Sum) -> Result<(), String> {
+    fn pour(&mut self, source: &Source, pass: &TablePass, sum: &mut Sum) -> Result<(), String> {
         let name = source.unfinished.name();
         let select = pass.select(&source.from, self.order.filter.as_deref());
         let (batch, longest) = (self.sink.batch(), self.sink.longest());
@@ -511,7 +517,7 @@ impl Copier<'_> {
     }
 
     /// Makes the schema the default: names without one in a definition refer to it.
-    fn enter(&mut self, place: &Place) -> Result<(), String> {
+    fn enter(&mut self, place: &QuotedTable) -> Result<(), String> {
         let Some(schema) = &place.schema else { return Ok(()) };
         let run =
             |sink: &mut Sink, text: String| sink.run(text.as_bytes()).map_err(|e| e.to_string());

@@ -49,7 +49,7 @@ impl Definition {
         text
     }
 
-    /// Whether the default value of a column may come from a sequence.
+    /// Returns whether the default value of a column may come from a sequence.
     pub(super) fn uses_sequence(&self) -> bool {
         let takes =
             |part: &[u8]| part.windows(8).any(|text| text.eq_ignore_ascii_case(b"nextval("));
@@ -78,7 +78,7 @@ fn is_foreign_key(part: &[u8]) -> bool {
     rest.trim_ascii_start().starts_with(b"FOREIGN KEY ")
 }
 
-/// What follows the quoted name that the text begins with.
+/// Returns the text after the quoted name with which it begins.
 fn past_name(text: &[u8]) -> Option<&[u8]> {
     let mut end = 0;
     while text.get(end) == Some(&b'`') {

@@ -8,7 +8,7 @@
 /// its codes; pairs of the second one and the letter follow. A MariaDB server printed them all, with
 /// `CONVERT(… USING filename)`.
 const CODES: &str = include_str!("file_name_codes.txt");
-/// What a server adds to the names of devices of Windows.
+/// Suffix that a server adds to the names of devices of Windows.
 const DEVICE: &str = "@@@";
 
 /// Decodes the name of a schema or table; `None` if it is not in this encoding.

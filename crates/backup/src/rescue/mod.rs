@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use xb_mysql::{Client, HangUp, Timeouts};
+use xb_mysql::{Client, ConnectionCloser, Timeouts};
 use xb_pipeline::{Durability, logical_name};
 use xb_process::can_confine;
 use xb_replay::ReplayReport;
@@ -27,10 +27,10 @@ use xb_repo::names::BackupName;
 
 use self::condition::refuse_full_text;
 pub use self::copy::Rescued;
-use self::copy::{Copied, Order, copy};
-use self::names::{Chosen, Held, NewNames, choose, choose_present, held};
-use self::sink::{LOGIN, Live, Sink};
-use self::target::{Wish, open};
+use self::copy::{CopyOutcome, Order, copy};
+use self::names::{Chosen, NewNames, StoredTable, choose, choose_present, held};
+use self::sink::{LOGIN, LiveServer, Sink};
+use self::target::{TargetRequest, open};
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::child::OnLine;
 use crate::error::BackupError;
@@ -39,7 +39,7 @@ use crate::read::file_list::files_of;
 use crate::read::request::GetRequest;
 use crate::read::unlock::Accept;
 use crate::restore::chain::Chain;
-use crate::restore::choose::{Wanted, links, look_for_program};
+use crate::restore::choose::{ChosenBackup, links, look_for_program};
 use crate::restore::clone::info::refuse_parts;
 use crate::restore::fetch_chain::fetch;
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
@@ -52,7 +52,7 @@ use crate::server::private::{Server, remove_links};
 use crate::session::Session;
 use crate::until::{ReplayOptions, UntilPlan, replay_onto, replaying_program};
 
-/// What to call a table in a dump, and on a server, if the user does not say.
+/// Default name of a table in a dump, and on a server.
 const IN_DUMP: &str = "{table}";
 const ON_SERVER: &str = "{table}_rescued_{date}";
 /// Limit that the private server sets to a row, in bytes: the largest that the protocol knows.
@@ -162,10 +162,10 @@ pub async fn rescue(
     };
     let mut ready = AfterRestore::prepared(wanted.private.prepare.clone());
     let links = cancel.or(links(session, &get, &ready)).await?;
-    if links.iter().any(Wanted::is_clone) {
+    if links.iter().any(ChosenBackup::is_clone) {
         refuse_parts(name.as_str(), false, false)?;
     }
-    refuse_mysql(links.iter().find_map(Wanted::tool))?;
+    refuse_mysql(links.iter().find_map(ChosenBackup::tool))?;
     look_for_program(&ready, &links)?;
     let last = links.last().ok_or(BackupError::Bug("a chain without a backup"))?;
     let files = cancel.or(files_of(root, &last.name, last.manifest(), last.key())).await?;
@@ -173,7 +173,7 @@ pub async fn rescue(
     let finished = last.manifest().map(|manifest| manifest.finished);
     let taken = finished.unwrap_or_else(jiff::Timestamp::now);
     let time = until.as_ref().map_or(taken, |until| until.plan.time());
-    let goal = Goal {
+    let goal = RescuePlan {
         tables: &wanted.tables,
         names: &new_names,
         date: &time.strftime("%Y%m%d").to_string(),
@@ -202,7 +202,7 @@ pub async fn rescue(
             Some(RescueUntil { plan, upgrade }) => {
                 let replay = ReplayOptions { server: options.clone(), upgrade, memory: None };
                 let program = replaying_program(session, &plan, &replay).await?;
-                // What is in the way is told now, although the log may create and rename tables.
+                // Obstacles are reported now, although the log may create and rename tables.
                 drop(goal.open(&goal.find_present(&in_backup)?, cancel).await?);
                 observer.expect_phases(5);
                 let room = plan.log_bytes;
@@ -245,7 +245,7 @@ pub async fn rescue(
         tokio::task::block_in_place(|| drop(server));
         let mut copied = copied?;
         remarks.append(&mut copied.remarks);
-        let Copied { tables, views, .. } = copied;
+        let CopyOutcome { tables, views, .. } = copied;
         Ok::<_, BackupError>(RescueReport { tables, views, restored, finished, replayed, remarks })
     };
     let mut report = rescuing.await.map_err(|error| error.or_full_scratch(scratch.path()))?;
@@ -255,8 +255,8 @@ pub async fn rescue(
     Ok(report)
 }
 
-/// What is looked for, and where it goes.
-struct Goal<'a> {
+/// Tables to rescue, and their destination.
+struct RescuePlan<'a> {
     tables: &'a [String],
     names: &'a NewNames,
     date: &'a str,
@@ -276,43 +276,43 @@ fn at_the_stop(error: BackupError) -> BackupError {
 }
 
 /// Tables that were found, and the schema and name that each of them gets.
-struct Found {
+struct SelectedTables {
     chosen: Vec<Chosen>,
     names: Vec<(String, String)>,
 }
 
-impl Goal<'_> {
-    fn find(&self, held: &[Held]) -> Result<Found, BackupError> {
+impl RescuePlan<'_> {
+    fn find(&self, held: &[StoredTable]) -> Result<SelectedTables, BackupError> {
         self.named(choose(held, self.tables)?)
     }
 
     /// As [`find`](Self::find), without the tables that are not there: a log may bring them.
-    fn find_present(&self, held: &[Held]) -> Result<Found, BackupError> {
+    fn find_present(&self, held: &[StoredTable]) -> Result<SelectedTables, BackupError> {
         self.named(choose_present(held, self.tables)?.0)
     }
 
-    fn named(&self, chosen: Vec<Chosen>) -> Result<Found, BackupError> {
+    fn named(&self, chosen: Vec<Chosen>) -> Result<SelectedTables, BackupError> {
         let names = self.names.of(&chosen, self.date)?;
-        Ok(Found { chosen, names })
+        Ok(SelectedTables { chosen, names })
     }
 
     /// Logs in to the server, if there is one, and checks that it can take the tables. Returns remarks, too.
     async fn open(
         &self,
-        found: &Found,
+        found: &SelectedTables,
         cancel: &CancelToken,
-    ) -> Result<(Option<Live>, Vec<String>), BackupError> {
+    ) -> Result<(Option<LiveServer>, Vec<String>), BackupError> {
         let Some(address) = self.into else { return Ok((None, Vec::new())) };
         let create_schema = self.names.schema().is_some();
         let (names, physical) = (&found.names, self.physical);
-        let wish = Wish { names, replace: self.replace, create_schema, physical };
+        let wish = TargetRequest { names, replace: self.replace, create_schema, physical };
         let (live, remarks) = open(address, &wish, cancel).await?;
         Ok((Some(live), remarks))
     }
 }
 
 /// The tables and views in a data directory.
-fn held_in(data: &Path) -> Result<Vec<Held>, BackupError> {
+fn held_in(data: &Path) -> Result<Vec<StoredTable>, BackupError> {
     let mut files = Vec::new();
     let mut read = || {
         for schema in std::fs::read_dir(data)? {
@@ -335,7 +335,7 @@ fn held_in(data: &Path) -> Result<Vec<Held>, BackupError> {
 
 /// The tables with their new names.
 fn order(
-    Found { chosen, names }: Found,
+    SelectedTables { chosen, names }: SelectedTables,
     named_schema: bool,
     on_server: bool,
 ) -> Result<Order, BackupError> {
@@ -381,7 +381,7 @@ fn refuse_links<'a>(mut files: impl Iterator<Item = &'a str>) -> Result<(), Back
 async fn restored(
     session: &Session,
     get: &mut GetRequest,
-    links: &[Wanted],
+    links: &[ChosenBackup],
     (data, options): (&Path, &PrepareOptions),
     room_beside: u64,
     on_line: &OnLine,
@@ -422,7 +422,7 @@ async fn copied(
     order: Order,
     mut sink: Sink,
     Session { observer, cancel, .. }: &Session,
-) -> Result<Copied, BackupError> {
+) -> Result<CopyOutcome, BackupError> {
     let failed = |error: xb_mysql::Error| BackupError::Program {
         program: "the server on the restored backup".to_owned(),
         what: error.to_string(),
@@ -432,7 +432,7 @@ async fn copied(
     let mut private =
         tokio::task::block_in_place(|| Client::connect(&access.target, &access.account, timeouts))
             .map_err(failed)?;
-    let mut lines: Vec<HangUp> = vec![private.hang_up().map_err(failed)?];
+    let mut lines: Vec<ConnectionCloser> = vec![private.hang_up().map_err(failed)?];
     let on_server = if let Sink::Server(live) = &sink {
         lines.push(live.client.hang_up().map_err(failed)?);
         true
@@ -443,7 +443,7 @@ async fn copied(
     let mut copying = tokio::task::spawn_blocking(move || {
         let outcome = copy(&order, &mut private, &mut sink, &observer, &token);
         if let Sink::Server(live) = sink {
-            // What it answers changes nothing.
+            // The answer changes nothing.
             let _ = live.client.quit();
         }
         outcome
@@ -452,7 +452,7 @@ async fn copied(
     tokio::select! {
         done = &mut copying => done.map_err(panicked)?,
         signal = cancel.cancelled() => {
-            lines.iter().for_each(HangUp::now);
+            lines.iter().for_each(ConnectionCloser::now);
             // A dump may be stalled by its reader, and has nothing to clean up.
             let limit = if on_server { LAST_STEPS } else { Duration::from_secs(1) };
             match tokio::time::timeout(limit, copying).await {

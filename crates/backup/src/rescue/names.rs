@@ -17,7 +17,7 @@ const MAX_NEAR: usize = 5;
 
 /// A table that a backup holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Held {
+pub(super) struct StoredTable {
     pub(super) schema: String,
     pub(super) table: String,
     /// `SCHEMA/TABLE` in the encoding of file names.
@@ -27,20 +27,20 @@ pub(super) struct Held {
 /// A table to rescue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chosen {
-    pub(super) held: Held,
+    pub(super) held: StoredTable,
     /// Whether it was named exactly, not by a pattern.
     pub(super) by_name: bool,
 }
 
 /// The name for people.
-impl std::fmt::Display for Held {
+impl std::fmt::Display for StoredTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         Printable::new(format!("{}.{}", self.schema, self.table).as_bytes()).fmt(f)
     }
 }
 
 /// The tables and views among the files of a backup: those with a definition.
-pub(super) fn held<'a>(files: impl Iterator<Item = &'a str>) -> Vec<Held> {
+pub(super) fn held<'a>(files: impl Iterator<Item = &'a str>) -> Vec<StoredTable> {
     let mut held = BTreeSet::new();
     for file in files {
         let Ok(file) = std::str::from_utf8(logical_name(file.as_bytes())) else { continue };
@@ -49,7 +49,7 @@ pub(super) fn held<'a>(files: impl Iterator<Item = &'a str>) -> Vec<Held> {
         };
         let names = files.split_once('/').and_then(|(s, t)| Some((decode(s)?, decode(t)?)));
         if let Some((schema, table)) = names {
-            held.insert(Held { schema, table, files: files.to_owned() });
+            held.insert(StoredTable { schema, table, files: files.to_owned() });
         }
     }
     held.into_iter().collect()
@@ -60,7 +60,7 @@ pub(super) fn held<'a>(files: impl Iterator<Item = &'a str>) -> Vec<Held> {
 /// # Errors
 /// [`BackupError::Selection`] for a name that has not the right form, and for one that matches
 /// nothing.
-pub(super) fn choose(held: &[Held], asked: &[String]) -> Result<Vec<Chosen>, BackupError> {
+pub(super) fn choose(held: &[StoredTable], asked: &[String]) -> Result<Vec<Chosen>, BackupError> {
     let (chosen, missing) = choose_present(held, asked)?;
     missing.map_or(Ok(chosen), |what| Err(BackupError::Selection(what)))
 }
@@ -70,14 +70,14 @@ pub(super) fn choose(held: &[Held], asked: &[String]) -> Result<Vec<Chosen>, Bac
 /// # Errors
 /// [`BackupError::Selection`] for a name that has not the right form.
 pub(super) fn choose_present(
-    held: &[Held],
+    held: &[StoredTable],
     asked: &[String],
 ) -> Result<(Vec<Chosen>, Option<String>), BackupError> {
     let mut missing = None;
     let mut chosen: Vec<Chosen> = Vec::new();
     for text in asked {
         let pattern = TablePattern::parse(text).map_err(BackupError::Selection)?;
-        let found: Vec<&Held> =
+        let found: Vec<&StoredTable> =
             held.iter().filter(|held| pattern.matches(&held.schema, &held.table)).collect();
         if found.is_empty() {
             missing.get_or_insert_with(|| nothing(held, text, &pattern));
@@ -94,11 +94,11 @@ pub(super) fn choose_present(
     Ok((chosen, missing))
 }
 
-fn nothing(held: &[Held], text: &str, pattern: &TablePattern) -> String {
+fn nothing(held: &[StoredTable], text: &str, pattern: &TablePattern) -> String {
     let shown = Printable::new(text.as_bytes());
     let wanted = pattern.exact_table().unwrap_or_default().to_lowercase();
     let full = text.to_lowercase();
-    let mut near: Vec<(usize, &Held)> = held
+    let mut near: Vec<(usize, &StoredTable)> = held
         .iter()
         .map(|held| {
             let name = format!("{}.{}", held.schema, held.table).to_lowercase();
@@ -211,7 +211,7 @@ impl NewNames {
 mod tests {
     use super::*;
 
-    fn all() -> Vec<Held> {
+    fn all() -> Vec<StoredTable> {
         held(
             [
                 "shop/orders.frm",

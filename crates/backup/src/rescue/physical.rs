@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use xb_mysql::{Client, Error, Row};
 
-use super::names::Held;
+use super::names::StoredTable;
 use super::rows::{is_table, literal};
 use crate::cancel::CancelToken;
 use crate::full_disk::free_bytes;
@@ -19,7 +19,7 @@ const SUFFIXES: [&str; 2] = ["ibd", "cfg"];
 /// Bytes that are copied between two looks at the token.
 const PIECE: u64 = 16 << 20;
 
-/// Why a server cannot take files; `None` if it can.
+/// Returns why a server cannot take files; `None` if it can.
 ///
 /// # Errors
 /// Those of the server.
@@ -39,7 +39,11 @@ pub(super) fn refused_by(live: &mut Client) -> Result<Option<&'static str>, Erro
 }
 
 /// Checks that a table can be exported by one server and imported by the other.
-pub(super) fn check(private: &mut Client, live: &mut Client, held: &Held) -> Result<(), String> {
+pub(super) fn check(
+    private: &mut Client,
+    live: &mut Client,
+    held: &StoredTable,
+) -> Result<(), String> {
     let versions = [&*private, &*live].map(|client| client.greeting().version.clone());
     let [of_private, of_live] = versions.each_ref().map(|version| series(version));
     if of_private.is_none() || of_private != of_live {
@@ -114,13 +118,13 @@ pub(super) fn import(
 }
 
 /// Where a server keeps a table, and who owns it there.
-struct Place {
+struct TableFolder {
     path: PathBuf,
     owner: (u32, u32),
     mode: u32,
 }
 
-impl Place {
+impl TableFolder {
     fn copy(&self, from: &Path, to: &Path, cancel: &CancelToken) -> io::Result<()> {
         // Never through a link, or over a file.
         let mut target = File::options().write(true).create_new(true).open(to)?;
@@ -151,7 +155,7 @@ fn refuse_full(from: &Path, to: &Path) -> Result<(), String> {
 }
 
 /// The file of a table that was just created: if it is there, this is the server's host.
-fn place(live: &mut Client, name: &str) -> Result<Place, String> {
+fn place(live: &mut Client, name: &str) -> Result<TableFolder, String> {
     let file = one(
         live,
         &format!(
@@ -166,7 +170,7 @@ fn place(live: &mut Client, name: &str) -> Result<Place, String> {
             path.display()
         )
     })?;
-    Ok(Place { path, owner: (facts.uid(), facts.gid()), mode: facts.mode() & 0o777 })
+    Ok(TableFolder { path, owner: (facts.uid(), facts.gid()), mode: facts.mode() & 0o777 })
 }
 
 fn is_sound(live: &mut Client, table: &str) -> Result<(), String> {
@@ -201,7 +205,8 @@ mod tests {
         let file = File::create(&from).unwrap();
         file.set_len(PIECE + 1).unwrap();
         let facts = file.metadata().unwrap();
-        let place = Place { path: to.clone(), owner: (facts.uid(), facts.gid()), mode: 0o640 };
+        let place =
+            TableFolder { path: to.clone(), owner: (facts.uid(), facts.gid()), mode: 0o640 };
         let cancel = CancelToken::new();
         let canceller = cancel.clone();
         refuse_full(&from, &to).unwrap();

@@ -59,9 +59,9 @@ struct History {
 
 /// One reading of a table: all its rows, its current ones, or its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pass {
+pub(crate) struct TablePass {
     columns: Vec<Column>,
-    /// What follows the name of the table in SELECT.
+    /// Rest of the SELECT after the name of the table.
     rest: String,
     /// Whether all rows are read in the order in which they lie.
     is_clustered: bool,
@@ -118,10 +118,10 @@ impl Layout {
 
     /// The readings that give every row once. A row that is current gets its end from the server on
     /// which it is written, since servers differ in it.
-    pub(crate) fn passes(&self) -> Vec<Pass> {
+    pub(crate) fn passes(&self) -> Vec<TablePass> {
         let Some(History { start, end }) = &self.history else {
             let (columns, is_clustered) = (self.columns.clone(), self.is_clustered);
-            return vec![Pass { columns, rest: String::new(), is_clustered }];
+            return vec![TablePass { columns, rest: String::new(), is_clustered }];
         };
         let with = |times: &[&String]| {
             let time = |name: &&String| Column {
@@ -132,12 +132,12 @@ impl Layout {
             self.columns.iter().cloned().chain(times.iter().map(time)).collect()
         };
         vec![
-            Pass {
+            TablePass {
                 columns: with(&[start, end]),
                 rest: format!(" FOR SYSTEM_TIME ALL WHERE {end} < {END_OF_TIME}"),
                 is_clustered: false,
             },
-            Pass { columns: with(&[start]), rest: String::new(), is_clustered: false },
+            TablePass { columns: with(&[start]), rest: String::new(), is_clustered: false },
         ]
     }
 
@@ -182,7 +182,7 @@ impl Column {
     }
 }
 
-impl Pass {
+impl TablePass {
     /// The statement that reads the rows of a table, given by its name for SQL.
     pub(crate) fn select(&self, table: &str, filter: Option<&str>) -> String {
         let columns: Vec<&str> = self.columns.iter().map(|column| &column.read[..]).collect();
@@ -205,7 +205,7 @@ impl Pass {
         format!("INSERT {ignore}INTO {table} ({}) VALUES\n", columns.join(", ")).into_bytes()
     }
 
-    /// Whether a row must be written leniently.
+    /// Returns whether a row must be written leniently.
     pub(super) fn is_lenient(&self, row: &Row) -> bool {
         let mut values = self.columns.iter().zip(row.iter());
         values.any(|(column, value)| column.kind == Kind::Label && value == Some(b""))

@@ -20,13 +20,13 @@ const MARGIN: usize = 1024;
 
 /// A table's place, quoted for SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct QuotedTable {
     /// Not given in a dump that is to be read into any schema.
     pub(super) schema: Option<String>,
     pub(super) table: String,
 }
 
-impl Place {
+impl QuotedTable {
     /// The name for SQL.
     pub(super) fn name(&self) -> String {
         match &self.schema {
@@ -46,11 +46,11 @@ pub(super) enum Sink {
     /// Writes them as text, for the stock client.
     Dump(Box<dyn Write + Send>),
     /// Runs them.
-    Server(Box<Live>),
+    Server(Box<LiveServer>),
 }
 
 /// A running server, and what is half-made on it.
-pub(super) struct Live {
+pub(super) struct LiveServer {
     pub(super) client: Client,
     pub(super) access: Access,
     /// `max_allowed_packet` in bytes.
@@ -59,7 +59,7 @@ pub(super) struct Live {
     pub(super) unfinished: Vec<String>,
 }
 
-/// Why a statement was not accepted.
+/// Reason why a statement was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SinkError {
     #[error("cannot write the dump: {0}")]
@@ -69,7 +69,7 @@ pub(super) enum SinkError {
 }
 
 impl SinkError {
-    /// Whether a statement names a table or a sequence that the server does not have.
+    /// Returns whether a statement names a table or a sequence that the server does not have.
     pub(super) fn is_unknown_table(&self) -> bool {
         let Self::Server(Error::Server(refused)) = self else { return false };
         matches!(refused.code, 1146 | 4091)
@@ -98,7 +98,11 @@ impl Sink {
     }
 
     /// Creates an unfinished table.
-    pub(super) fn create(&mut self, place: &Place, statement: &[u8]) -> Result<(), SinkError> {
+    pub(super) fn create(
+        &mut self,
+        place: &QuotedTable,
+        statement: &[u8],
+    ) -> Result<(), SinkError> {
         if let Self::Server(live) = self {
             live.unfinished.push(place.name());
         }
@@ -175,8 +179,8 @@ impl Sink {
     }
 }
 
-impl Live {
-    /// Whether a trigger of this name belongs to another table; its name.
+impl LiveServer {
+    /// Returns whether a trigger of this name belongs to another table; its name.
     pub(super) fn owner_of_trigger(
         &mut self,
         schema: &str,
@@ -190,7 +194,7 @@ impl Live {
         rows.first().map(|row| row.texts().map(|[table]| table)).transpose()
     }
 
-    /// Whether a table is there.
+    /// Returns whether a table is there.
     pub(super) fn has(&mut self, schema: &str, table: &str) -> Result<bool, Error> {
         let rows = self.client.rows(format!(
             "SELECT table_type FROM information_schema.tables WHERE {}",

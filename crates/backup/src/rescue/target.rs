@@ -5,7 +5,7 @@ use xb_reader::Printable;
 
 use super::physical;
 use super::rows::{SESSION, is_table, literal, sql};
-use super::sink::{LOGIN, Live, PREFIX};
+use super::sink::{LOGIN, LiveServer, PREFIX};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::server::address::Address;
@@ -24,8 +24,8 @@ pub(super) fn access(address: &str) -> Result<Access, BackupError> {
     access.map_err(|error| BackupError::Input(format!("--into={address}: {error}")))
 }
 
-/// What the server is asked to take.
-pub(super) struct Wish<'a> {
+/// Tables that the server is to receive.
+pub(super) struct TargetRequest<'a> {
     /// Schema and name of each table.
     pub(super) names: &'a [(String, String)],
     /// An existing table may be replaced.
@@ -43,9 +43,9 @@ pub(super) struct Wish<'a> {
 /// [`BackupError::Rescue`], [`BackupError::Interrupted`].
 pub(super) async fn open(
     address: &str,
-    wish: &Wish<'_>,
+    wish: &TargetRequest<'_>,
     cancel: &CancelToken,
-) -> Result<(Live, Vec<String>), BackupError> {
+) -> Result<(LiveServer, Vec<String>), BackupError> {
     let failed = |what: String| BackupError::Rescue { table: "into the server".to_owned(), what };
     let access = access(address)?;
     let (target, account) = (access.target.clone(), access.account.clone());
@@ -62,12 +62,16 @@ pub(super) async fn open(
             "{address}: {error}; check the address, and put user and password into the group [client] of ~/.my.cnf"
         ))
     })?;
-    let mut live = Live { client, access, max_packet: 0, unfinished: Vec::new() };
+    let mut live = LiveServer { client, access, max_packet: 0, unfinished: Vec::new() };
     let remarks = tokio::task::block_in_place(|| look(&mut live, wish, address))?;
     Ok((live, remarks))
 }
 
-fn look(live: &mut Live, wish: &Wish<'_>, address: &str) -> Result<Vec<String>, BackupError> {
+fn look(
+    live: &mut LiveServer,
+    wish: &TargetRequest<'_>,
+    address: &str,
+) -> Result<Vec<String>, BackupError> {
     let failed = |table: &str, what: String| BackupError::Rescue {
         table: Printable::new(table.as_bytes()).to_string(),
         what,

@@ -9,13 +9,13 @@ pub(super) struct Token<'a> {
 }
 
 impl Token<'_> {
-    /// Whether this is the word, in upper or lower case.
+    /// Returns whether this is the word, in upper or lower case.
     pub(super) fn is(&self, word: &str) -> bool {
         self.text.eq_ignore_ascii_case(word.as_bytes())
     }
 }
 
-/// What double quotes enclose. Names have no escapes.
+/// Kind of text within double quotes. Names have no escapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DoubleQuoted {
     /// Names, as with `ANSI_QUOTES`.
@@ -24,9 +24,9 @@ pub(super) enum DoubleQuoted {
     Strings,
 }
 
-/// What may make the rest of a text unclear.
+/// Reason why the rest of a text may be unclear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unclear {
+pub(super) enum UnclearText {
     /// A comment that only some versions execute; the tokens behind it are those in it.
     Executed,
     /// A quoted text or a comment without an end; nothing follows.
@@ -47,7 +47,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// Moves past spaces and comments.
-    fn skip_space(&mut self) -> Result<(), Unclear> {
+    fn skip_space(&mut self) -> Result<(), UnclearText> {
         loop {
             let rest = &self.text[self.at..];
             self.at += match rest {
@@ -86,19 +86,19 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    fn skip(&mut self, len: usize) -> Unclear {
+    fn skip(&mut self, len: usize) -> UnclearText {
         self.at += len;
-        Unclear::Executed
+        UnclearText::Executed
     }
 
-    fn end(&mut self) -> Unclear {
+    fn end(&mut self) -> UnclearText {
         self.at = self.text.len();
-        Unclear::Unfinished
+        UnclearText::Unfinished
     }
 }
 
 impl<'a> Iterator for Tokens<'a> {
-    type Item = Result<Token<'a>, Unclear>;
+    type Item = Result<Token<'a>, UnclearText>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Err(unclear) = self.skip_space() {
@@ -120,7 +120,7 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// Whether a word may have this byte.
+/// Returns whether a word may have this byte.
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_$".contains(&byte) || byte >= 0x80
 }
@@ -129,7 +129,7 @@ fn is_word(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn texts(text: &str) -> Vec<Result<String, Unclear>> {
+    fn texts(text: &str) -> Vec<Result<String, UnclearText>> {
         let text_of = |token: Token<'_>| {
             assert_eq!(&text.as_bytes()[token.begin..][..token.text.len()], token.text);
             String::from_utf8(token.text.to_vec()).unwrap()
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unclear_is_said() {
+    fn unclear_text_is_reported() {
         let ok = |text: &str| Ok(text.to_owned());
         let executed =
-            [ok("a"), Err(Unclear::Executed), ok("50000"), ok("b"), ok("*"), ok("/"), ok("c")];
+            [ok("a"), Err(UnclearText::Executed), ok("50000"), ok("b"), ok("*"), ok("/"), ok("c")];
         assert_eq!(texts("a /*!50000 b */ c"), executed);
-        assert_eq!(texts("/*M!50000 b")[..2], [Err(Unclear::Executed), ok("50000")]);
+        assert_eq!(texts("/*M!50000 b")[..2], [Err(UnclearText::Executed), ok("50000")]);
         for text in ["a 'b", "a `b", "a /* b", "a \"\\"] {
-            assert_eq!(texts(text), [ok("a"), Err(Unclear::Unfinished)], "{text}");
+            assert_eq!(texts(text), [ok("a"), Err(UnclearText::Unfinished)], "{text}");
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_delta::{Checkpoints, Error, Unfit, discard, interrupted, keep, merge, plan, restate_from};
+use xb_delta::{
+    Checkpoints, Error, NotMergeable, discard, interrupted, keep, merge, plan, restate_from,
+};
 
 use crate::child::{OWN_NOTE, OnLine};
 use crate::error::BackupError;
@@ -37,11 +39,11 @@ impl Chain<'_> {
 }
 
 /// How the increments of a chain are applied.
-pub(crate) enum Way {
+pub(crate) enum ApplyMethod {
     /// They were, in one pass.
     Merged,
     /// One by one, by the program: a merge is not known to be right.
-    OneByOne(Unfit),
+    OneByOne(NotMergeable),
 }
 
 /// Merges the increments into the full backup, if that is known to be right, and tells what it did. With
@@ -54,13 +56,13 @@ pub(crate) fn merge_chain(
     chain: Chain<'_>,
     is_durable: bool,
     on_line: &OnLine,
-) -> Result<Way, BackupError> {
+) -> Result<ApplyMethod, BackupError> {
     let (cancel, Chain { dir, increments, of }) = (&session.cancel, chain);
     tokio::task::block_in_place(|| {
         let begun = of.and_then(|of| interrupted(dir, of));
         let planned = match begun.map_or_else(|| plan(dir, increments), Ok) {
             Ok(planned) => planned,
-            Err(unfit) => return Ok(Way::OneByOne(unfit)),
+            Err(unfit) => return Ok(ApplyMethod::OneByOne(unfit)),
         };
         // The plan is there before the journals go.
         let kept = of.map_or(Ok(()), |of| keep(&planned, of));
@@ -77,7 +79,7 @@ pub(crate) fn merge_chain(
                     merged.spaces
                 );
                 on_line(text.as_bytes());
-                Ok(Way::Merged)
+                Ok(ApplyMethod::Merged)
             }
             Err(Error::Cancelled) => {
                 Err(BackupError::Interrupted(cancel.reason().unwrap_or_default()))
@@ -97,7 +99,7 @@ pub(super) fn apply_from_end(dir: &Path, increment: &Path) -> Result<(), BackupE
         return Ok(());
     };
     match next.from > 0 && next.from < base.to {
-        // What is prepared so far cannot be continued.
+        // Partly prepared files cannot be used again.
         true => restate_from(increment, base.to).map_err(|error| failed(increment, &error, ANEW)),
         false => Ok(()),
     }

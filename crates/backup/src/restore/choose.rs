@@ -9,21 +9,21 @@ use xb_repo::names::BackupName;
 use crate::error::BackupError;
 use crate::read::file_list::packed;
 use crate::read::request::GetRequest;
-use crate::read::unlock::{Unlocked, unlock};
-use crate::restore::journal::head::About;
+use crate::read::unlock::{UnlockedBackup, unlock};
+use crate::restore::journal::head::RestoreIdentity;
 use crate::restore::request::{AfterRestore, RestoreOptions};
 use crate::session::Session;
 
 /// One backup of the chain to restore.
-pub(crate) struct Wanted {
+pub(crate) struct ChosenBackup {
     pub(crate) name: BackupName,
     manifest: Option<Box<Manifest>>,
     /// `None` for a stock backup, which is checked once its objects are listed.
-    unlocked: Option<Unlocked>,
+    unlocked: Option<UnlockedBackup>,
     is_clone: bool,
 }
 
-impl Wanted {
+impl ChosenBackup {
     /// Bytes of the stream; 0 if there is no manifest.
     pub(super) fn stream_bytes(&self) -> u64 {
         self.manifest.as_ref().map_or(0, |manifest| manifest.stream_bytes)
@@ -34,15 +34,19 @@ impl Wanted {
         self.manifest.as_ref()?.source.tool_name.as_deref()
     }
 
-    /// Whether it is a clone of MySQL.
+    /// Returns whether it is a clone of MySQL.
     pub(crate) fn is_clone(&self) -> bool {
         self.is_clone
     }
 
-    /// What the journal of its restore is about.
-    pub(super) fn about(&self, request: &GetRequest, how: RestoreOptions) -> Option<About> {
+    /// Returns the identity of its restore, for the journal.
+    pub(super) fn about(
+        &self,
+        request: &GetRequest,
+        how: RestoreOptions,
+    ) -> Option<RestoreIdentity> {
         let manifest = self.manifest.as_deref()?;
-        Some(About::new(manifest, !how.no_decompress, &request.files.text()))
+        Some(RestoreIdentity::new(manifest, !how.no_decompress, &request.files.text()))
     }
 
     /// The manifest, if there is one.
@@ -51,7 +55,7 @@ impl Wanted {
     }
 
     /// The result of the check of its keys; `None` for a stock backup.
-    pub(super) fn unlocked(&self) -> Option<&Unlocked> {
+    pub(super) fn unlocked(&self) -> Option<&UnlockedBackup> {
         self.unlocked.as_ref()
     }
 
@@ -70,7 +74,7 @@ impl Wanted {
         let unlocked =
             unlock(root, &name, Some(&stored), request.given(session.resources.memory)).await?;
         let manifest = Box::new(stored.manifest);
-        // What is in a native stream from elsewhere, its manifest does not say.
+        // The manifest of a native stream from elsewhere does not state its content.
         let is_clone = match manifest.is_carried() {
             false => manifest.is_clone(),
             true => {
@@ -88,7 +92,7 @@ pub(crate) async fn links(
     session: &Session,
     request: &GetRequest,
     ready: &AfterRestore,
-) -> Result<Vec<Wanted>, BackupError> {
+) -> Result<Vec<ChosenBackup>, BackupError> {
     let root = &session.root;
     let links = match root.stored_manifest(&request.name).await? {
         Some(stored) if stored.manifest.is_incremental() && !ready.alone => {
@@ -98,7 +102,12 @@ pub(crate) async fn links(
         // Unknown for stock backups.
         None => {
             let name = request.name.clone();
-            return Ok(vec![Wanted { name, manifest: None, unlocked: None, is_clone: false }]);
+            return Ok(vec![ChosenBackup {
+                name,
+                manifest: None,
+                unlocked: None,
+                is_clone: false,
+            }]);
         }
     };
     if links.len() > 1 && ready.prepare().is_none() {
@@ -109,13 +118,16 @@ pub(crate) async fn links(
     }
     let mut wanted = Vec::with_capacity(links.len());
     for link in links {
-        wanted.push(Wanted::of(session, request, link).await?);
+        wanted.push(ChosenBackup::of(session, request, link).await?);
     }
     Ok(wanted)
 }
 
 /// Looks for the program that prepares, if a manifest names it: before hours of reading.
-pub(crate) fn look_for_program(ready: &AfterRestore, links: &[Wanted]) -> Result<(), BackupError> {
-    let tool = links.iter().find_map(Wanted::tool);
+pub(crate) fn look_for_program(
+    ready: &AfterRestore,
+    links: &[ChosenBackup],
+) -> Result<(), BackupError> {
+    let tool = links.iter().find_map(ChosenBackup::tool);
     ready.prepare().map_or(Ok(()), |options| options.by.look(tool))
 }

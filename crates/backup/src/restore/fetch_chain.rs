@@ -11,15 +11,15 @@ use crate::error::BackupError;
 use crate::read::file_list::files_of;
 use crate::read::request::{GetReport, GetRequest};
 use crate::restore::chain::folders_of;
-use crate::restore::choose::Wanted;
-use crate::restore::finished::{Finished, Totals, totals};
+use crate::restore::choose::ChosenBackup;
+use crate::restore::finished::{FinishedMark, Totals, totals};
 use crate::restore::request::{RestoreOptions, RestoreReport, Resumed};
 use crate::restore::restore_and_keep;
 use crate::restore::same_space::is_covered;
 use crate::session::Session;
 
 /// The files of a chain.
-pub(super) struct Fetched {
+pub(super) struct FetchedChain {
     /// Report of each backup, the full one first.
     pub(super) restored: Vec<(String, RestoreReport)>,
     /// Directory of each backup.
@@ -28,7 +28,7 @@ pub(super) struct Fetched {
     pub(super) is_merging: bool,
 }
 
-impl Fetched {
+impl FetchedChain {
     /// Refuses files that are of no use together: of a clone that is not known to be one; selected ones of a chain that
     /// are to be prepared, but may not belong together.
     ///
@@ -57,19 +57,19 @@ impl Fetched {
 pub(super) async fn fetch_or_continue(
     session: &Session,
     request: &mut GetRequest,
-    links: &[Wanted],
+    links: &[ChosenBackup],
     target: &Path,
     how: RestoreOptions,
-    finished: Option<&Finished>,
-) -> Result<Fetched, BackupError> {
+    finished: Option<&FinishedMark>,
+) -> Result<FetchedChain, BackupError> {
     let id = finished.and_then(|finished| finished.id(target));
     if id.and_then(|id| interrupted(target, &id)).is_some() {
         let restored = done_before(links, totals(target));
         let folders = folders_of(target, links.len());
-        return Ok(Fetched { restored, folders, is_merging: true });
+        return Ok(FetchedChain { restored, folders, is_merging: true });
     }
     let (restored, folders) = fetch(session, request, links, target, how).await?;
-    Ok(Fetched { restored, folders, is_merging: false })
+    Ok(FetchedChain { restored, folders, is_merging: false })
 }
 
 /// Fetches the backups of a chain, the full one first. Returns their reports and directories. A
@@ -77,7 +77,7 @@ pub(super) async fn fetch_or_continue(
 pub(crate) async fn fetch(
     session: &Session,
     request: &mut GetRequest,
-    links: &[Wanted],
+    links: &[ChosenBackup],
     target: &Path,
     how: RestoreOptions,
 ) -> Result<(Vec<(String, RestoreReport)>, Vec<PathBuf>), BackupError> {
@@ -111,10 +111,10 @@ pub(crate) async fn fetch(
 
 /// Reports of a restore that an earlier run has finished.
 pub(super) fn done_before(
-    links: &[Wanted],
+    links: &[ChosenBackup],
     Totals { files, bytes }: Totals,
 ) -> Vec<(String, RestoreReport)> {
-    let report = |(number, link): (usize, &Wanted)| {
+    let report = |(number, link): (usize, &ChosenBackup)| {
         // The files of the whole chain are one directory now.
         let (files, bytes) = if number == 0 { (files, bytes) } else { (0, 0) };
         let get = GetReport::nothing(link.manifest().cloned());

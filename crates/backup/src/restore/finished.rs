@@ -17,7 +17,7 @@ use xb_repo::hex::hex;
 
 use crate::error::BackupError;
 use crate::restore::clone::state::State;
-use crate::restore::journal::head::{About, place_of};
+use crate::restore::journal::head::{RestoreIdentity, place_of};
 use crate::restore::journal::write::Journal;
 use crate::restore::lost_and_found::is_lost_and_found;
 
@@ -37,14 +37,14 @@ pub(crate) struct Totals {
 
 /// Mark for one restore into one directory.
 #[derive(Debug)]
-pub(crate) struct Finished {
+pub(crate) struct FinishedMark {
     /// Description of the restored backup and its options.
     what: String,
 }
 
-impl Finished {
+impl FinishedMark {
     /// The mark for the backups of a chain; `how` describes what is done to their files.
-    pub(crate) fn new(chain: &[About], how: &str) -> Option<Self> {
+    pub(crate) fn new(chain: &[RestoreIdentity], how: &str) -> Option<Self> {
         Some(Self { what: format!("{how}\n{}", serde_json::to_string(chain).ok()?) })
     }
 
@@ -143,7 +143,8 @@ mod tests {
         let target = folder.path().join("t");
         std::fs::create_dir_all(target.join("db")).unwrap();
         std::fs::write(target.join("db/t"), "content").unwrap();
-        let (this, other) = (Finished::new(&[], "a").unwrap(), Finished::new(&[], "b").unwrap());
+        let (this, other) =
+            (FinishedMark::new(&[], "a").unwrap(), FinishedMark::new(&[], "b").unwrap());
         assert_eq!(this.found(&target), None);
         this.mark(&target);
         if getxattr(&target, MARK, &mut [0; LEN][..]).is_err() {

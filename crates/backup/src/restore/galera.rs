@@ -11,7 +11,7 @@ use xb_repo::names::BackupName;
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
-use crate::restore::choose::Wanted;
+use crate::restore::choose::ChosenBackup;
 use crate::restore::prepare::PrepareTool;
 use crate::restore::request::AfterRestore;
 use crate::server::address::place;
@@ -21,7 +21,7 @@ use crate::small_file::read_small;
 
 /// Time limit of each step of the login to a donor.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
-/// What a donor is asked.
+/// Query to a donor.
 const QUESTION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_cluster_state_uuid', 'wsrep_local_cached_downto', 'wsrep_last_committed')";
 /// Names of the file with the position; newer versions of mariadb-backup use the second one.
 const FILES: [&str; 2] = ["xtrabackup_galera_info", "mariadb_backup_galera_info"];
@@ -78,7 +78,7 @@ impl<'a> NodePosition<'a> {
     pub(crate) async fn stated(
         ready: &'a AfterRestore,
         name: &'a BackupName,
-        links: &[Wanted],
+        links: &[ChosenBackup],
         cancel: &'a CancelToken,
     ) -> Result<Self, BackupError> {
         let position = stated_position(ready, links)?;
@@ -146,7 +146,7 @@ impl<'a> NodePosition<'a> {
     }
 }
 
-/// Whether preparing will write the position: xtrabackup does so for a backup that it took with
+/// Returns whether preparing will write the position: xtrabackup does so for a backup that it took with
 /// backup locks.
 fn writes_position(ready: &AfterRestore, folders: &[PathBuf]) -> bool {
     let tool = folders.first().and_then(|folder| PrepareTool::of_folder(folder));
@@ -156,7 +156,7 @@ fn writes_position(ready: &AfterRestore, folders: &[PathBuf]) -> bool {
 /// Position from the manifest. A backup without a position is refused before it is fetched.
 fn stated_position(
     ready: &AfterRestore,
-    links: &[Wanted],
+    links: &[ChosenBackup],
 ) -> Result<Option<GaleraPosition>, BackupError> {
     if !ready.galera && ready.donor.is_none() {
         return Ok(None);
@@ -236,7 +236,7 @@ pub enum Ist {
 }
 
 impl Donor {
-    /// Whether a node at `position` can catch up from this donor.
+    /// Returns whether a node at `position` can catch up from this donor.
     #[must_use]
     pub fn ist(&self, position: &GaleraPosition) -> Ist {
         let Ok(seqno) = u64::try_from(position.seqno) else { return Ist::OtherCluster };

@@ -7,7 +7,7 @@ use xb_repo::root::Root;
 
 use super::chain::INCREMENTS;
 use super::clone::state::State;
-use super::journal::head::{About, is_unfinished};
+use super::journal::head::{RestoreIdentity, is_unfinished};
 use super::journal::load::load;
 use super::journal::resume_state::ResumeState;
 use super::lost_and_found::{is_lost_and_found, shows_nothing};
@@ -57,7 +57,7 @@ pub(super) async fn interrupted(
         };
     }
     let manifest = xb_repo::list::describe(root, &request.name).await?.manifest;
-    let about = About::new(&manifest, !how.no_decompress, &request.files.text());
+    let about = RestoreIdentity::new(&manifest, !how.no_decompress, &request.files.text());
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
     // The guard is dropped with this future if a signal ends it.
     let dropped = CancelToken::new();
@@ -93,7 +93,7 @@ pub(super) async fn fetched_clone(
 ) -> Result<RestoreReport, BackupError> {
     let failed = |what: String| BackupError::of_target(target, what);
     let manifest = xb_repo::list::describe(root, &request.name).await?.manifest;
-    let about = About::new(&manifest, !how.no_decompress, &request.files.text());
+    let about = RestoreIdentity::new(&manifest, !how.no_decompress, &request.files.text());
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
     let state = State::read(&folder, target, &about).map_err(failed)?;
     let state = state.ok_or(BackupError::Bug("the state of a restore went away"))?;

@@ -34,7 +34,7 @@ use self::clone::state::is_left_by_a_server;
 use self::file_sink::FileSink;
 use self::finished::forget;
 use self::interrupted::{Interrupted, OTHER_TARGET, fetched_clone, interrupted};
-use self::journal::head::{About, is_unfinished};
+use self::journal::head::{RestoreIdentity, is_unfinished};
 use self::journal::resume_state::ResumeState;
 use self::journal::write::Journal;
 use self::room::{check_room, needed};
@@ -45,7 +45,7 @@ use crate::read::decoding::{file_cipher, plan_beside};
 use crate::read::find::{Objects, find};
 use crate::read::get::transfer;
 use crate::read::request::GetRequest;
-use crate::read::unlock::Unlocked;
+use crate::read::unlock::UnlockedBackup;
 use crate::session::{Resources, Session};
 
 const RAW: &str = "the backup was stored with --raw and has no files; read it with `get`";
@@ -82,7 +82,7 @@ pub async fn restore(
 pub(crate) async fn restore_and_keep(
     session: &Session,
     request: &GetRequest,
-    unlocked: Option<&Unlocked>,
+    unlocked: Option<&UnlockedBackup>,
     target: &Path,
     how: RestoreOptions,
 ) -> Result<RestoreReport, BackupError> {
@@ -102,7 +102,7 @@ pub(crate) async fn restore_and_keep(
 async fn attempt(
     session: &Session,
     request: &GetRequest,
-    unlocked: Option<&Unlocked>,
+    unlocked: Option<&UnlockedBackup>,
     target: &Path,
     how: RestoreOptions,
 ) -> Result<RestoreReport, BackupError> {
@@ -142,8 +142,9 @@ async fn attempt(
         .with_durability(durability)
         .with_decoding(decoding);
     let about = about(&objects, request, how);
-    let Extraction { sink, journal, earlier } = begin(target, about.as_ref(), earlier, options, how)
-        .map_err(|error| BackupError::of_target(target, error))?;
+    let Extraction { sink, journal, earlier } =
+        begin(target, about.as_ref(), earlier, options, how)
+            .map_err(|error| BackupError::of_target(target, error))?;
     let (report, sink) = transfer(session, request, plan, objects, sink).await?;
     // Only now is the stream known to be complete.
     let extracted = tokio::task::spawn_blocking(move || sink.finish())
@@ -168,9 +169,9 @@ async fn attempt(
 
 /// Returns the identity of a restore, by which a later run resumes it; `None` if no run can. Without a manifest, the next run
 /// might find another backup under this name. A native stream has not been inspected, so it may not contain files at all.
-fn about(objects: &Objects, request: &GetRequest, how: RestoreOptions) -> Option<About> {
+fn about(objects: &Objects, request: &GetRequest, how: RestoreOptions) -> Option<RestoreIdentity> {
     let manifest = objects.manifest().filter(|manifest| !manifest.is_carried())?;
-    Some(About::new(manifest, !how.no_decompress, &request.files.text()))
+    Some(RestoreIdentity::new(manifest, !how.no_decompress, &request.files.text()))
 }
 
 /// Returns whether a restore into `target` has not ended, and continues if it is run again.
@@ -183,14 +184,14 @@ pub fn is_resumable(target: &Path) -> bool {
 struct Extraction {
     sink: FileSink,
     journal: Option<Journal>,
-    /// What an earlier run has proven.
+    /// Files that an earlier run has proven.
     earlier: Option<ResumeState>,
 }
 
 /// Creates the target, unless an earlier run has, and starts the extraction and its journal.
 fn begin(
     target: &Path,
-    about: Option<&About>,
+    about: Option<&RestoreIdentity>,
     earlier: Option<Interrupted>,
     options: ExtractOptions,
     how: RestoreOptions,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use xb_option_files::{Loaded, OptionFilePaths, load};
+use xb_option_files::{LoadedOptions, OptionFilePaths, load};
 use xb_pipeline::Observer;
 use xb_server::{recovery_memory, recovery_tmpdir};
 
@@ -13,7 +13,7 @@ use crate::cancel::CancelToken;
 use crate::child::{self, OWN_NOTE, OnLine};
 use crate::error::BackupError;
 use crate::full_disk::{ANEW, listen};
-use crate::restore::chain::{Chain, Way, apply_from_end, empty, merge_chain};
+use crate::restore::chain::{ApplyMethod, Chain, apply_from_end, empty, merge_chain};
 use crate::restore::export_log::SmallLog;
 use crate::restore::write_back::WriteBack;
 use crate::server::login::{GROUPS, about_files};
@@ -220,8 +220,8 @@ pub(crate) async fn prepare(
         false => None,
     };
     let (merged, increments): (&[PathBuf], &[PathBuf]) = match way {
-        Some(Way::Merged) => (increments, &[]),
-        Some(Way::OneByOne(unfit)) => {
+        Some(ApplyMethod::Merged) => (increments, &[]),
+        Some(ApplyMethod::OneByOne(unfit)) => {
             on_line(format!("{OWN_NOTE}increments are applied one by one: {unfit}").as_bytes());
             (&[], increments)
         }
@@ -283,7 +283,7 @@ fn heard_by(observer: &Observer, on_line: &OnLine) -> OnLine {
 /// Refuses files with which mariadb-backup (10.11, observed) never ends, and says nothing.
 fn refuse_endless(dir: &Path) -> Result<(), BackupError> {
     let (prefix, least) = ARIA_LOG;
-    // What cannot be listed is the program's to report.
+    // The program reports directories that cannot be listed.
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Some(len) = entry.metadata().ok().map(|facts| facts.len()) else { continue };
@@ -370,14 +370,14 @@ impl Step<'_> {
     }
 }
 
-/// Whether the operator sets one of these options: among those of the program, or in an option file
+/// Returns whether the operator sets one of these options: among those of the program, or in an option file
 /// that they name. One that cannot be read may: the program will report it.
 fn is_set(by: &PrepareProgram, names: &[&str]) -> bool {
     if by.options.iter().any(|option| is_option(option, names)) {
         return true;
     }
     let (first, _) = first_and_rest(by);
-    let is_among = |loaded: Loaded| {
+    let is_among = |loaded: LoadedOptions| {
         loaded.options.iter().any(|option| is_option(&format!("--{}", option.key), names))
     };
     !first.is_empty()
@@ -401,13 +401,13 @@ pub(super) fn with_path(option: &str, path: &Path) -> OsString {
     text
 }
 
-/// Whether an option is one of these; the programs take `_` for `-`.
+/// Returns whether an option is one of these; the programs take `_` for `-`.
 pub(super) fn is_option(option: &str, names: &[&str]) -> bool {
     let name = option.split('=').next().unwrap_or_default().replace('_', "-");
     names.contains(&name.as_str())
 }
 
-/// Whether an option names an option file of the program.
+/// Returns whether an option names an option file of the program.
 fn names_option_file(option: &str) -> bool {
     is_option(
         option,

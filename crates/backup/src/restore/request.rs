@@ -105,7 +105,7 @@ impl AfterRestore {
         Self { prepare: true, preparing, ..Self::default() }
     }
 
-    /// What is asked, if the backup is a clone.
+    /// Returns the options that apply to a clone.
     pub(super) fn of_clone(&self) -> CloneOptions {
         let by = &self.preparing.by;
         CloneOptions {
@@ -133,6 +133,6 @@ pub struct RestoreChainReport {
     pub position: Option<GaleraPosition>,
     /// Number of write sets that the donor has to send.
     pub behind: Option<u64>,
-    /// What is known of a clone that was restored.
+    /// Report of a restored clone.
     pub clone: Option<CloneReport>,
 }

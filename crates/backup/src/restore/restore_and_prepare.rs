@@ -10,13 +10,13 @@ use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::restore::chain::{Chain, remove_increments};
-use crate::restore::choose::{Wanted, links, look_for_program};
+use crate::restore::choose::{ChosenBackup, links, look_for_program};
 use crate::restore::clone::RestoredClone;
 use crate::restore::export_log::EXPORT_LOG;
-use crate::restore::fetch_chain::{Fetched, done_before, fetch_or_continue};
-use crate::restore::finished::{Finished, forget};
+use crate::restore::fetch_chain::{FetchedChain, done_before, fetch_or_continue};
+use crate::restore::finished::{FinishedMark, forget};
 use crate::restore::galera::{NodePosition, read_position, write_position};
-use crate::restore::journal::head::About;
+use crate::restore::journal::head::RestoreIdentity;
 use crate::restore::new_master_key;
 use crate::restore::owner::Owner;
 use crate::restore::prepare::{PrepareOptions, PrepareSync, prepare};
@@ -56,7 +56,7 @@ pub(crate) async fn restore_locked(
     let Session { observer, cancel, .. } = session;
     let name = request.name.clone();
     let links = cancel.or(links(session, &request, ready)).await?;
-    let mut clone = match links.iter().any(Wanted::is_clone) {
+    let mut clone = match links.iter().any(ChosenBackup::is_clone) {
         true => Some(RestoredClone::of(session, &mut request, ready.of_clone()).await?),
         false => None,
     };
@@ -96,7 +96,7 @@ pub(crate) async fn restore_locked(
     let fetched = fetch_or_continue(session, &mut request, &links, target, how, finished.as_ref());
     let fetched = fetched.await?;
     fetched.refuse_useless(target, &request, clone.is_some(), ready.prepare().is_some())?;
-    let Fetched { restored, mut folders, is_merging } = fetched;
+    let FetchedChain { restored, mut folders, is_merging } = fetched;
 
     let durable = how.sync != Durability::None;
     let about = links.first().and_then(|link| link.about(&request, how));
@@ -157,12 +157,13 @@ fn give(owner: Option<Owner>, target: &Path) -> Result<(), BackupError> {
 
 /// The mark by which a later run of the same command knows the finished restore.
 fn finished(
-    links: &[Wanted],
+    links: &[ChosenBackup],
     request: &GetRequest,
     how: RestoreOptions,
     ready: &AfterRestore,
-) -> Option<Finished> {
-    let chain: Option<Vec<About>> = links.iter().map(|link| link.about(request, how)).collect();
+) -> Option<FinishedMark> {
+    let chain: Option<Vec<RestoreIdentity>> =
+        links.iter().map(|link| link.about(request, how)).collect();
     let steps = format!("{:?} alone {} galera {}", ready.prepare(), ready.alone, ready.galera);
-    Finished::new(&chain?, &steps)
+    FinishedMark::new(&chain?, &steps)
 }

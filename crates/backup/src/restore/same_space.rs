@@ -12,7 +12,7 @@ use crate::small_file::read_small;
 /// Where a tablespace's first page has the number of the tablespace, in bytes.
 const SPACE_AT: usize = 34;
 
-/// Whether every tablespace of the last increment is in each backup before it. `false` also for one
+/// Returns whether every tablespace of the last increment is in each backup before it. `false` also for one
 /// that was created in between, which cannot be told from one that had another name.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use crate::restore::OTHER_TARGET;
 #[derive(Debug)]
 pub(crate) struct TargetLock {
     _dir: OwnedFd,
-    /// What did not exist before, the target first.
+    /// Directories that did not exist before, the target first.
     made: Vec<PathBuf>,
 }
 
@@ -77,7 +77,7 @@ fn missing(target: &Path) -> Vec<PathBuf> {
     all.take_while(|dir| !dir.exists()).map(Path::to_owned).collect()
 }
 
-/// Whether a path still leads to this directory.
+/// Returns whether a path still leads to this directory.
 fn is_still(target: &Path, dir: &OwnedFd) -> Result<bool, Errno> {
     let locked = rustix::fs::fstat(dir)?;
     match rustix::fs::stat(target) {

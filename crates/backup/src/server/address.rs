@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use xb_mysql::{Access, ClientOptions};
-use xb_option_files::Wanted;
+use xb_option_files::OptionFileArgs;
 
 use crate::error::BackupError;
 use crate::server::login::{CLONE, COMPARED, RECEIVER, access_of};
@@ -84,7 +84,8 @@ fn any_access(
         })
     });
     let address = address.transpose()?;
-    let wanted = Wanted { extra: login_file.map(Path::to_owned), ..Wanted::default() };
+    let wanted =
+        OptionFileArgs { extra: login_file.map(Path::to_owned), ..OptionFileArgs::default() };
     let access = access_of(&wanted, &[group], |options| {
         if let Some(address) = &address {
             address.set(options);
@@ -107,7 +108,7 @@ pub struct CloneServer<'a> {
 }
 
 impl CloneServer<'_> {
-    /// The host, if it is another one than this.
+    /// The host, if it is not this one.
     #[must_use]
     pub fn other_host(&self) -> Option<String> {
         let host = Address::parse(self.from)?.host;
@@ -128,7 +129,10 @@ pub fn clone_access(server: CloneServer<'_>) -> Result<Access, BackupError> {
     let address = address.and_then(Address::parse).ok_or_else(|| {
         BackupError::Selection("--from takes mysql://[USER@]HOST[:PORT] or mysql://[USER@]/SOCKET, without a password; put the password into the group [client] of --login-file".to_owned())
     })?;
-    let wanted = Wanted { extra: server.login_file.map(Path::to_owned), ..Wanted::default() };
+    let wanted = OptionFileArgs {
+        extra: server.login_file.map(Path::to_owned),
+        ..OptionFileArgs::default()
+    };
     let access = access_of(&wanted, &[CLONE], |options| {
         address.set(options);
         if let Some(ca) = server.ca {

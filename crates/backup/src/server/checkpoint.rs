@@ -94,7 +94,7 @@ async fn write(session: &mut Session, cancel: &CancelToken) -> Result<Checkpoint
     }
 }
 
-/// What the server's refusal means.
+/// Returns the meaning of the server's refusal.
 fn denied(error: &LoginError) -> Option<&'static str> {
     let LoginError::Session(SessionError::Server(Error::Server(said))) = error else {
         return None;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xb_mysql::{Access, ClientOptions};
-use xb_option_files::{OptionFileError, OptionFilePaths, Wanted, load};
+use xb_option_files::{OptionFileArgs, OptionFileError, OptionFilePaths, load};
 
 use crate::cancel::CancelToken;
 use crate::child::{OnLine, ask, file_name, find};
@@ -45,7 +45,7 @@ impl Family {
     }
 }
 
-/// Why a producer's server cannot be asked.
+/// Reason why a producer's server cannot be asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoginError {
     /// The option files cannot be read.
@@ -85,7 +85,7 @@ pub(crate) async fn log_in(
 /// # Errors
 /// [`LoginError::Files`], [`LoginError::Options`].
 pub(crate) fn usual_access(change: impl FnOnce(&mut ClientOptions)) -> Result<Access, LoginError> {
-    access_of(&Wanted::default(), &GROUPS, change)
+    access_of(&OptionFileArgs::default(), &GROUPS, change)
 }
 
 /// Like [`usual_access`], with these option files, and with these groups behind those of the stock clients.
@@ -93,7 +93,7 @@ pub(crate) fn usual_access(change: impl FnOnce(&mut ClientOptions)) -> Result<Ac
 /// # Errors
 /// As [`usual_access`].
 pub(crate) fn access_of(
-    wanted: &Wanted,
+    wanted: &OptionFileArgs,
     groups: &[&str],
     change: impl FnOnce(&mut ClientOptions),
 ) -> Result<Access, LoginError> {
@@ -105,7 +105,7 @@ pub(crate) fn access_of(
 /// The options of the stock clients' groups, then those of others.
 fn of_files(
     places: &OptionFilePaths,
-    wanted: &Wanted,
+    wanted: &OptionFileArgs,
     others: &[&str],
 ) -> Result<ClientOptions, OptionFileError> {
     let mut options = ClientOptions::default();
@@ -146,7 +146,7 @@ fn take_words(options: &mut ClientOptions, words: &[OsString]) {
 }
 
 /// The options about option files among a producer's arguments.
-pub(crate) fn about_files(args: &[OsString]) -> Wanted {
+pub(crate) fn about_files(args: &[OsString]) -> OptionFileArgs {
     let value = |name: &str| {
         let mut words = args.iter();
         while let Some(word) = words.next() {
@@ -158,7 +158,7 @@ pub(crate) fn about_files(args: &[OsString]) -> Wanted {
         }
         None
     };
-    Wanted {
+    OptionFileArgs {
         none: args.iter().any(|word| word == "--no-defaults"),
         only: value("--defaults-file").map(PathBuf::from),
         extra: value("--defaults-extra-file").map(PathBuf::from),

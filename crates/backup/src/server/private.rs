@@ -209,12 +209,12 @@ impl Server {
         &self.version
     }
 
-    /// Why the server could write anywhere; `None` if it could not.
+    /// Returns why the server could write anywhere; `None` if it could not.
     pub(crate) fn unconfined(&self) -> Option<&'static str> {
         self.server.unconfined()
     }
 
-    /// Whether the server has ended by itself.
+    /// Returns whether the server has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.server.has_ended()
     }
@@ -386,7 +386,7 @@ const OTHER_CAUSES: [&str; 14] = [
     "cannot be decrypted",
 ];
 
-/// Whether a server's messages name such a cause, and no full disk.
+/// Returns whether a server's messages name such a cause, and no full disk.
 fn names_other_cause(messages: &str) -> bool {
     !says_full(messages) && OTHER_CAUSES.iter().any(|words| messages.contains(words))
 }

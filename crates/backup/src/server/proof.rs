@@ -11,14 +11,14 @@ const STEP_LIMIT: Duration = Duration::from_secs(10);
 
 /// A server over TCP whose certificate nothing vouches for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unproven {
+pub struct UnprovenServer {
     /// Its host, as it was given.
     pub host: String,
     /// Its port.
     pub port: u16,
 }
 
-impl Unproven {
+impl UnprovenServer {
     /// The server of `access`, if nothing vouches for it. A socket needs no proof.
     #[must_use]
     pub fn of(access: &Access) -> Option<Self> {
@@ -42,13 +42,13 @@ impl Unproven {
 }
 
 /// `HOST:PORT`.
-impl std::fmt::Display for Unproven {
+impl std::fmt::Display for UnprovenServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
-/// Demands a certificate with this fingerprint, as [`Unproven::fingerprint`] returns it.
+/// Demands a certificate with this fingerprint, as [`UnprovenServer::fingerprint`] returns it.
 #[must_use]
 pub fn pinned(mut access: Access, fingerprint: &str) -> Access {
     if let (Target::Tcp { trust, .. }, Ok(found)) =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xb_mysql::{Access, Client, Error, HangUp, Row, Timeouts};
+use xb_mysql::{Access, Client, ConnectionCloser, Error, Row, Timeouts};
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
@@ -14,10 +14,10 @@ const EMPTY_QUERY: u16 = 1065;
 pub(crate) struct Session {
     /// Absent while a statement runs, and after one that was cancelled.
     client: Option<Client>,
-    hang_up: HangUp,
+    hang_up: ConnectionCloser,
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionError {
     /// The connection, the login or the statement failed.

@@ -30,12 +30,12 @@ const VARIABLES: &str = "'datadir', 'innodb_data_home_dir', 'innodb_data_file_pa
 pub struct ServerWatch {
     files: Result<ServerFiles, String>,
     /// Evidence before the producer starts.
-    before: Seen,
+    before: FileEvidence,
 }
 
 /// Evidence that is in the server's files now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Seen {
+struct FileEvidence {
     redo: Option<RedoLog>,
     start: Option<RedoStart>,
     data_file: Option<FileBirth>,
@@ -101,7 +101,7 @@ impl ServerWatch {
     }
 }
 
-/// Whether a backup's redo log can begin where it does: at a checkpoint of its server while the
+/// Returns whether a backup's redo log can begin where it does: at a checkpoint of its server while the
 /// producer ran. The login might be to another server than the producer's.
 fn is_between(before: Option<RedoStart>, at: Option<u64>, after: Option<RedoStart>) -> bool {
     let (Some(before), Some(at), Some(after)) = (before, at, after) else { return true };
@@ -137,7 +137,7 @@ impl ServerFiles {
         })
     }
 
-    fn look(&self) -> Seen {
+    fn look(&self) -> FileEvidence {
         let path = self.redo.join("ib_logfile0");
         let (redo, start) = match head_of(&path) {
             Some((head, birth)) => (
@@ -150,7 +150,7 @@ impl ServerFiles {
             ),
             None => (self.numbered_log(), None),
         };
-        Seen { redo, start, data_file: birth_of(&self.data_file) }
+        FileEvidence { redo, start, data_file: birth_of(&self.data_file) }
     }
 
     /// The redo log of MySQL 8.0.30 and later: many files that come and go, with one number.
@@ -165,7 +165,12 @@ impl ServerFiles {
         Some(RedoLog { number: Some(number), ..RedoLog::default() })
     }
 
-    fn history(&self, seen: &Seen, own: Option<&SourceInfo>, base: Option<&Manifest>) -> History {
+    fn history(
+        &self,
+        seen: &FileEvidence,
+        own: Option<&SourceInfo>,
+        base: Option<&Manifest>,
+    ) -> History {
         let digest = |source: &SourceInfo| {
             let at = source.binlog_pos.as_ref()?.position()?;
             digest(&self.binlogs.as_ref()?.join(at.log()), at.offset())

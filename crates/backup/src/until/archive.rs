@@ -8,7 +8,7 @@ use xb_repo::archive::listing::{Part, Problem, streams};
 use xb_repo::archive::plan::Stream;
 use xb_repo::archive::stop::RestoreStop;
 
-use crate::binlog::open::{Opened, open};
+use crate::binlog::open::{OpenedStream, open};
 use crate::binlog::tail::{Tail, tail};
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
@@ -50,21 +50,23 @@ impl Archive {
                 return Err(wrong(what.as_deref().unwrap_or("no head")));
             }
             match open(&mut found, &this.server, keys, session.resources.memory)? {
-                Opened::Sealed(key) => drop(this.keys.insert(id.clone(), Arc::new(key))),
-                Opened::Plain if keys.is_empty() || accept.unsealed => {}
-                Opened::Plain => {
+                OpenedStream::Sealed(key) => drop(this.keys.insert(id.clone(), Arc::new(key))),
+                OpenedStream::Plain if keys.is_empty() || accept.unsealed => {}
+                OpenedStream::Plain => {
                     return Err(wrong(
                         "it is not sealed, but a key was given: nothing proves that a holder of the key wrote it",
                     ));
                 }
-                Opened::Empty => {
+                OpenedStream::Empty => {
                     empty.extend(found.stream);
                     continue;
                 }
-                Opened::NoSlots => return Err(wrong("its key slots are missing")),
-                Opened::Locked(what) => return Err(BackupError::Keys(format!("{id}: {what}"))),
+                OpenedStream::NoSlots => return Err(wrong("its key slots are missing")),
+                OpenedStream::Locked(what) => {
+                    return Err(BackupError::Keys(format!("{id}: {what}")));
+                }
             }
-            // What is wrong with a segment counts if it is on the way, where it is missing then; with a record of
+            // A fault of a segment counts if it is on the way, where it is missing then; that of a record of
             // the end, if the stop is the end.
             let is_in_the_way = |problem: &&Problem| problem.part == Part::Stream;
             if let Some(problem) = found.problems.iter().find(is_in_the_way) {

@@ -5,7 +5,7 @@
 use xb_binlog::{Error, GtidState, History, LogPosition, Reader, Repeats};
 use xb_repo::archive::segment::SegmentHead;
 
-/// Why the first segment of a replay does not have `start` with `gtids`; `None` if it has, or if it begins within a
+/// Returns why the first segment of a replay does not have `start` with `gtids`; `None` if it has, or if it begins within a
 /// transaction, so that its events cannot be read from its beginning.
 pub(super) fn displaced(
     head: &SegmentHead,
@@ -17,7 +17,7 @@ pub(super) fn displaced(
     let from = start.offset().checked_sub(head.from.offset)?;
     let mut input = events.get(..usize::try_from(from).ok()?)?;
     let description = base16ct::lower::decode_vec(&head.description).ok()?;
-    let no_boundary = || Some(format!("{start} is no boundary between two transactions"));
+    let no_boundary = || Some(format!("{start} is not a boundary between two transactions"));
     let unread = |error: Error| Some(format!("the log before {start} cannot be read: {error}"));
     let mut reader = match Reader::resume(&description, head.from.offset) {
         Ok(reader) => reader,
@@ -42,7 +42,7 @@ pub(super) fn displaced(
     Some(format!("the archive has {found} at {start}, and the backup notes {gtids}"))
 }
 
-/// Whether two states cannot be of one place of a log. A backup of MariaDB may note domains that the log lacks, or lack
+/// Returns whether two states cannot be of one place of a log. A backup of MariaDB may note domains that the log lacks, or lack
 /// one, by what its server had replicated: those in both count.
 fn are_two(archived: &GtidState, noted: &GtidState) -> bool {
     match (archived, noted) {
@@ -58,7 +58,7 @@ mod tests {
     use jiff::Timestamp;
     use xb_repo::archive::record::{FORMAT, digest};
     use xb_repo::archive::segment::Body;
-    use xb_repo::archive::stream::At;
+    use xb_repo::archive::stream::StoredPosition;
     use xb_repo::hex::hex;
 
     use super::*;
@@ -69,7 +69,7 @@ mod tests {
     fn a_position_with_other_gtids_than_the_backup_has_is_named() {
         let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
         let length = u32::from_le_bytes(log[13..17].try_into().unwrap());
-        let at = |offset: usize| At { log: LOG.to_owned(), offset: offset as u64 };
+        let at = |offset: usize| StoredPosition { log: LOG.to_owned(), offset: offset as u64 };
         let mut head = SegmentHead {
             format: FORMAT,
             stream: "0".repeat(32),
@@ -131,7 +131,7 @@ mod tests {
         }
         // Within an event; and in a segment that cannot be read from its beginning.
         assert!(check(&head, end - 1, gtids).unwrap().contains("no boundary"));
-        // What is wrong with the log is said as it is.
+        // A fault of the log is reported unchanged.
         let mut damaged = log[4..].to_vec();
         damaged[length as usize + 30] ^= 1;
         let start = LogPosition::new(LOG, *end).unwrap();

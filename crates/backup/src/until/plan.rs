@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use xb_binlog::{AnyGtid, LogPosition, RelayPlan};
-use xb_repo::archive::base::{Base, Noted};
+use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::plan::{Piece, Plan, PlanError, locate, plan};
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::list::{ListedRoot, Listing, State, list_by_key};
@@ -14,11 +14,11 @@ use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
 use crate::binlog::choose_archive::choose_archive;
-use crate::binlog::pieces::{Needed, fetch};
+use crate::binlog::pieces::{NeededSegment, fetch};
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
-use crate::restore::choose::{Wanted, links};
+use crate::restore::choose::{ChosenBackup, links};
 use crate::restore::prepare::PrepareTool;
 use crate::restore::request::AfterRestore;
 use crate::session::Session;
@@ -61,7 +61,7 @@ pub struct UntilPlan {
     pub segments: usize,
     /// Remarks for the user.
     pub remarks: Vec<String>,
-    pub(super) work: Work,
+    pub(super) work: ReplayWork,
 }
 
 impl UntilPlan {
@@ -84,9 +84,9 @@ impl UntilPlan {
     }
 }
 
-/// What a replay of a plan needs.
+/// Requirements of a replay of a plan.
 #[derive(Debug, Clone)]
-pub(super) struct Work {
+pub(super) struct ReplayWork {
     pub(super) name: BackupName,
     /// The run that wrote the backup.
     pub(super) run: String,
@@ -94,7 +94,7 @@ pub(super) struct Work {
     /// Time of the backup's end.
     pub(super) taken: Timestamp,
     pub(super) relay: RelayPlan,
-    pub(super) needed: Arc<[Needed]>,
+    pub(super) needed: Arc<[NeededSegment]>,
     pub(super) settings: Vec<(String, String)>,
     /// Versions of the server, of the backup and of the log.
     pub(super) versions: Vec<String>,
@@ -145,7 +145,7 @@ pub async fn plan_until(
                         too_early(&candidates(&listed, &archive), &archive, &request.stop)?
                     }
                     Err(interrupted @ BackupError::Interrupted(_)) => return Err(interrupted),
-                    // What could be said in addition is not known.
+                    // Without the listing, nothing can be added to the error.
                     Err(_) => {}
                 }
             }
@@ -192,7 +192,7 @@ pub async fn plan_until(
     }
     Ok(described(
         &archive.server,
-        Work {
+        ReplayWork {
             name,
             run,
             start: base.position,
@@ -208,7 +208,7 @@ pub async fn plan_until(
     ))
 }
 
-fn described(server: &str, work: Work, scanned: Scanned, remarks: Vec<String>) -> UntilPlan {
+fn described(server: &str, work: ReplayWork, scanned: Scanned, remarks: Vec<String>) -> UntilPlan {
     let Scanned { stop, end, last, next, bytes, .. } = scanned;
     UntilPlan {
         backup: work.name.to_string(),
@@ -275,7 +275,7 @@ fn too_early(
     stop: &RestoreStop,
 ) -> Result<(), UntilError> {
     for (name, manifest) in candidates.iter().rev() {
-        let noted = Noted::replayed(manifest);
+        let noted = BasePosition::replayed(manifest);
         let base = noted.and_then(|noted| locate(&archive.streams, &noted));
         match base.map(|base| (plan(&archive.streams, &base, stop), base)) {
             Some((Err(PlanError::BeforeBackup { .. }), base)) => {
@@ -307,9 +307,9 @@ fn newest_fitting(
     let mut why = Vec::new();
     for (name, manifest) in &candidates {
         let backup = name.to_string();
-        let base = match Noted::replayed(manifest) {
+        let base = match BasePosition::replayed(manifest) {
             Some(noted) => locate(&archive.streams, &noted).ok_or(UntilError::Unplaced { backup }),
-            None if Noted::of(manifest).is_some() => Err(UntilError::NoClone { backup }),
+            None if BasePosition::of(manifest).is_some() => Err(UntilError::NoClone { backup }),
             None => Err(UntilError::NoPosition { backup }),
         };
         let base = match base {
@@ -333,7 +333,7 @@ fn newest_fitting(
             {
                 why.push(format!("{name}: {error}"));
             }
-            // What is in the way of this one is in the way of all older ones.
+            // The obstacle for this one is one for all older ones.
             Err(error) => return Err(UntilError::Plan { backup: name.to_string(), error }),
         }
     }
@@ -343,36 +343,39 @@ fn newest_fitting(
 }
 
 /// The run that wrote a backup, and the version of its server.
-struct TakenFrom {
+struct BackupOrigin {
     run: String,
     version: Option<String>,
     server: Option<String>,
 }
 
 /// The position of the backup, from a manifest that the keys have authenticated.
-async fn proven(session: &Session, get: &GetRequest) -> Result<(Noted, TakenFrom), BackupError> {
+async fn proven(
+    session: &Session,
+    get: &GetRequest,
+) -> Result<(BasePosition, BackupOrigin), BackupError> {
     let ready = AfterRestore { prepare: true, ..AfterRestore::default() };
     let links = session.cancel.or(links(session, get, &ready)).await?;
-    let tool = links.iter().find_map(Wanted::tool).and_then(PrepareTool::of_name);
+    let tool = links.iter().find_map(ChosenBackup::tool).and_then(PrepareTool::of_name);
     if tool == Some(PrepareTool::XtraBackup) {
         return Err(UntilError::NoClone { backup: get.name.to_string() }.into());
     }
-    let last = links.last().and_then(Wanted::manifest);
+    let last = links.last().and_then(ChosenBackup::manifest);
     let base = last.and_then(|manifest| {
         let version = manifest.source.server_version.clone();
         let (run, server) = (manifest.run.clone(), manifest.server.clone());
-        Some((Noted::of(manifest)?, TakenFrom { run, version, server }))
+        Some((BasePosition::of(manifest)?, BackupOrigin { run, version, server }))
     });
     base.ok_or_else(|| UntilError::NoPosition { backup: get.name.to_string() }.into())
 }
 
-fn needed(plan: &Plan<'_>, archive: &Archive) -> Arc<[Needed]> {
+fn needed(plan: &Plan<'_>, archive: &Archive) -> Arc<[NeededSegment]> {
     let first = plan.pieces.first().map_or(0, |piece| piece.server);
     let repeats = |piece: &Piece<'_>| {
         let stream = archive.streams.iter().find(|stream| stream.id() == piece.stream)?;
         stream.head.content.repeats()
     };
-    let needed = plan.pieces.iter().map(|piece| Needed {
+    let needed = plan.pieces.iter().map(|piece| NeededSegment {
         segment: piece.segment.clone(),
         key: archive.key(piece.stream),
         until: piece.until,
@@ -383,7 +386,7 @@ fn needed(plan: &Plan<'_>, archive: &Archive) -> Arc<[Needed]> {
 }
 
 /// Number of servers before that of the last segment.
-fn servers(needed: &[Needed]) -> usize {
+fn servers(needed: &[NeededSegment]) -> usize {
     needed.last().map_or(0, |needed| needed.server)
 }
 
@@ -445,7 +448,7 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, Vec<Str
 async fn scan(
     session: &Session,
     (server, backup): (&str, &BackupName),
-    needed: &Arc<[Needed]>,
+    needed: &Arc<[NeededSegment]>,
     span: Span,
 ) -> Result<Scanned, BackupError> {
     let (start, gtids) = (span.start.clone(), span.gtids.clone());

@@ -7,21 +7,21 @@ use std::time::Duration;
 use serde::Serialize;
 use xb_replay::{Piece, Progress, ReplayReport, ReplayRequest, Watch, origin_options, replay};
 
-use crate::binlog::pieces::{Fetched, fetch};
+use crate::binlog::pieces::{SegmentEvents, fetch};
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::restore::RestoreOptions;
 use crate::restore::clone::start::find_server;
-use crate::restore::finished::Finished;
+use crate::restore::finished::FinishedMark;
 use crate::restore::owner::Owner;
 use crate::restore::request::{AfterRestore, RestoreChainReport};
 use crate::restore::restore_and_prepare::restore_locked;
 use crate::restore::target_lock::TargetLock;
 use crate::server::private::ServerOptions;
 use crate::session::Session;
-use crate::until::plan::{UntilPlan, Work};
-use crate::until::result::{Ended, write_result};
+use crate::until::plan::{ReplayWork, UntilPlan};
+use crate::until::result::{ReplayResult, write_result};
 use crate::until_error::UntilError;
 
 /// How long the private server may do nothing at all.
@@ -48,7 +48,7 @@ pub struct ReplayOptions {
 pub struct UntilReport {
     /// The restored backup; `None` if an earlier run of the same command has done everything.
     pub restored: Option<RestoreChainReport>,
-    /// What was replayed; `None` as above.
+    /// Report of the replay; `None` as above.
     pub replayed: Option<ReplayReport>,
     /// Remarks for the user.
     pub remarks: Vec<String>,
@@ -118,7 +118,7 @@ pub async fn restore_until(
         return Ok(UntilReport { restored: None, replayed: None, remarks });
     }
     // From here on, an interruption costs nothing but what is done below.
-    let finish = |ended: &Ended| -> Result<(), BackupError> {
+    let finish = |ended: &ReplayResult| -> Result<(), BackupError> {
         write_result(target, plan, ended)?;
         if let Some(owner) = owner {
             tokio::task::block_in_place(|| owner.give(target))?;
@@ -130,7 +130,8 @@ pub async fn restore_until(
     };
     if let Some(note) = xb_replay::noted_end(target).map_err(UntilError::from)? {
         let other = |at| UntilError::OtherReplay { target: target.to_owned(), at };
-        let ended: Ended = serde_json::from_slice(&note).map_err(|_| other(String::new()))?;
+        let ended: ReplayResult =
+            serde_json::from_slice(&note).map_err(|_| other(String::new()))?;
         if Some(&ended.what) != what(plan).as_ref() {
             return Err(other(format!(": it is at {}:{}", ended.log, ended.offset)).into());
         }
@@ -163,8 +164,8 @@ fn anew(gtids: &str) -> String {
     )
 }
 
-fn ended(what: &str, replayed: &ReplayReport) -> Ended {
-    Ended {
+fn ended(what: &str, replayed: &ReplayReport) -> ReplayResult {
+    ReplayResult {
         what: what.to_owned(),
         gtids: replayed.gtids.to_string(),
         log: replayed.position.log().to_owned(),
@@ -175,11 +176,11 @@ fn ended(what: &str, replayed: &ReplayReport) -> Ended {
 }
 
 /// The mark by which a later run knows that everything was done.
-fn finished(plan: &UntilPlan) -> Option<Finished> {
-    Finished::new(&[], &format!("until {}", what(plan)?))
+fn finished(plan: &UntilPlan) -> Option<FinishedMark> {
+    FinishedMark::new(&[], &format!("until {}", what(plan)?))
 }
 
-/// What was asked for, by content.
+/// Returns the request, by content.
 fn what(plan: &UntilPlan) -> Option<String> {
     #[derive(Serialize)]
     struct What<'a> {
@@ -285,7 +286,7 @@ pub(crate) async fn replay_onto(
 }
 
 /// The bytes of a segment for the replay, and the log that they belong to, if it is another one.
-fn pieces(work: &Work, fetched: &Fetched) -> Result<Vec<Piece>, BackupError> {
+fn pieces(work: &ReplayWork, fetched: &SegmentEvents) -> Result<Vec<Piece>, BackupError> {
     let of = |number: usize| work.needed.get(number);
     let one = of(fetched.number).ok_or(BackupError::Bug("a segment of no number"))?;
     let part = one.part(fetched, &work.start)?;

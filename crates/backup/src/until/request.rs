@@ -1,4 +1,4 @@
-//! What a restore to a stop is asked for.
+//! Request of a restore to a stop.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What a data directory says about itself after a replay. The backup's own files name its own position, which
+//! Files that state the position of a data directory after a replay. The backup's own files name its own position, which
 //! the data has left: a replica that began there would apply everything again.
 
 use std::path::{Path, PathBuf};
@@ -44,8 +44,8 @@ struct Document<'a> {
 
 /// The end of a replay, from its proof on until everything beside the data says so.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ended {
-    /// What was asked for.
+pub(super) struct ReplayResult {
+    /// The request.
     pub(super) what: String,
     pub(super) gtids: String,
     pub(super) log: String,
@@ -59,7 +59,7 @@ pub(super) struct Ended {
 pub(super) fn write_result(
     target: &Path,
     plan: &UntilPlan,
-    ended: &Ended,
+    ended: &ReplayResult,
 ) -> Result<(), BackupError> {
     let failed = |path: PathBuf| {
         move |error: std::io::Error| BackupError::Restore {

@@ -55,11 +55,11 @@ pub(super) struct Span {
     pub(super) servers: usize,
     /// The stop must be found before that end.
     pub(super) must_be_found: bool,
-    /// What to leave out.
+    /// Transactions to leave out.
     pub(super) plan: RelayPlan,
 }
 
-/// What the logs have up to the stop.
+/// Content of the logs up to the stop.
 pub(super) struct Scanned {
     /// The stop as a position.
     pub(super) stop: LogPosition,
@@ -85,8 +85,8 @@ pub(super) struct Scanner {
     history: History,
     log: Option<Log>,
     /// First bytes of the present transaction, and its first event; the same of the one before.
-    open: Seen,
-    last: Option<Seen>,
+    open: ScannedTransaction,
+    last: Option<ScannedTransaction>,
     stopped: Option<LogPosition>,
     next: Option<Neighbour>,
     bytes: u64,
@@ -106,7 +106,7 @@ struct Log {
 
 /// A transaction as it was seen.
 #[derive(Debug, Clone, Default)]
-struct Seen {
+struct ScannedTransaction {
     begin: u64,
     log: String,
     gtid: Option<AnyGtid>,
@@ -115,7 +115,7 @@ struct Seen {
     description: Vec<u8>,
 }
 
-impl Seen {
+impl ScannedTransaction {
     fn neighbour(&self) -> Option<Neighbour> {
         let log = [&MAGIC[..], &self.description].concat();
         let summary = TransactionSummary::read(&log, &self.bytes);
@@ -149,7 +149,7 @@ impl Scanner {
             out: Vec::new(),
             history,
             log: None,
-            open: Seen::default(),
+            open: ScannedTransaction::default(),
             last: None,
             stopped: None,
             next: None,
@@ -178,7 +178,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Whether the present server's logs have the end, and the stop if it is a position.
+    /// Returns whether the present server's logs have the end, and the stop if it is a position.
     fn is_last_server(&self) -> bool {
         self.server == self.span.servers
     }
@@ -189,7 +189,7 @@ impl Scanner {
         matches!(gtid, AnyGtid::MariaDb(gtid) if self.server == 0 && self.span.outside.is_past(*gtid))
     }
 
-    /// Whether a position is the stop.
+    /// Returns whether a position is the stop.
     fn is_stop(&self, at: &LogPosition) -> bool {
         self.is_last_server() && self.span.stop == RestoreStop::Position(at.clone())
     }
@@ -368,7 +368,7 @@ impl Scanner {
         Ok(Scanned {
             stop,
             end: self.writer.finish()?,
-            last: self.last.as_ref().and_then(Seen::neighbour),
+            last: self.last.as_ref().and_then(ScannedTransaction::neighbour),
             next: self.next,
             bytes: self.bytes,
             ahead: self.ahead,

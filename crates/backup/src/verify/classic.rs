@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use xb_pipeline::{
-    InspectError, InspectOptions, Inspected, Inspector, PassthroughError, UnpackPlan,
+    InspectError, InspectOptions, InspectReport, Inspector, PassthroughError, UnpackPlan,
 };
 use xb_repo::manifest::Manifest;
 use xb_repo::verification::{Level, MAX_PROBLEMS, Problem};
@@ -15,7 +15,7 @@ use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
 use crate::objects::range::Range;
-use crate::read::streams::{Pumped, Relayed, relay_classic};
+use crate::read::streams::{RelayReport, TransferResults, relay_classic};
 
 impl Run<'_> {
     pub(super) async fn classic(
@@ -101,8 +101,8 @@ impl Run<'_> {
                 replaced.extend(sums.range(range, sum).err());
             })
             .await?;
-        let Pumped { fetched, taken, recent } = relayed;
-        let Relayed { scanned, refused, sink: inspector } = taken;
+        let TransferResults { fetched, taken, recent } = relayed;
+        let RelayReport { scanned, refused, sink: inspector } = taken;
         if scanned.is_err()
             && let Some(error) = recent.altered(self.root.store()).await
         {
@@ -168,16 +168,16 @@ impl Run<'_> {
     async fn chunks_again(
         &self,
         files: &ClassicFiles,
-        mut found: Inspected,
+        mut found: InspectReport,
         options: &InspectOptions,
         plan: &UnpackPlan,
         cancel: &CancelToken,
-    ) -> Result<Result<Inspected, InspectError>, BackupError> {
+    ) -> Result<Result<InspectReport, InspectError>, BackupError> {
         while !found.postponed.is_empty() {
             let inspector = Inspector::again(options.clone(), found);
             let relayed = self.relay_all(files, inspector, plan, cancel, |_, _| {}).await?;
-            let Pumped { fetched, taken, .. } = relayed;
-            let Relayed { scanned, sink: inspector, .. } = taken;
+            let TransferResults { fetched, taken, .. } = relayed;
+            let RelayReport { scanned, sink: inspector, .. } = taken;
             match (fetched, scanned) {
                 (_, Err(PassthroughError::Sink(error))) => return Ok(Err(error)),
                 (_, Err(PassthroughError::Stream(error))) => {
@@ -206,7 +206,7 @@ impl Run<'_> {
         plan: &UnpackPlan,
         cancel: &CancelToken,
         mut seen: impl FnMut(&Range, u64),
-    ) -> Result<Pumped<Relayed<Inspector, InspectError>>, BackupError> {
+    ) -> Result<TransferResults<RelayReport<Inspector, InspectError>>, BackupError> {
         self.observer.expect_bytes(files.bytes());
         let keys = self.root.classic_keys(&self.request.name);
         let note = |range: &Range, sum| {

@@ -48,7 +48,7 @@ pub(super) async fn files_in(
             }
         }
     }
-    let mut files = Found { names: BTreeMap::new(), hits: vec![Vec::new(); damaged.len()] };
+    let mut files = FileHits { names: BTreeMap::new(), hits: vec![Vec::new(); damaged.len()] };
     for number in 0..index.len() {
         let payload = index.payload(number).await?;
         for record in index.records(&payload)? {
@@ -74,12 +74,12 @@ fn extend(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
     }
 }
 
-struct Found {
+struct FileHits {
     names: BTreeMap<u64, Vec<u8>>,
     hits: Vec<Vec<Hit>>,
 }
 
-impl Found {
+impl FileHits {
     fn record(&mut self, record: &Record<'_>, plain: &[Vec<Range<u64>>]) {
         match record {
             Record::File { file, path, .. } | Record::Rename { file, path } => {

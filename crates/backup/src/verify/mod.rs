@@ -79,7 +79,7 @@ fn phases(level: Level) -> u32 {
     }
 }
 
-/// Whether a record can be written after this error. A store that does not answer cannot take one,
+/// Returns whether a record can be written after this error. A store that does not answer cannot take one,
 /// and a cancellation must not wait for one.
 fn can_be_recorded(error: &BackupError) -> bool {
     !matches!(error, BackupError::Repo(RepoError::Store(_)) | BackupError::Interrupted(_))

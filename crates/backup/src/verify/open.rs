@@ -10,11 +10,11 @@ use xb_repo::verification::{Authenticity, Level};
 
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
-use crate::objects::checksums::Known;
+use crate::objects::checksums::KnownChecksums;
 use crate::objects::classic_checksums::list_with_sums;
 use crate::read::find::stock_files;
 use crate::read::unlock::{keys_object, open_sealed};
-use crate::verify::run::{Packed, Run};
+use crate::verify::run::{ReadableBackup, Run};
 
 impl Run<'_> {
     /// Checks the first level of a packed backup. Returns `None` if no further check is possible.
@@ -22,7 +22,7 @@ impl Run<'_> {
         &mut self,
         stored: StoredManifest,
         cancel: &CancelToken,
-    ) -> Result<Option<Packed>, BackupError> {
+    ) -> Result<Option<ReadableBackup>, BackupError> {
         let (name, keys) = (&self.request.name, &self.request.keys);
         let manifest = stored.manifest.clone();
         let (Some(facts), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
@@ -91,7 +91,7 @@ impl Run<'_> {
         let what = format!("intact, {}", self.report.authenticity.as_str());
         self.report.close(Level::Manifest, what);
         // Without a sound keys object, the levels that need no key can still be checked.
-        Ok(Some(Packed { manifest, facts, run, key }))
+        Ok(Some(ReadableBackup { manifest, facts, run, key }))
     }
 
     pub(super) async fn open_classic(
@@ -118,7 +118,7 @@ impl Run<'_> {
         self.report.authenticity = Authenticity::NotSealed;
         let what = format!("intact, {}", self.report.authenticity.as_str());
         self.report.close(Level::Manifest, what);
-        if matches!(files.known(), Known::Whole(_)) {
+        if matches!(files.known(), KnownChecksums::Whole(_)) {
             self.warn(
                 "a damaged object cannot be named, because the checksum list is missing or damaged",
             );
@@ -127,7 +127,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether all key slots of the backup are for recipients.
+/// Returns whether all key slots of the backup are for recipients.
 fn only_recipients(keys_object: &KeysObject) -> bool {
     keys_object.slots().all(|slot| slot.kind == SlotKind::Recipient)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
-    IndexProof, IndexWatch, InspectError, Inspected, Inspector, UnpackError, UnpackPlan,
+    IndexProof, IndexWatch, InspectError, InspectReport, Inspector, UnpackError, UnpackPlan,
 };
 use xb_repo::hex::hex;
 use xb_repo::manifest::End;
@@ -16,7 +16,7 @@ use super::files::{Hit, files_in};
 use super::intact_objects::IntactObjects;
 use super::passes::Content;
 use super::results::{counted, not_damage};
-use super::run::{Packed, Run};
+use super::run::{ReadableBackup, Run};
 use super::sum_check::SumCheck;
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
@@ -24,7 +24,7 @@ use crate::objects::checksums;
 use crate::read::fetch::{is_of_content, object_of};
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::ranges::fetch_into;
-use crate::read::streams::{PackedStream, Pumped};
+use crate::read::streams::{PackedStream, TransferResults};
 
 /// Outcome of reading the whole stream.
 enum ReadAll {
@@ -62,7 +62,7 @@ const MAX_NAMED: usize = 100;
 impl Run<'_> {
     pub(super) async fn packed(
         &mut self,
-        packed: Packed,
+        packed: ReadableBackup,
         cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         if !self.wants(Level::List) {
@@ -103,9 +103,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether the index names files that are encrypted one by one while no key for them is given.
+    /// Returns whether the index names files that are encrypted one by one while no key for them is given.
     /// If the index cannot show it, reading the stream will.
-    async fn lacks_file_key(&self, packed: &Packed) -> Result<bool, BackupError> {
+    async fn lacks_file_key(&self, packed: &ReadableBackup) -> Result<bool, BackupError> {
         let (manifest, facts, run) = packed.about();
         if self.request.keys.key.is_some() || matches!(manifest.end, End::Raw | End::NativeTrailer)
         {
@@ -131,7 +131,7 @@ impl Run<'_> {
     /// Compares the backup with a listing; returns the objects that are there with the right size.
     ///
     /// The work depends on the listing, not on the number of objects that a manifest states.
-    async fn list(&mut self, packed: &Packed) -> Result<IntactObjects, BackupError> {
+    async fn list(&mut self, packed: &ReadableBackup) -> Result<IntactObjects, BackupError> {
         let keys = self.root.run_keys(&self.request.name, packed.run);
         let (objects, bytes) = (packed.manifest.objects, packed.manifest.stored_bytes);
         let mut found = self.listed(packed).await?;
@@ -157,7 +157,7 @@ impl Run<'_> {
         })
     }
 
-    async fn listed(&self, packed: &Packed) -> Result<ListedObjects, BackupError> {
+    async fn listed(&self, packed: &ReadableBackup) -> Result<ListedObjects, BackupError> {
         let keys = self.root.run_keys(&self.request.name, packed.run);
         let objects = packed.manifest.objects;
         let data = |key: &str| key.len() == 9 && key.bytes().all(|b| b.is_ascii_digit());
@@ -184,7 +184,7 @@ impl Run<'_> {
     /// Absence and a wrong length count, unless the object itself is as the manifest demands.
     async fn refuse_lying_listing(
         &self,
-        packed: &Packed,
+        packed: &ReadableBackup,
         found: &ListedObjects,
     ) -> Result<(), BackupError> {
         let keys = &self.root.run_keys(&self.request.name, packed.run);
@@ -201,7 +201,7 @@ impl Run<'_> {
     /// Reads all objects for their checksums only.
     async fn sum_all(
         &mut self,
-        packed: &Packed,
+        packed: &ReadableBackup,
         known: Option<&[u64]>,
         sound: &IntactObjects,
         cancel: &CancelToken,
@@ -237,7 +237,7 @@ impl Run<'_> {
     }
 
     /// Records the results of the checksum comparison.
-    async fn compare(&mut self, packed: &Packed, mut check: SumCheck, all: bool) {
+    async fn compare(&mut self, packed: &ReadableBackup, mut check: SumCheck, all: bool) {
         let keys = self.root.run_keys(&self.request.name, packed.run);
         let all = !self.drop_altered(packed, &mut check).await && all;
         let numbers: Vec<u64> = check.wrong.iter().map(|(number, ..)| *number).collect();
@@ -272,7 +272,7 @@ impl Run<'_> {
     /// Reads objects with a wrong checksum again, as far as that was not done yet, and leaves out
     /// those that are sound. Returns whether there were any; then the root digest of what was read
     /// means nothing, but that of the known checksums was compared.
-    async fn drop_altered(&mut self, packed: &Packed, check: &mut SumCheck) -> bool {
+    async fn drop_altered(&mut self, packed: &ReadableBackup, check: &mut SumCheck) -> bool {
         let keys = self.root.run_keys(&self.request.name, packed.run);
         let mut altered = Vec::new();
         for (number, _, expected) in check.wrong.iter().take(MAX_NAMED) {
@@ -288,7 +288,7 @@ impl Run<'_> {
     }
 
     /// Files that have bytes in these objects, as far as the index can be read.
-    async fn files_in(&self, packed: &Packed, numbers: &[u64]) -> Vec<Vec<Hit>> {
+    async fn files_in(&self, packed: &ReadableBackup, numbers: &[u64]) -> Vec<Vec<Hit>> {
         if numbers.is_empty() || !packed.can_be_opened() {
             return Vec::new();
         }
@@ -320,7 +320,7 @@ impl Run<'_> {
     /// Returns `false` if it stopped at damage.
     async fn read_twice(
         &mut self,
-        packed: &Packed,
+        packed: &ReadableBackup,
         known: Option<&[u64]>,
         cancel: &CancelToken,
     ) -> Result<bool, BackupError> {
@@ -341,7 +341,7 @@ impl Run<'_> {
     /// Reads and inspects the stream, and computes the checksums of its objects.
     async fn read_all(
         &mut self,
-        packed: &Packed,
+        packed: &ReadableBackup,
         known: Option<&[u64]>,
         cancel: &CancelToken,
     ) -> Result<ReadAll, BackupError> {
@@ -362,7 +362,7 @@ impl Run<'_> {
         };
         let mut check = SumCheck::new(known, &packed.all());
         let seen = watch.clone();
-        let Pumped { fetched, taken: (outcome, content), recent } = packed
+        let TransferResults { fetched, taken: (outcome, content), recent } = packed
             .stream(self, known)
             .unpack(
                 &self.fetching(plan, cancel),
@@ -422,7 +422,7 @@ impl Run<'_> {
         content: Content,
         watch: IndexWatch,
         bytes: u64,
-        (packed, plan): (&Packed, &UnpackPlan),
+        (packed, plan): (&ReadableBackup, &UnpackPlan),
         cancel: &CancelToken,
     ) -> Result<bool, BackupError> {
         let manifest = &packed.manifest;
@@ -459,14 +459,19 @@ impl Run<'_> {
         Ok(true)
     }
 
-    fn index(&mut self, proof: IndexProof, found: Option<&Inspected>) {
+    fn index(&mut self, proof: IndexProof, found: Option<&InspectReport>) {
         if let Err(error) = proof.agrees(found.map(|found| &found.records)) {
             self.found(Level::Decrypt, None, error.to_string());
         }
     }
 
     /// Records a damaged frame, segment or block.
-    fn broken(&mut self, packed: &Packed, error: &UnpackError<InspectError>, content: &Content) {
+    fn broken(
+        &mut self,
+        packed: &ReadableBackup,
+        error: &UnpackError<InspectError>,
+        content: &Content,
+    ) {
         let sealed = packed.facts.sealed.is_some();
         let chunk = packed.facts.chunk_size;
         let number = match error {
@@ -488,7 +493,7 @@ impl Run<'_> {
     }
 }
 
-impl Packed {
+impl ReadableBackup {
     /// The stream of its objects.
     pub(super) fn stream<'a>(
         &'a self,

@@ -2,31 +2,31 @@
 //! which memory did not suffice because too many were open at a time.
 
 use bytes::Bytes;
-use xb_pipeline::{InspectError, Inspected, Inspector, PagesFound, UnpackError, UnpackPlan};
+use xb_pipeline::{InspectError, InspectReport, Inspector, PagesFound, UnpackError, UnpackPlan};
 use xb_reader::MAGIC;
 use xb_repo::manifest::End;
 
-use super::run::{Packed, Run};
+use super::run::{ReadableBackup, Run};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
-use crate::read::streams::Pumped;
+use crate::read::streams::TransferResults;
 
 impl Run<'_> {
     /// Reads the stream again for the files for which memory did not suffice, until none is left.
     pub(super) async fn postponed(
         &self,
-        packed: &Packed,
+        packed: &ReadableBackup,
         plan: &UnpackPlan,
-        mut found: Inspected,
+        mut found: InspectReport,
         cancel: &CancelToken,
-    ) -> Result<Result<Inspected, InspectError>, BackupError> {
+    ) -> Result<Result<InspectReport, InspectError>, BackupError> {
         while !found.postponed.is_empty() {
             self.observer.expect_bytes(packed.manifest.stream_bytes);
             let end = &packed.manifest.end;
             let stated = (!matches!(end, End::NativeTrailer)).then_some(end);
             let options = self.inspect(stated, self.plan()?.1)?;
             let content = Content::Xbstream(Box::new(Inspector::again(options, found)));
-            let Pumped { fetched, taken: (outcome, content), .. } = packed
+            let TransferResults { fetched, taken: (outcome, content), .. } = packed
                 .stream(self, None)
                 .unpack(&self.fetching(*plan, cancel), |_, _| {}, |_, _| {}, content, Content::feed)
                 .await?;
@@ -96,7 +96,7 @@ impl Content {
         }
     }
 
-    pub(super) fn finish(self) -> Result<Option<Inspected>, InspectError> {
+    pub(super) fn finish(self) -> Result<Option<InspectReport>, InspectError> {
         match self {
             Self::Xbstream(inspector) => inspector.finish().map(Some),
             _ => Ok(None),

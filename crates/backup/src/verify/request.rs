@@ -4,7 +4,7 @@ use xb_encryptor::Keys;
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
-use crate::read::unlock::{Accept, Given};
+use crate::read::unlock::{Accept, ReadKeys};
 
 /// Request to verify a backup.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct VerifyRequest {
 }
 
 impl VerifyRequest {
-    pub(super) fn given(&self, memory: u64) -> Given<'_> {
-        Given { keys: &self.keys, accept: self.accept, memory }
+    pub(super) fn given(&self, memory: u64) -> ReadKeys<'_> {
+        ReadKeys { keys: &self.keys, accept: self.accept, memory }
     }
 }

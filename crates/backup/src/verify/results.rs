@@ -1,7 +1,7 @@
 //! Findings from reading the stream, as levels of the report.
 
 use xb_encryptor::xbcrypt::XbcryptError;
-use xb_pipeline::{FileDecodeError, InspectError, Inspected, PagesFound};
+use xb_pipeline::{FileDecodeError, InspectError, InspectReport, PagesFound};
 use xb_repo::manifest::{Layout, Manifest};
 use xb_repo::verification::{Level, PageReport, Problem};
 
@@ -35,7 +35,7 @@ impl Run<'_> {
     pub(super) fn read(
         &mut self,
         manifest: Option<&Manifest>,
-        found: &Inspected,
+        found: &InspectReport,
     ) -> Result<(), BackupError> {
         let scanned = &found.scanned;
         self.report.stream_bytes = Some(scanned.bytes);

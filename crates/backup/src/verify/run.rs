@@ -14,7 +14,7 @@ use xb_repo::verification::{Level, Problem, VerifyReport};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::read::decoding::{file_cipher, plan_beside};
-use crate::read::streams::Fetching;
+use crate::read::streams::FetchContext;
 use crate::session::Resources;
 use crate::verify::request::VerifyRequest;
 
@@ -33,7 +33,7 @@ pub(super) struct Run<'a> {
 }
 
 /// A packed backup that can be read.
-pub(super) struct Packed {
+pub(super) struct ReadableBackup {
     pub(super) manifest: Manifest,
     pub(super) facts: PackedFacts,
     pub(super) run: RunId,
@@ -78,8 +78,8 @@ impl Run<'_> {
         &'a self,
         plan: UnpackPlan,
         cancel: &'a CancelToken,
-    ) -> Fetching<'a> {
-        Fetching { store: self.root.store(), plan, observer: self.observer, cancel }
+    ) -> FetchContext<'a> {
+        FetchContext { store: self.root.store(), plan, observer: self.observer, cancel }
     }
 
     /// Notes the links of a chain of which it is unknown whether they continue the history of their base.

@@ -8,7 +8,7 @@ use xb_repo::claim::mark::settled;
 use xb_repo::manifest::clone_facts::CloneFacts;
 
 use super::request::{PutReport, PutRequest};
-use super::run_folder::{Beside, RunFolder};
+use super::run_folder::{CompanionObjects, RunFolder};
 use super::run_manifest::find_its_base;
 use super::upload::UploadOutcome;
 use crate::cancel::OrInterrupted as _;
@@ -34,7 +34,7 @@ impl RunFolder {
         let sums = cancel.or(self.put_lists(&put.output, records.md5)).await?;
         let keys =
             sent.keys_object.as_ref().map(|keys_object| keys_object.encode().to_vec().into());
-        let beside = Beside { keys, sums };
+        let beside = CompanionObjects { keys, sums };
         if let EndProof::Missing(why) = &put.scanned.proof {
             if let Some(ledger) = &records.ledger {
                 // If this fails, the objects count as what a failed run left.

@@ -107,7 +107,7 @@ fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input<R>, Backup
     Ok(Input { kind, source: Cursor::new(start).chain(source) })
 }
 
-/// Whether an input that is refused anyway is a tar archive. Reads only once more: a program that has written a line of
+/// Returns whether an input that is refused anyway is a tar archive. Reads only once more: a program that has written a line of
 /// text, and waits, must be refused at once. Programs write an archive in whole headers.
 fn is_tar(source: &mut impl Read, mut start: Vec<u8>) -> Result<bool, BackupError> {
     let read = start.len();

@@ -13,11 +13,11 @@ use xb_repo::list::fault_of;
 use xb_repo::manifest::{Base, Manifest, StoredManifest};
 use xb_repo::names::{BackupName, RunId};
 use xb_repo::remembered::RememberedIncrement;
-use xb_repo::resolve::{Resolved, Wanted, resolve};
+use xb_repo::resolve::{BackupSelector, ResolvedBackup, resolve};
 use xb_repo::root::Root;
 
 use crate::error::BackupError;
-use crate::read::unlock::{Accept, Given, unlock, unsealed};
+use crate::read::unlock::{Accept, ReadKeys, unlock, unsealed};
 use crate::server::login::Family;
 use crate::server::watch::ServerWatch;
 use crate::write::IncrementalBase;
@@ -111,7 +111,7 @@ impl LocalRunLog {
 #[derive(Debug)]
 pub struct SinceRequest<'a> {
     /// The requested base.
-    pub wanted: &'a Wanted,
+    pub wanted: &'a BackupSelector,
     /// Server of the new backup.
     pub server: Option<&'a str>,
     /// Keys that may authenticate the manifest of a sealed backup.
@@ -148,7 +148,7 @@ pub async fn since(
 ) -> Result<(IncrementalBase, Vec<String>), BackupError> {
     let SinceRequest { wanted, server, .. } = *request;
     // In a ROOT with several servers, choose the newest backup of the new backup's server.
-    let Resolved { name, mut doubts } = match resolve(root, wanted, None).await {
+    let ResolvedBackup { name, mut doubts } = match resolve(root, wanted, None).await {
         Err(RepoError::WhichServer { .. }) => resolve(root, wanted, server).await?,
         found => found?,
     };
@@ -185,7 +185,7 @@ pub async fn since(
         }
     }
     // `latest` is chosen among what can be restored; a name is not.
-    if matches!(wanted, Wanted::Name(_)) {
+    if matches!(wanted, BackupSelector::Name(_)) {
         for link in &links {
             if let Some(why) = fault_of(root, &link.name, &link.stored).await? {
                 let of = match link.name == name {
@@ -200,7 +200,7 @@ pub async fn since(
     let now = request.watch.and_then(|watch| watch.before(manifest));
     let verdict = judge(manifest, now.as_ref());
     if let Some(doubt) = accepted(name.as_str(), verdict, accept_history).map_err(|error| {
-        // What is missing on this host tells more than that the evidence is incomplete.
+        // A lack on this host explains more than incomplete evidence does.
         match request.watch.and_then(ServerWatch::lacks).filter(|_| !error.is_certain) {
             Some(why) => NotContinued { what: format!("{}: {why}", error.what), ..error },
             None => error,
@@ -215,7 +215,7 @@ pub async fn since(
 
 /// Where an increment on this base begins, if not where the base ends: where its redo log begins. Then the increment
 /// has every page that its base may have copied too early, and the chain is restored without that log, in one pass.
-/// What mariadb-backup prepares was shown to be right; xtrabackup's files were not.
+/// Files prepared by mariadb-backup were shown to be right; those of xtrabackup were not.
 fn begin(base: &Manifest) -> Option<u64> {
     let family = base.source.tool_name.as_ref().and_then(|name| Family::of_program(name.as_ref()));
     let (start, end) = (base.source.redo_start_lsn?, base.source.to_lsn?);
@@ -275,7 +275,7 @@ impl SinceRequest<'_> {
         if !manifest.is_sealed() || note.is_some() || is_of_own {
             return Ok(());
         }
-        let given = Given { keys: self.keys, accept: Accept::default(), memory: self.memory };
+        let given = ReadKeys { keys: self.keys, accept: Accept::default(), memory: self.memory };
         unlock(root, name, Some(stored), given).await.map(drop).map_err(|error| {
             BackupError::Keys(format!(
                 "the manifest of {name} is not authenticated: this host did not write it, and {error}"

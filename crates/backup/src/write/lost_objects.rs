@@ -18,7 +18,7 @@ const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
 const SUFFIXES: [&str; 8] =
     ["", ".lz4", ".zst", ".qp", ".xbcrypt", ".lz4.xbcrypt", ".zst.xbcrypt", ".qp.xbcrypt"];
 
-/// Whether no object of the backup exists. A listing may lag behind or leave objects out, so they
+/// Returns whether no object of the backup exists. A listing may lag behind or leave objects out, so they
 /// are also looked up by key. A backup of which no key is known never counts as vacant.
 pub(crate) async fn is_vacant(
     root: &Root,

@@ -28,7 +28,9 @@ pub(crate) use self::name_claim::refuse_taken;
 pub(crate) use self::plan::part_limits;
 pub use self::plan::{FIXED_SIZE, PutSizing, limits, plan, put_plan};
 pub use self::request::{IncrementalBase, MergedChain, PutLayout, PutReport, PutRequest};
-pub(crate) use self::run_folder::{Beside, Foreign, all_are_there, claim_emptied, prove_classic};
+pub(crate) use self::run_folder::{
+    CompanionObjects, ForeignObjects, all_are_there, claim_emptied, prove_classic,
+};
 pub use self::run_manifest::refuse_without_base;
 
 use self::detect_input::{Input, recognise_for};

@@ -21,7 +21,7 @@ pub enum TemplateError {
     Name(#[from] NameError),
 }
 
-/// Whether `text` has fields to fill in, or braces that are none.
+/// Returns whether `text` has fields to fill in, or braces that are none.
 #[must_use]
 pub fn is_name_template(text: &str) -> bool {
     text.contains(['{', '}'])

@@ -99,7 +99,7 @@ impl PutLayout {
         }
     }
 
-    /// Whether the backup can be read only with a key.
+    /// Returns whether the backup can be read only with a key.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         match self {

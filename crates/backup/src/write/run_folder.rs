@@ -3,14 +3,14 @@
 
 use bytes::Bytes;
 use xb_repo::claim::commit::confirm_commit;
-use xb_repo::claim::{Claim, LeftObjects, belongs_to_run, refuse_earlier};
+use xb_repo::claim::{Claim, RemainingObjects, belongs_to_run, refuse_earlier};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::keys::RunKeys;
 use xb_repo::manifest::{Layout, Manifest};
 use xb_repo::names::{BackupName, RunId, SUMS, is_data_object, of_classic, sums_folder};
 use xb_repo::root::Root;
-use xb_uploader::{Listed, StoreError};
+use xb_uploader::{ListedObject, StoreError};
 
 use super::request::PutRequest;
 use crate::error::BackupError;
@@ -51,7 +51,7 @@ impl RunFolder {
                 Ok(place)
             }
             Layout::Classic => {
-                let (claim, root) = claim_emptied(root, &name, run, Foreign::Refuse).await?;
+                let (claim, root) = claim_emptied(root, &name, run, ForeignObjects::Refuse).await?;
                 Ok(Self { run, keys: root.classic_keys(&name), name, claim, root })
             }
         }
@@ -84,7 +84,7 @@ impl RunFolder {
     pub(super) async fn prove(
         &self,
         manifest: &mut Manifest,
-        beside: &Beside,
+        beside: &CompanionObjects,
         ledger: Option<&Ledger>,
     ) -> Result<(), BackupError> {
         self.claim.confirm().await?;
@@ -105,7 +105,7 @@ impl RunFolder {
         let mut listed = self.root.list_below(self.keys.folder()).await?;
         listed.retain(|object| of_classic(&object.key));
         ledger.agrees_with(&self.root, &self.keys, self.name.as_str(), &listed).await?;
-        Ok(self.claim.end_leaving(LeftObjects::of(&listed)).await?)
+        Ok(self.claim.end_leaving(RemainingObjects::of(&listed)).await?)
     }
 
     /// Ends a run whose manifest is written.
@@ -153,28 +153,32 @@ impl RunFolder {
 
 /// Objects that a packed run stores beside its data, and that its manifest relies on.
 #[derive(Debug, Default)]
-pub(crate) struct Beside {
+pub(crate) struct CompanionObjects {
     /// Content of the keys object of a sealed backup: without it, no key opens the backup.
     pub(crate) keys: Option<Bytes>,
     /// Size of the checksum list, if there is one.
     pub(crate) sums: Option<u64>,
 }
 
-impl Beside {
+impl CompanionObjects {
     /// Reads the keys object of a run back.
     pub(crate) async fn prove_keys(&self, root: &Root, run: &RunKeys) -> Result<(), BackupError> {
         let Some(keys) = &self.keys else { return Ok(()) };
         Ok(root.store().confirm_content(&run.keys(), keys).await?)
     }
 
-    /// Whether a listing of the run's folder shows the whole checksum list.
-    fn lists_sums(&self, listed: &[Listed]) -> bool {
+    /// Returns whether a listing of the run's folder shows the whole checksum list.
+    fn lists_sums(&self, listed: &[ListedObject]) -> bool {
         let shows = |size| listed.iter().any(|object| object.key == SUMS && object.size == size);
         self.sums.is_none_or(shows)
     }
 
     /// Fails unless a listing of the run's folder shows the whole checksum list.
-    pub(crate) fn prove_sums(&self, run: &RunKeys, listed: &[Listed]) -> Result<(), BackupError> {
+    pub(crate) fn prove_sums(
+        &self,
+        run: &RunKeys,
+        listed: &[ListedObject],
+    ) -> Result<(), BackupError> {
         match self.lists_sums(listed) {
             true => Ok(()),
             false => Err(StoreError::not_kept(run.sums()).into()),
@@ -184,7 +188,7 @@ impl Beside {
 
 /// Treatment of other programs' objects beside those of a dead run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Foreign {
+pub(crate) enum ForeignObjects {
     /// Do not claim the name: a new backup must not mix with them.
     Refuse,
     /// Leave them: remove only what the dead run left.
@@ -197,7 +201,7 @@ pub(crate) async fn claim_emptied(
     root: &Root,
     name: &BackupName,
     run: RunId,
-    foreign: Foreign,
+    foreign: ForeignObjects,
 ) -> Result<(Claim, Root), BackupError> {
     let (claim, dead) = Claim::classic(root, name, run).await?;
     let left = match leftovers(root, name, dead, foreign).await {
@@ -215,13 +219,13 @@ pub(crate) async fn claim_emptied(
     Ok((claim, root))
 }
 
-/// Whether a dead run, which last refreshed its claim at `dead`, left objects; fails if the objects
+/// Returns whether a dead run, which last refreshed its claim at `dead`, left objects; fails if the objects
 /// may not be its own.
 async fn leftovers(
     root: &Root,
     name: &BackupName,
     dead: Option<i64>,
-    foreign: Foreign,
+    foreign: ForeignObjects,
 ) -> Result<bool, BackupError> {
     // Check this only under the claim: a run that has finished since wrote its manifest before it
     // ended its claim.
@@ -233,7 +237,7 @@ async fn leftovers(
         // The dead run began in an empty folder and ended soon after its last refresh. A newer
         // object belongs to another program, and then all of the objects may.
         (Some(newest), Some(seen)) if belongs_to_run(newest, seen) => {
-            if foreign == Foreign::Refuse {
+            if foreign == ForeignObjects::Refuse {
                 found.refuse_foreign(name)?;
             }
             // One answer is not enough to remove what may be a backup.
@@ -258,7 +262,7 @@ pub(crate) async fn prove_classic(
     keys: &RunKeys,
     manifest: &mut Manifest,
     ledger: &Ledger,
-    listed: &[Listed],
+    listed: &[ListedObject],
 ) -> Result<(), BackupError> {
     ledger.agrees_with(root, keys, &manifest.name, listed).await?;
     if let Some((digest, sums)) = classic_checksums::of_ledger(&ClassicFiles::of(listed), ledger) {
@@ -280,8 +284,8 @@ async fn list_stored(
     root: &Root,
     keys: &RunKeys,
     manifest: &Manifest,
-    beside: &Beside,
-) -> Result<Vec<Listed>, BackupError> {
+    beside: &CompanionObjects,
+) -> Result<Vec<ListedObject>, BackupError> {
     let mut listed = root.list_below(keys.folder()).await?;
     for retry in 1..=LISTINGS {
         if totals(manifest, &listed).0 >= manifest.objects && beside.lists_sums(&listed) {
@@ -296,16 +300,19 @@ async fn list_stored(
 }
 
 /// Number and total size of the listed data objects.
-fn totals(manifest: &Manifest, listed: &[Listed]) -> (u64, u64) {
-    let of_it = |object: &&Listed| match manifest.layout {
+fn totals(manifest: &Manifest, listed: &[ListedObject]) -> (u64, u64) {
+    let of_it = |object: &&ListedObject| match manifest.layout {
         Layout::Packed => is_data_object(&object.key),
         Layout::Classic => of_classic(&object.key),
     };
-    let add = |(objects, bytes), object: &Listed| (objects + 1, bytes + object.size);
+    let add = |(objects, bytes), object: &ListedObject| (objects + 1, bytes + object.size);
     listed.iter().filter(of_it).fold((0, 0), add)
 }
 
-pub(crate) fn all_are_there(manifest: &Manifest, listed: &[Listed]) -> Result<(), BackupError> {
+pub(crate) fn all_are_there(
+    manifest: &Manifest,
+    listed: &[ListedObject],
+) -> Result<(), BackupError> {
     let (objects, bytes) = totals(manifest, listed);
     if (objects, bytes) == (manifest.objects, manifest.stored_bytes) {
         return Ok(());

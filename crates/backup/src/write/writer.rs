@@ -1,4 +1,4 @@
-//! What writes the stream of a backup that we begin ourselves.
+//! Writer of the stream of a backup that we begin ourselves.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::write::producer::Producer;
 /// How long an end of the stream waits for its cause.
 const CAUSE: Duration = Duration::from_secs(1);
 
-/// What writes the stream of a backup. It must have ended well before there is a backup.
+/// Writer of the stream of a backup. There is a backup only once it has ended well.
 #[derive(Debug)]
 pub enum Writer {
     /// A backup program.
@@ -33,7 +33,7 @@ impl Writer {
     /// Waits for its end. Can be cancelled.
     ///
     /// # Errors
-    /// Any end but a good one.
+    /// Any end without success.
     pub(super) async fn ended(&mut self) -> Result<(), BackupError> {
         match self {
             Self::Program(producer) => producer.ended().await,

@@ -12,7 +12,7 @@ use xb_repo::list::{Listing, State};
 use xb_repo::manifest::Layout;
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
-use xb_uploader::{Location, Place, Policy, StoreSettings};
+use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 use crate::common::{Store, block_on, session, stream, stream_reader, tree};
 
@@ -26,7 +26,7 @@ fn name(text: &str) -> BackupName {
 /// The ROOT at this directory.
 fn root_at(folder: &Path) -> Root {
     let path = folder.to_str().unwrap().trim_start_matches('/').to_owned();
-    let location = Location { place: Place::Local, path };
+    let location = Location { place: StorePlace::Local, path };
     Root::open(&location, &StoreSettings::default(), Policy::default(), false).unwrap()
 }
 

@@ -13,7 +13,7 @@ use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
 use xb_repo::root::Root;
-use xb_uploader::{Fault, Faults, Location, Operation, Place, Policy, StoreSettings};
+use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
 
 use crate::common::{Collected, Store, block_on, put_request, request, session, stream, unpacked};
 
@@ -65,7 +65,7 @@ fn with_every_failure<T>(
 /// The same ROOT with other limits for retries.
 fn with_policy(store: &Store, policy: &Policy) -> Root {
     let path = store.folder.path().join("root").to_str().unwrap().trim_matches('/').to_owned();
-    let location = Location { place: Place::Local, path };
+    let location = Location { place: StorePlace::Local, path };
     Root::open(&location, &StoreSettings::default(), policy.clone(), true).unwrap()
 }
 
@@ -115,7 +115,7 @@ fn get(root: &Root, name: &str) -> Result<Vec<u8>, BackupError> {
     block_on(got).map(|(_, Collected(bytes))| bytes)
 }
 
-/// Whether two streams hold the same files. The classic layout does not keep the order of chunks.
+/// Returns whether two streams hold the same files. The classic layout does not keep the order of chunks.
 fn same(got: &[u8], stored: &[u8]) -> bool {
     got == stored || unpacked(got) == unpacked(stored)
 }

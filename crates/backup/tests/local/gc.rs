@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use xb_backup::Leftovers;
+use xb_backup::GcFindings;
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
@@ -22,7 +22,7 @@ fn age_all(store: &Store) {
     store.files().iter().for_each(|path| age(path, 2 * DAY));
 }
 
-fn find(store: &Store) -> Leftovers {
+fn find(store: &Store) -> GcFindings {
     block_on(xb_backup::leftovers(&store.root, DAY)).unwrap()
 }
 

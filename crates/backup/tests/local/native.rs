@@ -164,7 +164,7 @@ fn raw_input_comes_back_and_nothing_else_is_taken_for_a_stream() {
 }
 
 #[test]
-fn other_ways_in_move_no_data() {
+fn new_key_slots_move_no_data() {
     let store = Store::new();
     put_sealed(&store, "n", &KEY).unwrap();
     let key = |bytes: &[u8; 32]| Some(KeyBytes::new(bytes).unwrap());

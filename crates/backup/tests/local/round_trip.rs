@@ -147,7 +147,7 @@ fn any_damage_to_the_store_is_an_error() {
     }
 }
 
-/// Whether byte `at` of an object is the flags byte of its chunk.
+/// Returns whether byte `at` of an object is the flags byte of its chunk.
 fn ignored_flag(object: &[u8], at: usize) -> bool {
     object.starts_with(b"XBSTCK01") && at == 8
 }

@@ -17,7 +17,7 @@ pub fn mysql_style(command: Command) -> Command {
 }
 
 /// Meaning of a full long name and its value.
-pub(crate) enum Exact {
+pub(crate) enum LongOption {
     Item(Item),
     /// A switch with an invalid switch value.
     BadSwitch,
@@ -162,11 +162,11 @@ fn prefixed_option(name: &str, value: Option<&OsStr>, table: &OptionTable) -> Pa
 }
 
 /// Parses a full long name with a value.
-pub(crate) fn exact_option(long: &str, value: &OsStr, table: &OptionTable) -> Exact {
-    let Some((key, kind)) = table.full(long) else { return Exact::Unknown };
+pub(crate) fn exact_option(long: &str, value: &OsStr, table: &OptionTable) -> LongOption {
+    let Some((key, kind)) = table.full(long) else { return LongOption::Unknown };
     match option_of(key.to_owned(), kind, Some(value)) {
-        ParsedOption::Item(item) => Exact::Item(item),
-        _ => Exact::BadSwitch,
+        ParsedOption::Item(item) => LongOption::Item(item),
+        _ => LongOption::BadSwitch,
     }
 }
 

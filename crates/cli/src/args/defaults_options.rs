@@ -5,7 +5,7 @@ use std::slice::Iter;
 
 use clap::{Arg, ArgAction};
 
-use xb_option_files::Wanted;
+use xb_option_files::OptionFileArgs;
 
 use crate::args::argv::{Item, next_items};
 use crate::args::option_table::OptionTable;
@@ -48,8 +48,11 @@ pub(crate) fn is_default(key: &str, defaults: &[Arg]) -> bool {
 }
 
 /// Removes the options about option files from the front.
-pub(crate) fn leading_defaults(rest: &mut Iter<'_, OsString>, table: &OptionTable) -> Wanted {
-    let mut wanted = Wanted::default();
+pub(crate) fn leading_defaults(
+    rest: &mut Iter<'_, OsString>,
+    table: &OptionTable,
+) -> OptionFileArgs {
+    let mut wanted = OptionFileArgs::default();
     loop {
         let mut ahead = rest.clone();
         match next_items(&mut ahead, table).as_slice() {

@@ -20,7 +20,7 @@ use crate::args::usage_error::UsageError;
 
 /// Arguments for clap. `Debug` shows no arguments, since they may hold secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Expanded {
+pub struct ExpandedArgs {
     /// `argv[0]`, the subcommand, options from files, then the user's own arguments.
     pub args: Vec<OsString>,
     /// Warnings to print once there is a log.
@@ -33,14 +33,14 @@ pub struct Expanded {
     origins: BTreeMap<String, String>,
 }
 
-impl Expanded {
+impl ExpandedArgs {
     /// Returns where the value of this option comes from, if not from the command line.
     pub(crate) fn origin(&self, long: &str) -> Option<&str> {
         self.origins.get(long).map(String::as_str)
     }
 }
 
-impl fmt::Debug for Expanded {
+impl fmt::Debug for ExpandedArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Expanded")
             .field("args", &self.args.len())
@@ -83,7 +83,7 @@ pub fn expand(
     sources: &Sources<'_>,
     argv: &[OsString],
     places: &OptionFilePaths,
-) -> Result<Expanded, UsageError> {
+) -> Result<ExpandedArgs, UsageError> {
     expand_with(command, sources, argv, places, std::env::vars_os().collect())
 }
 
@@ -93,7 +93,7 @@ fn expand_with(
     argv: &[OsString],
     places: &OptionFilePaths,
     variables: Vec<(OsString, OsString)>,
-) -> Result<Expanded, UsageError> {
+) -> Result<ExpandedArgs, UsageError> {
     let mut command = command.clone();
     // Computes derived settings: value counts, help, global options in subcommands.
     command.build();
@@ -121,7 +121,7 @@ fn expand_with(
     let of_any = found.is_none().then(|| all_items(&rest, &everything));
     let of_any = of_any.filter(|items| items.contains(&print));
     let own = of_any.unwrap_or_else(|| all_items(&rest, &scope));
-    let mut expanded = Expanded::default();
+    let mut expanded = ExpandedArgs::default();
     let prints = own.contains(&print);
     let all = Scope {
         known: table_of(&command, true, &[]),
@@ -176,7 +176,7 @@ fn check_own(
     own: &[Item],
     defaults: &[Arg],
     (scope, words_before_program): (&OptionTable, Option<usize>),
-    expanded: &mut Expanded,
+    expanded: &mut ExpandedArgs,
 ) -> Result<(), UsageError> {
     let mut words = 0;
     // The first word too many: such an option behind it is the program's.

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use xb_option_files::{FileOption, OptionFilePaths, Wanted, load};
+use xb_option_files::{FileOption, OptionFileArgs, OptionFilePaths, load};
 
 use crate::args::argv::{Item, ParsedOption, parse_option};
 use crate::args::option_table::OptionTable;
 use crate::args::sources::variables::{self, FromEnvironment};
-use crate::args::sources::{Given, Origin, Sources};
+use crate::args::sources::{Origin, SourcedArg, Sources};
 use crate::args::usage_error::UsageError;
 
 /// The options of all subcommands, and those of the one that runs.
@@ -22,11 +22,11 @@ pub(crate) struct Scope<'a> {
 pub(crate) fn all_given(
     sources: &Sources<'_>,
     places: &OptionFilePaths,
-    (wanted, own): (&Wanted, Vec<Item>),
+    (wanted, own): (&OptionFileArgs, Vec<Item>),
     all: &Scope<'_>,
     variables: &[(OsString, OsString)],
     warnings: &mut Vec<String>,
-) -> Result<Vec<Given>, UsageError> {
+) -> Result<Vec<SourcedArg>, UsageError> {
     let (given_words, told) = (own.clone(), warnings.len());
     let loaded = load(places, wanted, sources.groups)?;
     let files = loaded.repositories;
@@ -41,7 +41,7 @@ pub(crate) fn all_given(
     if let Some(name) = environment.bad_switch {
         return Err(UsageError::BadVariable { name });
     }
-    let own = own.into_iter().map(|item| Given { item, origin: Origin::CommandLine });
+    let own = own.into_iter().map(|item| SourcedArg { item, origin: Origin::CommandLine });
     let mut later = environment.given;
     later.extend(own);
 
@@ -74,7 +74,7 @@ pub(crate) fn all_given(
     {
         // As the units read it: whatever else is in it counts, too.
         warnings.truncate(told);
-        let wanted = Wanted { extra: Some(extra), ..wanted.clone() };
+        let wanted = OptionFileArgs { extra: Some(extra), ..wanted.clone() };
         return all_given(sources, places, (&wanted, given_words), all, variables, warnings);
     }
     let mut own_group = file_items(group(&named.source)?, all, warnings)?;
@@ -92,7 +92,7 @@ pub(crate) fn all_given(
     let mut given = [general, own_group, there].concat();
     if let Some(name) = named.source.as_ref().filter(|_| all.scope.has(repositories.name)) {
         let item = Item::Value(repositories.name.to_owned(), name.into());
-        given.push(Given { item, origin: Origin::CommandLine });
+        given.push(SourcedArg { item, origin: Origin::CommandLine });
     }
     given.extend(later);
     repositories.keep_places(&named, &mut given);
@@ -106,7 +106,7 @@ fn own_file(folder: &str, name: &str) -> PathBuf {
 }
 
 /// The file that a repository has for itself, if it exists and the command line does not say which files are read.
-fn existing_own_file(folder: &str, name: &str, wanted: &Wanted) -> Option<PathBuf> {
+fn existing_own_file(folder: &str, name: &str, wanted: &OptionFileArgs) -> Option<PathBuf> {
     let file = own_file(folder, name);
     let is_read = !folder.is_empty() && !wanted.none && wanted.only.is_none();
     (is_read && !matches!(file.try_exists(), Ok(false))).then_some(file)
@@ -116,11 +116,11 @@ fn existing_own_file(folder: &str, name: &str, wanted: &Wanted) -> Option<PathBu
 fn of_own_file(
     folder: &str,
     name: &str,
-    wanted: &Wanted,
+    wanted: &OptionFileArgs,
     groups: &[&str],
 ) -> Result<Option<Vec<FileOption>>, UsageError> {
     let Some(file) = existing_own_file(folder, name, wanted) else { return Ok(None) };
-    let only = Wanted { only: Some(file), ..Wanted::default() };
+    let only = OptionFileArgs { only: Some(file), ..OptionFileArgs::default() };
     Ok(load(&OptionFilePaths::none(), &only, groups)?.repositories.remove(name))
 }
 
@@ -128,14 +128,14 @@ pub(crate) fn file_items(
     options: Vec<FileOption>,
     all: &Scope<'_>,
     warnings: &mut Vec<String>,
-) -> Result<Vec<Given>, UsageError> {
+) -> Result<Vec<SourcedArg>, UsageError> {
     let items = options
         .into_iter()
         .map(|option| file_item(option, &all.known, &all.scope, warnings).transpose());
     items.flatten().collect()
 }
 
-/// Whether a regular file has a mode that lets every user read it.
+/// Returns whether a regular file has a mode that lets every user read it.
 fn is_readable_by_all(file: &std::path::Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata(file).is_ok_and(|about| about.is_file() && about.mode() & 0o004 != 0)
@@ -147,7 +147,7 @@ pub(crate) fn file_item(
     known: &OptionTable,
     scope: &OptionTable,
     warnings: &mut Vec<String>,
-) -> Result<Option<Given>, UsageError> {
+) -> Result<Option<SourcedArg>, UsageError> {
     let parsed = parse_option(&option.key, option.value.as_deref(), known);
     let FileOption { group, key, file, line, .. } = option;
     match parsed {
@@ -163,7 +163,7 @@ pub(crate) fn file_item(
                 }
             }
             let origin = Origin::File { group, file, line };
-            let given = Given { item, origin };
+            let given = SourcedArg { item, origin };
             Ok(given.key().is_some_and(|key| scope.has(key)).then_some(given))
         }
         ParsedOption::Loose(name) => {
@@ -196,16 +196,16 @@ mod tests {
         let text = "[xbcloud.shop]\nroot=file:///a\n[xbcloud.other]\nroot=file:///b\n";
         std::fs::write(folder.path().join("shop.cnf"), text).unwrap();
         let path = folder.path().to_str().unwrap();
-        let found = |folder: &str, name: &str, wanted: &Wanted| {
+        let found = |folder: &str, name: &str, wanted: &OptionFileArgs| {
             let found = of_own_file(folder, name, wanted, &["xbcloud"]).unwrap();
             found.map(|options| options.iter().map(|option| option.value.clone()).collect())
         };
         let of_shop: Option<Vec<_>> = Some(vec![Some("file:///a".into())]);
-        assert_eq!(found(path, "shop", &Wanted::default()), of_shop);
-        assert_eq!(found(path, "other", &Wanted::default()), None);
-        assert_eq!(found("", "shop", &Wanted::default()), None);
-        let none = Wanted { none: true, ..Wanted::default() };
-        let only = Wanted { only: Some("/x".into()), ..Wanted::default() };
+        assert_eq!(found(path, "shop", &OptionFileArgs::default()), of_shop);
+        assert_eq!(found(path, "other", &OptionFileArgs::default()), None);
+        assert_eq!(found("", "shop", &OptionFileArgs::default()), None);
+        let none = OptionFileArgs { none: true, ..OptionFileArgs::default() };
+        let only = OptionFileArgs { only: Some("/x".into()), ..OptionFileArgs::default() };
         assert!(found(path, "shop", &none).is_none() && found(path, "shop", &only).is_none());
     }
 }

@@ -113,22 +113,22 @@ impl OptionTable {
         from.map(|(long, _)| long).take_while(|long| long.starts_with(&name)).cloned().collect()
     }
 
-    /// Whether an option has this key.
+    /// Returns whether an option has this key.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.kinds.contains_key(key)
     }
 
-    /// Whether the value of the option with this key is secret.
+    /// Returns whether the value of the option with this key is secret.
     pub(crate) fn is_secret(&self, key: &str) -> bool {
         self.secrets.contains(key)
     }
 
-    /// Whether the values of the option with this key add up.
+    /// Returns whether the values of the option with this key add up.
     pub(crate) fn is_repeatable(&self, key: &str) -> bool {
         self.repeatable.contains(key)
     }
 
-    /// Whether an option has this long name.
+    /// Returns whether an option has this long name.
     pub(crate) fn has_long(&self, long: &str) -> bool {
         self.longs.contains_key(long)
     }

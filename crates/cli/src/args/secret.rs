@@ -34,7 +34,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether the secret is empty; an empty secret counts as not given.
+    /// Returns whether the secret is empty; an empty secret counts as not given.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -153,12 +153,12 @@ impl Log {
         self.0.options.level
     }
 
-    /// Whether the log is JSON.
+    /// Returns whether the log is JSON.
     pub fn is_json(&self) -> bool {
         self.0.options.json
     }
 
-    /// Whether the log is text on a terminal.
+    /// Returns whether the log is text on a terminal.
     pub fn is_terminal(&self) -> bool {
         self.0.terminal && !self.0.options.json
     }

@@ -18,7 +18,7 @@ use clap::{Command, Parser};
 
 use xb_option_files::OptionFilePaths;
 
-use crate::args::expand::{Expanded, expand};
+use crate::args::expand::{ExpandedArgs, expand};
 use crate::args::hide;
 use crate::args::sources::Sources;
 use crate::complete::Question;
@@ -75,7 +75,7 @@ pub fn run(fallback_name: &str, main: impl FnOnce(&Program) -> Result<(), Failur
 
 /// Adds the source of a wrong value to an error of clap, and removes from its usage line what the
 /// user did not write.
-fn with_origin(mut error: clap::Error, command: &Command, expanded: &Expanded) -> clap::Error {
+fn with_origin(mut error: clap::Error, command: &Command, expanded: &ExpandedArgs) -> clap::Error {
     if !error.use_stderr() {
         return error;
     }

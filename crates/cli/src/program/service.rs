@@ -27,13 +27,13 @@ pub(crate) fn keep_alive() {
     });
 }
 
-/// What a daemon tells the service manager. Does nothing if systemd did not start this process, or does not
+/// Notifications of a daemon to the service manager. Does nothing if systemd did not start this process, or does not
 /// listen.
 #[derive(Debug, Clone, Copy)]
 pub enum Service<'a> {
     /// It has started.
     Ready,
-    /// What it does, in one line.
+    /// Its current work, in one line.
     Status(&'a str),
     /// It is not stuck.
     Alive,

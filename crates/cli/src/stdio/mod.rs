@@ -62,7 +62,7 @@ pub fn output_columns() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Whether this is `/dev/null`, opened for reading and writing.
+/// Returns whether this is `/dev/null`, opened for reading and writing.
 fn is_stand_in(stream: &impl AsFd) -> bool {
     use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major, minor};
     let both = fcntl_getfl(stream).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR);
@@ -99,7 +99,7 @@ fn eprint(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Whether a line is `y` or `yes`. The end of the input counts as no.
+/// Returns whether a line is `y` or `yes`. The end of the input counts as no.
 fn answer(mut input: impl BufRead) -> std::io::Result<bool> {
     let mut line = String::new();
     input.read_line(&mut line)?;

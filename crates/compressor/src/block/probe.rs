@@ -42,7 +42,7 @@ impl RandomnessTest {
         get_maximum_output_size(plain_len)
     }
 
-    /// Whether all byte values are about equally frequent, so that coding single bytes would save
+    /// Returns whether all byte values are about equally frequent, so that coding single bytes would save
     /// less than one percent, and LZ4 finds no repeats either.
     ///
     /// The count uses a sample of the bytes; LZ4, which is very fast on data that does not shrink,
@@ -53,7 +53,7 @@ impl RandomnessTest {
                 .is_ok_and(|len| len >= plain.len())
     }
 
-    /// Whether all byte values are about equally frequent in a sample. With data in which a codec
+    /// Returns whether all byte values are about equally frequent in a sample. With data in which a codec
     /// finds no repeats, that means it is random.
     #[must_use]
     pub fn is_flat(plain: &[u8]) -> bool {

@@ -32,7 +32,7 @@ pub struct BlockHead {
     pub text_crc: u32,
 }
 
-/// Whether `prefix`, the first bytes of an input, begins a keys block. Pass at least eight bytes.
+/// Returns whether `prefix`, the first bytes of an input, begins a keys block. Pass at least eight bytes.
 #[must_use]
 pub fn is_keys_block(prefix: &[u8]) -> bool {
     prefix.starts_with(&BLOCK_MAGIC)

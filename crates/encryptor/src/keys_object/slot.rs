@@ -156,7 +156,7 @@ impl Slot {
         if fits { Ok(Slot::Known(known)) } else { Err("a field has a wrong length or is not hex") }
     }
 
-    /// Whether both slots are for one key file, or for one recipient.
+    /// Returns whether both slots are for one key file, or for one recipient.
     pub(super) fn is_for_same_key(&self, other: &Self) -> bool {
         let (own, other) = (self.info(0), other.info(0));
         own.id.is_some() && own == other

@@ -39,7 +39,7 @@ pub enum SealError {
         /// Its length in bytes without the tag; also 0 when it is too short for a tag.
         got: usize,
         /// The length it must have.
-        expected: Expected,
+        expected: ExpectedLength,
     },
     /// The sealed body ends before its last segment.
     #[error(
@@ -76,18 +76,18 @@ impl SealError {
 /// The lengths that a segment can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Expected {
+pub enum ExpectedLength {
     /// Exactly this length: it is not the last segment.
     Full(usize),
     /// A length in this range: it is the last segment.
     Within(usize, usize),
 }
 
-impl std::fmt::Display for Expected {
+impl std::fmt::Display for ExpectedLength {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Expected::Full(len) => write!(f, "expected {len}"),
-            Expected::Within(min, max) => write!(f, "expected {min} to {max}"),
+            ExpectedLength::Full(len) => write!(f, "expected {len}"),
+            ExpectedLength::Within(min, max) => write!(f, "expected {min} to {max}"),
         }
     }
 }

@@ -11,7 +11,7 @@ mod write;
 
 use sha2::{Digest, Sha256};
 
-pub use error::{Expected, SealError};
+pub use error::{ExpectedLength, SealError};
 pub use layout::{SEAL_HEAD_LEN, SEGMENT_LEN, SegmentLayout, SegmentPlace};
 pub use open::Opener;
 pub use push::{OpenStream, SealStream};
@@ -71,9 +71,9 @@ impl Segments {
         let least = usize::from(index > 0);
         let (fits, expected) = if last {
             let fits = text.is_some_and(|len| (least..=capacity).contains(&len));
-            (fits, Expected::Within(least, capacity))
+            (fits, ExpectedLength::Within(least, capacity))
         } else {
-            (text == Some(capacity), Expected::Full(capacity))
+            (text == Some(capacity), ExpectedLength::Full(capacity))
         };
         let (offset, got) = (self.layout.sealed_start(index), text.unwrap_or(0));
         if fits { Ok(()) } else { Err(SealError::Length { index, offset, got, expected }) }

@@ -266,7 +266,7 @@ fn a_sealer_gives_each_segment_once_and_checks_lengths() {
     let first = sealer.next_segment(false).unwrap();
     assert!(matches!(
         first.seal(&mut [0; 39]),
-        Err(SealError::Length { index: 0, expected: Expected::Full(24), .. })
+        Err(SealError::Length { index: 0, expected: ExpectedLength::Full(24), .. })
     ));
     assert_eq!(sealer.capacity(), 64);
     sealer.next_segment(false).unwrap().seal(&mut [0; 80]).unwrap();

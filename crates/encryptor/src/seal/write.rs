@@ -68,7 +68,7 @@ impl Sealer {
         Ok(SegmentToSeal { segments: Arc::clone(&self.segments), index, last })
     }
 
-    /// Whether the last segment was handed out. Readers refuse a body without one.
+    /// Returns whether the last segment was handed out. Readers refuse a body without one.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.last_given

@@ -118,7 +118,7 @@ impl Cipher {
         self.algorithm
     }
 
-    /// Whether the cipher encrypts at all.
+    /// Returns whether the cipher encrypts at all.
     #[must_use]
     pub fn encrypts(&self) -> bool {
         self.key.is_some()

@@ -6,7 +6,7 @@ use super::head::{MAX_HEAD, could_begin};
 use super::version::MAGIC_LEN;
 use super::{Cipher, ErrorLocation, Head, Limits, Parsed, XbcryptError, open_chunk, parse_head};
 
-/// What the decoder found next. Every chunk results in `Head`, then `Data` until its payload is
+/// Next item of the stream. Every chunk results in `Head`, then `Data` until its payload is
 /// complete, then `ChunkEnd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {

@@ -20,14 +20,14 @@ pub(super) fn head_len(encrypted: bool) -> usize {
     if encrypted { MAX_HEAD } else { LEN }
 }
 
-/// Whether `prefix`, the first bytes of an input, begins an xbcrypt file. Pass at least eight
+/// Returns whether `prefix`, the first bytes of an input, begins an xbcrypt file. Pass at least eight
 /// bytes.
 #[must_use]
 pub fn is_xbcrypt(prefix: &[u8]) -> bool {
     prefix.first_chunk().is_some_and(|magic| Version::of(*magic).is_some())
 }
 
-/// Whether fewer than eight bytes could be the beginning of a chunk.
+/// Returns whether fewer than eight bytes could be the beginning of a chunk.
 pub(super) fn could_begin(prefix: &[u8]) -> bool {
     prefix.iter().zip(&MAGIC_START).all(|(a, b)| a == b)
 }

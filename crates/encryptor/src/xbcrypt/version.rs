@@ -24,7 +24,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Whether the chunk contains a hash, which shows a wrong key.
+    /// Returns whether the chunk contains a hash, which shows a wrong key.
     #[must_use]
     pub fn has_hash(self) -> bool {
         self == Version::V3

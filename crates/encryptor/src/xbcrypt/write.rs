@@ -35,7 +35,7 @@ impl ChunkSize {
         self.size
     }
 
-    /// Whether a smaller size was requested, which deserves a warning.
+    /// Returns whether a smaller size was requested, which deserves a warning.
     #[must_use]
     pub fn was_raised(self) -> bool {
         self.raised

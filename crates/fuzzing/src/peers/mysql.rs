@@ -1,7 +1,7 @@
 //! A server's side of a MySQL connection: greeting, login, results.
 
 use xb_mysql::{
-    Account, Channel, DumpReply, Dumped, Error, Greeting, Login, Packets, Reply, Step,
+    Account, Channel, DumpItem, DumpReply, Error, Greeting, Login, Packets, Reply, Step,
     capabilities as can,
 };
 
@@ -108,13 +108,13 @@ fn dumped(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, String) {
     for mut input in bytes.chunks(piece) {
         loop {
             match reply.take(&mut packets, &mut input) {
-                Ok(Some(Dumped::Event(part))) => {
+                Ok(Some(DumpItem::Event(part))) => {
                     events.last_mut().unwrap().extend_from_slice(part.bytes);
                     if part.is_last {
                         events.push(Vec::new());
                     }
                 }
-                Ok(Some(Dumped::End)) => return (events, "end".to_owned()),
+                Ok(Some(DumpItem::End)) => return (events, "end".to_owned()),
                 Ok(None) => break,
                 Err(error) => return (events, error.to_string()),
             }

@@ -1,4 +1,4 @@
-//! What the donor sends, one message a packet: its kind is the first byte.
+//! Messages of the donor, one in each packet: its kind is the first byte.
 
 use super::command::INNODB;
 use super::descriptor::Descriptor;
@@ -108,6 +108,6 @@ fn locators<'a>(fields: &mut Fields<'a>) -> Result<Answer<'a>, CloneError> {
     }
     match Descriptor::parse(locator)? {
         Descriptor::Locator => Ok(Answer::Locators { version, locator }),
-        _ => broken("a locator that is none"),
+        _ => broken("an invalid locator"),
     }
 }

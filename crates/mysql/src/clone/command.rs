@@ -1,8 +1,8 @@
-//! What the recipient sends.
+//! Messages of the recipient.
 
 use std::time::Duration;
 
-use super::descriptor::{Place, Stage, StateMark, empty_locator};
+use super::descriptor::{CloneProgress, Stage, StateMark, empty_locator};
 
 /// Newest version of the protocol that this recipient asks for; a donor answers with the lower of both.
 pub(super) const NEWEST: u32 = 0x0103;
@@ -14,7 +14,7 @@ pub(super) const INNODB: u8 = 12;
 /// Limit in seconds that is sent if DDL runs. With 0, a donor and a RENAME TABLE waited for each other, for ever.
 const FREE_DDL_LIMIT: u32 = 300;
 
-/// What becomes of DDL on the donor while it is cloned.
+/// Treatment of DDL on the donor while it is cloned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ddl {
     /// It waits for the end of the clone. The donor waits for so long, in whole seconds, for DDL that runs.
@@ -38,7 +38,7 @@ pub(super) fn init(ddl: Ddl) -> Vec<u8> {
 }
 
 /// Asks to continue a clone on new connections: everything up to this place has arrived.
-pub(super) fn reinit(ddl: Ddl, locator: &[u8], place: &Place) -> Vec<u8> {
+pub(super) fn reinit(ddl: Ddl, locator: &[u8], place: &CloneProgress) -> Vec<u8> {
     begin(REINIT, ddl, &place.locator(locator))
 }
 

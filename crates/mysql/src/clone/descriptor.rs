@@ -101,7 +101,7 @@ pub(super) struct State {
     pub(super) is_alive: bool,
 }
 
-/// What a donor says alike at the begin and the end of a stage.
+/// Facts that a donor states at the beginning and at the end of a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct StateMark {
     pub(super) chunks: u32,
@@ -261,7 +261,7 @@ fn file<'a>(fields: &mut Fields<'a>) -> Result<FileHead<'a>, CloneError> {
 
 /// How far a clone has come, to continue it from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CloneProgress {
     pub(super) stage: Stage,
     /// Number of chunks of the stage.
     pub(super) chunks: u32,
@@ -270,7 +270,7 @@ pub(super) struct Place {
     pub(super) block: Option<u32>,
 }
 
-impl Place {
+impl CloneProgress {
     /// Most chunks of a stage, so that a locator stays short: 256 TiB with the pages of most servers have fewer.
     pub(super) const MAX_CHUNKS: u32 = 1 << 22;
 

@@ -1,6 +1,6 @@
 //! How a clone can fail.
 
-/// Why a clone cannot be received. After any of these it is over.
+/// Reason why a clone cannot be received. After any of these it is over.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloneError {
@@ -17,13 +17,13 @@ pub enum CloneError {
         "the donor's clone is not as it announced it: {what}: nothing of it can be used, try again"
     )]
     Broken {
-        /// What was expected, and what came.
+        /// The expected and the received message.
         what: String,
     },
     /// The donor has something that this recipient cannot receive.
     #[error("this clone cannot be received: {what}")]
     Unsupported {
-        /// What it is, and what to do.
+        /// The obstacle, and a hint.
         what: String,
     },
 }

@@ -6,7 +6,7 @@ use super::error::{CloneError, broken};
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
     rest: &'a [u8],
-    /// What is read, for errors.
+    /// Name of the message, for errors.
     what: &'static str,
 }
 

@@ -19,7 +19,7 @@ const MAX_NAME: usize = 4096;
 pub struct CloneFile {
     /// Its number, by which blocks refer to it.
     pub index: u32,
-    /// Where it is on the donor.
+    /// Its path on the donor.
     pub name: FileName,
     /// Its size in bytes, at the end of what was received so far: changed pages can make it longer.
     pub size: u64,
@@ -47,7 +47,7 @@ pub struct CloneFile {
     pub(super) received: u64,
     pub(super) first_chunk: u32,
     pub(super) last_chunk: u32,
-    /// Size at the begin of the file stage.
+    /// Size at the beginning of the file stage.
     pub(super) first_size: u64,
 }
 
@@ -110,7 +110,7 @@ fn physical(space_flags: u32, page_size: u32, name: &FileName) -> Result<u32, Cl
     }
 }
 
-/// Where a file is on the donor. Never empty, without NUL, `.` and `..`.
+/// Path of a file on the donor. Never empty, without NUL, `.` and `..`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileName {
     /// Path from the data directory.

@@ -25,7 +25,7 @@ impl Order {
         (self.chunk > 0).then_some((self.chunk, self.block))
     }
 
-    /// Whether it is the block after the last one, or the first of the next chunk.
+    /// Returns whether it is the block after the last one, or the first of the next chunk.
     fn is_next(&self, data: &DataHead) -> bool {
         let is_next_block = self.chunk > 0
             && data.chunk == self.chunk

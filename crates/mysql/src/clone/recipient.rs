@@ -8,14 +8,14 @@ use super::descriptor::{DataHead, Descriptor, Stage, State, StateMark, own_field
 use super::error::{CloneError, broken, unsupported};
 use super::file::CloneFile;
 use super::redo::RedoFile;
-use super::stages::{Block, Described, Stages, Totals};
+use super::stages::{Block, FileDescription, Stages, Totals};
 
 /// Longest block of data, in bytes. Donors send 1 MiB.
 const MAX_BLOCK: u32 = 16 << 20;
 /// Bytes of settings and plugins that are kept.
 const MAX_SETUP: usize = 1 << 20;
 
-/// What the donor says about itself before it sends data.
+/// Facts that the donor states before it sends data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Donor {
@@ -41,7 +41,7 @@ impl Donor {
     }
 }
 
-/// What a message means.
+/// Meaning of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CloneEvent<'a> {
     /// Nothing yet.
@@ -128,7 +128,7 @@ impl Recipient {
         (recipient, command::init(ddl))
     }
 
-    /// What the donor is; complete after [`CloneEvent::Ready`].
+    /// Returns the facts about the donor; complete after [`CloneEvent::Ready`].
     #[must_use]
     pub fn donor(&self) -> &Donor {
         &self.donor
@@ -276,9 +276,9 @@ impl Recipient {
                 if may_describe(phase, head.stage) =>
             {
                 match self.stages.file(head.stage, &head)? {
-                    Described::File => Ok(CloneEvent::File(head.index)),
-                    Described::Redo => Ok(CloneEvent::Redo(head.index)),
-                    Described::Again => Ok(CloneEvent::Nothing),
+                    FileDescription::File => Ok(CloneEvent::File(head.index)),
+                    FileDescription::Redo => Ok(CloneEvent::Redo(head.index)),
+                    FileDescription::Again => Ok(CloneEvent::Nothing),
                 }
             }
             (Phase::In(stage), Answer::Descriptor(Descriptor::Data(head))) => {
@@ -405,7 +405,7 @@ impl Recipient {
     }
 }
 
-/// Whether a file of this stage may be described. What DDL did in a stage is told before the next one begins.
+/// Returns whether a file of this stage may be described. What DDL did in a stage is told before the next one begins.
 fn may_describe(phase: Phase, stage: Stage) -> bool {
     match phase {
         Phase::In(now) => now == stage,
@@ -433,7 +433,7 @@ fn when(phase: Phase) -> String {
     match phase {
         Phase::Setup => "before the data".to_owned(),
         Phase::Again { .. } => "before the clone continues".to_owned(),
-        Phase::Ready | Phase::Task => "at the begin of the data".to_owned(),
+        Phase::Ready | Phase::Task => "at the beginning of the data".to_owned(),
         Phase::Before(stage) => format!("before the {} stage", stage.name()),
         Phase::In(stage) => format!("in the {} stage", stage.name()),
         Phase::Owed(stage) | Phase::After(stage) => format!("after the {} stage", stage.name()),

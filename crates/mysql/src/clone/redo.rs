@@ -19,7 +19,7 @@ pub struct RedoFile {
     pub size: u64,
     first_chunk: u32,
     last_chunk: u32,
-    /// What came: begin and end.
+    /// Received ranges: begin and end.
     ranges: BTreeMap<u64, u64>,
 }
 

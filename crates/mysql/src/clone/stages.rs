@@ -1,20 +1,20 @@
-//! What comes in each stage, counted against what the donor announced.
+//! Data of each stage, counted against the donor's announcement.
 
 use std::collections::BTreeSet;
 
-use super::descriptor::{DataHead, FileHead, Place, Stage, State, StateMark, flag};
+use super::descriptor::{CloneProgress, DataHead, FileHead, Stage, State, StateMark, flag};
 use super::error::{CloneError, broken, unsupported};
 use super::file::CloneFile;
 use super::order::Order;
 use super::redo::RedoFile;
 
-/// Where a page has its own number, and that of its tablespace.
+/// Offsets in a page of its own number, and of that of its tablespace.
 const PAGE_NUMBER: usize = 4;
 const PAGE_SPACE: usize = 34;
 /// Pages with which a server creates a tablespace.
 const FIRST_PAGES: u64 = 7;
 
-/// What a stage will send, as the donor announces it.
+/// The donor's announcement of a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
@@ -34,7 +34,7 @@ pub struct Block<'a> {
     pub stage: Stage,
     /// Index of the file; in [`Stage::Redo`], of the redo log.
     pub file: u32,
-    /// Where the bytes belong in the file.
+    /// Offset of the bytes in the file.
     pub offset: u64,
     /// The bytes; at least one. In the page stage, one page.
     pub bytes: &'a [u8],
@@ -42,9 +42,9 @@ pub struct Block<'a> {
     pub is_behind_end: bool,
 }
 
-/// What a description of a file says.
+/// Description of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Described {
+pub(super) enum FileDescription {
     /// A file, or a change of one.
     File,
     /// A file of the redo log.
@@ -95,11 +95,11 @@ impl Stages {
     }
 
     /// How far this stage has come, if a clone can continue from there.
-    pub(super) fn place(&self, stage: Stage) -> Option<Place> {
+    pub(super) fn place(&self, stage: Stage) -> Option<CloneProgress> {
         let (chunk, block) = self.order.last()?;
         let chunks = self.announced.chunks;
-        let is_short = chunks <= Place::MAX_CHUNKS;
-        is_short.then_some(Place { stage, chunks, chunk, block })
+        let is_short = chunks <= CloneProgress::MAX_CHUNKS;
+        is_short.then_some(CloneProgress { stage, chunks, chunk, block })
     }
 
     /// Takes a file's description.
@@ -107,7 +107,7 @@ impl Stages {
         &mut self,
         stage: Stage,
         head: &FileHead<'_>,
-    ) -> Result<Described, CloneError> {
+    ) -> Result<FileDescription, CloneError> {
         if head.stage != stage {
             return broken(format!(
                 "a file of the {} stage in the {} stage",
@@ -117,11 +117,11 @@ impl Stages {
         }
         match stage {
             Stage::File if self.bytes == 0 && !self.is_known(head) => {
-                self.data_file(head).map(|()| Described::File)
+                self.data_file(head).map(|()| FileDescription::File)
             }
             Stage::Redo if head.name.is_empty() => self.redo_file(head),
             Stage::File | Stage::Page | Stage::Redo if self.allows_ddl => {
-                self.changed_file(stage, head).map(|()| Described::File)
+                self.changed_file(stage, head).map(|()| FileDescription::File)
             }
             Stage::File | Stage::Page | Stage::Redo => unsupported(format!(
                 "the file {} was created, renamed or removed while the clone ran, although DDL waits for it: try again when nothing changes tables or tablespaces",
@@ -201,17 +201,17 @@ impl Stages {
         Ok(())
     }
 
-    fn redo_file(&mut self, head: &FileHead<'_>) -> Result<Described, CloneError> {
+    fn redo_file(&mut self, head: &FileHead<'_>) -> Result<FileDescription, CloneError> {
         let index = usize::try_from(head.index).unwrap_or(usize::MAX);
         match self.redo.get(index) {
             // The donor repeats it each time that it begins with another file.
-            Some(file) if file.is_again(head) => Ok(Described::Again),
+            Some(file) if file.is_again(head) => Ok(FileDescription::Again),
             None if index == self.redo.len()
                 && self.bytes == 0
                 && head.index < self.announced.files =>
             {
                 self.redo.push(RedoFile::new(head));
-                Ok(Described::Redo)
+                Ok(FileDescription::Redo)
             }
             _ => broken(format!(
                 "redo log {} of {} came out of order, or otherwise than before",
@@ -423,13 +423,13 @@ impl Stages {
         Ok(())
     }
 
-    /// Whether pages of a removed file may be left out between the last page and this tablespace.
+    /// Returns whether pages of a removed file may be left out between the last page and this tablespace.
     fn lacks_removed(&self, next: u32) -> bool {
         let from = self.last_page.map_or(0, |(space, _)| space);
         from <= next && self.removed_spaces.range(from..=next).next().is_some()
     }
 
-    /// Whether all pages came, or were left out because their file was removed.
+    /// Returns whether all pages came, or were left out because their file was removed.
     fn has_all_pages(&self) -> bool {
         let Some(missing) = self.announced.files.checked_sub(self.pages) else { return false };
         let of_removed = self.files.iter().filter(|file| file.is_removed && file.page_size > 0);
@@ -622,7 +622,7 @@ mod tests {
         assert_eq!(stages.files[3].size, 21 << 12);
     }
 
-    /// What becomes of files that DDL changed before the redo stage.
+    /// Returns the stages after files that DDL changed before the redo stage.
     fn changed(heads: &[FileHead<'_>]) -> Result<Stages, CloneError> {
         let mut stages = with_files([true; 3], [false; 3])?;
         for head in heads {

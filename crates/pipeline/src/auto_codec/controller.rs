@@ -93,7 +93,7 @@ pub(crate) struct Controller {
     leaving: Bound,
     source: Bound,
     trials: Trials,
-    /// What the run costs this machine, if its load is known.
+    /// Load of the run on this machine, if it is known.
     machine: Option<MachineCosts>,
     last: Sample,
     /// Most bytes that had left in any sample.
@@ -141,7 +141,7 @@ impl Controller {
         }
     }
 
-    /// Whether a worker should wait before it encodes the next frame. At the start of a run, workers
+    /// Returns whether a worker should wait before it encodes the next frame. At the start of a run, workers
     /// would otherwise fill all memory with frames for a link about which nothing is known. As long
     /// as the sender has a whole batch, the link loses nothing.
     pub(crate) fn holds(&mut self, now: Sample) -> bool {
@@ -310,7 +310,7 @@ impl Controller {
         !self.has_left(&self.last)
     }
 
-    /// Whether enough had left at that time for a first guess at the link.
+    /// Returns whether enough had left at that time for a first guess at the link.
     fn has_left(&self, sample: &Sample) -> bool {
         sample.sent >= (self.batch / 4).max(FIRST)
     }

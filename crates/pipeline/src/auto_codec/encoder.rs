@@ -70,7 +70,7 @@ impl AutoEncoder {
         }
         // Before the probe, which takes the tables of the codec in use from the processor's cache.
         let (len, chosen) = self.run(choice.rung, plain, out)?;
-        // What a codec without a test before it could not shrink may be random, too.
+        // Data that a codec without a preceding test could not shrink may be random, too.
         if choice.rung != Rung::STORED && len.is_none() && RandomnessTest::is_flat(plain) {
             self.codec.stored(plain.len(), other + chosen.seconds);
             return Ok(None);

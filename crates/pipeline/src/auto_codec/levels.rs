@@ -47,7 +47,7 @@ impl Rung {
         }
     }
 
-    /// Whether frames are tested before this codec, because it takes long for random ones. Snappy and LZ4 skip
+    /// Returns whether frames are tested before this codec, because it takes long for random ones. Snappy and LZ4 skip
     /// them almost as quickly as the test does.
     pub(super) fn needs_test(self) -> bool {
         self.0 > Self::LZ4

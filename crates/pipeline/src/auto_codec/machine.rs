@@ -1,4 +1,4 @@
-//! What the run costs the processors of this machine, apart from codecs.
+//! Load of the run on the processors of this machine, apart from codecs.
 //!
 //! A store, a joiner or a producer on the same machine shares its processors, so a codec that saves
 //! bytes takes time from them and saves them time. Each window shows how long all processors were

@@ -1,4 +1,4 @@
-//! How busy the processors of this machine are, and how busy this process keeps them.
+//! Load of this machine's processors, and the share of this process.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Where Linux counts the time of its processors. Other systems have no such file.
+/// File in which Linux counts the time of its processors. Other systems have no such file.
 const COUNTS: &str = "/proc/stat";
 /// Bytes that hold the first line, of all processors together: a name and ten numbers.
 const FIRST_LINE: usize = 256;
@@ -28,7 +28,7 @@ pub(crate) struct Ticks {
     pub(crate) reader: Option<Duration>,
 }
 
-/// Where Linux counts the time of the thread that opens it: the first number is the time for which it has
+/// File in which Linux counts the time of the thread that opens it: the first number is the time for which it has
 /// run, in nanoseconds.
 const OF_THREAD: &str = "/proc/thread-self/schedstat";
 /// Bytes that hold its three numbers.

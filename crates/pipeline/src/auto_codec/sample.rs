@@ -1,4 +1,4 @@
-//! What the controller sees of a run.
+//! Measurements of a run for the controller.
 
 use std::time::Duration;
 

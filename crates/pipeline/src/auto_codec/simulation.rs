@@ -67,7 +67,7 @@ const DATA: [Data; 5] = [
 
 impl Data {
     /// Encodes a frame whose ratio is `size` times the usual one.
-    fn encode(&self, rung: Rung, size: f64, is_random: bool, spread: &mut Spread) -> Encoding {
+    fn encode(&self, rung: Rung, size: f64, is_random: bool, spread: &mut Generator) -> Encoding {
         let ratio = (self.ratios[rung.index()] * size).min(1.0);
         let ratio = if is_random || rung == Rung::STORED { 1.0 } else { ratio };
         let seconds = match rung == Rung::STORED {
@@ -80,9 +80,9 @@ impl Data {
 }
 
 /// Numerical Recipes' generator: the same worlds in every run.
-struct Spread(u32);
+struct Generator(u32);
 
-impl Spread {
+impl Generator {
     fn new() -> Self {
         Self(1)
     }
@@ -95,7 +95,7 @@ impl Spread {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct World {
+struct SimulatedRun {
     data: Data,
     threads: usize,
     /// Whether the load of the machine is known.
@@ -142,8 +142,8 @@ impl Link {
 }
 
 /// Returns the outcome of a run, at a fixed rung or under the controller.
-fn run(world: &World, fixed: Option<Rung>) -> Outcome {
-    let mut spread = Spread::new();
+fn run(world: &SimulatedRun, fixed: Option<Rung>) -> Outcome {
+    let mut spread = Generator::new();
     let processors = world.observed.then_some((world.threads, Ticks::default()));
     let mut controller = Controller::new(world.threads, world.batch, processors);
     // The processors of this machine do nothing but encode.
@@ -238,7 +238,7 @@ fn random_frame(controller: &mut Controller, rung: Rung, other: f64) -> f64 {
 }
 
 /// Checks a simulated world; returns a description of the failure, if there is one.
-fn check(world: &World) -> Option<String> {
+fn check(world: &SimulatedRun) -> Option<String> {
     let fixed: Vec<(Rung, Outcome)> =
         Rung::all().map(|rung| (rung, run(world, Some(rung)))).collect();
     let best = fixed.iter().map(|(_, outcome)| outcome.seconds).fold(f64::MAX, f64::min);
@@ -252,7 +252,7 @@ fn check(world: &World) -> Option<String> {
     let slow = auto.seconds > best * 1.05 + start;
     let large = thin && auto.stored as f64 > smallest.stored as f64 * 1.10;
     (slow || large).then(|| {
-        let World { data, threads, observed, source, link, batch, .. } = world;
+        let SimulatedRun { data, threads, observed, source, link, batch, .. } = world;
         format!(
             "{} x{threads} (observed: {observed}), source {:.0}, link {:.0} MB/s, batch {}: {:.2} s, best {best:.2} ({:.3}); {} MB, {} has {}",
             data.name, source / 1e6, link / 1e6, batch / MIB, auto.seconds, auto.seconds / best,
@@ -273,8 +273,16 @@ fn as_fast_as_the_best_rung_and_as_small_on_thin_links() {
                         let (budget, frames) = (512 * MIB, 8192);
                         // Every other machine's load is known.
                         let observed = worlds % 2 == 1;
-                        let world =
-                            World { data, threads, observed, source, link, batch, budget, frames };
+                        let world = SimulatedRun {
+                            data,
+                            threads,
+                            observed,
+                            source,
+                            link,
+                            batch,
+                            budget,
+                            frames,
+                        };
                         worlds += 1;
                         complaints.extend(check(&world));
                     }

@@ -24,7 +24,7 @@ const LEAST: f64 = 0.2;
 /// Growth of that rate in a second in which frames are not stored, so that a change is noticed.
 const GROWTH: f64 = 0.02;
 
-/// What storing has reached, and when a codec is tried instead.
+/// Throughput without a codec, and the time of the next trial of one.
 #[derive(Debug)]
 pub(super) struct Trials {
     /// Bytes per second; each measurement weighs as many seconds as it took.
@@ -61,7 +61,7 @@ impl Trials {
         if self.storing.weight() < LEAST { f64::INFINITY } else { self.storing.value() }
     }
 
-    /// Whether the rung in use is being tried.
+    /// Returns whether the rung in use is being tried.
     pub(super) fn is_running(&self, now: Duration) -> bool {
         now < self.end
     }

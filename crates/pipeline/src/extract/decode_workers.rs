@@ -11,8 +11,8 @@ use xb_encryptor::xbcrypt::Cipher;
 use xb_reader::{PieceCheck, RelPath, TargetDir, TargetError};
 
 use crate::extract::decode::{
-    CodecChain, Decrypt, FileDecodeError, FileDecoding, Flow, Item, Member, SpilledFile, Want,
-    Work, may_have_holes, write_with_holes,
+    ChainStop, CodecChain, Decrypt, FileDecodeError, FileDecoding, FileWork, Item, Member,
+    MemoryNeed, SpilledFile, may_have_holes, write_with_holes,
 };
 use crate::extract::open_file::OpenFile;
 use crate::extract::report::{ExtractCause, ExtractLog, OnFailure};
@@ -51,13 +51,13 @@ struct Shared {
 struct Status {
     /// Number of files that have ended and have no final name yet.
     pending: usize,
-    done: Done,
+    done: DecodeTotals,
     failure: Option<ExtractCause>,
 }
 
 /// Totals of the decoded files.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Done {
+pub(crate) struct DecodeTotals {
     /// Files that have their final names.
     pub(crate) files: u64,
     /// Number of encrypted ones among them.
@@ -173,7 +173,7 @@ impl DecodeWorkers {
     }
 
     /// Ends the threads and waits for them.
-    pub(crate) fn join(mut self) -> Result<Done, WorkerDied> {
+    pub(crate) fn join(mut self) -> Result<DecodeTotals, WorkerDied> {
         drop(self.jobs.take());
         let mut outcome = Ok(());
         for thread in self.threads.drain(..) {
@@ -285,9 +285,9 @@ impl Job<'_> {
         })
     }
 
-    fn new_work(&self) -> Result<Work, FileDecodeError> {
+    fn new_work(&self) -> Result<FileWork, FileDecodeError> {
         let chain = CodecChain::new(&self.member.layers, self.shared.cipher.as_ref())?;
-        Ok(Work {
+        Ok(FileWork {
             chain,
             permit: Permit::default(),
             plain: 0,
@@ -297,14 +297,14 @@ impl Job<'_> {
         })
     }
 
-    fn begin<'w>(&self, held: &'w mut Option<Work>) -> Result<&'w mut Work, Fault> {
+    fn begin<'w>(&self, held: &'w mut Option<FileWork>) -> Result<&'w mut FileWork, Fault> {
         match held {
             Some(work) => Ok(work),
             none => Ok(none.insert(self.new_work()?)),
         }
     }
 
-    fn piece(&mut self, work: &mut Work, mut bytes: &[u8]) -> Result<(), Fault> {
+    fn piece(&mut self, work: &mut FileWork, mut bytes: &[u8]) -> Result<(), Fault> {
         while work.parked.is_none() {
             let Some(want) = self.run(work, &mut bytes)? else { return Ok(()) };
             if !self.grant(work, want)? {
@@ -320,7 +320,7 @@ impl Job<'_> {
     }
 
     /// Runs the chain until it needs memory or has no more work.
-    fn run(&mut self, work: &mut Work, input: &mut &[u8]) -> Result<Option<Want>, Fault> {
+    fn run(&mut self, work: &mut FileWork, input: &mut &[u8]) -> Result<Option<MemoryNeed>, Fault> {
         loop {
             let (len, flow) = work.chain.run(input, self.buffer)?;
             let plain = &self.buffer[..len];
@@ -337,15 +337,15 @@ impl Job<'_> {
             }
             work.plain += len as u64;
             match flow {
-                Flow::Full => {}
-                Flow::Hungry => return Ok(None),
-                Flow::Wants(want) => return Ok(Some(want)),
+                ChainStop::Full => {}
+                ChainStop::Hungry => return Ok(None),
+                ChainStop::Wants(want) => return Ok(Some(want)),
             }
         }
     }
 
     /// Leases the memory that the chain needs, if it is free now.
-    fn grant(&self, work: &mut Work, want: Want) -> Result<bool, FileDecodeError> {
+    fn grant(&self, work: &mut FileWork, want: MemoryNeed) -> Result<bool, FileDecodeError> {
         let more = self.cost(work, want)?;
         // A lease above the whole budget would be reduced to it, which is too little here.
         let lease = (more <= self.shared.states.total())
@@ -358,14 +358,14 @@ impl Job<'_> {
     }
 
     /// Number of additional bytes the chain needs; an error if one file may not hold that much.
-    fn cost(&self, work: &Work, want: Want) -> Result<u64, FileDecodeError> {
+    fn cost(&self, work: &FileWork, want: MemoryNeed) -> Result<u64, FileDecodeError> {
         let (needed, more) = work.chain.cost(want);
         let allowed = self.shared.seat_bytes;
         if needed > allowed { Err(FileDecodeError::Memory { needed, allowed }) } else { Ok(more) }
     }
 
     /// Ends the file: decodes the parked bytes and gives the file its name.
-    fn end(&mut self, mut work: Work, name: &RelPath) -> Result<(), Fault> {
+    fn end(&mut self, mut work: FileWork, name: &RelPath) -> Result<(), Fault> {
         if let Some(parked) = work.parked.take() {
             let _seat = lock(&self.shared.seat);
             self.run_seated(&mut work, &mut &[][..])?;
@@ -400,7 +400,7 @@ impl Job<'_> {
     }
 
     /// Runs the chain with all the memory it needs, which is allowed while the file has the seat.
-    fn run_seated(&mut self, work: &mut Work, input: &mut &[u8]) -> Result<(), Fault> {
+    fn run_seated(&mut self, work: &mut FileWork, input: &mut &[u8]) -> Result<(), Fault> {
         while let Some(want) = self.run(work, input)? {
             self.cost(work, want)?;
             work.chain.grant(want);

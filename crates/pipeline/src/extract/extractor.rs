@@ -16,9 +16,9 @@ use xb_reader::{
     RelPath, TargetDir,
 };
 
-use super::finalize::{Finalized, Finalizer};
+use super::finalize::{Finalizer, FinalizerReport};
 use super::open_file::OpenFile;
-use super::piece::{Content, Piece, Stored};
+use super::piece::{Content, Piece, StoredBytes};
 use super::report::{
     Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
     PartialFileState, Stopped, Truncated, cannot_decode,
@@ -62,7 +62,7 @@ pub struct Extractor {
     target: Arc<TargetDir>,
     /// `None` after the last batch was sent.
     submit: Option<Submit<Vec<Step>, Vec<Outcome>>>,
-    finalizer: Option<JoinHandle<Finalized>>,
+    finalizer: Option<JoinHandle<FinalizerReport>>,
     /// Set by the finalizer at its first error: remaining work is skipped.
     cancelled: Arc<AtomicBool>,
     failure: Option<ExtractCause>,
@@ -237,7 +237,7 @@ impl Extractor {
         let len = self.decoder.skip_payload(len);
         self.options.observer.add_bytes(len);
         let input = Arc::clone(input);
-        self.push_piece(len, Content::Stored(Stored { input, offset, len, position }));
+        self.push_piece(len, Content::Stored(StoredBytes { input, offset, len, position }));
         let taken = self.take(&Bytes::new());
         self.note(taken);
     }
@@ -249,7 +249,7 @@ impl Extractor {
         }
     }
 
-    /// Whether an error was found, so that waiting for more input is useless.
+    /// Returns whether an error was found, so that waiting for more input is useless.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.failure.is_some() || self.cancelled.load(Ordering::Acquire)
@@ -324,10 +324,10 @@ impl Extractor {
 
     /// Ends the threads and waits for them. Batches already sent are still settled, unless
     /// cancelled.
-    fn join(&mut self) -> Finalized {
+    fn join(&mut self) -> FinalizerReport {
         drop(self.submit.take());
         let finalized = self.finalizer.take().map(JoinHandle::join);
-        finalized.and_then(Result::ok).unwrap_or(Finalized {
+        finalized.and_then(Result::ok).unwrap_or(FinalizerReport {
             files: 0,
             decrypted: 0,
             failure: Some(WorkerDied.into()),

@@ -14,7 +14,7 @@ use crate::flow::observer::Observer;
 use crate::flow::ordered_pool::Results;
 
 /// Result of the finalizer.
-pub(super) struct Finalized {
+pub(super) struct FinalizerReport {
     /// Files that have their final names.
     pub(super) files: u64,
     /// Number of encrypted ones among them.
@@ -57,10 +57,10 @@ impl Finalizer {
         mut self,
         mut results: Results<Vec<Outcome>>,
         cancelled: &AtomicBool,
-    ) -> Finalized {
+    ) -> FinalizerReport {
         let mut failure = None;
         while let Some(batch) = results.recv() {
-            // What has its name counts, whatever failed before it in the stream.
+            // A file with its final name counts, even if an earlier file failed.
             let named = |outcome: &&Outcome| matches!(outcome, Outcome::Named);
             self.add_files(batch.iter().flatten().filter(named).count() as u64);
             if failure.is_some() || cancelled.load(Ordering::Acquire) {
@@ -93,7 +93,7 @@ impl Finalizer {
                 Err(died) => failure = failure.or(Some(died.into())),
             }
         }
-        Finalized { files: self.files.saturating_sub(self.removed), decrypted, failure }
+        FinalizerReport { files: self.files.saturating_sub(self.removed), decrypted, failure }
     }
 
     fn record(&mut self, outcome: Outcome) -> Result<(), ExtractCause> {

@@ -88,7 +88,7 @@ impl OpenFile {
         self.serial.load(Ordering::Relaxed)
     }
 
-    /// Whether the file began in this stretch of the stream.
+    /// Returns whether the file began in this stretch of the stream.
     pub(super) fn began_in(&self, stretch: u64) -> bool {
         self.stretch == stretch
     }

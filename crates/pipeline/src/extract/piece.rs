@@ -38,11 +38,11 @@ pub(super) struct Piece {
 pub(super) enum Content {
     Memory(Bytes),
     /// The worker reads them. Only for pieces that workers write themselves.
-    Stored(Stored),
+    Stored(StoredBytes),
 }
 
 /// Bytes of the stream that are in a file.
-pub(super) struct Stored {
+pub(super) struct StoredBytes {
     pub(super) input: Arc<File>,
     /// Offset in the file.
     pub(super) offset: u64,
@@ -153,7 +153,7 @@ pub(super) struct Block(Option<Buffer>);
 impl Block {
     /// Reads the next bytes of a stored piece, of which `done` bytes are read already. Without an
     /// error, at least one byte.
-    fn read(&mut self, stored: &Stored, done: u64) -> Result<&[u8], ExtractCause> {
+    fn read(&mut self, stored: &StoredBytes, done: u64) -> Result<&[u8], ExtractCause> {
         let buffer = self.0.get_or_insert_with(|| Buffer::new(BLOCK));
         let len = usize::try_from(stored.len - done).unwrap_or(BLOCK).min(BLOCK);
         let bytes = &mut buffer[..len];

@@ -252,7 +252,7 @@ pub enum ExtractCause {
 }
 
 impl ExtractCause {
-    /// Whether this error is typical of a stream that was cut.
+    /// Returns whether this error is typical of a stream that was cut.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         matches!(

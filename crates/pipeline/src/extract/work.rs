@@ -56,7 +56,7 @@ pub(super) enum Outcome {
 /// dozen files.
 const MAX_BRIEF: usize = 32;
 
-/// How a worker performs its steps.
+/// Settings with which a worker performs its steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkOptions {
     /// Whether progress is logged: then checksums of the written parts are needed, and files get

@@ -110,7 +110,7 @@ impl FifoError {
         error.get_ref()?.downcast_ref()
     }
 
-    /// Whether the cause may be that the writer has failed.
+    /// Returns whether the cause may be that the writer has failed.
     #[must_use]
     pub fn may_be_of_the_writer(&self) -> bool {
         !matches!(self, Self::OtherOutput)

@@ -263,7 +263,7 @@ impl Reading {
                     Offer::Nothing | Offer::End => {}
                 }
             }
-            // What was written before a file that must come last is there now, but may not have
+            // Everything written before a file that must come last has arrived by now, but may not have
             // been when its FIFO was looked at.
             if !is_news {
                 return Ok(best.map(|(_, at)| at));
@@ -288,14 +288,14 @@ fn watch(source: &Source) -> PollFd<'_> {
     PollFd::new(source.file(), PollFlags::IN)
 }
 
-/// Whether a program has opened the FIFO for writing and has closed it again.
+/// Returns whether a program has opened the FIFO for writing and has closed it again.
 fn writer_has_left(source: &Source) -> bool {
     let mut watched = [watch(source)];
     poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
         && watched[0].revents().contains(PollFlags::HUP)
 }
 
-/// Whether something can be read, or the other end is closed.
+/// Returns whether something can be read, or the other end is closed.
 fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut watched = [PollFd::new(&fd, PollFlags::IN)];
     poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)

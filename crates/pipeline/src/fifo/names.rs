@@ -66,7 +66,7 @@ impl NameList {
         }
     }
 
-    /// Whether the run is over.
+    /// Returns whether the run is over.
     pub(super) fn is_over(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }

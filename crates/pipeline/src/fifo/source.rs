@@ -70,7 +70,7 @@ impl Source {
         &self.file
     }
 
-    /// Whether the writer has sent anything.
+    /// Returns whether the writer has sent anything.
     pub(super) fn has_begun(&self) -> bool {
         !self.buffer.is_empty()
     }

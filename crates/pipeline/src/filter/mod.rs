@@ -58,13 +58,13 @@ impl FileKind {
 }
 
 /// A source whose first bytes were read to detect its kind.
-pub type Looked<R> = Chain<Cursor<Vec<u8>>, R>;
+pub type ProbedSource<R> = Chain<Cursor<Vec<u8>>, R>;
 
 /// Detects the kind of `source` by its first bytes, and returns the source including these bytes.
 ///
 /// # Errors
 /// The source cannot be read.
-pub fn look<R: Read>(mut source: R) -> io::Result<(FileKind, Looked<R>)> {
+pub fn look<R: Read>(mut source: R) -> io::Result<(FileKind, ProbedSource<R>)> {
     let mut front = Vec::new();
     (&mut source).take(MAGIC_LEN as u64).read_to_end(&mut front)?;
     Ok((FileKind::of(&front), Cursor::new(front).chain(source)))

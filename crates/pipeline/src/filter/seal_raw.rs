@@ -51,7 +51,7 @@ pub(super) fn seal_raw<R: Read + Send + 'static>(
     seal_frames(source, (header, framing), sealer, threads, observer, write)
 }
 
-/// How frames are made.
+/// Settings of the frames.
 struct Framing {
     writer: StreamWriter,
     /// Minimum space in a segment for a frame that is read into it.

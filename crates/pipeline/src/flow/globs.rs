@@ -26,13 +26,13 @@ impl Globs {
         Ok(Self { set: set.build()? })
     }
 
-    /// Whether there are no patterns.
+    /// Returns whether there are no patterns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.set.is_empty()
     }
 
-    /// Whether any pattern matches.
+    /// Returns whether any pattern matches.
     #[must_use]
     pub fn is_match(&self, name: &Path) -> bool {
         self.set.is_match(name)

@@ -21,7 +21,7 @@ pub(crate) const WAITS: [Wait; 3] = [Wait::Source, Wait::Workers, Wait::Sink];
 /// Attributes every moment to one stage at most: of the stages that something waits for, to the last
 /// one in the order of the bytes. A stage that is itself blocked by a later one is not slow.
 #[derive(Debug, Default)]
-pub(crate) struct HoldUps(Mutex<Waits>);
+pub(crate) struct StageWaits(Mutex<Waits>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Waits {
@@ -44,7 +44,7 @@ impl Waits {
     }
 }
 
-impl HoldUps {
+impl StageWaits {
     /// Begins a wait.
     pub(crate) fn begin(&self, what: Wait, now: Instant) {
         let mut waits = self.waits();
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_stage_that_a_later_one_blocks_holds_up_nothing() {
-        let (waits, begin) = (HoldUps::default(), Instant::now());
+        let (waits, begin) = (StageWaits::default(), Instant::now());
         // The reader waits for a worker for ten seconds, and the packer for the store from the third
         // to the ninth.
         waits.begin(Wait::Workers, begin);
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn two_threads_that_wait_for_one_stage_count_once() {
-        let (waits, begin) = (HoldUps::default(), Instant::now());
+        let (waits, begin) = (StageWaits::default(), Instant::now());
         waits.begin(Wait::Sink, begin);
         waits.begin(Wait::Sink, begin + S);
         waits.end(Wait::Sink, begin + 2 * S);

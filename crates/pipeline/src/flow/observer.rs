@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::flow::hold_ups::{HoldUps, WAITS, Wait};
-use crate::flow::work::{Done, Watcher, Work, WorkCounters};
+use crate::flow::hold_ups::{StageWaits, WAITS, Wait};
+use crate::flow::work::{Watcher, Work, WorkCounters, WorkDone};
 
 /// Counters of one run. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -18,7 +18,7 @@ struct Counters {
     files: AtomicU64,
     parts: AtomicU64,
     waits: [AtomicU64; 3],
-    hold_ups: HoldUps,
+    hold_ups: StageWaits,
     work: WorkCounters,
     watcher: OnceLock<Watching>,
     phases: Mutex<Phases>,
@@ -183,7 +183,7 @@ impl Observer {
         })
     }
 
-    /// Returns the begin of each phase so far.
+    /// Returns the beginning of each phase so far.
     #[must_use]
     pub fn phases_begun(&self) -> Vec<PhaseBegin> {
         self.phases().begun.clone()
@@ -233,7 +233,7 @@ impl Observer {
 
     /// Returns what has been done in this step.
     #[must_use]
-    pub fn worked(&self, what: Work) -> Done {
+    pub fn worked(&self, what: Work) -> WorkDone {
         self.0.work.done(what)
     }
 

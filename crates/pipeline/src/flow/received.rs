@@ -50,7 +50,7 @@ impl Received {
         Self { bytes, sums: Some(Arc::new(sums)) }
     }
 
-    /// Whether checksums were computed on arrival.
+    /// Returns whether checksums were computed on arrival.
     #[must_use]
     pub fn has_sums(&self) -> bool {
         self.sums.is_some()
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn bytes_changed_after_arrival_are_not_noticed_within_blocks_and_are_at_the_ends() {
-        // What a checksum on arrival proves: the bytes as they came, not as they are now.
+        // A checksum on arrival covers the bytes as they came, not as they are now.
         let content = vec![7; 3 * BLOCK];
         let mut sums = BlockSums::default();
         sums.update(&content);

@@ -105,7 +105,7 @@ impl Slab {
         &mut self.buffer[self.len..]
     }
 
-    /// Whether the slab is full.
+    /// Returns whether the slab is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len == self.buffer.len()

@@ -22,10 +22,10 @@ pub enum Work {
 /// All steps.
 pub(crate) const STEPS: usize = 5;
 
-/// What has been done so far in one step.
+/// Work done so far in one step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Done {
+pub struct WorkDone {
     /// Bytes that went into the step.
     pub bytes: u64,
     /// Time that all workers together spent on it.
@@ -49,9 +49,9 @@ impl WorkCounters {
         value
     }
 
-    pub(crate) fn done(&self, what: Work) -> Done {
+    pub(crate) fn done(&self, what: Work) -> WorkDone {
         let counters = self.0.get(what as usize);
-        counters.map_or(Done::default(), |(bytes, busy)| Done {
+        counters.map_or(WorkDone::default(), |(bytes, busy)| WorkDone {
             bytes: bytes.load(Ordering::Relaxed),
             busy: Duration::from_nanos(busy.load(Ordering::Relaxed)),
         })
@@ -64,7 +64,7 @@ pub trait Watcher: Send + Sync {
     /// The next `len` bytes of content in the stream belong to the file `path`.
     fn file_bytes(&self, path: &[u8], len: u64);
 
-    /// What has passed since the last call is stored in this many bytes; `None`: as it is.
+    /// The bytes that passed since the last call are stored in this many bytes; `None`: unchanged.
     fn packed(&self, stored: Option<u64>);
 
     /// A file that is compressed or encrypted by itself is stored in this many more bytes.
@@ -84,6 +84,6 @@ mod tests {
         assert_eq!(counters.run(Work::Seal, 7, || 3), 3);
         counters.run(Work::Seal, 5, || ());
         assert_eq!(counters.done(Work::Seal).bytes, 12);
-        assert_eq!(counters.done(Work::Encode), Done::default());
+        assert_eq!(counters.done(Work::Encode), WorkDone::default());
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct ClonePatches {
     removed: HashSet<usize>,
     /// Patches that are not intact.
     bad: Vec<BadPageOf>,
-    /// Where recovery starts, as the head of the redo log states it.
+    /// Position at which recovery starts, from the head of the redo log.
     start: Option<RedoStart>,
     /// Bytes of the redo log, without those of its head.
     redo_len: u64,
@@ -51,7 +51,7 @@ pub(super) struct ClonePatches {
     part: Part,
 }
 
-/// What comes next in the file of patches.
+/// Next item in the file of patches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Magic,
@@ -92,7 +92,7 @@ impl ClonePatches {
         }
     }
 
-    /// Whether this is the file of patches.
+    /// Returns whether this is the file of patches.
     pub(super) fn is_patches(path: &RelPath) -> bool {
         path.as_bytes() == PATCHES
     }
@@ -206,12 +206,12 @@ impl ClonePatches {
     /// The place of the patch that replaces a bad page.
     fn place(&self, bad: &BadPageOf) -> Option<(usize, u64)> {
         let file = self.files.iter().position(|path| *path == bad.path)?;
-        // How long a file is stands in its first page.
+        // The first page of a file has its length.
         let is_length = matches!(bad.page.fault, Fault::Short { .. } | Fault::Truncated { .. });
         Some((file, if is_length { 0 } else { bad.page.offset }))
     }
 
-    /// Whether a patch has replaced this page, or its file was removed.
+    /// Returns whether a patch has replaced this page, or its file was removed.
     pub(super) fn has_replaced(&self, bad: &BadPageOf) -> bool {
         self.place(bad)
             .is_some_and(|place| self.removed.contains(&place.0) || self.replaced.contains(&place))

@@ -14,7 +14,7 @@ use super::bad_page::BadPageOf;
 use super::clone_patches::ClonePatches;
 use super::layer_state::Content;
 use super::redo::{BadRedo, RedoFound, bad_redo};
-use super::tables::{BadTable, Concluded, Tables, engine_of};
+use super::tables::{BadTable, TableFindings, Tables, engine_of};
 use crate::scan::producer_files::{CHECKPOINTS, field, is_unprepared};
 
 /// Maximum number of bad pages that are listed individually.
@@ -80,9 +80,17 @@ impl PagesFound {
         }
     }
 
-    fn take_tables(&mut self, concluded: Concluded) {
-        let Concluded { files, counts, bad, more_bad, in_use, tables, lengths_only, not_checked } =
-            concluded;
+    fn take_tables(&mut self, concluded: TableFindings) {
+        let TableFindings {
+            files,
+            counts,
+            bad,
+            more_bad,
+            in_use,
+            tables,
+            lengths_only,
+            not_checked,
+        } = concluded;
         self.files += files;
         self.counts.add(&counts);
         bad.into_iter().for_each(|BadPageOf { path, page }| self.add(&path, page));

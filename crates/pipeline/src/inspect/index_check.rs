@@ -76,10 +76,10 @@ impl Records {
 /// Watches the frames of a stream for [`unpack_watched`](crate::unpack_watched). Clones share one
 /// state.
 #[derive(Debug, Clone, Default)]
-pub struct IndexWatch(Arc<Mutex<Watched>>);
+pub struct IndexWatch(Arc<Mutex<WatchedIndex>>);
 
 #[derive(Debug, Default)]
-struct Watched {
+struct WatchedIndex {
     records: Records,
     /// Digest of the data frames found; the next field covers those that the index lists.
     found: Sha256,
@@ -98,7 +98,7 @@ pub struct IndexProof {
 /// An index that does not match its stream. Reading single files by it would return wrong data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Disagreement {
+pub enum IndexMismatch {
     /// The index cannot be read.
     #[error("cannot read the index: {0}")]
     Unreadable(FrameError),
@@ -144,7 +144,7 @@ impl IndexWatch {
     }
 }
 
-impl Watched {
+impl WatchedIndex {
     fn index(&mut self, payload: &[u8]) -> Result<(), FrameError> {
         for record in index::parse(payload)? {
             match record? {
@@ -173,12 +173,12 @@ impl IndexProof {
     /// Compares with the records found in the stream; `None` if its files were not inspected.
     ///
     /// # Errors
-    /// [`Disagreement`].
-    pub fn agrees(&self, records: Option<&[u8; 32]>) -> Result<(), Disagreement> {
+    /// [`IndexMismatch`].
+    pub fn agrees(&self, records: Option<&[u8; 32]>) -> Result<(), IndexMismatch> {
         match (&self.failure, records) {
-            (Some(error), _) => Err(Disagreement::Unreadable(error.clone())),
-            _ if !self.frames_agree => Err(Disagreement::Frames),
-            (None, Some(records)) if *records != self.records => Err(Disagreement::Records),
+            (Some(error), _) => Err(IndexMismatch::Unreadable(error.clone())),
+            _ if !self.frames_agree => Err(IndexMismatch::Frames),
+            (None, Some(records)) if *records != self.records => Err(IndexMismatch::Records),
             _ => Ok(()),
         }
     }

@@ -5,9 +5,9 @@ use xb_reader::RelPath;
 
 use super::options::InspectOptions;
 use super::redo::{RedoFile, RedoFound};
-use super::tables::Found;
+use super::tables::TableCheck;
 use crate::extract::decode::{
-    CodecChain, Decrypt, FileDecodeError, FileDecoding, Flow, Layer, Plan, Want,
+    ChainStop, CodecChain, Decrypt, FileDecodeError, FileDecoding, Layer, MemoryNeed, Plan,
 };
 use crate::flow::budget::{Budget, Permit};
 use crate::scan::producer_files::{is_redo_log, logical_name};
@@ -43,12 +43,12 @@ struct Layers {
 
 /// Resources that all files share.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct InspectResources {
     budget: Budget,
     buffer: Vec<u8>,
 }
 
-impl Desk {
+impl InspectResources {
     pub(super) fn new(memory: u64) -> Self {
         Self { budget: Budget::new(memory), buffer: vec![0; BUFFER] }
     }
@@ -85,7 +85,7 @@ pub(super) enum Content {
     /// A file of the redo log.
     Redo(RedoFound),
     /// A file of a MyISAM or Aria table.
-    Table(Found),
+    Table(TableCheck),
 }
 
 impl FileState {
@@ -155,7 +155,7 @@ impl FileState {
         &mut self,
         offset: u64,
         bytes: &[u8],
-        desk: &mut Desk,
+        desk: &mut InspectResources,
         bad: &mut impl FnMut(BadPage),
     ) -> Result<(), FileDecodeError> {
         if offset != self.next && self.chain.is_some() {
@@ -190,7 +190,7 @@ impl FileState {
     /// without its holes.
     pub(super) fn finish(
         mut self,
-        desk: &mut Desk,
+        desk: &mut InspectResources,
         bad: &mut impl FnMut(BadPage),
     ) -> Result<(Content, u64), FileDecodeError> {
         if let Some(mut layers) = self.chain.take() {
@@ -206,15 +206,15 @@ impl FileState {
             },
             Pages::Redo(file) => Content::Redo(file.finish()),
             Pages::UnreadRedo => Content::Redo(RedoFound::default()),
-            Pages::Table(checker) => Content::Table(Found::Read(Box::new(checker.finish()))),
-            Pages::UnreadTable => Content::Table(Found::Unread),
+            Pages::Table(checker) => Content::Table(TableCheck::Read(Box::new(checker.finish()))),
+            Pages::UnreadTable => Content::Table(TableCheck::Unread),
         };
         Ok((content, self.unpacked))
     }
 }
 
 impl Pages {
-    /// What to look for in the file of this name. `bare`: its bytes are not wrapped, or the wrapping
+    /// Returns the checks for the file of this name. `bare`: its bytes are not wrapped, or the wrapping
     /// is undone.
     fn of_name(name: &[u8], bare: bool) -> Self {
         if is_redo_log(name) {
@@ -260,7 +260,7 @@ impl Layers {
     fn run(
         &mut self,
         mut input: &[u8],
-        desk: &mut Desk,
+        desk: &mut InspectResources,
         pages: &mut Pages,
         bad: &mut impl FnMut(BadPage),
     ) -> Result<u64, FileDecodeError> {
@@ -275,15 +275,15 @@ impl Layers {
                 .map(|p| p.len() as u64)
                 .sum::<u64>();
             match flow {
-                Flow::Full => {}
-                Flow::Hungry => return Ok(unpacked),
-                Flow::Wants(want) => self.grant(want, &desk.budget)?,
+                ChainStop::Full => {}
+                ChainStop::Hungry => return Ok(unpacked),
+                ChainStop::Wants(want) => self.grant(want, &desk.budget)?,
             }
         }
     }
 
     /// Grants memory or fails: unlike a restore, an inspection has no disk on which to park a file.
-    fn grant(&mut self, want: Want, budget: &Budget) -> Result<(), FileDecodeError> {
+    fn grant(&mut self, want: MemoryNeed, budget: &Budget) -> Result<(), FileDecodeError> {
         let (needed, more) = self.chain.cost(want);
         let allowed = budget.total();
         // A lease above the whole budget would be reduced to it, which is too little here.
@@ -310,7 +310,7 @@ mod tests {
         let (rule, memory) = (crate::scan::end_rule::EndRule::AnyEnd, 1 << 20);
         let options = InspectOptions { rule, decoding: false, cipher: None, pages: true, memory };
         let found = |is_in_order: bool| {
-            let mut desk = Desk::new(1 << 20);
+            let mut desk = InspectResources::new(1 << 20);
             let mut file = FileState::new(&path, &options).unwrap();
             file.take(0, &[0; 4096], &mut desk, &mut |_| {}).unwrap();
             if !is_in_order {

@@ -24,8 +24,8 @@ use clone_patches::ClonePatches;
 use evidence::Evidence;
 pub use evidence::{MAX_BAD_PAGES, PagesFound};
 use index_check::Records;
-pub use index_check::{Disagreement, IndexProof, IndexWatch};
-use layer_state::{Desk, FileState};
+pub use index_check::{IndexMismatch, IndexProof, IndexWatch};
+use layer_state::{FileState, InspectResources};
 pub use options::InspectOptions;
 pub use redo::{BadRedo, RedoFault};
 pub use tables::{BadTable, TableFault};
@@ -39,7 +39,7 @@ use crate::scan::scanner::{
 
 /// Result for a complete stream.
 #[derive(Debug, Clone)]
-pub struct Inspected {
+pub struct InspectReport {
     /// Findings about the stream itself.
     pub scanned: Scanned,
     /// Digest of the files and chunks, to compare with the index.
@@ -109,7 +109,7 @@ impl InspectError {
 #[derive(Debug)]
 pub struct Inspector {
     options: InspectOptions,
-    desk: Desk,
+    desk: InspectResources,
     scanner: Scanner,
     check: ChunkCheck,
     records: Records,
@@ -146,7 +146,7 @@ impl Inspector {
     #[must_use]
     pub fn new(options: InspectOptions) -> Self {
         Self {
-            desk: Desk::new(options.memory),
+            desk: InspectResources::new(options.memory),
             scanner: Scanner::new(Dialect::Auto, options.rule.clone()),
             options,
             check: ChunkCheck::default(),
@@ -170,8 +170,9 @@ impl Inspector {
     /// one postponed. Its results include the earlier ones. Each pass inspects at least one file, or
     /// fails.
     #[must_use]
-    pub fn again(options: InspectOptions, earlier: Inspected) -> Self {
-        let Inspected { scanned, undone, unpacked, unopened, evidence, postponed, .. } = earlier;
+    pub fn again(options: InspectOptions, earlier: InspectReport) -> Self {
+        let InspectReport { scanned, undone, unpacked, unopened, evidence, postponed, .. } =
+            earlier;
         let (blank, only) = (scanned.lacking, Some(postponed));
         Self { undone, unpacked, unopened, evidence, blank, only, ..Self::new(options) }
     }
@@ -192,7 +193,7 @@ impl Inspector {
     ///
     /// # Errors
     /// [`InspectError`] if the stream is incomplete.
-    pub fn finish(self) -> Result<Inspected, InspectError> {
+    pub fn finish(self) -> Result<InspectReport, InspectError> {
         let Self { scanner, mut records, undone, unpacked, unopened, postponed, mut blank, .. } =
             self;
         let mut evidence = self.evidence;
@@ -204,7 +205,16 @@ impl Inspector {
         scanned.lacking.append(&mut blank);
         notes.entries.iter().for_each(|entry| records.entry(entry));
         let (records, pages) = (records.finish(), evidence.judge(&scanned.described));
-        Ok(Inspected { scanned, records, undone, unpacked, unopened, pages, postponed, evidence })
+        Ok(InspectReport {
+            scanned,
+            records,
+            undone,
+            unpacked,
+            unopened,
+            pages,
+            postponed,
+            evidence,
+        })
     }
 
     /// The bad pages so far.

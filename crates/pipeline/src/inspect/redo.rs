@@ -69,7 +69,7 @@ impl fmt::Display for RedoFault {
 #[derive(Debug, Default)]
 pub(super) struct RedoFile {
     head: Vec<u8>,
-    /// What follows the head, if it can be checked.
+    /// Records after the head, if they can be checked.
     records: Option<RedoRecords>,
     len: u64,
     written: bool,
@@ -120,10 +120,10 @@ impl RedoFile {
     }
 }
 
-/// What a file of the redo log shows.
+/// Facts from a file of the redo log.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RedoFound {
-    /// Where recovery starts, if the head states it.
+    /// Position at which recovery starts, if the head states it.
     pub(super) start: Option<RedoStart>,
     fault: Option<RedoFault>,
     len: u64,

@@ -58,9 +58,9 @@ impl fmt::Display for TableFault {
     }
 }
 
-/// What was read of a file.
+/// Result of reading a file.
 #[derive(Debug, Clone)]
-pub(super) enum Found {
+pub(super) enum TableCheck {
     /// It stays encrypted or compressed, or is out of order.
     Unread,
     Read(Box<TableFileChecked>),
@@ -70,7 +70,7 @@ pub(super) enum Found {
 struct File {
     path: RelPath,
     part: TablePart,
-    found: Found,
+    found: TableCheck,
 }
 
 /// Tables of which one file was seen.
@@ -81,7 +81,7 @@ pub(super) struct Tables {
 
 /// Findings to add to those of the stream.
 #[derive(Debug, Default)]
-pub(super) struct Concluded {
+pub(super) struct TableFindings {
     pub(super) files: u64,
     pub(super) counts: PageCounts,
     pub(super) bad: Vec<BadPageOf>,
@@ -94,8 +94,8 @@ pub(super) struct Concluded {
 
 impl Tables {
     /// Takes a file that has ended. Returns findings once both files of its table have.
-    pub(super) fn file(&mut self, path: &RelPath, found: Found) -> Concluded {
-        let mut concluded = Concluded::default();
+    pub(super) fn file(&mut self, path: &RelPath, found: TableCheck) -> TableFindings {
+        let mut concluded = TableFindings::default();
         let Some(name) = TableFileName::of(logical_name(path.as_bytes())) else { return concluded };
         let (engine, part) = (name.engine, name.part);
         let file = File { path: path.clone(), part, found };
@@ -114,8 +114,8 @@ impl Tables {
     }
 
     /// Tables of which one file is missing. Left-overs of statements that rebuild a table are none.
-    pub(super) fn halves(&self) -> Concluded {
-        let mut concluded = Concluded::default();
+    pub(super) fn halves(&self) -> TableFindings {
+        let mut concluded = TableFindings::default();
         let mut halves: Vec<_> = self.halves.iter().collect();
         halves.sort_by(|(_, one), (_, other)| one.path.cmp(&other.path));
         for ((engine, stem), file) in halves {
@@ -130,9 +130,10 @@ impl Tables {
     }
 }
 
-impl Concluded {
+impl TableFindings {
     fn table(&mut self, engine: TableEngine, index: File, data: File) {
-        let (Found::Read(index_file), Found::Read(data_file)) = (index.found, data.found) else {
+        let (TableCheck::Read(index_file), TableCheck::Read(data_file)) = (index.found, data.found)
+        else {
             return self.not_checked(engine, 2);
         };
         let head = match index_file.head {

@@ -13,7 +13,7 @@ use crate::flow::plan::SLAB;
 use crate::flow::slab::{Slab, SlabPool};
 use crate::pack::coalesce::Coalescer;
 use crate::pack::error::PackError;
-use crate::pack::packer::{Packed, Packer, PartSink};
+use crate::pack::packer::{PackedTotals, Packer, PartSink};
 
 /// Writes the bytes of one stream in order.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Segments {
     unchanged: Unchanged,
     sealer: Option<Sealer>,
     segments: ToSeal,
-    cutter: JoinHandle<Result<Packed, PackError>>,
+    cutter: JoinHandle<Result<PackedTotals, PackError>>,
 }
 
 /// Counts frames in a row that could stay in the slab they were read into.
@@ -105,7 +105,7 @@ impl<S: PartSink> Body<S> {
         (pool, memory): (SlabPool, u64),
         sealer: Option<Sealer>,
         segments: ToSeal,
-        cutter: JoinHandle<Result<Packed, PackError>>,
+        cutter: JoinHandle<Result<PackedTotals, PackError>>,
     ) -> Self {
         let (first, then) = match &sealer {
             Some(sealer) => (sealer.capacity(), SLAB - TAG_LEN),
@@ -185,7 +185,7 @@ impl<S: PartSink> Body<S> {
     }
 
     /// Writes the end of the body and the trailer.
-    pub(crate) fn finish(self, tail: Tail) -> Result<Packed, PackError> {
+    pub(crate) fn finish(self, tail: Tail) -> Result<PackedTotals, PackError> {
         match self {
             Self::Direct { mut packer, mut sink } => {
                 packer.push(Bytes::from(tail.bytes), None, &mut sink)?;
@@ -270,7 +270,7 @@ pub(crate) fn cut(
     mut sealed: Results<Sealed>,
     mut packer: Packer,
     mut sink: impl PartSink,
-) -> Result<Packed, PackError> {
+) -> Result<PackedTotals, PackError> {
     while let Some(segment) = sealed.recv() {
         let SealedSegment { bytes, crc64, pass_on } = segment??;
         packer.push(bytes, Some(crc64), &mut sink)?;

@@ -49,7 +49,7 @@ pub(crate) trait ChunkSink {
     fn cause(self) -> PackError;
 }
 
-/// What becomes of a slab that is not a frame.
+/// Use of a slab that is not a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PlainSlabs {
     /// Its bytes are stored as they are.

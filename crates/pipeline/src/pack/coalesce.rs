@@ -60,7 +60,7 @@ impl Coalescer {
         self.current.take()
     }
 
-    /// Whether no slab is being filled.
+    /// Returns whether no slab is being filled.
     pub(crate) fn is_flushed(&self) -> bool {
         self.current.is_none()
     }

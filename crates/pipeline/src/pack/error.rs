@@ -85,7 +85,7 @@ pub enum CutError {
     NoKey {
         /// The file.
         path: RelPath,
-        /// What is wrong with the name.
+        /// Fault of the name.
         why: &'static str,
     },
     /// Stock readers only know payload, sparse and end chunks.

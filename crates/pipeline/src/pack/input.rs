@@ -18,7 +18,7 @@ pub enum Content {
     Raw,
 }
 
-/// How to read an xbstream.
+/// Settings for reading an xbstream.
 #[derive(Debug, Clone)]
 pub struct XbstreamInput {
     /// Rule by which the stream counts as complete.

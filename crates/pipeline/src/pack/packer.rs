@@ -71,7 +71,7 @@ pub const MAX_SUMS: usize = 1 << 20;
 
 /// Totals of the objects written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packed {
+pub struct PackedTotals {
     /// Number of objects.
     pub objects: u64,
     /// Bytes in all of them.
@@ -174,12 +174,12 @@ impl Packer {
     ///
     /// # Errors
     /// [`Closed`] if the sink has stopped.
-    pub fn finish(mut self, sink: &mut impl PartSink) -> Result<Packed, Closed> {
+    pub fn finish(mut self, sink: &mut impl PartSink) -> Result<PackedTotals, Closed> {
         if self.object_len > 0 {
             self.emit(true, sink)?;
         }
         let sums = if self.object > MAX_SUMS as u64 { Vec::new() } else { self.sums };
-        Ok(Packed { objects: self.object, bytes: self.bytes, root: self.root.finish(), sums })
+        Ok(PackedTotals { objects: self.object, bytes: self.bytes, root: self.root.finish(), sums })
     }
 
     fn emit(&mut self, end: bool, sink: &mut impl PartSink) -> Result<(), Closed> {
@@ -212,7 +212,12 @@ mod tests {
     use proptest::prelude::*;
 
     /// Cuts `input`, fed in pieces of the given lengths, and returns the objects as lists of parts.
-    fn pack(input: &[u8], pieces: &[usize], chunk: u64, part: u64) -> (Vec<Vec<Vec<u8>>>, Packed) {
+    fn pack(
+        input: &[u8],
+        pieces: &[usize],
+        chunk: u64,
+        part: u64,
+    ) -> (Vec<Vec<Vec<u8>>>, PackedTotals) {
         let mut objects: Vec<Vec<Vec<u8>>> = Vec::new();
         let mut ended = true;
         let mut sink = |p: Part| {
@@ -268,7 +273,7 @@ mod tests {
             let mut root = RootDigest::default();
             whole.iter().for_each(|o| root.object(o.len() as u64, checksum::crc64(o)));
             let sums = whole.iter().map(|o| checksum::crc64(o)).collect();
-            prop_assert_eq!(packed, Packed { objects: whole.len() as u64, bytes: input.len() as u64, root: root.finish(), sums });
+            prop_assert_eq!(packed, PackedTotals { objects: whole.len() as u64, bytes: input.len() as u64, root: root.finish(), sums });
         }
     }
 

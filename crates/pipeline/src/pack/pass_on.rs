@@ -10,7 +10,7 @@ use std::io;
 pub struct PassOn;
 
 impl PassOn {
-    /// Whether `error` is this one.
+    /// Returns whether `error` is this one.
     #[must_use]
     pub fn is(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())

@@ -6,7 +6,7 @@ use xb_frame::{StreamHeader, Summary, Trailer};
 
 use crate::flow::ordered_pool::WorkerDied;
 use crate::pack::error::PackError;
-use crate::pack::packer::Packed;
+use crate::pack::packer::PackedTotals;
 use crate::scan::scanner::Scanned;
 
 /// Result of packing. Only a complete stream returns one.
@@ -27,7 +27,7 @@ pub enum PackOutput {
         /// Totals of the stream.
         summary: Summary,
         /// Totals of the objects.
-        packed: Packed,
+        packed: PackedTotals,
     },
     /// A native stream that was already native as input, in objects of equal size
     /// ([`start_pack_native`](crate::start_pack_native)).
@@ -37,7 +37,7 @@ pub enum PackOutput {
         /// Trailer of the stream, checked against the header and the length.
         trailer: Trailer,
         /// Totals of the objects.
-        packed: Packed,
+        packed: PackedTotals,
     },
     /// Objects of the classic layout.
     Classic(Cut),

@@ -76,11 +76,11 @@ pub(crate) fn last_file_rank(path: &[u8]) -> u8 {
 #[derive(Debug, Clone)]
 pub struct EndWatch {
     rule: EndRule,
-    info: Seen,
-    tablespaces: Seen,
+    info: LastFileTracker,
+    tablespaces: LastFileTracker,
     clone: CloneSeen,
     keys: bool,
-    matched: Seen,
+    matched: LastFileTracker,
     dictionary: bool,
     redo: bool,
     required: Required,
@@ -93,18 +93,18 @@ pub struct EndWatch {
 struct CloneSeen {
     any: bool,
     patches: bool,
-    info: Seen,
+    info: LastFileTracker,
 }
 
 /// Tracks a file that may be the last one.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct LastFileTracker {
     there: bool,
     /// Whether no other file came after it.
     last: bool,
 }
 
-impl Seen {
+impl LastFileTracker {
     /// Notes the end of the next file: whether it is the tracked file, and if not, whether it may
     /// follow that file.
     fn next(&mut self, is_it: bool, may_follow: bool) {
@@ -196,11 +196,11 @@ impl EndWatch {
     pub fn new(rule: EndRule) -> Self {
         Self {
             rule,
-            info: Seen::default(),
-            tablespaces: Seen::default(),
+            info: LastFileTracker::default(),
+            tablespaces: LastFileTracker::default(),
             clone: CloneSeen::default(),
             keys: false,
-            matched: Seen::default(),
+            matched: LastFileTracker::default(),
             dictionary: false,
             redo: false,
             required: Required::default(),
@@ -229,7 +229,7 @@ impl EndWatch {
         self.last.extend_from_slice(path);
     }
 
-    /// Whether a file that some producer writes last was present, at any position.
+    /// Returns whether a file that some producer writes last was present, at any position.
     #[must_use]
     pub fn has_last_file(&self) -> bool {
         self.info.there || self.tablespaces.there || self.clone.info.there
@@ -263,7 +263,7 @@ impl EndWatch {
             }
             // Its redo log is in the patches.
             EndRule::KnownProducer if self.clone.any => match self.clone {
-                CloneSeen { info: Seen { there: false, .. }, .. } => {
+                CloneSeen { info: LastFileTracker { there: false, .. }, .. } => {
                     Err(NotWhole::Clone { name: CLONE_INFO })
                 }
                 CloneSeen { patches: false, .. } => Err(NotWhole::Clone { name: CLONE_PATCHES }),
@@ -304,7 +304,7 @@ impl EndWatch {
         }
     }
 
-    fn is_last(&self, seen: Seen, name: &str) -> Result<EndProof, NotWhole> {
+    fn is_last(&self, seen: LastFileTracker, name: &str) -> Result<EndProof, NotWhole> {
         if seen.last {
             return Ok(EndProof::LastFile(name.to_owned()));
         }
@@ -322,7 +322,7 @@ fn writes_tablespaces(info: &str) -> Option<String> {
     (major >= 8).then(|| version.to_owned())
 }
 
-/// Whether the info file's command line has an option for a transition key.
+/// Returns whether the info file's command line has an option for a transition key.
 fn has_transition_key(info: &str) -> bool {
     let command = info.lines().find_map(|line| line.trim().strip_prefix("tool_command"));
     command.is_some_and(|command| {

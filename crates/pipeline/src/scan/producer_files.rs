@@ -29,12 +29,12 @@ pub fn logical_name(path: &[u8]) -> &[u8] {
     name
 }
 
-/// Whether a file, without its suffixes, is a part of a redo log.
+/// Returns whether a file, without its suffixes, is a part of a redo log.
 pub(crate) fn is_redo_log(name: &[u8]) -> bool {
     REDO.iter().any(|redo| name.starts_with(redo))
 }
 
-/// Whether a backup with this checkpoints file is yet to be prepared, which takes a redo log.
+/// Returns whether a backup with this checkpoints file is yet to be prepared, which takes a redo log.
 pub(crate) fn is_unprepared(checkpoints: &str) -> bool {
     let kind = field(checkpoints, "backup_type");
     kind.is_some_and(|kind| ["full-backuped", "incremental"].contains(&kind))

@@ -12,7 +12,7 @@ use super::producer_files::{
 
 /// Control file of Aria, and the beginning of the names of its log.
 const ARIA: [&str; 2] = [ARIA_CONTROL, "aria_log."];
-/// How a control file of Aria begins: what it is, and its version. Observed with MariaDB 10.11 and 11.8.
+/// Beginning of a control file of Aria: its kind and version. Observed with MariaDB 10.11 and 11.8.
 const ARIA_BEGIN: [u8; 4] = [0xfe, 0xfe, 0x0c, 1];
 /// Length of such a file, in bytes.
 const ARIA_CONTROL_LEN: usize = 52;
@@ -168,7 +168,7 @@ impl Required {
     }
 }
 
-/// Whether a file, without suffixes of compression and encryption, is of no use if it is empty: a text of the producer,
+/// Returns whether a file, without suffixes of compression and encryption, is of no use if it is empty: a text of the producer,
 /// or a file of Aria's log.
 pub(crate) fn has_content(name: &[u8]) -> bool {
     least(name) > 0
@@ -195,7 +195,7 @@ fn is_repeated(checkpoints: &str, texts: Texts<'_>) -> bool {
     stated.is_none_or(|stated| end(checkpoints, "to_lsn") == Some(stated))
 }
 
-/// Whether a control file of Aria can be read, or is of another version. It has two parts, each with its checksum: what
+/// Returns whether a control file of Aria can be read, or is of another version. It has two parts, each with its checksum: what
 /// never changes, and where the log begins.
 fn is_aria_control(bytes: &[u8]) -> bool {
     let version = ARIA_BEGIN[3];

@@ -15,7 +15,7 @@ use xb_reader::{
     OrderError, PieceCheck, RelPath, Unfinished,
 };
 
-use crate::extract::decode::{CodecChain, FileDecodeError, Flow, Names, Plan};
+use crate::extract::decode::{ChainStop, CodecChain, FileDecodeError, Names, Plan};
 use crate::scan::definitions::{Definitions, WithoutTablespace};
 use crate::scan::end_rule::{CLONE_INFO, EndProof, EndRule, EndWatch, NotWhole};
 use crate::scan::producer_files::{ARIA_CONTROL, CHECKPOINTS, INFO, SETTINGS, Texts, logical_name};
@@ -169,10 +169,10 @@ fn legible((name, content): (String, Vec<u8>)) -> Option<(String, Vec<u8>)> {
         plain.extend_from_slice(buffer.get(..len)?);
         match flow {
             _ if plain.len() > most(&name) => return None,
-            Flow::Full => {}
-            Flow::Hungry => break,
-            Flow::Wants(want) if chain.cost(want).0 > UNPACKING => return None,
-            Flow::Wants(want) => chain.grant(want),
+            ChainStop::Full => {}
+            ChainStop::Hungry => break,
+            ChainStop::Wants(want) if chain.cost(want).0 > UNPACKING => return None,
+            ChainStop::Wants(want) => chain.grant(want),
         }
     }
     chain.finish().ok().map(|()| (name, plain))

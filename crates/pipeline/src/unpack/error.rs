@@ -5,7 +5,7 @@ use xb_encryptor::SealError;
 use xb_frame::{ErrorLocation, FrameError, Part};
 
 use crate::flow::ordered_pool::{Closed, WorkerDied};
-use crate::unpack::frame_decoder::Undecoded;
+use crate::unpack::frame_decoder::FrameDecodeError;
 
 /// Reason why unpacking failed.
 #[derive(Debug, thiserror::Error)]
@@ -96,11 +96,11 @@ impl<E> From<NoMoreFrames> for UnpackError<E> {
     }
 }
 
-impl<E> From<Undecoded> for UnpackError<E> {
-    fn from(undecoded: Undecoded) -> Self {
+impl<E> From<FrameDecodeError> for UnpackError<E> {
+    fn from(undecoded: FrameDecodeError) -> Self {
         match undecoded {
-            Undecoded::Frame(error) => Self::Frame(error),
-            Undecoded::Codec(place, source) => Self::Codec { place, source },
+            FrameDecodeError::Frame(error) => Self::Frame(error),
+            FrameDecodeError::Codec(place, source) => Self::Codec { place, source },
         }
     }
 }

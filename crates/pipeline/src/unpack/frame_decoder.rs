@@ -21,25 +21,25 @@ impl Frame {
         self.payload.iter().map(|piece| piece.len() as u64).sum()
     }
 
-    /// Whether a worker has something to do: a payload to decode, or to read for its checksum.
+    /// Returns whether a worker has something to do: a payload to decode, or to read for its checksum.
     pub(crate) fn needs_worker(&self) -> bool {
         let unread = self.header.payload_crc32c.is_some() && self.crc32c.is_none();
         unread || block_codec(self.header.codec).is_some()
     }
 
     /// Compares the payload with its checksum, if there is one.
-    pub(crate) fn check(&self) -> Result<(), Undecoded> {
+    pub(crate) fn check(&self) -> Result<(), FrameDecodeError> {
         if self.header.payload_crc32c.is_none() {
             return Ok(());
         }
         let read = || checksum::crc32c_of(self.payload.iter().map(AsRef::as_ref));
         let sum = self.crc32c.unwrap_or_else(read);
-        self.header.check_payload_crc(sum).map_err(Undecoded::Frame)
+        self.header.check_payload_crc(sum).map_err(FrameDecodeError::Frame)
     }
 }
 
 /// Reason why a frame could not be decoded.
-pub(crate) enum Undecoded {
+pub(crate) enum FrameDecodeError {
     Frame(FrameError),
     Codec(ErrorLocation, CodecError),
 }
@@ -59,7 +59,7 @@ impl FrameDecoder {
     }
 
     /// Checks a frame and returns its plain bytes.
-    pub(crate) fn decode(&mut self, frame: Frame) -> Result<Vec<Bytes>, Undecoded> {
+    pub(crate) fn decode(&mut self, frame: Frame) -> Result<Vec<Bytes>, FrameDecodeError> {
         frame.check()?;
         let Frame { header, payload, .. } = frame;
         let Some(codec) = block_codec(header.codec) else { return Ok(payload) };
@@ -76,7 +76,7 @@ impl FrameDecoder {
         slab.advance(len);
         self.blocks
             .decode(codec, stored, &mut slab)
-            .map_err(|error| Undecoded::Codec(header.place(), error))?;
+            .map_err(|error| FrameDecodeError::Codec(header.place(), error))?;
         Ok(vec![slab.freeze()])
     }
 }

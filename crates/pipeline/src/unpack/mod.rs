@@ -31,7 +31,7 @@ use crate::flow::received::Received;
 use crate::flow::slab::SlabPool;
 use crate::flow::work::Work;
 use crate::unpack::error::{NoMoreFrames, UnpackError, not_sealed};
-use crate::unpack::frame_decoder::{Frame, FrameDecoder, Undecoded};
+use crate::unpack::frame_decoder::{Frame, FrameDecodeError, FrameDecoder};
 use crate::unpack::unseal::Unsealed;
 
 /// Takes the ranges of a native stream in order, and passes its plain bytes to `sink`, in order.
@@ -140,7 +140,7 @@ where
 fn find(
     mut pieces: impl Iterator<Item = Result<Received, NoMoreFrames>>,
     sealed: bool,
-    submit: &Submit<Frame, Result<Vec<Bytes>, Undecoded>>,
+    submit: &Submit<Frame, Result<Vec<Bytes>, FrameDecodeError>>,
     observer: &Observer,
     mut watch: impl FnMut(&FrameHeader, &[Bytes]),
 ) -> Result<Summary, NoMoreFrames> {
@@ -186,7 +186,7 @@ fn find(
 /// Passes a frame to the workers, unless they have nothing to do.
 fn pass(
     frame: Frame,
-    submit: &Submit<Frame, Result<Vec<Bytes>, Undecoded>>,
+    submit: &Submit<Frame, Result<Vec<Bytes>, FrameDecodeError>>,
     observer: &Observer,
 ) -> Result<(), Closed> {
     if frame.needs_worker() {

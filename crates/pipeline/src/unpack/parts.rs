@@ -24,7 +24,7 @@ use crate::flow::plan::{SLAB, UnpackPlan};
 use crate::flow::slab::SlabPool;
 use crate::flow::work::Work;
 use crate::unpack::error::{NoMoreFrames, UnpackError};
-use crate::unpack::frame_decoder::{Frame, FrameDecoder, Undecoded};
+use crate::unpack::frame_decoder::{Frame, FrameDecodeError, FrameDecoder};
 use crate::unpack::unseal::open_segment;
 
 /// Length in bytes of the start of a stored stream that [`Body::open`] needs.
@@ -107,7 +107,7 @@ impl Body {
         self.len
     }
 
-    /// Whether the body is empty, which no valid stream is: it always has an end frame.
+    /// Returns whether the body is empty, which no valid stream is: it always has an end frame.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -391,7 +391,7 @@ fn find(
     mut pieces: impl Iterator<Item = Result<Result<Positioned, SealError>, WorkerDied>>,
     stream: &StreamHeader,
     runs: &[Range<u64>],
-    submit: &Submit<Frame, (u64, Result<Vec<Bytes>, Undecoded>)>,
+    submit: &Submit<Frame, (u64, Result<Vec<Bytes>, FrameDecodeError>)>,
     observer: &Observer,
 ) -> Result<(), NoMoreFrames> {
     // The current piece and its position; bytes before a run are skipped.

@@ -146,7 +146,7 @@ impl ChunkHead {
         }
     }
 
-    /// Whether the writer allowed this chunk to replace an existing file.
+    /// Returns whether the writer allowed this chunk to replace an existing file.
     #[must_use]
     pub fn is_rewrite(&self) -> bool {
         self.flags & FLAG_REWRITE != 0
@@ -205,7 +205,7 @@ impl Placement {
         Self { offset, run: 0, map: Some((map, 0)) }
     }
 
-    /// Whether there may be holes between the pieces.
+    /// Returns whether there may be holes between the pieces.
     #[must_use]
     pub fn is_sparse(&self) -> bool {
         self.map.is_some()

@@ -36,7 +36,7 @@ impl ContentSum {
         self.len
     }
 
-    /// Whether no bytes are covered yet.
+    /// Returns whether no bytes are covered yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

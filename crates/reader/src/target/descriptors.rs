@@ -57,10 +57,10 @@ struct Open {
 
 /// The descriptor of one file, while it is open.
 #[derive(Debug, Default)]
-pub(crate) struct Slot(Mutex<Option<Held>>);
+pub(crate) struct Slot(Mutex<Option<OpenDescriptor>>);
 
 #[derive(Debug)]
-struct Held {
+struct OpenDescriptor {
     age: u64,
     file: Arc<File>,
 }
@@ -103,7 +103,7 @@ impl Descriptors {
             let age = all.next;
             all.next += 1;
             all.by_age.insert(age, Arc::clone(slot));
-            *held = Some(Held { age, file: Arc::clone(&file) });
+            *held = Some(OpenDescriptor { age, file: Arc::clone(&file) });
         }
         let mut surplus = Vec::new();
         while all.by_age.len() > self.most {
@@ -136,14 +136,14 @@ impl Descriptors {
 
 impl Open {
     /// Takes the oldest descriptor. It is closed when its last user drops it.
-    fn take_oldest(&mut self) -> Option<Held> {
+    fn take_oldest(&mut self) -> Option<OpenDescriptor> {
         let (_, slot) = self.by_age.pop_first()?;
         slot.held().take()
     }
 }
 
 impl Slot {
-    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+    fn held(&self) -> MutexGuard<'_, Option<OpenDescriptor>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

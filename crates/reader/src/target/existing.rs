@@ -11,7 +11,7 @@ use crate::target::TargetDir;
 use crate::target::error::TargetError;
 use crate::target::parents::Missing;
 
-/// What is done about a file that is missing.
+/// Treatment of a missing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfMissing {
     /// It is an error.
@@ -46,7 +46,7 @@ impl TargetDir {
         let file = File::from(opened.map_err(|error| failed(error.into()))?);
         match file.metadata().map_err(failed)?.is_file() {
             true => Ok(file),
-            false => Err(failed(io::Error::other("it is no regular file"))),
+            false => Err(failed(io::Error::other("it is not a regular file"))),
         }
     }
 

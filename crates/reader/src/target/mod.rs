@@ -27,7 +27,7 @@ use crate::target::descriptors::Descriptors;
 use crate::target::dirs::DIR_MODE;
 use crate::target::error::TargetError;
 use crate::target::into_place::move_into_place;
-use crate::target::nameless::Nameless;
+use crate::target::nameless::UnnamedFiles;
 use crate::target::parents::{Missing, Parents};
 use crate::target::partial_dir::{PARTIAL_DIR, PartialDir, reserved};
 use crate::target::partial_file::PartialFile;
@@ -49,7 +49,7 @@ pub struct TargetDir {
     parents: Parents,
     run: Arc<PartialDir>,
     descriptors: Arc<Descriptors>,
-    nameless: Arc<Nameless>,
+    nameless: Arc<UnnamedFiles>,
     next: AtomicU64,
     file_mode: Mode,
     elsewhere: Vec<Elsewhere>,

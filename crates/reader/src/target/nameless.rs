@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 const CREATE: OFlags = OFlags::RDWR.union(OFlags::TMPFILE).union(OFlags::CLOEXEC);
 
-/// Name under which [`Nameless`] tries a link.
+/// Name under which [`UnnamedFiles`] tries a link.
 const TRIAL: &str = "link";
 
 /// Mode of the trial. The umask removes some of it, unless it is 0.
@@ -19,7 +19,7 @@ const TRIAL_MODE: Mode = Mode::from_raw_mode(0o666);
 
 /// Way to link files without a name in one file system, if that is possible there.
 #[derive(Debug, Default)]
-pub(crate) struct Nameless(OnceLock<Option<LinkBy>>);
+pub(crate) struct UnnamedFiles(OnceLock<Option<LinkBy>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkBy {
@@ -29,7 +29,7 @@ enum LinkBy {
     Proc,
 }
 
-impl Nameless {
+impl UnnamedFiles {
     /// Creates a file in the file system of `dir`. `None` if that is not possible: use a name.
     pub(crate) fn create(&self, dir: &OwnedFd, mode: Mode) -> Option<OwnedFd> {
         (*self.0.get_or_init(|| try_out(dir)))?;
@@ -87,7 +87,7 @@ mod tests {
     fn a_file_is_linked_once_and_replaces_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let at = OwnedFd::from(File::open(dir.path()).unwrap());
-        let nameless = Nameless::default();
+        let nameless = UnnamedFiles::default();
         let Some(file) = nameless.create(&at, Mode::from_raw_mode(0o600)) else {
             return xb_testkit::skipped("the file system of temporary files has no O_TMPFILE");
         };

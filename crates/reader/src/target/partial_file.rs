@@ -14,7 +14,7 @@ use crate::RelPath;
 use crate::target::descriptors::{Descriptors, Slot};
 use crate::target::error::TargetError;
 use crate::target::into_place::move_into_place;
-use crate::target::nameless::Nameless;
+use crate::target::nameless::UnnamedFiles;
 use crate::target::parents::{Missing, Parents};
 use crate::target::partial_dir::{PartialDir, reserved};
 
@@ -33,7 +33,7 @@ pub struct PartialFile {
     /// Its name in the directory of unfinished files.
     name: String,
     /// The file, if it has no name there.
-    nameless: Option<(Arc<File>, Arc<Nameless>)>,
+    nameless: Option<(Arc<File>, Arc<UnnamedFiles>)>,
     /// Its final name as given at the beginning, for messages.
     path: RelPath,
     mode: Mode,
@@ -68,7 +68,7 @@ impl PartialFile {
     }
 
     /// Makes this the file behind `file`, which has no name. It is not among the numbered files.
-    pub(crate) fn without_name(mut self, file: OwnedFd, nameless: Arc<Nameless>) -> Self {
+    pub(crate) fn without_name(mut self, file: OwnedFd, nameless: Arc<UnnamedFiles>) -> Self {
         self.name.clear();
         self.nameless = Some((Arc::new(File::from(file)), nameless));
         self

@@ -1,4 +1,4 @@
-//! What a backup notes of its place in the server's logs: where a replay begins.
+//! Position of a backup in the server's logs: a replay begins there.
 
 use jiff::Timestamp;
 use xb_binlog::{GtidSet, GtidState, LogPosition};
@@ -18,9 +18,9 @@ pub struct Base {
     pub taken: Timestamp,
 }
 
-/// What the manifest of a backup says of its place.
+/// Position in the manifest of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Noted {
+pub enum BasePosition {
     /// A position.
     Position(Base),
     /// A clone of MySQL records no position, but which transactions it has.
@@ -34,8 +34,8 @@ pub enum Noted {
     },
 }
 
-impl Noted {
-    /// What a manifest says; `None` if that is nothing.
+impl BasePosition {
+    /// Reads the position in a manifest; `None` if it has none.
     #[must_use]
     pub fn of(manifest: &Manifest) -> Option<Self> {
         let taken = manifest.finished;
@@ -53,7 +53,7 @@ impl Noted {
         Some(Self::Position(Base { position, gtids, at_most: None, taken }))
     }
 
-    /// What a manifest says, if a replay can begin there: not onto a backup of MySQL that is no clone, which was never
+    /// Reads the position in a manifest, if a replay can begin there: not onto a backup of MySQL that is no clone, which was never
     /// tried.
     #[must_use]
     pub fn replayed(manifest: &Manifest) -> Option<Self> {

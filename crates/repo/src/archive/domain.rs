@@ -1,9 +1,9 @@
-//! What the head of a segment says of the transactions in each replication domain of MariaDB: by it, another server is
+//! Record of the transactions in each replication domain of MariaDB, in the head of a segment: by it, another server is
 //! recognised that has them, too.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use xb_binlog::{InDomain, Stretch};
+use xb_binlog::{DomainStretch, Stretch};
 
 use crate::hex::{hex, unhex};
 
@@ -12,16 +12,16 @@ use crate::hex::{hex, unhex};
 pub struct DomainContent {
     /// GTID of the last of them, which names the domain.
     pub last: String,
-    /// How many they are.
+    /// Their number.
     pub transactions: u64,
     /// SHA-256 of what they do ([`Stretch`]).
     pub content: String,
-    /// How many are written in each form that occurs.
+    /// Number of them in each format that occurs.
     pub forms: BTreeMap<String, u64>,
 }
 
 impl DomainContent {
-    /// What a head says of a stretch.
+    /// Makes the record of a stretch.
     #[must_use]
     pub fn all(stretch: &Stretch) -> Vec<Self> {
         let domains = stretch.domains().map(|(_, found)| Self {
@@ -36,13 +36,13 @@ impl DomainContent {
     /// The stretch of which a head says this; `None` if it contradicts itself, or a later version wrote it.
     #[must_use]
     pub fn stretch(all: &[Self]) -> Option<Stretch> {
-        let domains: Option<Vec<InDomain>> = all.iter().map(Self::parse).collect();
+        let domains: Option<Vec<DomainStretch>> = all.iter().map(Self::parse).collect();
         Stretch::of(domains?)
     }
 
-    fn parse(&self) -> Option<InDomain> {
+    fn parse(&self) -> Option<DomainStretch> {
         let forms = self.forms.iter().map(|(name, number)| (name.as_str(), *number));
-        InDomain::new(self.last.parse().ok()?, self.transactions, unhex(&self.content)?, forms)
+        DomainStretch::new(self.last.parse().ok()?, self.transactions, unhex(&self.content)?, forms)
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_head_says_comes_back() {
+    fn the_record_in_a_head_reads_back() {
         let all = [
             one("0-1-9", &[("rows", 2), ("statements_and_partial_rows", 1)]),
             one("3-1-2", &[("nothing", 3)]),

@@ -5,7 +5,7 @@ use xb_binlog::GtidState;
 use crate::archive::base::Base;
 use crate::archive::segment::SegmentHead;
 
-/// Why a segment does not have the position of a backup between two of its transactions, as far as its head shows
+/// Returns why a segment does not have the position of a backup between two of its transactions, as far as its head shows
 /// it; `None` if nothing speaks against it.
 #[must_use]
 pub fn misplaced(head: &SegmentHead, base: &Base) -> Option<String> {
@@ -44,7 +44,7 @@ pub fn misplaced(head: &SegmentHead, base: &Base) -> Option<String> {
     }
 }
 
-/// Whether the GTIDs of a backup lie between those before and after a segment, so far as the log has their domains: a
+/// Returns whether the GTIDs of a backup lie between those before and after a segment, so far as the log has their domains: a
 /// server may have data of domains of which its log has nothing, as one that was built from a backup.
 pub(super) fn fits(head: &SegmentHead, base: &Base) -> bool {
     let Some(noted) = &base.gtids else { return true };

@@ -27,12 +27,12 @@ pub(super) const PARALLEL: usize = 16;
 
 /// A stream as the store has it.
 #[derive(Debug)]
-pub struct Found {
+pub struct ListedStream {
     /// ID of the stream.
     pub id: RunId,
     /// Its records, if its head can be read.
     pub stream: Option<Stream>,
-    /// How far it says that it reaches.
+    /// Its recorded end.
     pub alive: Option<Record<Alive>>,
     /// Its end, if its receiver was stopped in order.
     pub end: Option<Record<End>>,
@@ -42,7 +42,7 @@ pub struct Found {
     pub rollups: Vec<Span>,
     /// Bytes of its key slots.
     pub keys: Option<KeysObject>,
-    /// What is wrong with its records.
+    /// Faults of its records.
     pub problems: Vec<Problem>,
     /// What costs requests or room, and nothing else.
     pub remarks: Vec<String>,
@@ -94,7 +94,7 @@ pub async fn servers(root: &Root) -> Result<Vec<String>, RepoError> {
 ///
 /// # Errors
 /// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
-pub async fn streams(root: &Root, server: &str) -> Result<Vec<Found>, RepoError> {
+pub async fn streams(root: &Root, server: &str) -> Result<Vec<ListedStream>, RepoError> {
     let folder = server_folder(server)?;
     let mut all: BTreeMap<RunId, BTreeMap<String, u64>> = BTreeMap::new();
     for listed in root.list_below(&folder).await? {
@@ -117,7 +117,7 @@ async fn read(
     folder: &str,
     id: RunId,
     objects: &BTreeMap<String, u64>,
-) -> Result<Found, RepoError> {
+) -> Result<ListedStream, RepoError> {
     let folder = stream_folder(folder, id);
     let (mut unusable, mut of_end) = (Vec::new(), Vec::new());
     let head = record::<StreamHead>(root, &format!("{folder}/{HEAD}"), &mut unusable).await?;
@@ -169,7 +169,7 @@ async fn read(
     };
     let rest = sizes.range(..first).count();
     sizes.retain(|number, _| *number >= first);
-    // What a receiver had on its way when it was killed may have holes; what its records state may not.
+    // Segments on their way when a receiver was killed may have holes; those that its records state may not.
     let stated = stated(alive.as_ref(), end.as_ref());
     let known = sizes.keys().next_back().map_or(0, |last| last + 1);
     let mut missing = 0_u64;
@@ -249,7 +249,7 @@ async fn read(
         removed_below,
         covered_until,
     });
-    Ok(Found { id, stream, alive, end, sizes, rollups, keys, problems, remarks })
+    Ok(ListedStream { id, stream, alive, end, sizes, rollups, keys, problems, remarks })
 }
 
 fn of(part: Part, problems: Vec<String>) -> impl Iterator<Item = Problem> {
@@ -326,7 +326,7 @@ pub async fn segment_head(
     }
 }
 
-/// Whether a segment is stored with this head.
+/// Returns whether a segment is stored with this head.
 ///
 /// # Errors
 /// [`RepoError`] if the store cannot be reached.
@@ -356,8 +356,8 @@ fn is_of_object(error: &StoreError) -> bool {
     )
 }
 
-impl Found {
-    /// Whether nothing is stored of it but its head and its keys.
+impl ListedStream {
+    /// Returns whether nothing is stored of it but its head and its keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sizes.is_empty() && self.alive.is_none() && self.end.is_none()

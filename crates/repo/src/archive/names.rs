@@ -8,7 +8,7 @@ pub const ARCHIVES: &str = ".xb-binlog";
 pub const HEAD: &str = "head";
 /// The key slots of a stream.
 pub const KEYS: &str = "keys";
-/// How far a stream reaches.
+/// Record of the end of a stream.
 pub const ALIVE: &str = "alive";
 /// The end of a stream.
 pub const END: &str = "end";

@@ -22,7 +22,7 @@ use crate::root::Root;
 pub struct Outline {
     /// Its head.
     pub head: Record<StreamHead>,
-    /// How far it says that it reaches.
+    /// Its recorded end.
     pub alive: Option<Record<Alive>>,
     /// Whether its receiver ended in order.
     pub has_ended: bool,
@@ -85,7 +85,7 @@ pub async fn one_segment_head(
 }
 
 async fn outline(root: &Root, folder: String, id: RunId) -> Result<Option<Outline>, RepoError> {
-    // What is wrong with a record is for `streams` to say.
+    // `streams` reports faults of records.
     let mut problems = Vec::new();
     let head = record::<StreamHead>(root, &format!("{folder}/{HEAD}"), &mut problems).await?;
     let Some(head) = head.filter(|head| head.content.stream == id.to_string()) else {

@@ -1,4 +1,4 @@
-//! What a restore to a stop needs of the archive: a pure function of the heads.
+//! Parts of the archive that a restore to a stop needs: a pure function of the heads.
 //!
 //! The stop is a boundary between two transactions in the order of their commits. The heads show in which
 //! segment it lies; [`Cutter`](crate::archive::stop::Cutter) finds it among that segment's transactions.
@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 
-use crate::archive::base::{Base, Noted};
+use crate::archive::base::{Base, BasePosition};
 use crate::archive::fit::fits;
 pub use crate::archive::fit::{are_apart, misplaced};
 use crate::archive::record::Record;
-use crate::archive::segment::{BarrierAt, SegmentHead};
+use crate::archive::segment::{SegmentHead, StoredBarrier};
 use crate::archive::stop::RestoreStop;
-use crate::archive::stream::{At, Begins, Floor, StreamHead};
+use crate::archive::stream::{Floor, StoredPosition, StreamHead, StreamOrigin};
 
 /// Why a segment is a break if there is nothing to compare.
 pub const MISSING: &str = "missing or unreadable";
@@ -32,7 +32,7 @@ pub struct Stream {
     /// A record of it shows how far it reaches. Without one, its last segments may have been removed together
     /// with it.
     pub shows_end: bool,
-    /// Where what is left of it begins, if `prune` has removed segments.
+    /// Beginning of the rest of it, if `prune` has removed segments.
     pub floor: Option<Floor>,
     /// Segments before this number may be missing: `prune` has removed them, here or where they were copied from.
     /// Those that are still there count.
@@ -71,22 +71,22 @@ pub struct Piece<'a> {
     pub server: usize,
 }
 
-/// What a replay needs, in order.
+/// Segments that a replay needs, in order.
 #[derive(Debug, Clone)]
 pub struct Plan<'a> {
     /// The pieces. The replay begins within the first one, at the position of the backup; the stop lies within
     /// the last one. None: the backup is at the stop already.
     pub pieces: Vec<Piece<'a>>,
     /// Barriers in the first and the last piece: whether they are on the way shows when these are read.
-    pub doubtful: Vec<&'a BarrierAt>,
-    /// How the last piece is cut.
+    pub doubtful: Vec<&'a StoredBarrier>,
+    /// Cut of the last piece.
     pub stop: RestoreStop,
     /// The heads do not prove that the stop lies in the pieces: unless [`Cutter::has_stopped`](crate::archive::stop::Cutter::has_stopped) says so at their
     /// end, the archive does not reach it.
     pub must_be_found: bool,
 }
 
-/// Why there is no plan.
+/// Reason why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -104,7 +104,7 @@ pub enum PlanError {
         /// Position of the backup.
         position: LogPosition,
         /// Position of the first byte that is left of that stream.
-        left: At,
+        left: StoredPosition,
     },
     /// The history branches, and it is not known to which side the backup belongs.
     #[error(
@@ -152,7 +152,7 @@ pub enum PlanError {
     #[error("logs are lost after {at}: {reason}")]
     Gap {
         /// Position behind the last byte before the gap.
-        at: At,
+        at: StoredPosition,
         /// Why.
         reason: String,
     },
@@ -163,7 +163,7 @@ pub enum PlanError {
         stream: String,
         /// Number of the segment.
         number: u64,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// Something on the way cannot be replayed.
@@ -172,7 +172,7 @@ pub enum PlanError {
         /// Its kind.
         kind: String,
         /// Its position.
-        at: At,
+        at: StoredPosition,
     },
 }
 
@@ -186,8 +186,8 @@ pub fn plan<'a>(
     base: &Base,
     stop: &RestoreStop,
 ) -> Result<Plan<'a>, PlanError> {
-    let lines = streams.iter().map(|stream| Line::ending_with(streams, stream));
-    match lines.max_by_key(Line::newest) {
+    let lines = streams.iter().map(|stream| HistoryLine::ending_with(streams, stream));
+    match lines.max_by_key(HistoryLine::newest) {
         Some(line) => line.plan(base, stop),
         None => Err(PlanError::NoStart { position: base.position.clone() }),
     }
@@ -196,16 +196,18 @@ pub fn plan<'a>(
 /// The place of a backup in an archive; `None` of a clone whose transactions the archive does not have from the first on.
 /// Of several histories it takes the newest that has it.
 #[must_use]
-pub fn locate(streams: &[Stream], noted: &Noted) -> Option<Base> {
+pub fn locate(streams: &[Stream], noted: &BasePosition) -> Option<Base> {
     places(streams, noted).into_iter().next()
 }
 
 /// The places of a backup in all histories that have it, the newest history first.
 #[must_use]
-pub fn places(streams: &[Stream], noted: &Noted) -> Vec<Base> {
+pub fn places(streams: &[Stream], noted: &BasePosition) -> Vec<Base> {
     let (from, to, taken) = match noted {
-        Noted::Position(base) => return vec![moved(streams, base).unwrap_or_else(|| base.clone())],
-        Noted::Between { from, to, taken } => (from, to, *taken),
+        BasePosition::Position(base) => {
+            return vec![moved(streams, base).unwrap_or_else(|| base.clone())];
+        }
+        BasePosition::Between { from, to, taken } => (from, to, *taken),
     };
     // A replay can begin before its data, but not behind any part of it.
     let begins = |piece: &&Piece<'_>| {
@@ -213,9 +215,9 @@ pub fn places(streams: &[Stream], noted: &Noted) -> Vec<Base> {
         !head.starts_inside && head.before().is_some_and(|before| before.is_within(from))
     };
     let mut lines: Vec<_> =
-        streams.iter().map(|stream| Line::ending_with(streams, stream)).collect();
+        streams.iter().map(|stream| HistoryLine::ending_with(streams, stream)).collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.newest()));
-    let place = |line: &Line<'_>| {
+    let place = |line: &HistoryLine<'_>| {
         let pieces = line.pieces().0;
         let head = &pieces.iter().rfind(begins)?.segment.content;
         let (position, gtids) = (head.begin()?, head.before());
@@ -229,7 +231,7 @@ pub fn places(streams: &[Stream], noted: &Noted) -> Vec<Base> {
 fn moved(streams: &[Stream], base: &Base) -> Option<Base> {
     streams.iter().rev().find_map(|stream| {
         let head = &stream.head.content;
-        let Begins::Continues { after, at: Some(at) } = &head.begins else { return None };
+        let StreamOrigin::Continues { after, at: Some(at) } = &head.begins else { return None };
         let before = streams.iter().find(|before| before.id() == after.stream)?;
         let gtids: GtidState = head.gtids.as_ref()?.parse().ok()?;
         // What the archive has of the old server there, without another transaction.
@@ -267,8 +269,8 @@ pub fn holders<'a>(
 /// The stream at whose end the archive ends, by [`plan`], and its newest sign of life.
 #[must_use]
 pub fn newest(streams: &[Stream]) -> Option<(&Stream, Option<Timestamp>)> {
-    let lines = streams.iter().map(|stream| Line::ending_with(streams, stream));
-    let line = lines.max_by_key(Line::newest)?;
+    let lines = streams.iter().map(|stream| HistoryLine::ending_with(streams, stream));
+    let line = lines.max_by_key(HistoryLine::newest)?;
     let (last, _) = line.parts.last()?;
     Some((last, line.newest()))
 }
@@ -278,7 +280,7 @@ pub fn newest(streams: &[Stream]) -> Option<(&Stream, Option<Timestamp>)> {
 #[must_use]
 pub fn reach<'a>(streams: &'a [Stream], base: &Base) -> Vec<Piece<'a>> {
     let of_line = |stream| {
-        let (mut pieces, _) = Line::ending_with(streams, stream).pieces();
+        let (mut pieces, _) = HistoryLine::ending_with(streams, stream).pieces();
         // Also what lies behind a break, which may be mended.
         match pieces.iter().position(|piece| piece.has(base)) {
             Some(start) => pieces.split_off(start),
@@ -290,12 +292,12 @@ pub fn reach<'a>(streams: &'a [Stream], base: &Base) -> Vec<Piece<'a>> {
 
 /// One history: streams, each of which follows the one before it.
 #[derive(Debug)]
-struct Line<'a> {
+struct HistoryLine<'a> {
     /// The streams, from the first on, each with what ends its part: the beginning of the next one.
     parts: Vec<(&'a Stream, Option<&'a Stream>)>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> HistoryLine<'a> {
     fn ending_with(streams: &'a [Stream], last: &'a Stream) -> Self {
         let mut parts = vec![(last, None)];
         let mut first = last;
@@ -331,9 +333,9 @@ impl<'a> Line<'a> {
             let head = &stream.head.content;
             let is_other = before.is_some_and(|before| head.is_of_another_server(before));
             let reason = match &head.begins {
-                Begins::Branch { reason, .. } => Some(reason),
-                Begins::Gap { reason, .. } => is_other.then_some(reason),
-                Begins::First | Begins::Continues { .. } => None,
+                StreamOrigin::Branch { reason, .. } => Some(reason),
+                StreamOrigin::Gap { reason, .. } => is_other.then_some(reason),
+                StreamOrigin::First | StreamOrigin::Continues { .. } => None,
             };
             if let Some(reason) = reason.filter(|_| base.taken < head.started) {
                 let (stream, reason) = (head.stream.clone(), reason.clone());
@@ -345,7 +347,8 @@ impl<'a> Line<'a> {
             return Ok(());
         };
         let head = &stream.head.content;
-        let continues = matches!(head.begins, Begins::Continues { .. } | Begins::Branch { .. });
+        let continues =
+            matches!(head.begins, StreamOrigin::Continues { .. } | StreamOrigin::Branch { .. });
         // If a transaction of the clone comes first, so does its beginning: a log that was pushed later.
         let begins = stream.segments.values().next().and_then(|first| first.content.before());
         match continues || head.started <= base.taken || begins != base.gtids {
@@ -360,27 +363,27 @@ impl<'a> Line<'a> {
         let mut pieces: Vec<Piece<'a>> = Vec::new();
         let mut breaks = Vec::new();
         let mut before: Option<&StreamHead> = None;
-        // Whether the server is another one than that of the last piece: of some, nothing counts.
+        // Whether the server differs from that of the last piece: of some, nothing counts.
         let mut is_moved = false;
-        // Where what counts of the present server ends.
-        let mut end: Option<At> = None;
+        // End of the part of the present server that counts.
+        let mut end: Option<StoredPosition> = None;
         for (stream, next) in &self.parts {
             let head = &stream.head.content;
             let is_other = before.is_some_and(|before| head.is_of_another_server(before));
             before = Some(head);
             match (&head.begins, pieces.last()) {
-                (Begins::Continues { at: Some(at), .. }, Some(last)) => {
+                (StreamOrigin::Continues { at: Some(at), .. }, Some(last)) => {
                     if let Err(what) = takes_over(head, (at, end.as_ref()), last) {
                         let (stream, what) = (stream.id().to_owned(), what.to_owned());
                         breaks.push((pieces.len(), PlanError::Segment { stream, number: 0, what }));
                     }
                 }
-                (Begins::Gap { reason, .. }, Some(last)) => {
+                (StreamOrigin::Gap { reason, .. }, Some(last)) => {
                     let at = last.segment.content.to.clone();
                     breaks.push((pieces.len(), PlanError::Gap { at, reason: reason.clone() }));
                 }
-                (Begins::Branch { .. }, Some(last)) => {
-                    // What it shares with the other history lies before its beginning. If that is in another
+                (StreamOrigin::Branch { .. }, Some(last)) => {
+                    // The part that it shares with the other history lies before its beginning. If that is in another
                     // log altogether, such as after RESET MASTER, it shares nothing; nor do two servers, whose
                     // logs only have the same names.
                     let start = &head.start;
@@ -403,13 +406,16 @@ impl<'a> Line<'a> {
             stream.add_to(&mut pieces, &mut breaks, (*next, server));
             if let Some(last) = pieces.last().filter(|_| pieces.len() > count) {
                 is_moved = false;
-                end = Some(At { log: last.segment.content.from.log.clone(), offset: last.until });
+                end = Some(StoredPosition {
+                    log: last.segment.content.from.log.clone(),
+                    offset: last.until,
+                });
             }
         }
         (pieces, breaks)
     }
 
-    /// Why no piece has the position of a backup.
+    /// Returns why no piece has the position of a backup.
     fn without_start(&self, base: &Base) -> PlanError {
         let position = base.position.clone();
         let removed = self.parts.iter().rev().find_map(|(stream, _)| {
@@ -427,7 +433,7 @@ impl<'a> Line<'a> {
         let (mut pieces, breaks) = self.pieces();
         let start = pieces.iter().rposition(|piece| piece.has(base));
         let start = start.ok_or_else(|| self.without_start(base))?;
-        // What lies behind a break cannot be reached.
+        // Segments behind a break cannot be reached.
         let broken =
             breaks.into_iter().find(|(behind, _)| *behind > start).map(|(behind, error)| {
                 pieces.truncate(behind);
@@ -527,7 +533,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Whether everything up to the time of a stop is known.
+/// Returns whether everything up to the time of a stop is known.
 fn covers(covered: Option<Timestamp>, stop: &RestoreStop) -> bool {
     match stop {
         RestoreStop::Time(time) => covered.is_some_and(|covered| covered >= *time),
@@ -559,7 +565,7 @@ fn before_backup(base: &Base, stop: &RestoreStop, is_one_server: bool) -> Result
     Err(PlanError::BeforeBackup { stop: stop.to_string(), backup })
 }
 
-/// Whether the data surely has a later transaction than this one: of MariaDB, one of the same domain. A set of MySQL
+/// Returns whether the data surely has a later transaction than this one: of MariaDB, one of the same domain. A set of MySQL
 /// has no order, so the stop must not be in it.
 fn beyond(gtids: &GtidState, gtid: &AnyGtid) -> bool {
     match (gtids, gtid) {
@@ -581,7 +587,7 @@ impl Stream {
     ) {
         let link = next.and_then(|next| next.head.content.begins.after());
         let first = self.floor.as_ref().map_or(0, |floor| floor.number);
-        // What a floor hides lies between the streams before and this one.
+        // Segments hidden by a floor lie between the streams before and this one.
         if first > 0 && !pieces.is_empty() {
             breaks.push((pieces.len(), self.missing(0, first, pieces.last())));
         }
@@ -595,7 +601,7 @@ impl Stream {
             known = known.saturating_add(1);
         }
         let count = link.map_or(known, |link| link.number.saturating_add(1));
-        // What the next segment has to follow; nothing behind a break.
+        // End of the segment before the next one; none behind a break.
         let mut previous = Some(match &self.floor {
             Some(floor) => (floor.head.as_str(), &floor.at, None),
             None => (self.head.digest.as_str(), &self.head.content.start, None),
@@ -622,7 +628,7 @@ impl Stream {
             let start = next.and_then(|next| next.head.content.takes_over_at(&self.head.content));
             let start = start.filter(|start| start.log == head.from.log);
             let until = start.map_or(head.to.offset, |start| start.offset.min(head.to.offset));
-            // What follows belongs to the other history, or is received again: but the chain up to what the next
+            // Later segments belong to the other history, or are received again: but the chain up to the segment that the next
             // stream names has to hold.
             is_over |= until <= head.from.offset;
             if !is_over {
@@ -630,7 +636,7 @@ impl Stream {
             }
             is_over |= until < head.to.offset || start.is_some_and(|start| start.offset == until);
         }
-        // What it names may be removed already; the floor names the last one that is.
+        // The segment that it names may be removed already; the floor names the last one that is.
         let named = link.filter(|link| link.number.saturating_add(1) >= first);
         if let (Some(link), Some((digest, ..))) = (named, previous)
             && link.head != digest
@@ -646,8 +652,8 @@ impl Stream {
         }
     }
 
-    /// Where the first segment behind this position begins, if the segments before it were removed.
-    fn left_after(&self, position: &LogPosition) -> Option<At> {
+    /// Returns the beginning of the first segment behind this position, if the segments before it were removed.
+    fn left_after(&self, position: &LogPosition) -> Option<StoredPosition> {
         let floor = self.floor.as_ref().map(|floor| (floor.number, &floor.at));
         let segments = self.segments.range(..=self.removed_below);
         let left =
@@ -678,10 +684,10 @@ impl Stream {
     }
 }
 
-/// Whether a stream of another server takes over where the stream before it ends, with the same transactions.
+/// Returns whether a stream of another server takes over where the stream before it ends, with the same transactions.
 fn takes_over(
     head: &StreamHead,
-    (at, end): (&At, Option<&At>),
+    (at, end): (&StoredPosition, Option<&StoredPosition>),
     last: &Piece<'_>,
 ) -> Result<(), &'static str> {
     let before = &last.segment.content;
@@ -709,7 +715,7 @@ fn takes_over(
 /// a segment.
 fn follows(
     head: &SegmentHead,
-    (digest, end, before): (&str, &At, Option<&SegmentHead>),
+    (digest, end, before): (&str, &StoredPosition, Option<&SegmentHead>),
 ) -> Result<(), &'static str> {
     if head.previous != digest {
         return Err("it does not name the one before it");
@@ -745,7 +751,7 @@ impl Piece<'_> {
         format!("{}:{}", self.segment.content.from.log, self.until)
     }
 
-    /// Whether the position of a backup lies in it, with the same history.
+    /// Returns whether the position of a backup lies in it, with the same history.
     fn has(&self, base: &Base) -> bool {
         let head = &self.segment.content;
         let at = &base.position;
@@ -757,7 +763,7 @@ impl Piece<'_> {
         lies && fits(head, base)
     }
 
-    /// Whether it has a transaction with a later time.
+    /// Returns whether it has a transaction with a later time.
     fn is_beyond(&self, time: i64) -> bool {
         let greatest = self.segment.content.commits.map(|commits| i64::from(commits.greatest));
         greatest.is_some_and(|greatest| greatest > time)

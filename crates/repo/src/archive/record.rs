@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use xb_encryptor::MacKey;
 
 use crate::hex::hex;
-use crate::manifest::signed_text::{Flaw, SignedText, attest};
+use crate::manifest::signed_text::{CheckLineError, SignedText, attest};
 
 /// Largest record, in bytes.
 pub const MAX_LEN: usize = 256 << 10;
@@ -16,7 +16,7 @@ pub const FORMAT: u32 = 1;
 /// Version of the head of a stream that continues that of another server. Readers refuse a higher one.
 pub const FORMAT_OF_ANOTHER: u32 = 2;
 
-/// Why a record cannot be used.
+/// Reason why a record cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -47,7 +47,7 @@ pub trait Content: Serialize + DeserializeOwned {
     /// Version of the format that it states.
     fn format(&self) -> u32;
 
-    /// What its fields must not say; `None` if all is well.
+    /// Returns the fault of its fields; `None` if there is none.
     fn flaw(&self) -> Option<&'static str>;
 }
 
@@ -86,8 +86,8 @@ impl<T: Content> Record<T> {
             return Err(RecordError::NoCheck);
         }
         let signed = SignedText::read(bytes).map_err(|flaw| match flaw {
-            Flaw::NoCheck | Flaw::WrongSignature => RecordError::NoCheck,
-            Flaw::Damaged { expected, got } => RecordError::Damaged { expected, got },
+            CheckLineError::NoCheck | CheckLineError::WrongSignature => RecordError::NoCheck,
+            CheckLineError::Damaged { expected, got } => RecordError::Damaged { expected, got },
         })?;
         let malformed = |e: serde_json::Error| RecordError::Malformed(e.to_string());
         #[derive(serde::Deserialize)]
@@ -117,7 +117,7 @@ impl<T: Content> Record<T> {
         }
     }
 
-    /// Whether it claims to be authenticated.
+    /// Returns whether it claims to be authenticated.
     #[must_use]
     pub fn is_signed(&self) -> bool {
         self.signed.is_some()

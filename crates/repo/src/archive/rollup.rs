@@ -101,7 +101,7 @@ async fn read(
     Ok(decoding.await.unwrap_or_else(|_| Err("its thread panicked".to_owned())))
 }
 
-/// Whether an error tells about the object, and not that the store cannot be reached.
+/// Returns whether an error tells about the object, and not that the store cannot be reached.
 fn is_of_object(error: &StoreError) -> bool {
     use StoreErrorKind::{Altered, Damaged, Denied, NotFound, Rejected};
     matches!(error.kind, Altered | Damaged | Denied | NotFound | Rejected)
@@ -111,9 +111,9 @@ fn is_of_object(error: &StoreError) -> bool {
 /// before it. Returns them with their lengths in bytes.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the object.
 pub fn decode(object: Vec<u8>, stream: &str, span: Span) -> Result<Vec<Rolled>, String> {
-    let mut text = Bounded(Vec::new());
+    let mut text = LimitedBuffer(Vec::new());
     let settings = OpenFile { threads: 1, max_memory: 0 };
     read_stream(Cursor::new(object), &mut text, None, settings, &Observer::default())
         .map_err(|error| error.to_string())?;
@@ -123,7 +123,7 @@ pub fn decode(object: Vec<u8>, stream: &str, span: Span) -> Result<Vec<Rolled>, 
 /// Reads the heads in a roll-up.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The fault of the heads.
 pub fn heads(text: &[u8], stream: &str, (first, last): Span) -> Result<Vec<Rolled>, String> {
     let count = last.checked_sub(first).map_or(0, |more| more.saturating_add(1));
     if !(1..=LARGE).contains(&count) || text.len() > MAX_TEXT {
@@ -164,9 +164,9 @@ fn record_len(text: &[u8]) -> Option<usize> {
 }
 
 /// Takes as many bytes as a roll-up may have.
-struct Bounded(Vec<u8>);
+struct LimitedBuffer(Vec<u8>);
 
-impl Write for Bounded {
+impl Write for LimitedBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if bytes.len() > MAX_TEXT - self.0.len() {
             return Err(std::io::Error::other("more heads than a roll-up may have"));
@@ -182,11 +182,11 @@ impl Write for Bounded {
 
 /// The heads that a writer has stored, until they are in a large roll-up.
 #[derive(Debug, Default)]
-pub struct Collected {
+pub struct PendingHeads {
     /// Heads from the last multiple of [`LARGE`] on, or none if they are too many bytes.
     text: Option<Vec<u8>>,
     first: u64,
-    /// Where the heads from the last multiple of [`SMALL`] on begin in the text.
+    /// Offset in the text of the heads from the last multiple of [`SMALL`] on.
     small: usize,
     next: u64,
 }
@@ -200,7 +200,7 @@ pub struct RollUp {
     pub text: Vec<u8>,
 }
 
-impl Collected {
+impl PendingHeads {
     /// Returns a collection at the beginning of a stream.
     #[must_use]
     pub fn new() -> Self {
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn every_head_is_in_a_small_and_in_a_large_roll_up() {
-        let mut collected = Collected::new();
+        let mut collected = PendingHeads::new();
         let mut made = Vec::new();
         for number in 0..LARGE + SMALL + 3 {
             made.extend(collected.add(format!("{number}\n").as_bytes()));
@@ -264,12 +264,12 @@ mod tests {
         assert_eq!(spans, expected);
         let rest = collected.rest().unwrap();
         assert_eq!((rest.span, rest.text), ((LARGE, LARGE + SMALL + 2), text(rest.span)));
-        assert_eq!(Collected::new().rest(), None);
+        assert_eq!(PendingHeads::new().rest(), None);
     }
 
     #[test]
     fn heads_that_take_too_much_memory_are_not_collected() {
-        let mut collected = Collected::new();
+        let mut collected = PendingHeads::new();
         let large = vec![b'x'; MAX_TEXT / 40];
         let mut made = 0;
         for _ in 0..SMALL {

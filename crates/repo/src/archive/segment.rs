@@ -6,7 +6,7 @@ use xb_binlog::{AnyGtid, Barrier, GtidState, LogPosition, Stretch};
 
 use crate::archive::domain::DomainContent;
 use crate::archive::record::Content;
-use crate::archive::stream::At;
+use crate::archive::stream::StoredPosition;
 use crate::hex::unhex;
 use crate::names::RunId;
 
@@ -28,9 +28,9 @@ pub struct SegmentHead {
     /// Digest of the head of the segment before, or of the stream's.
     pub previous: String,
     /// Position of its first byte.
-    pub from: At,
+    pub from: StoredPosition,
     /// Position behind its last byte, in the same log.
-    pub to: At,
+    pub to: StoredPosition,
     /// The log ends here, and this one follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_log: Option<String>,
@@ -50,7 +50,7 @@ pub struct SegmentHead {
     pub ends_inside: bool,
     /// Transactions that end in it.
     pub transactions: u64,
-    /// What these transactions do, in each domain, without those that the archive had already. `None` if that is not
+    /// Content of these transactions in each domain, without those that the archive had already. `None` if it is not
     /// known: of MySQL, of an earlier version of the writer, or if an event is malformed or a GTID out of order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domains: Option<Vec<DomainContent>>,
@@ -63,9 +63,9 @@ pub struct SegmentHead {
     /// history. It may lie in an earlier segment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastTransaction>,
-    /// What a replay must not cross.
+    /// Barriers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub barriers: Vec<BarrierAt>,
+    pub barriers: Vec<StoredBarrier>,
     /// Barriers that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_barriers: u64,
@@ -101,26 +101,26 @@ pub struct LastTransaction {
     /// Its GTID.
     pub gtid: String,
     /// Position of its first byte.
-    pub from: At,
+    pub from: StoredPosition,
     /// Position behind its last byte.
-    pub to: At,
+    pub to: StoredPosition,
     /// SHA-256 of its bytes.
     pub sha256: String,
 }
 
 /// A barrier and its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BarrierAt {
+pub struct StoredBarrier {
     /// `incident` or `tablespace`.
     pub kind: String,
     /// Position of the event.
-    pub at: At,
+    pub at: StoredPosition,
 }
 
-impl BarrierAt {
+impl StoredBarrier {
     /// A barrier at a position.
     #[must_use]
-    pub fn new(barrier: Barrier, at: At) -> Self {
+    pub fn new(barrier: Barrier, at: StoredPosition) -> Self {
         let kind = match barrier {
             Barrier::Incident => "incident",
             Barrier::Tablespace => "tablespace",
@@ -154,9 +154,9 @@ impl SegmentHead {
         self.to.position()
     }
 
-    /// Whether the next byte of the server after this segment lies at `next`.
+    /// Returns whether the next byte of the server after this segment lies at `next`.
     #[must_use]
-    pub fn is_followed_by(&self, next: &At) -> bool {
+    pub fn is_followed_by(&self, next: &StoredPosition) -> bool {
         match &self.next_log {
             Some(log) => next.log == *log && next.offset == 4,
             None => *next == self.to,
@@ -175,7 +175,7 @@ impl SegmentHead {
         self.gtids_after.as_ref()?.parse().ok()
     }
 
-    /// What its transactions do, if that is known.
+    /// Returns the content of its transactions, if it is known.
     #[must_use]
     pub fn stretch(&self) -> Option<Stretch> {
         DomainContent::stretch(self.domains.as_ref()?)

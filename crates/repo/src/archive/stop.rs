@@ -1,4 +1,4 @@
-//! Where a restore stops, and how that place is found among the transactions.
+//! Stop of a restore, and the search for it among the transactions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use xb_binlog::{AnyGtid, LogPosition};
 
-/// Where a restore stops.
+/// Stop of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RestoreStop {
     /// At the end of the archive.
@@ -86,13 +86,13 @@ impl Cutter {
         Self { stop: stop.clone(), is_after: false }
     }
 
-    /// Whether a transaction was not taken, or was the last one.
+    /// Returns whether a transaction was not taken, or was the last one.
     #[must_use]
     pub fn has_stopped(&self) -> bool {
         self.is_after
     }
 
-    /// Whether the replay takes the next transaction in the order of commits: with its first byte at `begin`,
+    /// Returns whether the replay takes the next transaction in the order of commits: with its first byte at `begin`,
     /// this time of its commit in microseconds since 1970, and in a segment with this
     /// [`clock`](SegmentHead::clock). After the first that it does not take, it takes none.
     pub fn takes(&mut self, begin: &LogPosition, gtid: &AnyGtid, micros: u64, clock: i64) -> bool {

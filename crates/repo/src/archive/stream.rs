@@ -11,14 +11,14 @@ use crate::names::RunId;
 
 /// A position in a log of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct At {
+pub struct StoredPosition {
     /// Name of the log.
     pub log: String,
     /// Offset in bytes.
     pub offset: u64,
 }
 
-impl At {
+impl StoredPosition {
     /// The position; `None` if the name is not a plain file name.
     #[must_use]
     pub fn position(&self) -> Option<LogPosition> {
@@ -26,13 +26,13 @@ impl At {
     }
 }
 
-impl From<&LogPosition> for At {
+impl From<&LogPosition> for StoredPosition {
     fn from(position: &LogPosition) -> Self {
         Self { log: position.log().to_owned(), offset: position.offset() }
     }
 }
 
-impl std::fmt::Display for At {
+impl std::fmt::Display for StoredPosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.log, self.offset)
     }
@@ -64,16 +64,16 @@ pub struct StreamHead {
     /// `HOST:PORT`, as the server states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Where the first segment begins.
-    pub start: At,
+    /// Position at which the first segment begins.
+    pub start: StoredPosition,
     /// GTIDs up to there; `None` if the list at the beginning of the log shows them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtids: Option<String>,
-    /// What it follows.
-    pub begins: Begins,
+    /// Origin of the stream.
+    pub begins: StreamOrigin,
     /// Transactions that the archive has from another server, and that this one's log has again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub repeats: Option<RepeatsAt>,
+    pub repeats: Option<StoredRepeats>,
     /// Global variables of the server that change what its statements do, and that its log lacks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
@@ -82,7 +82,7 @@ pub struct StreamHead {
     pub sealed: Vec<String>,
 }
 
-/// Who a server is.
+/// Identity of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin<'a> {
     /// Its `server_id`.
@@ -94,7 +94,7 @@ pub struct Origin<'a> {
 }
 
 impl Origin<'_> {
-    /// How another server differs from this one; `None` if it may be the same.
+    /// Returns the difference of another server from this one; `None` if it may be the same.
     #[must_use]
     pub fn differs_from(self, now: Origin<'_>) -> Option<String> {
         match (self.uuid, now.uuid) {
@@ -129,14 +129,14 @@ impl std::fmt::Display for Origin<'_> {
 /// Transactions that an archive has from one server, and that the log of another one has again: servers write the
 /// domains of MariaDB in different orders.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RepeatsAt {
+pub struct StoredRepeats {
     /// GTIDs up to which the archive has them.
     pub gtids: String,
     /// Position behind which the log has none of them.
-    pub until: At,
+    pub until: StoredPosition,
 }
 
-impl RepeatsAt {
+impl StoredRepeats {
     /// The same for a reader of the log; `None` if it is malformed.
     #[must_use]
     pub fn parse(&self) -> Option<Repeats> {
@@ -155,41 +155,41 @@ impl StreamHead {
     /// The format that it needs.
     #[must_use]
     pub fn needed_format(&self) -> u32 {
-        let is_moved = matches!(self.begins, Begins::Continues { at: Some(_), .. });
+        let is_moved = matches!(self.begins, StreamOrigin::Continues { at: Some(_), .. });
         if is_moved || self.repeats.is_some() { FORMAT_OF_ANOTHER } else { FORMAT }
     }
 
     /// Transactions that the archive has already, for a reader of its log.
     #[must_use]
     pub fn repeats(&self) -> Option<Repeats> {
-        self.repeats.as_ref().and_then(RepeatsAt::parse)
+        self.repeats.as_ref().and_then(StoredRepeats::parse)
     }
 
-    /// Where what counts of the stream before this one ends, in that one's logs; `None` if all of it counts.
+    /// End of the part that counts of the stream before this one, in that one's logs; `None` if all of it counts.
     #[must_use]
-    pub fn takes_over_at(&self, before: &Self) -> Option<&At> {
+    pub fn takes_over_at(&self, before: &Self) -> Option<&StoredPosition> {
         match &self.begins {
-            Begins::Continues { at, .. } => Some(at.as_ref().unwrap_or(&self.start)),
+            StreamOrigin::Continues { at, .. } => Some(at.as_ref().unwrap_or(&self.start)),
             // The names of another server's logs mean nothing here.
             _ if self.is_of_another_server(before) => None,
             _ => Some(&self.start),
         }
     }
 
-    /// Whether the server is not the one of the stream before, as far as the records show.
+    /// Returns whether the server is not the one of the stream before, as far as the records show.
     #[must_use]
     pub fn is_of_another_server(&self, before: &Self) -> bool {
         match &self.begins {
-            Begins::Continues { at, .. } => at.is_some(),
+            StreamOrigin::Continues { at, .. } => at.is_some(),
             _ => before.origin().differs_from(self.origin()).is_some(),
         }
     }
 }
 
-/// What a stream follows.
+/// Origin of a stream: the end of another stream, or none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
-pub enum Begins {
+pub enum StreamOrigin {
     /// Nothing: it is the first of its server.
     First,
     /// It continues what another stream has: at least one stored transaction was received again, with the same bytes;
@@ -200,7 +200,7 @@ pub enum Begins {
         /// Position up to which the other stream counts, if its server is another one, which has the same
         /// transactions up to there in logs of its own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        at: Option<At>,
+        at: Option<StoredPosition>,
     },
     /// Logs between another stream and this one are lost.
     Gap {
@@ -213,12 +213,12 @@ pub enum Begins {
     Branch {
         /// The last segment of the other history.
         after: Link,
-        /// What differs.
+        /// The difference.
         reason: String,
     },
 }
 
-impl Begins {
+impl StreamOrigin {
     /// The segment that the stream follows.
     #[must_use]
     pub fn after(&self) -> Option<&Link> {
@@ -261,13 +261,13 @@ impl Content for StreamHead {
         if self.repeats.as_ref().is_some_and(|repeats| repeats.parse().is_none()) {
             return Some("the transactions that are repeated");
         }
-        if self.repeats.is_some() && !matches!(self.begins, Begins::Continues { .. }) {
+        if self.repeats.is_some() && !matches!(self.begins, StreamOrigin::Continues { .. }) {
             return Some("transactions that are repeated of no stream");
         }
         if self.format < self.needed_format() {
             return Some("a format whose readers know no other server");
         }
-        if let Begins::Continues { at: Some(at), .. } = &self.begins
+        if let StreamOrigin::Continues { at: Some(at), .. } = &self.begins
             && at.position().is_none()
         {
             return Some("the position in the logs of the server before");
@@ -277,7 +277,7 @@ impl Content for StreamHead {
     }
 }
 
-/// How far a stream reaches. Written again and again, and authenticated: an archive that ends before it has
+/// End of a stream. Written again and again, and authenticated: an archive that ends before it has
 /// lost its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alive {
@@ -290,7 +290,7 @@ pub struct Alive {
     /// Digest of the head of the last one, or of the stream's.
     pub head: String,
     /// Position behind the last one.
-    pub position: At,
+    pub position: StoredPosition,
     /// Everything that the server had committed at this time is stored, by the receiver's clock. Known when
     /// the server was idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -339,7 +339,7 @@ impl Content for End {
     }
 }
 
-/// Where what is left of a stream begins: `prune` has removed, or is about to remove, the segments before it,
+/// Beginning of the rest of a stream: `prune` has removed, or is about to remove, the segments before it,
 /// which no kept backup needs. A later one has a higher number; the highest counts.
 ///
 /// It is not authenticated, because who prunes has no keys. A backup that needs what lies before it shows that it
@@ -355,7 +355,7 @@ pub struct Floor {
     /// Digest of the head of the segment before it, which the first one names.
     pub head: String,
     /// Position of the first byte that is left.
-    pub at: At,
+    pub at: StoredPosition,
 }
 
 impl Content for Floor {

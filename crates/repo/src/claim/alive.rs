@@ -12,12 +12,12 @@ pub(crate) fn own_mark() -> Value {
     json!({ "pid": pid, "process_started": start(pid), "pid_namespace": pid_namespace() })
 }
 
-/// Whether a claim names the current process.
+/// Returns whether a claim names the current process.
 pub(crate) fn is_own(mark: &Value) -> bool {
     on_this_machine(mark).is_some_and(|(pid, _)| pid == std::process::id())
 }
 
-/// Whether the process named in a claim ran on this machine and has ended.
+/// Returns whether the process named in a claim ran on this machine and has ended.
 pub(crate) fn is_proven_dead(mark: &Value) -> bool {
     let Some((pid, started)) = on_this_machine(mark) else { return false };
     match start(pid) {
@@ -27,7 +27,7 @@ pub(crate) fn is_proven_dead(mark: &Value) -> bool {
     }
 }
 
-/// Whether the process named in a claim runs on this machine.
+/// Returns whether the process named in a claim runs on this machine.
 pub(crate) fn is_proven_alive(mark: &Value) -> bool {
     on_this_machine(mark).is_some_and(|(pid, started)| start(pid).as_deref() == Some(started))
 }
@@ -67,7 +67,7 @@ fn stat(pid: u32) -> Option<Vec<String>> {
     Some(stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Whether the process has ended but its parent has not reaped it yet, which in a container may
+/// Returns whether the process has ended but its parent has not reaped it yet, which in a container may
 /// never happen.
 fn is_zombie(pid: u32) -> bool {
     stat(pid).and_then(|fields| fields.into_iter().next()).is_some_and(|s| s == "Z" || s == "X")

@@ -1,10 +1,10 @@
-//! What the claims of a name show: whether a run is alive, and which objects a dead one may have
+//! State of a name from its claims: whether a run is alive, and which objects a dead one may have
 //! left.
 
-use xb_uploader::{Listed, StoreError, StoreErrorKind};
+use xb_uploader::{ListedObject, StoreError, StoreErrorKind};
 
 use crate::claim::alive;
-use crate::claim::left::LeftObjects;
+use crate::claim::left::RemainingObjects;
 use crate::claim::note::{Note, Phase};
 use crate::error::RepoError;
 use crate::names::{BackupName, claims_folder, of_classic};
@@ -24,7 +24,7 @@ const FOREIGN_AFTER: i64 = 1800;
 
 /// A claim as listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Numbered {
+pub struct NumberedClaim {
     /// Number of the claim; a later run has a higher one.
     pub number: u64,
     /// Full key of the claim.
@@ -35,7 +35,7 @@ pub struct Numbered {
 }
 
 /// Lists the claims of classic runs of `name`, the newest last. Ignores keys that are not claims.
-pub async fn claims(root: &Root, name: &BackupName) -> Result<Vec<Numbered>, StoreError> {
+pub async fn claims(root: &Root, name: &BackupName) -> Result<Vec<NumberedClaim>, StoreError> {
     let folder = root.key(&claims_folder(name));
     let mut listed = root.store().list(&folder).await?;
     listed.retain_mut(|listed| {
@@ -47,27 +47,27 @@ pub async fn claims(root: &Root, name: &BackupName) -> Result<Vec<Numbered>, Sto
 
 /// The claims of classic runs of `name` among objects that were listed in the folder of its claims, with
 /// keys below that folder; the newest last.
-pub fn numbered(root: &Root, name: &BackupName, listed: Vec<Listed>) -> Vec<Numbered> {
+pub fn numbered(root: &Root, name: &BackupName, listed: Vec<ListedObject>) -> Vec<NumberedClaim> {
     let folder = root.key(&claims_folder(name));
-    let claim = |Listed { key, modified, tag, .. }: Listed| {
+    let claim = |ListedObject { key, modified, tag, .. }: ListedObject| {
         let digits = key.split_once('-').map_or(&*key, |(digits, _)| digits);
         let number = digits.parse().ok()?;
-        Some(Numbered { number, key: format!("{folder}/{key}"), modified, tag })
+        Some(NumberedClaim { number, key: format!("{folder}/{key}"), modified, tag })
     };
-    let mut claims: Vec<Numbered> = listed.into_iter().filter_map(claim).collect();
+    let mut claims: Vec<NumberedClaim> = listed.into_iter().filter_map(claim).collect();
     claims.sort_unstable_by(|a, b| (a.number, &a.key).cmp(&(b.number, &b.key)));
     claims
 }
 
 /// State of a name, as its claims show it.
 #[derive(Debug, Default)]
-pub struct Standing {
+pub struct NameState {
     /// Claim of a run that may be alive, and the claim's age in seconds.
     pub alive: Option<(String, i64)>,
     /// Last refresh by a run that may have left objects, in seconds since 1970.
     pub seen: Option<i64>,
     /// The run that ended last, if no later one holds or held the name.
-    ended: Option<Ended>,
+    ended: Option<EndedClaim>,
     /// The run that wrote the claim in `alive`.
     pub holder: Option<String>,
     /// Whether the process of a run in `alive` is known to be alive.
@@ -94,34 +94,34 @@ pub struct Removing {
 }
 
 impl Removing {
-    /// Whether it can harm the backup of this run.
+    /// Returns whether it can harm the backup of this run.
     pub(crate) fn concerns(&self, run: &str) -> bool {
         !self.only_objects || self.run == run
     }
 }
 
-/// What the claim of an ended run records.
+/// Record in the claim of an ended run.
 #[derive(Debug)]
-struct Ended {
+struct EndedClaim {
     /// Its last refresh, in seconds since 1970.
     seen: i64,
     /// As [`Note::late`].
     late: bool,
     /// As [`Note::left`].
-    left: Option<LeftObjects>,
+    left: Option<RemainingObjects>,
 }
 
-impl Standing {
-    /// Whether classic objects without a manifest may be what runs of ours left: remains, not a
+impl NameState {
+    /// Returns whether classic objects without a manifest may be what runs of ours left: remains, not a
     /// stock backup. They are a stock backup if no claim counts, if the last run recorded that it
     /// left exactly them, or if all of them are too new to be of our runs.
-    pub fn may_own(&self, classic: &[Listed]) -> bool {
+    pub fn may_own(&self, classic: &[ListedObject]) -> bool {
         let Some(oldest) = classic.iter().map(|listed| listed.modified).min() else { return false };
         match (&self.ended, self.seen) {
             (_, Some(seen)) => belongs_to_run(oldest, seen),
             (None, None) => false,
             (Some(ended), None)
-                if ended.left.as_ref().is_some_and(|l| *l == LeftObjects::of(classic)) =>
+                if ended.left.as_ref().is_some_and(|l| *l == RemainingObjects::of(classic)) =>
             {
                 false
             }
@@ -133,17 +133,17 @@ impl Standing {
         }
     }
 
-    /// Whether requests of earlier runs may still arrive at the time `now`.
+    /// Returns whether requests of earlier runs may still arrive at the time `now`.
     pub fn has_late(&self, now: i64) -> bool {
-        let inherited = |ended: &Ended| ended.late && now.saturating_sub(ended.seen) < DEAD;
+        let inherited = |ended: &EndedClaim| ended.late && now.saturating_sub(ended.seen) < DEAD;
         self.alive.is_some() || self.seen.is_some() || self.ended.as_ref().is_some_and(inherited)
     }
 }
 
 /// Reads the claims of `name`.
-pub async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standing, RepoError> {
+pub async fn standing(root: &Root, claims: &[NumberedClaim]) -> Result<NameState, RepoError> {
     let now = root.store().now();
-    let mut standing = Standing { as_of: now, ..Standing::default() };
+    let mut standing = NameState { as_of: now, ..NameState::default() };
     // Whether a claim has shown what the objects are; below it, only requests of removals count.
     let mut decided = false;
     for claim in claims.iter().rev() {
@@ -172,7 +172,7 @@ pub async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standing, Repo
             }
             Phase::Ended => {
                 let Note { late, left, .. } = note;
-                standing.ended = Some(Ended { seen: claim.modified, late, left });
+                standing.ended = Some(EndedClaim { seen: claim.modified, late, left });
             }
         }
     }
@@ -180,7 +180,7 @@ pub async fn standing(root: &Root, claims: &[Numbered]) -> Result<Standing, Repo
 }
 
 /// Reads a claim; `None` if it was removed since it was listed.
-async fn read(root: &Root, claim: &Numbered) -> Result<Option<Note>, RepoError> {
+async fn read(root: &Root, claim: &NumberedClaim) -> Result<Option<Note>, RepoError> {
     let mut asked = 0;
     loop {
         asked += 1;
@@ -202,7 +202,7 @@ async fn read(root: &Root, claim: &Numbered) -> Result<Option<Note>, RepoError> 
 impl Note {
     /// The removal that this mark shows, while requests of it may take effect: those of a process that
     /// is gone may be on their way.
-    fn removing(&self, root: &Root, claim: &Numbered, age: i64) -> Option<Removing> {
+    fn removing(&self, root: &Root, claim: &NumberedClaim, age: i64) -> Option<Removing> {
         let counts = match alive::is_proven_dead(&self.mark) {
             true if root.store().is_folder() => 0,
             true => LATE,
@@ -222,7 +222,10 @@ impl Note {
 
 /// The claims that say nothing any more once a newer one holds the name: all but those of removals whose
 /// requests may still take effect.
-pub(crate) async fn outdated(root: &Root, older: Vec<Numbered>) -> Result<Vec<String>, RepoError> {
+pub(crate) async fn outdated(
+    root: &Root,
+    older: Vec<NumberedClaim>,
+) -> Result<Vec<String>, RepoError> {
     let mut outdated = Vec::new();
     for claim in older {
         let age = root.store().now().saturating_sub(claim.modified);
@@ -240,7 +243,7 @@ pub(crate) async fn outdated(root: &Root, older: Vec<Numbered>) -> Result<Vec<St
 pub(crate) fn refuse_unless_taken(
     root: &Root,
     name: &BackupName,
-    standing: &Standing,
+    standing: &NameState,
 ) -> Result<bool, RepoError> {
     match &standing.alive {
         None => Ok(false),
@@ -252,7 +255,7 @@ pub(crate) fn refuse_unless_taken(
     }
 }
 
-fn may_take_over(root: &Root, standing: &Standing) -> bool {
+fn may_take_over(root: &Root, standing: &NameState) -> bool {
     root.take_over().is_some_and(|take_over| take_over.of_living() || !standing.proven_alive)
 }
 
@@ -265,7 +268,7 @@ pub async fn refuse_living(root: &Root, name: &BackupName) -> Result<(), RepoErr
     refuse_unless_taken(root, name, &standing).map(drop)
 }
 
-/// Whether the newest object of a classic run, written at `newest`, can belong to the run that last
+/// Returns whether the newest object of a classic run, written at `newest`, can belong to the run that last
 /// refreshed its claim at `seen`; both in seconds since 1970.
 pub fn belongs_to_run(newest: i64, seen: i64) -> bool {
     newest <= seen.saturating_add(FOREIGN_AFTER)
@@ -273,10 +276,10 @@ pub fn belongs_to_run(newest: i64, seen: i64) -> bool {
 
 /// A look at the classic objects of a name without a manifest, to be compared with a later one.
 #[derive(Debug, PartialEq, Eq)]
-pub struct ClaimSnapshot(Option<LeftObjects>);
+pub struct ClaimSnapshot(Option<RemainingObjects>);
 
 impl ClaimSnapshot {
-    /// Whether the objects may be remains of runs of ours; see [`Standing::may_own`].
+    /// Returns whether the objects may be remains of runs of ours; see [`NameState::may_own`].
     pub fn is_unfinished(&self) -> bool {
         self.0.is_none()
     }
@@ -300,5 +303,5 @@ pub async fn snapshot_claim(root: &Root, name: &BackupName) -> Result<ClaimSnaps
     classic.retain(|listed| of_classic(&listed.key));
     // After the objects: a run claims the name before it writes or removes any.
     let standing = standing(root, &claims(root, name).await?).await?;
-    Ok(ClaimSnapshot((!standing.may_own(&classic)).then(|| LeftObjects::of(&classic))))
+    Ok(ClaimSnapshot((!standing.may_own(&classic)).then(|| RemainingObjects::of(&classic))))
 }

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
-use xb_uploader::{Listed, StoreErrorKind};
+use xb_uploader::{ListedObject, StoreErrorKind};
 
 use crate::claim::alive;
 use crate::claim::claim_state::DEAD;
@@ -25,7 +25,7 @@ pub async fn refuse_earlier(
     root: &Root,
     name: &BackupName,
     run: RunId,
-    packed: &[Listed],
+    packed: &[ListedObject],
     any: bool,
 ) -> Result<(), RepoError> {
     if root.take_over().is_some_and(|take_over| take_over.of_living()) {
@@ -60,7 +60,7 @@ pub async fn refuse_earlier(
     Ok(())
 }
 
-/// Whether the process that wrote this claim of a packed run ran on this machine and has ended.
+/// Returns whether the process that wrote this claim of a packed run ran on this machine and has ended.
 ///
 /// # Errors
 /// [`RepoError::Store`].
@@ -85,7 +85,7 @@ fn time(note: &Note) -> Option<Timestamp> {
 
 /// When the claim of a run was written, by the clock of the store, and its run; `None` for any other
 /// object.
-fn claim(object: &Listed) -> Option<(i64, RunId)> {
+fn claim(object: &ListedObject) -> Option<(i64, RunId)> {
     let (run, last) = object.key.split_once('/')?;
     (last == CLAIM).then_some((object.modified, RunId::parse(run)?))
 }

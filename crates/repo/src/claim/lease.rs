@@ -18,10 +18,10 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
-use xb_uploader::{Change, Gate, Operation, StoreError, StoreErrorKind, There};
+use xb_uploader::{Change, Gate, Operation, PresentState, StoreError, StoreErrorKind};
 
 use crate::claim::claim_state::claims;
-use crate::claim::left::LeftObjects;
+use crate::claim::left::RemainingObjects;
 use crate::claim::note::{Note, Phase};
 use crate::error::RepoError;
 use crate::names::BackupName;
@@ -33,12 +33,12 @@ const LEASE: Duration = Duration::from_secs(1800);
 /// A moment on two clocks: one that also counts while the machine is suspended, and the wall clock,
 /// which also counts while a virtual machine is paused.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment {
+pub(crate) struct ClockReading {
     boot: Duration,
     wall: SystemTime,
 }
 
-impl Moment {
+impl ClockReading {
     pub(crate) fn now() -> Self {
         let boot = clock_gettime(ClockId::Boottime);
         let seconds = u64::try_from(boot.tv_sec).unwrap_or(0);
@@ -62,7 +62,7 @@ pub(crate) struct Lease {
     name: BackupName,
     key: String,
     note: Mutex<Note>,
-    confirmed: Mutex<Option<Moment>>,
+    confirmed: Mutex<Option<ClockReading>>,
     confirming: tokio::sync::Mutex<()>,
     /// Reason why the claim is permanently lost.
     lost: watch::Sender<Option<String>>,
@@ -97,7 +97,7 @@ impl Lease {
     }
 
     /// Sets what the claim records from its next confirmation on: the objects left.
-    pub(crate) fn leave(&self, left: LeftObjects) {
+    pub(crate) fn leave(&self, left: RemainingObjects) {
         self.note.lock().unwrap_or_else(PoisonError::into_inner).left = Some(left);
     }
 
@@ -107,11 +107,11 @@ impl Lease {
     }
 
     /// Starts the lease of a claim that was created at `begun` and found to be the newest.
-    pub(crate) fn start(&self, begun: Moment) {
+    pub(crate) fn start(&self, begun: ClockReading) {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
     }
 
-    /// Whether the lease ends for good. A removal looks for dependants once, under its mark, and
+    /// Returns whether the lease ends for good. A removal looks for dependants once, under its mark, and
     /// must not rely on that look after others may have taken the mark for that of a dead process.
     fn ends_for_good(&self) -> bool {
         self.note.lock().unwrap_or_else(PoisonError::into_inner).phase == Phase::Removing
@@ -157,7 +157,7 @@ impl Lease {
             };
         }
         loop {
-            let begun = Moment::now();
+            let begun = ClockReading::now();
             self.write_and_look().await?;
             self.refuse_backup().await?;
             *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
@@ -212,14 +212,14 @@ impl Lease {
         let _ = self.lose("the claim was withdrawn".to_owned());
         let holder = self.note().holder;
         // Numbering may restart, so a repeated request must not remove the claim of another run.
-        let own = |there: There<'_>| match there {
-            There::Content(bytes) => Note::read(bytes).holder == holder,
+        let own = |there: PresentState<'_>| match there {
+            PresentState::Content(bytes) => Note::read(bytes).holder == holder,
             _ => false,
         };
         self.root.store().delete_expected(&self.key, own).await.map(drop)
     }
 
-    /// Whether the claim is the newest; does not write it.
+    /// Returns whether the claim is the newest; does not write it.
     pub(crate) async fn is_newest(&self) -> Result<bool, StoreError> {
         let newest = claims(&self.root, &self.name).await?.pop();
         Ok(newest.is_some_and(|newest| newest.key == self.key))

@@ -5,24 +5,24 @@
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use xb_uploader::Listed;
+use xb_uploader::ListedObject;
 
 use crate::hex::hex;
 
 /// Number of objects, and a digest of their listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftObjects {
+pub struct RemainingObjects {
     objects: u64,
     digest: String,
 }
 
-impl LeftObjects {
+impl RemainingObjects {
     /// Describes the objects of a listing: their keys, their sizes, and their entity tags or, in a
     /// store without tags, the times of their last writes.
-    pub fn of(listed: &[Listed]) -> Self {
+    pub fn of(listed: &[ListedObject]) -> Self {
         let mut lines: Vec<String> = listed
             .iter()
-            .map(|Listed { key, size, modified, tag }| match tag {
+            .map(|ListedObject { key, size, modified, tag }| match tag {
                 Some(tag) => format!("{}:{key} {size} {tag}\n", key.len()),
                 None => format!("{}:{key} {size} @{modified}\n", key.len()),
             })

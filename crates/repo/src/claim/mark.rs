@@ -12,7 +12,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use xb_uploader::{Guarded, Operation, StoreError, StoreErrorKind, There};
+use xb_uploader::{GuardedOutcome, Operation, PresentState, StoreError, StoreErrorKind};
 
 use super::{Claim, Removing, claims, standing};
 use crate::error::RepoError;
@@ -23,7 +23,7 @@ use crate::root::Root;
 
 /// The manifest that is to be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Expected {
+enum ExpectedManifest {
     /// A sound one, by its digest.
     Sound(String),
     /// A damaged one, by its bytes.
@@ -32,14 +32,14 @@ enum Expected {
     Unreadable,
 }
 
-impl Expected {
-    fn is(&self, there: There<'_>) -> bool {
+impl ExpectedManifest {
+    fn is(&self, there: PresentState<'_>) -> bool {
         match (self, there) {
-            (Self::Sound(digest), There::Content(bytes)) => {
+            (Self::Sound(digest), PresentState::Content(bytes)) => {
                 Manifest::decode(bytes).is_ok_and(|stored| stored.digest() == *digest)
             }
-            (Self::Damaged(damaged), There::Content(bytes)) => damaged == bytes,
-            (Self::Unreadable, There::Unreadable) => true,
+            (Self::Damaged(damaged), PresentState::Content(bytes)) => damaged == bytes,
+            (Self::Unreadable, PresentState::Unreadable) => true,
             _ => false,
         }
     }
@@ -50,7 +50,7 @@ impl Expected {
 pub struct Mark {
     claim: Claim,
     name: BackupName,
-    expected: Expected,
+    expected: ExpectedManifest,
     /// ROOT for the removal: each request looks for newer claims first.
     root: Root,
     /// ROOT without the mark.
@@ -73,7 +73,7 @@ impl Mark {
         let claim = Claim::removing(root, name, run.unwrap_or_default().to_owned()).await?;
         let gated = claim.gated(root);
         let expected = match digest {
-            Some(digest) => Ok(Expected::Sound(digest)),
+            Some(digest) => Ok(ExpectedManifest::Sound(digest)),
             None => damaged(root, name).await,
         };
         let expected = match expected {
@@ -94,11 +94,11 @@ impl Mark {
     }
 
     async fn still_there(&self) -> Result<(), RepoError> {
-        if self.expected == Expected::Unreadable {
+        if self.expected == ExpectedManifest::Unreadable {
             return Ok(());
         }
         match self.open.store().get(&self.key()).await {
-            Ok(bytes) if self.expected.is(There::Content(&bytes)) => Ok(()),
+            Ok(bytes) if self.expected.is(PresentState::Content(&bytes)) => Ok(()),
             Err(error) if error.kind != StoreErrorKind::NotFound => Err(error.into()),
             _ => Err(self.changed()),
         }
@@ -118,9 +118,9 @@ impl Mark {
     /// [`RepoError::Changed`] if the manifest is another one by now: nothing was removed.
     /// [`RepoError::Store`]: the manifest may be gone.
     pub async fn remove_manifest(self) -> Result<Removed, RepoError> {
-        let expected = |there: There<'_>| self.expected.is(there);
+        let expected = |there: PresentState<'_>| self.expected.is(there);
         let late = match self.root.store().delete_expected(&self.key(), expected).await {
-            Ok(Guarded::Done { late }) => late,
+            Ok(GuardedOutcome::Done { late }) => late,
             Ok(_) => {
                 self.withdraw().await;
                 return Err(self.changed());
@@ -186,10 +186,10 @@ impl Removed {
 }
 
 /// Reads a manifest that is damaged or cannot be read.
-async fn damaged(root: &Root, name: &BackupName) -> Result<Expected, RepoError> {
+async fn damaged(root: &Root, name: &BackupName) -> Result<ExpectedManifest, RepoError> {
     match root.store().get(&root.manifest_key(name)).await.map_err(RepoError::from) {
-        Ok(bytes) => Ok(Expected::Damaged(bytes)),
-        Err(error) if error.is_of_one_object() => Ok(Expected::Unreadable),
+        Ok(bytes) => Ok(ExpectedManifest::Damaged(bytes)),
+        Err(error) if error.is_of_one_object() => Ok(ExpectedManifest::Unreadable),
         Err(error) => Err(error),
     }
 }
@@ -249,8 +249,8 @@ pub async fn take_back_unmarked(
     run: &str,
 ) -> Result<(), RepoError> {
     // The run that took over may have deleted the backup, and another one committed its own.
-    let ours = |there: There<'_>| match there {
-        There::Content(bytes) => {
+    let ours = |there: PresentState<'_>| match there {
+        PresentState::Content(bytes) => {
             Manifest::decode(bytes).is_ok_and(|stored| stored.manifest.run == run)
         }
         _ => false,
@@ -303,7 +303,7 @@ mod tests {
     use std::time::Duration;
 
     use tokio::sync::Notify;
-    use xb_uploader::{Fault, Faults, Location, Place, Policy, StoreSettings};
+    use xb_uploader::{Fault, Faults, Location, Policy, StorePlace, StoreSettings};
 
     use super::*;
     use crate::claim::commit::{commit, recheck_bases};
@@ -340,7 +340,7 @@ mod tests {
         async fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
-            let location = Location { place: Place::Local, path };
+            let location = Location { place: StorePlace::Local, path };
             let policy = Policy::default().with_max_backoff(Duration::from_millis(1));
             let root = Root::open(&location, &StoreSettings::default(), policy, true).unwrap();
             root.commit(&name("old"), &sample_of_old(), None).await.unwrap();

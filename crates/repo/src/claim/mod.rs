@@ -33,13 +33,13 @@ use tokio::task::JoinHandle;
 use xb_uploader::{Gate, StoreErrorKind};
 
 pub use self::claim_state::{
-    ClaimSnapshot, DEAD, FORGOTTEN, Numbered, Removing, belongs_to_run, claims, numbered,
+    ClaimSnapshot, DEAD, FORGOTTEN, NumberedClaim, Removing, belongs_to_run, claims, numbered,
     refuse_living, snapshot_claim, standing,
 };
 use self::claim_state::{outdated, refuse_unless_taken};
 pub use self::earlier::{is_of_dead_process, refuse_earlier};
-use self::lease::{Lease, Moment};
-pub use self::left::LeftObjects;
+use self::lease::{ClockReading, Lease};
+pub use self::left::RemainingObjects;
 use self::note::{Note, Phase};
 use crate::error::RepoError;
 use crate::names::{BackupName, RunId, claims_folder, of_classic};
@@ -149,7 +149,7 @@ impl Claim {
         name: &BackupName,
         note: Note,
     ) -> Result<(Self, Option<i64>), RepoError> {
-        let begun = Moment::now();
+        let begun = ClockReading::now();
         let before = claims(root, name).await?;
         let mut standing = standing(root, &before).await?;
         let mut taken = refuse_unless_taken(root, name, &standing)?;
@@ -275,12 +275,12 @@ impl Claim {
         }
     }
 
-    /// Whether this is a numbered claim, which holds the name.
+    /// Returns whether this is a numbered claim, which holds the name.
     pub fn holds_name(&self) -> bool {
         self.lease.is_some()
     }
 
-    /// Whether this is the newest claim. Always true for a packed run.
+    /// Returns whether this is the newest claim. Always true for a packed run.
     pub async fn is_newest(&self) -> Result<bool, RepoError> {
         match &self.lease {
             Some(lease) => Ok(lease.is_newest().await?),
@@ -311,7 +311,7 @@ impl Claim {
     ///
     /// # Errors
     /// If the claim cannot record them: then they count as what a failed run left.
-    pub async fn end_leaving(&self, left: LeftObjects) -> Result<(), RepoError> {
+    pub async fn end_leaving(&self, left: RemainingObjects) -> Result<(), RepoError> {
         let Some(lease) = &self.lease else { return Ok(()) };
         self.refresher.abort();
         lease.leave(left);
@@ -327,14 +327,14 @@ impl Claim {
     }
 }
 
-/// Whether the store refuses to create the claim `key` of `note` again. The same claim, encoded
+/// Returns whether the store refuses to create the claim `key` of `note` again. The same claim, encoded
 /// again, has other bytes; so whatever the store does, the claim is right.
 async fn obeys_conditions(root: &Root, key: &str, note: &Note) -> Result<bool, RepoError> {
     // Links of a file system do not need this.
     Ok(root.store().is_folder() || root.store().refuses_existing(key, note.encode()).await?)
 }
 
-/// Whether bytes are a claim that states its phase. Reads every field, for fuzzing.
+/// Returns whether bytes are a claim that states its phase. Reads every field, for fuzzing.
 #[doc(hidden)]
 pub fn has_claim_phase(bytes: &[u8]) -> bool {
     let note = Note::read(bytes);

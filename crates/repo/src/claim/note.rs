@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::claim::alive;
-use crate::claim::left::LeftObjects;
+use crate::claim::left::RemainingObjects;
 use crate::error::RepoError;
 use crate::names::RunId;
 
@@ -49,7 +49,7 @@ pub(crate) struct Note {
     /// Whether a run before this one may have been alive, so that its requests may still arrive.
     pub late: bool,
     /// Objects without a manifest that the ended run left in the layout of the stock tool.
-    pub left: Option<LeftObjects>,
+    pub left: Option<RemainingObjects>,
 }
 
 impl Note {
@@ -68,7 +68,7 @@ impl Note {
         let mut text = json!({
             "run": self.run, "holder": self.holder, "state": phase.map(|(_, name)| name),
             "host": self.host, "time": jiff::Timestamp::now(), "late": self.late,
-            "left": self.left.as_ref().map(LeftObjects::encode),
+            "left": self.left.as_ref().map(RemainingObjects::encode),
         });
         if let (Some(text), Some(mark)) = (text.as_object_mut(), self.mark.as_object()) {
             text.extend(mark.clone());
@@ -89,7 +89,7 @@ impl Note {
             run: text("run").unwrap_or_default(),
             host: text("host"),
             late: value.get("late").and_then(Value::as_bool).unwrap_or_default(),
-            left: value.get("left").and_then(LeftObjects::read),
+            left: value.get("left").and_then(RemainingObjects::read),
             mark: value,
         }
     }

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use xb_uploader::{Location, Place, Policy, StoreError, StoreSettings};
+use xb_uploader::{Location, Policy, StoreError, StorePlace, StoreSettings};
 
 use super::*;
 
@@ -17,7 +17,7 @@ impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
-        let location = Location { place: Place::Local, path };
+        let location = Location { place: StorePlace::Local, path };
         let (settings, policy) = (StoreSettings::default(), Policy::default());
         let root = Root::open(&location, &settings, policy, true).unwrap();
         Self { folder, root, name: BackupName::new("n").unwrap() }
@@ -184,7 +184,7 @@ async fn objects_without_a_manifest_are_a_stock_backup_only_if_no_run_can_have_a
     let (first, root) = fixture.run().await;
     put(&root, object).await.unwrap();
     assert!(unfinished().await, "the run holds the name");
-    first.end_leaving(LeftObjects::of(&listed().await)).await.unwrap();
+    first.end_leaving(RemainingObjects::of(&listed().await)).await.unwrap();
     let before = snapshot_claim(&fixture.root, &fixture.name).await.unwrap();
     assert!(!before.is_unfinished());
     before.still_holds(&fixture.root, &fixture.name).await.unwrap();

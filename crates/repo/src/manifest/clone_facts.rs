@@ -1,4 +1,4 @@
-//! What a clone of a MySQL server says about itself, from the file that ends its stream.
+//! Facts about a clone of a MySQL server, from the file that ends its stream.
 
 use std::fmt;
 
@@ -55,9 +55,9 @@ impl CloneFacts {
 
     /// Reads the beginning of the file: it may end within a list, which is not kept to its end.
     fn read(head: &[u8]) -> Result<Self, String> {
-        let mut found = Found::default();
+        let mut found = ReadFacts::default();
         let read = found.deserialize(&mut serde_json::Deserializer::from_slice(head));
-        let Found { format, facts } = found;
+        let ReadFacts { format, facts } = found;
         match (format, read) {
             (Some(FORMAT), Ok(())) => {}
             (Some(FORMAT), Err(error)) if error.is_eof() => {}
@@ -94,14 +94,14 @@ impl fmt::Display for CloneFacts {
     }
 }
 
-/// What was read until the file, or what is kept of it, ended.
+/// Facts read up to the end of the file, or of the part of it that is kept.
 #[derive(Default)]
-struct Found {
+struct ReadFacts {
     format: Option<u32>,
     facts: CloneFacts,
 }
 
-impl<'de> DeserializeSeed<'de> for &mut Found {
+impl<'de> DeserializeSeed<'de> for &mut ReadFacts {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -109,7 +109,7 @@ impl<'de> DeserializeSeed<'de> for &mut Found {
     }
 }
 
-impl<'de> Visitor<'de> for &mut Found {
+impl<'de> Visitor<'de> for &mut ReadFacts {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -53,7 +53,7 @@ pub struct FileBirth {
 }
 
 impl RedoLog {
-    /// Whether both are one log; `None` if that cannot be told.
+    /// Returns whether both are one log; `None` if that cannot be told.
     pub fn is(&self, other: &Self) -> Option<bool> {
         let same = |equal: bool| Some(equal);
         match (self.number, other.number, self.file, other.file) {

@@ -21,7 +21,7 @@ use crate::hex::hex;
 use crate::manifest::clone_facts::CloneFacts;
 use crate::manifest::history::History;
 use crate::manifest::merged_link::MergedLink;
-use crate::manifest::signed_text::{Flaw, SignedText, attest, sign};
+use crate::manifest::signed_text::{CheckLineError, SignedText, attest, sign};
 use crate::manifest::source_info::SourceInfo;
 use crate::manifest::tables::Tables;
 use crate::names::RunId;
@@ -340,12 +340,12 @@ fn not_trusted(signer: Option<&VerifyingKey>) -> String {
     }
 }
 
-impl From<Flaw> for ManifestError {
-    fn from(flaw: Flaw) -> Self {
+impl From<CheckLineError> for ManifestError {
+    fn from(flaw: CheckLineError) -> Self {
         match flaw {
-            Flaw::NoCheck => Self::NoCheck,
-            Flaw::Damaged { expected, got } => Self::Damaged { expected, got },
-            Flaw::WrongSignature => Self::WrongSignature,
+            CheckLineError::NoCheck => Self::NoCheck,
+            CheckLineError::Damaged { expected, got } => Self::Damaged { expected, got },
+            CheckLineError::WrongSignature => Self::WrongSignature,
         }
     }
 }
@@ -430,27 +430,27 @@ impl Manifest {
         RunId::parse(text).map(|id| id.0)
     }
 
-    /// Whether reading the backup requires a key.
+    /// Returns whether reading the backup requires a key.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.packed.as_ref().is_some_and(|packed| packed.sealed.is_some())
     }
 
-    /// Whether our programs have encrypted the data: as a whole, or file by file. What a producer encrypts by
+    /// Returns whether our programs have encrypted the data: as a whole, or file by file. What a producer encrypts by
     /// itself does not count.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         self.is_sealed() || self.members.as_ref().is_some_and(|members| members.cipher.is_some())
     }
 
-    /// Whether the input was a native stream. Then `stream_bytes` counts that stream, its content
+    /// Returns whether the input was a native stream. Then `stream_bytes` counts that stream, its content
     /// was not inspected, and no key authenticates the manifest.
     #[must_use]
     pub fn is_carried(&self) -> bool {
         self.end == End::NativeTrailer
     }
 
-    /// Whether the backup is incremental.
+    /// Returns whether the backup is incremental.
     #[must_use]
     pub fn is_incremental(&self) -> bool {
         self.base.is_some()
@@ -458,13 +458,13 @@ impl Manifest {
             || self.source.backup_type.as_deref() == Some("incremental")
     }
 
-    /// Whether the backup is a clone of a MySQL server, which is always full.
+    /// Returns whether the backup is a clone of a MySQL server, which is always full.
     #[must_use]
     pub fn is_clone(&self) -> bool {
         self.mysql_clone.is_some()
     }
 
-    /// Why no increment can be based on it, if that is known. A prepared copy may have been changed by a server or by
+    /// Returns why no increment can be based on it, if that is known. A prepared copy may have been changed by a server or by
     /// `--export`: an increment on it would lose what that has changed, without any error.
     #[must_use]
     pub fn why_no_base(&self) -> Option<&'static str> {
@@ -508,7 +508,7 @@ impl Manifest {
         let is_link =
             |link: &MergedLink| RunId::parse(&link.run).is_some() && link.manifest.len() == 64;
         if !self.consolidated_from.iter().all(is_link) {
-            return inconsistent("a run or digest of a merged backup is none");
+            return inconsistent("a run or digest of a merged backup is invalid");
         }
         match (&self.packed, self.layout) {
             (Some(_), Layout::Packed) if self.members.is_some() || self.classic.is_some() => {

@@ -16,7 +16,7 @@ const SIGNATURE: &str = "ed25519:";
 
 /// Defect of the check lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Flaw {
+pub enum CheckLineError {
     /// The lines are missing or malformed.
     NoCheck,
     /// The digest differs.
@@ -67,36 +67,36 @@ pub fn sign(mut text: Vec<u8>, key: &SigningKey) -> Vec<u8> {
 
 impl<'a> SignedText<'a> {
     /// Strips the check lines and compares the digest. Nothing else is verified here.
-    pub fn read(bytes: &'a [u8]) -> Result<Self, Flaw> {
+    pub fn read(bytes: &'a [u8]) -> Result<Self, CheckLineError> {
         let (mut before, mut line) = last_line(bytes)?;
         let mut signature = None;
         if line.starts_with(SIGNATURE) {
-            let (key, value) = line.rsplit_once(':').ok_or(Flaw::NoCheck)?;
-            let key = key.parse().map_err(|_| Flaw::NoCheck)?;
-            let value = unhex(value).ok_or(Flaw::NoCheck)?;
+            let (key, value) = line.rsplit_once(':').ok_or(CheckLineError::NoCheck)?;
+            let key = key.parse().map_err(|_| CheckLineError::NoCheck)?;
+            let value = unhex(value).ok_or(CheckLineError::NoCheck)?;
             signature = Some(Signature { key, signed: before, value });
             (before, line) = last_line(before)?;
         }
         let mut mac = None;
         if let Some(digits) = line.strip_prefix(MAC) {
-            mac = Some((before, unhex(digits).ok_or(Flaw::NoCheck)?));
+            mac = Some((before, unhex(digits).ok_or(CheckLineError::NoCheck)?));
             (before, line) = last_line(before)?;
         }
-        let expected = line.strip_prefix(CHECK).ok_or(Flaw::NoCheck)?;
+        let expected = line.strip_prefix(CHECK).ok_or(CheckLineError::NoCheck)?;
         let got = hex(&Sha256::digest(before));
         if got != expected {
-            return Err(Flaw::Damaged { expected: expected.to_owned(), got });
+            return Err(CheckLineError::Damaged { expected: expected.to_owned(), got });
         }
         Ok(Self { text: before, mac, signature })
     }
 
     /// The key of the host that has signed the text, if one has.
-    pub fn signer(&self) -> Result<Option<VerifyingKey>, Flaw> {
+    pub fn signer(&self) -> Result<Option<VerifyingKey>, CheckLineError> {
         let Some(Signature { key, signed, value }) = &self.signature else { return Ok(None) };
-        key.verifies(signed, value).then_some(Some(*key)).ok_or(Flaw::WrongSignature)
+        key.verifies(signed, value).then_some(Some(*key)).ok_or(CheckLineError::WrongSignature)
     }
 
-    /// Whether the holder of the data key wrote the text.
+    /// Returns whether the holder of the data key wrote the text.
     pub fn is_by(&self, key: &MacKey) -> bool {
         self.mac.as_ref().is_some_and(|(bytes, mac)| key.verify(bytes, mac))
     }
@@ -108,9 +108,9 @@ impl<'a> SignedText<'a> {
 }
 
 /// Splits off the last line, without its line feed.
-fn last_line(bytes: &[u8]) -> Result<(&[u8], &str), Flaw> {
-    let body = bytes.strip_suffix(b"\n").ok_or(Flaw::NoCheck)?;
-    let at = body.iter().rposition(|b| *b == b'\n').ok_or(Flaw::NoCheck)? + 1;
+fn last_line(bytes: &[u8]) -> Result<(&[u8], &str), CheckLineError> {
+    let body = bytes.strip_suffix(b"\n").ok_or(CheckLineError::NoCheck)?;
+    let at = body.iter().rposition(|b| *b == b'\n').ok_or(CheckLineError::NoCheck)? + 1;
     let (before, line) = body.split_at(at);
-    Ok((before, std::str::from_utf8(line).map_err(|_| Flaw::NoCheck)?))
+    Ok((before, std::str::from_utf8(line).map_err(|_| CheckLineError::NoCheck)?))
 }

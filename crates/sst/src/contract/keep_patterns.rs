@@ -182,7 +182,7 @@ mod tests {
         let mut keep = Keep::pattern(r".*\.pem$\|.*galera\.cache$\|.*/\(keep\|my\)-me$").unwrap();
         assert!(keep.keeps(b"x.pem") && keep.keeps(b"galera.cache") && keep.keeps(b"my-me"));
         assert!(!keep.keeps(b"slow.log") && !keep.keeps(b"xpem"));
-        // What Galera and the server hold always stays, even if the pattern omits it.
+        // Files that Galera and the server have open always stay, even if the pattern omits them.
         for name in ["grastate.dat", "gcache.page.000002", "host.err", "any.pid", "#sql-xb"] {
             assert!(keep.keeps(name.as_bytes()), "{name}");
         }

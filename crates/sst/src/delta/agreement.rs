@@ -1,4 +1,4 @@
-//! What offer and answer say about a transfer that leaves out what the joiner has.
+//! Fields of offer and answer for a transfer that leaves out data that the joiner has.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub(crate) fn read_key(text: &str) -> Option<Key> {
 /// The joiner's answer to an offer. A donor that leaves nothing out needs none, and ignores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answer {
-    /// What the joiner wants.
+    /// The joiner's choice.
     pub(crate) delta: DeltaWish,
 }
 

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use xb_wire::{Answers, Refusal};
 
 use super::fill::Filler;
-use super::group::Have;
-use super::held::Held;
+use super::group::HeldBlocks;
+use super::held::HeldGroups;
 use super::old_data::OldData;
 use super::question::{Key, Question};
 
@@ -20,7 +20,7 @@ const HELD: usize = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct Answering {
     answers: Answers,
-    held: Arc<Held>,
+    held: Arc<HeldGroups>,
     /// Bytes about which the donor has asked.
     asked: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
@@ -37,13 +37,13 @@ impl Answering {
         mut old: OldData,
         key: Key,
     ) -> io::Result<(Self, Filler)> {
-        let held = Arc::new(Held::new(HELD));
+        let held = Arc::new(HeldGroups::new(HELD));
         let filler = Filler::new(Arc::clone(&held));
         let asked = Arc::new(AtomicU64::new(0));
         let thread = std::thread::Builder::new().name("old-data".into()).spawn({
             let (answers, held, asked) = (answers.clone(), Arc::clone(&held), Arc::clone(&asked));
             move || {
-                if answer_all(&answers, &held, &asked, &mut old, &key) == Ended::Damaged {
+                if answer_all(&answers, &held, &asked, &mut old, &key) == AnswersEnd::Damaged {
                     refusal.refuse("a question of the donor about the old data is damaged");
                 }
             }
@@ -68,9 +68,9 @@ impl Drop for Answering {
     }
 }
 
-/// Why no more questions are answered.
+/// Reason why no more questions are answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
+enum AnswersEnd {
     /// Nothing more is needed; or the transfer has failed, and its reader has the cause.
     Closed,
     /// A question cannot be read.
@@ -79,13 +79,13 @@ enum Ended {
 
 fn answer_all(
     answers: &Answers,
-    held: &Held,
+    held: &HeldGroups,
     asked: &AtomicU64,
     old: &mut OldData,
     key: &Key,
-) -> Ended {
+) -> AnswersEnd {
     while let Ok(Some(question)) = answers.next_question() {
-        let Some(question) = Question::read(&question) else { return Ended::Damaged };
+        let Some(question) = Question::read(&question) else { return AnswersEnd::Damaged };
         if !held.await_room(question.group.len) {
             break;
         }
@@ -93,12 +93,12 @@ fn answer_all(
         let found = old.look(&question, key);
         let have = found.have;
         // Before the reply: the chunk may follow at once.
-        if have != Have::default() {
+        if have != HeldBlocks::default() {
             held.push(found);
         }
         if answers.reply(&have.write()).is_err() {
             break;
         }
     }
-    Ended::Closed
+    AnswersEnd::Closed
 }

@@ -142,7 +142,7 @@ impl Choice {
         self.wish = DeltaWish::No;
     }
 
-    /// Whether the donor asks no more about the chunk about which it has begun to ask.
+    /// Returns whether the donor asks no more about the chunk about which it has begun to ask.
     pub(crate) fn gives_up(&self) -> bool {
         match self.wish {
             DeltaWish::Yes => false,

@@ -7,18 +7,18 @@ use std::io;
 
 use xb_reader::{ChunkHead, ChunkKind, ChunkWriter, FLAG_IGNORABLE, MapEntry, RelPath};
 
-use super::group::{Group, Have};
+use super::group::{Group, HeldBlocks};
 
 /// Offset of the flags in a chunk.
 const FLAGS: usize = 8;
 
-/// Whether this chunk lacks blocks that the joiner has.
+/// Returns whether this chunk lacks blocks that the joiner has.
 pub(crate) fn is_cut(head: &ChunkHead) -> bool {
     matches!(head.kind, ChunkKind::Sparse { .. }) && head.flags & FLAG_IGNORABLE != 0
 }
 
 /// The holes and pieces of a chunk that lacks what the joiner has.
-fn map_of(group: &Group, have: Have) -> Vec<MapEntry> {
+fn map_of(group: &Group, have: HeldBlocks) -> Vec<MapEntry> {
     let mut map: Vec<MapEntry> = Vec::new();
     let mut skip = 0;
     for (number, block) in group.blocks().enumerate() {
@@ -62,7 +62,7 @@ pub(crate) fn whole_head(group: &Group, crc: u32) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// None for a group of a chunk that was read.
-pub(crate) fn write(group: &Group, have: Have, data: &[u8]) -> io::Result<Vec<u8>> {
+pub(crate) fn write(group: &Group, have: HeldBlocks, data: &[u8]) -> io::Result<Vec<u8>> {
     let mut rest = Vec::with_capacity(data.len().saturating_sub(have.bytes(group)));
     for (_, block) in group.blocks().enumerate().filter(|(number, _)| !have.has(*number)) {
         rest.extend_from_slice(data.get(block).unwrap_or_default());
@@ -75,8 +75,8 @@ pub(crate) fn write(group: &Group, have: Have, data: &[u8]) -> io::Result<Vec<u8
     Ok(out)
 }
 
-/// Whether `head` is that of this group's chunk, without exactly these blocks.
-pub(crate) fn fits(head: &ChunkHead, group: &Group, have: Have) -> bool {
+/// Returns whether `head` is that of this group's chunk, without exactly these blocks.
+pub(crate) fn fits(head: &ChunkHead, group: &Group, have: HeldBlocks) -> bool {
     let is_there = |offset: u64| head.path == group.path && offset == group.offset;
     match &head.kind {
         ChunkKind::Sparse { offset, map, .. } => {

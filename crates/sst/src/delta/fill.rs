@@ -10,7 +10,7 @@ use xb_reader::{
 };
 
 use super::cut;
-use super::held::{Held, HeldGroup};
+use super::held::{HeldGroup, HeldGroups};
 
 /// A stream that does not fit what the joiner holds.
 #[derive(Debug, thiserror::Error)]
@@ -35,17 +35,17 @@ pub(crate) enum FillError {
 #[derive(Debug)]
 pub(crate) struct Filler {
     decoder: Decoder,
-    held: Arc<Held>,
+    held: Arc<HeldGroups>,
     /// Bytes taken since the last event: the next chunk's head.
     head: Vec<u8>,
     chunk: Chunk,
     out: VecDeque<Bytes>,
     filled: u64,
-    /// How many of them were counted.
+    /// Bytes of them that were counted.
     counted: u64,
 }
 
-/// What becomes of the current chunk.
+/// Treatment of the current chunk.
 #[derive(Debug)]
 enum Chunk {
     /// It is passed on.
@@ -65,7 +65,7 @@ struct Filling {
 }
 
 impl Filler {
-    pub(crate) fn new(held: Arc<Held>) -> Self {
+    pub(crate) fn new(held: Arc<HeldGroups>) -> Self {
         Self {
             decoder: Decoder::new(Dialect::Auto, Limits::default()),
             held,
@@ -79,7 +79,7 @@ impl Filler {
 
     /// For a stream that leaves nothing out: nothing is held, and a chunk that lacks blocks is refused.
     pub(crate) fn of_whole() -> Self {
-        Self::new(Arc::new(Held::new(0)))
+        Self::new(Arc::new(HeldGroups::new(0)))
     }
 
     /// Bytes put in so far.
@@ -145,7 +145,7 @@ impl Filler {
     }
 
     fn begin(&mut self, head: ChunkHead) -> Result<(), FillError> {
-        // What follows the head was looked at to know it.
+        // Bytes after the head were read to find its end.
         let len = usize::try_from(head.head_len).unwrap_or(usize::MAX).min(self.head.len());
         let raw: Vec<u8> = self.head.drain(..len).collect();
         if !cut::is_cut(&head) {

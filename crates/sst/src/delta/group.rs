@@ -43,9 +43,9 @@ impl Group {
 
 /// Which blocks of a group the joiner has: the first block is the lowest bit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Have(pub(crate) u64);
+pub(crate) struct HeldBlocks(pub(crate) u64);
 
-impl Have {
+impl HeldBlocks {
     pub(crate) fn has(self, block: usize) -> bool {
         u32::try_from(block)
             .is_ok_and(|block| self.0.checked_shr(block).is_some_and(|n| n & 1 == 1))

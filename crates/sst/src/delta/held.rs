@@ -3,20 +3,20 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::group::{Group, Have};
+use super::group::{Group, HeldBlocks};
 
 /// A group with the blocks that are equal in the old data.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HeldGroup {
     pub(crate) group: Group,
-    pub(crate) have: Have,
+    pub(crate) have: HeldBlocks,
     /// As long as the group. Only the bytes of the blocks in `have` mean anything.
     pub(crate) data: Vec<u8>,
 }
 
 /// Groups in the order of the questions, in bounded memory.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldGroups {
     state: Mutex<State>,
     changed: Condvar,
     limit: usize,
@@ -29,7 +29,7 @@ struct State {
     is_closed: bool,
 }
 
-impl Held {
+impl HeldGroups {
     /// Holds at most `limit` bytes, and at least one group.
     pub(crate) fn new(limit: usize) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), limit }

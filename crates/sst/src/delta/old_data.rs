@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, open, openat2, statat};
 use xb_reader::RelPath;
 
-use super::group::Have;
+use super::group::HeldBlocks;
 use super::held::HeldGroup;
 use super::question::{Key, Question};
 use crate::contract::datadir::{Kind, Layout};
@@ -74,7 +74,7 @@ impl OldData {
             None => 0,
         };
         let have = question.compare(data.get(..read).unwrap_or_default(), key);
-        if have == Have::default() {
+        if have == HeldBlocks::default() {
             self.spare = std::mem::take(&mut data);
         }
         HeldGroup { group, have, data }

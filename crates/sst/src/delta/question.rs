@@ -3,7 +3,7 @@
 
 use xb_reader::RelPath;
 
-use super::group::{BLOCK, Group, Have};
+use super::group::{BLOCK, Group, HeldBlocks};
 
 /// Length of the hash of a block, in bytes.
 const HASH_LEN: usize = 16;
@@ -70,8 +70,8 @@ impl Question {
 
     /// Returns which blocks `old` holds: what the joiner has read of the group's place in its old file, which may be less
     /// than the group. Only whole blocks count: a donor could find out the bytes of a short one by trying them.
-    pub(crate) fn compare(&self, old: &[u8], key: &Key) -> Have {
-        let mut have = Have::default();
+    pub(crate) fn compare(&self, old: &[u8], key: &Key) -> HeldBlocks {
+        let mut have = HeldBlocks::default();
         for (number, (block, wanted)) in self.group.blocks().zip(&self.hashes).enumerate() {
             let is_whole = block.len() as u64 == BLOCK;
             if is_whole && old.get(block).is_some_and(|block| hash(key, block) == *wanted) {

@@ -12,11 +12,11 @@ use xb_reader::{ChunkWriter, MapEntry, RelPath};
 
 use super::choice::Choice;
 use super::fill::{FillError, Filler};
-use super::group::{Group, Have, MAX_BLOCKS};
-use super::held::Held;
+use super::group::{Group, HeldBlocks, MAX_BLOCKS};
+use super::held::HeldGroups;
 use super::old_data::OldData;
 use super::question::{Key, Question, hash};
-use super::thin::{Ask, Thinner};
+use super::thin::{QuestionChannel, Thinner};
 use crate::contract::datadir::{Kind, KindDir, Layout};
 use crate::contract::error_log::ErrorLog;
 use crate::contract::settings::DeltaWish;
@@ -47,7 +47,7 @@ fn open(dir: &std::path::Path) -> OldData {
 /// A joiner that answers after a while, and has no more room than it must have.
 struct Joiner {
     old: OldData,
-    held: Arc<Held>,
+    held: Arc<HeldGroups>,
     questions: VecDeque<Vec<u8>>,
     /// How many questions may be open, and how many calls the oldest one takes.
     most: usize,
@@ -59,7 +59,7 @@ struct Joiner {
     answers: usize,
 }
 
-impl Ask for Joiner {
+impl QuestionChannel for Joiner {
     fn ask(&mut self, question: &[u8]) -> io::Result<bool> {
         if self.questions.len() >= self.most {
             return Ok(false);
@@ -82,10 +82,10 @@ impl Ask for Joiner {
         let question = Question::read(&question).unwrap();
         let found = self.old.look(&question, &KEY);
         let have = found.have;
-        if have != Have::default() {
+        if have != HeldBlocks::default() {
             self.held.push(found);
         }
-        Ok(Some(Have(have.0 ^ self.lie.unwrap_or(0)).write().to_vec()))
+        Ok(Some(HeldBlocks(have.0 ^ self.lie.unwrap_or(0)).write().to_vec()))
     }
 
     fn acknowledged(&self) -> u64 {
@@ -154,7 +154,7 @@ impl Read for Pieces<'_> {
 }
 
 fn joiner_with(old: OldData) -> Joiner {
-    let held = Arc::new(Held::new(1 << 30));
+    let held = Arc::new(HeldGroups::new(1 << 30));
     let questions = VecDeque::new();
     let answers = usize::MAX;
     Joiner { old, held, questions, most: 200, delay: 3, waited: 0, lie: None, answers }
@@ -296,7 +296,7 @@ proptest! {
         let at = at.index(thin.len());
         thin[at] = with;
         for stream in [&bytes, &thin] {
-            let mut filler = Filler::new(Arc::new(Held::new(1)));
+            let mut filler = Filler::new(Arc::new(HeldGroups::new(1)));
             let mut taken = stream.chunks(piece).try_for_each(|piece| filler.push(&Bytes::copy_from_slice(piece)));
             if taken.is_ok() {
                 taken = filler.finish();
@@ -498,17 +498,17 @@ fn old_files_are_read_below_their_directories_and_through_no_link() {
     ] {
         let group = Group { path: path(name), offset: 0, len: BLOCK };
         let found = old.look(&Question::about(group, &bytes, &KEY), &KEY);
-        assert_eq!(found.have == Have(1), is_read, "{name}");
+        assert_eq!(found.have == HeldBlocks(1), is_read, "{name}");
     }
     // A block that is short could be guessed.
     let group = Group { path: path("real.ibd"), offset: 0, len: BLOCK - 1 };
     let short = Question::about(group, &bytes[..BLOCK - 1], &KEY);
-    assert_eq!(old.look(&short, &KEY).have, Have(0));
+    assert_eq!(old.look(&short, &KEY).have, HeldBlocks(0));
     // Nothing is equal at another place, or under another key.
     let group = Group { path: path("real.ibd"), offset: 1, len: BLOCK };
-    assert_eq!(old.look(&Question::about(group, &bytes, &KEY), &KEY).have, Have(0));
+    assert_eq!(old.look(&Question::about(group, &bytes, &KEY), &KEY).have, HeldBlocks(0));
     let group = Group { path: path("real.ibd"), offset: 0, len: BLOCK };
-    assert_eq!(old.look(&Question::about(group, &bytes, &[8; 32]), &KEY).have, Have(0));
+    assert_eq!(old.look(&Question::about(group, &bytes, &[8; 32]), &KEY).have, HeldBlocks(0));
     let empty = tempfile::tempdir().unwrap();
     let layout = Layout::of(empty.path()).unwrap();
     assert!(OldData::open(&layout, &ErrorLog::new(|_, _| {})).is_none());
@@ -516,10 +516,10 @@ fn old_files_are_read_below_their_directories_and_through_no_link() {
 
 #[test]
 fn held_blocks_are_bounded() {
-    let held = Arc::new(Held::new(2 * BLOCK));
+    let held = Arc::new(HeldGroups::new(2 * BLOCK));
     let group = || super::held::HeldGroup {
         group: Group { path: path("t.ibd"), offset: 0, len: BLOCK },
-        have: Have(1),
+        have: HeldBlocks(1),
         data: vec![0; BLOCK],
     };
     // One group has room, however large.

@@ -16,7 +16,7 @@ use xb_wire::Questions;
 
 use super::choice::{Arrived, Asks, Choice};
 use super::cut;
-use super::group::{BLOCK, Group, Have};
+use super::group::{BLOCK, Group, HeldBlocks};
 use super::question::{Key, Question};
 
 /// Bytes that are read at once where chunks begin.
@@ -37,7 +37,7 @@ const SPARE: usize = 8;
 const SPARE_SIZES: RangeInclusive<usize> = READ..=2 << 20;
 
 /// The joiner's layer above, as the donor reaches it.
-pub(crate) trait Ask {
+pub(crate) trait QuestionChannel {
     /// Asks; returns false if too many questions are open.
     fn ask(&mut self, question: &[u8]) -> io::Result<bool>;
     /// Takes the reply to the oldest question, or waits for it: then there is none only if the joiner does not answer.
@@ -54,7 +54,7 @@ pub(crate) struct WireJoiner {
     pub(crate) patience: Duration,
 }
 
-impl Ask for WireJoiner {
+impl QuestionChannel for WireJoiner {
     fn ask(&mut self, question: &[u8]) -> io::Result<bool> {
         self.questions.ask(question).map_err(io::Error::other)
     }
@@ -74,14 +74,14 @@ impl Ask for WireJoiner {
 
 /// Counts what was asked about and what the joiner had, in bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Saved {
+pub(crate) struct DeltaCounters {
     asked: AtomicU64,
     equal: AtomicU64,
     is_unanswered: AtomicBool,
 }
 
-impl Saved {
-    /// Whether the joiner did not answer any more.
+impl DeltaCounters {
+    /// Returns whether the joiner did not answer any more.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.is_unanswered.load(Relaxed)
     }
@@ -103,13 +103,13 @@ pub(crate) struct Thinner<R, A> {
     key: Key,
     choice: Choice,
     observer: Observer,
-    saved: Arc<Saved>,
+    saved: Arc<DeltaCounters>,
     decoder: Decoder,
     buffer: Vec<u8>,
     /// Bytes taken since the last event: the next chunk's head.
     head: Vec<u8>,
     /// The current chunk, if the donor asks about it.
-    chunk: Option<Asking>,
+    chunk: Option<OpenChunk>,
     /// Payload that is left of a chunk that stays as it is.
     passing: u64,
     queue: VecDeque<Item>,
@@ -127,7 +127,7 @@ pub(crate) struct Thinner<R, A> {
 
 /// A chunk about which the donor asks.
 #[derive(Debug)]
-struct Asking {
+struct OpenChunk {
     head: ChunkHead,
     /// CRC-32 of the payload, as stored.
     crc: u32,
@@ -151,7 +151,7 @@ enum Item {
     Group(Group, Vec<u8>, u32),
 }
 
-impl<R: Read, A: Ask> Thinner<R, A> {
+impl<R: Read, A: QuestionChannel> Thinner<R, A> {
     pub(crate) fn new(source: R, ask: A, key: Key, choice: Choice, observer: &Observer) -> Self {
         Self {
             source,
@@ -177,7 +177,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
     }
 
     /// Counters, which remain usable.
-    pub(crate) fn saved(&self) -> Arc<Saved> {
+    pub(crate) fn saved(&self) -> Arc<DeltaCounters> {
         Arc::clone(&self.saved)
     }
 
@@ -197,7 +197,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
     }
 
     /// Reads more of a group straight into its buffer.
-    fn collect(&mut self, mut chunk: Asking) -> io::Result<()> {
+    fn collect(&mut self, mut chunk: OpenChunk) -> io::Result<()> {
         let len = self.read_payload(chunk.room())?;
         self.collected(chunk, len)?;
         if len == 0 { self.take_end() } else { Ok(()) }
@@ -254,7 +254,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
     }
 
     fn begin(&mut self, head: ChunkHead) -> io::Result<()> {
-        // What follows the head was looked at to know it.
+        // Bytes after the head were read to find its end.
         let len = usize::try_from(head.head_len).unwrap_or(usize::MAX).min(self.head.len());
         if cut::is_cut(&head) {
             let what = format!("{}: a chunk has a flag that no backup program sets", head.path);
@@ -274,7 +274,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
                 self.head.drain(..len);
                 let sum = PieceCheck::of(&[]);
                 let (data, filled) = (Vec::new(), 0);
-                let chunk = Asking { head, crc, sum, offset, left, is_sample, data, filled };
+                let chunk = OpenChunk { head, crc, sum, offset, left, is_sample, data, filled };
                 self.begin_group(chunk);
             }
             None => {
@@ -305,7 +305,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
     }
 
     /// Makes room for the next group of a chunk that has more payload.
-    fn begin_group(&mut self, mut chunk: Asking) {
+    fn begin_group(&mut self, mut chunk: OpenChunk) {
         let room = match chunk.is_sample {
             true => SAMPLE - chunk.offset % BLOCK,
             false => Group::room(chunk.offset) as u64,
@@ -319,7 +319,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
     }
 
     /// Notes `len` more bytes of the group. Asks about it once it is complete.
-    fn collected(&mut self, mut chunk: Asking, len: usize) -> io::Result<()> {
+    fn collected(&mut self, mut chunk: OpenChunk, len: usize) -> io::Result<()> {
         chunk.filled += len;
         if chunk.filled < chunk.data.len() {
             self.chunk = Some(chunk);
@@ -384,7 +384,7 @@ impl<R: Read, A: Ask> Thinner<R, A> {
             return Err(io::Error::other("a reply to no question"));
         };
         self.waiting = (self.waiting.0 - data.len(), self.waiting.1 - 1);
-        let Some(have) = Have::read(reply, &group) else {
+        let Some(have) = HeldBlocks::read(reply, &group) else {
             let what = format!("{}: the joiner's reply about its blocks is damaged", group.path);
             return Err(io::Error::new(ErrorKind::InvalidData, what));
         };
@@ -451,14 +451,14 @@ impl<R: Read, A: Ask> Thinner<R, A> {
     }
 }
 
-impl Asking {
+impl OpenChunk {
     /// The part of the group that is missing.
     fn room(&mut self) -> &mut [u8] {
         self.data.get_mut(self.filled..).unwrap_or_default()
     }
 }
 
-impl<R: Read, A: Ask> Read for Thinner<R, A> {
+impl<R: Read, A: QuestionChannel> Read for Thinner<R, A> {
     /// Returns the error [`PassOn`] before it waits for a reply: the joiner may need what was returned to have room for the
     /// question.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -24,7 +24,7 @@ use crate::contract::settings::DeltaWish;
 use crate::delta::agreement::Answer;
 use crate::delta::choice::Choice;
 use crate::delta::question::Key;
-use crate::delta::thin::{Saved, Thinner, WireJoiner};
+use crate::delta::thin::{DeltaCounters, Thinner, WireJoiner};
 use crate::error::SstError;
 use crate::run::{ChildError, Run};
 use crate::server::keep_replicating::ReplicationGuard;
@@ -49,7 +49,7 @@ pub(super) fn back_up(
     sink: &Sink,
     delta: Option<Delta>,
 ) -> Result<u64, SstError> {
-    // What waits for a connection has not left, although the pipeline has passed it on. A block counts
+    // A block that waits for a connection has not left, although the pipeline has passed it on. It counts
     // as sent when a connection begins to write it.
     let counters = Arc::clone(&sink.counters);
     let auto = AutoCodec::new(move || {
@@ -110,7 +110,7 @@ fn keep_first_log(context: &Context) {
     }
 }
 
-/// How the stream of a backup is packed.
+/// Returns the settings with which the stream of a backup is packed.
 fn pack_settings(context: &Context, auto: &AutoCodec) -> Result<PackSettings, SstError> {
     let settings = &context.settings;
     let threads = settings.compress_threads;
@@ -221,7 +221,7 @@ fn leaving_out(
     output: Output<impl Read + Send + 'static>,
     delta: Option<Delta>,
     observer: &Observer,
-) -> (Box<dyn Read + Send>, Option<Arc<Saved>>) {
+) -> (Box<dyn Read + Send>, Option<Arc<DeltaCounters>>) {
     match delta {
         None => (Box::new(output), None),
         Some(Delta { questions, key, wish }) => {

@@ -89,7 +89,7 @@ mod tests {
     const STATE: &str = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42";
 
     #[test]
-    fn a_backup_must_say_where_it_stands() {
+    fn a_backup_must_state_its_position() {
         let folder = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         let said = || {

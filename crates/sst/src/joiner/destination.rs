@@ -1,5 +1,5 @@
-//! Where received files go: into `#sql-xb/.new` of the data directory, and some kinds where they belong, into
-//! `#sql-xb/.new` of a directory outside. While the backup is prepared, links beside the other files lead there.
+//! Destination of received files: `#sql-xb/.new` of the data directory, and for some kinds
+//! `#sql-xb/.new` of their own directory outside. While the backup is prepared, links beside the other files lead there.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

@@ -90,7 +90,7 @@ fn run_program(context: &Context, new: &Path) -> Result<(), SstError> {
         })
 }
 
-/// Whether a message is about the keys of encrypted tables.
+/// Returns whether a message is about the keys of encrypted tables.
 fn is_of_keys(message: &str) -> bool {
     let message = message.to_lowercase();
     ["keyring", "encryption key", "master key", "decrypt"].iter().any(|word| message.contains(word))

@@ -68,7 +68,7 @@ pub fn drop_old(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
 /// Like [`drop_old`], for threads of the lock's holder.
 pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
     let ours = folders(layout);
-    // What is half removed is never put back.
+    // Half-removed data is never put back.
     swap::mark_removal(&layout.datadir)?;
     // The data directory comes last: it holds the list of the other directories.
     for folder in all_folders(layout)?.iter().rev() {
@@ -90,7 +90,7 @@ pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
     let remote = swap::remembered(&layout.datadir);
     let all = all_folders(layout).unwrap_or_else(|_| folders(layout));
     remote.iter().for_each(|folder| swap::tidy(folder));
-    // What a swap that was taken back has left there is for the next transfer to remove.
+    // Data that a reverted swap has left there is removed by the next transfer.
     if !remote.iter().any(|folder| folder.join(WORK_DIR).join(NEW).exists()) {
         swap::forget(&layout.datadir);
     }

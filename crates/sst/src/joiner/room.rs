@@ -30,7 +30,7 @@ const TEMPORARY: u64 = 12 << 20;
 /// Part of the data, as a divisor, that the arriving redo log is not expected to exceed.
 const REDO_SHARE: u64 = 8;
 
-/// What must be deleted so that there is room.
+/// Data that must be deleted so that there is room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Room {
     /// Nothing.
@@ -126,7 +126,7 @@ impl<'a> ReceiveFolders<'a> {
     /// Waits until the old data of an earlier swap is deleted.
     pub(super) fn wait_for_deletion(&mut self) {
         if let Some(deleting) = self.deleting.take() {
-            // What the thread could not delete is tried again at the swap.
+            // The swap tries again to delete the rest.
             let _ = deleting.join();
         }
     }
@@ -258,7 +258,7 @@ fn volumes(
     Ok(volumes.into_values().filter(|volume| volume.need.at_most() > 0).collect())
 }
 
-/// What each directory needs.
+/// Returns the need of each directory.
 fn needs(
     layout: &Layout,
     destination: &Destination,

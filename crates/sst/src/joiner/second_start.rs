@@ -195,7 +195,7 @@ fn on(
     data: &Path,
 ) -> Result<(), SstError> {
     let Context { args, settings, layout, error_log, .. } = context;
-    // Where nothing else can be written, beside the data.
+    // If nothing else can be written, beside the data.
     let beside = data.parent().unwrap_or(data);
     let tmpdir = settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(beside));
     let work = WorkFolder::make(args.role, tmpdir)?;
@@ -358,7 +358,7 @@ struct Statements {
     file: PathBuf,
     /// Number of the donor's replica channels.
     channels: PathBuf,
-    /// What is left: unlocked accounts, replica channels.
+    /// Numbers of accounts left unlocked, and of replica channels.
     result: PathBuf,
     /// Whether the donor's replica channels are removed.
     reset: bool,
@@ -478,7 +478,7 @@ pub(super) fn is_renewed(datadir: &Path, name: &OsStr) -> bool {
     name == STATE && datadir.join(WORK_DIR).join(NEW).join(name).exists()
 }
 
-/// Names of the entries of a directory.
+/// Returns the names of the entries of a directory.
 fn names(folder: &Path) -> Result<HashSet<OsString>, SstError> {
     let list = || std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect();
     let list: io::Result<_> = list();

@@ -19,7 +19,7 @@ pub(crate) struct Size {
     pub bytes: u64,
     /// Bytes on disk; fewer if files have holes.
     pub disk: u64,
-    /// What of it a joiner may keep elsewhere, and the redo log, which is not in `bytes` and `disk`.
+    /// Files that a joiner may keep elsewhere, and the redo log, which is not in `bytes` and `disk`.
     pub places: Places,
 }
 
@@ -113,7 +113,7 @@ fn redo(layout: &Layout) -> u64 {
     all.map(|(_, metadata)| metadata.len()).fold(0, u64::saturating_add)
 }
 
-/// Whether the system tablespace or the like is configured to be in this directory under this name.
+/// Returns whether the system tablespace or the like is configured to be in this directory under this name.
 fn is_of_data_kind(layout: &Layout, folder: &Path, name: &OsStr) -> bool {
     layout.outside.iter().any(|place| {
         let of_data = matches!(place.kind, Kind::Data(_) | Kind::Undo | Kind::Aria);

@@ -14,14 +14,14 @@ const QUESTION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_local_
 pub(crate) struct Gcache {
     sql: Sql,
     /// A query that is not answered yet.
-    asked: Option<Receiver<Option<(Reach, Instant)>>>,
-    first: Option<(Reach, Instant)>,
+    asked: Option<Receiver<Option<(WriteSetRange, Instant)>>>,
+    first: Option<(WriteSetRange, Instant)>,
     over: bool,
 }
 
 /// Sequence numbers of the write sets that a node has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Reach {
+struct WriteSetRange {
     from: u64,
     to: u64,
 }
@@ -75,7 +75,7 @@ impl Gcache {
 
 /// Returns the age of the oldest write set still in the gcache. `None` while none has been dropped
 /// since the first query: until then the gcache reaches further back than known.
-fn reach(first: Reach, now: Reach, elapsed: Duration) -> Option<Duration> {
+fn reach(first: WriteSetRange, now: WriteSetRange, elapsed: Duration) -> Option<Duration> {
     let rate = now.to.checked_sub(first.to)? as f64 / elapsed.as_secs_f64();
     let has = now.to.checked_sub(now.from)? as f64;
     if now.from <= first.from || rate <= 0.0 {
@@ -84,11 +84,14 @@ fn reach(first: Reach, now: Reach, elapsed: Duration) -> Option<Duration> {
     Duration::try_from_secs_f64(has / rate).ok()
 }
 
-fn parse(rows: &[[String; 2]]) -> Option<Reach> {
+fn parse(rows: &[[String; 2]]) -> Option<WriteSetRange> {
     let value = |wanted: &str| {
         rows.iter().find_map(|[name, value]| (name == wanted).then(|| value.parse().ok())?)
     };
-    Some(Reach { from: value("wsrep_local_cached_downto")?, to: value("wsrep_last_committed")? })
+    Some(WriteSetRange {
+        from: value("wsrep_local_cached_downto")?,
+        to: value("wsrep_last_committed")?,
+    })
 }
 
 #[cfg(test)]
@@ -104,7 +107,7 @@ mod tests {
     fn the_answer_is_read() {
         let last = ("wsrep_last_committed", "52");
         let answer = rows(&[last, ("wsrep_local_cached_downto", "2")]);
-        assert_eq!(parse(&answer), Some(Reach { from: 2, to: 52 }));
+        assert_eq!(parse(&answer), Some(WriteSetRange { from: 2, to: 52 }));
         assert_eq!(parse(&rows(&[last])), None);
         // An empty cache reports the largest possible number.
         let empty = rows(&[last, ("wsrep_local_cached_downto", "18446744073709551615")]);
@@ -116,17 +119,20 @@ mod tests {
 
     #[test]
     fn a_cache_that_drops_write_sets_reaches_back_as_far_as_it_holds() {
-        let first = Reach { from: 1, to: 1000 };
+        let first = WriteSetRange { from: 1, to: 1000 };
         let ten = Duration::from_secs(10);
-        assert_eq!(reach(first, Reach { from: 1, to: 2000 }, ten), None, "it still grows");
-        assert_eq!(reach(first, Reach { from: 501, to: 2001 }, ten).map(|d| d.as_secs()), Some(14));
-        assert_eq!(reach(first, Reach { from: 2, to: 1000 }, ten), None, "nobody writes");
+        assert_eq!(reach(first, WriteSetRange { from: 1, to: 2000 }, ten), None, "it still grows");
+        assert_eq!(
+            reach(first, WriteSetRange { from: 501, to: 2001 }, ten).map(|d| d.as_secs()),
+            Some(14)
+        );
+        assert_eq!(reach(first, WriteSetRange { from: 2, to: 1000 }, ten), None, "nobody writes");
     }
 
     proptest! {
         #[test]
         fn any_reach_is_judged(a: u64, b: u64, c: u64, d: u64, ms in 0_u64..100_000) {
-            let _ = reach(Reach { from: a, to: b }, Reach { from: c, to: d }, Duration::from_millis(ms));
+            let _ = reach(WriteSetRange { from: a, to: b }, WriteSetRange { from: c, to: d }, Duration::from_millis(ms));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use xb_mysql::{Access, Client, ClientOptions, Row, Timeouts};
-use xb_option_files::{OptionFilePaths, Wanted, load};
+use xb_option_files::{OptionFileArgs, OptionFilePaths, load};
 
 use crate::cancel::{CancelReason, CancelToken};
 use crate::context::Context;
@@ -64,11 +64,11 @@ impl Sql {
 /// handed over wins, and so does the server's socket.
 fn access(context: &Context) -> Option<Access> {
     let Context { args, settings, .. } = context;
-    let wanted = Wanted {
+    let wanted = OptionFileArgs {
         only: args.defaults.file.clone(),
         extra: args.defaults.extra.clone(),
         group_suffix: args.defaults.suffix.clone(),
-        ..Wanted::default()
+        ..OptionFileArgs::default()
     };
     let mut options = ClientOptions::default();
     for option in load(&OptionFilePaths::usual(), &wanted, &xb_mysql::GROUPS).ok()?.options {

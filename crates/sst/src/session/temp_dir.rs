@@ -30,7 +30,7 @@ impl WorkFolder {
         let failed = || SstError::io("create a directory in", &dir);
         let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(&dir).map_err(failed())?;
         let lock = File::open(folder.path()).map_err(failed())?;
-        // Where locks are not supported, no directory is ever swept.
+        // If locks are not supported, no directory is ever swept.
         let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
         Ok(Self { folder, _lock: lock })
     }

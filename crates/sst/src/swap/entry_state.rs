@@ -43,14 +43,14 @@ impl EntryPaths {
 }
 
 /// A journal's entries as sets, for lookups.
-pub(super) struct Listed<'a> {
+pub(super) struct EntrySets<'a> {
     journal: &'a Journal,
     old: HashSet<&'a Entry>,
     new: HashSet<&'a Entry>,
     gone: HashSet<&'a Entry>,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> EntrySets<'a> {
     pub(super) fn of(journal: &'a Journal) -> Self {
         let [old, new, gone] =
             [&journal.old, &journal.new, &journal.gone].map(|list| list.iter().collect());

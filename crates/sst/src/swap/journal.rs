@@ -35,7 +35,7 @@ pub struct Journal {
     pub old: Vec<Entry>,
     /// Entries that come from `new`.
     pub new: Vec<Entry>,
-    /// What stays in the data directory, and elsewhere the files of storage engines. Any other such file was created by a
+    /// Entries that stay in the data directory, and elsewhere files of storage engines. Any other such file was created by a
     /// server that was started in the middle of the swap.
     pub stay: Vec<Entry>,
     /// Old entries that had vanished before they could be moved.

@@ -128,7 +128,7 @@ pub(crate) fn mark_removal(datadir: &Path) -> Result<(), SwapError> {
     sync_dir(&datadir.join(WORK_DIR))
 }
 
-/// Whether old data was being removed, and may not be whole.
+/// Returns whether old data was being removed, and may not be whole.
 pub(super) fn is_being_removed(datadir: &Path) -> bool {
     removal_path(datadir).exists()
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use super::entry_state::{EntryPaths, EntryState, Listed, is_fleeting};
+use super::entry_state::{EntryPaths, EntrySets, EntryState, is_fleeting};
 use super::error::{SwapError, failed};
 use super::folders::{NEW, OLD, STRAY, WORK_DIR, exists, make_dir, sync_dir};
 use super::journal::{Entry, Journal};
@@ -31,7 +31,7 @@ pub fn finish(
         journal.gone.extend(gone);
         begin(datadir, &journal)?;
     }
-    let listed = Listed::of(&journal);
+    let listed = EntrySets::of(&journal);
     let mut step = stepping(&mut before);
     for entry in &journal.old {
         if listed.state_of(entry)? == EntryState::Old {
@@ -62,7 +62,7 @@ pub fn roll_back(
     mut before: impl FnMut() -> io::Result<()>,
 ) -> Result<(), SwapError> {
     set_aside(journal, &mut before)?;
-    let listed = Listed::of(journal);
+    let listed = EntrySets::of(journal);
     // Old data with missing entries is unusable.
     for entry in journal.old.iter().filter(|entry| !is_fleeting(&entry.name)) {
         if !listed.has_old(entry)? {
@@ -98,7 +98,7 @@ fn stepping(
 /// Checks before the first rename that the swap can be finished: every new entry must exist.
 /// Returns the old entries that have vanished, which are no longer needed.
 fn look_forward(journal: &Journal) -> Result<Vec<Entry>, SwapError> {
-    let listed = Listed::of(journal);
+    let listed = EntrySets::of(journal);
     for entry in &journal.new {
         if !listed.has_new(entry)? {
             return Err(lost(journal, entry));
@@ -129,7 +129,7 @@ fn set_aside(
         }
     }
     let mut step = stepping(before);
-    for entry in Listed::of(journal).foreign()? {
+    for entry in EntrySets::of(journal).foreign()? {
         let place = EntryPaths::of(journal, &entry);
         let stray = journal.folder(&entry).join(WORK_DIR).join(OLD).join(STRAY);
         make_dir(&stray).map_err(failed("make", &stray))?;

@@ -28,20 +28,20 @@ pub fn take_back(
     let Some(mut journal) = last(datadir)?.filter(|journal| !journal.old.is_empty()) else {
         return Ok(false);
     };
-    // What had vanished before the swap is not part of the old data.
+    // Entries that had vanished before the swap are not part of the old data.
     let gone = std::mem::take(&mut journal.gone);
     journal.old.retain(|entry| !gone.contains(entry));
     // Checked before anything is written: a journal that cannot be followed would keep the server from starting.
     whole(&journal)?;
     for folder in &journal.folders {
         let [old, new] = [OLD, NEW].map(|name| folder.join(WORK_DIR).join(name));
-        // What an interrupted transfer has received is not the present data. A directory without old data was tidied up.
+        // Data that an interrupted transfer has received is not the present data. A directory without old data was tidied up.
         remove_tree(&new)?;
         for path in [old, new] {
             make_dir(&path).map_err(failed("make", &path))?;
         }
     }
-    // What the server has removed since, and what it has created.
+    // Entries that the server has removed or created since.
     let mut new = Vec::new();
     for entry in std::mem::take(&mut journal.new) {
         if exists(&EntryPaths::of(&journal, &entry).here)? {

@@ -262,7 +262,7 @@ impl Running {
             .unwrap_or_else(|e| panic!("signal to {}: {e}", self.line));
     }
 
-    /// Whether the program has ended.
+    /// Returns whether the program has ended.
     ///
     /// # Panics
     /// The state of the process cannot be read.
@@ -366,7 +366,7 @@ fn high_water_mark(status: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Whether our children receive `signal`. They ignore a signal that was ignored when this process
+/// Returns whether our children receive `signal`. They ignore a signal that was ignored when this process
 /// started, as under `nohup` or in a shell's background.
 #[must_use]
 pub fn is_heard(signal: Signal) -> bool {

@@ -16,7 +16,7 @@ const CLIENT: &str = "/usr/bin/mysql";
 const LOG_READER: &str = "/usr/bin/mysqlbinlog";
 const DUMP: &str = "/usr/bin/mysqldump";
 
-/// Whether this system has MySQL, and not MariaDB under its name.
+/// Returns whether this system has MySQL, and not MariaDB under its name.
 #[must_use]
 pub fn is_installed() -> bool {
     let version = Command::new(SERVER).arg("--version").output();

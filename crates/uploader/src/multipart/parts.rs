@@ -48,7 +48,7 @@ impl PartData {
         self.payload.iter().map(|b| b.len() as u64).sum()
     }
 
-    /// Whether the part is empty.
+    /// Returns whether the part is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -70,7 +70,7 @@ pub struct Uploaded {
 /// Store's response to the last request for an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Stored {
+pub struct StoredObject {
     /// Key of the object.
     pub key: Arc<str>,
     /// Size in bytes.
@@ -87,7 +87,7 @@ pub struct Stored {
 pub struct PartSender {
     store: Store,
     parallel: usize,
-    running: JoinSet<Result<Done, StoreError>>,
+    running: JoinSet<Result<FinishedRequest, StoreError>>,
     open: HashMap<Arc<str>, OpenObject>,
     uploaded: Uploaded,
     give_up: CancelToken<()>,
@@ -95,7 +95,7 @@ pub struct PartSender {
     beginning: Option<Beginning>,
     /// Whether other runs may write the same keys. If so, `stored` records the stored objects.
     shared: bool,
-    stored: Vec<Stored>,
+    stored: Vec<StoredObject>,
     /// Sizes of complete objects, if they are wanted.
     sizes: Option<Vec<u64>>,
 }
@@ -134,9 +134,9 @@ enum Target {
 }
 
 #[derive(Debug)]
-enum Done {
+enum FinishedRequest {
     Object {
-        stored: Stored,
+        stored: StoredObject,
     },
     Part {
         key: Arc<str>,
@@ -152,7 +152,7 @@ enum Done {
         error: StoreError,
     },
     Completed {
-        stored: Stored,
+        stored: StoredObject,
     },
 }
 
@@ -197,7 +197,7 @@ impl PartSender {
 
     /// Returns the objects stored since the last call. Only for a sender of [shared](Self::shared)
     /// keys.
-    pub fn stored(&mut self) -> Vec<Stored> {
+    pub fn stored(&mut self) -> Vec<StoredObject> {
         std::mem::take(&mut self.stored)
     }
 
@@ -232,7 +232,7 @@ impl PartSender {
                     true => store.create_data(&key, payload).await?,
                     false => store.put_data(&key, payload).await?,
                 };
-                Ok(Done::Object { stored: Stored { key, size: bytes, tag } })
+                Ok(FinishedRequest::Object { stored: StoredObject { key, size: bytes, tag } })
             });
             return Ok(());
         }
@@ -280,9 +280,9 @@ impl PartSender {
                     let sent =
                         store.put_part(&parts, &key, at, index as usize, payload.clone()).await;
                     match sent {
-                        Ok(id) => Ok(Done::Part { key, index, id: Some(id), bytes }),
+                        Ok(id) => Ok(FinishedRequest::Part { key, index, id: Some(id), bytes }),
                         Err(error) if store.is_forgotten(&error) => {
-                            Ok(Done::Lost { key, index, payload, error })
+                            Ok(FinishedRequest::Lost { key, index, payload, error })
                         }
                         Err(error) => Err(error),
                     }
@@ -296,7 +296,7 @@ impl PartSender {
                     store.keep_to_rate(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
                     let written = store.attempted(Operation::PutPart, write).await;
                     written.map_err(|error| local_error(Operation::PutPart, &key, &error))?;
-                    Ok(Done::Part { key, index, id: None, bytes })
+                    Ok(FinishedRequest::Part { key, index, id: None, bytes })
                 });
             }
         }
@@ -414,22 +414,22 @@ impl PartSender {
 
     fn collect(
         &mut self,
-        finished: Result<Result<Done, StoreError>, tokio::task::JoinError>,
+        finished: Result<Result<FinishedRequest, StoreError>, tokio::task::JoinError>,
     ) -> Result<(), StoreError> {
         let done = finished.map_err(|_| panicked())??;
         match done {
-            Done::Object { stored } => {
+            FinishedRequest::Object { stored } => {
                 self.uploaded.objects += 1;
                 self.uploaded.bytes += stored.size;
                 self.sizes.iter_mut().for_each(|sizes| sizes.push(stored.size));
                 self.stored.extend(self.shared.then_some(stored));
             }
-            Done::Completed { stored } => {
+            FinishedRequest::Completed { stored } => {
                 self.uploaded.objects += 1;
                 self.sizes.iter_mut().for_each(|sizes| sizes.push(stored.size));
                 self.stored.extend(self.shared.then_some(stored));
             }
-            Done::Lost { key, index, payload, error } => {
+            FinishedRequest::Lost { key, index, payload, error } => {
                 let Some(object) = self.open.get_mut(&key) else { return Err(error) };
                 // The bytes of acknowledged parts are no longer held.
                 if object.repeated || object.acknowledged.iter().any(Option::is_some) {
@@ -438,7 +438,7 @@ impl PartSender {
                 object.outstanding -= 1;
                 object.lost.push((index, payload));
             }
-            Done::Part { key, index, id, bytes } => {
+            FinishedRequest::Part { key, index, id, bytes } => {
                 if self.open.get(&key).is_some_and(|object| !object.lost.is_empty()) {
                     return Err(self.store.forgotten(StoreError::new(
                         Operation::PutPart,
@@ -495,7 +495,7 @@ impl PartSender {
                     done.map_err(|error| local_error(Operation::Put, &key, &error))?.e_tag
                 }
             };
-            Ok(Done::Completed { stored: Stored { key, size, tag } })
+            Ok(FinishedRequest::Completed { stored: StoredObject { key, size, tag } })
         });
     }
 }

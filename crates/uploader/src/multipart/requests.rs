@@ -174,7 +174,7 @@ impl Store {
         }
     }
 
-    /// Whether an error says that the store has forgotten an upload.
+    /// Returns whether an error says that the store has forgotten an upload.
     pub(crate) fn is_forgotten(&self, error: &StoreError) -> bool {
         error.hint() == Some(self.service().forgotten())
     }
@@ -192,7 +192,7 @@ impl Store {
     }
 }
 
-/// Whether the connection of this try ended while it was in use. Some stores answer so to a part of an
+/// Returns whether the connection of this try ended while it was in use. Some stores answer so to a part of an
 /// upload that they do not know, instead of reading it.
 fn is_cut_off() -> bool {
     let ended = [curl::NOTHING, curl::SEND, curl::RECEIVE];
@@ -200,7 +200,7 @@ fn is_cut_off() -> bool {
     broken.ok().flatten().is_some_and(|code| ended.contains(&code))
 }
 
-/// Whether the store says that it knows no such upload.
+/// Returns whether the store says that it knows no such upload.
 fn is_unknown_upload(error: &StoreError) -> bool {
     error.kind == StoreErrorKind::NotFound && error.to_string().contains("NoSuchUpload")
 }

@@ -7,7 +7,7 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::client::HttpConnector as _;
 
 use crate::open::client::{
-    NOTHING, Opening, Refused, TRANSPORT, no_retries, no_tags, storage_class,
+    ClientSettings, InvalidSettings, NOTHING, TRANSPORT, no_retries, no_tags, storage_class,
 };
 use crate::open::endpoint::{is_plain, origin_of, with_scheme};
 use crate::request::raw_request::RawApi;
@@ -23,10 +23,10 @@ const EMULATOR_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 pub(crate) fn open(
-    mut opening: Opening,
+    mut opening: ClientSettings,
     container: &str,
     azure: &AzureSettings,
-) -> Result<Store, Refused> {
+) -> Result<Store, InvalidSettings> {
     // The client would not send them with the list of blocks of a large object.
     if !opening.tags.is_empty() {
         return Err(no_tags("Azure"));
@@ -105,7 +105,7 @@ pub(crate) fn open(
 }
 
 /// Checks what the client puts into headers and URLs as it is.
-fn check(container: &str, azure: &AzureSettings) -> Result<(), Refused> {
+fn check(container: &str, azure: &AzureSettings) -> Result<(), InvalidSettings> {
     checked::name("container name", Some(container))?;
     checked::name("storage account", azure.account.as_deref())?;
     checked::word("access key", azure.access_key.as_deref())?;

@@ -14,7 +14,7 @@ use crate::settings::HttpSettings;
 use crate::settings::tags::Tags;
 
 /// Reason why settings are invalid.
-pub(crate) type Refused = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type InvalidSettings = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) const CRC64: &str = "CRC-64/NVME, checked by the store";
 pub(crate) const SHA256: &str = "SHA-256, checked by the store";
@@ -24,14 +24,14 @@ pub(crate) const TRANSPORT: &str = "TLS only: the store checks nothing";
 pub(crate) const NOTHING: &str = "nothing: plain HTTP, and the store checks nothing";
 
 /// Settings that a client needs in addition to the address and the keys of its store.
-pub(crate) struct Opening {
+pub(crate) struct ClientSettings {
     pub(crate) connector: Connector,
     pub(crate) policy: Policy,
     pub(crate) traffic: Traffic,
     pub(crate) tags: Tags,
 }
 
-impl Opening {
+impl ClientSettings {
     /// Client settings that must be made here because the client signs the default headers.
     pub(crate) fn options(&self, plain: bool) -> ClientOptions {
         ClientOptions::new()
@@ -45,7 +45,7 @@ pub(crate) fn connector(
     http: &HttpSettings,
     policy: &Policy,
     traffic: &Traffic,
-) -> Result<Connector, Refused> {
+) -> Result<Connector, InvalidSettings> {
     let certificates = match &http.ca_bundle {
         None => Vec::new(),
         Some(bundle) => reqwest::Certificate::from_pem_bundle(bundle)?,
@@ -76,7 +76,7 @@ pub(crate) fn no_retries() -> RetryConfig {
 }
 
 /// Refusal of tags for a store to which the client cannot send them.
-pub(crate) fn no_tags(store: &str) -> Refused {
+pub(crate) fn no_tags(store: &str) -> InvalidSettings {
     format!("tags (--tag) are supported only by S3 and compatible stores, not for {store}").into()
 }
 

@@ -1,12 +1,12 @@
 //! Addresses of stores.
 
-use crate::open::client::Refused;
+use crate::open::client::InvalidSettings;
 use crate::request::answer::origin;
 use crate::settings::checked::{Unusable, word};
 
 /// Returns an endpoint with its scheme. The error does not repeat the endpoint: it may hold a
 /// password.
-pub(crate) fn with_scheme(endpoint: &str) -> Result<String, Refused> {
+pub(crate) fn with_scheme(endpoint: &str) -> Result<String, InvalidSettings> {
     // The parser of URLs drops some characters that the client would send.
     word("endpoint", Some(endpoint))?;
     let endpoint = endpoint.trim_end_matches('/');
@@ -30,13 +30,14 @@ pub(crate) fn with_scheme(endpoint: &str) -> Result<String, Refused> {
 }
 
 /// Checks an address to which the client adds paths, and returns its origin.
-pub(crate) fn origin_of(what: &'static str, address: &str) -> Result<String, Refused> {
+pub(crate) fn origin_of(what: &'static str, address: &str) -> Result<String, InvalidSettings> {
     word(what, Some(address))?;
     // The client uses both parsers, and expects of each that it agrees with the other.
-    let uri: http::Uri =
-        address.parse().map_err(|error| Unusable::new(what, format!("is no address: {error}")))?;
+    let uri: http::Uri = address
+        .parse()
+        .map_err(|error| Unusable::new(what, format!("is not an address: {error}")))?;
     let url = reqwest::Url::parse(address)
-        .map_err(|error| Unusable::new(what, format!("is no address: {error}")))?;
+        .map_err(|error| Unusable::new(what, format!("is not an address: {error}")))?;
     if uri.host().unwrap_or_default().is_empty() || url.host_str().is_none() {
         return Err(Unusable::new(what, "has no host").into());
     }

@@ -7,7 +7,9 @@ use object_store::TagSet;
 use object_store::client::HttpConnector as _;
 use object_store::gcp::GoogleCloudStorageBuilder;
 
-use crate::open::client::{CRC32C, Opening, Refused, no_retries, no_tags, storage_class};
+use crate::open::client::{
+    CRC32C, ClientSettings, InvalidSettings, no_retries, no_tags, storage_class,
+};
 use crate::open::endpoint::{is_plain, origin_of, with_scheme};
 use crate::request::raw_request::RawApi;
 use crate::settings::checked::{self, CheckedKeys};
@@ -16,10 +18,10 @@ use crate::settings::{GoogleSettings, S3Settings};
 use crate::store::{Store, StoreTraits};
 
 pub(crate) fn open(
-    mut opening: Opening,
+    mut opening: ClientSettings,
     bucket: &str,
     google: &GoogleSettings,
-) -> Result<Store, Refused> {
+) -> Result<Store, InvalidSettings> {
     if !opening.tags.is_empty() {
         return Err(no_tags("Google Cloud Storage"));
     }
@@ -82,7 +84,7 @@ fn gcloud_file() -> Option<PathBuf> {
 }
 
 /// Reads a file with credentials, and refuses kinds that would need a token service.
-fn read(file: &Path) -> Result<(String, serde_json::Value), Refused> {
+fn read(file: &Path) -> Result<(String, serde_json::Value), InvalidSettings> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     let says: serde_json::Value = serde_json::from_str(&text)

@@ -11,12 +11,12 @@ mod s3;
 mod tests;
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
-use crate::open::client::{Opening, connector};
+use crate::open::client::{ClientSettings, connector};
 use crate::operation::Operation;
 use crate::policy::Policy;
 use crate::request::http::Traffic;
 use crate::settings::StoreSettings;
-use crate::settings::location::{Location, Place};
+use crate::settings::location::{Location, StorePlace};
 use crate::store::Store;
 
 /// Opens the store that contains `root`. Returns the store and the prefix of every key below `root`
@@ -33,14 +33,14 @@ pub fn open(
     create: bool,
 ) -> Result<(Store, String), StoreError> {
     let (kind, bucket) = match &root.place {
-        Place::Local => return local::open(root, settings, policy, create),
-        Place::S3 { bucket } => ("s3", bucket),
-        Place::Google { bucket } => ("gs", bucket),
-        Place::Azure { container } => ("azure", container),
+        StorePlace::Local => return local::open(root, settings, policy, create),
+        StorePlace::S3 { bucket } => ("s3", bucket),
+        StorePlace::Google { bucket } => ("gs", bucket),
+        StorePlace::Azure { container } => ("azure", container),
     };
     let traffic = Traffic::default();
     let opened = connector(&settings.http, &policy, &traffic).and_then(|connector| {
-        let opening = Opening { connector, policy, traffic, tags: settings.tags.clone() };
+        let opening = ClientSettings { connector, policy, traffic, tags: settings.tags.clone() };
         match (kind, &settings.google) {
             ("s3", _) => s3::open(opening, bucket, settings.s3.clone()),
             ("gs", google) if google.access_key.is_some() => {

@@ -9,7 +9,8 @@ use object_store::aws::{
 use object_store::client::HttpConnector as _;
 
 use crate::open::client::{
-    CRC64, Opening, Refused, SHA256, SIGNED, TRANSPORT, no_retries, no_tags, storage_class,
+    CRC64, ClientSettings, InvalidSettings, SHA256, SIGNED, TRANSPORT, no_retries, no_tags,
+    storage_class,
 };
 use crate::open::endpoint::{bucket_address, is_plain, origin_of, with_scheme};
 use crate::request::raw_request::RawApi;
@@ -21,10 +22,10 @@ use crate::settings::{BucketLookup, Checksum, ContainerCredentials, Encryption, 
 use crate::store::{Store, StoreTraits};
 
 pub(crate) fn open(
-    mut opening: Opening,
+    mut opening: ClientSettings,
     bucket: &str,
     mut s3: S3Settings,
-) -> Result<Store, Refused> {
+) -> Result<Store, InvalidSettings> {
     let mut builder = AmazonS3Builder::new();
     let refreshable = s3.access_key.is_none() && s3.secret_key.is_none();
     if refreshable {
@@ -93,7 +94,7 @@ pub(crate) fn open(
 }
 
 /// Checks what the client puts into headers and URLs as it is.
-fn check(s3: &S3Settings) -> Result<(), Refused> {
+fn check(s3: &S3Settings) -> Result<(), InvalidSettings> {
     checked::word("access key", s3.access_key.as_deref())?;
     checked::secret("secret key", s3.secret_key.as_deref())?;
     checked::word("session token", s3.session_token.as_deref())?;
@@ -140,7 +141,7 @@ struct Address {
 }
 
 impl Address {
-    fn of(bucket: &str, s3: &S3Settings) -> Result<Self, Refused> {
+    fn of(bucket: &str, s3: &S3Settings) -> Result<Self, InvalidSettings> {
         checked::name("bucket name", Some(bucket))?;
         checked::name("region", s3.region.as_deref())?;
         let given = s3.endpoint.as_deref().map(with_scheme).transpose()?;
@@ -157,7 +158,7 @@ impl Address {
     }
 
     /// Origin of the bucket.
-    fn home(&self) -> Result<String, Refused> {
+    fn home(&self) -> Result<String, InvalidSettings> {
         origin_of("address of the bucket", &self.bucket).map_err(|error| {
             match self.by_host {
                 true => format!("{error}; the bucket becomes a part of the host name: use another bucket or endpoint, or --s3-bucket-lookup=path").into(),
@@ -191,7 +192,7 @@ fn body_options(
     builder: AmazonS3Builder,
     checksum: Checksum,
     encryption: Option<&Encryption>,
-) -> Result<AmazonS3Builder, Refused> {
+) -> Result<AmazonS3Builder, InvalidSettings> {
     let builder = match checksum {
         Checksum::Crc64Nvme => builder.with_checksum_algorithm(S3Checksum::CRC64NVME),
         Checksum::Sha256 => builder.with_checksum_algorithm(S3Checksum::SHA256),
@@ -219,7 +220,7 @@ fn static_keys(mut builder: AmazonS3Builder, s3: &S3Settings) -> AmazonS3Builder
     builder
 }
 
-fn sse(builder: AmazonS3Builder, value: &str) -> Result<AmazonS3Builder, Refused> {
+fn sse(builder: AmazonS3Builder, value: &str) -> Result<AmazonS3Builder, InvalidSettings> {
     // The key's own type is not public.
     let key: AmazonS3ConfigKey = "aws_server_side_encryption".parse()?;
     Ok(builder.with_config(key, value))
@@ -229,7 +230,7 @@ fn sse(builder: AmazonS3Builder, value: &str) -> Result<AmazonS3Builder, Refused
 fn renewed_keys(
     mut builder: AmazonS3Builder,
     s3: &mut S3Settings,
-) -> Result<AmazonS3Builder, Refused> {
+) -> Result<AmazonS3Builder, InvalidSettings> {
     use object_store::aws::AmazonS3ConfigKey as Key;
 
     let mut web_identity = s3.web_identity.clone();

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, Response, Uri};
 
-use crate::request::bounds::{BodyBounds, Excess, LISTING, PAGES};
+use crate::request::bounds::{BodyBounds, BoundExceeded, LISTING, PAGES};
 use crate::request::secrets::Secrets;
 
 /// Result of the last request within one try.
@@ -29,7 +29,7 @@ pub(crate) struct AttemptNotes {
     pub(crate) redirect: RefCell<Option<String>>,
     /// The store's ID of the request.
     pub(crate) request_id: RefCell<Option<String>>,
-    /// What no message about the response may show.
+    /// Secrets that no message about the response may show.
     pub(crate) secrets: RefCell<Secrets>,
     /// Error code in a header: Azure sends it with responses that have no body.
     pub(crate) code: RefCell<Option<String>>,
@@ -60,8 +60,13 @@ impl AttemptNotes {
     /// Records a request; `listing` is set if it asks for a page of a listing.
     ///
     /// # Errors
-    /// [`Excess`] if the listing that it continues has no end.
-    pub(crate) fn request(&self, uri: &Uri, metadata: bool, listing: bool) -> Result<(), Excess> {
+    /// [`BoundExceeded`] if the listing that it continues has no end.
+    pub(crate) fn request(
+        &self,
+        uri: &Uri,
+        metadata: bool,
+        listing: bool,
+    ) -> Result<(), BoundExceeded> {
         self.asked.set(true);
         self.status.set(None);
         self.broken.set(None);
@@ -73,11 +78,11 @@ impl AttemptNotes {
         let mut pages = self.pages.borrow_mut();
         let page = pages.hasher.hash_one(uri.to_string());
         if !pages.asked.insert(page) {
-            return Err(Excess::Repeated);
+            return Err(BoundExceeded::Repeated);
         }
         match (pages.asked.len() > PAGES, self.received.get() > LISTING) {
-            (true, _) => Err(Excess::Pages),
-            (_, true) => Err(Excess::Listing),
+            (true, _) => Err(BoundExceeded::Pages),
+            (_, true) => Err(BoundExceeded::Listing),
             _ => Ok(()),
         }
     }
@@ -178,16 +183,16 @@ mod tests {
         };
         assert_eq!(ask("list-type=2&prefix=a"), Ok(()));
         assert_eq!(ask("list-type=2&prefix=a&continuation-token=x"), Ok(()));
-        assert_eq!(ask("list-type=2&prefix=a"), Err(Excess::Repeated));
+        assert_eq!(ask("list-type=2&prefix=a"), Err(BoundExceeded::Repeated));
         let other = "http://h/b?uploadId=1".parse().unwrap();
         assert_eq!((0..2).find_map(|_| answer.request(&other, false, false).err()), None);
         for page in 2..PAGES {
             assert_eq!(ask(&format!("restype=container&comp=list&marker={page}")), Ok(()));
         }
-        assert_eq!(ask("comp=list&marker=more"), Err(Excess::Pages));
+        assert_eq!(ask("comp=list&marker=more"), Err(BoundExceeded::Pages));
         let answer = AttemptNotes::default();
         answer.received.set(LISTING + 1);
         let page = "http://h/b?uploads=".parse().unwrap();
-        assert_eq!(answer.request(&page, false, true), Err(Excess::Listing));
+        assert_eq!(answer.request(&page, false, true), Err(BoundExceeded::Listing));
     }
 }

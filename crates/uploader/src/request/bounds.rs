@@ -61,7 +61,7 @@ impl BodyBounds {
 
 /// A bound that a response exceeds. No retry helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Excess {
+pub(crate) enum BoundExceeded {
     #[error("the response has more than {0} bytes")]
     Bytes(u64),
     #[error("the object has {size} bytes, more than the limit of {most}")]
@@ -76,15 +76,16 @@ pub(crate) enum Excess {
     ListingTime,
 }
 
-impl From<Excess> for object_store::Error {
-    fn from(excess: Excess) -> Self {
+impl From<BoundExceeded> for object_store::Error {
+    fn from(excess: BoundExceeded) -> Self {
         Self::Generic { store: "bounds", source: Box::new(excess) }
     }
 }
 
-/// Whether a bound caused this error.
+/// Returns whether a bound caused this error.
 pub(crate) fn is_excess(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<Excess>())
+    std::iter::successors(Some(error), |error| error.source())
+        .any(|error| error.is::<BoundExceeded>())
 }
 
 /// Ends a listing that takes too long.
@@ -93,6 +94,6 @@ pub(crate) async fn timely<T>(
 ) -> object_store::Result<T> {
     match tokio::time::timeout(LISTING_TIME, listing).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(Excess::ListingTime.into()),
+        Err(_) => Err(BoundExceeded::ListingTime.into()),
     }
 }

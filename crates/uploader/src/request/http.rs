@@ -183,7 +183,7 @@ impl HttpConnector for Connector {
             store: "HTTP client",
             source: Box::new(error),
         })?;
-        Ok(HttpClient::new(Watched { clients, how: self.clone() }))
+        Ok(HttpClient::new(WatchedConnector { clients, how: self.clone() }))
     }
 }
 
@@ -195,7 +195,7 @@ pub(crate) struct Clients {
 }
 
 #[derive(Debug)]
-struct Watched {
+struct WatchedConnector {
     clients: Clients,
     how: Connector,
 }
@@ -205,7 +205,7 @@ const METADATA: [&str; 5] =
     ["169.254.169.254", "169.254.170.2", "169.254.170.23", "metadata.google.internal", "metadata"];
 
 #[async_trait::async_trait]
-impl HttpService for Watched {
+impl HttpService for WatchedConnector {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let how = &self.how;
         how.traffic.0.requests.fetch_add(1, Ordering::Relaxed);
@@ -258,7 +258,7 @@ impl HttpService for Watched {
     }
 }
 
-/// Whether a success is the range that was asked for, by its own words: some stores (`rclone serve s3`) send one with
+/// Returns whether a success is the range that was asked for, by its own words: some stores (`rclone serve s3`) send one with
 /// status 200. Its bytes are compared with their checksums as those of any other.
 fn is_that_range(asked: &HeaderValue, answer: &http::response::Parts) -> bool {
     let stated = answer.headers.get(http::header::CONTENT_RANGE);
@@ -296,7 +296,7 @@ impl Prepared {
     }
 }
 
-impl Watched {
+impl WatchedConnector {
     fn prepared(&self, request: HttpRequest, home: bool) -> Result<Prepared, HttpError> {
         let (mut parts, body) = request.into_parts();
         let authorization = parts.headers.get(http::header::AUTHORIZATION);

@@ -79,7 +79,7 @@ impl PageRequest {
         let Some(next) = page.next else {
             return Err(NoListing("it does not say whether it is complete".to_owned()));
         };
-        if next == Next::Nowhere {
+        if next == NextPage::Nowhere {
             return Err(NoListing(
                 "it is not complete, and does not say where it continues".to_owned(),
             ));
@@ -100,7 +100,7 @@ impl PageRequest {
         }
         let code = element(&text, "Code").map(|code| format!(" with the code {code}"));
         NoListing(match root_of(&text) {
-            None => "it is no XML".to_owned(),
+            None => "it is not XML".to_owned(),
             Some(root) if root == self.kind.root() => error.to_string(),
             Some(root) => format!("its root element is {root}{}", code.unwrap_or_default()),
         })
@@ -126,29 +126,29 @@ fn root_of(text: &str) -> Option<String> {
     }
 }
 
-/// Where a listing continues.
+/// Continuation of a listing.
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum NextPage {
     End,
     Marker,
     /// It continues, but the page names no marker.
     Nowhere,
 }
 
-/// What a page says.
+/// Fields of a page.
 struct Summary {
     /// `None` if the page does not say it.
-    next: Option<Next>,
+    next: Option<NextPage>,
     /// Keys and common prefixes.
     keys: Vec<String>,
 }
 
-/// Where the listing continues, from a flag and a marker.
-fn next(truncated: Option<bool>, marker: Option<&str>) -> Option<Next> {
+/// Returns the continuation of a listing, from a flag and a marker.
+fn next(truncated: Option<bool>, marker: Option<&str>) -> Option<NextPage> {
     Some(match (truncated?, marker.is_some_and(|marker| !marker.is_empty())) {
-        (false, _) => Next::End,
-        (true, true) => Next::Marker,
-        (true, false) => Next::Nowhere,
+        (false, _) => NextPage::End,
+        (true, true) => NextPage::Marker,
+        (true, false) => NextPage::Nowhere,
     })
 }
 
@@ -237,7 +237,8 @@ struct Named {
 impl Blobs {
     fn summary(self) -> Summary {
         let next = self.next_marker.as_deref();
-        let next = next.map(|marker| if marker.is_empty() { Next::End } else { Next::Marker });
+        let next =
+            next.map(|marker| if marker.is_empty() { NextPage::End } else { NextPage::Marker });
         let named = self.blobs.blob.into_iter().chain(self.blobs.blob_prefix);
         Summary { next, keys: named.map(|blob| blob.name).collect() }
     }

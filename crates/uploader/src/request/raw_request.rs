@@ -48,7 +48,7 @@ pub(crate) fn failed(error: impl std::error::Error + Send + Sync + 'static) -> o
 
 #[derive(Debug, thiserror::Error)]
 #[error("status {status}: {body}")]
-struct Refused {
+struct ErrorResponse {
     status: u16,
     body: String,
 }
@@ -105,7 +105,7 @@ impl RawApi {
             return Ok((parts.headers, body));
         }
         let body = String::from_utf8_lossy(&body).into_owned();
-        let source = Box::new(Refused { status: status.as_u16(), body });
+        let source = Box::new(ErrorResponse { status: status.as_u16(), body });
         let path = bucket.clone();
         Err(match status.as_u16() {
             404 => object_store::Error::NotFound { path, source },

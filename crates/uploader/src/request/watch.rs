@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::policy::Policy;
 use crate::request::answer::ATTEMPT;
-use crate::request::bounds::{BodyBounds, Excess, SLOWEST};
+use crate::request::bounds::{BodyBounds, BoundExceeded, SLOWEST};
 use crate::request::rate::{RateLimit, SLICE};
 
 /// Reason why the watchdog ended a try.
@@ -218,7 +218,7 @@ impl WatchedBody {
         self.credit = credit.min(self.limit.unwrap_or_default());
         if bytes > self.left {
             if !self.bounds.cut {
-                let excess = Excess::Bytes(self.bounds.most);
+                let excess = BoundExceeded::Bytes(self.bounds.most);
                 return Some(Err(HttpError::new(HttpErrorKind::Decode, excess)));
             }
             let left = usize::try_from(self.left).unwrap_or(usize::MAX);

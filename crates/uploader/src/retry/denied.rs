@@ -78,7 +78,7 @@ const OF_KEYS: [&str; 6] = [
     "KeyBasedAuthenticationNotPermitted",
 ];
 
-/// Whether a refusal names the credentials as its reason: in its body, or in a header.
+/// Returns whether a refusal names the credentials as its reason: in its body, or in a header.
 pub(super) fn is_about_keys(message: &str, header: &str) -> bool {
     OF_KEYS.iter().any(|code| message.contains(code) || header == *code)
 }

@@ -58,7 +58,7 @@ pub(crate) fn judge(
     let said = |code: &str| message.contains(code);
     let status = answer.status.get();
     let refused = || {
-        // Where an answer has no body, a header may have the code.
+        // If an answer has no body, a header may have the code.
         let code = answer.code.borrow().clone().unwrap_or_default();
         denied(about.service, &format!("{message} {code}"), about.clock_ahead)
     };
@@ -173,7 +173,7 @@ const NO_LENGTHS: &str = "a proxy in front of the store leaves out the length of
 const NO_RANGES: &str = "the store, or a proxy in front of it, ignores the range of a request: go around the proxy, or change its settings; `check` tries a range";
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
-/// Whether the store is full: 507 by its rules, 400 or 403 for the quota of a bucket or an owner (MinIO; Ceph and
+/// Returns whether the store is full: 507 by its rules, 400 or 403 for the quota of a bucket or an owner (MinIO; Ceph and
 /// others).
 fn is_full(status: Option<u16>, message: &str) -> bool {
     status == Some(507)
@@ -611,7 +611,7 @@ mod tests {
         let answer = AttemptNotes::default();
         answer.asked.set(true);
         answer.status.set(Some(200));
-        let error = crate::request::bounds::Excess::Bytes(7).into();
+        let error = crate::request::bounds::BoundExceeded::Bytes(7).into();
         let excess = judge(&error, &answer, &Policy::default(), OLD);
         assert!(!excess.again && excess.kind == StoreErrorKind::Damaged, "{excess:?}");
     }

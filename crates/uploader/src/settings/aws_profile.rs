@@ -19,7 +19,7 @@ const LARGEST: u64 = 1 << 20;
 
 /// Settings found in a profile.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct ProfileSettings {
     pub(crate) keys: Option<Arc<AwsCredential>>,
     pub(crate) web_identity: Option<WebIdentity>,
     /// Command line of a program that prints keys.
@@ -46,10 +46,10 @@ pub(crate) enum ProfileError {
 }
 
 /// Reads a profile. A missing profile is an error only if [`AwsProfile::required`] is set.
-pub(crate) fn read(profile: &AwsProfile) -> Result<Found, ProfileError> {
+pub(crate) fn read(profile: &AwsProfile) -> Result<ProfileSettings, ProfileError> {
     let mut says = BTreeMap::new();
     let mut there = false;
-    // Where both files have a setting, the credentials file takes precedence.
+    // If both files have a setting, the credentials file takes precedence.
     for (path, prefix) in [(&profile.config, "profile "), (&profile.credentials, "")] {
         if let Some(section) = section(&text(path)?, &profile.name, prefix) {
             there = true;
@@ -66,7 +66,7 @@ pub(crate) fn read(profile: &AwsProfile) -> Result<Found, ProfileError> {
     found(says, &profile.name)
 }
 
-fn found(mut says: BTreeMap<String, String>, name: &str) -> Result<Found, ProfileError> {
+fn found(mut says: BTreeMap<String, String>, name: &str) -> Result<ProfileSettings, ProfileError> {
     let mut take = |setting: &str| says.remove(setting).filter(|value| !value.is_empty());
     let keys = match (take("aws_access_key_id"), take("aws_secret_access_key")) {
         (Some(key_id), Some(secret_key)) => {
@@ -91,7 +91,7 @@ fn found(mut says: BTreeMap<String, String>, name: &str) -> Result<Found, Profil
             }
         }
     }
-    Ok(Found { keys, web_identity, process, region, endpoint })
+    Ok(ProfileSettings { keys, web_identity, process, region, endpoint })
 }
 
 fn text(path: &Path) -> Result<String, ProfileError> {
@@ -172,7 +172,7 @@ impl CredentialProvider for ProfileKeys {
         if now != last.0 {
             // A file that is being written may be incomplete. Keep the current keys until it is
             // whole.
-            if let Ok(Found { keys: Some(keys), .. }) = read(&self.profile) {
+            if let Ok(ProfileSettings { keys: Some(keys), .. }) = read(&self.profile) {
                 *last = (now, keys);
             }
         }

@@ -8,7 +8,7 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// Kind of store and its bucket or container.
-    pub place: Place,
+    pub place: StorePlace,
     /// Path within the bucket or below the root folder; may be empty.
     pub path: String,
 }
@@ -16,7 +16,7 @@ pub struct Location {
 /// Store that contains a [`Location`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum StorePlace {
     /// Local file system; `path` is relative to `/`.
     Local,
     /// S3 bucket.
@@ -90,7 +90,7 @@ impl Location {
                 }
                 let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
                 let parts: Vec<&str> = parts.collect();
-                Ok(Self { place: Place::Local, path: parts.join("/") })
+                Ok(Self { place: StorePlace::Local, path: parts.join("/") })
             }
             "s3" | "gs" | "google" | "az" | "azure" => {
                 // Taken literally, as the stock tool does: no escapes, no query.
@@ -105,9 +105,9 @@ impl Location {
                 }
                 let bucket = bucket.to_owned();
                 let place = match scheme {
-                    "s3" => Place::S3 { bucket },
-                    "gs" | "google" => Place::Google { bucket },
-                    _ => Place::Azure { container: bucket },
+                    "s3" => StorePlace::S3 { bucket },
+                    "gs" | "google" => StorePlace::Google { bucket },
+                    _ => StorePlace::Azure { container: bucket },
                 };
                 Ok(Self { place, path: path.trim_matches('/').to_owned() })
             }
@@ -148,19 +148,19 @@ mod tests {
     fn urls_are_taken_apart() {
         assert_eq!(
             parse("file:///var/backup/shop/").unwrap(),
-            Location { place: Place::Local, path: "var/backup/shop".into() }
+            Location { place: StorePlace::Local, path: "var/backup/shop".into() }
         );
         let s3 = |bucket: &str, path: &str| Location {
-            place: Place::S3 { bucket: bucket.into() },
+            place: StorePlace::S3 { bucket: bucket.into() },
             path: path.into(),
         };
         assert_eq!(parse("s3://b/a/b c/n").unwrap(), s3("b", "a/b c/n"));
         assert_eq!(parse("S3://b").unwrap(), s3("b", ""));
         for (url, place) in [
-            ("gs://b/x/n", Place::Google { bucket: "b".into() }),
-            ("google://b/x/n/", Place::Google { bucket: "b".into() }),
-            ("azure://b/x/n", Place::Azure { container: "b".into() }),
-            ("az://b//x/n", Place::Azure { container: "b".into() }),
+            ("gs://b/x/n", StorePlace::Google { bucket: "b".into() }),
+            ("google://b/x/n/", StorePlace::Google { bucket: "b".into() }),
+            ("azure://b/x/n", StorePlace::Azure { container: "b".into() }),
+            ("az://b//x/n", StorePlace::Azure { container: "b".into() }),
         ] {
             assert_eq!(parse(url).unwrap(), Location { place, path: "x/n".into() });
         }

@@ -104,26 +104,26 @@ impl Provider {
         }
     }
 
-    /// Whether the store rejects a create-only write if the object exists (`If-None-Match: *`).
+    /// Returns whether the store rejects a create-only write if the object exists (`If-None-Match: *`).
     #[must_use]
     pub fn has_conditions(self) -> bool {
         matches!(self, Self::Aws | Self::R2 | Self::Ceph | Self::Minio | Self::Other)
     }
 
-    /// Whether a listing by folders may also show folders without objects. Stores on top of a file
+    /// Returns whether a listing by folders may also show folders without objects. Stores on top of a file
     /// system (SeaweedFS, for example) keep them for a while.
     #[must_use]
     pub fn may_list_empty_folders(self) -> bool {
         matches!(self, Self::Minio | Self::Other | Self::Plain)
     }
 
-    /// Whether the store deletes many objects in one request.
+    /// Returns whether the store deletes many objects in one request.
     #[must_use]
     pub fn deletes_in_bulk(self) -> bool {
         !matches!(self, Self::Google | Self::Plain)
     }
 
-    /// Whether the store checks a CRC-64/NVME sent with puts and parts.
+    /// Returns whether the store checks a CRC-64/NVME sent with puts and parts.
     #[must_use]
     pub fn checks_crc64(self) -> bool {
         self == Self::Aws

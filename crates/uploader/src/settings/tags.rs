@@ -80,7 +80,7 @@ impl Tags {
         }
     }
 
-    /// Whether there are no tags.
+    /// Returns whether there are no tags.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -10,7 +10,7 @@ use crate::service::Service;
 use crate::store::{Store, path_of};
 
 impl Store {
-    /// Whether the store itself rejects a create-only write of an existing object, as far as is
+    /// Returns whether the store itself rejects a create-only write of an existing object, as far as is
     /// known: by its profile, and by [`Store::refuses_existing`].
     #[must_use]
     pub fn has_conditions(&self) -> bool {

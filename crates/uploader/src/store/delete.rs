@@ -143,8 +143,8 @@ struct NotDeleted {
 
 /// An answer that does not prove that the objects are deleted.
 #[derive(Debug, thiserror::Error)]
-enum Unproven {
-    #[error("the store's answer is no result of a deletion")]
+enum UnprovenDelete {
+    #[error("the store's answer is not the result of a deletion")]
     Other,
     #[error("the store does not say whether it has deleted {0}")]
     Silent(String),
@@ -167,7 +167,7 @@ const TRANSIENT: [&str; 8] = [
 /// Checks that an answer proves that all `keys` are gone.
 fn check(answer: &[u8], keys: &[String]) -> object_store::Result<()> {
     let Ok(Answer::DeleteResult(outcomes)) = quick_xml::de::from_reader(answer) else {
-        return Err(failed(Unproven::Other));
+        return Err(failed(UnprovenDelete::Other));
     };
     let (gone, mut errors): (Vec<_>, Vec<_>) =
         outcomes.error.into_iter().partition(|error| error.code == "NoSuchKey");
@@ -175,7 +175,7 @@ fn check(answer: &[u8], keys: &[String]) -> object_store::Result<()> {
     errors.sort_by_key(|error| TRANSIENT.contains(&error.code.as_str()));
     if let Some(error) = errors.into_iter().next() {
         let (code, path) = (error.code.clone(), error.key.clone());
-        let source = Unproven::Refused(error);
+        let source = UnprovenDelete::Refused(error);
         return Err(match code.as_str() {
             "AccessDenied" | "AllAccessDisabled" | "AccountProblem" => {
                 Error::PermissionDenied { path, source: Box::new(source) }
@@ -187,7 +187,7 @@ fn check(answer: &[u8], keys: &[String]) -> object_store::Result<()> {
     let gone: BTreeSet<String> = gone.into_iter().map(|error| error.key).collect();
     let deleted: BTreeSet<String> = outcomes.deleted.into_iter().map(|done| done.key).collect();
     match keys.iter().find(|key| !deleted.contains(*key) && !gone.contains(*key)) {
-        Some(key) => Err(failed(Unproven::Silent(key.clone()))),
+        Some(key) => Err(failed(UnprovenDelete::Silent(key.clone()))),
         None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! What only a folder as a store can hold: symbolic links, and names that are no keys.
+//! Entries that only a directory as a store can hold: symbolic links, and names that are no keys.
 //!
 //! Objects behind a symbolic link can be read: a backup may have been moved to another disk. But
 //! nothing is written or removed through a link below the store's folder, because the same objects
@@ -175,7 +175,7 @@ pub(crate) fn folders_in(folder: &Path) -> object_store::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Whether a folder or one of its folders holds a file. A folder that cannot be read counts as if
+/// Returns whether a folder or one of its folders holds a file. A folder that cannot be read counts as if
 /// it does.
 pub(crate) fn has_file(folder: &Path) -> bool {
     let entries = match fs::read_dir(folder) {

@@ -22,7 +22,7 @@ const IGNORED: u32 = 5;
 
 /// Content of an object before a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum There<'a> {
+pub enum PresentState<'a> {
     /// The object does not exist.
     Nothing,
     /// The object exists, and cannot be read: it is too large, archived, or of another key.
@@ -34,7 +34,7 @@ pub enum There<'a> {
 /// Result of a change that depends on the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Guarded {
+pub enum GuardedOutcome {
     /// The object is as requested.
     Done {
         /// Whether a request without a usable response may still take effect.
@@ -45,16 +45,16 @@ pub enum Guarded {
 }
 
 /// A change of an object.
-enum Goal {
+enum NewState {
     Gone,
     Content(Bytes),
 }
 
-impl Goal {
-    fn is_met(&self, there: There<'_>) -> bool {
+impl NewState {
+    fn is_met(&self, there: PresentState<'_>) -> bool {
         match (self, there) {
-            (Self::Gone, There::Nothing) => true,
-            (Self::Content(wanted), There::Content(found)) => wanted == found,
+            (Self::Gone, PresentState::Nothing) => true,
+            (Self::Content(wanted), PresentState::Content(found)) => wanted == found,
             _ => false,
         }
     }
@@ -70,9 +70,9 @@ impl Store {
     pub async fn delete_expected(
         &self,
         key: &str,
-        expected: impl Fn(There<'_>) -> bool,
-    ) -> Result<Guarded, StoreError> {
-        self.change_expected(Operation::Delete, key, &Goal::Gone, expected).await
+        expected: impl Fn(PresentState<'_>) -> bool,
+    ) -> Result<GuardedOutcome, StoreError> {
+        self.change_expected(Operation::Delete, key, &NewState::Gone, expected).await
     }
 
     /// Writes an object of at most [`SMALL_OBJECT`](crate::SMALL_OBJECT) bytes while `expected`
@@ -84,35 +84,35 @@ impl Store {
         &self,
         key: &str,
         content: Bytes,
-        expected: impl Fn(There<'_>) -> bool,
-    ) -> Result<Guarded, StoreError> {
-        self.change_expected(Operation::Put, key, &Goal::Content(content), expected).await
+        expected: impl Fn(PresentState<'_>) -> bool,
+    ) -> Result<GuardedOutcome, StoreError> {
+        self.change_expected(Operation::Put, key, &NewState::Content(content), expected).await
     }
 
     async fn change_expected(
         &self,
         operation: Operation,
         key: &str,
-        goal: &Goal,
-        expected: impl Fn(There<'_>) -> bool,
-    ) -> Result<Guarded, StoreError> {
+        goal: &NewState,
+        expected: impl Fn(PresentState<'_>) -> bool,
+    ) -> Result<GuardedOutcome, StoreError> {
         let once = self.once();
         let (mut sent, mut late, mut ignored, mut tries) = (None, false, 0, 0);
         let begun = Instant::now();
         loop {
             let read = self.get_dated(key, SMALL_OBJECT).await;
             let there = match &read {
-                Ok((content, _)) => There::Content(content),
-                Err(error) if error.kind == StoreErrorKind::NotFound => There::Nothing,
+                Ok((content, _)) => PresentState::Content(content),
+                Err(error) if error.kind == StoreErrorKind::NotFound => PresentState::Nothing,
                 Err(error)
                     if matches!(
                         error.kind,
                         StoreErrorKind::Damaged | StoreErrorKind::Rejected | StoreErrorKind::Denied
                     ) =>
                 {
-                    There::Unreadable
+                    PresentState::Unreadable
                 }
-                Err(_) => return read.map(|_| Guarded::Other),
+                Err(_) => return read.map(|_| GuardedOutcome::Other),
             };
             if let Some(sent) = sent
                 && goal.is_met(there)
@@ -120,27 +120,27 @@ impl Store {
                 if let (Ok((_, modified)), false) = (&read, late) {
                     self.traffic().wrote(*modified, sent);
                 }
-                return Ok(Guarded::Done { late });
+                return Ok(GuardedOutcome::Done { late });
             }
-            // What cannot be read can still be seen to be gone.
-            let unreadable = there == There::Unreadable && matches!(goal, Goal::Gone);
+            // Even an unreadable object can be seen to be gone.
+            let unreadable = there == PresentState::Unreadable && matches!(goal, NewState::Gone);
             if sent.is_some() && unreadable && self.size(key).await?.is_none() {
-                return Ok(Guarded::Done { late });
+                return Ok(GuardedOutcome::Done { late });
             }
             if !expected(there) {
-                return Ok(Guarded::Other);
+                return Ok(GuardedOutcome::Other);
             }
             sent = Some(std::time::Instant::now());
             let outcome = match goal {
-                Goal::Gone => once.delete(key).await,
-                Goal::Content(content) => once.put(key, content.clone().into()).await,
+                NewState::Gone => once.delete(key).await,
+                NewState::Content(content) => once.put(key, content.clone().into()).await,
             };
             let failed = match outcome {
                 Ok(()) if ignored < IGNORED => {
                     ignored += 1;
                     continue;
                 }
-                Ok(()) if matches!(goal, Goal::Content(_)) => {
+                Ok(()) if matches!(goal, NewState::Content(_)) => {
                     return Err(StoreError::not_kept(key));
                 }
                 Ok(()) => {

@@ -11,7 +11,7 @@ use crate::store::{Store, path_of};
 
 /// Object as a listing shows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Listed {
+pub struct ListedObject {
     /// Full key.
     pub key: String,
     /// Size in bytes.
@@ -31,12 +31,12 @@ impl Store {
     /// # Errors
     /// Any error, after all retries. A listing that fails partway, or that has two different
     /// entries of one key, is restarted.
-    pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
+    pub async fn list(&self, prefix: &str) -> Result<Vec<ListedObject>, StoreError> {
         let listing = self.list_objects(prefix, usize::MAX).await;
-        let mut found: Vec<Listed> = match (listing, &self.traits.raw_api) {
+        let mut found: Vec<ListedObject> = match (listing, &self.traits.raw_api) {
             // A directory itself is never unavailable.
             (Err(error), RawApi::Folder(root)) if error.kind != StoreErrorKind::Unavailable => {
-                let unusable = |key| Listed { key, size: 0, modified: 0, tag: None };
+                let unusable = |key| ListedObject { key, size: 0, modified: 0, tag: None };
                 let found = self.list_by_walking(root, prefix).await?.into_iter();
                 found.map(|(key, meta)| meta.map_or_else(|| unusable(key), listed)).collect()
             }
@@ -53,7 +53,11 @@ impl Store {
     ///
     /// # Errors
     /// Any error, after all retries.
-    pub async fn list_after(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, StoreError> {
+    pub async fn list_after(
+        &self,
+        prefix: &str,
+        after: &str,
+    ) -> Result<Vec<ListedObject>, StoreError> {
         let path = path_of(Operation::List, prefix)?;
         let offset = path_of(Operation::List, &format!("{prefix}/{after}"))?;
         let found = self.retrying(Operation::List, prefix, || async {
@@ -76,14 +80,18 @@ impl Store {
         &self,
         prefix: &str,
         most: usize,
-    ) -> Result<Option<Vec<Listed>>, StoreError> {
+    ) -> Result<Option<Vec<ListedObject>>, StoreError> {
         let found = self.list_objects(prefix.trim_end_matches('/'), most).await?;
         check_sizes(prefix, &found)?;
         Ok(Some(found).filter(|found| found.len() <= most))
     }
 
     /// Reads a listing, sorted, up to the first object beyond `most`.
-    async fn list_objects(&self, prefix: &str, most: usize) -> Result<Vec<Listed>, StoreError> {
+    async fn list_objects(
+        &self,
+        prefix: &str,
+        most: usize,
+    ) -> Result<Vec<ListedObject>, StoreError> {
         let path = path_of(Operation::List, prefix)?;
         self.retrying(Operation::List, prefix, || async {
             let found = self.objects.list(Some(&path)).take(most.saturating_add(1));
@@ -122,13 +130,13 @@ impl Store {
         Ok(found)
     }
 
-    /// Whether [`Store::folders`] may return folders without objects.
+    /// Returns whether [`Store::folders`] may return folders without objects.
     #[must_use]
     pub fn may_list_empty_folders(&self) -> bool {
         self.traits.empty_folders
     }
 
-    /// Whether no object lies below the folder `prefix`. Reads one page of a listing.
+    /// Returns whether no object lies below the folder `prefix`. Reads one page of a listing.
     ///
     /// # Errors
     /// Any error, after all retries.
@@ -153,8 +161,8 @@ fn none_if_missing<T>(error: StoreError) -> Result<Vec<T>, StoreError> {
     }
 }
 
-fn listed(meta: object_store::ObjectMeta) -> Listed {
-    Listed {
+fn listed(meta: object_store::ObjectMeta) -> ListedObject {
+    ListedObject {
         key: meta.location.to_string(),
         size: meta.size,
         modified: meta.last_modified.timestamp(),
@@ -171,7 +179,7 @@ struct Contradiction(String);
 ///
 /// # Errors
 /// [`Contradiction`]; another try may be answered with one entry.
-fn without_doubles(mut found: Vec<Listed>) -> object_store::Result<Vec<Listed>> {
+fn without_doubles(mut found: Vec<ListedObject>) -> object_store::Result<Vec<ListedObject>> {
     found.sort_unstable();
     found.dedup();
     match found.array_windows().find(|[a, b]| a.key == b.key) {
@@ -181,7 +189,7 @@ fn without_doubles(mut found: Vec<Listed>) -> object_store::Result<Vec<Listed>> 
 }
 
 /// Checks that the sizes of a listing can be added: callers do, and a store may state any size.
-fn check_sizes(prefix: &str, listing: &[Listed]) -> Result<(), StoreError> {
+fn check_sizes(prefix: &str, listing: &[ListedObject]) -> Result<(), StoreError> {
     let mut total = 0_u64;
     for listed in listing {
         total = total.checked_add(listed.size).ok_or_else(|| {
@@ -198,12 +206,13 @@ mod tests {
 
     #[test]
     fn an_entry_counts_once_and_two_different_ones_are_refused() {
-        let listed = |key: &str, size| Listed { key: key.into(), size, modified: 0, tag: None };
+        let listed =
+            |key: &str, size| ListedObject { key: key.into(), size, modified: 0, tag: None };
         let (a, b) = (listed("a", 1), listed("b", 1));
         let found = without_doubles(vec![b.clone(), a.clone(), b.clone(), a.clone()]).unwrap();
         assert_eq!(found, [a.clone(), b.clone()]);
-        let tagged = Listed { tag: Some("t".into()), ..a.clone() };
-        for other in [listed("a", 2), Listed { modified: 1, ..a.clone() }, tagged] {
+        let tagged = ListedObject { tag: Some("t".into()), ..a.clone() };
+        for other in [listed("a", 2), ListedObject { modified: 1, ..a.clone() }, tagged] {
             let error = without_doubles(vec![a.clone(), b.clone(), other]).unwrap_err();
             assert!(error.to_string().contains("two different entries of a"), "{error}");
         }
@@ -211,7 +220,8 @@ mod tests {
 
     #[test]
     fn sizes_that_no_sum_can_hold_are_refused() {
-        let listed = |key: &str, size| Listed { key: key.into(), size, modified: 0, tag: None };
+        let listed =
+            |key: &str, size| ListedObject { key: key.into(), size, modified: 0, tag: None };
         assert!(check_sizes("p", &[listed("a", u64::MAX - 1), listed("b", 1)]).is_ok());
         let error = check_sizes("p", &[listed("a", u64::MAX), listed("b", 1)]).unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Damaged);

@@ -155,7 +155,7 @@ impl Store {
         Self { faults: Some(faults), ..self.clone() }
     }
 
-    /// Whether the store is a directory of this machine.
+    /// Returns whether the store is a directory of this machine.
     #[must_use]
     pub fn is_folder(&self) -> bool {
         self.service() == Service::Folder

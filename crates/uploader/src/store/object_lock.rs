@@ -47,7 +47,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Whether an object with this lock is locked at least as `wanted` asks for.
+    /// Returns whether an object with this lock is locked at least as `wanted` asks for.
     fn covers(&self, wanted: &Self) -> bool {
         (self.mode == wanted.mode || self.mode == LockMode::Compliance)
             && self.until.as_second() >= wanted.until.as_second()

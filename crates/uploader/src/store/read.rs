@@ -10,7 +10,7 @@ use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStor
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
-use crate::request::bounds::{Excess, SMALL_OBJECT};
+use crate::request::bounds::{BoundExceeded, SMALL_OBJECT};
 use crate::store::{Store, path_of};
 
 impl Store {
@@ -38,7 +38,7 @@ impl Store {
             let answer = self.objects.get(&path).await?;
             let size = answer.meta.size;
             if size > most {
-                return Err(Excess::Object { size, most }.into());
+                return Err(BoundExceeded::Object { size, most }.into());
             }
             let modified = answer.meta.last_modified.timestamp();
             Ok((answer.bytes().await?, modified))
@@ -120,7 +120,7 @@ impl Store {
                 }
                 let given = answer.range.end.saturating_sub(answer.range.start);
                 if given > wanted {
-                    return Err(Excess::Bytes(wanted).into());
+                    return Err(BoundExceeded::Bytes(wanted).into());
                 }
                 let (received, buffer) = collect(answer, new()).await?;
                 Ok((found, received, buffer))
@@ -217,7 +217,7 @@ async fn collect<B: RangeBuffer>(
     while let Some(piece) = pieces.try_next().await? {
         let room = buffer.room();
         if piece.len() > room.len() {
-            return Err(Excess::Bytes((received + room.len()) as u64).into());
+            return Err(BoundExceeded::Bytes((received + room.len()) as u64).into());
         }
         for block in piece.chunks(BLOCK) {
             let room = buffer.room().chunks_mut(COPY);

@@ -174,7 +174,7 @@ impl Store {
     }
 }
 
-/// Whether a store has refused a request because it has no checksum of its body.
+/// Returns whether a store has refused a request because it has no checksum of its body.
 fn demands_checksum(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     message.contains("status 400")

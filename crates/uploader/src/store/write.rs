@@ -201,7 +201,7 @@ impl Store {
         }
     }
 
-    /// Whether the store itself can copy objects of at most [`Store::MAX_COPY`] bytes.
+    /// Returns whether the store itself can copy objects of at most [`Store::MAX_COPY`] bytes.
     #[must_use]
     pub fn copies(&self) -> bool {
         self.traits.copies

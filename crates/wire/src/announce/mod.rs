@@ -156,7 +156,7 @@ impl Announcement {
         self.protection
     }
 
-    /// Whether the donor can authenticate itself with a one-time secret.
+    /// Returns whether the donor can authenticate itself with a one-time secret.
     pub fn has_secret(&self) -> bool {
         self.secret.is_some()
     }

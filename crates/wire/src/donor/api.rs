@@ -9,7 +9,7 @@ use crate::counters::add_time;
 use crate::error::TransferError;
 use crate::event::Event;
 use crate::protocol::message::{StopCode, StopMessage};
-use crate::transfer_end::Over;
+use crate::transfer_end::TransferEnd;
 
 impl Shared {
     /// Wakes every waiting thread, so that it checks for cancellation.
@@ -37,7 +37,7 @@ impl State {
 /// The calls of [`Outgoing`].
 impl Shared {
     pub(super) fn check(&self, state: &mut State) -> Result<(), TransferError> {
-        match Over::now(state.over.as_ref(), &self.cancel) {
+        match TransferEnd::now(state.over.as_ref(), &self.cancel) {
             Some(over) => Err(self.end(state, over)),
             None => Ok(()),
         }
@@ -49,23 +49,23 @@ impl Shared {
 
     /// Ends the transfer with `error`, unless it has already failed; returns the first cause.
     pub(super) fn fail(&self, state: &mut State, error: TransferError) -> TransferError {
-        self.end(state, Over::failed(error))
+        self.end(state, TransferEnd::failed(error))
     }
 
     /// Ends the transfer, unless it has already ended; returns the error of the first end.
-    pub(super) fn end(&self, state: &mut State, over: Over) -> TransferError {
+    pub(super) fn end(&self, state: &mut State, over: TransferEnd) -> TransferError {
         if state.over.is_none() {
             state.over = Some(over);
             self.monitor.notify();
             state.workers.iter().for_each(|worker| worker.wake.wake());
         }
-        state.over.as_ref().map_or(TransferError::Ended, Over::error)
+        state.over.as_ref().map_or(TransferError::Ended, TransferEnd::error)
     }
 
     /// Reports a failure to the observer, once, and without the lock: the observer may call back.
     pub(super) fn tell_failure(&self) {
         let mut state = self.monitor.lock();
-        let Some(Over::Failed { error, .. }) = &state.over else { return };
+        let Some(TransferEnd::Failed { error, .. }) = &state.over else { return };
         let why = error.to_string();
         let told = std::mem::replace(&mut state.failure_told, true);
         drop(state);
@@ -78,7 +78,7 @@ impl Shared {
         let stop = StopMessage { code: StopCode::Aborted, reason: reason.to_owned() };
         let mut state = self.monitor.lock();
         if state.over.is_none() {
-            self.end(&mut state, Over::cancelled(stop));
+            self.end(&mut state, TransferEnd::cancelled(stop));
         }
     }
 
@@ -114,7 +114,7 @@ impl Shared {
         state.no_work = None;
         state.wake_idle(usize::MAX);
         loop {
-            if matches!(state.over, Some(Over::Done)) {
+            if matches!(state.over, Some(TransferEnd::Done)) {
                 add_time(&self.counters.network, since.elapsed());
                 return Ok(());
             }

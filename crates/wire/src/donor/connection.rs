@@ -9,7 +9,7 @@ use crate::counters::add;
 use crate::error::TransferError;
 use crate::event::Event;
 use crate::handshake::donor::{Donor, connect_socket};
-use crate::handshake::{OpenError, Opened, Waiting};
+use crate::handshake::{Established, OpenError, WaitContext};
 use crate::link::LinkError;
 use crate::link::wake::{self, Wake};
 use crate::protocol::message::Welcome;
@@ -21,7 +21,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 const TRY: Duration = Duration::from_secs(4);
 
 /// Outcome of the work on one connection.
-pub(super) enum Ended {
+pub(super) enum ConnectionEnd {
     Over,
     Lost(String),
 }
@@ -50,10 +50,10 @@ impl Shared {
                     let ended = self.run(opened, index, id, wake);
                     self.connection_ended(id, index);
                     match ended {
-                        Ended::Over => break,
+                        ConnectionEnd::Over => break,
                         // At the end the joiner may close first.
-                        Ended::Lost(_) if self.is_over() => {}
-                        Ended::Lost(why) => {
+                        ConnectionEnd::Lost(_) if self.is_over() => {}
+                        ConnectionEnd::Lost(why) => {
                             pause = PAUSE.0;
                             self.monitor.lock().last_cause.clone_from(&why);
                             self.observer.tell(&Event::Lost { connection, why });
@@ -83,9 +83,9 @@ impl Shared {
         self.tell_failure();
     }
 
-    fn open(&self, connection: u16, wake: &Wake) -> Result<Opened<Welcome>, OpenError> {
+    fn open(&self, connection: u16, wake: &Wake) -> Result<Established<Welcome>, OpenError> {
         let cancelled = || self.is_over();
-        let waiting = Waiting { wake, cancelled: &cancelled, limits: &self.limits };
+        let waiting = WaitContext { wake, cancelled: &cancelled, limits: &self.limits };
         let first = connection == 0 && self.monitor.lock().first_welcome.is_none();
         let limit = if first { self.limits.connect } else { self.limits.connect.min(TRY) };
         let mut last = None;
@@ -180,7 +180,7 @@ impl Shared {
     /// Registers a new connection in the place of an earlier one.
     fn begin(
         &self,
-        opened: &Opened<Welcome>,
+        opened: &Established<Welcome>,
         connection: u16,
         before: Option<u64>,
     ) -> Result<u64, TransferError> {

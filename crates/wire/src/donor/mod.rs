@@ -24,7 +24,7 @@ use crate::announce::Announcement;
 use crate::counters::Counters;
 use crate::error::{SecurityError, TransferError};
 use crate::event::{Event, Observer};
-use crate::ledger::questions::Asked;
+use crate::ledger::questions::PendingQuestions;
 use crate::ledger::send::SendLedger;
 use crate::limits::{AGAIN_SINCE, MAX_CONNECTIONS, MIN_BLOCK, QUESTIONS_SINCE};
 use crate::limits::{Limits, MAX_OFFER};
@@ -75,7 +75,7 @@ pub fn connect(
     let now = Instant::now();
     let state = State {
         ledger: SendLedger::new(limits.window_size()),
-        questions: Asked::default(),
+        questions: PendingQuestions::default(),
         rate: limits.rate.map(Rate::new),
         over: None,
         failure_told: false,
@@ -149,7 +149,7 @@ impl Outgoing {
         &self.answer
     }
 
-    /// Whether the joiner understands a stream that begins again.
+    /// Returns whether the joiner understands a stream that begins again.
     pub fn can_begin_again(&self) -> bool {
         self.shared.monitor.lock().version >= AGAIN_SINCE
     }
@@ -257,7 +257,7 @@ impl Outgoing {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(format!("wire-{connection}"));
         let work = move || {
-            let fuse = Fuse(&shared);
+            let fuse = FailOnPanic(&shared);
             shared.work(connection, &wake);
             drop(fuse);
         };
@@ -322,9 +322,9 @@ impl Drop for Outgoing {
 }
 
 /// Fails the transfer if its thread panics: otherwise waiting threads would never be woken.
-struct Fuse<'a>(&'a Shared);
+struct FailOnPanic<'a>(&'a Shared);
 
-impl Drop for Fuse<'_> {
+impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.fail(&mut self.0.monitor.lock(), TransferError::Panicked);

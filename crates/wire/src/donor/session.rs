@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::connection::Ended;
+use super::connection::ConnectionEnd;
 use super::state::{Shared, State};
 use crate::counters::{add, add_time};
 use crate::error::TransferError;
-use crate::handshake::{self, Opened};
+use crate::handshake::{self, Established};
 use crate::ledger::send::{Outbound, Take};
 use crate::link::wake::Wake;
 use crate::link::{Link, in_words};
@@ -18,11 +18,11 @@ use crate::protocol::error::ProtocolError;
 use crate::protocol::head::write_data_head;
 use crate::protocol::message::{Message, Welcome};
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
-use crate::transfer_end::Over;
+use crate::transfer_end::TransferEnd;
 
 /// State of one connection.
 #[derive(Debug, Default)]
-struct Own {
+struct ConnectionState {
     fin_sent: bool,
     /// A block that may be sent from this time on.
     held: Option<(Instant, Outbound)>,
@@ -38,18 +38,24 @@ enum Job {
 }
 
 impl Shared {
-    pub(super) fn run(&self, opened: Opened<Welcome>, index: usize, id: u64, wake: &Wake) -> Ended {
-        let Opened { mut link, mut inbound, .. } = opened;
-        let (pool, mut own) = (Pool::new(0, 0), Own::default());
+    pub(super) fn run(
+        &self,
+        opened: Established<Welcome>,
+        index: usize,
+        id: u64,
+        wake: &Wake,
+    ) -> ConnectionEnd {
+        let Established { mut link, mut inbound, .. } = opened;
+        let (pool, mut own) = (Pool::new(0, 0), ConnectionState::default());
         loop {
             if let Err(why) = self.read(&mut link, &mut inbound, &pool, &mut own) {
-                return Ended::Lost(why);
+                return ConnectionEnd::Lost(why);
             }
             let now = Instant::now();
             let mut until = link.last_in() + self.limits.stall;
             if now >= until {
                 let limit = self.limits.stall.as_secs();
-                return Ended::Lost(format!("no data from the joiner for {limit} s"));
+                return ConnectionEnd::Lost(format!("no data from the joiner for {limit} s"));
             }
             let step = match link.flush() {
                 Ok(true) => self.next_job(index, id, &mut own, link.last_out()),
@@ -59,7 +65,7 @@ impl Shared {
                 Err(error) => {
                     // The peer's final message may have arrived before.
                     let _ = self.read(&mut link, &mut inbound, &pool, &mut own);
-                    return Ended::Lost(in_words(&error));
+                    return ConnectionEnd::Lost(in_words(&error));
                 }
             };
             let queued = match step {
@@ -74,18 +80,18 @@ impl Shared {
                     if link.queue_all(last.into_iter().collect()).is_ok() {
                         link.close(wake, Instant::now() + self.limits.farewell);
                     }
-                    return Ended::Over;
+                    return ConnectionEnd::Over;
                 }
                 Job::Wait(at) => {
                     until = until.min(at);
                     if let Err(error) = link.wait(wake, Some(until)) {
-                        return Ended::Lost(in_words(&error));
+                        return ConnectionEnd::Lost(in_words(&error));
                     }
                     Ok(())
                 }
             };
             if let Err(error) = queued {
-                return Ended::Lost(error.to_string());
+                return ConnectionEnd::Lost(error.to_string());
             }
         }
     }
@@ -96,7 +102,7 @@ impl Shared {
         link: &mut Link,
         inbound: &mut Inbound,
         pool: &Pool,
-        own: &mut Own,
+        own: &mut ConnectionState,
     ) -> Result<(), String> {
         let peer = link.peer();
         loop {
@@ -126,7 +132,7 @@ impl Shared {
         &self,
         message: Message,
         peer: SocketAddr,
-        own: &mut Own,
+        own: &mut ConnectionState,
     ) -> Result<(), TransferError> {
         let mut state = self.monitor.lock();
         let now = Instant::now();
@@ -164,14 +170,14 @@ impl Shared {
                 if state.over.is_none() {
                     let freed = state.ledger.acknowledge_all();
                     add(&self.counters.acknowledged, freed);
-                    state.over = Some(Over::Done);
+                    state.over = Some(TransferEnd::Done);
                 }
                 self.monitor.notify();
                 state.workers.iter().for_each(|worker| worker.wake.wake());
             }
             Message::Stop(stop) => {
                 let error = handshake::stopped(stop, "joiner", peer);
-                return Err(self.end(&mut state, Over::Failed { error, tell: None }));
+                return Err(self.end(&mut state, TransferEnd::Failed { error, tell: None }));
             }
             Message::Reply { number, reply } => {
                 if let Err(error) = state.questions.insert(number, reply) {
@@ -197,7 +203,7 @@ impl Shared {
     }
 
     /// Returns the next step of a connection that has nothing left to write.
-    fn next_job(&self, index: usize, id: u64, own: &mut Own, last_out: Instant) -> Job {
+    fn next_job(&self, index: usize, id: u64, own: &mut ConnectionState, last_out: Instant) -> Job {
         let mut state = self.monitor.lock();
         let now = Instant::now();
         if self.check(&mut state).is_err() {
@@ -285,8 +291,8 @@ impl Shared {
         // A cancellation that no thread has noticed yet is noticed here.
         let _ = self.check(&mut state);
         match &state.over {
-            Some(Over::Done) => Some(Message::Bye),
-            Some(Over::Failed { tell, .. }) => tell.clone().map(Message::Stop),
+            Some(TransferEnd::Done) => Some(Message::Bye),
+            Some(TransferEnd::Failed { tell, .. }) => tell.clone().map(Message::Stop),
             None => None,
         }
     }

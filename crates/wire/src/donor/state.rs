@@ -1,4 +1,4 @@
-//! What the threads of a donor's transfer share.
+//! State shared by the threads of a donor's transfer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::announce::address::HostPort;
 use crate::announce::secret::Secret;
 use crate::counters::Counters;
 use crate::event::Observer;
-use crate::ledger::questions::Asked;
+use crate::ledger::questions::PendingQuestions;
 use crate::ledger::send::SendLedger;
 use crate::limits::Limits;
 use crate::link::wake::Wake;
 use crate::monitor::Monitor;
 use crate::security::proof::Transfer;
 use crate::security::tls::DonorTls;
-use crate::transfer_end::Over;
+use crate::transfer_end::TransferEnd;
 
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -32,9 +32,9 @@ pub(super) struct Worker {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) ledger: SendLedger,
-    pub(super) questions: Asked,
+    pub(super) questions: PendingQuestions,
     pub(super) rate: Option<Rate>,
-    pub(super) over: Option<Over>,
+    pub(super) over: Option<TransferEnd>,
     /// Whether the failure was reported to the observer.
     pub(super) failure_told: bool,
     pub(super) answer: Option<Vec<u8>>,

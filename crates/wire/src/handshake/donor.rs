@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{
-    LineError, OpenError, Opened, Waiting, nonce, read_line, read_message, stopped, within,
+    Established, LineError, OpenError, WaitContext, nonce, read_line, read_message, stopped, within,
 };
 use crate::announce::secret::Secret;
 use crate::error::TransferError;
 use crate::limits::Limits;
-use crate::link::wake::{self, Want};
+use crate::link::wake::{self, Interest};
 use crate::link::{Link, LinkError};
 use crate::printable::printable;
 use crate::protocol::banner::{self, Banner, BannerKind};
@@ -25,7 +25,7 @@ use crate::security::tls::DonorTls;
 /// Connects; gives up at `until` or on cancellation.
 pub(crate) fn connect_socket(
     to: SocketAddr,
-    waiting: Waiting<'_>,
+    waiting: WaitContext<'_>,
     until: Instant,
 ) -> Result<TcpStream, LinkError> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
@@ -40,7 +40,8 @@ pub(crate) fn connect_socket(
         if (waiting.cancelled)() {
             return Err(LinkError::Cancelled);
         }
-        let ready = wake::wait(Some((socket.as_fd(), Want::ReadWrite)), waiting.wake, Some(until))?;
+        let ready =
+            wake::wait(Some((socket.as_fd(), Interest::ReadWrite)), waiting.wake, Some(until))?;
         if ready.write {
             return match socket.take_error()? {
                 Some(error) => Err(error.into()),
@@ -68,8 +69,8 @@ impl Donor<'_> {
     pub(crate) fn open(
         &self,
         socket: TcpStream,
-        waiting: Waiting<'_>,
-    ) -> Result<Opened<Welcome>, OpenError> {
+        waiting: WaitContext<'_>,
+    ) -> Result<Established<Welcome>, OpenError> {
         let until = Instant::now() + waiting.limits.handshake;
         let mut link = Link::new(socket, 32 << 10, waiting.limits.stall)
             .map_err(|error| OpenError::passing(error.into()))?;
@@ -92,7 +93,7 @@ impl Donor<'_> {
         let round_trip = asked.elapsed().min(first_round_trip);
         let ours = waiting.limits.versions();
         let what = self.welcomed(message, peer, &at, ours).map_err(OpenError::for_good)?;
-        Ok(Opened { link, inbound, what, round_trip })
+        Ok(Established { link, inbound, what, round_trip })
     }
 
     /// Sends the first line and reads the joiner's. Returns the joiner's nonce and the duration. If
@@ -101,7 +102,7 @@ impl Donor<'_> {
         &self,
         link: &mut Link,
         nonce: [u8; 16],
-        waiting: Waiting<'_>,
+        waiting: WaitContext<'_>,
         until: Instant,
     ) -> Result<([u8; 16], Duration), OpenError> {
         let peer = link.peer();

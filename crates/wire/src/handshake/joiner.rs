@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::{LineError, Opened, Waiting, nonce, read_line, read_message, within};
+use super::{Established, LineError, WaitContext, nonce, read_line, read_message, within};
 use crate::link::{Link, LinkError};
 use crate::protocol::banner::{self, Banner, BannerKind};
 use crate::protocol::error::ProtocolError;
@@ -12,7 +12,7 @@ use crate::protocol::message_reader::Inbound;
 use crate::security::proof::Binding;
 use crate::security::tls::JoinerTls;
 /// Facts about a donor that the joiner has from its hello, before the donor is authenticated.
-pub(crate) struct Introduced {
+pub(crate) struct DonorHello {
     pub(crate) hello: Hello,
     pub(crate) version: u16,
     pub(crate) at: Binding,
@@ -30,9 +30,9 @@ pub(crate) enum Stranger {
 pub(crate) fn receive(
     socket: TcpStream,
     tls: Option<&JoinerTls>,
-    waiting: Waiting<'_>,
+    waiting: WaitContext<'_>,
     spoke: impl FnOnce(),
-) -> Result<Opened<Introduced>, Stranger> {
+) -> Result<Established<DonorHello>, Stranger> {
     let limits = waiting.limits;
     let until = Instant::now() + limits.handshake;
     // Without TLS, blocks are read directly into their buffers: only their heads are read ahead.
@@ -75,15 +75,15 @@ pub(crate) fn receive(
     let Some(version) = banner::common_version(theirs, limits.versions()) else {
         return Err(Stranger::Odd("its protocol versions changed during the handshake".to_owned()));
     };
-    let what = Introduced { hello, version, at };
-    Ok(Opened { link, inbound, what, round_trip: Duration::ZERO })
+    let what = DonorHello { hello, version, at };
+    Ok(Established { link, inbound, what, round_trip: Duration::ZERO })
 }
 
 /// Returns the nonce in the donor's first line. The inner error is the reply for the donor.
 fn their_nonce(
     link: &mut Link,
     tls: Option<&JoinerTls>,
-    waiting: Waiting<'_>,
+    waiting: WaitContext<'_>,
     until: Instant,
 ) -> Result<Result<[u8; 16], String>, Stranger> {
     let theirs = match read_line(link, waiting, until) {
@@ -112,7 +112,7 @@ fn their_nonce(
 }
 
 /// Tells a donor why it is refused.
-fn say_no(mut link: Link, text: String, waiting: Waiting<'_>) -> Stranger {
+fn say_no(mut link: Link, text: String, waiting: WaitContext<'_>) -> Stranger {
     let (min_version, max_version) = waiting.limits.versions();
     let line = Banner { min_version, max_version, kind: BannerKind::No(text.clone()) };
     if link.queue(line.write().into()).is_ok() {
@@ -121,7 +121,7 @@ fn say_no(mut link: Link, text: String, waiting: Waiting<'_>) -> Stranger {
     Stranger::Odd(text)
 }
 
-fn explain(error: LinkError, tls: Option<&JoinerTls>, waiting: Waiting<'_>) -> Stranger {
+fn explain(error: LinkError, tls: Option<&JoinerTls>, waiting: WaitContext<'_>) -> Stranger {
     Stranger::Odd(match error {
         LinkError::Cancelled => return Stranger::Cancelled,
         LinkError::Tls(error) => tls.map_or_else(|| error.to_string(), |tls| tls.explain(&error)),

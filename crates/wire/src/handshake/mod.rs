@@ -19,7 +19,7 @@ use crate::protocol::message::{Message, StopCode, StopMessage};
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
 
 /// A connection on which the handshake has succeeded.
-pub(crate) struct Opened<T> {
+pub(crate) struct Established<T> {
     pub(crate) link: Link,
     pub(crate) inbound: Inbound,
     pub(crate) what: T,
@@ -48,7 +48,7 @@ impl OpenError {
 
 /// Everything that a thread needs to wait.
 #[derive(Clone, Copy)]
-pub(crate) struct Waiting<'a> {
+pub(crate) struct WaitContext<'a> {
     pub(crate) wake: &'a Wake,
     pub(crate) cancelled: &'a dyn Fn() -> bool,
     pub(crate) limits: &'a Limits,
@@ -89,7 +89,11 @@ enum LineError {
     Banner(BannerError),
 }
 
-fn read_line(link: &mut Link, waiting: Waiting<'_>, until: Instant) -> Result<Banner, LineError> {
+fn read_line(
+    link: &mut Link,
+    waiting: WaitContext<'_>,
+    until: Instant,
+) -> Result<Banner, LineError> {
     loop {
         if !link.more(waiting.wake, until, waiting.cancelled).map_err(LineError::Link)? {
             return Err(LineError::Link(LinkError::Closed));
@@ -104,7 +108,7 @@ fn read_line(link: &mut Link, waiting: Waiting<'_>, until: Instant) -> Result<Ba
 fn read_message(
     link: &mut Link,
     inbound: &mut Inbound,
-    waiting: Waiting<'_>,
+    waiting: WaitContext<'_>,
     until: Instant,
 ) -> Result<Message, LinkError> {
     let pool = Pool::new(0, 0);

@@ -6,19 +6,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use super::api::Fuse;
+use super::api::FailOnPanic;
 use super::pending_peers::PendingPeer;
 use super::state::{Current, LinkEntry, Shared, State};
 use crate::error::TransferError;
 use crate::event::Event;
-use crate::handshake::joiner::{Introduced, Stranger, receive};
-use crate::handshake::{Opened, Waiting};
+use crate::handshake::joiner::{DonorHello, Stranger, receive};
+use crate::handshake::{Established, WaitContext};
 use crate::limits::{MAX_CONNECTIONS, MAX_PEER_THREADS};
 use crate::link::Link;
-use crate::link::wake::{self, Wake, Want};
+use crate::link::wake::{self, Interest, Wake};
 use crate::protocol::message::{Message, StopCode, StopMessage, Welcome};
 use crate::security::proof::{Side, Transfer};
-use crate::transfer_end::Over;
+use crate::transfer_end::TransferEnd;
 
 /// Maximum number of refused connections that are logged.
 const MOST_TOLD: u32 = 100;
@@ -35,7 +35,7 @@ impl Shared {
                 self.too_long_alone(&mut state)
             };
             let has_room = || self.monitor.lock().thread_count < MAX_PEER_THREADS;
-            let socket = has_room().then(|| (self.listener.as_fd(), Want::Read));
+            let socket = has_room().then(|| (self.listener.as_fd(), Interest::Read));
             if wake::wait(socket, &self.acceptor_wake, until).is_err() {
                 break;
             }
@@ -55,7 +55,7 @@ impl Shared {
     /// Reports a failure without the lock: the observer may call back.
     fn tell_failure(&self) {
         let state = self.monitor.lock();
-        if let (Some(Over::Failed { error, .. }), Some(_)) = (&state.over, &state.transfer) {
+        if let (Some(TransferEnd::Failed { error, .. }), Some(_)) = (&state.over, &state.transfer) {
             let why = error.to_string();
             drop(state);
             self.observer.tell(&Event::Failed { why });
@@ -85,7 +85,7 @@ impl Shared {
         let accepted = AcceptedPeer { shared: Arc::clone(self), pending };
         let thread = std::thread::Builder::new().name("wire-in".to_owned());
         let welcome = move || {
-            let fuse = Fuse(&accepted.shared);
+            let fuse = FailOnPanic(&accepted.shared);
             accepted.shared.welcome(socket, peer, &accepted.pending);
             drop(fuse);
         };
@@ -99,7 +99,7 @@ impl Shared {
     fn welcome(&self, socket: TcpStream, peer: SocketAddr, pending: &Arc<PendingPeer>) {
         let cancelled = || self.is_over() || pending.is_evicted();
         let wake = &pending.wake;
-        let waiting = Waiting { wake, cancelled: &cancelled, limits: &self.limits };
+        let waiting = WaitContext { wake, cancelled: &cancelled, limits: &self.limits };
         let opened = match receive(socket, self.tls.as_ref(), waiting, || pending.spoke()) {
             Ok(opened) => opened,
             Err(Stranger::Cancelled) => {
@@ -114,7 +114,7 @@ impl Shared {
                 return;
             }
         };
-        let Opened { mut link, inbound, what: introduced, .. } = opened;
+        let Established { mut link, inbound, what: introduced, .. } = opened;
         let connection = introduced.hello.connection;
         match self.admit(&introduced, &link, peer, wake) {
             Ok((id, welcome, again)) => {
@@ -153,12 +153,12 @@ impl Shared {
     /// Decides whether a donor is the right one, and adds its connection.
     fn admit(
         &self,
-        introduced: &Introduced,
+        introduced: &DonorHello,
         link: &Link,
         peer: SocketAddr,
         wake: &Arc<Wake>,
     ) -> Result<(u64, Welcome, bool), Option<StopMessage>> {
-        let Introduced { hello, version, at } = introduced;
+        let DonorHello { hello, version, at } = introduced;
         let (secret, connection) = (self.secret.as_ref(), hello.connection);
         if connection >= MAX_CONNECTIONS.into() {
             return no(StopCode::Protocol, "more connections than are allowed");
@@ -192,15 +192,15 @@ impl Shared {
     fn recognize(
         &self,
         state: &mut State,
-        introduced: &Introduced,
+        introduced: &DonorHello,
         peer: SocketAddr,
     ) -> Result<(), Option<StopMessage>> {
-        let Introduced { hello, at, .. } = introduced;
+        let DonorHello { hello, at, .. } = introduced;
         let (secret, connection) = (self.secret.as_ref(), hello.connection);
         let holds =
             |transfer: &Transfer| transfer.holds(&hello.proof, secret, Side::Donor, connection, at);
         let wrong = "the donor does not know the one-time secret of this joiner";
-        if let Some(Over::Failed { tell: Some(stop), .. }) = &state.over {
+        if let Some(TransferEnd::Failed { tell: Some(stop), .. }) = &state.over {
             return Err(Some(stop.clone()));
         }
         if state.over.is_some() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::state::Shared;
 use crate::error::TransferError;
 use crate::limits::MAX_REPLY;
-use crate::transfer_end::Over;
+use crate::transfer_end::TransferEnd;
 
 /// Answers the questions of the donor's layer above, one after the other. Clones answer for the same transfer.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ impl Answers {
     pub fn next_question(&self) -> Result<Option<Vec<u8>>, TransferError> {
         let mut state = self.shared.monitor.lock();
         loop {
-            if state.questions.is_closed() || matches!(state.over, Some(Over::Done)) {
+            if state.questions.is_closed() || matches!(state.over, Some(TransferEnd::Done)) {
                 return Ok(None);
             }
             self.shared.check(&mut state)?;

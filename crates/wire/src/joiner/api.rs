@@ -11,7 +11,7 @@ use crate::counters::{add, add_time};
 use crate::error::TransferError;
 use crate::protocol::error::ProtocolError;
 use crate::protocol::message::{StopCode, StopMessage};
-use crate::transfer_end::Over;
+use crate::transfer_end::TransferEnd;
 
 /// Whether the donor has received the confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Shared {
 /// The calls of [`Listener`], [`Offered`] and [`Incoming`].
 impl Shared {
     pub(super) fn check(&self, state: &mut State) -> Result<(), TransferError> {
-        match Over::now(state.over.as_ref(), &self.cancel) {
+        match TransferEnd::now(state.over.as_ref(), &self.cancel) {
             Some(over) => Err(self.end(state, over)),
             None => Ok(()),
         }
@@ -48,18 +48,18 @@ impl Shared {
     }
 
     pub(super) fn fail(&self, state: &mut State, error: TransferError) -> TransferError {
-        self.end(state, Over::failed(error))
+        self.end(state, TransferEnd::failed(error))
     }
 
     /// Ends the transfer, unless it has already ended; returns the error of the first end.
-    pub(super) fn end(&self, state: &mut State, over: Over) -> TransferError {
+    pub(super) fn end(&self, state: &mut State, over: TransferEnd) -> TransferError {
         if state.over.is_none() {
             self.set_over(state, over);
         }
-        state.over.as_ref().map_or(TransferError::Ended, Over::error)
+        state.over.as_ref().map_or(TransferError::Ended, TransferEnd::error)
     }
 
-    pub(super) fn set_over(&self, state: &mut State, over: Over) {
+    pub(super) fn set_over(&self, state: &mut State, over: TransferEnd) {
         state.over = Some(over);
         self.monitor.notify();
         state.wake_everybody();
@@ -68,7 +68,7 @@ impl Shared {
 
     pub(super) fn refuse(&self, reason: &str) {
         let stop = StopMessage { code: StopCode::Refused, reason: reason.to_owned() };
-        self.end(&mut self.monitor.lock(), Over::cancelled(stop));
+        self.end(&mut self.monitor.lock(), TransferEnd::cancelled(stop));
     }
 
     /// The next block, and whether the stream begins again with it.
@@ -138,7 +138,7 @@ impl Shared {
         state.alone_since = state.alone_since.max(Instant::now());
         state.wake_links();
         loop {
-            if matches!(state.over, Some(Over::Done)) {
+            if matches!(state.over, Some(TransferEnd::Done)) {
                 return Ok(Receipt::Acknowledged);
             }
             self.check(&mut state)?;
@@ -147,7 +147,7 @@ impl Shared {
                 let limit = state.alone_since + self.limits.receipt;
                 let time = limit.saturating_duration_since(Instant::now());
                 if time.is_zero() {
-                    self.set_over(&mut state, Over::Done);
+                    self.set_over(&mut state, TransferEnd::Done);
                     return Ok(Receipt::Unknown);
                 }
                 left = Some(time);
@@ -158,9 +158,9 @@ impl Shared {
 }
 
 /// Fails the transfer if its thread panics: otherwise waiting threads would never be woken.
-pub(super) struct Fuse<'a>(pub(super) &'a Shared);
+pub(super) struct FailOnPanic<'a>(pub(super) &'a Shared);
 
-impl Drop for Fuse<'_> {
+impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.fail(&mut self.0.monitor.lock(), TransferError::Panicked);

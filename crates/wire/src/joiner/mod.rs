@@ -18,7 +18,7 @@ use bytes::{Buf, Bytes};
 use xb_process::{CancelHook, CancelToken};
 
 pub use self::answers::Answers;
-use self::api::Fuse;
+use self::api::FailOnPanic;
 pub use self::api::Receipt;
 use self::pending_peers::PendingPeers;
 use self::state::{Shared, State};
@@ -28,7 +28,7 @@ use crate::announce::{Announcement, Protection};
 use crate::counters::Counters;
 use crate::error::{BindError, SecurityError, TransferError};
 use crate::event::Observer;
-use crate::ledger::questions::Answered;
+use crate::ledger::questions::PendingReplies;
 use crate::ledger::receive::ReceiveLedger;
 use crate::limits::{Limits, MAX_OFFER};
 use crate::limits::{MAX_CONNECTIONS, bounded};
@@ -38,7 +38,7 @@ use crate::protocol::buffer_pool::Pool;
 use crate::protocol::message::{StopCode, StopMessage};
 use crate::security::Security;
 use crate::security::tls::JoinerTls;
-use crate::transfer_end::Over;
+use crate::transfer_end::TransferEnd;
 
 /// Configuration of the joiner's side.
 #[derive(Debug, Clone)]
@@ -115,7 +115,7 @@ impl Listener {
             transfer: None,
             version: 0,
             ledger: ReceiveLedger::new(window as u64, limits.window_blocks()),
-            questions: Answered::default(),
+            questions: PendingReplies::default(),
             answer: None,
             confirm: false,
             over: None,
@@ -153,7 +153,7 @@ impl Listener {
             let shared = Arc::clone(&shared);
             let thread = std::thread::Builder::new().name("wire-accept".to_owned());
             thread.spawn(move || {
-                let fuse = Fuse(&shared);
+                let fuse = FailOnPanic(&shared);
                 shared.accept_peers();
                 drop(fuse);
             })?
@@ -367,7 +367,7 @@ impl Drop for Core {
             if state.over.is_none() {
                 let reason = "the joiner ended the transfer".to_owned();
                 let stop = StopMessage { code: StopCode::Aborted, reason };
-                self.shared.end(&mut state, Over::cancelled(stop));
+                self.shared.end(&mut state, TransferEnd::cancelled(stop));
             }
         }
         if let Some(acceptor) = self.acceptor.take() {

@@ -13,14 +13,14 @@ use crate::link::{Link, in_words};
 use crate::protocol::error::ProtocolError;
 use crate::protocol::message::Message;
 use crate::protocol::message_reader::{Inbound, InboundError, Item};
-use crate::transfer_end::Over;
+use crate::transfer_end::TransferEnd;
 
 /// Bytes after which an acknowledgement is sent even if there is more to read.
 const ACK_EVERY: usize = 1 << 20;
 
 /// State of one connection.
 #[derive(Debug, Default)]
-struct Own {
+struct ConnectionState {
     answer_sent: bool,
     confirm_sent: bool,
     /// Bytes that arrived on this connection and are not acknowledged.
@@ -54,7 +54,7 @@ impl Shared {
         peer: SocketAddr,
         wake: &Wake,
     ) -> Option<String> {
-        let mut own = Own::default();
+        let mut own = ConnectionState::default();
         loop {
             let dry = match self.read(&mut link, &mut inbound, peer, &mut own) {
                 None => false,
@@ -117,7 +117,7 @@ impl Shared {
         link: &mut Link,
         inbound: &mut Inbound,
         peer: SocketAddr,
-        own: &mut Own,
+        own: &mut ConnectionState,
     ) -> Option<Reading> {
         let plain = !link.is_tls();
         while own.unacknowledged < ACK_EVERY {
@@ -179,7 +179,7 @@ impl Shared {
         &self,
         message: Message,
         peer: SocketAddr,
-        own: &mut Own,
+        own: &mut ConnectionState,
     ) -> Result<bool, ProtocolError> {
         let mut state = self.monitor.lock();
         match message {
@@ -189,13 +189,13 @@ impl Shared {
             }
             Message::Bye if state.confirm => {
                 if state.over.is_none() {
-                    self.set_over(&mut state, Over::Done);
+                    self.set_over(&mut state, TransferEnd::Done);
                 }
                 return Ok(true);
             }
             Message::Stop(stop) => {
                 let error = handshake::stopped(stop, "donor", peer);
-                self.end(&mut state, Over::Failed { error, tell: None });
+                self.end(&mut state, TransferEnd::Failed { error, tell: None });
                 return Ok(true);
             }
             Message::Ask { number, question }
@@ -212,11 +212,11 @@ impl Shared {
         Ok(false)
     }
 
-    fn next_job(&self, own: &mut Own, dry: bool, last_out: Instant) -> Job {
+    fn next_job(&self, own: &mut ConnectionState, dry: bool, last_out: Instant) -> Job {
         let mut state = self.monitor.lock();
         if self.check(&mut state).is_err() {
             return match &state.over {
-                Some(Over::Failed { tell: Some(stop), .. }) => {
+                Some(TransferEnd::Failed { tell: Some(stop), .. }) => {
                     Job::Close(Some(Message::Stop(stop.clone())))
                 }
                 _ => Job::Close(None),

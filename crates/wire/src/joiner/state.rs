@@ -1,4 +1,4 @@
-//! What the threads of a joiner's transfer share.
+//! State shared by the threads of a joiner's transfer.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::pending_peers::PendingPeers;
 use crate::announce::secret::Secret;
 use crate::counters::Counters;
 use crate::event::Observer;
-use crate::ledger::questions::Answered;
+use crate::ledger::questions::PendingReplies;
 use crate::ledger::receive::ReceiveLedger;
 use crate::limits::{Limits, MAX_CONNECTIONS};
 use crate::link::wake::Wake;
@@ -20,7 +20,7 @@ use crate::monitor::Monitor;
 use crate::protocol::buffer_pool::Pool;
 use crate::security::proof::Transfer;
 use crate::security::tls::JoinerTls;
-use crate::transfer_end::Over;
+use crate::transfer_end::TransferEnd;
 
 /// The donor that is being served.
 pub(super) struct Current {
@@ -41,10 +41,10 @@ pub(super) struct State {
     /// The version of the protocol, once a donor is admitted.
     pub(super) version: u16,
     pub(super) ledger: ReceiveLedger,
-    pub(super) questions: Answered,
+    pub(super) questions: PendingReplies,
     pub(super) answer: Option<Vec<u8>>,
     pub(super) confirm: bool,
-    pub(super) over: Option<Over>,
+    pub(super) over: Option<TransferEnd>,
     pub(super) links: Vec<LinkEntry>,
     pub(super) next_link: u64,
     /// Connections that were established at least once.

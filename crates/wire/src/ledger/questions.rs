@@ -10,7 +10,7 @@ use crate::protocol::error::ProtocolError;
 
 /// The donor's side: questions whose reply was not taken.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct PendingQuestions {
     /// Number of questions ever asked.
     asked: u64,
     /// Number of replies taken.
@@ -22,7 +22,7 @@ pub(crate) struct Asked {
     replies: BTreeMap<u64, Vec<u8>>,
 }
 
-impl Asked {
+impl PendingQuestions {
     /// Returns whether one more question may be asked before the next reply is taken.
     pub(crate) fn has_room(&self) -> bool {
         self.asked - self.taken < MAX_QUESTIONS
@@ -66,7 +66,7 @@ impl Asked {
         Some(reply)
     }
 
-    /// Whether there is a question whose reply was not taken.
+    /// Returns whether there is a question whose reply was not taken.
     pub(crate) fn is_waiting(&self) -> bool {
         self.taken < self.asked
     }
@@ -74,7 +74,7 @@ impl Asked {
 
 /// The joiner's side: questions that were not passed on, and replies that may have to be repeated.
 #[derive(Debug, Default)]
-pub(crate) struct Answered {
+pub(crate) struct PendingReplies {
     questions: BTreeMap<u64, Vec<u8>>,
     /// Number of questions passed to the layer above.
     passed: u64,
@@ -87,7 +87,7 @@ pub(crate) struct Answered {
     is_closed: bool,
 }
 
-impl Answered {
+impl PendingReplies {
     /// Adds a question, or has its reply repeated. Returns whether it is a new one.
     pub(crate) fn insert(&mut self, number: u64, question: Vec<u8>) -> Result<bool, ProtocolError> {
         if number >= self.replied.saturating_add(MAX_QUESTIONS) {
@@ -183,7 +183,7 @@ mod tests {
         /// Whatever is lost: every question is answered once, in order, and its one reply is taken.
         #[test]
         fn every_question_has_one_reply(steps in proptest::collection::vec(step(), 0..600)) {
-            let (mut asked, mut answered) = (Asked::default(), Answered::default());
+            let (mut asked, mut answered) = (PendingQuestions::default(), PendingReplies::default());
             let (mut there, mut back): (Wire, Wire) = (vec![Vec::new(); 3], vec![Vec::new(); 3]);
             let (mut questions, mut answers, mut taken) = (0_u64, 0_u64, 0_u64);
             let mut run = |step: Step| -> bool {
@@ -262,8 +262,8 @@ mod tests {
 
     #[test]
     fn a_reply_that_is_gone_holds_up_no_other() {
-        let mut answered = Answered::default();
-        let answer = |answered: &mut Answered, number| {
+        let mut answered = PendingReplies::default();
+        let answer = |answered: &mut PendingReplies, number| {
             assert!(answered.insert(number, vec![1]).unwrap());
             assert_eq!(answered.take(), Some(vec![1]));
             answered.reply(vec![2]);
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_number_of_open_questions_is_bounded_on_both_sides() {
-        let (mut asked, mut answered) = (Asked::default(), Answered::default());
+        let (mut asked, mut answered) = (PendingQuestions::default(), PendingReplies::default());
         for number in 0..MAX_QUESTIONS {
             assert!(asked.has_room());
             asked.ask(vec![1]);

@@ -109,7 +109,7 @@ impl SendLedger {
         self.begins_again = self.next_number > 0;
     }
 
-    /// Whether the stream begins again with a block that is still to come.
+    /// Returns whether the stream begins again with a block that is still to come.
     pub(crate) fn is_beginning(&self) -> bool {
         self.begins_again
     }

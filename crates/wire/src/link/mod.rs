@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes};
 use rustls::Connection;
 use socket2::{SockRef, TcpKeepalive};
 
-use self::wake::{Ready, Wake, Want};
+use self::wake::{Interest, Readiness, Wake};
 use crate::security::proof::EXPORTER;
 
 /// Bytes that the socket may hold unsent: enough to keep the network busy while this thread waits
@@ -277,8 +277,8 @@ impl Link {
     }
 
     /// Waits for the socket, for `wake` or until `until`.
-    pub(crate) fn wait(&self, wake: &Wake, until: Option<Instant>) -> io::Result<Ready> {
-        let want = if self.has_output() { Want::ReadWrite } else { Want::Read };
+    pub(crate) fn wait(&self, wake: &Wake, until: Option<Instant>) -> io::Result<Readiness> {
+        let want = if self.has_output() { Interest::ReadWrite } else { Interest::Read };
         wake::wait(Some((self.socket.as_fd(), want)), wake, until)
     }
 

@@ -28,7 +28,7 @@ impl Wake {
 
 /// Result of a wait.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Ready {
+pub(crate) struct Readiness {
     /// There is data to read, or the end of the stream.
     pub(crate) read: bool,
     /// There is room to write, or an error to report.
@@ -37,7 +37,7 @@ pub(crate) struct Ready {
 
 /// The socket events to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum Interest {
     Read,
     ReadWrite,
 }
@@ -45,15 +45,15 @@ pub(crate) enum Want {
 /// Waits until `socket` is ready, `wake` was woken, or `until` has passed. With a time in the past
 /// it only polls.
 pub(crate) fn wait(
-    socket: Option<(BorrowedFd<'_>, Want)>,
+    socket: Option<(BorrowedFd<'_>, Interest)>,
     wake: &Wake,
     until: Option<Instant>,
-) -> io::Result<Ready> {
+) -> io::Result<Readiness> {
     let timeout = until.map(|at| at.saturating_duration_since(Instant::now()));
     // Rounded up: otherwise the last fraction of a millisecond would be spent in a busy loop.
     let timeout = timeout.map(|t| timespec(t.saturating_add(Duration::from_micros(50))));
     let wake_fd = PollFd::new(&wake.0, PollFlags::IN);
-    let mut ready = Ready::default();
+    let mut ready = Readiness::default();
     let woken = match socket {
         None => {
             let mut fds = [wake_fd];
@@ -62,7 +62,7 @@ pub(crate) fn wait(
         }
         Some((fd, want)) => {
             let mut flags = PollFlags::IN;
-            if want == Want::ReadWrite {
+            if want == Interest::ReadWrite {
                 flags |= PollFlags::OUT;
             }
             let mut fds = [PollFd::new(&fd, flags), wake_fd];

@@ -57,14 +57,14 @@ pub enum TlsMode {
 }
 
 /// Contents of the files.
-pub(crate) struct Loaded {
+pub(crate) struct CertificateFiles {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
     pub(crate) authority: Vec<CertificateDer<'static>>,
 }
 
 impl Certificates {
-    pub(crate) fn load(&self) -> Result<Loaded, SecurityError> {
+    pub(crate) fn load(&self) -> Result<CertificateFiles, SecurityError> {
         let chain = certificates("certificate", &self.certificate)?;
         let key = read("key", &self.key)?;
         let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| match error {
@@ -80,7 +80,7 @@ impl Certificates {
             None if self.mode == TlsMode::Required => Vec::new(),
             None => return Err(SecurityError::NoAuthority),
         };
-        Ok(Loaded { chain, key, authority })
+        Ok(CertificateFiles { chain, key, authority })
     }
 }
 

@@ -17,7 +17,7 @@ use crate::announce::Protection;
 use crate::announce::address::HostPort;
 use crate::announce::secret::Fingerprint;
 use crate::error::SecurityError;
-use crate::security::Loaded;
+use crate::security::CertificateFiles;
 use crate::security::certificate_check::{CertRejection, DonorCheck, JoinerCheck, Trust};
 use crate::security::x509::Fields;
 use crate::security::{Certificates, Security, TlsMode};
@@ -26,19 +26,19 @@ use crate::security::{Certificates, Security, TlsMode};
 pub(crate) struct JoinerTls {
     config: Arc<ServerConfig>,
     pub(crate) fingerprint: Fingerprint,
-    words: Words,
+    words: ErrorDetails,
 }
 
 /// The donor's half.
 pub(crate) struct DonorTls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-    words: Words,
+    words: ErrorDetails,
 }
 
 /// Details for explanations.
 #[derive(Debug, Clone)]
-struct Words {
+struct ErrorDetails {
     peer: &'static str,
     own: Option<Certificates>,
     host: Option<String>,
@@ -83,7 +83,7 @@ impl JoinerTls {
         // Every connection is independent: no resumption, no tickets.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        let words = Words { peer: "donor", own: own.cloned(), host: None };
+        let words = ErrorDetails { peer: "donor", own: own.cloned(), host: None };
         Ok(Some(Self { config: Arc::new(config), fingerprint, words }))
     }
 
@@ -152,7 +152,7 @@ impl DonorTls {
         config.enable_sni = false;
         // This name is not used: the verifier has the host itself.
         let name = ServerName::try_from("joiner").map_err(one_time_error)?;
-        let words = Words { peer: "joiner", own: files.cloned(), host: Some(host) };
+        let words = ErrorDetails { peer: "joiner", own: files.cloned(), host: Some(host) };
         Ok(Some(Self { config: Arc::new(config), name, words }))
     }
 
@@ -185,12 +185,12 @@ fn identity(
     Ok(CertifiedKey::new(chain, crypto.key_provider.load_private_key(key)?))
 }
 
-type Own = (CertifiedKey, CertificateDer<'static>, Option<Trust>);
+type OwnCertificate = (CertifiedKey, CertificateDer<'static>, Option<Trust>);
 
 /// Loads the operator's files, with the checks that the other side would make anyway: errors can be
 /// explained better here.
-fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<Own, SecurityError> {
-    let Loaded { chain, key, authority } = files.load()?;
+fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<OwnCertificate, SecurityError> {
+    let CertificateFiles { chain, key, authority } = files.load()?;
     let unusable = |cause: String| SecurityError::Unusable {
         certificate: files.certificate.clone(),
         key: files.key.clone(),
@@ -215,7 +215,7 @@ fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<Own, SecurityErr
     {
         // Another of the authorities may be the one that counts, so this is no error by itself.
         short_key(files.authority.as_ref().unwrap_or(&files.certificate), &authorities)?;
-        let words = Words { peer: "node", own: Some(files.clone()), host: None };
+        let words = ErrorDetails { peer: "node", own: Some(files.clone()), host: None };
         let cause = words.explain(&error.into());
         return Err(SecurityError::OwnCertificate { path: files.certificate.clone(), cause });
     }
@@ -229,7 +229,7 @@ fn short_key(path: &Path, chain: &[CertificateDer<'_>]) -> Result<(), SecurityEr
     short.map_or(Ok(()), |bits| Err(SecurityError::ShortKey { path: path.to_owned(), bits }))
 }
 
-impl Words {
+impl ErrorDetails {
     /// Explains an error in one sentence, with the command that shows or fixes the cause.
     fn explain(&self, error: &Error) -> String {
         match error {

@@ -120,7 +120,7 @@ fn a_few_bytes_are_passed_on_when_asked_for() {
 }
 
 #[test]
-fn whoever_waits_learns_that_the_transfer_has_ended() {
+fn waiting_threads_learn_that_the_transfer_has_ended() {
     let sides = || {
         let (incoming, outgoing) = pair(joiner(Security::OneTime), donor(Security::OneTime));
         let (questions, answers) = (outgoing.questions().unwrap(), incoming.answers());

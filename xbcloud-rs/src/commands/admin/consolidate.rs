@@ -1,7 +1,7 @@
 //! `consolidate`: makes a full backup out of a chain, and proves it.
 
 use xb_backup::{
-    ConsolidateRequest, Consolidated, KeySlots, OrInterrupted as _, PutLayout, PutReport,
+    ConsolidateOutcome, ConsolidateRequest, KeySlots, OrInterrupted as _, PutLayout, PutReport,
     PutRequest, Resources, Session, Trial,
 };
 use xb_cli::{Failure, ProgressEnd};
@@ -24,10 +24,10 @@ use crate::commands::transfer::put::can_lock;
 use crate::limits::default_threads;
 use crate::report;
 
-/// What is appended to the name of the last backup.
+/// Suffix that is appended to the name of the last backup.
 const SUFFIX: &str = "-full";
 
-/// What a consolidation is made with.
+/// Settings of a consolidation.
 pub(crate) struct Consolidation<'a> {
     /// The last backup of the chain.
     pub(crate) name: BackupName,
@@ -108,11 +108,11 @@ impl Context {
         let done = self.with_session("consolidate", run, (root, resources), work);
         let ((done, last), end) = done.map_err(|failure| output.explain(failure))?;
         match done {
-            Consolidated::Tried { name: full, from, put, trial } => {
+            ConsolidateOutcome::Tried { name: full, from, put, trial } => {
                 self.tried(&last, (&full, &from), put.as_deref(), &trial, &end)?;
                 Ok(Some((full, from)))
             }
-            Consolidated::Before(full) => {
+            ConsolidateOutcome::Before(full) => {
                 self.log.info(format!("{name} is consolidated already, and proven: {full}"));
                 Ok(None)
             }

@@ -9,7 +9,7 @@ use xb_backup::{
 };
 use xb_cli::{Failure, Log, format_count, format_size, printable};
 use xb_repo::list::{Listing, State};
-use xb_repo::resolve::Known;
+use xb_repo::resolve::KnownManifests;
 
 use crate::args::CommonOptions;
 use crate::args::catalogue::PruneArgs;
@@ -84,7 +84,7 @@ impl Context {
             let Session { root, cancel, .. } = &session;
             let listed = cancel.or(xb_repo::list::list_by_key(root)).await?;
             let backups = kept_backups(&listed);
-            let known = Known::read_before(&listed.catalogue, listed.sound);
+            let known = KnownManifests::read_before(&listed.catalogue, listed.sound);
             let mut candidates = Candidate::all(&listed.lines);
             for candidate in &mut candidates {
                 candidate.just_made = just_made.is_some_and(|made| made == candidate.name);
@@ -146,7 +146,7 @@ pub(crate) struct Pruned {
     pub(crate) left: Vec<Listing>,
     /// Names of the removed backups, if it was not only planned.
     pub(crate) gone: Option<Vec<String>>,
-    /// What goes of the archived logs of each server.
+    /// Archived logs of each server that are removed.
     pub(crate) logs: Vec<LogVerdict>,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use xb_cli::{Failure, format_count, format_size};
 
 use crate::args::binlog::PushArgs;
-use crate::commands::binlog::watched::Watched;
+use crate::commands::binlog::watched::ReceiverStatus;
 use crate::commands::context::{Context, resources};
 use crate::location::root_place;
 
@@ -15,7 +15,8 @@ impl Context {
         let settings = self.archive_settings(&args.archive, Duration::MAX)?;
         let server = settings.server.clone();
         let root = root_place(Some(&args.place), &args.common)?;
-        let watched = Arc::new(Watched::new(&self.log, (&args.place, &server), None, Vec::new()));
+        let watched =
+            Arc::new(ReceiverStatus::new(&self.log, (&args.place, &server), None, Vec::new()));
         let (files, run) = ((args.files.clone(), args.new_archive), &args.common.run);
         let work = |session: xb_backup::Session| async move {
             let tell = move |notice| watched.tell(notice);
@@ -31,7 +32,7 @@ impl Context {
         }
         if pushed.left > 0 {
             self.log.info(format!(
-                "{} at the end of the last file are no whole transaction, and were left out",
+                "{} at the end of the last file are not a whole transaction, and were left out",
                 format_size(pushed.left)
             ));
         }

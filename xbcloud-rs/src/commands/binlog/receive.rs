@@ -9,7 +9,7 @@ use xb_cli::{Failure, OrFail as _, Secret, Service, check_writable, host_name};
 use xb_compressor::{Algorithm, AlgorithmError, Compression};
 
 use crate::args::binlog::{ArchiveOptions, ReceiveArgs};
-use crate::commands::binlog::watched::Watched;
+use crate::commands::binlog::watched::ReceiverStatus;
 use crate::commands::context::{Context, resources};
 use crate::commands::state_dir::state_dir;
 use crate::commands::unattended::run::commands;
@@ -49,7 +49,7 @@ impl Context {
         let (patience, acknowledge) = (PATIENCE, args.ack);
         let request = ReceiveRequest { servers, patience, archive, acknowledge };
         let root = root_place(args.place.as_deref(), &args.common)?;
-        let watched = Watched::new(
+        let watched = ReceiverStatus::new(
             &self.log,
             (repository.unwrap_or("repository"), &server),
             args.metrics_file.clone(),
@@ -110,7 +110,7 @@ fn made_state_dir(named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
 }
 
 /// Once a second: metrics, status, signs of life and heartbeats.
-async fn tick(watched: &Watched, url: Option<&Secret>) {
+async fn tick(watched: &ReceiverStatus, url: Option<&Secret>) {
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut seconds = 0_u32;

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
 use xb_backup::{
-    ArchiveSearch, Break, FoundTransaction, Keys, SearchLine, choose_archive, search_archive,
+    ArchiveSearch, FoundTransaction, HistoryBreak, Keys, SearchLine, choose_archive, search_archive,
 };
 use xb_cli::{Exit, Failure, format_size, printable};
 
@@ -33,7 +33,7 @@ impl Context {
         let named = args.server.as_deref();
         let work = |session: xb_backup::Session| async move {
             let server = choose_archive(&session, named, None).await?;
-            let mut shown = Shown::new(json, limit);
+            let mut shown = ShowOutput::new(json, limit);
             let searching =
                 search_archive(&session, &server, &search, &keys, |line| shown.line(line));
             let problems = searching.await?;
@@ -70,11 +70,11 @@ impl Context {
     }
 }
 
-/// What is shown.
-struct Shown {
+/// Output of the command.
+struct ShowOutput {
     limit: usize,
     /// The lines of JSON; `None` if text is written at once.
-    json: Option<(Vec<FoundTransaction>, Vec<Break>)>,
+    json: Option<(Vec<FoundTransaction>, Vec<HistoryBreak>)>,
     found: usize,
     /// GTID of the first one.
     one: Option<String>,
@@ -82,7 +82,7 @@ struct Shown {
     written: io::Result<()>,
 }
 
-impl Shown {
+impl ShowOutput {
     fn new(json: bool, limit: usize) -> Self {
         let json = json.then(Default::default);
         Self { limit, json, found: 0, one: None, is_limited: false, written: Ok(()) }
@@ -146,7 +146,7 @@ fn print(found: &FoundTransaction) -> io::Result<()> {
     Ok(())
 }
 
-fn print_break(one: &Break) -> io::Result<()> {
+fn print_break(one: &HistoryBreak) -> io::Result<()> {
     let kind = one.kind.to_uppercase();
     writeln!(io::stdout().lock(), "{kind} before {}: {}", one.position, printable(&one.reason))
 }

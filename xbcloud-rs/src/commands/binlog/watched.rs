@@ -1,4 +1,4 @@
-//! What a receiver shows: messages, metrics, and the status of its unit.
+//! Status of a receiver: messages, metrics, and the status of its unit.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,31 +10,31 @@ use jiff::Timestamp;
 use serde_json::json;
 use xb_backup::Notice;
 use xb_cli::{Log, Readers, Service, write_whole};
-use xb_repo::archive::stream::Begins;
+use xb_repo::archive::stream::StreamOrigin;
 
 use crate::commands::context::TOOL;
 
 /// Seconds between two writes of the metrics, and two of the status.
 const PAUSE: i64 = 5;
 
-/// How long a hook may run.
+/// Time limit of a hook.
 const HOOK_LIMIT: Duration = Duration::from_secs(600);
 
 /// A receiver as others see it.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct ReceiverStatus {
     log: Log,
     metrics_file: Option<PathBuf>,
     /// Programs that run when a gap or a branch begins.
     on_gap: Vec<Vec<OsString>>,
-    seen: Mutex<Seen>,
+    seen: Mutex<StatusState>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct StatusState {
     state: ReceiverState,
     position: Option<String>,
-    /// Why nothing is received or stored.
+    /// Reason why nothing is received or stored.
     trouble: Option<String>,
     /// Since when every commit waits for the archive, or that this is not known; `None` if it was not asked to wait.
     acknowledged: Option<Option<Timestamp>>,
@@ -46,15 +46,15 @@ struct Seen {
     unwritten: bool,
 }
 
-/// Where the stream before a new one ends that another server continues, as `FILE:POSITION`.
-fn takes_over_at(begins: &Begins) -> Option<String> {
+/// Returns the end of the stream before a new one of another server, as `FILE:POSITION`.
+fn takes_over_at(begins: &StreamOrigin) -> Option<String> {
     match begins {
-        Begins::Continues { at, .. } => at.as_ref().map(ToString::to_string),
+        StreamOrigin::Continues { at, .. } => at.as_ref().map(ToString::to_string),
         _ => None,
     }
 }
 
-impl Watched {
+impl ReceiverStatus {
     pub(super) fn new(
         log: &Log,
         (repository, server): (&str, &str),
@@ -68,11 +68,11 @@ impl Watched {
             storing: true,
             ..ReceiverState::default()
         };
-        let seen = Seen { state, is_new: true, ..Seen::default() };
+        let seen = StatusState { state, is_new: true, ..StatusState::default() };
         Self { log: log.clone(), metrics_file, on_gap, seen: Mutex::new(seen) }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, StatusState> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,13 +105,13 @@ impl Watched {
                 seen.state.receiving = true;
                 seen.trouble = None;
                 let (kind, reason) = match &begins {
-                    Begins::First => ("first", None),
-                    Begins::Continues { .. } => ("continues", None),
-                    Begins::Gap { reason, .. } => {
+                    StreamOrigin::First => ("first", None),
+                    StreamOrigin::Continues { .. } => ("continues", None),
+                    StreamOrigin::Gap { reason, .. } => {
                         seen.state.gaps += 1;
                         ("gap", Some(reason))
                     }
-                    Begins::Branch { reason, .. } => {
+                    StreamOrigin::Branch { reason, .. } => {
                         seen.state.branches += 1;
                         ("branch", Some(reason))
                     }
@@ -228,7 +228,7 @@ impl Watched {
     }
 
     /// Reports trouble once, not with each try.
-    fn trouble(&self, seen: &mut Seen, what: &str, text: String) {
+    fn trouble(&self, seen: &mut StatusState, what: &str, text: String) {
         if seen.trouble.as_ref() == Some(&text) {
             return self.log.verbose(text);
         }

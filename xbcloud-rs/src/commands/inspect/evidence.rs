@@ -15,7 +15,9 @@ use crate::args::catalogue::{EvidenceArgs, VerifyArgs};
 use crate::commands::context::{Context, TOOL};
 use crate::commands::reporting::exit_of;
 use crate::commands::whole_files::unwritable;
-use crate::evidence::{Ending, Evidence, NoEvidence, Read, read, signature_of, write};
+use crate::evidence::{
+    Evidence, EvidenceError, SignedDocument, VerificationEnd, read, signature_of, write,
+};
 use crate::job::span;
 use crate::location::{own_key, split, url};
 use crate::report;
@@ -27,15 +29,15 @@ pub(super) struct ToWrite {
     started: Timestamp,
 }
 
-/// What a verification has found out so far.
+/// Findings of a verification so far.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct PartialEvidence {
     /// Name of the backup.
     pub(super) name: Option<String>,
     pub(super) report: Option<VerifyReport>,
 }
 
-impl Told {
+impl PartialEvidence {
     /// The operator's statements that have succeeded on the trial server.
     fn statements(&self) -> Vec<&str> {
         let trial = self.report.iter().flat_map(|report| &report.restore);
@@ -96,14 +98,14 @@ impl ToWrite {
         self,
         context: &Context,
         args: &VerifyArgs,
-        told: &Told,
+        told: &PartialEvidence,
         outcome: Result<(), Failure>,
     ) -> Result<(), Failure> {
         let failure = outcome.as_ref().err();
         let result = match (failure, &told.report) {
-            (None, Some(_)) => Ending::Ok,
-            (Some(failure), Some(_)) if failure.exit() == Exit::Damaged => Ending::Failed,
-            _ => Ending::Error,
+            (None, Some(_)) => VerificationEnd::Ok,
+            (Some(failure), Some(_)) if failure.exit() == Exit::Damaged => VerificationEnd::Failed,
+            _ => VerificationEnd::Error,
         };
         let place = split(&args.source.name, &args.common.store).ok();
         let evidence = Evidence {
@@ -155,12 +157,12 @@ impl Context {
         let (found, text, signer) = read(file, &signature, &args.signer).map_err(|error| {
             let failure = Failure::new(format!("{}: {error}", file.display())).stage("evidence");
             match error {
-                NoEvidence::Unread { ref source, .. }
+                EvidenceError::Unread { ref source, .. }
                     if source.kind() == std::io::ErrorKind::NotFound =>
                 {
                     failure.ending(Exit::NotFound)
                 }
-                NoEvidence::Unread { .. } | NoEvidence::TooNew(_) => failure,
+                EvidenceError::Unread { .. } | EvidenceError::TooNew(_) => failure,
                 _ => failure
                     .ending(Exit::Damaged)
                     .hint("it was changed, or another host has signed it: do not rely on it"),
@@ -174,8 +176,8 @@ impl Context {
         report::printed(printed.and_then(|()| out.flush()))?;
         self.log.info(format!("signed by {signer}"));
         match found.result {
-            Ending::Ok => demanded(args, &found),
-            Ending::Failed | Ending::Error => Err(Failure::new(format!(
+            VerificationEnd::Ok => demanded(args, &found),
+            VerificationEnd::Failed | VerificationEnd::Error => Err(Failure::new(format!(
                 "this is evidence of a verification that failed: {}",
                 printable(found.error.as_deref().unwrap_or("no reason is known"))
             ))
@@ -186,7 +188,7 @@ impl Context {
 }
 
 /// Checks what the command line demands of evidence of a success.
-fn demanded(args: &EvidenceArgs, found: &Read) -> Result<(), Failure> {
+fn demanded(args: &EvidenceArgs, found: &SignedDocument) -> Result<(), Failure> {
     let refused = |what: String| Err(Failure::new(what).stage("evidence").ending(Exit::Damaged));
     let of_name = (args.name == found.name, "backup", &args.name, &found.name);
     let is_place = args.root.as_deref().is_some_and(|asked| {
@@ -221,7 +223,7 @@ fn demanded(args: &EvidenceArgs, found: &Read) -> Result<(), Failure> {
     }
 }
 
-/// Whether two texts name the same place. URLs are compared as places: `s3://b/shop/` is `s3://b/shop`, and
+/// Returns whether two texts name the same place. URLs are compared as places: `s3://b/shop/` is `s3://b/shop`, and
 /// `file://localhost/a%20b` is `file:///a b`. Of others, only a slash at the end does not count.
 fn are_same_place(found: &str, asked: &str) -> bool {
     match (Location::parse(found), Location::parse(asked)) {
@@ -236,14 +238,14 @@ fn reached_level(name: Option<&str>) -> Option<Level> {
 }
 
 /// Time since the end of the verification; `None` if that lies in the future by more than clocks differ.
-fn age(found: &Read) -> Option<Duration> {
+fn age(found: &SignedDocument) -> Option<Duration> {
     const SKEW: i64 = 3600;
     let seconds = Timestamp::now().as_second() - found.finished.as_second();
     (seconds >= -SKEW).then(|| Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
 }
 
 /// Shows what the evidence states, and no more.
-fn shown(out: &mut impl std::io::Write, found: &Read) -> std::io::Result<()> {
+fn shown(out: &mut impl std::io::Write, found: &SignedDocument) -> std::io::Result<()> {
     let unknown = || "unknown".to_owned();
     let name = found.name.as_deref().map_or_else(unknown, printable);
     let root = found.root.as_deref().map_or_else(unknown, printable);

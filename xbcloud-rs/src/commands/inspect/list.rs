@@ -7,7 +7,7 @@ use xb_repo::list::Listing;
 use crate::args::ListArgs;
 use crate::cache;
 use crate::commands::context::Context;
-use crate::listing::{Wanted, listing, select, totals};
+use crate::listing::{ListFilter, listing, select, totals};
 use crate::location::root_place;
 use crate::report;
 
@@ -20,7 +20,8 @@ impl Context {
             true => None,
         };
         let only = &args.only;
-        let wanted = Wanted { last: only.last, since: only.since, server: only.server.as_deref() };
+        let wanted =
+            ListFilter { last: only.last, since: only.since, server: only.server.as_deref() };
         let ((listings, all), _) =
             self.with_progress("list", &args.common.run, None, |_, cancel| async move {
                 let listings = cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await?;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use xb_cli::Failure;
 use xb_tune::{PRICE_TABLE, PriceFacts, Prices};
-use xb_uploader::{Place, Provider};
+use xb_uploader::{Provider, StorePlace};
 
 use crate::args::{CommonOptions, PriceOptions};
 use crate::settings::settings;
@@ -19,11 +19,11 @@ pub(crate) struct Priced {
 
 /// The built-in prices for a store, if there are any for its provider.
 pub(crate) fn provider_of(
-    place: &Place,
+    place: &StorePlace,
     CommonOptions { run, store }: &CommonOptions,
 ) -> Result<Option<&'static str>, Failure> {
     Ok(match place {
-        Place::S3 { .. } => {
+        StorePlace::S3 { .. } => {
             let s3 = settings(store, run)?.s3;
             let by_endpoint = || Provider::of_endpoint(s3.endpoint.as_deref());
             match s3.provider.unwrap_or_else(by_endpoint) {
@@ -32,8 +32,8 @@ pub(crate) fn provider_of(
                 _ => None,
             }
         }
-        Place::Google { .. } => Some("gcs"),
-        Place::Azure { .. } => Some("azure"),
+        StorePlace::Google { .. } => Some("gcs"),
+        StorePlace::Azure { .. } => Some("azure"),
         _ => None,
     })
 }

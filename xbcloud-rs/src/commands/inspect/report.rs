@@ -20,7 +20,7 @@ const HINT: &str =
 /// Draws the page that the command line asks for.
 ///
 /// # Errors
-/// The file cannot be read or is no report, or the page cannot be written.
+/// The file cannot be read or is not a report, or the page cannot be written.
 pub(crate) fn draw(args: &ReportArgs) -> Result<(), Failure> {
     let page = page(&read(&args.file)?);
     match &args.output {
@@ -42,7 +42,7 @@ fn read(file: &Path) -> Result<Document, Failure> {
     let opened = File::open(file).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut text));
     opened.stage(&stage).hint(HINT)?;
     if text.len() as u64 > MAX_FILE {
-        let what = format!("it is longer than {} MiB, so it is no report", MAX_FILE >> 20);
+        let what = format!("it is longer than {} MiB, so it is not a report", MAX_FILE >> 20);
         return Err(Failure::new(what).stage(stage).hint(HINT));
     }
     Document::parse(&text).stage(&stage).hint(HINT)

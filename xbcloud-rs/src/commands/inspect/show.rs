@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use xb_backup::{OrInterrupted as _, ShowRequest, Shown};
+use xb_backup::{BackupDescription, OrInterrupted as _, ShowRequest};
 use xb_cli::{Failure, format_size, printable};
 
 use crate::args::catalogue::ShowArgs;
@@ -32,7 +32,7 @@ impl Context {
     }
 }
 
-fn print_shown(shown: &Shown, json: bool) -> std::io::Result<()> {
+fn print_shown(shown: &BackupDescription, json: bool) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
         serde_json::to_writer_pretty(&mut out, shown)?;

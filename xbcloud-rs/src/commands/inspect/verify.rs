@@ -10,7 +10,7 @@ use xb_repo::verification::{Level, VerifyReport};
 use crate::args::RunOptions;
 use crate::args::catalogue::VerifyArgs;
 use crate::commands::context::{Context, TOOL, resources};
-use crate::commands::inspect::evidence::{self, Told};
+use crate::commands::inspect::evidence::{self, PartialEvidence};
 use crate::commands::metrics_file::{CommandMetrics, Facts};
 use crate::commands::program_output::ProgramOutput;
 use crate::commands::state_dir::state_dir;
@@ -30,7 +30,7 @@ impl Context {
         let asked = args.level.unwrap_or(Level::Pages) as u64 + 1;
         let mut facts = vec![(ASKED_LEVEL, "Level that was asked for.", asked.to_string())];
         let outcome = evidence::begin(args).and_then(|evidence| {
-            let mut told = Told::default();
+            let mut told = PartialEvidence::default();
             let outcome = self.verify_measured(args, &mut facts, &mut told);
             match evidence {
                 Some(evidence) => evidence.finish(self, args, &told, outcome),
@@ -44,7 +44,7 @@ impl Context {
         &self,
         args: &VerifyArgs,
         facts: &mut Facts,
-        told: &mut Told,
+        told: &mut PartialEvidence,
     ) -> Result<(), Failure> {
         let (root, name) = self.resolve(&args.source, &args.common)?;
         told.name = Some(name.to_string());

@@ -10,7 +10,7 @@ use xb_backup::{
 };
 use xb_cli::{Failure, IdentityOptions, format_duration, format_size};
 use xb_repo::error::RepoError;
-use xb_repo::resolve::Wanted;
+use xb_repo::resolve::BackupSelector;
 
 use crate::args::{BackupArgs, BackupOptions, CheckpointArg, CommonOptions, ProducerOptions};
 use crate::commands::context::Context;
@@ -154,7 +154,7 @@ impl Context {
         Ok((report, archived))
     }
 
-    /// Whether the server's archive has the position of a new backup. The backup is complete, whatever this shows.
+    /// Returns whether the server's archive has the position of a new backup. The backup is complete, whatever this shows.
     async fn archived(&self, session: &Session, report: &PutReport) -> Option<Coverage> {
         let server = report.manifest.server.as_deref()?;
         match xb_backup::coverage(session, server, &report.manifest).await {
@@ -176,7 +176,7 @@ impl Context {
         request: &mut PutRequest,
         producer: &mut Vec<OsString>,
         args: &BackupOptions,
-        (since, own): (Option<&(Wanted, Keys)>, Option<&LocalRunLog>),
+        (since, own): (Option<&(BackupSelector, Keys)>, Option<&LocalRunLog>),
     ) -> Result<Option<Checkpoint>, BackupError> {
         let Session { root, cancel, .. } = session;
         if let (Some(lsn), false) = (lsn_by_hand(producer), request.base_elsewhere) {
@@ -215,7 +215,7 @@ impl Context {
         &self,
         session: &Session,
         request: &PutRequest,
-        (wanted, keys): (&Wanted, &Keys),
+        (wanted, keys): (&BackupSelector, &Keys),
         args: &BackupOptions,
         own: Option<&LocalRunLog>,
     ) -> Result<Option<IncrementalBase>, BackupError> {
@@ -258,7 +258,7 @@ impl Context {
         &self,
         args: &BackupOptions,
         producer: &[OsString],
-    ) -> Result<Option<(Wanted, Keys)>, Failure> {
+    ) -> Result<Option<(BackupSelector, Keys)>, Failure> {
         let Some(name) = &args.incremental_from else { return Ok(None) };
         if let Some(option) = producer.iter().find_map(sets_own_base) {
             return Err(Failure::usage(format!(
@@ -266,7 +266,7 @@ impl Context {
             ))
             .hint(format!("remove {option}")));
         }
-        let wanted = Wanted::parse(name)
+        let wanted = BackupSelector::parse(name)
             .map_err(|error| Failure::usage(format!("--incremental-from: {error}")))?;
         let keys = crate::keys::keys(false, &IdentityOptions::default(), &args.keys, &self.log)?;
         Ok(Some((wanted, keys)))

@@ -1,8 +1,10 @@
-//! Where the stream of a backup comes from: a producer, or the clone of a server.
+//! Origin of the stream of a backup: a producer, or the clone of a server.
 
 use std::ffi::OsString;
 
-use xb_backup::{Access, CloneRequest, CloneServer, Producer, Unproven, clone_access, pinned};
+use xb_backup::{
+    Access, CloneRequest, CloneServer, Producer, UnprovenServer, clone_access, pinned,
+};
 use xb_cli::{Failure, host_name};
 
 use crate::args::BackupOptions;
@@ -10,7 +12,7 @@ use crate::commands::context::Context;
 use crate::commands::transfer::producer::producer_command;
 use crate::report;
 
-/// Where the stream of a backup comes from.
+/// Origin of the stream of a backup.
 #[derive(Debug)]
 pub(crate) enum Origin {
     /// A program and its arguments.
@@ -20,7 +22,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// What the command line says.
+    /// Options of the command line.
     ///
     /// # Errors
     /// Nothing is named, or both; options that do not fit it.
@@ -92,7 +94,7 @@ impl Context {
     /// # Errors
     /// There is no terminal, or no agreement; the server cannot be asked.
     pub(crate) fn proven(&self, access: Access) -> Result<Access, Failure> {
-        let Some(server) = Unproven::of(&access) else { return Ok(access) };
+        let Some(server) = UnprovenServer::of(&access) else { return Ok(access) };
         let found = server.fingerprint().map_err(report::failure)?;
         let question = format!(
             "Nothing proves that {server} is the server to clone.\nIts certificate has the SHA-256 fingerprint\n  {found}\nCompare it on the server: openssl x509 -noout -fingerprint -sha256 -in server-cert.pem\nIs it the same? [y/N] "
@@ -108,7 +110,7 @@ impl Context {
 }
 
 /// The refusal of a server that proves nothing.
-pub(crate) fn unproven(server: &Unproven, found: &str) -> Failure {
+pub(crate) fn unproven(server: &UnprovenServer, found: &str) -> Failure {
     Failure::usage(format!(
         "nothing proves that {server} is the server to clone, and a clone shows all data: its certificate has the fingerprint {found}"
     ))

@@ -64,7 +64,7 @@ impl Context {
             {
                 failure.because(words).better_hint(hint)
             }
-            // How it ended alone says nothing.
+            // Its end alone says nothing.
             (Some(Cause { words, hint: None }), Some("producer")) => {
                 of_signal(failure.because(words))
             }

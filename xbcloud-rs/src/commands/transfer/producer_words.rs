@@ -1,4 +1,4 @@
-//! What the last messages of a backup program say about the cause of its failure, and what helps.
+//! Cause of a backup program's failure, from its last messages, with a hint.
 
 /// Words of a cause that is known, and the next step. The first that a message contains counts.
 const KNOWN: [(&[&str], &str); 13] = [
@@ -94,7 +94,7 @@ pub(crate) fn cause(messages: &[String]) -> Option<Cause> {
     Some(Cause { words: without_stamp(message), hint: None })
 }
 
-/// Whether a message has these words. A number at their end is a whole one.
+/// Returns whether a message has these words. A number at their end is a whole one.
 fn has(message: &str, words: &str) -> bool {
     let is_digit = |c: char| c.is_ascii_digit();
     let ends_in_number = words.ends_with(is_digit);

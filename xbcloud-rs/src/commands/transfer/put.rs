@@ -237,7 +237,7 @@ pub(super) async fn lock_all(
     let name = BackupName::new(name)?;
     let locking = xb_backup::lock(&session.root, &name, lock, session.resources.parallel);
     let locked = session.cancel.or(locking).await;
-    if let Ok(xb_backup::Locked { incomplete: Some(why), .. }) = &locked {
+    if let Ok(xb_backup::LockReport { incomplete: Some(why), .. }) = &locked {
         log.warn(format!("the backups that {name} needs are not all locked: {why}"));
     }
     if locked.is_err() {

@@ -11,7 +11,7 @@ use xb_cli::{Failure, Log, ProgressEnd, format_count, format_size, printable};
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::chain::Link;
 use xb_repo::names::BackupName;
-use xb_repo::resolve::Wanted;
+use xb_repo::resolve::BackupSelector;
 use xb_repo::root::Root;
 
 use crate::args::shared::CommonOptions;
@@ -142,9 +142,9 @@ impl Context {
         let source = named(source);
         let (root, wanted) = wanted_place(&source.name, common)?;
         let (root, name) = match wanted {
-            Wanted::Latest => (root, None),
-            Wanted::Name(name) => (root, Some(name)),
-            Wanted::By(_) => {
+            BackupSelector::Latest => (root, None),
+            BackupSelector::Name(name) => (root, Some(name)),
+            BackupSelector::By(_) => {
                 let (root, name) = self.resolve(&source, common)?;
                 (root, Some(name))
             }
@@ -205,7 +205,7 @@ fn print_chain(chain: &[Link]) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Where the backup for a stop is.
+/// Place of the backup for a stop.
 pub(super) struct Origins {
     pub(super) root: Root,
     /// `None` for the newest from which the stop can be reached, which may not be the newest of all.

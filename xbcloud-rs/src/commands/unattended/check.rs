@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use xb_backup::{
-    Access, CancelToken, CheckLine, CheckState, OrInterrupted as _, Unproven, check_binlog,
+    Access, CancelToken, CheckLine, CheckState, OrInterrupted as _, UnprovenServer, check_binlog,
     check_clone, check_keys, check_producer, check_store, source_servers,
 };
 use xb_cli::{Exit, Failure, format_size};
@@ -140,7 +140,7 @@ impl Context {
         is_sealed: bool,
         run: &RunOptions,
     ) -> Result<Vec<CheckLine>, Failure> {
-        if let Some(server) = Unproven::of(&access) {
+        if let Some(server) = UnprovenServer::of(&access) {
             let failure = match server.fingerprint() {
                 Ok(found) => unproven(&server, &found),
                 Err(error) => report::failure(error),

@@ -1,4 +1,4 @@
-//! What a listing says about each server of a repository: the facts that `monitor` and `fleet` judge.
+//! Facts about each server of a repository, from a listing, that `monitor` and `fleet` judge.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use xb_repo::list::{Listing, State};
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
-use crate::job::{Found, FoundArchive};
+use crate::job::{ArchiveFacts, BackupFacts};
 
 /// Maximum difference between clocks.
 const SKEW: i64 = 3600;
@@ -20,7 +20,7 @@ pub(crate) const ALL_IGNORED: &str = "every backup is of a server that --ignore-
 
 /// Which backups are judged, and what proves them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct JudgedBackups<'a> {
     /// Only those of this server.
     pub(crate) server: Option<&'a String>,
     /// Servers that are left out.
@@ -30,7 +30,7 @@ pub(crate) struct Asked<'a> {
 }
 
 /// The findings about each server that is asked for.
-pub(crate) fn by_server(listings: &[Listing], asked: Asked<'_>) -> Vec<Found> {
+pub(crate) fn by_server(listings: &[Listing], asked: JudgedBackups<'_>) -> Vec<BackupFacts> {
     let wanted = |server: &Option<String>| is_wanted(asked, server.as_ref());
     let own = listings.iter().filter(|line| is_backup(line) || is_missing(line));
     let servers: BTreeSet<&Option<String>> =
@@ -43,11 +43,11 @@ pub(crate) fn by_server(listings: &[Listing], asked: Asked<'_>) -> Vec<Found> {
     }
 }
 
-/// Whether all backups are of servers that are left out.
-pub(crate) fn all_are_ignored(listings: &[Listing], asked: Asked<'_>) -> bool {
+/// Returns whether all backups are of servers that are left out.
+pub(crate) fn all_are_ignored(listings: &[Listing], asked: JudgedBackups<'_>) -> bool {
     let own = listings.iter().filter(|line| is_backup(line) || is_missing(line));
     let mut own = own.peekable();
-    // What names no server may be of one that is asked for.
+    // A backup that names no server may be of a requested one.
     let is_nameless =
         listings.iter().any(|line| line.state == State::Damaged || is_unreadable(line));
     asked.server.is_none()
@@ -56,7 +56,7 @@ pub(crate) fn all_are_ignored(listings: &[Listing], asked: Asked<'_>) -> bool {
         && own.all(|line| !is_wanted(asked, line.server.as_ref()))
 }
 
-fn is_wanted(asked: Asked<'_>, server: Option<&String>) -> bool {
+fn is_wanted(asked: JudgedBackups<'_>, server: Option<&String>) -> bool {
     match (asked.server, server) {
         (Some(wanted), server) => server == Some(wanted),
         (None, Some(server)) => !asked.ignored.contains(server),
@@ -68,13 +68,13 @@ fn is_wanted(asked: Asked<'_>, server: Option<&String>) -> bool {
 pub(crate) fn archives(
     states: &[ArchiveState],
     listings: &[Listing],
-    asked: Asked<'_>,
-) -> Vec<FoundArchive> {
+    asked: JudgedBackups<'_>,
+) -> Vec<ArchiveFacts> {
     let wanted = states.iter().filter(|archive| is_wanted(asked, Some(&archive.server)));
     wanted.map(|archive| found_archive(archive, listings, Timestamp::now())).collect()
 }
 
-fn found_archive(archive: &ArchiveState, listings: &[Listing], now: Timestamp) -> FoundArchive {
+fn found_archive(archive: &ArchiveState, listings: &[Listing], now: Timestamp) -> ArchiveFacts {
     let age = |at: Timestamp| {
         Duration::from_secs(u64::try_from(now.as_second() - at.as_second()).unwrap_or_default())
     };
@@ -85,7 +85,7 @@ fn found_archive(archive: &ArchiveState, listings: &[Listing], now: Timestamp) -
     let gap = archive.gaps.iter().rev().find(|(at, _)| newest.is_none_or(|newest| newest < *at));
     let restorable = listings.iter().filter(own).filter(|line| line.restorable);
     let proven = restorable.filter_map(|line| line.verified?.proven_until);
-    FoundArchive {
+    ArchiveFacts {
         server: archive.server.clone(),
         behind: archive.stored_until.map(age),
         silent: archive.alive.map(age),
@@ -119,7 +119,7 @@ fn is_unreadable(line: &Listing) -> bool {
     line.state == State::Unreadable && !line.untrusted
 }
 
-fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
+fn found(listings: &[Listing], server: &Option<String>, level: Level) -> BackupFacts {
     // A time in the future would look young for as long as it takes.
     let is_future = |age: Option<i64>| age.is_some_and(|seconds| seconds < -SKEW);
     let seconds = |age: Option<i64>| {
@@ -158,7 +158,7 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> Found {
     let broken =
         broken.chain(missing().filter_map(|line| Some((line.name.clone(), line.fault()?))));
     let damaged = complete().filter(failed).chain(nameless());
-    Found {
+    BackupFacts {
         server: server.clone(),
         last: last.map(|(_, name)| name.clone()),
         broken: broken.collect(),

@@ -17,9 +17,9 @@ use xb_repo::list_cache::ListCache;
 use xb_repo::names::BackupName;
 use xb_repo::restorable::links;
 use xb_repo::root::{Root, identity};
-use xb_repo::roots::{FoundRoot, FoundRoots, MAX_SILENT, Reach, roots};
+use xb_repo::roots::{FoundRoot, FoundRoots, MAX_SILENT, SearchLimits, roots};
 use xb_repo::verification::Level;
-use xb_uploader::{Location, Place, StoreSettings};
+use xb_uploader::{Location, StorePlace, StoreSettings};
 
 use crate::args::RunOptions;
 use crate::args::fleet::FleetArgs;
@@ -27,13 +27,13 @@ use crate::cache;
 use crate::commands::context::{Context, TOOL, parallel};
 use crate::commands::metrics_file::{check_metrics_file, replace};
 use crate::commands::unattended::findings::{
-    ALL_IGNORED, Asked, all_are_ignored, archives, by_server, is_backup, newest_of,
+    ALL_IGNORED, JudgedBackups, all_are_ignored, archives, by_server, is_backup, newest_of,
 };
 use crate::commands::whole_files::{unwritable, write};
 use crate::fleet::{
-    Fleet, Line, Newest, Shown, holds_others, json, metrics_beside, summary, table,
+    Fleet, FleetRow, NewestBackup, TableOptions, holds_others, json, metrics_beside, summary, table,
 };
-use crate::job::{Found, FoundArchive, Limits, Verdict, judge};
+use crate::job::{ArchiveFacts, BackupFacts, Limits, Verdict, judge};
 use crate::location::{locate, root_place, url};
 use crate::page::fleet_page;
 use crate::report;
@@ -98,7 +98,7 @@ impl Context {
         answers(&location, args.answer_within)?;
         let place = root_place(args.place.as_deref(), &args.common)?;
         let limits = &args.limits;
-        let looking = Looking {
+        let looking = JudgeContext {
             place,
             url: url(&location),
             location,
@@ -111,8 +111,11 @@ impl Context {
             within: args.answer_within,
         };
         let (looking, at_once) = (Arc::new(looking), parallel(&args.common.run).max(1));
-        let reach =
-            Reach { depth: args.depth, folders: args.max_folders, within: args.answer_within };
+        let reach = SearchLimits {
+            depth: args.depth,
+            folders: args.max_folders,
+            within: args.answer_within,
+        };
         let expected = args.expect.clone();
         let (fleet, _) =
             self.with_progress("fleet", &args.common.run, None, |_, cancel| async move {
@@ -141,7 +144,8 @@ impl Context {
 /// Prints the table, or the JSON document.
 fn print(args: &FleetArgs, fleet: &Fleet) -> Result<(), Failure> {
     let run = &args.common.run;
-    let shown = Shown { columns: output_columns(), long: args.long, only_problems: run.quiet };
+    let shown =
+        TableOptions { columns: output_columns(), long: args.long, only_problems: run.quiet };
     let text = match run.json {
         true => format!("{:#}\n", json(fleet)),
         false => table(fleet, shown),
@@ -197,8 +201,8 @@ fn joined(outer: &str, path: &str) -> String {
     }
 }
 
-/// What is needed to judge a repository.
-struct Looking {
+/// Context in which repositories are judged.
+struct JudgeContext {
     place: Root,
     location: Location,
     url: String,
@@ -213,8 +217,8 @@ struct Looking {
 
 /// Finds and judges everything. A repository that cannot be judged is a line.
 async fn all(
-    looking: &Arc<Looking>,
-    reach: Reach,
+    looking: &Arc<JudgeContext>,
+    reach: SearchLimits,
     at_once: usize,
     expected: &[String],
 ) -> Result<Fleet, BackupError> {
@@ -236,7 +240,7 @@ async fn all(
             format!("{number} folders in it were not searched: {}", too_silent(looking.within));
         unknown(path, joined(&looking.url, path), &why)
     });
-    let mut lines: Vec<Line> = unread.chain(silent).chain(untried).collect();
+    let mut lines: Vec<FleetRow> = unread.chain(silent).chain(untried).collect();
     let repositories = found.len() as u64;
     let skipped = Skipped { below: reach.depth, too_many: &too_many };
     lines.extend(missing(looking, &found, &lines, skipped, expected));
@@ -250,7 +254,7 @@ async fn all(
         );
         lines.push(critical("", looking.url.clone(), &text));
     }
-    let judged: Vec<Vec<Line>> = stream::iter(found)
+    let judged: Vec<Vec<FleetRow>> = stream::iter(found)
         .map(|root| judge_in_time(looking, root, &silent_ones))
         .buffer_unordered(at_once)
         .collect()
@@ -273,20 +277,20 @@ async fn all(
     })
 }
 
-fn unknown(path: &str, root: String, why: &str) -> Line {
+fn unknown(path: &str, root: String, why: &str) -> FleetRow {
     bare(path, root, Verdict::unknown(why))
 }
 
-fn critical(path: &str, root: String, why: &str) -> Line {
+fn critical(path: &str, root: String, why: &str) -> FleetRow {
     bare(path, root, Verdict::critical(why))
 }
 
-fn bare(path: &str, root: String, verdict: Verdict) -> Line {
+fn bare(path: &str, root: String, verdict: Verdict) -> FleetRow {
     let path = path.to_owned();
-    Line { path, root, verdict, found: None, stored_bytes: 0, newest: None, archive: None }
+    FleetRow { path, root, verdict, found: None, stored_bytes: 0, newest: None, archive: None }
 }
 
-/// Where no repository was looked for.
+/// Places in which no repository was looked for.
 #[derive(Clone, Copy)]
 struct Skipped<'a> {
     /// Deeper than this below the place.
@@ -296,7 +300,7 @@ struct Skipped<'a> {
 }
 
 impl Skipped<'_> {
-    /// Why a path was not looked for; `None` if it was.
+    /// Returns why a path was not searched; `None` if it was.
     fn why(&self, path: &str) -> Option<String> {
         let mut outer = self.too_many.iter();
         if let Some((parent, number)) =
@@ -317,18 +321,18 @@ impl Skipped<'_> {
 
 /// A line for each repository that has to be there, and neither is nor could be looked for.
 fn missing(
-    looking: &Looking,
+    looking: &JudgeContext,
     found: &[FoundRoot],
-    unread: &[Line],
+    unread: &[FleetRow],
     skipped: Skipped<'_>,
     expected: &[String],
-) -> Vec<Line> {
+) -> Vec<FleetRow> {
     let there: BTreeSet<&str> = found.iter().map(|root| root.path.as_str()).collect();
     let wanted: BTreeSet<&str> = expected.iter().map(|path| path.trim_matches('/')).collect();
     let missing = wanted
         .difference(&there)
         .filter(|path| !unread.iter().any(|line| is_within(path, &line.path)));
-    let line = |path: &&str| -> Line {
+    let line = |path: &&str| -> FleetRow {
         let place = joined(&looking.url, path);
         match skipped.why(path) {
             None => critical(path, place, "there is no repository here, but --expect names it"),
@@ -338,7 +342,7 @@ fn missing(
     missing.map(line).collect()
 }
 
-/// Whether `path` is the folder `outer`, or lies in it.
+/// Returns whether `path` is the folder `outer`, or lies in it.
 fn is_within(path: &str, outer: &str) -> bool {
     let rest = path.strip_prefix(outer);
     outer.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -346,7 +350,7 @@ fn is_within(path: &str, outer: &str) -> bool {
 
 /// Checks that a local place answers before anything else waits for it.
 fn answers(location: &Location, within: Duration) -> Result<(), Failure> {
-    if location.place != Place::Local {
+    if location.place != StorePlace::Local {
         return Ok(());
     }
     let folder = Path::new("/").join(&location.path);
@@ -368,7 +372,7 @@ fn silence(command: &str, within: Duration) -> String {
     )
 }
 
-/// Why nothing more is waited for.
+/// Reason why the wait ends.
 fn too_silent(within: Duration) -> String {
     format!(
         "{MAX_SILENT} others were not read within {} s, and no more are waited for; see to those first",
@@ -379,10 +383,10 @@ fn too_silent(within: Duration) -> String {
 /// Judges one repository, not in the runtime's own threads: a mount that hangs blocks the thread that reads it, and no
 /// other repository. `silent` counts those.
 async fn judge_in_time(
-    looking: &Arc<Looking>,
+    looking: &Arc<JudgeContext>,
     found: FoundRoot,
     silent: &AtomicUsize,
-) -> Vec<Line> {
+) -> Vec<FleetRow> {
     let path = found.path.clone();
     let place = joined(&looking.url, &path);
     if silent.load(Ordering::Relaxed) >= MAX_SILENT {
@@ -404,7 +408,7 @@ async fn judge_in_time(
 }
 
 /// Judges one repository, server by server.
-async fn judge_root(looking: &Looking, found: FoundRoot) -> Vec<Line> {
+async fn judge_root(looking: &JudgeContext, found: FoundRoot) -> Vec<FleetRow> {
     let path = found.path.clone();
     let location = Location {
         place: looking.location.place.clone(),
@@ -425,19 +429,19 @@ async fn judge_root(looking: &Looking, found: FoundRoot) -> Vec<Line> {
 }
 
 async fn lines_of(
-    looking: &Looking,
+    looking: &JudgeContext,
     root: &Root,
     cache: Option<&ListCache>,
     (path, place): (&str, &str),
     shown: FoundRoot,
-) -> Result<Vec<Line>, BackupError> {
+) -> Result<Vec<FleetRow>, BackupError> {
     let has_archives = shown.has_archives();
     let listed = list_found(root, cache, shown).await?;
     let states = match has_archives {
         true => xb_backup::archive_states(root, |of| newest_of(&listed.lines, of)).await?,
         false => Vec::new(),
     };
-    let asked = Asked { server: None, ignored: &looking.ignored, level: looking.level };
+    let asked = JudgedBackups { server: None, ignored: &looking.ignored, level: looking.level };
     let servers = match all_are_ignored(&listed.lines, asked) {
         true => Vec::new(),
         false => by_server(&listed.lines, asked),
@@ -458,24 +462,24 @@ async fn lines_of(
     }
     // Logs without a backup that they could be replayed onto.
     for archive in archives {
-        let found = Found { server: Some(archive.server.clone()), ..Found::default() };
+        let found = BackupFacts { server: Some(archive.server.clone()), ..BackupFacts::default() };
         lines.push(judged(looking, &listed.lines, (path, place), found, Some(archive)));
     }
     Ok(lines)
 }
 
 fn judged(
-    looking: &Looking,
+    looking: &JudgeContext,
     listings: &[Listing],
     (path, place): (&str, &str),
-    found: Found,
-    archive: Option<FoundArchive>,
-) -> Line {
+    found: BackupFacts,
+    archive: Option<ArchiveFacts>,
+) -> FleetRow {
     let one = std::slice::from_ref(&found);
     let verdict = judge(place, one, archive.as_slice(), looking.limits);
     let own = listings.iter().filter(|line| is_backup(line) && line.server == found.server);
     let bytes = own.filter_map(|line| line.stored_bytes);
-    Line {
+    FleetRow {
         path: path.to_owned(),
         root: place.to_owned(),
         verdict,
@@ -488,11 +492,11 @@ fn judged(
 
 /// Facts about the newest backup of a server that can be restored, and about its chain.
 async fn newest(
-    looking: &Looking,
+    looking: &JudgeContext,
     root: &Root,
     listed: &ListedRoot,
     name: &str,
-) -> Result<Option<Newest>, BackupError> {
+) -> Result<Option<NewestBackup>, BackupError> {
     let of = |name: &str| listed.lines.iter().find(|line| line.name == name);
     let Some(line) = of(name) else { return Ok(None) };
     let Some(finished) = line.finished else { return Ok(None) };
@@ -514,7 +518,7 @@ async fn newest(
         keys.retain(|key| lines.iter().all(|line| line.key_slots.contains(key)));
     }
     let verified = line.verified.and_then(|proof| proof.level.zip(proof.at));
-    Ok(Some(Newest {
+    Ok(Some(NewestBackup {
         name: name.to_owned(),
         finished,
         kind: line.kind,

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use xb_backup::{BackupError, CancelToken, OrInterrupted as _};
 use xb_cli::Failure;
-use xb_uploader::{AbortRule, Location, Place, Store};
+use xb_uploader::{AbortRule, Location, Store, StorePlace};
 
 use crate::args::InitArgs;
 use crate::commands::context::Context;
@@ -21,7 +21,7 @@ const RULE_ID: &str = "xbcloud-unfinished-uploads";
 impl Context {
     pub(crate) fn init(&self, args: &InitArgs) -> Result<(), Failure> {
         let location = locate(args.place.as_deref().unwrap_or_default(), &args.common.store)?;
-        if location.place == Place::Local {
+        if location.place == StorePlace::Local {
             let folder = Path::new("/").join(&location.path);
             std::fs::create_dir_all(&folder).map_err(|error| {
                 Failure::new(format!("cannot create {}: {error}", folder.display()))
@@ -59,7 +59,7 @@ impl Context {
 impl Context {
     /// Changes the bucket: each change is reported when it is made.
     fn apply(&self, args: &InitArgs, location: &Location) -> Result<(), Failure> {
-        let Place::S3 { bucket } = &location.place else {
+        let StorePlace::S3 { bucket } = &location.place else {
             return Err(Failure::usage("--apply works only for S3")
                 .hint("leave it out, and apply the printed settings with the store's own tools"));
         };
@@ -112,7 +112,7 @@ fn needs(location: &Location, lock: bool) -> Vec<Need> {
         path => format!("{bucket}/{path}/*"),
     };
     match &location.place {
-        Place::S3 { bucket } => {
+        StorePlace::S3 { bucket } => {
             let mut needs = vec![
                 Need {
                     what: "policy of the user or role that backs up",
@@ -140,7 +140,7 @@ fn needs(location: &Location, lock: bool) -> Vec<Need> {
             }
             needs
         }
-        Place::Google { bucket } => vec![
+        StorePlace::Google { bucket } => vec![
             Need {
                 what: "role of the service account that backs up",
                 how: format!(
@@ -159,7 +159,7 @@ fn needs(location: &Location, lock: bool) -> Vec<Need> {
                 }] }),
             },
         ],
-        Place::Azure { container } => vec![Need {
+        StorePlace::Azure { container } => vec![Need {
             what: "role of the identity that backs up",
             how: format!(
                 "az role assignment create --assignee ID --role 'Storage Blob Data Contributor' --scope SCOPE-OF-CONTAINER-{container}"

@@ -13,9 +13,9 @@ use crate::args::run::{LimitOptions, MonitorArgs};
 use crate::cache;
 use crate::commands::context::Context;
 use crate::commands::unattended::findings::{
-    self, ALL_IGNORED, Asked, all_are_ignored, by_server, newest_of,
+    self, ALL_IGNORED, JudgedBackups, all_are_ignored, by_server, newest_of,
 };
-use crate::job::{Found, FoundArchive, Verdict, judge, monitor_json};
+use crate::job::{ArchiveFacts, BackupFacts, Verdict, judge, monitor_json};
 use crate::location::root_place;
 use crate::report;
 
@@ -50,7 +50,7 @@ impl Context {
             Ok(((listings, states), _)) => {
                 let LimitOptions { ignore_server, proof_level, .. } = &args.limits;
                 let server = args.server.as_ref();
-                let asked = Asked { server, ignored: ignore_server, level: *proof_level };
+                let asked = JudgedBackups { server, ignored: ignore_server, level: *proof_level };
                 archives = findings::archives(states, listings, asked);
                 match archives.is_empty() && all_are_ignored(listings, asked) {
                     true => Verdict::unknown(&format!("{name}: {ALL_IGNORED}")),
@@ -106,7 +106,7 @@ fn text(
     verdict: &Verdict,
     json: bool,
     repository: &str,
-    (found, archives): (&[Found], &[FoundArchive]),
+    (found, archives): (&[BackupFacts], &[ArchiveFacts]),
 ) -> String {
     match json {
         true => format!("{:#}\n", monitor_json(repository, verdict, found, archives)),

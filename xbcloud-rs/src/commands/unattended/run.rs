@@ -32,7 +32,7 @@ use crate::location::{
     NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name, root_place,
 };
 
-/// How long the store may take to list its backups after a failure.
+/// Time limit for the list of backups after a failure.
 const LISTING_LIMIT: Duration = Duration::from_secs(10);
 
 /// A run in progress.
@@ -318,7 +318,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// What whoever reads of the failure wants to know next: how far the run came, whether there is a new backup,
+    /// Facts that matter next to someone who reads of the failure: how far the run came, whether there is a new backup,
     /// and which one could be restored now.
     fn facts(&self, failure: &Failure) -> Vec<String> {
         let result = &self.result;
@@ -447,7 +447,7 @@ impl Job<'_> {
                 Err(failure)
             }
             (Err(first), Err(failure)) => {
-                // What cannot be written was the cause, or not.
+                // A failed write was the cause, or not.
                 if !failure.line().starts_with(&first.line()) {
                     self.context.log.warn(failure.line());
                 }

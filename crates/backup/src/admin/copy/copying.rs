@@ -7,28 +7,28 @@ use xb_repo::keys::RunKeys;
 use xb_repo::manifest::Layout;
 use xb_repo::names::{is_data_object, of_classic};
 use xb_repo::root::Root;
-use xb_uploader::Listed;
+use xb_uploader::ListedObject;
 
 use crate::admin::copy::check::{Object, Sums};
 use crate::admin::copy::request::CopyRequest;
 use crate::admin::copy::source::Source;
 use crate::error::BackupError;
 use crate::hints::REMOVERS;
-use crate::objects::checksums::Known;
+use crate::objects::checksums::KnownChecksums;
 use crate::objects::classic::list_classic;
 use crate::objects::classic_checksums::list_with_sums;
 use crate::session::Resources;
-use crate::write::{Beside, part_limits};
+use crate::write::{CompanionObjects, part_limits};
 
 /// Keys of the objects at both ends of a copy.
-pub(super) struct BothKeys {
+pub(super) struct CopyKeys {
     pub(super) from: RunKeys,
     pub(super) to: RunKeys,
 }
 
 /// A copy in progress.
 #[derive(Clone, Copy)]
-pub(super) struct Copying<'a> {
+pub(super) struct CopyContext<'a> {
     pub(super) from: &'a Root,
     pub(super) to: &'a Root,
     pub(super) request: &'a CopyRequest,
@@ -37,7 +37,7 @@ pub(super) struct Copying<'a> {
     pub(super) observer: &'a Observer,
 }
 
-impl Copying<'_> {
+impl CopyContext<'_> {
     /// The objects that the complete copy must have.
     pub(super) async fn objects(&self) -> Result<Vec<Object>, BackupError> {
         let manifest = &self.source.manifest;
@@ -85,7 +85,7 @@ impl Copying<'_> {
         let (manifest, name) = (&self.source.manifest, &self.request.name);
         let Some(packed) = &manifest.packed else {
             let files = list_with_sums(self.from, name, Some(manifest)).await?;
-            let each = matches!(files.known(), Known::Each(_));
+            let each = matches!(files.known(), KnownChecksums::Each(_));
             return Ok(each.then_some(Sums::Classic(files)));
         };
         let about = (manifest, packed, self.source.run);
@@ -97,12 +97,12 @@ impl Copying<'_> {
         Ok(self.data_objects(self.to.list_below(keys.folder()).await?))
     }
 
-    fn data_objects(&self, listed: Vec<Listed>) -> BTreeMap<String, u64> {
+    fn data_objects(&self, listed: Vec<ListedObject>) -> BTreeMap<String, u64> {
         let of_it = listed.into_iter().filter(|listed| self.is_data(listed));
         of_it.map(|listed| (listed.key, listed.size)).collect()
     }
 
-    fn is_data(&self, listed: &Listed) -> bool {
+    fn is_data(&self, listed: &ListedObject) -> bool {
         match self.source.manifest.layout {
             Layout::Packed => is_data_object(&listed.key),
             Layout::Classic => of_classic(&listed.key),
@@ -128,8 +128,8 @@ impl Copying<'_> {
     pub(super) async fn all_is_there(
         &self,
         keys: &RunKeys,
-        beside: &Beside,
-    ) -> Result<Vec<Listed>, BackupError> {
+        beside: &CompanionObjects,
+    ) -> Result<Vec<ListedObject>, BackupError> {
         let manifest = &self.source.manifest;
         let look = async || {
             let mut listed = self.to.list_below(keys.folder()).await?;
@@ -137,7 +137,7 @@ impl Copying<'_> {
             listed.retain(|listed| self.is_data(listed));
             Ok::<_, BackupError>((listed, sums))
         };
-        let totals = |listed: &[Listed]| {
+        let totals = |listed: &[ListedObject]| {
             (listed.len() as u64, listed.iter().map(|listed| listed.size).sum::<u64>())
         };
         let all = (manifest.objects, manifest.stored_bytes);

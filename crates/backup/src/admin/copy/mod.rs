@@ -23,10 +23,10 @@ use xb_repo::names::{BackupName, KEYS, SUMS};
 use xb_repo::records;
 use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
-use xb_uploader::{Guarded, Operation, Store, StoreError, StoreErrorKind};
+use xb_uploader::{GuardedOutcome, Operation, Store, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object};
-use crate::admin::copy::copying::{BothKeys, Copying};
+use crate::admin::copy::copying::{CopyContext, CopyKeys};
 use crate::admin::copy::request::{CopyReport, CopyRequest};
 use crate::admin::copy::source::Source;
 use crate::admin::key_slots::KeySlotsClaim;
@@ -36,7 +36,9 @@ use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
 use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
-use crate::write::{Beside, Foreign, claim_emptied, free_if_vacant, is_vacant, prove_classic};
+use crate::write::{
+    CompanionObjects, ForeignObjects, claim_emptied, free_if_vacant, is_vacant, prove_classic,
+};
 
 /// Copies a backup of the session to the repository `to`, after the backups that it needs and that are
 /// missing there. The copy exists if and only if this returns `Ok`, or [`BackupError::Unlocked`].
@@ -139,7 +141,7 @@ async fn copy_one(
         None => {
             cancel.or(base_is_there(to, &source.manifest, request, resources.memory)).await?;
             let copying =
-                Copying { from, to, request, resources: *resources, source: &source, observer };
+                CopyContext { from, to, request, resources: *resources, source: &source, observer };
             copying.all(&mut report, cancel).await?;
         }
     }
@@ -260,7 +262,7 @@ async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
     }
 }
 
-impl Copying<'_> {
+impl CopyContext<'_> {
     async fn all(&self, report: &mut CopyReport, cancel: &CancelToken) -> Result<(), BackupError> {
         let (Self { request, source, .. }, name) = (self, &self.request.to);
         let packed = source.manifest.layout == Layout::Packed;
@@ -268,14 +270,14 @@ impl Copying<'_> {
             true => root.run_keys(name, source.run),
             false => root.classic_keys(name),
         };
-        let keys = BothKeys { from: keys_of(self.from, &request.name), to: keys_of(self.to, name) };
+        let keys = CopyKeys { from: keys_of(self.from, &request.name), to: keys_of(self.to, name) };
         let (claim, to) = if packed {
             (cancel.or(self.claim_packed()).await?, self.to.clone())
         } else {
             // Starts from an empty folder, as a classic run does.
-            cancel.or(claim_emptied(self.to, name, source.run, Foreign::Refuse)).await?
+            cancel.or(claim_emptied(self.to, name, source.run, ForeignObjects::Refuse)).await?
         };
-        let copying = Copying { to: &to, ..*self };
+        let copying = CopyContext { to: &to, ..*self };
         let copied = copying.under(&claim, &keys, report, cancel).await;
         drop(claim);
         copied
@@ -285,7 +287,7 @@ impl Copying<'_> {
     async fn under(
         &self,
         claim: &Claim,
-        keys: &BothKeys,
+        keys: &CopyKeys,
         report: &mut CopyReport,
         cancel: &CancelToken,
     ) -> Result<(), BackupError> {
@@ -364,11 +366,11 @@ impl Copying<'_> {
     /// Copies the keys and the checksum list of a packed run, and returns what it wrote.
     async fn copy_small(
         &self,
-        keys: &BothKeys,
+        keys: &CopyKeys,
         cancel: &CancelToken,
-    ) -> Result<Beside, BackupError> {
+    ) -> Result<CompanionObjects, BackupError> {
         let Self { from, to, request, source, .. } = self;
-        let mut beside = Beside::default();
+        let mut beside = CompanionObjects::default();
         let packed = source.manifest.layout == Layout::Packed;
         let sealed = source.manifest.is_sealed();
         for small in [KEYS, SUMS].into_iter().filter(|small| packed && (sealed || *small != KEYS)) {
@@ -401,7 +403,7 @@ impl Copying<'_> {
             return Err(RepoError::Exists { name: name.to_string(), state: "" }.into());
         }
         match slots.put(keys, |_| true).await? {
-            Guarded::Done { .. } => Ok(()),
+            GuardedOutcome::Done { .. } => Ok(()),
             _ => Err(BackupError::Bug("any keys object was accepted")),
         }
     }
@@ -421,7 +423,7 @@ impl Copying<'_> {
         claim.confirm().await?;
         let name = &self.request.to;
         let keys = self.to.classic_keys(name);
-        let listed = self.all_is_there(&keys, &Beside::default()).await?;
+        let listed = self.all_is_there(&keys, &CompanionObjects::default()).await?;
         // The manifest is that of the source, which may have no digest.
         let mut copied = self.source.copied.clone();
         let stated = copied.object_digest.clone();

@@ -5,7 +5,7 @@ use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_uploader::Lock;
 
-use crate::read::unlock::{Accept, Given};
+use crate::read::unlock::{Accept, ReadKeys};
 
 /// Request of a copy.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct CopyRequest {
     pub name: BackupName,
     /// Name of the copy.
     pub to: BackupName,
-    /// What is copied although it may not be restorable.
+    /// Backups that are copied although they may not be restorable.
     pub options: CopyOptions,
     /// Keys of a sealed backup. Required only if the copy gets another name. With keys, the backup
     /// must be sealed, and only a verification record that a key authenticates counts.
@@ -28,7 +28,7 @@ pub struct CopyRequest {
     pub lock: Option<Lock>,
 }
 
-/// What is copied although it may not be restorable.
+/// Choice of backups that are copied although they may not be restorable.
 #[derive(Debug, Clone, Copy, Default)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct CopyOptions {
@@ -41,8 +41,8 @@ pub struct CopyOptions {
 }
 
 impl CopyRequest {
-    pub(super) fn given(&self, memory: u64) -> Given<'_> {
-        Given { keys: &self.keys, accept: self.accept, memory }
+    pub(super) fn given(&self, memory: u64) -> ReadKeys<'_> {
+        ReadKeys { keys: &self.keys, accept: self.accept, memory }
     }
 }
 

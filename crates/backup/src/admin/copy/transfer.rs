@@ -10,14 +10,14 @@ use xb_repo::manifest::Layout;
 use xb_uploader::{Operation, PartData, PartSender, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object, Sums};
-use crate::admin::copy::copying::{BothKeys, Copying};
+use crate::admin::copy::copying::{CopyContext, CopyKeys};
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
-use crate::read::ranges::{Fetched, fetch_all, ranges};
+use crate::read::ranges::{RangeContent, fetch_all, ranges};
 use crate::read::unlock::not_found_as_damage;
 
-impl Copying<'_> {
+impl CopyContext<'_> {
     /// Reads objects at the destination back, and returns those that differ from the stored ones.
     pub(super) async fn compare(
         &self,
@@ -55,7 +55,7 @@ impl Copying<'_> {
     /// Copies objects within the store.
     pub(super) async fn have_copied(
         &self,
-        keys: &BothKeys,
+        keys: &CopyKeys,
         objects: Vec<Object>,
         cancel: &CancelToken,
     ) -> Result<(), BackupError> {
@@ -73,7 +73,7 @@ impl Copying<'_> {
     /// Reads objects and sends them, in parts as large as the budget allows.
     pub(super) async fn read_and_put(
         &self,
-        keys: &BothKeys,
+        keys: &CopyKeys,
         objects: Vec<Object>,
         (check, known): (Check, Option<&Sums>),
         ledger: &mut Ledger,
@@ -160,7 +160,7 @@ fn parts(keys: &RunKeys, objects: &[Object], range: u64) -> impl Iterator<Item =
 
 /// The sending side.
 struct Sending<'a> {
-    copying: &'a Copying<'a>,
+    copying: &'a CopyContext<'a>,
     sender: PartSender,
     ledger: &'a mut Ledger,
     /// Keys of the objects at the destination.
@@ -170,7 +170,7 @@ struct Sending<'a> {
 
 impl<'a> Sending<'a> {
     fn new(
-        copying: &'a Copying<'a>,
+        copying: &'a CopyContext<'a>,
         target: &'a RunKeys,
         ledger: &'a mut Ledger,
         parallel: usize,
@@ -186,7 +186,7 @@ impl<'a> Sending<'a> {
     /// Sends the pieces that arrive, until the last one or the first whose object is damaged.
     async fn all(
         &mut self,
-        mut arriving: mpsc::Receiver<Fetched>,
+        mut arriving: mpsc::Receiver<RangeContent>,
         mut parts: impl Iterator<Item = Part>,
         check: &Mutex<Check>,
     ) -> Result<(), BackupError> {

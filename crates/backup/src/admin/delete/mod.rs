@@ -12,11 +12,11 @@ pub(crate) mod removal;
 use xb_repo::chain::refuse_needed;
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
-use xb_repo::resolve::Known;
+use xb_repo::resolve::KnownManifests;
 use xb_repo::root::Root;
 
 pub(super) use self::plan::refuse_pinned;
-pub use self::plan::{DeletionPlan, DoomedObject};
+pub use self::plan::{DeletionPlan, ObjectToDelete};
 pub use self::removal::Deleted;
 
 use self::plan::plan;
@@ -43,11 +43,11 @@ async fn doomed_with(
     root: &Root,
     name: &BackupName,
     unless_needed: bool,
-) -> Result<(DeletionPlan, Option<Known>), BackupError> {
+) -> Result<(DeletionPlan, Option<KnownManifests>), BackupError> {
     let mut known = None;
     // Without a manifest, a backup is no base, and reading all others would be pointless.
     let root = match unless_needed && !matches!(root.manifest(name).await, Ok(None)) {
-        true => known.insert(Known::of(root).await?).seen_in(root),
+        true => known.insert(KnownManifests::of(root).await?).seen_in(root),
         false => root.knowing(&root.catalogue().await?),
     };
     let root = &root;
@@ -96,7 +96,7 @@ pub async fn delete_shown(session: &Session, shown: &DeletionPlan) -> Result<Del
 async fn remove(
     session: &Session,
     doomed: DeletionPlan,
-    known: Option<Known>,
+    known: Option<KnownManifests>,
 ) -> Result<Deleted, BackupError> {
     let Session { root, cancel, .. } = session;
     let name = doomed.name.clone();

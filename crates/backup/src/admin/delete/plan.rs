@@ -11,7 +11,7 @@ use xb_repo::manifest::{Layout, ManifestError, StoredManifest};
 use xb_repo::names::{BackupName, RunId};
 use xb_repo::records;
 use xb_repo::root::Root;
-use xb_uploader::{Listed, Operation, StoreError, StoreErrorKind};
+use xb_uploader::{ListedObject, Operation, StoreError, StoreErrorKind};
 
 use crate::error::BackupError;
 
@@ -23,9 +23,9 @@ pub struct DeletionPlan {
     /// Key of the manifest, if there is one. It is removed first.
     pub manifest: Option<String>,
     /// All other objects to remove.
-    pub objects: Vec<DoomedObject>,
+    pub objects: Vec<ObjectToDelete>,
     #[serde(skip)]
-    pub(super) how: How,
+    pub(super) how: DeleteConditions,
 }
 
 impl DeletionPlan {
@@ -38,7 +38,7 @@ impl DeletionPlan {
 
 /// An object that a delete will remove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DoomedObject {
+pub struct ObjectToDelete {
     /// Full key.
     pub key: String,
     /// Its size in bytes.
@@ -47,7 +47,7 @@ pub struct DoomedObject {
 
 /// Conditions of a delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct How {
+pub(super) struct DeleteConditions {
     /// RUN of the backup; `None` if the manifest is missing or damaged.
     pub(super) run: Option<String>,
     /// Digest of the manifest; `None` if the manifest is missing or damaged.
@@ -90,19 +90,19 @@ pub(super) async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan,
         refuse_hidden(root, name, run, stored.manifest.objects, &found).await?;
     }
     let run_keys = root.classic_keys(name);
-    let whole = |l: Listed| DoomedObject { key: run_keys.at(l.key), size: l.size };
-    let mut objects: Vec<DoomedObject> = found.into_iter().map(whole).collect();
+    let whole = |l: ListedObject| ObjectToDelete { key: run_keys.at(l.key), size: l.size };
+    let mut objects: Vec<ObjectToDelete> = found.into_iter().map(whole).collect();
     for key in beside(name, stored.is_some() || damaged, run.is_none() && !damaged) {
         let key = root.key(&key);
-        objects.extend(root.store().size(&key).await?.map(|size| DoomedObject { key, size }));
+        objects.extend(root.store().size(&key).await?.map(|size| ObjectToDelete { key, size }));
     }
     if run.is_none() {
         let sums = root.classic_sums(name);
-        let whole = |l: Listed| DoomedObject { key: sums.at(l.key), size: l.size };
+        let whole = |l: ListedObject| ObjectToDelete { key: sums.at(l.key), size: l.size };
         objects.extend(root.list_below(sums.folder()).await?.into_iter().map(whole));
     }
     let manifest = (stored.is_some() || damaged).then(|| root.manifest_key(name));
-    let how = How {
+    let how = DeleteConditions {
         run: stored.as_ref().map(|stored| stored.manifest.run.clone()),
         digest,
         claimed: run.is_none(),
@@ -119,7 +119,7 @@ async fn refuse_hidden(
     name: &BackupName,
     run: RunId,
     objects: u64,
-    found: &[Listed],
+    found: &[ListedObject],
 ) -> Result<(), BackupError> {
     let listed: BTreeSet<&str> = found.iter().map(|listed| listed.key.as_str()).collect();
     let mut keys = (0..objects).map(|number| format!("{run}/{}", object_key(number)));

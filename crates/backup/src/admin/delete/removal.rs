@@ -14,7 +14,7 @@ use xb_repo::claim::mark::{Mark, Removed};
 use xb_repo::error::RepoError;
 use xb_repo::names::{BackupName, RunId};
 use xb_repo::records;
-use xb_repo::resolve::Known;
+use xb_repo::resolve::KnownManifests;
 use xb_repo::root::Root;
 use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
@@ -43,11 +43,11 @@ pub(crate) struct Removal {
     plan: DeletionPlan,
     /// ROOT; with a claim, for changes under it.
     root: Root,
-    held: Held,
+    held: NameHold,
 }
 
-/// What keeps others away from the name.
-enum Held {
+/// Object that keeps other runs away from the name.
+enum NameHold {
     /// The mark of the backup.
     Marked(Box<Mark>),
     /// A claim, if there is no manifest.
@@ -64,7 +64,12 @@ impl Removal {
         if plan.manifest.is_some() {
             let (run, digest) = (plan.how.run.as_deref(), plan.how.digest.clone());
             let mark = Mark::set(root, &name, run, digest).await?;
-            return Ok(Self { name, plan, root: root.clone(), held: Held::Marked(Box::new(mark)) });
+            return Ok(Self {
+                name,
+                plan,
+                root: root.clone(),
+                held: NameHold::Marked(Box::new(mark)),
+            });
         }
         let (claim, _) = Claim::classic(root, &name, RunId::random()?).await?;
         // Another run or delete may have ended between the plan and the claim.
@@ -73,7 +78,7 @@ impl Removal {
             return Err(changed);
         }
         let root = claim.hold(root, &name).await?;
-        Ok(Self { name, plan, root, held: Held::Claimed(claim) })
+        Ok(Self { name, plan, root, held: NameHold::Claimed(claim) })
     }
 
     /// RUN of the backup; `None` if its manifest is missing or damaged.
@@ -89,8 +94,8 @@ impl Removal {
     /// Leaves the backup as it is.
     pub(crate) async fn give_up(self) {
         match self.held {
-            Held::Marked(mark) => mark.withdraw().await,
-            Held::Claimed(claim) => claim.end().await,
+            NameHold::Marked(mark) => mark.withdraw().await,
+            NameHold::Claimed(claim) => claim.end().await,
         }
     }
 
@@ -116,7 +121,7 @@ impl Removal {
     }
 
     /// Fails if `known` backups depend on this one.
-    async fn refuse_dependents(&self, known: &Known) -> Result<(), BackupError> {
+    async fn refuse_dependents(&self, known: &KnownManifests) -> Result<(), BackupError> {
         match known.manifest(&self.name) {
             Some(manifest) => Ok(refuse_dependents(&self.root, &self.name, manifest, known).await?),
             None => Ok(()),
@@ -131,21 +136,31 @@ impl Removal {
     pub(super) async fn remove_manifest(self) -> Result<WithoutManifest, BackupError> {
         let Self { name, plan, root, held } = self;
         let removed = match held {
-            Held::Claimed(claim) => {
-                return Ok(WithoutManifest { name, plan, root, held: After::Claimed(claim) });
+            NameHold::Claimed(claim) => {
+                return Ok(WithoutManifest {
+                    name,
+                    plan,
+                    root,
+                    held: HoldAfterManifest::Claimed(claim),
+                });
             }
-            Held::Marked(mark) => mark.remove_manifest().await?,
+            NameHold::Marked(mark) => mark.remove_manifest().await?,
         };
         if plan.how.claimed {
             let (claim, root) = removed.hold().await?;
-            return Ok(WithoutManifest { name, plan, root, held: After::Claimed(claim) });
+            return Ok(WithoutManifest {
+                name,
+                plan,
+                root,
+                held: HoldAfterManifest::Claimed(claim),
+            });
         }
-        Ok(WithoutManifest { name, plan, root, held: After::Marked(Box::new(removed)) })
+        Ok(WithoutManifest { name, plan, root, held: HoldAfterManifest::Marked(Box::new(removed)) })
     }
 }
 
-/// What keeps others away once the manifest is gone.
-enum After {
+/// Object that keeps other runs away once the manifest is gone.
+enum HoldAfterManifest {
     /// The mark of a packed run: a copy of it has the same keys.
     Marked(Box<Removed>),
     /// A claim, if the objects have no RUN.
@@ -158,7 +173,7 @@ pub(crate) struct WithoutManifest {
     plan: DeletionPlan,
     /// ROOT for changes.
     root: Root,
-    held: After,
+    held: HoldAfterManifest,
 }
 
 impl WithoutManifest {
@@ -175,8 +190,8 @@ impl WithoutManifest {
     pub(crate) async fn remove_objects(self) -> Result<Deleted, BackupError> {
         let Self { name, plan, root, held } = self;
         let root = match &held {
-            After::Marked(removed) => removed.clear().await?,
-            After::Claimed(_) => root,
+            HoldAfterManifest::Marked(removed) => removed.clear().await?,
+            HoldAfterManifest::Claimed(_) => root,
         };
         let objects = plan.objects.len() as u64;
         // The records went with the manifest, and there may be new ones of a new backup.
@@ -188,15 +203,15 @@ impl WithoutManifest {
             remove_what_stayed(&root, &name, &keys).await?;
         }
         match held {
-            After::Marked(removed) => removed.free().await,
-            After::Claimed(claim) => claim.end().await,
+            HoldAfterManifest::Marked(removed) => removed.free().await,
+            HoldAfterManifest::Claimed(claim) => claim.end().await,
         }
         Ok(Deleted { objects, left: plan.how.left })
     }
 
     /// Leaves the objects of a packed run to `gc`.
     pub(crate) async fn leave_objects(self) {
-        if let After::Marked(removed) = self.held {
+        if let HoldAfterManifest::Marked(removed) = self.held {
             removed.free().await;
         }
     }
@@ -256,7 +271,7 @@ pub(crate) struct RemovedManifests {
 }
 
 /// A backup that stays, and that is the reason why others may go: its name and run.
-pub(crate) type Kept = (BackupName, String);
+pub(crate) type RemainingBackup = (BackupName, String);
 
 /// Removes the manifests, but for those of backups that were pinned since, or on which others depend.
 /// A backup that was replaced or removed since is left out. In `begun`, a backup must come before its
@@ -268,8 +283,8 @@ pub(crate) type Kept = (BackupName, String);
 pub(crate) async fn remove_manifests(
     root: &Root,
     begun: Vec<Removal>,
-    known: &mut Known,
-    instead: &[Kept],
+    known: &mut KnownManifests,
+    instead: &[RemainingBackup],
 ) -> RemovedManifests {
     let mut removed = RemovedManifests::default();
     begun.iter().for_each(|removal| known.expect(&removal.name));
@@ -328,8 +343,8 @@ pub(crate) async fn remove_manifests(
 /// The first of these backups that is gone, or that another command may remove.
 async fn leaving<'k>(
     root: &Root,
-    known: &Known,
-    kept: &'k [Kept],
+    known: &KnownManifests,
+    kept: &'k [RemainingBackup],
 ) -> Result<Option<&'k BackupName>, RepoError> {
     for (name, run) in kept {
         if !known.stands(root, name, run).await? {
@@ -346,15 +361,15 @@ mod tests {
     use xb_repo::manifest::{Base, Manifest, sample};
 
     /// A ROOT with the backup `old`, whose removal has begun.
-    async fn begun() -> (tempfile::TempDir, Root, Removal, Known) {
-        use xb_uploader::{Location, Place, Policy, StoreSettings};
+    async fn begun() -> (tempfile::TempDir, Root, Removal, KnownManifests) {
+        use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
-        let location = Location { place: Place::Local, path };
+        let location = Location { place: StorePlace::Local, path };
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
         commit(&root, "old", |old| old.source.to_lsn = Some(20)).await;
-        let known = Known::of(&root).await.unwrap();
+        let known = KnownManifests::of(&root).await.unwrap();
         let planned = plan(&root, &name("old")).await.unwrap();
         let removal = Removal::begin(&root, planned).await.unwrap();
         (folder, root, removal, known)
@@ -413,7 +428,7 @@ mod tests {
     /// Settles a removal of a backup that must stay, and returns why it stays. Its manifest is never
     /// away, not even for a moment.
     async fn stays(
-        (folder, root, removal, mut known): (tempfile::TempDir, Root, Removal, Known),
+        (folder, root, removal, mut known): (tempfile::TempDir, Root, Removal, KnownManifests),
     ) -> BackupError {
         use std::os::unix::fs::MetadataExt as _;
         let inode = || std::fs::metadata(folder.path().join(".xb-catalog/old")).unwrap().ino();
@@ -474,7 +489,7 @@ mod tests {
             late.base = Some(Base { name: "old".into(), run: sample().run });
         })
         .await;
-        let mut known = Known::of(&root).await.unwrap();
+        let mut known = KnownManifests::of(&root).await.unwrap();
         let planned = plan(&root, &name("late")).await.unwrap();
         let of_late = Removal::begin(&root, planned).await.unwrap();
         [name("old"), name("late")].iter().for_each(|name| known.leave_out(name));

@@ -46,7 +46,7 @@ pub struct Candidate {
     pub accepted_without_base: bool,
     /// Whether its content was not inspected. Such backups count only among themselves.
     pub raw: bool,
-    /// What makes it much smaller than those before it, if that was not accepted.
+    /// Comparison with earlier backups, if it is much smaller than they are and was not accepted.
     pub shrunk: Option<String>,
     /// Whether it is the newest of its kind and server, and much smaller than those before it.
     pub in_doubt: bool,
@@ -121,27 +121,27 @@ impl Candidate {
         })
     }
 
-    /// Whether it can be restored now, as far as the catalogue shows.
+    /// Returns whether it can be restored now, as far as the catalogue shows.
     pub(super) fn is_restorable(&self) -> bool {
         !self.damaged && !self.unread_record && self.broken.is_none()
     }
 
-    /// Whether it counts for a rule: it can be restored now, or with a base that is elsewhere.
+    /// Returns whether it counts for a rule: it can be restored now, or with a base that is elsewhere.
     pub(super) fn counts(&self) -> bool {
         self.is_restorable() || self.accepted_without_base && !self.damaged && !self.unread_record
     }
 
-    /// Whether nothing of its server is removed before it is accepted.
+    /// Returns whether nothing of its server is removed before it is accepted.
     pub(super) fn is_doubtful(&self) -> bool {
         self.in_doubt || (self.just_made && self.shrunk.is_some())
     }
 
-    /// Whether a trial restore has proven it, and nothing is wrong with it since.
+    /// Returns whether a trial restore has proven it, and nothing is wrong with it since.
     pub(super) fn is_proven_by_trial(&self) -> bool {
         self.counts() && self.proven >= Some(Level::Restore)
     }
 
-    /// What ties it to its base.
+    /// Returns its connection to its base.
     pub(super) fn lineage(&self) -> Lineage<'_> {
         Lineage {
             name: &self.name,

@@ -11,13 +11,13 @@ use futures::future::join_all;
 use xb_repo::chain::refuse_needed;
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
-use xb_repo::resolve::Known;
+use xb_repo::resolve::KnownManifests;
 use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
 use crate::admin::delete;
-use crate::admin::delete::removal::{Kept, Removal, WithoutManifest, remove_manifests};
-use crate::admin::prune::verdict::{Verdict, Why};
+use crate::admin::delete::removal::{RemainingBackup, Removal, WithoutManifest, remove_manifests};
+use crate::admin::prune::verdict::{KeepReason, Verdict};
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
@@ -30,7 +30,7 @@ const BATCH_OBJECTS: usize = 100_000;
 /// Time limit for freeing the names of a cancelled batch. After it, their claims count for an hour.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
-/// What became of one backup.
+/// Result for one backup.
 #[derive(Debug, Clone, Copy)]
 pub enum Step<'a> {
     /// It is gone, with all its objects.
@@ -56,7 +56,7 @@ pub async fn prune(
     plan: &[Verdict],
     done: impl FnMut(&str, Step<'_>),
 ) -> Result<Vec<String>, BackupError> {
-    prune_known(session, plan, Known::default(), done).await
+    prune_known(session, plan, KnownManifests::default(), done).await
 }
 
 /// Like [`prune`], for a plan that was made from the `known` manifests: of these it reads again only those
@@ -67,12 +67,12 @@ pub async fn prune(
 pub async fn prune_known(
     session: &Session,
     plan: &[Verdict],
-    mut known: Known,
+    mut known: KnownManifests,
     mut done: impl FnMut(&str, Step<'_>),
 ) -> Result<Vec<String>, BackupError> {
     let Session { root, cancel, .. } = session;
     let mut gone = Vec::new();
-    let instead: Vec<Kept> = plan.iter().filter_map(kept_in_place_of_others).collect();
+    let instead: Vec<RemainingBackup> = plan.iter().filter_map(kept_in_place_of_others).collect();
     let mut going = plan.iter().filter(|verdict| verdict.goes()).peekable();
     if going.peek().is_some() {
         cancel.or(known.refresh(root)).await?;
@@ -128,7 +128,7 @@ pub async fn prune_known(
 async fn begin<'a>(
     session: &Session,
     going: &mut impl Iterator<Item = &'a Verdict>,
-    known: &mut Known,
+    known: &mut KnownManifests,
     done: &mut impl FnMut(&str, Step<'_>),
 ) -> (Vec<Removal>, Result<(), BackupError>) {
     let (mut begun, mut objects) = (Vec::new(), 0);
@@ -161,7 +161,7 @@ async fn begin<'a>(
 async fn begin_one(
     root: &Root,
     verdict: &Verdict,
-    known: &mut Known,
+    known: &mut KnownManifests,
 ) -> Result<Option<Removal>, BackupError> {
     let name = BackupName::new(&verdict.name)?;
     let root = &known.seen_in(root);
@@ -174,12 +174,12 @@ async fn begin_one(
         begun.give_up().await;
         return Ok(None);
     }
-    // What it depends on may go with it.
+    // Its bases may go with it.
     known.leave_out(&name);
     Ok(Some(begun))
 }
 
-/// Whether an error concerns one backup only, which therefore stays.
+/// Returns whether an error concerns one backup only, which therefore stays.
 fn keeps(error: &BackupError) -> bool {
     matches!(
         error,
@@ -196,12 +196,12 @@ fn keeps(error: &BackupError) -> bool {
 }
 
 /// A backup that the rules keep, so that others go.
-fn kept_in_place_of_others(verdict: &Verdict) -> Option<Kept> {
-    verdict.kept.iter().any(Why::is_rule).then_some(())?;
+fn kept_in_place_of_others(verdict: &Verdict) -> Option<RemainingBackup> {
+    verdict.kept.iter().any(KeepReason::is_rule).then_some(())?;
     Some((BackupName::new(&verdict.name).ok()?, verdict.run.clone()))
 }
 
-/// Whether an error makes further requests useless.
+/// Returns whether an error makes further requests useless.
 fn ends_all(error: &BackupError) -> bool {
     match error {
         BackupError::Interrupted(_) => true,

@@ -9,7 +9,7 @@ use xb_repo::resolve::is_ahead;
 
 use crate::admin::prune::candidate::Candidate;
 use crate::admin::prune::same_data::counted_for;
-use crate::admin::prune::verdict::{Verdict, Why};
+use crate::admin::prune::verdict::{KeepReason, Verdict};
 
 /// Retention rules. Each rule keeps backups independently; days, weeks (from Monday) and months are
 /// UTC, and only periods with a backup count. All rules apply to each server separately.
@@ -37,13 +37,13 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Whether no rule for backups is set.
+    /// Returns whether no rule for backups is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self { binlog_within: self.binlog_within, ..Self::default() }
     }
 
-    /// Whether the rules keep nothing: none is set, or each number is 0.
+    /// Returns whether the rules keep nothing: none is set, or each number is 0.
     #[must_use]
     pub fn keeps_nothing(&self) -> bool {
         let numbers = [self.last, self.daily, self.weekly, self.monthly];
@@ -58,13 +58,13 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
     let mut order: Vec<usize> = (0..all.len()).collect();
     order.sort_by_key(|&n| all.get(n).map(|c| std::cmp::Reverse((c.finished, &c.name))));
     let sorted: Vec<&Candidate> = order.iter().filter_map(|&n| all.get(n)).collect();
-    let mut kept: Vec<BTreeSet<Why>> = vec![BTreeSet::new(); sorted.len()];
+    let mut kept: Vec<BTreeSet<KeepReason>> = vec![BTreeSet::new(); sorted.len()];
     let mut servers: BTreeMap<(&Option<String>, bool), Vec<usize>> = BTreeMap::new();
     for (n, candidate) in sorted.iter().enumerate() {
         servers.entry((&candidate.server, candidate.raw)).or_default().push(n);
     }
     let counted_for = counted_for(&sorted);
-    let mut note = |n: usize, why: Why| {
+    let mut note = |n: usize, why: KeepReason| {
         if let Some(kept) = kept.get_mut(n) {
             kept.insert(why);
         }
@@ -80,7 +80,7 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
             .collect();
         let doubtful = of_server.iter().filter_map(|&n| sorted.get(n)).find(|c| c.is_doubtful());
         if let Some(doubtful) = doubtful {
-            of_server.iter().for_each(|&n| note(n, Why::Doubt(doubtful.name.clone())));
+            of_server.iter().for_each(|&n| note(n, KeepReason::Doubt(doubtful.name.clone())));
         }
         keep_by_rules(&good, keep, now, &mut note);
         keep_proven(&good, &mut note);
@@ -93,7 +93,7 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
         let of_server = sorted.iter().filter(|other| other.server == sorted[copy].server);
         let mut later = of_server.filter(|other| other.finished > sorted[copy].finished);
         if sorted[copy].counts() && !later.any(|other| other.counts()) {
-            kept[copy].insert(Why::MayBeContinued);
+            kept[copy].insert(KeepReason::MayBeContinued);
         }
     }
     let bases = bases(&sorted);
@@ -102,7 +102,7 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
         // A proven one has no need of it; an unproven one may be proven tomorrow.
         let is_merged = |n: usize| sorted[n].stands_for.is_some();
         if is_merged(copy) && !is_merged(counted) && !kept[counted].is_empty() {
-            kept[copy].insert(Why::UnprovenCopyOf(sorted[counted].name.clone()));
+            kept[copy].insert(KeepReason::UnprovenCopyOf(sorted[counted].name.clone()));
         }
     }
     let verdict = |n: usize| Verdict {
@@ -119,19 +119,19 @@ fn keep_by_rules(
     good: &[(usize, &Candidate)],
     keep: &Keep,
     now: Timestamp,
-    note: &mut impl FnMut(usize, Why),
+    note: &mut impl FnMut(usize, KeepReason),
 ) {
     // An increment whose base is elsewhere does not replace what can be restored here.
     let whole = || good.iter().filter(|(_, candidate)| candidate.is_restorable());
-    whole().take(1).for_each(|(n, _)| note(*n, Why::Newest));
+    whole().take(1).for_each(|(n, _)| note(*n, KeepReason::Newest));
     // A host whose clock is behind makes backups that look old.
     let written = whole().rev().max_by_key(|(_, candidate)| candidate.written);
-    written.into_iter().for_each(|(n, _)| note(*n, Why::Newest));
-    good.iter().take(keep.last.unwrap_or(0)).for_each(|(n, _)| note(*n, Why::Last));
-    let periods: [(Option<usize>, PeriodOf, Why); 3] = [
-        (keep.daily, day, Why::Daily),
-        (keep.weekly, week, Why::Weekly),
-        (keep.monthly, month, Why::Monthly),
+    written.into_iter().for_each(|(n, _)| note(*n, KeepReason::Newest));
+    good.iter().take(keep.last.unwrap_or(0)).for_each(|(n, _)| note(*n, KeepReason::Last));
+    let periods: [(Option<usize>, PeriodOf, KeepReason); 3] = [
+        (keep.daily, day, KeepReason::Daily),
+        (keep.weekly, week, KeepReason::Weekly),
+        (keep.monthly, month, KeepReason::Monthly),
     ];
     for (count, period, why) in periods {
         let mut seen = BTreeSet::new();
@@ -145,35 +145,35 @@ fn keep_by_rules(
         let within = i64::try_from(within.as_secs()).unwrap_or(i64::MAX);
         let since = now.as_second().saturating_sub(within);
         let young = good.iter().filter(|(_, c)| c.finished.as_second() >= since);
-        young.for_each(|(n, _)| note(*n, Why::Within));
+        young.for_each(|(n, _)| note(*n, KeepReason::Within));
     }
 }
 
 /// Keeps the newest verified backup of one server, and the newest of those verified furthest.
-fn keep_proven(good: &[(usize, &Candidate)], note: &mut impl FnMut(usize, Why)) {
+fn keep_proven(good: &[(usize, &Candidate)], note: &mut impl FnMut(usize, KeepReason)) {
     let mut proven = good
         .iter()
         .filter(|(_, candidate)| candidate.proven.is_some() && candidate.is_restorable());
     if let Some((n, _)) = proven.clone().next() {
-        note(*n, Why::NewestVerified);
+        note(*n, KeepReason::NewestVerified);
     }
     // A backup that passed a trial restore must not give way to a newer one that was only read.
     let furthest = proven.clone().map(|(_, candidate)| candidate.proven).max();
     if let Some((n, _)) = proven.find(|(_, candidate)| Some(candidate.proven) == furthest) {
-        note(*n, Why::BestVerified);
+        note(*n, KeepReason::BestVerified);
     }
 }
 
 /// Returns the reasons to keep a backup that no rule and no other kept backup gives.
-fn reasons_of_its_own(candidate: &Candidate, now: Timestamp) -> impl Iterator<Item = Why> {
+fn reasons_of_its_own(candidate: &Candidate, now: Timestamp) -> impl Iterator<Item = KeepReason> {
     let reasons = [
-        candidate.just_made.then_some(Why::JustMade),
-        candidate.pinned.then_some(Why::Pinned),
-        candidate.damaged.then_some(Why::Damaged),
-        candidate.broken.clone().filter(|_| !candidate.counts()).map(Why::Broken),
-        candidate.unread_record.then_some(Why::UnreadRecord),
-        candidate.possible_dependent.clone().map(Why::MayBeBaseOf),
-        is_ahead(candidate.finished, now).then_some(Why::ClockAhead),
+        candidate.just_made.then_some(KeepReason::JustMade),
+        candidate.pinned.then_some(KeepReason::Pinned),
+        candidate.damaged.then_some(KeepReason::Damaged),
+        candidate.broken.clone().filter(|_| !candidate.counts()).map(KeepReason::Broken),
+        candidate.unread_record.then_some(KeepReason::UnreadRecord),
+        candidate.possible_dependent.clone().map(KeepReason::MayBeBaseOf),
+        is_ahead(candidate.finished, now).then_some(KeepReason::ClockAhead),
     ];
     reasons.into_iter().flatten()
 }
@@ -200,12 +200,12 @@ fn bases(sorted: &[&Candidate]) -> Vec<Vec<usize>> {
 }
 
 /// Keeps all direct and indirect bases of the kept backups.
-fn keep_bases(sorted: &[&Candidate], bases: &[Vec<usize>], kept: &mut [BTreeSet<Why>]) {
+fn keep_bases(sorted: &[&Candidate], bases: &[Vec<usize>], kept: &mut [BTreeSet<KeepReason>]) {
     let mut todo: Vec<usize> = (0..kept.len()).filter(|&n| !kept[n].is_empty()).collect();
     while let Some(n) = todo.pop() {
         for &base in &bases[n] {
             let first = kept[base].is_empty();
-            kept[base].insert(Why::BaseOf(sorted[n].name.clone()));
+            kept[base].insert(KeepReason::BaseOf(sorted[n].name.clone()));
             if first {
                 todo.push(base);
             }

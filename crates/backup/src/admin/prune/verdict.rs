@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Why {
+pub enum KeepReason {
     /// The newest of its server that can be restored, by its own clock or by the store's. No rule removes
     /// it.
     Newest,
@@ -50,8 +50,8 @@ pub enum Why {
     BaseOf(String),
 }
 
-impl Why {
-    /// Whether a rule keeps the backup, so that others go, or another backup that a rule keeps needs it.
+impl KeepReason {
+    /// Returns whether a rule keeps the backup, so that others go, or another backup that a rule keeps needs it.
     pub(super) fn is_rule(&self) -> bool {
         match self {
             Self::Newest
@@ -77,7 +77,7 @@ impl Why {
     }
 }
 
-impl std::fmt::Display for Why {
+impl std::fmt::Display for KeepReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Newest => "newest",
@@ -121,11 +121,11 @@ pub struct Verdict {
     /// When its run ended, UTC.
     pub finished: Timestamp,
     /// Reasons to keep it; empty if it will be removed.
-    pub kept: Vec<Why>,
+    pub kept: Vec<KeepReason>,
 }
 
 impl Verdict {
-    /// Whether the backup will be removed.
+    /// Returns whether the backup will be removed.
     #[must_use]
     pub fn goes(&self) -> bool {
         self.kept.is_empty()

@@ -6,9 +6,9 @@ use bytes::BytesMut;
 use xb_frame::Record;
 use xb_reader::ChunkWriter;
 
-use super::plan::{Parts, Pick, Refused};
+use super::plan::{Parts, PlanFailure, SelectedPiece};
 use crate::error::BackupError;
-use crate::selection::{Checkpoint, Matched, Selection, Why};
+use crate::selection::{Checkpoint, MatchedNames, SelectReason, Selection};
 
 /// Memory limit for a plan of single files, in bytes. A file takes about 120.
 const MAX_PLAN: usize = 256 << 20;
@@ -34,7 +34,7 @@ impl FinalNames {
 #[derive(Debug)]
 struct Open {
     path: Vec<u8>,
-    why: Why,
+    why: SelectReason,
     /// Offset at which a reader expects its next chunk.
     next: u64,
     /// Offset up to which an earlier run has proven the file.
@@ -47,7 +47,7 @@ pub(super) struct ChunkSelector<'a> {
     selection: &'a Selection,
     proven: &'a Checkpoint,
     names: FinalNames,
-    matched: Matched,
+    matched: MatchedNames,
     open: HashMap<u64, Open>,
     parts: Parts,
     text: BytesMut,
@@ -61,7 +61,7 @@ impl<'a> ChunkSelector<'a> {
             selection,
             proven,
             names,
-            matched: Matched::default(),
+            matched: MatchedNames::default(),
             open: HashMap::new(),
             parts: Parts::default(),
             text: BytesMut::new(),
@@ -70,7 +70,7 @@ impl<'a> ChunkSelector<'a> {
     }
 
     /// Takes the records in order.
-    pub(super) fn take(&mut self, record: &Record<'_>) -> Result<(), Refused> {
+    pub(super) fn take(&mut self, record: &Record<'_>) -> Result<(), PlanFailure> {
         match record {
             Record::File { source: 1.., .. } => {
                 let what = "the stream has several sources, so single files cannot be selected";
@@ -91,15 +91,17 @@ impl<'a> ChunkSelector<'a> {
                 }
                 let len = chunk.head_len + chunk.payload_len;
                 if chunk.position < self.end {
-                    return Err(Refused::Index("the chunks are not in order"));
+                    return Err(PlanFailure::Index("the chunks are not in order"));
                 }
                 self.end = chunk.position + len;
                 self.parts.chosen.add(why, 0, chunk.payload_len);
                 match self.parts.picks.last_mut() {
-                    Some(Pick::Source(last)) if last.end == chunk.position => last.end = self.end,
-                    _ => self.parts.picks.push(Pick::Source(chunk.position..self.end)),
+                    Some(SelectedPiece::Source(last)) if last.end == chunk.position => {
+                        last.end = self.end
+                    }
+                    _ => self.parts.picks.push(SelectedPiece::Source(chunk.position..self.end)),
                 }
-                if self.parts.picks.len().saturating_mul(size_of::<Pick>()) > MAX_PLAN {
+                if self.parts.picks.len().saturating_mul(size_of::<SelectedPiece>()) > MAX_PLAN {
                     return Err(too_much());
                 }
             }
@@ -143,9 +145,9 @@ impl<'a> ChunkSelector<'a> {
     fn say(
         &mut self,
         write: impl FnOnce(&mut ChunkWriter<Vec<u8>>) -> std::io::Result<()>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PlanFailure> {
         let mut writer = ChunkWriter::new(Vec::new());
-        let bad = |_| Refused::Index("it contains an invalid file name");
+        let bad = |_| PlanFailure::Index("it contains an invalid file name");
         write(&mut writer).map_err(bad)?;
         let chunk = writer.finish().map_err(bad)?;
         let start = self.text.len();
@@ -155,23 +157,23 @@ impl<'a> ChunkSelector<'a> {
             return Err(too_much());
         }
         match self.parts.picks.last_mut() {
-            Some(Pick::Text(last)) => last.end = end,
-            _ => self.parts.picks.push(Pick::Text(start..end)),
+            Some(SelectedPiece::Text(last)) => last.end = end,
+            _ => self.parts.picks.push(SelectedPiece::Text(start..end)),
         }
         Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Result<Parts, Refused> {
+    pub(super) fn finish(mut self) -> Result<Parts, PlanFailure> {
         self.selection.check(&self.matched)?;
         if self.open.values().any(|open| !open.ended) {
-            return Err(Refused::Index("it contains a file without an end"));
+            return Err(PlanFailure::Index("it contains a file without an end"));
         }
         self.parts.text = self.text.freeze();
         Ok(self.parts)
     }
 }
 
-fn too_much() -> Refused {
+fn too_much() -> PlanFailure {
     BackupError::Selection(
         "selecting this many single files needs too much memory: select fewer, or read the whole backup".into(),
     )

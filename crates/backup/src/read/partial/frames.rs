@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::plan::{Pick, Refused};
+use super::plan::{PlanFailure, SelectedPiece};
 
 /// Gap between two required frames, in bytes, that is fetched too: that costs less than another
 /// request.
@@ -17,10 +17,10 @@ pub(super) struct FrameFinder<'a> {
 }
 
 impl<'a> FrameFinder<'a> {
-    pub(super) fn new(picks: &'a [Pick]) -> Self {
+    pub(super) fn new(picks: &'a [SelectedPiece]) -> Self {
         let sources = picks.iter().filter_map(|pick| match pick {
-            Pick::Source(range) => Some(range.clone()),
-            Pick::Text(_) => None,
+            SelectedPiece::Source(range) => Some(range.clone()),
+            SelectedPiece::Text(_) => None,
         });
         let wanted: Box<dyn Iterator<Item = _> + Send> = Box::new(sources);
         Self { wanted: wanted.peekable(), found: 0, runs: Vec::new() }
@@ -64,13 +64,13 @@ impl<'a> FrameFinder<'a> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Result<Vec<Range<u64>>, Refused> {
+    pub(super) fn finish(mut self) -> Result<Vec<Range<u64>>, PlanFailure> {
         if self.wanted.next().is_some() {
-            return Err(Refused::Index("a part of a file is in no frame"));
+            return Err(PlanFailure::Index("a part of a file is in no frame"));
         }
         match self.runs.is_sorted_by(|a, b| a.end <= b.start) {
             true => Ok(self.runs),
-            false => Err(Refused::Index("the frames are not in order")),
+            false => Err(PlanFailure::Index("the frames are not in order")),
         }
     }
 }

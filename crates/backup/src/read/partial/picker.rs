@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 
-use super::plan::{Parts, Pick};
+use super::plan::{Parts, SelectedPiece};
 use crate::error::BackupError;
 use crate::read::stream_sink::StreamSink;
 
 /// Assembles the stream of the selected files from the plain bytes of their frames.
 pub(crate) struct Picker<S> {
-    picks: std::iter::Peekable<std::vec::IntoIter<Pick>>,
+    picks: std::iter::Peekable<std::vec::IntoIter<SelectedPiece>>,
     text: Bytes,
     sink: S,
     given: u64,
@@ -23,7 +23,7 @@ impl<S: StreamSink> Picker<S> {
     pub(crate) fn take(&mut self, offset: u64, bytes: &Bytes) -> Result<(), BackupError> {
         let end = offset + bytes.len() as u64;
         self.say()?;
-        while let Some(Pick::Source(wanted)) = self.picks.peek_mut() {
+        while let Some(SelectedPiece::Source(wanted)) = self.picks.peek_mut() {
             let from = wanted.start.max(offset);
             let to = wanted.end.min(end);
             if from >= to {
@@ -46,7 +46,7 @@ impl<S: StreamSink> Picker<S> {
 
     /// Passes on the generated text that comes next, if any.
     fn say(&mut self) -> Result<(), BackupError> {
-        while let Some(Pick::Text(range)) = self.picks.peek() {
+        while let Some(SelectedPiece::Text(range)) = self.picks.peek() {
             let piece = self.text.slice(range.clone());
             self.picks.next();
             self.given += piece.len() as u64;

@@ -10,7 +10,7 @@ use crate::selection::Chosen;
 
 /// One piece of the stream of the selected files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Pick {
+pub(super) enum SelectedPiece {
     /// A range of the source.
     Source(Range<u64>),
     /// A range of [`Parts::text`]: bytes that are not in the source, or whose position is not
@@ -21,7 +21,7 @@ pub(super) enum Pick {
 /// Parts of a stream that contain the selected files.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Parts {
-    pub(super) picks: Vec<Pick>,
+    pub(super) picks: Vec<SelectedPiece>,
     /// Generated chunks without payload.
     pub(super) text: Bytes,
     /// Ranges of the body that contain the frames.
@@ -35,8 +35,8 @@ impl Parts {
         self.picks
             .iter()
             .map(|pick| match pick {
-                Pick::Source(range) => range.end - range.start,
-                Pick::Text(range) => range.len() as u64,
+                SelectedPiece::Source(range) => range.end - range.start,
+                SelectedPiece::Text(range) => range.len() as u64,
             })
             .sum()
     }
@@ -44,12 +44,12 @@ impl Parts {
 
 /// Reason why the parts cannot be determined.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum PlanFailure {
     Index(&'static str),
     Selection(Box<BackupError>),
 }
 
-impl Refused {
+impl PlanFailure {
     pub(super) fn of(self, index: &Index<'_>) -> BackupError {
         match self {
             Self::Index(what) => index.damaged(what),
@@ -58,7 +58,7 @@ impl Refused {
     }
 }
 
-impl From<BackupError> for Refused {
+impl From<BackupError> for PlanFailure {
     fn from(error: BackupError) -> Self {
         Self::Selection(Box::new(error))
     }

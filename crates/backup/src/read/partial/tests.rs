@@ -7,10 +7,10 @@ use xb_frame::{Codec, Limits, StreamHeader, StreamId, StreamReader, StreamWriter
 use xb_pipeline::{Body, FRONT_LEN, Observer, UnpackPlan, unpack_parts};
 use xb_reader::ChunkWriter;
 
-use super::plan::Refused;
+use super::plan::PlanFailure;
 use super::*;
 use crate::read::stream_sink::StreamSink;
-use crate::selection::Matched;
+use crate::selection::MatchedNames;
 
 /// Next step of the producer.
 #[derive(Debug, Clone)]
@@ -222,7 +222,11 @@ fn index(native: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-fn parts_of(native: &[u8], selection: &Selection, proven: &Checkpoint) -> Result<Parts, Refused> {
+fn parts_of(
+    native: &[u8],
+    selection: &Selection,
+    proven: &Checkpoint,
+) -> Result<Parts, PlanFailure> {
     let payloads = index(native);
     let records = || payloads.iter().flat_map(|p| parse(p).unwrap().map(Result::unwrap));
     let mut names = FinalNames::default();
@@ -286,7 +290,7 @@ proptest! {
         let selection = Selection::globs(&[glob.to_owned()]).unwrap();
         let wanted = |n: usize| {
             let file = &made.files[n];
-            !file.removed && selection.judge(file.ends_as.as_bytes(), &mut Matched::default()).is_some()
+            !file.removed && selection.judge(file.ends_as.as_bytes(), &mut MatchedNames::default()).is_some()
         };
         let any = (0..6).any(wanted);
         match parts_of(&made.native, &selection, &Checkpoint::default()) {
@@ -309,7 +313,7 @@ proptest! {
 
     /// Proven chunks are not fetched again, and everything else is.
     #[test]
-    fn what_is_proven_is_left_out(
+    fn proven_files_are_left_out(
         sizes in proptest::collection::vec((0_usize..6, 1_usize..200), 1..40),
         frames in proptest::collection::vec(1_usize..300, 1..4),
         cut in 0_usize..40,

@@ -51,7 +51,7 @@ impl ReceivedRange {
     /// Returns the bytes and their CRC-64/NVME. The bytes hold `permit` until they are dropped.
     pub(super) fn freeze(self, permit: Permit) -> (Received, u64) {
         let sum = self.sum();
-        let bytes = Bytes::from_owner(Leased { bytes: self.slab, _permit: permit });
+        let bytes = Bytes::from_owner(LeasedBytes { bytes: self.slab, _permit: permit });
         let received = match self.blocks {
             Some(blocks) => Received::with_sums(bytes, blocks),
             None => bytes.into(),
@@ -61,12 +61,12 @@ impl ReceivedRange {
 }
 
 /// Bytes that hold their memory lease until they are dropped.
-struct Leased {
+struct LeasedBytes {
     bytes: Slab,
     _permit: Permit,
 }
 
-impl AsRef<[u8]> for Leased {
+impl AsRef<[u8]> for LeasedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -45,19 +45,19 @@ pub(crate) fn ranges(
 }
 
 /// Contents of a fetched range; `None` if the fetch failed.
-pub(crate) type Fetched = Option<Received>;
+pub(crate) type RangeContent = Option<Received>;
 
 /// Fetched ranges in order, for a synchronous thread.
-pub(crate) struct Arriving(mpsc::Receiver<Fetched>);
+pub(crate) struct RangeReader(mpsc::Receiver<RangeContent>);
 
-impl Arriving {
+impl RangeReader {
     /// The ranges with the checksums that were computed on arrival.
-    pub(crate) fn with_sums(mut self) -> impl Iterator<Item = Fetched> + Send + 'static {
+    pub(crate) fn with_sums(mut self) -> impl Iterator<Item = RangeContent> + Send + 'static {
         std::iter::from_fn(move || self.0.blocking_recv())
     }
 }
 
-impl Iterator for Arriving {
+impl Iterator for RangeReader {
     type Item = Option<Bytes>;
     fn next(&mut self) -> Option<Option<Bytes>> {
         self.0.blocking_recv().map(|range| range.map(Bytes::from))
@@ -79,11 +79,11 @@ pub(crate) async fn fetch_into<T: Send + 'static>(
     plan: &UnpackPlan,
     ranges: impl Iterator<Item = Range>,
     mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
-    consume: impl FnOnce(Arriving) -> T + Send + 'static,
+    consume: impl FnOnce(RangeReader) -> T + Send + 'static,
     cancel: &CancelToken,
 ) -> Result<(Result<(), StoreError>, T, Recent), BackupError> {
     let (to, from) = mpsc::channel(1);
-    let mut consumer = tokio::task::spawn_blocking(move || consume(Arriving(from)));
+    let mut consumer = tokio::task::spawn_blocking(move || consume(RangeReader(from)));
     let mut recent = Recent::new(plan.memory);
     let note = |range: &Range, crc: u64| {
         recent.add(range, crc);
@@ -117,7 +117,7 @@ pub(crate) async fn fetch_all(
     store: &Store,
     plan: &UnpackPlan,
     ranges: impl Iterator<Item = Range>,
-    to: mpsc::Sender<Fetched>,
+    to: mpsc::Sender<RangeContent>,
     seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut ranges = ranges.peekable();
@@ -134,7 +134,7 @@ pub(crate) async fn fetch_all(
 async fn deliver<F>(
     plan: &UnpackPlan,
     mut waiting: Peekable<impl Iterator<Item = Range>>,
-    to: mpsc::Sender<Fetched>,
+    to: mpsc::Sender<RangeContent>,
     mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
     fetch: impl Fn(Range) -> F,
 ) -> Result<(), StoreError>

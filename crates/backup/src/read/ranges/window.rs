@@ -41,7 +41,7 @@ impl Window {
         self.size
     }
 
-    /// Whether more requests may be in flight later.
+    /// Returns whether more requests may be in flight later.
     pub(super) fn can_widen(&self) -> bool {
         self.size < self.all
     }
@@ -59,7 +59,7 @@ impl Window {
     }
 
     /// Counts a range that has arrived, and widens the window if ranges are late altogether.
-    pub(super) fn arrived(&mut self, Arrived { took, fast }: Arrived) {
+    pub(super) fn arrived(&mut self, ArrivedRange { took, fast }: ArrivedRange) {
         self.behind = (self.behind + took).saturating_sub(fast);
         if self.behind > MAX_LATENESS {
             self.size = self.all;
@@ -77,14 +77,14 @@ pub(super) struct Arrival {
 
 /// A range that has arrived.
 #[derive(Debug)]
-pub(super) struct Arrived {
+pub(super) struct ArrivedRange {
     took: Duration,
     fast: Duration,
 }
 
 impl Arrival {
     /// Waits for the range, and reports it while it is still awaited if it is late.
-    pub(super) async fn of<T>(self, fetching: impl Future<Output = T>) -> (T, Arrived) {
+    pub(super) async fn of<T>(self, fetching: impl Future<Output = T>) -> (T, ArrivedRange) {
         let Self { fast, late } = self;
         let begun = Instant::now();
         let mut fetching = std::pin::pin!(fetching);
@@ -95,7 +95,7 @@ impl Arrival {
                 fetching.await
             }
         };
-        (result, Arrived { took: begun.elapsed(), fast })
+        (result, ArrivedRange { took: begun.elapsed(), fast })
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) async fn read_shared(
     Ok(())
 }
 
-/// Why a table is not whole, by the answer to CHECK TABLE.
+/// Returns why a table is not whole, by the answer to CHECK TABLE.
 fn refusal(said: &[[String; 4]]) -> Option<String> {
     match said.last() {
         Some([.., kind, text]) if kind == "status" && text == "OK" => None,

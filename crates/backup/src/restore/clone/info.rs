@@ -1,4 +1,4 @@
-//! What a clone says about itself, read from the store alone, and what is refused because of it.
+//! Facts about a clone, read from the store alone, and refusals because of them.
 
 use bytes::Bytes;
 use xb_clone::{CloneInfo, INFO};
@@ -34,7 +34,7 @@ pub(crate) async fn fetch_info(
     CloneInfo::parse(&text).map_err(|error| of_clone(request, error))
 }
 
-/// What is asked of the restore of a clone.
+/// Request of the restore of a clone.
 #[derive(Debug, Clone)]
 pub(crate) struct CloneOptions {
     /// How the server is started that prepares it; `None`: it is not prepared.
@@ -49,7 +49,7 @@ pub(crate) struct CloneOptions {
     pub(crate) allow_exposed_keys: bool,
 }
 
-/// What a clone says about itself, if it can be restored as asked.
+/// Reads the facts about a clone, if it can be restored as requested.
 ///
 /// # Errors
 /// [`BackupError::Selection`] with the next step, before any of its data is read; [`BackupError::Damaged`].

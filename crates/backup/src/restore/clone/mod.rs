@@ -28,7 +28,7 @@ use self::start::{find_server, noted, refuse_exposed, start_once};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
-use crate::restore::journal::head::About;
+use crate::restore::journal::head::RestoreIdentity;
 use crate::session::Session;
 
 /// A clone that is restored, and what is asked of it.
@@ -83,7 +83,7 @@ impl RestoredClone {
         self,
         session: &Session,
         target: &Path,
-        about: About,
+        about: RestoreIdentity,
         counts: (u64, u64),
         durable: bool,
     ) -> Result<CloneReport, BackupError> {
@@ -108,7 +108,7 @@ impl RestoredClone {
     }
 }
 
-/// What is known of a clone before a server has started on it.
+/// Returns the facts about a clone before a server has started on it.
 fn reported(info: CloneInfo) -> CloneReport {
     let moved = info.moved().unwrap_or_default();
     let CloneInfo { version, empty_tables, .. } = info;

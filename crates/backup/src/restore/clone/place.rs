@@ -7,7 +7,7 @@ use xb_reader::TargetDir;
 
 use crate::error::BackupError;
 use crate::restore::clone::state::State;
-use crate::restore::journal::head::About;
+use crate::restore::journal::head::RestoreIdentity;
 use crate::session::Session;
 
 /// Notes whether a server may be at work on the clone in `target`: what it leaves if it is killed is not used, because
@@ -17,7 +17,7 @@ use crate::session::Session;
 /// [`BackupError::Restore`].
 pub(crate) fn note_start(
     target: &Path,
-    about: &About,
+    about: &RestoreIdentity,
     is_started: bool,
 ) -> Result<(), BackupError> {
     let failed = |what: String| BackupError::of_target(target, what);
@@ -39,7 +39,7 @@ pub(crate) fn note_start(
 pub(crate) async fn put_together(
     session: &Session,
     target: &Path,
-    about: About,
+    about: RestoreIdentity,
     counts: (u64, u64),
     durable: bool,
 ) -> Result<(), BackupError> {

@@ -1,8 +1,8 @@
-//! What is known of a clone that was restored.
+//! Report of a restored clone.
 
 use std::path::PathBuf;
 
-/// What is known of a clone that was restored.
+/// Report of a restored clone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CloneReport {

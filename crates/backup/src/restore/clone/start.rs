@@ -41,9 +41,9 @@ const QUIET: [&str; 7] = [
 /// Identity of a server, which it makes when there is none: every restored server must get its own.
 const IDENTITY: &str = "auto.cnf";
 
-/// What a private start has shown.
+/// Findings of a private start.
 #[derive(Debug, Default)]
-pub(crate) struct Started {
+pub(crate) struct StartReport {
     pub(crate) position: ClonePosition,
     /// Why the server could write anywhere; `None` if it could not.
     pub(crate) unconfined: Option<&'static str>,
@@ -125,7 +125,7 @@ pub(crate) async fn start_once(
     info: &CloneInfo,
     options: &ServerOptions,
     memory: Option<u64>,
-) -> Result<Started, BackupError> {
+) -> Result<StartReport, BackupError> {
     let cancel = &session.cancel;
     let failed = |what: String| BackupError::of_target(target, what);
     let target = std::path::absolute(target).map_err(|error| failed(error.to_string()))?;
@@ -154,7 +154,7 @@ pub(crate) async fn start_once(
     let position = ClonePosition { binlog, gtids };
     remove(&target.join(IDENTITY)).map_err(|error| failed(format!("{IDENTITY}: {error}")))?;
     note(&target, &position).map_err(|error| failed(format!("{POSITION}: {error}")))?;
-    Ok(Started { position, unconfined })
+    Ok(StartReport { position, unconfined })
 }
 
 /// Starts a server and stops it: for the first time, to recover, or to read what it has written then. Returns its

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use xb_reader::TargetDir;
 
-use crate::restore::journal::head::{About, place_of};
+use crate::restore::journal::head::{RestoreIdentity, place_of};
 use crate::small_file::read_small;
 
 /// Name of the file beside the journal, and of one that is being written.
@@ -25,7 +25,7 @@ const MAX: u64 = 1 << 20;
 /// How far the restore of a clone has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
-    about: About,
+    about: RestoreIdentity,
     /// The place where it counts; `None` if everything was synced.
     place: Option<String>,
     /// Number of files that were fetched, and their bytes.
@@ -37,12 +37,12 @@ pub(crate) struct State {
     pub(crate) is_started: bool,
 }
 
-/// Whether `target` holds a clone whose files were fetched.
+/// Returns whether `target` holds a clone whose files were fetched.
 pub(crate) fn is_fetched(target: &Path) -> bool {
     path(target).exists()
 }
 
-/// Whether a server has started on the clone in `target` and was not seen to stop: then nothing of it is used.
+/// Returns whether a server has started on the clone in `target` and was not seen to stop: then nothing of it is used.
 pub(crate) fn is_left_by_a_server(target: &Path) -> bool {
     let text = read_small(&path(target));
     let state = text.and_then(|text| serde_json::from_str::<State>(&text).ok());
@@ -56,7 +56,7 @@ fn path(target: &Path) -> PathBuf {
 impl State {
     /// The files of a clone were fetched. With `durable`, they are on disk.
     pub(crate) fn fetched(
-        about: About,
+        about: RestoreIdentity,
         target: &Path,
         durable: bool,
         (files, bytes): (u64, u64),
@@ -72,7 +72,7 @@ impl State {
     pub(crate) fn read(
         folder: &TargetDir,
         target: &Path,
-        about: &About,
+        about: &RestoreIdentity,
     ) -> Result<Option<Self>, String> {
         let failed = |error: std::io::Error| {
             format!("cannot read the state of an unfinished restore: {error}")

@@ -24,7 +24,7 @@ pub(super) fn path(target: &Path) -> PathBuf {
     TargetDir::kept_folder(target).join(JOURNAL)
 }
 
-/// Whether `target` holds an unfinished restore.
+/// Returns whether `target` holds an unfinished restore.
 #[must_use]
 pub fn is_unfinished(target: &Path) -> bool {
     path(target).exists()
@@ -32,7 +32,7 @@ pub fn is_unfinished(target: &Path) -> bool {
 
 /// Restore that a journal describes. A journal that describes another restore is not resumed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct About {
+pub(crate) struct RestoreIdentity {
     pub(super) format: u32,
     /// Name of the backup.
     pub(crate) name: String,
@@ -45,7 +45,7 @@ pub(crate) struct About {
     pub(super) files: String,
 }
 
-impl About {
+impl RestoreIdentity {
     pub(crate) fn new(manifest: &Manifest, decompress: bool, files: &str) -> Self {
         // The stored manifest may carry another key's authentication below the same content, so
         // only the content is hashed.
@@ -63,7 +63,7 @@ impl About {
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Head {
-    pub(super) about: About,
+    pub(super) about: RestoreIdentity,
     pub(super) boot: String,
     /// Mount that holds the target.
     #[serde(default)]
@@ -101,8 +101,15 @@ pub(super) fn boot_id() -> Option<String> {
 
 /// For tests of what lies beside a journal.
 #[cfg(test)]
-pub(crate) fn tests_about(name: &str) -> About {
+pub(crate) fn tests_about(name: &str) -> RestoreIdentity {
     let text = String::new;
     let (run, manifest, files) = (text(), text(), text());
-    About { format: FORMAT, name: name.to_owned(), run, manifest, decompress: true, files }
+    RestoreIdentity {
+        format: FORMAT,
+        name: name.to_owned(),
+        run,
+        manifest,
+        decompress: true,
+        files,
+    }
 }

@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use xb_reader::TargetDir;
 
 use crate::cancel::CancelToken;
-use crate::restore::journal::head::{About, Head, JOURNAL, boot_id, mount_id};
+use crate::restore::journal::head::{Head, JOURNAL, RestoreIdentity, boot_id, mount_id};
 use crate::restore::journal::line::Line;
-use crate::restore::journal::resume_state::{Begun, ResumeState, Whole, as_path};
+use crate::restore::journal::resume_state::{CompleteFile, IncompleteFile, ResumeState, as_path};
 use crate::restore::journal::trust;
 use crate::restore::lost_and_found::is_lost_and_found;
 
@@ -28,7 +28,7 @@ const MAX_LEN: u64 = 1 << 30;
 pub(crate) fn load(
     folder: &TargetDir,
     target: &Path,
-    about: &About,
+    about: &RestoreIdentity,
     cancel: &CancelToken<()>,
 ) -> Result<Option<ResumeState>, String> {
     let failed = |error: std::io::Error| {
@@ -89,11 +89,13 @@ pub(super) fn parse(text: &[u8], start: u64, still_held: bool) -> ResumeState {
         let certain = at <= trusted;
         match line {
             Line::Checkpoint { number, path, upto, taken, crc } if certain => {
-                left.begun.insert(number, Begun { path, upto, taken, crc });
+                left.begun.insert(number, IncompleteFile { path, upto, taken, crc });
             }
             Line::Overwritten { number } => drop(left.begun.remove(&number)),
             Line::Whole { number, path, name, size, crc } => match crc.filter(|_| certain) {
-                Some(crc) => drop(left.whole.insert(path, Whole { number, name, size, crc })),
+                Some(crc) => {
+                    drop(left.whole.insert(path, CompleteFile { number, name, size, crc }))
+                }
                 None => left.doubtful.push(name),
             },
             Line::TakenBack => left.rolled_back = true,

@@ -11,7 +11,7 @@ use crate::selection::{Checkpoint, ResumePoint};
 
 /// Journal entry of a complete file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Whole {
+pub(super) struct CompleteFile {
     pub(super) number: u64,
     pub(super) name: Vec<u8>,
     pub(super) size: u64,
@@ -20,7 +20,7 @@ pub(super) struct Whole {
 
 /// Journal entry of an incomplete file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Begun {
+pub(super) struct IncompleteFile {
     pub(super) path: Vec<u8>,
     pub(super) upto: u64,
     /// Bytes of the file's part of the stream that were consumed.
@@ -33,9 +33,9 @@ pub(super) struct Begun {
 #[derive(Debug, Default)]
 pub(crate) struct ResumeState {
     /// Complete files by their names in the stream.
-    pub(super) whole: HashMap<Vec<u8>, Whole>,
+    pub(super) whole: HashMap<Vec<u8>, CompleteFile>,
     /// Incomplete files by their numbers.
-    pub(super) begun: HashMap<u64, Begun>,
+    pub(super) begun: HashMap<u64, IncompleteFile>,
     /// Names of our own files that are not proven; they are restored again.
     pub(crate) doubtful: Vec<Vec<u8>>,
     /// The stream has removed or renamed files: the state of the files is unknown.
@@ -59,7 +59,7 @@ impl ResumeState {
 
     /// Incomplete files to resume.
     pub(crate) fn begun(&self) -> Vec<PartialFileState> {
-        let file = |(number, file): (&u64, &Begun)| {
+        let file = |(number, file): (&u64, &IncompleteFile)| {
             let path = RelPath::new(&file.path).ok()?;
             Some(PartialFileState { path, number: *number, upto: file.upto, crc: file.crc })
         };

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use xb_reader::{RelPath, TargetDir};
 
-use super::head::{About, FORMAT, JOURNAL, NEW_JOURNAL, path};
+use super::head::{FORMAT, JOURNAL, NEW_JOURNAL, RestoreIdentity, path};
 use super::line::Line;
 use super::load::{load, parse};
 use super::write::{Journal, STEP};
@@ -38,9 +38,9 @@ fn a_torn_end_is_left_out_and_a_reboot_leaves_what_was_synced() {
     assert_eq!((left.whole.len(), &left.doubtful[..]), (0, &[b"c".to_vec()][..]));
 }
 
-fn about() -> About {
+fn about() -> RestoreIdentity {
     let text = |text: &str| text.to_owned();
-    About {
+    RestoreIdentity {
         format: FORMAT,
         name: text("n"),
         run: text("r"),

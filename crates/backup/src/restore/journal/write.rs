@@ -13,9 +13,11 @@ use rustix::io::Errno;
 use xb_pipeline::ExtractLog;
 use xb_reader::{RelPath, TargetDir};
 
-use crate::restore::journal::head::{About, Head, JOURNAL, NEW_JOURNAL, boot_id, mount_id};
+use crate::restore::journal::head::{
+    Head, JOURNAL, NEW_JOURNAL, RestoreIdentity, boot_id, mount_id,
+};
 use crate::restore::journal::line::Line;
-use crate::restore::journal::resume_state::{Begun, ResumeState, Whole};
+use crate::restore::journal::resume_state::{CompleteFile, IncompleteFile, ResumeState};
 
 /// Minimum progress of a file, in bytes, between two of its lines in the journal.
 pub(super) const STEP: u64 = 1 << 20;
@@ -67,7 +69,7 @@ impl Journal {
     /// If the journal cannot be written.
     pub(crate) fn begin(
         folder: &TargetDir,
-        about: &About,
+        about: &RestoreIdentity,
         left: Option<&ResumeState>,
         sync: bool,
     ) -> std::io::Result<Self> {
@@ -81,12 +83,12 @@ impl Journal {
         text.push(b'\n');
         let mut files = HashMap::new();
         for (path, file) in left.iter().flat_map(|left| &left.whole) {
-            let Whole { number, name, size, crc } = file.clone();
+            let CompleteFile { number, name, size, crc } = file.clone();
             let (path, crc) = (path.clone(), Some(crc));
             text.extend(Line::Whole { number, path, name, size, crc }.text().bytes());
         }
         for (number, file) in left.iter().flat_map(|left| &left.begun) {
-            let Begun { path, upto, taken, crc } = file.clone();
+            let IncompleteFile { path, upto, taken, crc } = file.clone();
             files.insert(*number, Progress { upto, noted: upto, taken });
             text.extend(
                 Line::Checkpoint { number: *number, path, upto, taken, crc }.text().bytes(),
@@ -195,7 +197,7 @@ impl State {
     fn write(&mut self, line: &Line) {
         let text = line.text();
         if self.reserved < self.len + AHEAD / 2 {
-            // What this cannot have now, the lines may find, and else the next files fail, too.
+            // If there is no room now, there may be some for the lines; else the next files fail, too.
             self.reserved = reserve(&self.file, self.len).unwrap_or(u64::MAX);
         }
         // One write per line: after a kill, all lines except perhaps the last are complete.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use xb_reader::Printable;
 
-/// What a listed table is.
+/// Kind of a listed table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// With rows, of any engine.
@@ -16,7 +16,7 @@ pub(super) enum Kind {
 
 /// A table, view or sequence that the server lists.
 #[derive(Debug, Clone)]
-pub(super) struct Listed {
+pub(super) struct ListedTable {
     pub(super) schema: String,
     pub(super) table: String,
     pub(super) kind: Kind,
@@ -36,7 +36,7 @@ pub(super) enum Encryption {
     Key,
 }
 
-impl Listed {
+impl ListedTable {
     /// The name for SQL.
     pub(super) fn quoted(&self) -> String {
         format!("`{}`.`{}`", self.schema.replace('`', "``"), self.table.replace('`', "``"))
@@ -49,7 +49,7 @@ impl Listed {
 }
 
 /// The name for people.
-impl std::fmt::Display for Listed {
+impl std::fmt::Display for ListedTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         Printable::new(self.printed().as_bytes()).fmt(f)
     }
@@ -75,7 +75,7 @@ pub(super) struct Answer {
     errors: Vec<String>,
 }
 
-/// What an answer means.
+/// Meaning of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Opened and checked; the warnings do not count against it.

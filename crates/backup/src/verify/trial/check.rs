@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::answers::{Answer, Encryption, Kind, Listed, Verdict, answers};
-use super::held::{Holdings, Place};
+use super::answers::{Answer, Encryption, Kind, ListedTable, Verdict, answers};
+use super::held::{BackupContents, TableId};
 use super::outcome::Outcome;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
@@ -21,7 +21,7 @@ const KEY_PLUGINS: &str = "SELECT plugin_name FROM information_schema.plugins \
 pub(super) async fn check_all(
     server: &mut Server,
     found: &mut Outcome,
-    mut holdings: Holdings,
+    mut holdings: BackupContents,
     cancel: &CancelToken,
 ) -> Result<bool, BackupError> {
     if found.key_plugin.is_some() {
@@ -39,12 +39,12 @@ pub(super) async fn check_all(
     if !holdings.data_dictionary && !holdings.triggers.is_empty() {
         let listed = triggers(server, cancel).await?;
         let lost = listed
-            .map(|listed| holdings.triggers.difference(&listed).map(Place::to_string).collect());
+            .map(|listed| holdings.triggers.difference(&listed).map(TableId::to_string).collect());
         found.lost_triggers = lost.unwrap_or_default();
     }
-    let places: BTreeSet<Place> = listed.iter().map(|(_, place)| place.clone()).collect();
+    let places: BTreeSet<TableId> = listed.iter().map(|(_, place)| place.clone()).collect();
     found.unlisted(holdings.unlisted(&places));
-    let listed: Vec<Listed> = listed.into_iter().map(|(listed, _)| listed).collect();
+    let listed: Vec<ListedTable> = listed.into_iter().map(|(listed, _)| listed).collect();
     for together in groups(&listed) {
         if let Some(doubtful) = check_together(server, found, together, cancel).await? {
             for doubt in doubtful {
@@ -75,9 +75,9 @@ pub(super) async fn check_all(
 /// The inner error is the server's.
 async fn list(
     server: &mut Server,
-    holdings: &mut Holdings,
+    holdings: &mut BackupContents,
     cancel: &CancelToken,
-) -> Result<Result<Vec<(Listed, Place)>, String>, BackupError> {
+) -> Result<Result<Vec<(ListedTable, TableId)>, String>, BackupError> {
     // First: once such a table could not be opened, it is in this view no more. MySQL keeps keys
     // elsewhere, and says so when one is missing.
     let encrypted = match holdings.data_dictionary {
@@ -129,12 +129,12 @@ async fn list(
 async fn triggers(
     server: &mut Server,
     cancel: &CancelToken,
-) -> Result<Option<BTreeSet<Place>>, BackupError> {
+) -> Result<Option<BTreeSet<TableId>>, BackupError> {
     const TRIGGERS: &str = "SELECT trigger_schema, trigger_name, HEX(CONVERT(trigger_schema USING filename)), \
         HEX(CONVERT(trigger_name USING filename)) FROM information_schema.triggers";
     let rows: Result<Vec<[String; 4]>, String> = server.rows(TRIGGERS, cancel).await?;
     let place = |[schema, name, schema_place, place]: [String; 4]| {
-        Some(Place::new(&in_file(&schema, &schema_place)?, &in_file(&name, &place)?))
+        Some(TableId::new(&in_file(&schema, &schema_place)?, &in_file(&name, &place)?))
     };
     Ok(rows.ok().and_then(|rows| rows.into_iter().map(place).collect()))
 }
@@ -144,26 +144,26 @@ async fn triggers(
 const ENCRYPTED: &str = "SELECT COALESCE(name, ''), current_key_version = 4294967295 \
     FROM information_schema.innodb_tablespaces_encryption WHERE encryption_scheme = 1 AND min_key_version > 0";
 
-fn encryption(rows: Vec<[String; 2]>) -> BTreeMap<Place, Encryption> {
+fn encryption(rows: Vec<[String; 2]>) -> BTreeMap<TableId, Encryption> {
     let of = |[name, lacks]: [String; 2]| {
         let (schema, table) = name.split_once('/')?;
         let key = if lacks == "1" { Encryption::NoKey } else { Encryption::Key };
-        Some((Place::new(schema, table), key))
+        Some((TableId::new(schema, table), key))
     };
     rows.into_iter().filter_map(of).collect()
 }
 
 fn listed(
     [schema, table, kind, engine, schema_place, table_place]: [String; 6],
-) -> Option<(Listed, Place)> {
-    let place = Place::new(&in_file(&schema, &schema_place)?, &in_file(&table, &table_place)?);
+) -> Option<(ListedTable, TableId)> {
+    let place = TableId::new(&in_file(&schema, &schema_place)?, &in_file(&table, &table_place)?);
     let kind = match kind.as_str() {
         "VIEW" => Kind::View,
         "SEQUENCE" => Kind::Sequence,
         _ => Kind::Table,
     };
     let encryption = Encryption::None;
-    Some((Listed { schema, table, kind, engine, encryption }, place))
+    Some((ListedTable { schema, table, kind, engine, encryption }, place))
 }
 
 /// A name as in files, from its hexadecimal form. Names that are in no encoding of file names have
@@ -177,12 +177,12 @@ fn in_file(name: &str, encoded: &str) -> Option<String> {
 
 /// Cuts the list into pieces for one statement each, in which no two names are printed alike
 /// (`a.b` and `c`, `a` and `b.c`).
-fn groups(listed: &[Listed]) -> Vec<&[Listed]> {
+fn groups(listed: &[ListedTable]) -> Vec<&[ListedTable]> {
     let mut groups = Vec::new();
     let mut rest = listed;
     while !rest.is_empty() {
         let mut printed = BTreeSet::new();
-        let alike = |entry: &Listed| !printed.insert(entry.printed());
+        let alike = |entry: &ListedTable| !printed.insert(entry.printed());
         let end = rest.iter().take(TOGETHER).position(alike).unwrap_or(rest.len().min(TOGETHER));
         let (group, others) = rest.split_at(end);
         groups.push(group);
@@ -192,16 +192,16 @@ fn groups(listed: &[Listed]) -> Vec<&[Listed]> {
 }
 
 /// A table that seems to be damaged, and what the server says of it.
-type Doubt<'a> = (&'a Listed, String);
+type Doubt<'a> = (&'a ListedTable, String);
 
 /// Checks several tables with one statement. Returns those to check again; `None` if the statement failed.
 async fn check_together<'a>(
     server: &mut Server,
     found: &mut Outcome,
-    tables: &'a [Listed],
+    tables: &'a [ListedTable],
     cancel: &CancelToken,
 ) -> Result<Option<Vec<Doubt<'a>>>, BackupError> {
-    let names: Vec<String> = tables.iter().map(Listed::quoted).collect();
+    let names: Vec<String> = tables.iter().map(ListedTable::quoted).collect();
     let said = server.rows(&format!("CHECK TABLE {}", names.join(", ")), cancel).await?;
     Ok(said.map(|said| checked(found, tables, said)).ok())
 }
@@ -209,7 +209,7 @@ async fn check_together<'a>(
 /// Records the output of CHECK TABLE for these tables, but for those to check again.
 fn checked<'a>(
     found: &mut Outcome,
-    tables: &'a [Listed],
+    tables: &'a [ListedTable],
     said: Vec<[String; 4]>,
 ) -> Vec<Doubt<'a>> {
     let mut answers: BTreeMap<String, Answer> = answers(said);
@@ -249,7 +249,7 @@ async fn check_again(
 async fn check_alone(
     server: &mut Server,
     found: &mut Outcome,
-    entry: &Listed,
+    entry: &ListedTable,
     cancel: &CancelToken,
 ) -> Result<bool, BackupError> {
     match server.rows(&format!("CHECK TABLE {}", entry.quoted()), cancel).await? {

@@ -1,4 +1,4 @@
-//! What a restored backup holds: the files of tables, and the entries of InnoDB's dictionary. Both
+//! Content of a restored backup: the files of tables, and the entries of InnoDB's dictionary. Both
 //! are compared with the tables that the server lists.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,12 +15,12 @@ const INFO: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
 
 /// A table's schema and name, encoded as in file names (`odd@002ename`), without its partition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct TableId {
     schema: String,
     table: String,
 }
 
-impl Place {
+impl TableId {
     pub(super) fn new(schema: &str, table: &str) -> Self {
         // ASCII lower case keeps the offsets.
         let end = table.to_ascii_lowercase().find("#p#").unwrap_or(table.len());
@@ -30,12 +30,12 @@ impl Place {
         Self { schema: plain(schema), table: plain(table) }
     }
 
-    /// Whether this is a left-over of a statement that rebuilds or drops a table.
+    /// Returns whether this is a left-over of a statement that rebuilds or drops a table.
     fn is_intermediate(&self) -> bool {
         self.table.starts_with("#sql")
     }
 
-    /// Whether a FULLTEXT index keeps its words here: `FTS_`, 16 hexadecimal digits, and its part.
+    /// Returns whether a FULLTEXT index keeps its words here: `FTS_`, 16 hexadecimal digits, and its part.
     fn is_fulltext(&self) -> bool {
         let Some((prefix, rest)) = self.table.split_at_checked(4) else { return false };
         let Some((digits, rest)) = rest.split_at_checked(16) else { return false };
@@ -46,7 +46,7 @@ impl Place {
 }
 
 /// The name for people. Letters that file names abbreviate (`@0k`) stay encoded.
-impl std::fmt::Display for Place {
+impl std::fmt::Display for TableId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = format!("{}.{}", decoded(&self.schema), decoded(&self.table));
         Printable::new(name.as_bytes()).fmt(f)
@@ -75,9 +75,9 @@ fn decoded(name: &str) -> String {
     text
 }
 
-/// What holds a table.
+/// Files and entries of a table.
 #[derive(Debug, Default)]
-struct Held {
+struct TableFiles {
     frm: bool,
     ibd: bool,
     /// Name of another file with its rows or keys.
@@ -88,11 +88,11 @@ struct Held {
 
 /// Everything that a backup holds.
 #[derive(Debug, Default)]
-pub(super) struct Holdings {
-    tables: BTreeMap<Place, Held>,
+pub(super) struct BackupContents {
+    tables: BTreeMap<TableId, TableFiles>,
     schemas: BTreeSet<String>,
     /// Triggers of MariaDB: each has a file with its name, and is in the file of its table's triggers.
-    pub(super) triggers: BTreeSet<Place>,
+    pub(super) triggers: BTreeSet<TableId>,
     /// Whether the producer was asked for some tables only.
     partial: bool,
     /// Whether the server keeps all tables in a dictionary in InnoDB, as MySQL does from 8.0 on, and
@@ -104,7 +104,7 @@ pub(super) struct Holdings {
     pub(super) temporary: u64,
 }
 
-impl Holdings {
+impl BackupContents {
     /// Reads the names of a prepared data directory.
     pub(super) fn read(data: &Path) -> std::io::Result<Self> {
         let mut holdings = Self { partial: is_partial(data), ..Self::default() };
@@ -129,12 +129,12 @@ impl Holdings {
             let Some((table, extension)) = file.rsplit_once('.') else { continue };
             // A partial backup has those of other tables, too.
             if extension == "TRN" && !self.partial {
-                self.triggers.insert(Place::new(schema, table));
+                self.triggers.insert(TableId::new(schema, table));
             }
             if extension != "frm" && extension != "ibd" && !DATA.contains(&extension) {
                 continue;
             }
-            let held = self.tables.entry(Place::new(schema, table)).or_default();
+            let held = self.tables.entry(TableId::new(schema, table)).or_default();
             match extension {
                 "frm" => held.frm = true,
                 "ibd" => held.ibd = true,
@@ -147,14 +147,14 @@ impl Holdings {
     /// Adds an entry of InnoDB's dictionary. Its own tables have no schema and are not counted.
     pub(super) fn in_dictionary(&mut self, name: &str, own_file: bool) {
         if let Some((schema, table)) = name.split_once('/') {
-            self.tables.entry(Place::new(schema, table)).or_default().dictionary = Some(own_file);
+            self.tables.entry(TableId::new(schema, table)).or_default().dictionary = Some(own_file);
         }
     }
 
     /// Sorts out everything that is in none of the `listed` tables. With a data dictionary, only files
     /// can be unlisted.
-    pub(super) fn unlisted(&self, listed: &BTreeSet<Place>) -> Unlisted {
-        let mut found = Unlisted::default();
+    pub(super) fn unlisted(&self, listed: &BTreeSet<TableId>) -> UnlistedFiles {
+        let mut found = UnlistedFiles::default();
         for (place, held) in &self.tables {
             let known = match self.data_dictionary {
                 true => held.dictionary.is_some() || !held.ibd,
@@ -176,25 +176,25 @@ impl Holdings {
         found
     }
 
-    fn unknown(&self, place: &Place, held: &Held, found: &mut Unlisted) {
+    fn unknown(&self, place: &TableId, held: &TableFiles, found: &mut UnlistedFiles) {
         let what = match held {
-            Held { frm: true, .. } => "the server does not list it".to_owned(),
-            Held { data: Some(file), .. } if file.ends_with(".ARZ") => {
+            TableFiles { frm: true, .. } => "the server does not list it".to_owned(),
+            TableFiles { data: Some(file), .. } if file.ends_with(".ARZ") => {
                 found.archive.push(place.to_string());
                 return;
             }
-            Held { data: Some(file), .. } => {
+            TableFiles { data: Some(file), .. } => {
                 format!("its .frm file is missing, and {file} cannot be opened without it")
             }
-            Held { dictionary: Some(_), ibd: false, .. } if self.partial => {
+            TableFiles { dictionary: Some(_), ibd: false, .. } if self.partial => {
                 found.left_out += 1;
                 return;
             }
-            Held { dictionary: Some(_), .. } if !self.schemas.contains(&place.schema) => {
+            TableFiles { dictionary: Some(_), .. } if !self.schemas.contains(&place.schema) => {
                 "it is in InnoDB's dictionary, but the directory of its schema is missing"
                     .to_owned()
             }
-            Held { dictionary: Some(_), .. } => {
+            TableFiles { dictionary: Some(_), .. } => {
                 "it is in InnoDB's dictionary, but its .frm file is missing".to_owned()
             }
             _ => {
@@ -206,7 +206,7 @@ impl Holdings {
     }
 }
 
-/// Whether the producer states that its backup is partial. InnoDB's dictionary then names tables
+/// Returns whether the producer states that its backup is partial. InnoDB's dictionary then names tables
 /// that are not in it.
 fn is_partial(data: &Path) -> bool {
     let partial = |line: &str| {
@@ -225,9 +225,9 @@ fn is_undo(name: &str) -> bool {
     }) || name.ends_with(".ibu")
 }
 
-/// What a backup holds besides the tables that the server lists.
+/// Content of a backup besides the tables that the server lists.
 #[derive(Debug, Default)]
-pub(super) struct Unlisted {
+pub(super) struct UnlistedFiles {
     /// Tables that cannot be opened, and why.
     pub(super) lost: Vec<String>,
     /// Left-overs of statements that rebuild or drop a table.
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     /// A data directory with these empty files.
-    fn holdings(files: &[&str], info: &str) -> Holdings {
+    fn holdings(files: &[&str], info: &str) -> BackupContents {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("xtrabackup_info"), info).unwrap();
         for file in files {
@@ -256,11 +256,11 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "").unwrap();
         }
-        Holdings::read(dir.path()).unwrap()
+        BackupContents::read(dir.path()).unwrap()
     }
 
-    fn listed(tables: &[(&str, &str)]) -> BTreeSet<Place> {
-        tables.iter().map(|(schema, table)| Place::new(schema, table)).collect()
+    fn listed(tables: &[(&str, &str)]) -> BTreeSet<TableId> {
+        tables.iter().map(|(schema, table)| TableId::new(schema, table)).collect()
     }
 
     #[test]
@@ -274,9 +274,9 @@ mod tests {
             ("p#p#p@00201", "x.p"),
             ("CON@@@", "x.CON"),
         ] {
-            assert_eq!(Place::new("x", table).to_string(), shown, "{table}");
+            assert_eq!(TableId::new("x", table).to_string(), shown, "{table}");
         }
-        assert_eq!(Place::new("sche@002dma", "t").to_string(), "sche-ma.t");
+        assert_eq!(TableId::new("sche@002dma", "t").to_string(), "sche-ma.t");
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_table_only_in_the_dictionary_is_lost_unless_the_backup_is_partial() {
-        let dictionary = |holdings: &mut Holdings| {
+        let dictionary = |holdings: &mut BackupContents| {
             holdings.in_dictionary("SYS_FOREIGN", false);
             holdings.in_dictionary("x/a", true);
             holdings.in_dictionary("gone/t", true);

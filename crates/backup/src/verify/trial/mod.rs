@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use check::{check_all, revive};
-use held::Holdings;
+use held::BackupContents;
 use outcome::Outcome;
 use xb_encryptor::MacKey;
 use xb_pipeline::Durability;
@@ -21,7 +21,7 @@ use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
 use xb_repo::records::{self, FailedTry, VerifyResult};
 use xb_repo::root::Root;
-use xb_repo::verification::{Answer, Compared, Replayed, VerifiedLink};
+use xb_repo::verification::{Answer, ComparisonRecord, Replayed, VerifiedLink};
 
 use super::{
     Level, Problem, VerifyReport, VerifyRequest, can_be_recorded, keep_passed, phases, record,
@@ -29,12 +29,12 @@ use super::{
 };
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::child::OnLine;
-use crate::compare::{CompareOptions, Contents, Other, differences, read_other};
+use crate::compare::{CompareOptions, Contents, HeldServer, differences, read_other};
 use crate::error::BackupError;
 use crate::full_disk::AGAIN;
 use crate::private_server::PrivateServer;
 use crate::read::request::GetRequest;
-use crate::read::unlock::{Given, unlock};
+use crate::read::unlock::{ReadKeys, unlock};
 use crate::restore::RestoreOptions;
 use crate::restore::request::AfterRestore;
 use crate::restore::restore_and_prepare::restore_chain;
@@ -255,7 +255,7 @@ async fn other_of(
     trial: &Trial,
     replay: Option<&mut Replay>,
     on_line: &OnLine,
-) -> Result<Option<Other>, BackupError> {
+) -> Result<Option<HeldServer>, BackupError> {
     let (Some(server), Some(stop), Some(replay)) = (&trial.compare.server, &trial.until, replay)
     else {
         return Ok(None);
@@ -267,7 +267,7 @@ async fn other_of(
     Ok(Some(other))
 }
 
-/// Why an undamaged backup did not reach the last level.
+/// Returns why an undamaged backup did not reach the last level.
 fn not_reached(report: &VerifyReport) -> Option<String> {
     if !report.is_undamaged() || report.reached == Some(Level::Restore) {
         return None;
@@ -277,7 +277,7 @@ fn not_reached(report: &VerifyReport) -> Option<String> {
 }
 
 /// A backup that the trial restores before the verified one.
-struct Restored {
+struct RestoredBase {
     name: BackupName,
     /// SHA-256 of its manifest, hexadecimal.
     manifest: String,
@@ -286,14 +286,17 @@ struct Restored {
 }
 
 /// The backups that a restore of an incremental one needs: its trial proves them, too.
-async fn bases(session: &Session, request: &VerifyRequest) -> Result<Vec<Restored>, BackupError> {
+async fn bases(
+    session: &Session,
+    request: &VerifyRequest,
+) -> Result<Vec<RestoredBase>, BackupError> {
     let root = &session.root;
-    // What is wrong with the chain is reported by the restore.
+    // The restore reports faults of the chain.
     let links = chain(root, &request.name).await.unwrap_or_default();
     let mut bases = Vec::new();
     for Link { name, stored } in links.into_iter().filter(|link| link.name != request.name) {
         let (keys, accept) = (&request.keys, request.accept);
-        let given = Given { keys, accept, memory: session.resources.memory };
+        let given = ReadKeys { keys, accept, memory: session.resources.memory };
         let mac = match keys.is_empty() {
             true => None,
             false => {
@@ -302,7 +305,7 @@ async fn bases(session: &Session, request: &VerifyRequest) -> Result<Vec<Restore
                 key.zip(id).map(|(key, id)| key.manifest_key(&id))
             }
         };
-        bases.push(Restored { name, manifest: stored.digest(), mac });
+        bases.push(RestoredBase { name, manifest: stored.digest(), mac });
     }
     Ok(bases)
 }
@@ -312,7 +315,7 @@ async fn record_of(
     root: &Root,
     request: &VerifyRequest,
     report: &mut VerifyReport,
-    base: &Restored,
+    base: &RestoredBase,
 ) {
     let Some(tool) = &request.record else { return };
     // Its pages were not checked one by one.
@@ -392,7 +395,7 @@ async fn try_out(
     session: &Session,
     request: GetRequest,
     trial: &Trial,
-    (scratch, (replay, other)): (&Path, (Option<&Replay>, Option<&Other>)),
+    (scratch, (replay, other)): (&Path, (Option<&Replay>, Option<&HeldServer>)),
     on_line: &OnLine,
 ) -> Result<Outcome, BackupError> {
     let Session { observer, cancel, .. } = session;
@@ -436,7 +439,7 @@ async fn try_out(
     }
     observer.begin_phase("check");
     // Before the start, at which a server removes files.
-    let holdings = Holdings::read(&data).map_err(|error| BackupError::Restore {
+    let holdings = BackupContents::read(&data).map_err(|error| BackupError::Restore {
         target: data.display().to_string(),
         what: format!("cannot read the names of its files: {error}"),
     })?;
@@ -469,7 +472,7 @@ async fn compare(
     session: &Session,
     server: &Server,
     found: &mut Outcome,
-    other: &Other,
+    other: &HeldServer,
 ) -> Result<(), BackupError> {
     session.observer.begin_phase("compare");
     let opened = ServerSession::open(server.access(), LOGIN, &session.cancel).await;
@@ -483,7 +486,8 @@ async fn compare(
         Err(SessionError::Server(error)) => {
             found.differing.push(format!("the restored server cannot be read: {error}"));
             let (server, gtids) = (other.server.clone(), other.gtids.clone());
-            let compared = Compared { server, gtids, differing: 1, ..Compared::default() };
+            let compared =
+                ComparisonRecord { server, gtids, differing: 1, ..ComparisonRecord::default() };
             found.test.compared_with = Some(compared);
             return Ok(());
         }
@@ -512,8 +516,8 @@ async fn check(
     session: &Session,
     server: &mut Server,
     found: &mut Outcome,
-    holdings: Holdings,
-    (trial, other): (&Trial, Option<&Other>),
+    holdings: BackupContents,
+    (trial, other): (&Trial, Option<&HeldServer>),
 ) -> Result<(), BackupError> {
     let cancel = &session.cancel;
     server.version().clone_into(&mut found.test.server_version);

@@ -1,12 +1,12 @@
-//! What a trial found out.
+//! Findings of a trial.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use xb_repo::verification::{Level, Problem, RestoreTest, VerifyReport};
 
-use super::answers::{Encryption, Kind, Listed, Verdict};
-use super::held::Unlisted;
+use super::answers::{Encryption, Kind, ListedTable, Verdict};
+use super::held::UnlistedFiles;
 use crate::error::BackupError;
 use crate::full_disk::{AGAIN, has_room};
 use crate::hints::says_full;
@@ -14,7 +14,7 @@ use crate::verify::results::counted;
 
 /// Number of names in one remark.
 const NAMED: usize = 10;
-/// What is missing to read encrypted tables, beside the engines.
+/// Name of the keys that are missing to read encrypted tables, beside the names of engines.
 const KEYS: &str = "encryption keys";
 /// Number of warnings of CHECK TABLE that are reported one by one.
 const WARNED: usize = 20;
@@ -28,9 +28,9 @@ pub(super) struct Outcome {
     pub(super) wrong: Vec<String>,
     /// Statements of the user that failed.
     pub(super) refused: Vec<String>,
-    /// What differs from the server that the data was compared with.
+    /// Differences from the server with which the data was compared.
     pub(super) differing: Vec<String>,
-    /// What may explain that, or limits the comparison.
+    /// Possible explanations of them, and limits of the comparison.
     pub(super) compare_remarks: Vec<String>,
     /// The end of the server's log, if the server ended by itself.
     pub(super) log: Option<String>,
@@ -39,8 +39,8 @@ pub(super) struct Outcome {
     /// Why the server did not stop cleanly.
     pub(super) unclean: Option<String>,
     /// Tables that were opened, but not checked: CHECK TABLE cannot do it.
-    pub(super) opened: Vec<Listed>,
-    /// What CHECK TABLE says of tables that are in order.
+    pub(super) opened: Vec<ListedTable>,
+    /// Messages of CHECK TABLE about tables that are in order.
     warnings: Vec<String>,
     broken_views: Vec<String>,
     discarded: Vec<String>,
@@ -79,7 +79,7 @@ const ENGINES: [(&str, &str, Option<&str>); 8] = [
     ("SPIDER", "ha_spider", Some("mariadb-plugin-spider")),
 ];
 
-/// What to do to have this engine.
+/// Returns a hint for getting this engine.
 fn remedy(engine: &str) -> String {
     let known = ENGINES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(engine));
     let Some((_, library, package)) = known else { return String::new() };
@@ -87,7 +87,7 @@ fn remedy(engine: &str) -> String {
     format!(" ({install}give --mysqld-opts=--plugin-load-add={library})")
 }
 
-/// What to do to have the keys of this plugin.
+/// Returns a hint for getting the keys of this plugin.
 fn keys_remedy(plugin: Option<&str>) -> String {
     match plugin {
         Some("file_key_management") | None => "give --mysqld-opts=--plugin-load-add=file_key_management and --mysqld-opts=--file-key-management-filename=FILE with its keys".to_owned(),
@@ -100,7 +100,7 @@ fn keys_remedy(plugin: Option<&str>) -> String {
 
 impl Outcome {
     /// Records the verdict about a table.
-    pub(super) fn judged(&mut self, entry: &Listed, verdict: Verdict) {
+    pub(super) fn judged(&mut self, entry: &ListedTable, verdict: Verdict) {
         let view = entry.kind == Kind::View;
         self.test.others.views += u64::from(view);
         match verdict {
@@ -139,7 +139,7 @@ impl Outcome {
     }
 
     /// Records what the backup holds besides the tables that the server lists.
-    pub(super) fn unlisted(&mut self, found: Unlisted) {
+    pub(super) fn unlisted(&mut self, found: UnlistedFiles) {
         self.test.others.fulltext = found.fulltext;
         self.test.others.left_out = found.left_out;
         self.wrong.extend(found.lost);

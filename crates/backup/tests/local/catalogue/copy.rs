@@ -9,7 +9,7 @@ use xb_repo::list::State;
 use xb_repo::manifest::Layout;
 use xb_repo::root::Root;
 use xb_repo::verification::Level;
-use xb_uploader::{Location, Place, Policy, StoreSettings};
+use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 use super::support::{KEY, copy, keys, line, manifest_of, name, plan, rewrite, unverified, verify};
 use crate::common::{Store, block_on, put_sealed, session, stream_reader};
@@ -275,7 +275,7 @@ fn reporting(store: &Store, tell: Sender<()>) -> Root {
     });
     let path =
         store.folder.path().join("root").to_str().unwrap().trim_start_matches('/').to_owned();
-    let location = Location { place: Place::Local, path };
+    let location = Location { place: StorePlace::Local, path };
     Root::open(&location, &StoreSettings::default(), Policy::default(), false).unwrap()
 }
 

@@ -6,7 +6,7 @@ use xb_backup::{BackupError, CopyRequest, FileEntry, Keep, ShowRequest};
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
-use xb_repo::resolve::Wanted;
+use xb_repo::resolve::BackupSelector;
 use xb_repo::verification::Level;
 
 use super::support::{KEY, copy, keys, line, manifest_of, name, plan, rewrite, verify};
@@ -135,7 +135,8 @@ fn one_unreadable_manifest_stops_no_command_on_other_backups() {
         assert!(row.state == state && row.problem.is_some(), "{row:?}");
         assert_eq!(line(&store, "a").state, State::Complete);
         let latest =
-            block_on(xb_repo::resolve::resolve(&store.root, &Wanted::Latest, None)).unwrap();
+            block_on(xb_repo::resolve::resolve(&store.root, &BackupSelector::Latest, None))
+                .unwrap();
         assert_eq!(latest.name.as_str(), "d");
         assert!(latest.doubts.iter().any(|doubt| doubt.starts_with("b is skipped")), "{latest:?}");
         let left = block_on(xb_backup::leftovers(&store.root, Duration::from_secs(86_400)));
@@ -170,7 +171,8 @@ fn a_backup_whose_objects_are_gone_is_not_complete_and_its_name_is_free() {
         assert_eq!(row.state, State::Missing);
         assert!(row.problem.unwrap().contains("objects missing"));
         let latest =
-            block_on(xb_repo::resolve::resolve(&store.root, &Wanted::Latest, None)).unwrap();
+            block_on(xb_repo::resolve::resolve(&store.root, &BackupSelector::Latest, None))
+                .unwrap();
         assert_eq!(latest.name.as_str(), "older");
         block_on(xb_repo::pin::pin(&store.root, &name("n"), None)).unwrap();
         let pinned = store.put("n", layout, 300, stream_reader());
@@ -279,7 +281,7 @@ fn latest_passes_over_a_clock_that_was_ahead_and_says_what_is_doubtful() {
     rewrite(&store, "ahead", |manifest| manifest["finished"] = "2199-01-01T00:00:00Z".into());
     let latest = || {
         let latest =
-            xb_repo::resolve::resolve(&store.root, &xb_repo::resolve::Wanted::Latest, None);
+            xb_repo::resolve::resolve(&store.root, &xb_repo::resolve::BackupSelector::Latest, None);
         block_on(latest).unwrap()
     };
     let found = latest();

@@ -6,7 +6,7 @@ use xb_repo::claim::mark::Mark;
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::{Base, Layout};
-use xb_repo::resolve::Wanted;
+use xb_repo::resolve::BackupSelector;
 use xb_repo::verification::Level;
 use xb_uploader::Operation;
 
@@ -104,7 +104,7 @@ fn a_possible_base_of_an_unreadable_increment_stays() {
     rewrite(&store, "unread", |manifest| manifest["format"] = 2.into());
     let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
     let older = verdicts.iter().find(|verdict| verdict.name == "older").unwrap();
-    assert_eq!(older.kept, [xb_backup::Why::MayBeBaseOf("unread".into())]);
+    assert_eq!(older.kept, [xb_backup::KeepReason::MayBeBaseOf("unread".into())]);
     let refused = block_on(xb_backup::delete_unless_needed(&session(&store.root), &name("older")));
     assert!(
         matches!(refused, Err(BackupError::Repo(RepoError::MayBeNeeded { .. }))),
@@ -376,7 +376,7 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     put("i1").unwrap();
     rewrite(&store, "i1", |manifest| manifest["source"]["to_lsn"] = 20.into());
     let since = || {
-        let wanted = xb_repo::resolve::Wanted::Name(name("i1"));
+        let wanted = xb_repo::resolve::BackupSelector::Name(name("i1"));
         let request = xb_backup::SinceRequest {
             wanted: &wanted,
             server: None,
@@ -468,7 +468,8 @@ fn a_broken_chain_counts_for_nothing_and_is_named() {
     assert!(!late.restorable && line(&store, "good").restorable);
     let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
     assert_eq!(going(&verdicts), [""; 0]);
-    let latest = block_on(xb_repo::resolve::resolve(&store.root, &Wanted::Latest, None)).unwrap();
+    let latest =
+        block_on(xb_repo::resolve::resolve(&store.root, &BackupSelector::Latest, None)).unwrap();
     assert_eq!(latest.name.as_str(), "good");
     assert_eq!(latest.doubts, ["late is skipped: its base base is missing"]);
     for level in [Level::Manifest, Level::Decrypt] {
@@ -479,7 +480,7 @@ fn a_broken_chain_counts_for_nothing_and_is_named() {
     // Its own data is intact, so it is not recorded as damaged.
     assert!(line(&store, "late").verified.unwrap().failed.is_none());
     std::fs::remove_file(manifest_of(&store, "good")).unwrap();
-    let none = block_on(xb_repo::resolve::resolve(&store.root, &Wanted::Latest, None));
+    let none = block_on(xb_repo::resolve::resolve(&store.root, &BackupSelector::Latest, None));
     assert!(matches!(none, Err(RepoError::NotRestorable { .. })), "{none:?}");
 }
 
@@ -500,7 +501,8 @@ fn an_increment_on_a_damaged_base_cannot_be_restored() {
     assert!(!verify(&store, "base", Level::Checksum, None).is_ok());
     let why = "its base base: verification found it damaged at level checksum";
     assert_eq!(line(&store, "late").broken.as_deref(), Some(why));
-    let latest = block_on(xb_repo::resolve::resolve(&store.root, &Wanted::Latest, None)).unwrap();
+    let latest =
+        block_on(xb_repo::resolve::resolve(&store.root, &BackupSelector::Latest, None)).unwrap();
     assert_eq!(latest.name.as_str(), "good");
     let found = verify(&store, "late", Level::Manifest, None);
     assert_eq!(found.broken_chain.as_deref(), Some(why));

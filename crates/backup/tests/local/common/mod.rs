@@ -17,7 +17,7 @@ use xb_repo::manifest::Layout;
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 use xb_testkit::stream::StreamWriter;
-use xb_uploader::{Location, Place, Policy, StoreSettings};
+use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 pub(crate) struct Store {
     pub(crate) folder: tempfile::TempDir,
@@ -28,7 +28,7 @@ impl Store {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("root").to_str().unwrap().trim_start_matches('/').to_owned();
-        let location = Location { place: Place::Local, path };
+        let location = Location { place: StorePlace::Local, path };
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
         Self { folder, root }

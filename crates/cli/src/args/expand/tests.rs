@@ -36,7 +36,7 @@ fn command() -> Command {
     )
 }
 
-fn run(argv: &[&str], places: &OptionFilePaths) -> Result<Expanded, UsageError> {
+fn run(argv: &[&str], places: &OptionFilePaths) -> Result<ExpandedArgs, UsageError> {
     let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
     expand_with(&command(), &Sources::groups(&["xbcloud"]), &argv, places, Vec::new())
 }
@@ -126,7 +126,7 @@ impl Files {
     }
 }
 
-fn with_file(text: &str, argv: &[&str]) -> Result<Expanded, UsageError> {
+fn with_file(text: &str, argv: &[&str]) -> Result<ExpandedArgs, UsageError> {
     let files = Files::new(text);
     let option = files.option();
     let argv: Vec<&str> =

@@ -7,7 +7,7 @@ use clap::{Arg, Command};
 
 use crate::args::argv::Item;
 use crate::args::option_table::OptionTable;
-use crate::args::sources::given::Given;
+use crate::args::sources::given::SourcedArg;
 
 /// Name of the option that prints the values.
 pub(crate) const PRINT_DEFAULTS: &str = "print-defaults";
@@ -28,7 +28,7 @@ pub(crate) struct Effective {
 pub(crate) fn effective(
     scope: &Command,
     table: &OptionTable,
-    given: &[Given],
+    given: &[SourcedArg],
     fallbacks: &[(&str, &[&str])],
     variable: impl Fn(&str) -> Option<String>,
 ) -> Vec<Effective> {
@@ -38,7 +38,7 @@ pub(crate) fn effective(
     for (long, arg) in options {
         let shown = |value: &OsStr| shown(&long, value, table);
         let row = |value: String, source: String| Effective { option: long.clone(), value, source };
-        let own: Vec<&Given> =
+        let own: Vec<&SourcedArg> =
             given.iter().filter(|given| given.key() == Some(long.as_str())).collect();
         let from = own.iter().rposition(|given| matches!(given.item, Item::Off(_))).unwrap_or(0);
         let from = if table.is_repeatable(&long) { from } else { own.len().saturating_sub(1) };

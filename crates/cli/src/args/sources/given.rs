@@ -34,12 +34,12 @@ impl fmt::Display for Origin {
 /// An item of the arguments, and its source. Not `Debug`, because it may hold a secret.
 #[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(test, derive(Debug))]
-pub(crate) struct Given {
+pub(crate) struct SourcedArg {
     pub(crate) item: Item,
     pub(crate) origin: Origin,
 }
 
-impl Given {
+impl SourcedArg {
     /// Key of the option, if the item is one.
     pub(crate) fn key(&self) -> Option<&str> {
         match &self.item {

@@ -8,7 +8,7 @@ pub(crate) mod variables;
 
 use crate::help::HelpTopic;
 
-pub(crate) use self::given::{Given, Origin};
+pub(crate) use self::given::{Origin, SourcedArg};
 pub use self::repository::Repositories;
 
 /// Option files and environment variables of a program.

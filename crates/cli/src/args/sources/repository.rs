@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use crate::args::argv::Item;
 use crate::args::option_table::OptionTable;
-use crate::args::sources::given::{Given, Origin};
+use crate::args::sources::given::{Origin, SourcedArg};
 
 /// A program's use of repositories.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub struct Repositories {
 
 /// Repositories that a command line names.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct RepositoryNames {
     pub(crate) source: Option<String>,
     pub(crate) destination: Option<String>,
 }
@@ -52,7 +52,7 @@ pub(crate) fn reference(text: &str) -> Option<&str> {
 
 impl Repositories {
     /// Returns the repositories that `given` names. `subcommand` is the one that runs.
-    pub(crate) fn named(&self, subcommand: Option<&str>, given: &[Given]) -> Named {
+    pub(crate) fn named(&self, subcommand: Option<&str>, given: &[SourcedArg]) -> RepositoryNames {
         let before = given.iter().take_while(|given| given.item != Item::EndOfOptions);
         let mut words = before.filter_map(|given| match &given.item {
             Item::Word(word) => Some(word),
@@ -69,20 +69,24 @@ impl Repositories {
         let second = subcommand
             .is_some_and(|name| self.destination_commands.contains(&name))
             .then(|| of(words.next()));
-        Named {
+        RepositoryNames {
             source: first.or_else(|| option(self.options)),
             destination: second.flatten().or_else(|| option(self.destination_options)),
         }
     }
 
-    /// Whether the group of a source sets `key` in `subcommand`.
+    /// Returns whether the group of a source sets `key` in `subcommand`.
     pub(crate) fn in_source(&self, subcommand: Option<&str>, key: &str) -> bool {
         let elsewhere = subcommand.is_some_and(|name| self.destination_commands.contains(&name));
         !(elsewhere && self.written.contains(&key))
     }
 
     /// Turns an option of the destination's group into one of the command, if it applies there.
-    pub(crate) fn in_destination(&self, given: Given, scope: &OptionTable) -> Option<Given> {
+    pub(crate) fn in_destination(
+        &self,
+        given: SourcedArg,
+        scope: &OptionTable,
+    ) -> Option<SourcedArg> {
         let key = given.key()?;
         let own = format!("{}{key}", self.destination_prefix);
         let key = match scope.has(&own) {
@@ -96,12 +100,12 @@ impl Repositories {
             Item::Value(_, value) => Item::Value(key, value),
             other => other,
         };
-        Some(Given { item, origin: given.origin })
+        Some(SourcedArg { item, origin: given.origin })
     }
 
     /// Removes places that something more specific replaces.
-    pub(crate) fn keep_places(&self, named: &Named, given: &mut Vec<Given>) {
-        let is_rival = |given: &Given| {
+    pub(crate) fn keep_places(&self, named: &RepositoryNames, given: &mut Vec<SourcedArg>) {
+        let is_rival = |given: &SourcedArg| {
             let key = given.key();
             given.origin == Origin::CommandLine && key.is_some_and(|key| self.rivals.contains(&key))
         };
@@ -122,7 +126,7 @@ impl Repositories {
 
     /// Removes the repository from each reference and keeps what follows it: a plain name, which the
     /// repository's place completes.
-    pub(crate) fn strip(&self, subcommand: Option<&str>, given: &mut [Given]) {
+    pub(crate) fn strip(&self, subcommand: Option<&str>, given: &mut [SourcedArg]) {
         let two = subcommand.is_some_and(|name| self.destination_commands.contains(&name));
         let mut words = if two { 2 } else { 1 };
         for given in given {

@@ -3,9 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::args::argv::{Exact, exact_option};
+use crate::args::argv::{LongOption, exact_option};
 use crate::args::option_table::OptionTable;
-use crate::args::sources::given::{Given, Origin};
+use crate::args::sources::given::{Origin, SourcedArg};
 
 /// Options that make no sense for every run of a program.
 const NEVER: [&str; 3] = ["help", "version", "print-defaults"];
@@ -13,7 +13,7 @@ const NEVER: [&str; 3] = ["help", "version", "print-defaults"];
 /// Options set by the environment.
 #[derive(Default)]
 pub(crate) struct FromEnvironment {
-    pub(crate) given: Vec<Given>,
+    pub(crate) given: Vec<SourcedArg>,
     pub(crate) warnings: Vec<String>,
     /// Name of a variable for a switch that is neither on nor off.
     pub(crate) bad_switch: Option<String>,
@@ -51,12 +51,12 @@ pub(crate) fn read(
         };
         for value in values {
             match exact_option(&option, value, scope) {
-                Exact::Item(item) => {
-                    found.given.push(Given { item, origin: Origin::Environment(name.clone()) })
+                LongOption::Item(item) => {
+                    found.given.push(SourcedArg { item, origin: Origin::Environment(name.clone()) })
                 }
-                Exact::BadSwitch => found.bad_switch = Some(name.clone()),
+                LongOption::BadSwitch => found.bad_switch = Some(name.clone()),
                 // An option of another subcommand.
-                Exact::Unknown => {}
+                LongOption::Unknown => {}
             }
         }
     }

@@ -119,10 +119,10 @@ impl Drop for Progress {
 struct Show {
     log: Log,
     what: String,
-    way: Way,
+    way: Display,
 }
 
-enum Way {
+enum Display {
     Hidden,
     Bar(ProgressBar),
     Lines { next: Duration },
@@ -132,35 +132,35 @@ enum Way {
 impl Show {
     fn new(log: &Log, what: &str, options: ProgressOptions) -> Self {
         let way = if !options.enabled {
-            Way::Hidden
+            Display::Hidden
         } else if log.is_json() {
-            Way::Events { every: options.json_every, next: options.json_every, phase: 0 }
+            Display::Events { every: options.json_every, next: options.json_every, phase: 0 }
         } else if log.level() == Level::Quiet {
-            Way::Hidden
+            Display::Hidden
         } else if log.is_terminal() {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             bar.set_style(style(false));
             bar.set_prefix(what.to_owned());
             log.attach(bar.clone());
-            Way::Bar(bar)
+            Display::Bar(bar)
         } else {
-            Way::Lines { next: options.first }
+            Display::Lines { next: options.first }
         };
         Self { log: log.clone(), what: what.to_owned(), way }
     }
 
     fn tick(&mut self, reading: &Reading) {
         match &mut self.way {
-            Way::Hidden => {}
-            Way::Bar(bar) => draw(bar, &self.what, reading),
-            Way::Lines { next } => {
+            Display::Hidden => {}
+            Display::Bar(bar) => draw(bar, &self.what, reading),
+            Display::Lines { next } => {
                 if reading.elapsed >= *next {
                     *next = (reading.elapsed * 2).min(reading.elapsed + MAX_INTERVAL);
                     let label = reading.label(&self.what);
                     self.log.info(format_args!("{label}: {}", reading.describe()));
                 }
             }
-            Way::Events { every, next, phase } => {
+            Display::Events { every, next, phase } => {
                 let number = reading.now.phase.as_ref().map_or(0, |phase| phase.number);
                 if reading.elapsed >= *next || number != *phase {
                     *next = reading.elapsed + *every;
@@ -175,12 +175,12 @@ impl Show {
     /// summary.
     fn end(&mut self, reading: &Reading) {
         match &self.way {
-            Way::Hidden | Way::Lines { .. } => {}
-            Way::Bar(bar) => {
+            Display::Hidden | Display::Lines { .. } => {}
+            Display::Bar(bar) => {
                 bar.finish_and_clear();
                 self.log.detach();
             }
-            Way::Events { .. } => self.log.event("progress", &reading.event(&self.what)),
+            Display::Events { .. } => self.log.event("progress", &reading.event(&self.what)),
         }
     }
 }
@@ -333,7 +333,7 @@ mod tests {
         bar.set_prefix("put");
         let (log, said) = log(LogOptions { no_stamps: true, ..LogOptions::default() });
         log.attach(bar.clone());
-        let mut show = Show { log: log.clone(), what: "put".to_owned(), way: Way::Bar(bar) };
+        let mut show = Show { log: log.clone(), what: "put".to_owned(), way: Display::Bar(bar) };
         let mut meter = Meter::default();
         show.tick(&meter.read(seconds(1.0), &bytes(1024)));
         log.info("a line");

@@ -86,13 +86,13 @@ impl Reading {
         }
     }
 
-    /// Time since the begin of a phase that does no bytes, such as one that another program does.
+    /// Time since the beginning of a phase that moves no bytes, such as one in another program.
     fn only_time(&self) -> Option<Duration> {
         let phase = self.now.phase.as_ref()?;
         (phase.done == 0 && phase.total.is_none()).then_some(phase.elapsed)
     }
 
-    /// How long a program has been silent, if that is long.
+    /// Time for which a program has been silent, if it is long.
     fn silence(&self) -> String {
         let silent = self.now.phase.as_ref().and_then(|phase| phase.silent);
         let silent = silent.filter(|silent| *silent >= LONG_SILENCE).map(format_duration);

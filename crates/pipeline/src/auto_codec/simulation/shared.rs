@@ -10,7 +10,7 @@ use super::super::controller::Controller;
 use super::super::levels::{Encoding, Probe, RUNGS, Rung};
 use super::super::processors::Ticks;
 use super::super::sample::Sample;
-use super::{DATA, Data, FRAME, MIB, OTHER, Outcome, SPEED, Spread, random_frame};
+use super::{DATA, Data, FRAME, Generator, MIB, OTHER, Outcome, SPEED, random_frame};
 
 /// Seconds of a step.
 const STEP: f64 = 0.001;
@@ -70,9 +70,9 @@ struct Run<'a> {
     machine: &'a Machine,
     fixed: Option<Rung>,
     controller: Controller,
-    spread: Spread,
+    spread: Generator,
     /// Deviations of the link.
-    weather: Spread,
+    weather: Generator,
     now: f64,
     steps: u64,
     /// Rate of the link in this period.
@@ -267,8 +267,8 @@ fn run(machine: &Machine, fixed: Option<Rung>) -> Outcome {
             machine.batch,
             Some((machine.processors, Ticks::default())),
         ),
-        spread: Spread::new(),
-        weather: Spread(2),
+        spread: Generator::new(),
+        weather: Generator(2),
         now: 0.0,
         steps: 0,
         rate: machine.link,

@@ -246,7 +246,7 @@ impl<S: PartSink> FixedSizeCutter<S> {
     }
 }
 
-/// What ends with a part.
+/// Object or file that ends with a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     No,

@@ -16,7 +16,7 @@ use crate::pack::result::Cut;
 
 /// Bytes that a file has yet to send.
 #[derive(Default)]
-struct Waiting {
+struct PendingBytes {
     blocks: Vec<Bytes>,
     len: u64,
     /// Bytes of the budget that they hold.
@@ -54,7 +54,7 @@ pub(crate) struct ChunkAssembler<S> {
     sink: S,
     /// Position in the stored stream.
     position: u64,
-    files: HashMap<RelPath, Waiting>,
+    files: HashMap<RelPath, PendingBytes>,
     /// Waiting bytes, and their limit.
     waiting: u64,
     limit: u64,
@@ -75,7 +75,7 @@ impl<S: PartSink> FileCutter for ChunkAssembler<S> {
         }
         // Not by `entry`, so that the name is copied once per file instead of once per block.
         if !self.files.contains_key(path) {
-            self.files.insert(path.clone(), Waiting::default());
+            self.files.insert(path.clone(), PendingBytes::default());
         }
         if let Some(file) = self.files.get_mut(path) {
             file.blocks.push(block);
@@ -118,7 +118,7 @@ impl<S: PartSink> ChunkAssembler<S> {
         };
         let (blocks, len, offset) = (std::mem::take(&mut file.blocks), file.len, file.offset);
         self.waiting -= file.held;
-        *file = Waiting { offset: offset + len, ..Waiting::default() };
+        *file = PendingBytes { offset: offset + len, ..PendingBytes::default() };
         let mut sum = PieceCheck::of(&[]);
         blocks.iter().for_each(|block| sum.update(block));
         let crc = sum.crc32();

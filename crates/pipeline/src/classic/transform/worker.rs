@@ -84,7 +84,7 @@ impl TransformWorker {
             // Return the block to the pool at once, because the output uses the blocks again.
             self.plain.extend_from_slice(&block);
         }
-        let mut out = Out { pool: &self.pool, permit, slab: None, blocks: Vec::new() };
+        let mut out = BlockWriter { pool: &self.pool, permit, slab: None, blocks: Vec::new() };
         let bytes = match &mut self.encoder {
             Some(encoder) if file.compress => {
                 let len = encoder.encode(&self.plain, &mut self.packed)?;
@@ -108,14 +108,14 @@ impl TransformWorker {
 }
 
 /// Writes bytes into blocks that divide one lease between them.
-struct Out<'a> {
+struct BlockWriter<'a> {
     pool: &'a SlabPool,
     permit: Permit,
     slab: Option<Slab>,
     blocks: Vec<Bytes>,
 }
 
-impl Out<'_> {
+impl BlockWriter<'_> {
     fn write(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let slab = self.slab.get_or_insert_with(|| {

@@ -28,24 +28,24 @@ struct Stage {
 }
 
 enum Work {
-    Open(Opening),
+    Open(DecryptStage),
     Unpack(Member, Option<FileDecoder>),
 }
 
 /// Reason why the chain, or a stage of it, stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flow {
+pub(crate) enum ChainStop {
     /// The output is full.
     Full,
     /// All input was consumed, and all output that follows from it was returned.
     Hungry,
     /// To continue, a stage needs more memory: [`CodecChain::grant`].
-    Wants(Want),
+    Wants(MemoryNeed),
 }
 
 /// Memory that a stage needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Want {
+pub(crate) struct MemoryNeed {
     /// Number of the stage, counted from the outermost.
     stage: usize,
     /// Total memory of the stage in bytes.
@@ -59,7 +59,9 @@ impl CodecChain {
     ) -> Result<Self, FileDecodeError> {
         let stages = layers.iter().map(|layer| {
             let work = match layer {
-                Layer::Xbcrypt => Work::Open(Opening::new(cipher.ok_or(FileDecodeError::NoKey)?)),
+                Layer::Xbcrypt => {
+                    Work::Open(DecryptStage::new(cipher.ok_or(FileDecodeError::NoKey)?))
+                }
                 Layer::Codec(member) => Work::Unpack(*member, None),
             };
             Ok(Stage { work, granted: 0, held: Vec::new(), taken: 0 })
@@ -72,7 +74,7 @@ impl CodecChain {
         &mut self,
         input: &mut &[u8],
         out: &mut [u8],
-    ) -> Result<(usize, Flow), FileDecodeError> {
+    ) -> Result<(usize, ChainStop), FileDecodeError> {
         produce(&mut self.stages, input, out)
     }
 
@@ -83,7 +85,7 @@ impl CodecChain {
     }
 
     /// Total bytes of all stages if `want` is granted, and how many of them are new.
-    pub(crate) fn cost(&self, want: Want) -> (u64, u64) {
+    pub(crate) fn cost(&self, want: MemoryNeed) -> (u64, u64) {
         let granted: u64 = self.stages.iter().map(|stage| stage.granted).sum();
         let own = self.stages.get(want.stage).map_or(0, |stage| stage.granted);
         let more = want.memory.saturating_sub(own);
@@ -91,7 +93,7 @@ impl CodecChain {
     }
 
     /// Grants the memory requested by `want`.
-    pub(crate) fn grant(&mut self, want: Want) {
+    pub(crate) fn grant(&mut self, want: MemoryNeed) {
         if let Some(stage) = self.stages.get_mut(want.stage) {
             stage.granted = want.memory;
         }
@@ -103,8 +105,8 @@ fn produce(
     stages: &mut [Stage],
     input: &mut &[u8],
     out: &mut [u8],
-) -> Result<(usize, Flow), FileDecodeError> {
-    let Some((last, before)) = stages.split_last_mut() else { return Ok((0, Flow::Hungry)) };
+) -> Result<(usize, ChainStop), FileDecodeError> {
+    let Some((last, before)) = stages.split_last_mut() else { return Ok((0, ChainStop::Hungry)) };
     if before.is_empty() {
         return last.work.step(last.granted, 0, input, out);
     }
@@ -117,7 +119,7 @@ fn produce(
         last.taken += there - source.len();
         let (more, flow) = step?;
         written += more;
-        if flow != Flow::Hungry {
+        if flow != ChainStop::Hungry {
             return Ok((written, flow));
         }
         last.held.resize(PIPE, 0);
@@ -150,10 +152,12 @@ impl Work {
         stage: usize,
         input: &mut &[u8],
         out: &mut [u8],
-    ) -> Result<(usize, Flow), FileDecodeError> {
-        let wants = |memory: u64| Flow::Wants(Want { stage, memory: memory.saturating_add(START) });
+    ) -> Result<(usize, ChainStop), FileDecodeError> {
+        let wants = |memory: u64| {
+            ChainStop::Wants(MemoryNeed { stage, memory: memory.saturating_add(START) })
+        };
         if granted == 0 {
-            return Ok((0, if input.is_empty() { Flow::Hungry } else { wants(0) }));
+            return Ok((0, if input.is_empty() { ChainStop::Hungry } else { wants(0) }));
         }
         let granted = granted.saturating_sub(START);
         match self {
@@ -171,10 +175,10 @@ impl Work {
                 decoder.grant(granted);
                 let progress = decoder.decode(input, out)?;
                 let flow = match progress.state {
-                    State::OutputFull => Flow::Full,
+                    State::OutputFull => ChainStop::Full,
                     State::NeedsMemory(memory) => wants(memory),
                     // Bytes after the end are rejected by the decoder.
-                    State::NeedsInput | State::Finished => Flow::Hungry,
+                    State::NeedsInput | State::Finished => ChainStop::Hungry,
                 };
                 Ok((progress.written, flow))
             }
@@ -183,7 +187,7 @@ impl Work {
 }
 
 /// Decrypts one chunk after the other. No byte of a chunk is returned before its hash is checked.
-struct Opening {
+struct DecryptStage {
     cipher: Arc<Cipher>,
     decoder: Decoder,
     /// A chunk that waits for memory.
@@ -194,7 +198,7 @@ struct Opening {
     given: usize,
 }
 
-impl Opening {
+impl DecryptStage {
     fn new(cipher: &Arc<Cipher>) -> Self {
         Self {
             cipher: Arc::clone(cipher),
@@ -215,7 +219,7 @@ impl Opening {
         granted: u64,
         input: &mut &[u8],
         out: &mut [u8],
-    ) -> Result<(usize, Result<Flow, u64>), FileDecodeError> {
+    ) -> Result<(usize, Result<ChainStop, u64>), FileDecodeError> {
         let mut written = 0;
         loop {
             let ready = self.payload.get(self.given..self.plain).unwrap_or_default();
@@ -225,7 +229,7 @@ impl Opening {
             written += len;
             self.given += len;
             if written == out.len() {
-                return Ok((written, Ok(Flow::Full)));
+                return Ok((written, Ok(ChainStop::Full)));
             }
             if let Some(head) = self.waiting {
                 if head.payload_len > granted {
@@ -238,7 +242,7 @@ impl Opening {
                 self.payload.reserve_exact(len);
             }
             match self.decoder.next(input)? {
-                None => return Ok((written, Ok(Flow::Hungry))),
+                None => return Ok((written, Ok(ChainStop::Hungry))),
                 Some(Event::Head(head)) => self.waiting = Some(head),
                 Some(Event::Data(piece)) => self.payload.extend_from_slice(piece),
                 Some(Event::ChunkEnd(head)) => {

@@ -16,7 +16,7 @@ pub(crate) struct Member {
     pub(crate) stored: RelPath,
     pub(crate) layers: Vec<Layer>,
     pub(crate) queue: Mutex<Queue>,
-    pub(crate) work: Mutex<Option<Work>>,
+    pub(crate) work: Mutex<Option<FileWork>>,
 }
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub(crate) enum Item {
 }
 
 /// Decoding state of a file.
-pub(crate) struct Work {
+pub(crate) struct FileWork {
     pub(crate) chain: CodecChain,
     /// Permit for the memory that the chain holds.
     pub(crate) permit: Permit,

@@ -38,8 +38,8 @@ use xb_compressor::CodecError;
 use xb_encryptor::xbcrypt::{Cipher, XbcryptError};
 use xb_reader::{PathError, RelPath};
 
-pub(crate) use codec_chain::{CodecChain, Flow, Want};
-pub(crate) use file_queue::{Item, Member, SpilledFile, Work};
+pub(crate) use codec_chain::{ChainStop, CodecChain, MemoryNeed};
+pub(crate) use file_queue::{FileWork, Item, Member, SpilledFile};
 pub(crate) use sparse_write::{may_have_holes, write_with_holes};
 pub(crate) use suffixes::{Layer, Names, Plan};
 
@@ -77,7 +77,7 @@ impl FileDecoding {
     /// Minimum memory: a few pieces in flight, and space for ordinary files.
     pub const MIN_MEMORY: u64 = 16 << 20;
 
-    /// Whether any layer must be decoded.
+    /// Returns whether any layer must be decoded.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.decompress || !matches!(self.decrypt, Decrypt::Leave)

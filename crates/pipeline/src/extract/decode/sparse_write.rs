@@ -13,7 +13,7 @@ use xb_reader::{PartialFile, RelPath, TargetError};
 const BLOCK: usize = 4096;
 const ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// Whether zeros in a file of this name may become holes.
+/// Returns whether zeros in a file of this name may become holes.
 pub(crate) fn may_have_holes(name: &RelPath) -> bool {
     name.as_bytes().ends_with(b".ibd")
 }

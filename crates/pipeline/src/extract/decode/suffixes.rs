@@ -46,7 +46,7 @@ impl Layer {
     }
 }
 
-/// How to restore one file.
+/// Steps that restore one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Name after the layers are decoded.

@@ -23,7 +23,7 @@ const QUOTE_LEN: usize = 80;
 /// Maximum number of map entries allocated before they arrive.
 const MAP_AHEAD: u32 = 4096;
 
-/// What the decoder found next. Every chunk results in one `Head`, then any number of `Data` for
+/// Next item of the stream. Every chunk results in one `Head`, then any number of `Data` for
 /// its payload, then `ChunkEnd`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<'a> {

@@ -12,7 +12,7 @@ use super::reader::{Reader, value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeltaWish {
-    /// Where the network holds the transfer up.
+    /// If the network holds the transfer up.
     Auto,
     /// Always.
     Yes,

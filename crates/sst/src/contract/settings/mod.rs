@@ -94,7 +94,7 @@ pub struct Settings {
     pub redo_log: RedoLog,
     /// Whether a donor may change its server's `wsrep_sst_method` for the time of the backup.
     pub keep_replicating: bool,
-    /// How a joiner starts its server on the received data.
+    /// Start of a joiner's server on the received data.
     pub second_start: SecondStart,
     /// Log how long each step took.
     pub time: bool,

@@ -7,7 +7,7 @@ use crate::contract::args::Family;
 
 const MIB: u64 = 1 << 20;
 
-/// What the options say about the size of the redo log.
+/// Size of the redo log, from the options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RedoLog {
     /// `innodb_log_file_size`, in bytes.
@@ -47,7 +47,7 @@ fn is_before_10_5(version: &str) -> bool {
 
 impl Reader<'_> {
     pub(super) fn redo_log(&self) -> RedoLog {
-        // What the server itself would refuse does not matter here.
+        // Values that the server itself would refuse do not matter here.
         let size = |name| self.server(name).and_then(OsStr::to_str).and_then(parse_size);
         RedoLog {
             file_size: size("innodb-log-file-size"),

@@ -12,7 +12,7 @@ use crate::contract::args::{Args, Family};
 /// Default time limit.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// How a joiner starts its server on the received data.
+/// Settings of the start of a joiner's server on the received data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecondStart {
     /// Whether it does.

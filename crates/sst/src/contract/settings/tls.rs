@@ -69,7 +69,7 @@ fn is_earlier(version: &str) -> bool {
     of_series.map_or(major < 12, |first| patch < first.2)
 }
 
-/// What the options request, apart from the files.
+/// Requests of the options, apart from the files.
 struct Request<'a> {
     encrypt: &'a str,
     /// Whether `ssl-mode` or the role's variant of it is set.

@@ -16,9 +16,9 @@ const DEEPEST: usize = 32;
 
 /// Reason why a text is not read as lifecycle rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unread {
+pub(super) enum LifecycleError {
     /// It is something else, such as an error or the page of a proxy. Another try may help.
-    #[error("the store's answer is no lifecycle configuration")]
+    #[error("the store's answer is not a lifecycle configuration")]
     Other,
     /// It is a configuration with something unknown in it.
     #[error("the bucket's lifecycle configuration has a form that this program does not know: {0}")]
@@ -77,7 +77,7 @@ pub(super) struct Rules {
 }
 
 impl PartialEq for Rules {
-    /// Whether both hold the same rules.
+    /// Returns whether both hold the same rules.
     fn eq(&self, other: &Self) -> bool {
         self.elements() == other.elements()
     }
@@ -87,8 +87,8 @@ impl Rules {
     /// Parses a configuration.
     ///
     /// # Errors
-    /// [`Unread`]; never a rule that is left out.
-    pub(super) fn read(text: &str) -> Result<Self, Unread> {
+    /// [`LifecycleError`]; never a rule that is left out.
+    pub(super) fn read(text: &str) -> Result<Self, LifecycleError> {
         let mut reader = Reader::from_str(text);
         // The elements that are open, and the position of the outermost rule.
         let (mut open, mut rule_at): (Vec<Element>, usize) = (Vec::new(), 0);
@@ -96,18 +96,18 @@ impl Rules {
         let mut ended = false;
         loop {
             let at = position(&reader);
-            let event = reader.read_event().map_err(|_| Unread::Other)?;
-            let unknown = |what: &str| Err(Unread::Unknown(what.to_owned()));
+            let event = reader.read_event().map_err(|_| LifecycleError::Other)?;
+            let unknown = |what: &str| Err(LifecycleError::Unknown(what.to_owned()));
             match (&event, open.len()) {
                 (Event::Eof, 0) if ended => return Ok(found),
-                (Event::Eof, _) => return Err(Unread::Other),
+                (Event::Eof, _) => return Err(LifecycleError::Other),
                 (Event::Decl(_), 0) if !ended => continue,
                 (Event::Text(text), 0 | 1) if text.iter().all(u8::is_ascii_whitespace) => continue,
                 (Event::Comment(_), 1..) => continue,
                 (Event::Start(tag) | Event::Empty(tag), depth) => {
-                    let element = Element::start(tag).ok_or(Unread::Other)?;
+                    let element = Element::start(tag).ok_or(LifecycleError::Other)?;
                     match depth {
-                        0 if ended || element.name != ROOT => return Err(Unread::Other),
+                        0 if ended || element.name != ROOT => return Err(LifecycleError::Other),
                         1 if element.name != "Rule" => {
                             return unknown(&format!("the element {}", element.name));
                         }
@@ -117,17 +117,19 @@ impl Rules {
                     }
                     open.push(element);
                 }
-                (Event::End(_), 0) => return Err(Unread::Other),
+                (Event::End(_), 0) => return Err(LifecycleError::Other),
                 (Event::End(_), _) => {}
                 (Event::Text(text), 2..) => append(&mut open, text, "", "")?,
                 (Event::GeneralRef(name), 2..) => append(&mut open, name, "&", ";")?,
-                (_, 0) => return Err(Unread::Other),
+                (_, 0) => return Err(LifecycleError::Other),
                 _ => return unknown("text or instructions between or within the rules"),
             }
             if !matches!(event, Event::End(_) | Event::Empty(_)) {
                 continue;
             }
-            let Some(done) = open.pop().map(Element::finished) else { return Err(Unread::Other) };
+            let Some(done) = open.pop().map(Element::finished) else {
+                return Err(LifecycleError::Other);
+            };
             match (open.len(), matches!(event, Event::End(_))) {
                 (0, has_tag) => {
                     ended = true;
@@ -153,7 +155,7 @@ impl Rules {
         elements
     }
 
-    /// Whether an enabled rule with this ID aborts uploads after so many days.
+    /// Returns whether an enabled rule with this ID aborts uploads after so many days.
     pub(super) fn abort_after(&self, id: &str, days: u32) -> bool {
         let days = days.to_string();
         let of = |rule: &Rule, path: &[&str], text: &str| rule.element.text_of(path) == Some(text);
@@ -187,7 +189,7 @@ impl Rules {
         self.rules.iter().filter(move |rule| rule.element.text_of(&["ID"]) == Some(id))
     }
 
-    /// Whether it has a rule that `before` does not have in any form, apart from the one with this ID: someone else has
+    /// Returns whether it has a rule that `before` does not have in any form, apart from the one with this ID: someone else has
     /// added it.
     pub(super) fn has_more_than(&self, before: &Self, id: &str) -> bool {
         fn of(rule: &Rule) -> Option<&str> {
@@ -219,8 +221,13 @@ fn position(reader: &Reader<&[u8]>) -> usize {
 }
 
 /// Appends to the text of the innermost element.
-fn append(open: &mut [Element], text: &[u8], before: &str, after: &str) -> Result<(), Unread> {
-    let text = std::str::from_utf8(text).map_err(|_| Unread::Other)?;
+fn append(
+    open: &mut [Element],
+    text: &[u8],
+    before: &str,
+    after: &str,
+) -> Result<(), LifecycleError> {
+    let text = std::str::from_utf8(text).map_err(|_| LifecycleError::Other)?;
     if let Some(element) = open.last_mut() {
         element.text.extend([before, text, after]);
     }
@@ -298,8 +305,9 @@ mod tests {
 
     #[test]
     fn an_unknown_rule_is_refused() {
-        let other =
-            |text: &str| assert_eq!(Rules::read(text).unwrap_err(), Unread::Other, "{text}");
+        let other = |text: &str| {
+            assert_eq!(Rules::read(text).unwrap_err(), LifecycleError::Other, "{text}")
+        };
         for text in ["", "<html/>", "<Error><Code>InternalError</Code></Error>", "rules", "<Rule/>"]
         {
             other(text);
@@ -320,7 +328,7 @@ mod tests {
             "&amp;",
         ] {
             let error = Rules::read(&root(inside)).unwrap_err();
-            assert!(matches!(error, Unread::Unknown(_)), "{inside}: {error}");
+            assert!(matches!(error, LifecycleError::Unknown(_)), "{inside}: {error}");
         }
         let deep = "<a>".repeat(100);
         assert!(Rules::read(&root(&format!("<Rule>{deep}"))).is_err());

@@ -10,7 +10,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
 use crate::request::raw_request::{RawApi, failed};
 use crate::store::Store;
-use crate::store::bucket_rules::lifecycle::{Rules, Unread};
+use crate::store::bucket_rules::lifecycle::{LifecycleError, Rules};
 
 const LIFECYCLE: &str = "?lifecycle=";
 /// The error code of a bucket without lifecycle rules. No other 404 shows that there are none.
@@ -64,7 +64,7 @@ struct Configuration {
 }
 
 impl Configuration {
-    /// What `later` does not have any more, apart from the rule with this ID, as it was written.
+    /// Returns the rules that `later` no longer has, apart from the one with this ID, as they were written.
     fn lost_in(&self, later: &Self, id: &str) -> Vec<String> {
         let rules = self.rules.lost_in(&later.rules, id).into_iter().map(str::to_owned);
         let reset = self.least_size.as_ref().filter(|_| self.least_size != later.least_size);
@@ -160,9 +160,9 @@ impl Store {
                 }
                 answer => answer?,
             };
-            let text = std::str::from_utf8(&body).map_err(|_| failed(Unread::Other))?;
+            let text = std::str::from_utf8(&body).map_err(|_| failed(LifecycleError::Other))?;
             match Rules::read(text) {
-                Err(Unread::Other) => Err(failed(Unread::Other)),
+                Err(LifecycleError::Other) => Err(failed(LifecycleError::Other)),
                 Err(unknown) => Ok(Err((unknown, text.to_owned()))),
                 Ok(rules) => {
                     let least_size = headers.get(&LEAST_SIZE).cloned();

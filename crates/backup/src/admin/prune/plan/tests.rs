@@ -92,7 +92,7 @@ fn required_backups_stay() {
     // Damaged ones count for no rule.
     all[5].damaged = true;
     assert_eq!(kept(&all, keep), ["f5", "f4", "f3", "f1"]);
-    assert!(plan_prune(&all, &keep, now())[2].kept.contains(&Why::Last));
+    assert!(plan_prune(&all, &keep, now())[2].kept.contains(&KeepReason::Last));
     // The rules apply to another server separately.
     all[0].server = Some("other".into());
     assert_eq!(kept(&all, keep), ["f5", "f4", "f3", "f1", "f0"]);
@@ -108,8 +108,8 @@ fn the_one_that_is_proven_furthest_stays_beside_newer_ones_that_are_proven_less(
     all[3].proven = Some(Level::Checksum);
     assert_eq!(kept(&all, keep), ["f4", "f3", "f1"]);
     let plan = plan_prune(&all, &keep, now());
-    assert_eq!(plan[1].kept, [Why::NewestVerified]);
-    assert_eq!(plan[3].kept, [Why::BestVerified]);
+    assert_eq!(plan[1].kept, [KeepReason::NewestVerified]);
+    assert_eq!(plan[3].kept, [KeepReason::BestVerified]);
     // Once the newest is verified to the same level, it is kept instead.
     all[4].proven = Some(Level::Restore);
     assert_eq!(kept(&all, keep), ["f4"]);
@@ -130,7 +130,7 @@ fn a_backup_with_a_clock_ahead_replaces_no_other() {
         assert_eq!(kept(&all, keep), ["ahead", "a-little", "tonight"]);
     }
     let plan = plan_prune(&all, &Keep { last: Some(2), ..Keep::default() }, now());
-    assert_eq!(plan[0].kept, [Why::ClockAhead]);
+    assert_eq!(plan[0].kept, [KeepReason::ClockAhead]);
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn an_unrestorable_backup_counts_for_no_rule_and_stays() {
     all[1].damaged = true;
     assert_eq!(kept(&all, keep), ["i2", "i1", "gone", "good"]);
     let plan = plan_prune(&all, &keep, now());
-    assert!(plan[0].kept.contains(&Why::Broken("its base lost is missing".into())));
-    assert!(plan[3].kept.contains(&Why::Newest));
+    assert!(plan[0].kept.contains(&KeepReason::Broken("its base lost is missing".into())));
+    assert!(plan[3].kept.contains(&KeepReason::Newest));
 }
 
 /// Clocks of hosts may be behind, so the newest by the store's clock counts, too.
@@ -368,10 +368,10 @@ fn a_chain_counts_until_its_consolidated_backup_is_proven_by_a_trial() {
         assert_eq!(names, ["i2-full", "i2", "i1", "f"], "{proven:?}");
         let plan = plan_prune(&all, &LAST, now());
         let of = |name: &str| plan.iter().find(|verdict| verdict.name == name).unwrap();
-        assert!(of("i2").kept.contains(&Why::Newest), "{plan:?}");
-        let copy = [Why::UnprovenCopyOf("i2".to_owned())];
+        assert!(of("i2").kept.contains(&KeepReason::Newest), "{plan:?}");
+        let copy = [KeepReason::UnprovenCopyOf("i2".to_owned())];
         assert!(of("i2-full").kept.ends_with(&copy), "{plan:?}");
-        assert!(!of("i2-full").kept.contains(&Why::Newest), "{plan:?}");
+        assert!(!of("i2-full").kept.contains(&KeepReason::Newest), "{plan:?}");
     }
     // The server may be taking an increment of i2.
     let mut all = consolidated(Some(Level::Restore));
@@ -388,7 +388,8 @@ fn copies_and_backups_that_name_another_one_wrongly_are_backups_of_their_own() {
     assert_eq!(kept(&all, two).len(), 2);
     let plan = plan_prune(&all, &two, now());
     assert!(
-        plan.iter().all(|one| !one.kept.iter().any(|why| matches!(why, Why::UnprovenCopyOf(_))))
+        plan.iter()
+            .all(|one| !one.kept.iter().any(|why| matches!(why, KeepReason::UnprovenCopyOf(_))))
     );
     for change in [
         (|one: &mut Candidate| one.server = Some("other".to_owned())) as fn(&mut Candidate),
@@ -439,7 +440,7 @@ fn the_last_link_counts_again_if_the_consolidated_backup_is_damaged_or_its_chain
     let mut all = consolidated(None);
     (all[1].broken, all[2].broken) = (Some("gone".to_owned()), Some("gone".to_owned()));
     let plan = plan_prune(&all, &LAST, now());
-    let newest = plan.iter().find(|verdict| verdict.kept.contains(&Why::Newest)).unwrap();
+    let newest = plan.iter().find(|verdict| verdict.kept.contains(&KeepReason::Newest)).unwrap();
     assert_eq!(newest.name, "i2-full", "it is all that can be restored");
     // The chain is gone: then it is a backup like any other.
     let alone = consolidated(None).split_off(3);
