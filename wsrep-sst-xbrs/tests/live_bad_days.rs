@@ -32,8 +32,8 @@ impl Scene {
         std::fs::write(&backup, SLOW.replace("REAL", real.to_str().unwrap())).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&backup, mode).unwrap();
-        // Uncompressed, the joiner gets what the backup has written up to there.
-        let sst = format!("backup-program={}\ncompress=none", backup.display());
+        // Uncompressed and without questions about the old data, the joiner gets what the backup has written up to there.
+        let sst = format!("backup-program={}\ncompress=none\ndelta=no", backup.display());
         cluster.configure(1, &sst, "");
         cluster.configure(2, &sst, "");
         cluster.bootstrap();

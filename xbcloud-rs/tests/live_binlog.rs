@@ -860,7 +860,7 @@ fn logs_of_a_dead_server_are_archived() {
     let cut = std::fs::read(dead.join(all[1])).unwrap();
     std::fs::write(dead.join(all[1]), &cut[..cut.len() - 5]).unwrap();
     let text = push(&all[1..]).expect(0).stderr_text();
-    assert!(text.contains("no whole transaction"), "{text}");
+    assert!(text.contains("not a whole transaction"), "{text}");
     assert!(archive.stored().unwrap() >= before, "{:?}", archive.stored());
     let _ = archive.verify().expect(0);
     // It lives after all: the receiver finds the same bytes, and continues.

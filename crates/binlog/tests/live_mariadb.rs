@@ -53,7 +53,15 @@ fn a_running_servers_logs_are_read_as_it_lists_them() {
     let mut history = History::new(names[0], None);
     let (mut all, mut groups, mut barriers) = (Vec::new(), Vec::new(), Vec::new());
     for (n, name) in names.iter().enumerate() {
-        let log = std::fs::read(server.datadir().join(name)).unwrap();
+        let file = server.datadir().join(name);
+        // A checkpoint may be written at any moment.
+        let (log, text) = loop {
+            let log = std::fs::read(&file).unwrap();
+            let text = server.sql(&format!("SHOW BINLOG EVENTS IN '{name}'"));
+            if log == std::fs::read(&file).unwrap() {
+                break (log, text);
+            }
+        };
         let (entries, end) = read(&log, 60_000);
         match names.get(n + 1) {
             Some(next) => {
@@ -61,7 +69,6 @@ fn a_running_servers_logs_are_read_as_it_lists_them() {
             }
             None => assert_eq!(end, Ok(LogEnd::InUse)),
         }
-        let text = server.sql(&format!("SHOW BINLOG EVENTS IN '{name}'"));
         // Without the first column, the name of the log.
         let text = text.lines().filter_map(|line| line.split_once('\t'));
         let text: String = text.map(|(_, rest)| format!("{rest}\n")).collect();

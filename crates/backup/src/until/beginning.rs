@@ -127,10 +127,10 @@ mod tests {
         assert_eq!(check(&head, *end, &more), None);
         for end in inside {
             let found = check(&head, end, gtids).unwrap();
-            assert!(found.contains("no boundary"), "{found}");
+            assert!(found.contains("not a boundary"), "{found}");
         }
         // Within an event; and in a segment that cannot be read from its beginning.
-        assert!(check(&head, end - 1, gtids).unwrap().contains("no boundary"));
+        assert!(check(&head, end - 1, gtids).unwrap().contains("not a boundary"));
         // A fault of the log is reported unchanged.
         let mut damaged = log[4..].to_vec();
         damaged[length as usize + 30] ^= 1;

@@ -307,7 +307,7 @@ mod tests {
             refused(uri, " \n", "empty");
             refused(uri, error, "root element is Error with the code InternalError");
             refused(uri, "<!DOCTYPE html><html><body>x</body></html>", "root element is html");
-            refused(uri, "{}", "no XML");
+            refused(uri, "{}", "not XML");
             refused(uri, "<ListAllMyBucketsResult/>", "ListAllMyBucketsResult");
         }
         refused(

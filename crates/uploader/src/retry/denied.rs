@@ -69,13 +69,15 @@ const PROTECTED: [(&str, &str); 3] = [
 ];
 
 /// Codes of refusals that are about the credentials themselves. A proxy in front of the store does not send them.
-const OF_KEYS: [&str; 6] = [
+const OF_KEYS: [&str; 7] = [
     "SignatureDoesNotMatch",
     "InvalidAccessKeyId",
     "AuthorizationHeaderMalformed",
     "AuthenticationFailed",
     "InvalidAuthenticationInfo",
     "KeyBasedAuthenticationNotPermitted",
+    // The message of Azure's `AuthenticationFailed`; Azurite sends it with another code.
+    "Server failed to authenticate the request",
 ];
 
 /// Returns whether a refusal names the credentials as its reason: in its body, or in a header.

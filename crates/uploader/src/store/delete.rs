@@ -225,7 +225,7 @@ mod tests {
         assert!(matches!(checked(&both), Err(Error::PermissionDenied { .. })));
         for body in ["", "<html/>", "<Error><Code>InternalError</Code></Error>", "<DeleteResult>"] {
             let error = check(body.as_bytes(), &[]).unwrap_err().to_string();
-            assert!(error.contains("no result of a deletion"), "{error}");
+            assert!(error.contains("not the result of a deletion"), "{error}");
         }
     }
 }
