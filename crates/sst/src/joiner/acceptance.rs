@@ -220,13 +220,7 @@ impl EngineLocks {
     pub fn take(layout: &Layout) -> Result<Option<Self>, SstError> {
         let journal = swap::last(&layout.datadir)?.unwrap_or_default();
         let swapped = journal.new.iter().map(|entry| journal.folder(entry).join(&entry.name));
-        let mut paths = Vec::new();
-        for path in swapped {
-            // Some have a directory of their own.
-            let below = std::fs::read_dir(&path).into_iter().flatten().flatten();
-            paths.extend(below.map(|entry| entry.path()).filter(|path| is_of_engine(path)));
-            paths.extend(Some(path).filter(|path| is_of_engine(path)));
-        }
+        let mut paths: Vec<_> = swapped.flat_map(engine_files).collect();
         let inside =
             layout.inside.iter().map(|place| (layout.datadir.join(&place.dir), &place.kind));
         let outside = layout.outside.iter().map(|place| (place.dir.clone(), &place.kind));
@@ -267,11 +261,26 @@ fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
+/// Returns an entry of a data directory that a storage engine locks, and those below it: some have a directory of their
+/// own. Not the tables of a schema: a server locks them, too, but they may be more than a process can open.
+fn engine_files(entry: PathBuf) -> Vec<PathBuf> {
+    let below = std::fs::read_dir(&entry).into_iter().flatten().flatten();
+    let mut files: Vec<_> = below
+        .map(|entry| entry.path())
+        .filter(|path| is_of_engine(path) && !is_table(path))
+        .collect();
+    files.extend(Some(entry).filter(|path| is_of_engine(path)));
+    files
+}
+
 fn is_of_engine(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let kinds = [Kind::Data(Vec::new()), Kind::Redo, Kind::Undo, Kind::Aria];
-    let is_table = path.extension() == Some(OsStr::new("ibd"));
-    kinds.iter().any(|kind| kind.has(name)) || name == "aria_log_control" || is_table
+    kinds.iter().any(|kind| kind.has(name)) || name == "aria_log_control" || is_table(path)
+}
+
+fn is_table(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new("ibd"))
 }
 
 /// Locks a file; `None` if there is none.
@@ -296,5 +305,27 @@ pub(super) fn refuse_data_in_use(layout: &Layout) -> Result<Option<EngineLocks>,
     match EngineLocks::take(layout) {
         Err(error @ SstError::InUse { .. }) => Err(error),
         locks => Ok(locks.ok().flatten()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_a_schema_are_not_locked() {
+        let dir = tempfile::tempdir().unwrap();
+        let [schema, undo] = ["shop", "undo"].map(|name| dir.path().join(name));
+        for folder in [&schema, &undo] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        let [table, log, system] =
+            [schema.join("a.ibd"), undo.join("undo001"), dir.path().join("mysql.ibd")];
+        for file in [&table, &log, &system] {
+            std::fs::write(file, "").unwrap();
+        }
+        assert_eq!(engine_files(schema), [] as [PathBuf; 0]);
+        assert_eq!(engine_files(undo), [log]);
+        assert_eq!(engine_files(system.clone()), [system]);
     }
 }
