@@ -245,12 +245,17 @@ fn data_that_a_server_uses_is_left_alone() {
         std::fs::write(&path, "old").unwrap();
         let server = std::fs::File::options().read(true).write(true).open(&path).unwrap();
         rustix::fs::fcntl_lock(&server, FlockOperation::NonBlockingLockExclusive).unwrap();
+        // The journal of an earlier swap that cannot be read hides no server.
+        let old = scene.data("joiner").join("#sql-xb/.old");
+        std::fs::create_dir_all(&old).unwrap();
+        std::fs::write(old.join(".journal"), "damaged").unwrap();
         let joiner = scene.joiner().start().wait();
         assert!(!joiner.status.success() && joiner.lines.is_empty(), "{}", joiner.log);
         let refused = format!("a server has {} in use", path.display());
         assert!(joiner.log.contains(&refused), "{option} {file}: {}", joiner.log);
         assert!(std::fs::read(old_file(&scene)).unwrap() == noise(SIZE));
         drop(server);
+        std::fs::remove_dir_all(&old).unwrap();
         let (joiner, _donor) = scene.transfer();
         assert!(joiner.status.success(), "{option} {file}: {}", joiner.log);
     }

@@ -218,7 +218,11 @@ impl EngineLocks {
     /// # Errors
     /// [`SstError::InUse`] if a server has one; or if a directory cannot be listed, or a file cannot be opened or locked.
     pub fn take(layout: &Layout) -> Result<Option<Self>, SstError> {
-        let journal = swap::last(&layout.datadir)?.unwrap_or_default();
+        let (journal, mut failure) = match swap::last(&layout.datadir) {
+            Ok(last) => (last.unwrap_or_default(), None),
+            // The directories of the layout still show a server.
+            Err(error) => (Default::default(), Some(SstError::from(error))),
+        };
         let swapped = journal.new.iter().map(|entry| journal.folder(entry).join(&entry.name));
         let mut paths: Vec<_> = swapped.flat_map(engine_files).collect();
         let inside =
@@ -228,14 +232,18 @@ impl EngineLocks {
         // A system tablespace may have any name.
         for (dir, kind) in inside.chain(outside).chain([home]) {
             let has_named = |name: &OsStr| matches!(kind, Kind::Data(_)) && kind.has(name);
-            let entries = entries(&dir).map_err(SstError::io("list", &dir))?;
+            let entries = entries(&dir).map_err(SstError::io("list", &dir));
+            let entries = entries.unwrap_or_else(|error| {
+                failure = Some(error);
+                Vec::new()
+            });
             paths.extend(
                 entries
                     .into_iter()
                     .filter(|path| is_of_engine(path) || path.file_name().is_some_and(has_named)),
             );
         }
-        let (mut files, mut failure) = (Vec::new(), None);
+        let mut files = Vec::new();
         for path in paths {
             match lock(&path) {
                 Ok(Some(file)) => files.push(file),
