@@ -414,7 +414,10 @@ async fn of_name(
         }
     }
     let mut contents = Contents::sort(objects);
-    let is_there = manifest.as_ref().is_none_or(|manifest| contents.agrees_with(manifest));
+    // Every backup has an object: without one, nothing would be missing.
+    let is_there = manifest
+        .as_ref()
+        .is_none_or(|manifest| manifest.objects > 0 && contents.agrees_with(manifest));
     let packed = std::mem::take(&mut contents.packed);
     found.dead = dead_runs(root, name, manifest.as_ref(), packed, dead_before);
     let mut lists = unused_lists(root, name, manifest.as_ref(), sums);

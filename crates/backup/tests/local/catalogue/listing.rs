@@ -222,6 +222,13 @@ fn a_manifest_that_names_another_run_makes_no_objects_dead() {
     let found = block_on(xb_backup::leftovers(&store.root, day)).unwrap();
     assert!(found.dead.is_empty(), "{found:?}");
     assert_eq!(found.unclear[0].0, "n");
+    // One that names no objects lacks none.
+    rewrite(&store, "n", |manifest| {
+        manifest["objects"] = 0.into();
+        manifest["stored_bytes"] = 0.into();
+    });
+    let found = block_on(xb_backup::leftovers(&store.root, day)).unwrap();
+    assert!(found.dead.is_empty(), "{found:?}");
     std::fs::write(manifest_of(&store, "n"), good).unwrap();
     let found = block_on(xb_backup::leftovers(&store.root, day)).unwrap();
     assert!(found.dead.is_empty() && found.unclear.is_empty(), "{found:?}");
