@@ -135,6 +135,11 @@ pub(crate) fn file_items(
     items.flatten().collect()
 }
 
+/// Returns whether a character ends the name of an option on a line without `=`.
+fn ends_name(c: char) -> bool {
+    c == ':' || c.is_whitespace()
+}
+
 /// Returns whether a regular file has a mode that lets every user read it.
 fn is_readable_by_all(file: &std::path::Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
@@ -168,8 +173,8 @@ pub(crate) fn file_item(
         }
         ParsedOption::Loose(name) => {
             let place = file.display();
-            // Behind a blank may be a value, which may be a secret.
-            let name = name.split_whitespace().next().unwrap_or_default();
+            // Behind a blank or a colon may be a value, which may be a secret.
+            let name = name.split(ends_name).next().unwrap_or_default();
             warnings.push(format!("ignored unknown option {name} in {place} line {line}"));
             Ok(None)
         }
@@ -179,7 +184,7 @@ pub(crate) fn file_item(
             let candidates = known.beginning_with(&key);
             Err(UsageError::Ambiguous { key, file, line, candidates })
         }
-        ParsedOption::Unknown => Err(match key.split_once(char::is_whitespace) {
+        ParsedOption::Unknown => Err(match key.split_once(ends_name) {
             Some((key, _)) => UsageError::NoEquals { key: key.to_owned(), file, line },
             None => UsageError::UnknownOption { key, file, line },
         }),

@@ -243,6 +243,9 @@ fn bad_options_in_files_are_refused_by_key_only() {
         ("insecure=hunter2", "option insecure in @ line 2 must be 0, 1, on, off, true or false"),
         ("s=hunter2", "option s in @ line 2 is ambiguous: it may be s3-secret-key or storage"),
         ("skip-parallel", "unknown option skip-parallel in @ line 2"),
+        ("bogus hunter2", "no `=` behind bogus in @ line 2: write bogus = VALUE"),
+        ("bogus:hunter2", "no `=` behind bogus in @ line 2: write bogus = VALUE"),
+        ("bogus: hunter2", "no `=` behind bogus in @ line 2: write bogus = VALUE"),
     ];
     for (line, text) in table {
         let files = Files::new(&format!("[xbcloud]\n{line}\n"));
