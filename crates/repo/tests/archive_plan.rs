@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 use xb_repo::archive::base::{Base, BasePosition};
-use xb_repo::archive::plan::{Plan, PlanError, Stream, holders, locate, plan};
+use xb_repo::archive::plan::{Plan, PlanError, Stream, holders, locate, plan, witness};
 use xb_repo::archive::record::{FORMAT, FORMAT_OF_ANOTHER, Record, RecordError, digest};
 use xb_repo::archive::segment::{Body, Commits, LastTransaction, SegmentHead, StoredBarrier};
 use xb_repo::archive::stop::{Cutter, RestoreStop};
@@ -732,6 +732,17 @@ fn a_backup_behind_the_last_transaction_of_the_old_server_is_replayed_with_the_l
     };
     let rest: Vec<AnyGtid> = all[8..].iter().map(|each| each.gtid.clone()).collect();
     assert_eq!(planned(&noted(end + 40, 7)), Ok(rest));
+    // Only the old server's last segment shows that.
+    let shows = witness(&streams, &noted(end + 40, 7)).unwrap().content.number;
+    assert_eq!(streams[0].segments.keys().next_back(), Some(&shows));
+    let without = |number: u64| {
+        let mut streams = streams.clone();
+        streams[0].segments.remove(&number).unwrap();
+        witness(&streams, &noted(end + 40, 7)).is_some()
+    };
+    for number in streams[0].segments.keys() {
+        assert_eq!(without(*number), *number != shows, "{number}");
+    }
     // One with other GTIDs, or where the archive has nothing of the old server, is none.
     for wrong in [noted(end + 40, 6), noted(end + 41, 7)] {
         assert_eq!(

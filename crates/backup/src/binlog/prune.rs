@@ -14,7 +14,7 @@ use xb_repo::archive::listing::{ListedStream, is_stored, servers, streams};
 use xb_repo::archive::names::{
     floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
-use xb_repo::archive::plan::{Stream, locate, places, plan, reach};
+use xb_repo::archive::plan::{Stream, locate, places, plan, reach, witness};
 use xb_repo::archive::record::{FORMAT, Record};
 use xb_repo::archive::rollup::Span;
 use xb_repo::archive::segment::SegmentHead;
@@ -206,13 +206,15 @@ fn verdict(
         verdict.keep(format!("stream {id}: {what}; run `binlog verify`"));
         return verdict;
     }
-    let needed: BTreeSet<(String, u64)> = kept
+    let mut needed: BTreeSet<(String, u64)> = kept
         .iter()
         .filter_map(|backup| backup.noted.as_ref())
         .flat_map(|noted| places(&all, noted))
         .flat_map(|base| reach(&all, &base))
         .map(|piece| (piece.stream.to_owned(), piece.segment.content.number))
         .collect();
+    let witnesses = kept.iter().filter_map(|backup| witness(&all, backup.noted.as_ref()?));
+    needed.extend(witnesses.map(|head| (head.content.stream.clone(), head.content.number)));
     for (found, stream) in found.iter().filter_map(|found| Some((found, found.stream.as_ref()?))) {
         let is_followed = all.iter().any(|other| {
             other.head.content.begins.after().is_some_and(|link| link.stream == stream.id())

@@ -205,7 +205,7 @@ pub fn locate(streams: &[Stream], noted: &BasePosition) -> Option<Base> {
 pub fn places(streams: &[Stream], noted: &BasePosition) -> Vec<Base> {
     let (from, to, taken) = match noted {
         BasePosition::Position(base) => {
-            return vec![moved(streams, base).unwrap_or_else(|| base.clone())];
+            return vec![moved(streams, base).map_or_else(|| base.clone(), |(base, _)| base)];
         }
         BasePosition::Between { from, to, taken } => (from, to, *taken),
     };
@@ -228,7 +228,7 @@ pub fn places(streams: &[Stream], noted: &BasePosition) -> Vec<Base> {
 
 /// The place of a backup that was taken behind the last stored transaction of its server, if another server takes over
 /// there: with exactly its GTIDs, so the other one's log follows it.
-fn moved(streams: &[Stream], base: &Base) -> Option<Base> {
+fn moved<'a>(streams: &'a [Stream], base: &Base) -> Option<(Base, &'a Record<SegmentHead>)> {
     streams.iter().rev().find_map(|stream| {
         let head = &stream.head.content;
         let StreamOrigin::Continues { after, at: Some(at) } = &head.begins else { return None };
@@ -243,11 +243,21 @@ fn moved(streams: &[Stream], base: &Base) -> Option<Base> {
         };
         let is_here = base.gtids.as_ref() == Some(&gtids)
             && head.repeats.is_none()
-            && at.position()? < base.position
-            && before.segments.values().any(has);
+            && at.position()? < base.position;
+        let witness = before.segments.values().find(|segment| has(segment))?;
         let position = head.start.position().filter(|_| is_here)?;
-        Some(Base { position, ..base.clone() })
+        Some((Base { position, ..base.clone() }, witness))
     })
+}
+
+/// The segment of the old server that shows that the log of another one follows a backup: without it, the place of the
+/// backup is not found again.
+#[must_use]
+pub fn witness<'a>(streams: &'a [Stream], noted: &BasePosition) -> Option<&'a Record<SegmentHead>> {
+    match noted {
+        BasePosition::Position(base) => moved(streams, base).map(|(_, witness)| witness),
+        BasePosition::Between { .. } => None,
+    }
 }
 
 /// The segments that have the position of a backup, one in each stream that has it: with the same GTIDs, or in a
