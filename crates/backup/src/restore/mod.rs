@@ -150,7 +150,13 @@ async fn attempt(
     let extracted = tokio::task::spawn_blocking(move || sink.finish())
         .await
         .map_err(|_| BackupError::Bug("the extractor thread panicked"))??;
-    drop(journal);
+    // A run that continues behind this would not see it.
+    if let Some(error) = journal.and_then(Journal::end).filter(|_| how.is_synced_later) {
+        let what = format!(
+            "the disk did not take everything that was written: {error}; check the disk and the system log, then run the same command again"
+        );
+        return Err(BackupError::of_target(target, what));
+    }
     let before = earlier.as_ref().map_or(0, ResumeState::files);
     let files = extracted.files + before;
     let is_all = earlier.is_some() && request.files.is_all();

@@ -51,6 +51,8 @@ struct State {
     /// Nothing more is written after a failure: a journal with a gap would be worse than a short
     /// one.
     failed: bool,
+    /// Why the file system did not take all data.
+    lost: Option<Errno>,
     over: bool,
 }
 
@@ -110,7 +112,8 @@ impl Journal {
         file.sync_data()?;
         renameat(folder, NEW_JOURNAL, folder, JOURNAL)?;
         let len = text.len() as u64;
-        let state = State { file, len, reserved, files, unsynced: 0, failed: false, over: false };
+        let (unsynced, failed, lost, over) = (0, false, None, false);
+        let state = State { file, len, reserved, files, unsynced, failed, lost, over };
         let shared = Arc::new(Shared { state: Mutex::new(state), wake: Condvar::new() });
         let syncer = match sync {
             false => None,
@@ -128,6 +131,15 @@ impl Journal {
     /// Observer of the extraction.
     pub(crate) fn log(&self) -> Arc<dyn ExtractLog> {
         Arc::clone(&self.shared) as _
+    }
+
+    /// Ends the syncs. Returns why the file system did not take all data, if one of them has failed: the kernel reports that
+    /// to no descriptor that is opened later.
+    pub(crate) fn end(self) -> Option<std::io::Error> {
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        let lost = shared.state().lost;
+        lost.map(Into::into)
     }
 
     /// Removes the remains of the finished restore from the directory of unfinished files.
@@ -183,7 +195,8 @@ impl Shared {
             state.unsynced = 0;
             drop(state);
             // Not under the lock, because a sync may take long.
-            if rustix::fs::syncfs(root).is_err() {
+            if let Err(error) = rustix::fs::syncfs(root) {
+                self.state().lost = Some(error);
                 return;
             }
             let mut state = self.state();
