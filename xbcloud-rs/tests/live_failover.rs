@@ -144,20 +144,20 @@ fn restored(shop: &Shop, name: &str, stop: &str) -> String {
     rows
 }
 
+/// Asserts that a restore of each of these backups up to the archive's end has every row of the server.
+fn lead_to_latest(shop: &Shop, backups: &[&str]) {
+    let rows = shop.server.sql(TABLES);
+    for name in backups {
+        assert_eq!(restored(shop, name, "latest"), rows, "{name}");
+    }
+}
+
 /// How the last stream of a receiver begins.
 fn begins(receiver: &Receiver) -> StreamOrigin {
-    for _ in 0..1200 {
-        let told = receiver.told().into_iter().rev();
-        let mut begun = told.filter_map(|notice| match notice {
-            Notice::Begins { begins, .. } => Some(begins),
-            _ => None,
-        });
-        if let Some(begins) = begun.next() {
-            return begins;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    panic!("no stream begins: {:?}", receiver.told());
+    receiver.wait_to_tell(|notice| match notice {
+        Notice::Begins { begins, .. } => Some(begins),
+        _ => None,
+    })
 }
 
 #[track_caller]
@@ -240,10 +240,7 @@ fn the_archive_continues_on_a_promoted_replica_and_on_the_server_that_returns() 
     pair.shop.wait_for(&receiver);
     assert_takes_over(&receiver);
     receiver.stop();
-    let rows = pair.shop.server.sql(TABLES);
-    for name in ["full", "second"] {
-        assert_eq!(restored(&pair.shop, name, "latest"), rows, "{name}");
-    }
+    lead_to_latest(&pair.shop, &["full", "second"]);
     assert_eq!(restored(&pair.shop, "full", &after), rows_after);
     let _ = verify(&pair.shop).expect(0);
     let ids: Vec<u64> = streams(&pair.shop)
@@ -270,17 +267,11 @@ fn a_transaction_that_the_promoted_server_never_got_makes_a_branch() {
     pair.take_place();
     // It may still be a replica that is behind.
     let receiver = pair.shop.receive();
-    for _ in 0..1200 {
-        if receiver.told().iter().any(|notice| matches!(notice, Notice::Behind(_))) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let behind = receiver.told().into_iter().find_map(|notice| match notice {
+    let behind = receiver.wait_to_tell(|notice| match notice {
         Notice::Behind(what) => Some(what),
         _ => None,
     });
-    assert!(behind.is_some_and(|what| what.contains(&lost)), "{:?}", receiver.told());
+    assert!(behind.contains(&lost), "{:?}", receiver.told());
     // Its own transaction takes the number of the lost one.
     pair.shop.server.sql("INSERT INTO d.t VALUES (3, 'other')");
     let other = pair.shop.gtid();
@@ -382,10 +373,7 @@ fn domains_that_end_at_different_places_are_joined() {
     pair.shop.server.sql("SET gtid_domain_id = 7; UPDATE d.e SET n = n * 2");
     pair.shop.wait_for(&receiver);
     receiver.stop();
-    let rows = pair.shop.server.sql(TABLES);
-    for name in ["full", "new"] {
-        assert_eq!(restored(&pair.shop, name, "latest"), rows, "{name}");
-    }
+    lead_to_latest(&pair.shop, &["full", "new"]);
 }
 
 /// The new server writes the only transaction of a domain behind all that is compared.
@@ -468,10 +456,7 @@ fn a_log_that_lacks_a_domain_of_the_data_is_replayed() {
     assert!(list.contains("full") && !list.contains("only itself"), "{list}");
     let _ = verify(&pair.shop).expect(0);
     assert_eq!(restored(&pair.shop, "full", &second), rows_second);
-    let rows = pair.shop.server.sql(TABLES);
-    for name in ["full", "later"] {
-        assert_eq!(restored(&pair.shop, name, "latest"), rows, "{name}");
-    }
+    lead_to_latest(&pair.shop, &["full", "later"]);
 }
 
 /// The receiver knows both servers, and takes no replica that was not promoted.
@@ -487,14 +472,10 @@ fn a_receiver_of_several_servers_continues_on_the_promoted_one() {
     pair.shop.wait_for(&receiver);
     pair.catch_up();
     pair.take_place();
-    let is_refused = |notice: &Notice| matches!(notice, Notice::Disconnected(why) if why.contains("read_only=ON, as a replica"));
-    for _ in 0..1200 {
-        if receiver.told().iter().any(is_refused) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert!(receiver.told().iter().any(is_refused), "{:?}", receiver.told());
+    receiver.wait_to_tell(|notice| match notice {
+        Notice::Disconnected(why) if why.contains("read_only=ON, as a replica") => Some(()),
+        _ => None,
+    });
     let begun = |receiver: &Receiver| {
         receiver.told().iter().filter(|notice| matches!(notice, Notice::Begins { .. })).count()
     };
@@ -507,10 +488,7 @@ fn a_receiver_of_several_servers_continues_on_the_promoted_one() {
     assert_takes_over(&receiver);
     assert_eq!(begun(&receiver), 2, "{:?}", receiver.told());
     receiver.stop();
-    let rows = pair.shop.server.sql(TABLES);
-    for name in ["full", "behind"] {
-        assert_eq!(restored(&pair.shop, name, "latest"), rows, "{name}");
-    }
+    lead_to_latest(&pair.shop, &["full", "behind"]);
     let _ = verify(&pair.shop).expect(0);
 }
 

@@ -322,7 +322,7 @@ fn put_ends_without_waiting_for_its_input() {
     assert!(ran.stderr_text().contains("the input is empty"), "{}", ran.stderr_text());
 }
 
-/// The cost of objects that are much too small is said before it arises.
+/// A warning about objects that are much too small comes before their cost.
 #[test]
 fn objects_that_are_much_too_small_are_named() {
     let site = Site::new();

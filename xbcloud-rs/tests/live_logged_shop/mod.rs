@@ -44,6 +44,17 @@ impl Receiver {
     pub(crate) fn told(&self) -> Vec<Notice> {
         self.notices.lock().unwrap().clone()
     }
+
+    /// Waits until it has told what `find` looks for. Returns the last of that.
+    pub(crate) fn wait_to_tell<T>(&self, find: impl Fn(Notice) -> Option<T>) -> T {
+        for _ in 0..1200 {
+            if let Some(told) = self.told().into_iter().rev().find_map(&find) {
+                return told;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("this was not told: {:?}", self.told());
+    }
 }
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {

@@ -160,7 +160,7 @@ mod tests {
             assert!(of(more).apart.unwrap().contains(part), "{part}");
         }
         assert_eq!(of(&[node[0], node[1], ("wsrep_gtid_mode", "ON")]).apart, None);
-        // Those that no variable shows; what both show is said once.
+        // Those that no variable shows; what both show is named once.
         assert!(!of(&[("read_only", "OFF")]).is_read_only);
         assert!(of(&[("read_only", "ON")]).is_read_only);
         let found = BTreeMap::from([("replicate_do_db".to_owned(), "d".to_owned())]);
