@@ -87,11 +87,14 @@ impl Shop {
     }
 
     fn receive(&self, more: &[&str]) -> Running {
-        self.cmd(&["binlog", "receive", &self.place(""), "--server=shop", "--rpo=1s"])
+        let mut receiver = self
+            .cmd(&["binlog", "receive", &self.place(""), "--server=shop", "--rpo=1s"])
             .args(self.source("source"))
             .args([self.key(), self.state()])
             .args(more)
-            .spawn()
+            .spawn();
+        receiver.until_handled(Signal::TERM);
+        receiver
     }
 
     fn stored(&self) -> Option<(String, u64)> {

@@ -60,8 +60,10 @@ impl Archive {
         Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(words).args(self.store.options())
     }
 
+    /// Starts a receiver that can be ended in an orderly way, or that has ended at once.
     pub(crate) fn receive(&self, more: &[&str]) -> Running {
-        self.cmd(&["binlog", "receive", &self.store.root_url(), SERVER, "--rpo=1s"])
+        let mut receiver = self
+            .cmd(&["binlog", "receive", &self.store.root_url(), SERVER, "--rpo=1s"])
             .args([
                 format!("--login-file={}", self.path("login")),
                 format!("--encrypt-key-file={}", self.path("key")),
@@ -69,7 +71,9 @@ impl Archive {
                 format!("--binlog-metrics-file={}", self.path("binlog.prom")),
             ])
             .args(more)
-            .spawn()
+            .spawn();
+        receiver.until_handled(Signal::TERM);
+        receiver
     }
 
     pub(crate) fn back_up(&self, name: &str) -> Ran {

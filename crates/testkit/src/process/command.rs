@@ -262,6 +262,22 @@ impl Running {
             .unwrap_or_else(|e| panic!("signal to {}: {e}", self.line));
     }
 
+    /// Waits until the program handles a signal, or has ended: before that, the signal would end it like any program.
+    ///
+    /// # Panics
+    /// The program exceeds its time limit.
+    pub fn until_handled(&mut self, signal: Signal) {
+        let status = format!("/proc/{}/status", self.pid());
+        while self.look().is_none() {
+            let status = std::fs::read_to_string(&status).unwrap_or_default();
+            if is_in_mask(&status, "SigCgt:", signal) {
+                return;
+            }
+            self.check_limit();
+            thread::sleep(POLL);
+        }
+    }
+
     /// Returns whether the program has ended.
     ///
     /// # Panics
@@ -371,9 +387,14 @@ fn high_water_mark(status: &str) -> Option<u64> {
 #[must_use]
 pub fn is_heard(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    !is_in_mask(&status, "SigIgn:", signal)
+}
+
+/// Returns whether a mask of signals in a process's status file contains `signal`.
+fn is_in_mask(status: &str, name: &str, signal: Signal) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix(name));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask >> (signal.as_raw() - 1) & 1 == 0
+    mask >> (signal.as_raw() - 1) & 1 == 1
 }
 
 #[cfg(test)]
