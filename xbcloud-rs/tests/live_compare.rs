@@ -9,6 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 use xb_testkit::command::{Cmd, Ran, Running, Signal};
 use xb_testkit::mariadb::MariaDb;
+use xb_testkit::tools::find;
 
 use crate::live_logged_shop::Shop;
 
@@ -58,6 +59,10 @@ impl Pair {
     }
 
     fn new() -> Self {
+        Self::with_replica(&[])
+    }
+
+    fn with_replica(options: &[&str]) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let shop = Shop::with_options(&[
             "--skip-networking=0",
@@ -67,8 +72,8 @@ impl Pair {
         shop.server
             .sql("CREATE USER r@'%' IDENTIFIED BY 'r'; GRANT REPLICATION SLAVE ON *.* TO r@'%'");
         shop.server.sql(KINDS);
-        let replica =
-            MariaDb::start_with(&["--server-id=4", "--log-bin=own", "--slave-parallel-threads=4"]);
+        let own = ["--server-id=4", "--log-bin=own", "--slave-parallel-threads=4"];
+        let replica = MariaDb::start_with(&[&own, options].concat());
         replica.sql(&format!(
             "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='r', \
              MASTER_PASSWORD='r', MASTER_USE_GTID=slave_pos; START SLAVE"
@@ -269,6 +274,110 @@ fn servers_that_cannot_be_compared_are_refused_before_any_change() {
     pair.replica.sql(&format!("STOP SLAVE; SET GLOBAL gtid_slave_pos = '{other}'"));
     let ran = pair.held("latest").run();
     assert!(ran.stderr_text().contains("has another history"), "{}", ran.stderr_text());
+}
+
+/// Makes a certificate authority, and a server's certificate of it for 127.0.0.1.
+fn certify(folder: &Path, name: &str) {
+    let at = |file: &str| folder.join(format!("{name}-{file}")).display().to_string();
+    let openssl = |args: &[&str]| {
+        let _ = Cmd::new(find("openssl")).args(args).cwd(folder).run().expect(0);
+    };
+    std::fs::write(at("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+    openssl(&[
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=authority",
+        "-keyout",
+        &at("ca.key"),
+        "-out",
+        &at("ca.pem"),
+    ]);
+    openssl(&[
+        "req",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=replica",
+        "-keyout",
+        &at("key.pem"),
+        "-out",
+        &at("request.pem"),
+    ]);
+    openssl(&[
+        "x509",
+        "-req",
+        "-days",
+        "2",
+        "-in",
+        &at("request.pem"),
+        "-CA",
+        &at("ca.pem"),
+        "-CAkey",
+        &at("ca.key"),
+        "-CAcreateserial",
+        "-extfile",
+        &at("names"),
+        "-out",
+        &at("cert.pem"),
+    ]);
+}
+
+#[test]
+fn a_delayed_replica_is_compared_over_tls_at_an_earlier_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    certify(folder.path(), "own");
+    certify(folder.path(), "other");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let pair = Pair::with_replica(&[
+        "--skip-networking=0",
+        "--bind-address=127.0.0.1",
+        &format!("--port={port}"),
+        &format!("--ssl-ca={}", file("own-ca.pem")),
+        &format!("--ssl-cert={}", file("own-cert.pem")),
+        &format!("--ssl-key={}", file("own-key.pem")),
+    ]);
+    pair.replica.sql(
+        "SET sql_log_bin = 0; CREATE USER compare@'%' IDENTIFIED BY 'secret' REQUIRE SSL;
+         GRANT SELECT, SHOW VIEW, TRIGGER, EVENT, SLAVE MONITOR, REPLICATION SLAVE ADMIN ON *.* TO compare@'%'",
+    );
+    let receiver = pair.shop.receive();
+    let _ = pair.shop.back_up("full", &[]);
+    pair.write(1);
+    pair.caught_up();
+    pair.replica.sql("STOP SLAVE; CHANGE MASTER TO MASTER_DELAY = 20; START SLAVE");
+    pair.write(2);
+    let stop = pair.shop.position();
+    let at_stop = pair.shop.gtid();
+    pair.write(3);
+    pair.shop.wait_for(&receiver);
+    receiver.stop();
+    let server = format!("mysql://compare@127.0.0.1:{port}");
+    let held = |authority: &str| {
+        let login = pair.shop.scratch.join("secured");
+        let text = format!("[xbcloud-compare]\npassword=secret\nssl-ca={}\n", file(authority));
+        std::fs::write(&login, text).unwrap();
+        let login = format!("--login-file={}", login.display());
+        pair.verify(Path::new(&server), &stop, &["--hold-replica", "--json"]).args([login]).run()
+    };
+    let ran = held("other-ca.pem");
+    let text = ran.stderr_text();
+    assert!(ran.code() == 1 && text.contains("certificate"), "{} {text}", ran.code());
+    let ran = held("own-ca.pem").expect(0);
+    let compared = &json(&ran)["restore"]["compared_with"];
+    assert_eq!(compared["differing"], 0, "{compared}");
+    assert_eq!(compared["server"], server);
+    let gtids = compared["gtids"].to_string();
+    assert!(at_stop.split(',').all(|gtid| gtids.contains(gtid.trim())), "{gtids}: {at_stop}");
+    assert!(!ran.stderr_text().contains("secret"));
+    assert_eq!(pair.threads()[..2], ["Yes", "Yes"]);
 }
 
 #[test]
