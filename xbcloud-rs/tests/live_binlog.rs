@@ -605,9 +605,10 @@ fn a_permanent_error_ends_the_receiver() {
     std::fs::write(archive.folder.path().join("login"), login).unwrap();
     let said = archive.receive(&["--accept-no-crc"]).wait().expect(1).stderr_text();
     assert!(said.contains("REPLICATION SLAVE"), "{said}");
+    let metrics = format!("--binlog-metrics-file={}", archive.path("x"));
     for (option, what) in [
         ("--rpo=5", "5s, 15m"),
-        ("--binlog-metrics-file=/tmp/x", ".prom"),
+        (metrics.as_str(), ".prom"),
         ("--source=mysql://a:b@c", "password"),
     ] {
         let ran = archive.receive(&[option]).wait();

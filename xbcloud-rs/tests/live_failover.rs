@@ -476,9 +476,6 @@ fn a_receiver_of_several_servers_continues_on_the_promoted_one() {
         Notice::Disconnected(why) if why.contains("read_only=ON, as a replica") => Some(()),
         _ => None,
     });
-    let begun = |receiver: &Receiver| {
-        receiver.told().iter().filter(|notice| matches!(notice, Notice::Begins { .. })).count()
-    };
     assert_eq!(begun(&receiver), 1, "{:?}", receiver.told());
     promote(&pair.shop.server);
     pair.shop.server.sql(
@@ -490,6 +487,117 @@ fn a_receiver_of_several_servers_continues_on_the_promoted_one() {
     receiver.stop();
     lead_to_latest(&pair.shop, &["full", "behind"]);
     let _ = verify(&pair.shop).expect(0);
+}
+
+/// Waits for the end of a connection, for this reason.
+fn ends_because(receiver: &Receiver, reason: &str) {
+    receiver.wait_to_tell(|notice| match notice {
+        Notice::Disconnected(why) if why.contains(reason) => Some(()),
+        _ => None,
+    });
+}
+
+/// How many streams a receiver has begun.
+fn begun(receiver: &Receiver) -> usize {
+    receiver.told().iter().filter(|notice| matches!(notice, Notice::Begins { .. })).count()
+}
+
+/// The log of each lacks what the other one commits, and nothing tells which of them the applications use.
+#[test]
+fn two_servers_that_can_be_written_to_are_not_archived() {
+    let mut pair = Pair::new(&["--read-only=ON"]);
+    let sockets = [pair.shop.server.socket().to_owned(), pair.replica.socket().to_owned()];
+    let receiver = pair.shop.receive_from_any(&[&sockets[0], &sockets[1]]);
+    let _ = pair.shop.back_up("full", &[]);
+    pair.shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    pair.shop.wait_for(&receiver);
+    pair.catch_up();
+    // The replica is promoted, and the server does not know that.
+    promote(&pair.replica);
+    pair.replica.sql("SET GLOBAL read_only = OFF");
+    ends_because(&receiver, "can both be written to");
+    let before = begun(&receiver);
+    std::mem::swap(&mut pair.shop.server, &mut pair.replica);
+    pair.shop.server.sql("FLUSH BINARY LOGS; INSERT INTO d.t VALUES (2, 'new')");
+    pair.replica.sql("SET GLOBAL read_only = ON");
+    pair.shop.wait_for(&receiver);
+    assert_takes_over(&receiver);
+    // It comes back as it was.
+    pair.replica.sql("SET GLOBAL read_only = OFF");
+    receiver.wait_to_tell(|notice| match notice {
+        Notice::Disconnected(why) => Some(why),
+        _ => None,
+    });
+    let ends = |receiver: &Receiver| {
+        let all = receiver.told();
+        let both = |notice: &&Notice| matches!(notice, Notice::Disconnected(why) if why.contains("can both be written to"));
+        all.iter().filter(both).count()
+    };
+    let known = ends(&receiver);
+    receiver.wait_to_tell(|_| (ends(&receiver) > known).then_some(()));
+    pair.shop.server.sql("INSERT INTO d.t VALUES (3, 'three')");
+    pair.replica.sql("SET GLOBAL read_only = ON");
+    pair.shop.wait_for(&receiver);
+    assert!(begun(&receiver) > before, "{:?}", receiver.told());
+    receiver.stop();
+    lead_to_latest(&pair.shop, &["full"]);
+    let _ = verify(&pair.shop).expect(0);
+}
+
+/// Both servers run on, so nothing ends the connection to the one that is a replica now.
+#[test]
+fn a_receiver_follows_a_planned_switch() {
+    let mut pair = Pair::new(&["--read-only=ON"]);
+    let sockets = [pair.shop.server.socket().to_owned(), pair.replica.socket().to_owned()];
+    let receiver = pair.shop.receive_from_any(&[&sockets[0], &sockets[1]]);
+    let _ = pair.shop.back_up("full", &[]);
+    pair.shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    pair.shop.wait_for(&receiver);
+    pair.shop.server.sql("SET GLOBAL read_only = ON");
+    pair.catch_up();
+    promote(&pair.replica);
+    pair.replica.sql("SET GLOBAL read_only = OFF; FLUSH BINARY LOGS");
+    replicate(&pair.shop.server, pair.ports[1]);
+    std::mem::swap(&mut pair.shop.server, &mut pair.replica);
+    pair.shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
+    pair.shop.wait_for(&receiver);
+    assert_takes_over(&receiver);
+    receiver.stop();
+    lead_to_latest(&pair.shop, &["full"]);
+}
+
+/// Its source may have committed what it lacks.
+#[test]
+fn the_silence_of_a_replica_covers_no_time() {
+    let mut pair = Pair::new(&[]);
+    // The replica is the one that is archived.
+    std::mem::swap(&mut pair.shop.server, &mut pair.replica);
+    let (source, port) = (&pair.replica, pair.ports[0]);
+    applied(&pair.shop.server, source.sql("SELECT @@GLOBAL.gtid_binlog_pos").trim());
+    let receiver = pair.shop.receive();
+    let _ = pair.shop.back_up("full", &[]);
+    source.sql("INSERT INTO d.t VALUES (1, 'one')");
+    applied(&pair.shop.server, source.sql("SELECT @@GLOBAL.gtid_binlog_pos").trim());
+    pair.shop.wait_for(&receiver);
+    let why = receiver.wait_to_tell(|notice| match notice {
+        Notice::Uncovered(why) => why,
+        _ => None,
+    });
+    assert!(why.contains(&format!("replicates 127.0.0.1:{port}")), "{why}");
+    pair.shop.server.sql("STOP SLAVE SQL_THREAD");
+    source.sql("INSERT INTO d.t VALUES (2, 'two')");
+    let covered = |notice: Notice| matches!(notice, Notice::Covered(_)).then_some(());
+    assert!(!receiver.told().into_iter().any(|told| covered(told).is_some()), "{why}");
+    // The backup has an end in whole seconds.
+    let backed_up = pair.shop.now();
+    while pair.shop.now() < backed_up + 2 {}
+    let stop = jiff::Timestamp::from_second(pair.shop.now()).unwrap().to_string();
+    let refused = pair.shop.refused("full", &stop, &[]);
+    assert!(refused.contains("does not reach the stop"), "{refused}");
+    // Once it is the primary, it speaks for itself.
+    promote(&pair.shop.server);
+    receiver.wait_to_tell(covered);
+    receiver.stop();
 }
 
 /// What a server leaves out is in no variable.

@@ -34,6 +34,19 @@ pub enum ArchiveError {
     /// Of several servers, none can be received from.
     #[error("no server to receive from: {0}")]
     NoSource(String),
+    /// Two of several servers can be written to.
+    #[error(
+        "{one} and {other} can both be written to, so that each log lacks what the other server commits: set read_only=ON on the one that is not the primary, in its option file, too"
+    )]
+    SeveralOpen {
+        /// One of them.
+        one: String,
+        /// Another one.
+        other: String,
+    },
+    /// The server is no primary any more, and another one is.
+    #[error("{0} is the primary now")]
+    Moved(String),
     /// Several servers of MySQL.
     #[error("the archive of a server of MySQL does not continue on another one: name one server")]
     OneServer,
@@ -133,6 +146,8 @@ impl ArchiveError {
             | Self::Cut { .. }
             | Self::Ended
             | Self::NoSource(_)
+            | Self::SeveralOpen { .. }
+            | Self::Moved(_)
             | Self::Differs(_) => true,
             Self::Store(error) | Self::Repo(RepoError::Store(error)) => {
                 error.kind == StoreErrorKind::Unavailable

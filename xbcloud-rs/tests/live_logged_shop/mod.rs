@@ -136,7 +136,7 @@ impl Shop {
         let list = Arc::clone(&notices);
         let tell = move |notice| match notice {
             Notice::Stored { position, .. } => *told.lock().unwrap() = Some(position),
-            Notice::Idle(_) | Notice::Alive => {}
+            Notice::Alive => {}
             notice => list.lock().unwrap().push(notice),
         };
         let thread = std::thread::spawn(move || {

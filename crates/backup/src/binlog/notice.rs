@@ -28,8 +28,10 @@ pub enum Notice {
         /// Time of the last transaction up to there, in whole seconds.
         until: Option<Timestamp>,
     },
-    /// The server was idle at this time, and everything that it had sent is stored.
-    Idle(Timestamp),
+    /// Everything that the server had committed at this time is stored.
+    Covered(Timestamp),
+    /// The archive is known to have nothing beyond its last transaction, because of this; `None` once more is known.
+    Uncovered(Option<String>),
     /// Every commit between these times has waited until it was stored; without them, that is not known.
     Acknowledged(Option<[Timestamp; 2]>),
     /// Commits do not wait for the archive as they should, because of this.

@@ -18,7 +18,9 @@ use crate::binlog::notice::Notice;
 use crate::binlog::receive::{ArchiveSettings, Receiver};
 use crate::binlog::role::Role;
 use crate::binlog::session::{Server, send};
+use crate::binlog::standing::Standing;
 use crate::binlog::start::{ServerLog, last_stored, start_on};
+use crate::binlog::watch::Watch;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
@@ -98,7 +100,7 @@ pub async fn push(
     let last = files.last().map(|file| (file.name.clone(), file.size));
     let begun = start.at.to_string();
     let sending = send(files, &start, !settings.accept_no_crc)?;
-    let outcome = receiver.run((server, start, sending), &mut false).await;
+    let outcome = receiver.run((server, start, sending), Watch::default(), &mut false).await;
     let mut report = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match outcome {
         Ok(()) => return session.cancel.or(std::future::pending::<Result<_, BackupError>>()).await,
@@ -143,7 +145,7 @@ async fn server(
     Ok(Server {
         version: last.format.server_version.clone(),
         id: last.server_id,
-        who: BTreeMap::new(),
+        standing: Standing::default(),
         role: Role::default(),
         uuid: known.last().and_then(|outline| outline.head.content.server_uuid.clone()),
         logs,

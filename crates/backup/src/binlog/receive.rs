@@ -10,7 +10,6 @@ use std::time::Duration;
 use futures::future::{BoxFuture, OptionFuture};
 use futures::stream::{FuturesOrdered, FuturesUnordered};
 use futures::{FutureExt as _, StreamExt as _};
-use jiff::Timestamp;
 use tokio::time::{Instant, MissedTickBehavior};
 use xb_binlog::LogPosition;
 use xb_compressor::Algorithm;
@@ -36,6 +35,7 @@ use crate::binlog::start::{
     Start, behind_cut, behind_hole, branch, last_stored, on_another, repeated, start_on,
 };
 use crate::binlog::state::StateFile;
+use crate::binlog::watch::Watch;
 use crate::binlog::writer::{PackedSegment, StreamWriter};
 use crate::error::BackupError;
 use crate::session::Session;
@@ -47,6 +47,8 @@ const ALIVE: u64 = 30;
 /// The same of a server that waits and is asked for its counters: one follows each answer, or the next tick if there is
 /// none.
 const ALIVE_WAITING: u64 = 5;
+/// Shortest and longest pause between two looks at the servers.
+const LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// Time limit for storing what was received before the receiver was cancelled.
 const FINISH: Duration = Duration::from_secs(30);
 /// Time limit for the records that end a stream.
@@ -116,6 +118,7 @@ pub async fn receive(
                     (fork, cut) = (None, None);
                 }
                 receiver.waiting = request.acknowledge.then(|| access.clone());
+                receiver.others = sources.others(access);
                 receiver.stream(access, fork.take()).await
             }
             Err(error) => {
@@ -126,6 +129,7 @@ pub async fn receive(
         };
         if stored {
             pause = 1;
+            sources.has_stored();
         }
         let error = match outcome {
             Ok(()) => return Ok(()),
@@ -180,6 +184,8 @@ pub(super) struct Receiver<'a> {
     state: Option<StateFile>,
     /// The server that waits for what is stored.
     waiting: Option<Access>,
+    /// Servers that may take the place of the one that is received from.
+    others: Vec<Access>,
     /// How long to wait for a server that lacks stored transactions; for ever if there is no other one.
     patience: Option<Duration>,
     /// Digest of the head of the last segment that this process has stored.
@@ -196,10 +202,18 @@ enum StreamBreak {
     Cut { log: String, reason: String },
 }
 
-/// A segment, or a sign of life behind it.
+/// Why a stream ends.
+enum StreamEnd {
+    /// The connection has ended.
+    Connection,
+    Cancelled,
+    /// Another server is the one to receive from.
+    Moved(ArchiveError),
+}
+
+/// A segment, or a question behind it.
 enum ReceiveStep {
     Stored(PackedSegment),
-    Idle(Timestamp),
     Confirm(std::sync::mpsc::SyncSender<StoredPosition>),
 }
 
@@ -207,8 +221,9 @@ impl<'a> Receiver<'a> {
     pub(super) fn new(session: &'a Session, settings: &'a ArchiveSettings, tell: Tell) -> Self {
         let folder = settings.state.as_ref();
         let state = folder.map(|folder| StateFile::new(folder, &session.root, &settings.server));
-        let (waiting, patience) = (None, None);
-        Self { session, settings, tell, state, waiting, patience, stored: Mutex::new(None) }
+        let (waiting, others, patience) = (None, Vec::new(), None);
+        let stored = Mutex::new(None);
+        Self { session, settings, tell, state, waiting, others, patience, stored }
     }
 
     fn root(&self) -> &Root {
@@ -255,7 +270,10 @@ impl<'a> Receiver<'a> {
         };
         let mut stored = false;
         let outcome = match begun {
-            Ok(begun) => self.run(begun, &mut stored).await,
+            Ok(begun) => {
+                let watch = Watch::new(access, &begun.0, &self.others);
+                self.run(begun, watch, &mut stored).await
+            }
             Err(error) => Err(error),
         };
         (stored, outcome)
@@ -265,6 +283,7 @@ impl<'a> Receiver<'a> {
     pub(super) async fn run(
         &self,
         (server, start, mut receiving): (Server, Start, Receiving),
+        watch: Watch,
         stored: &mut bool,
     ) -> Result<(), ArchiveError> {
         // Nothing is written before the server has shown that its history is the archive's, and that it has
@@ -289,13 +308,15 @@ impl<'a> Receiver<'a> {
             () = too_late => return stopped(receiving).await,
         };
         (self.tell)(begins(&writer, &start));
-        let outcome = self.store_all(&mut writer, &mut receiving, first, &server).await;
+        let outcome = self.store_all(&mut writer, &mut receiving, first, (&server, watch)).await;
         *stored = writer.stored().segments > 0;
         let why = ended(receiving).await;
-        let is_cancelled = outcome?;
+        let end = outcome?;
         // Stored segments are whole, however the connection ended.
         let last_words = async {
-            writer.write_alive().await?;
+            if !matches!(end, StreamEnd::Moved(_)) {
+                writer.write_alive().await?;
+            }
             writer.end().await
         };
         match tokio::time::timeout(END_RECORDS_LIMIT, last_words).await {
@@ -303,9 +324,10 @@ impl<'a> Receiver<'a> {
             Ok(Err(error)) => self.away(&error),
             Err(_) => (self.tell)(Notice::StoreAway("the store does not respond".to_owned())),
         }
-        match is_cancelled {
-            true => Ok(()),
-            false => Err(why),
+        match end {
+            StreamEnd::Cancelled => Ok(()),
+            StreamEnd::Connection => Err(why),
+            StreamEnd::Moved(why) => Err(why),
         }
     }
 
@@ -383,7 +405,9 @@ impl<'a> Receiver<'a> {
             let (client, again) = again
                 .await
                 .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
-            return match again.who == server.who && again.role.node == server.role.node {
+            return match again.standing.who == server.standing.who
+                && again.role.node == server.role.node
+            {
                 true => Ok((client, again, start)),
                 // A name that leads to several servers.
                 false => Err(ArchiveError::Ended),
@@ -471,14 +495,14 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Stores what is received until the connection ends; returns whether it was cancelled.
+    /// Stores what is received until the connection ends; returns why it did.
     async fn store_all(
         &self,
         writer: &mut StreamWriter,
         receiving: &mut Receiving,
         first: Message,
-        server: &Server,
-    ) -> Result<bool, ArchiveError> {
+        (server, mut watch): (&Server, Watch),
+    ) -> Result<StreamEnd, ArchiveError> {
         let mut flying: FuturesOrdered<_> = FuturesOrdered::new();
         // No acknowledgement waits for them.
         let mut rolling: FuturesUnordered<_> = FuturesUnordered::new();
@@ -493,18 +517,24 @@ impl<'a> Receiver<'a> {
         let mut claim = Claim::default();
         let (mut was_asked, mut is_asking) = (false, false);
         let (mut is_due, mut is_writing, mut is_declined) = (false, false, false);
-        let (mut first, mut is_open, mut is_cancelled) = (Some(first), true, false);
+        let (mut first, mut is_open, mut is_over) = (Some(first), true, false);
+        let mut end = StreamEnd::Connection;
+        let [shortest, longest] = LOOKS;
+        let mut looks = tokio::time::interval(self.settings.rpo.clamp(shortest, longest));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut uncovered = None;
         let patience = tokio::time::sleep(Duration::MAX);
         tokio::pin!(patience);
         while is_open || !flying.is_empty() || !rolling.is_empty() {
             tokio::select! {
-                _ = self.session.cancel.cancelled(), if !is_cancelled => {
-                    is_cancelled = true;
-                    patience.as_mut().reset(Instant::now() + FINISH);
-                    // The thread passes on what it has, and ends.
-                    receiving.hang_up();
+                _ = self.session.cancel.cancelled(), if !is_over => end = StreamEnd::Cancelled,
+                moved = watch.next(), if !is_over => {
+                    if let Err(why) = moved {
+                        end = StreamEnd::Moved(why);
+                    }
                 }
-                () = &mut patience, if is_cancelled => {
+                _ = looks.tick(), if !is_over => watch.begin(writer.stored().position.position()),
+                () = &mut patience, if is_over => {
                     let what = "not everything that was received could be stored; the server will send it again";
                     (self.tell)(Notice::StoreAway(what.to_owned()));
                     break;
@@ -524,13 +554,10 @@ impl<'a> Receiver<'a> {
                             let storing = writer.store(packed);
                             flying.push_back(async move { storing.await.map(ReceiveStep::Stored) }.boxed());
                         }
-                        Some(Message::Idle(at)) => {
-                            flying.push_back(async move { Ok(ReceiveStep::Idle(at)) }.boxed());
-                        }
                         Some(Message::Confirm(stored)) => {
                             flying.push_back(async move { Ok(ReceiveStep::Confirm(stored)) }.boxed());
                         }
-                        Some(Message::Begun) => {}
+                        Some(Message::Begun | Message::Idle) => {}
                         None => is_open = false,
                     }
                 }
@@ -546,23 +573,41 @@ impl<'a> Receiver<'a> {
                     asked = None.into();
                     (is_asking, is_due) = (false, true);
                     let after = receiving.flags.acknowledged.load(Ordering::Relaxed);
-                    let interval = claim.take(found.filter(|_| !is_declined), (before, after));
+                    let found = found.filter(|_| !is_declined && !watch.is_of_replica());
+                    let interval = claim.take(found, (before, after));
                     writer.claim(interval);
                     // At first, a server does not wait before it has sent everything.
                     if std::mem::replace(&mut was_asked, true) || interval.is_some() {
                         (self.tell)(Notice::Acknowledged(interval));
                     }
                 }
-                _ = ticks.tick(), if !is_cancelled => match to_ask {
+                _ = ticks.tick(), if !is_over => match to_ask {
                     Some(access) if !is_asking => {
                         is_asking = true;
                         let before = receiving.flags.acknowledged.load(Ordering::Relaxed);
-                        let asking = ask(access.clone(), server.who.clone(), before);
+                        let asking = ask(access.clone(), server.standing.who.clone(), before);
                         asked = Some(asking.boxed()).into();
                     }
                     // A slow server gets the time that it needs. What is claimed already stays true.
                     _ => is_due = true,
                 },
+            }
+            if !is_over && !matches!(end, StreamEnd::Connection) {
+                is_over = true;
+                patience.as_mut().reset(Instant::now() + FINISH);
+                // The thread passes on what it has, and ends.
+                receiving.hang_up();
+            }
+            if let Some(until) = watch.covered(writer.stored().position.position()) {
+                writer.cover(until);
+                (self.tell)(Notice::Covered(until));
+            }
+            if watch.why() != uncovered.as_ref() {
+                uncovered = watch.why().cloned();
+                (self.tell)(Notice::Uncovered(uncovered.clone()));
+            }
+            if matches!(end, StreamEnd::Moved(_)) {
+                is_due = false;
             }
             // So does a slow store.
             if std::mem::take(&mut is_due) && !std::mem::replace(&mut is_writing, true) {
@@ -573,7 +618,7 @@ impl<'a> Receiver<'a> {
                 (self.tell)(Notice::NotWaiting(DECLINED.to_owned()));
             }
         }
-        Ok(is_cancelled)
+        Ok(end)
     }
 
     /// Notes what is stored. Returns the roll-ups that it completes.
@@ -597,10 +642,6 @@ impl<'a> Receiver<'a> {
             }
             // The thread may have ended.
             ReceiveStep::Confirm(stored) => drop(stored.send(writer.stored().position.clone())),
-            ReceiveStep::Idle(at) => {
-                writer.cover(at);
-                (self.tell)(Notice::Idle(at));
-            }
         }
         Ok(Vec::new())
     }

@@ -35,14 +35,8 @@ const STATUS_FILTERS: [&str; 10] = [
 const LOG_FILTERS: [&str; 2] = ["Binlog_Do_DB", "Binlog_Ignore_DB"];
 /// A server's error if a privilege is missing.
 const DENIED: u16 = 1227;
-const OTHERS: [&str; 6] = [
-    "wsrep_on",
-    "wsrep_node_name",
-    "wsrep_gtid_mode",
-    "log_slave_updates",
-    "gtid_slave_pos",
-    "read_only",
-];
+const OTHERS: [&str; 5] =
+    ["wsrep_on", "wsrep_node_name", "wsrep_gtid_mode", "log_slave_updates", "gtid_slave_pos"];
 
 /// Role of a server. That of a server of MySQL is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,8 +45,6 @@ pub(crate) struct Role {
     pub(crate) node: Option<String>,
     /// The last transactions that it has replicated.
     pub(crate) applied: GtidPosition,
-    /// Accounts cannot write to it, as to a replica that was not promoted.
-    pub(crate) is_read_only: bool,
     /// Why its log cannot be compared with that of another server.
     pub(crate) apart: Option<String>,
 }
@@ -105,9 +97,7 @@ impl Role {
             None
         };
         let applied = value("gtid_slave_pos").parse().unwrap_or_default();
-        // Later versions have more values than ON.
-        let is_read_only = !matches!(value("read_only"), "" | "OFF" | "0");
-        Self { node, applied, is_read_only, apart }
+        Self { node, applied, apart }
     }
 }
 
@@ -161,8 +151,6 @@ mod tests {
         }
         assert_eq!(of(&[node[0], node[1], ("wsrep_gtid_mode", "ON")]).apart, None);
         // Those that no variable shows; what both show is named once.
-        assert!(!of(&[("read_only", "OFF")]).is_read_only);
-        assert!(of(&[("read_only", "ON")]).is_read_only);
         let found = BTreeMap::from([("replicate_do_db".to_owned(), "d".to_owned())]);
         let others = vec!["Replicate_Do_DB=d".to_owned(), "Binlog_Ignore_DB=x".to_owned()];
         let apart = Role::of(&found, others).apart.unwrap();

@@ -21,12 +21,13 @@ use crate::binlog::log_files::{LogFile, LogSender};
 use crate::binlog::role::Role;
 use crate::binlog::search::{OtherServer, Outcome, Search, SearchStep};
 use crate::binlog::segmenter::{Cut, Progress, Segmenter};
+use crate::binlog::standing::Standing;
 use crate::binlog::start::{ServerLog, Start};
 use crate::binlog::waiting::{AckSchedule, NextStep, OBJECT_TIME};
 use crate::cancel::CancelToken;
 
 /// Time limit of each step of a login and of each short statement.
-const LOGIN_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks whether more has arrived, while it is too early to store what has.
 const LOOK: Duration = Duration::from_millis(5);
 /// Time limit for reading what has arrived when nothing more is to be received.
@@ -41,8 +42,8 @@ pub(crate) struct Server {
     pub(crate) id: u32,
     /// `server_uuid` of MySQL.
     pub(crate) uuid: Option<String>,
-    /// Variables that tell it from others, to which a name may lead, and their values.
-    pub(crate) who: BTreeMap<String, String>,
+    /// What it is to its clients and to other servers.
+    pub(crate) standing: Standing,
     pub(crate) logs: Vec<ServerLog>,
     /// Its role.
     pub(crate) role: Role,
@@ -58,7 +59,8 @@ impl Server {
 
     /// `HOST:PORT`, as it states it.
     pub(crate) fn host(&self) -> Option<String> {
-        Some(format!("{}:{}", self.who.get("hostname")?, self.who.get("port")?))
+        let who = &self.standing.who;
+        Some(format!("{}:{}", who.get("hostname")?, who.get("port")?))
     }
 }
 
@@ -69,8 +71,8 @@ pub(crate) enum Message {
     Begun,
     /// A segment.
     Segment(Box<Cut>),
-    /// The server had nothing more at this time.
-    Idle(Timestamp),
+    /// The server had nothing more.
+    Idle,
     /// The thread waits until every segment before this is stored, and the store has been seen to keep it; it gets the
     /// end of the last one.
     Confirm(std::sync::mpsc::SyncSender<StoredPosition>),
@@ -83,9 +85,7 @@ pub(crate) fn connect(
 ) -> Result<(Client, Server), ArchiveError> {
     let timeouts = Timeouts { login: LOGIN_LIMIT, reply: Some(LOGIN_LIMIT) };
     let mut client = Client::connect(&access.target, &access.account, timeouts)?;
-    let rows = client.rows(
-        "SELECT @@version, @@server_id, @@log_bin, @@global.binlog_checksum, @@hostname, @@port",
-    )?;
+    let rows = client.rows("SELECT @@version, @@server_id, @@log_bin, @@global.binlog_checksum")?;
     let row = rows.first().ok_or(xb_mysql::Error::Unexpected)?;
     let text = |column| row.get(column).map(|value| String::from_utf8_lossy(value).into_owned());
     let (version, id, is_on) = (text(0), text(1), text(2));
@@ -96,8 +96,6 @@ pub(crate) fn connect(
     if needs_checksums && text(3).is_some_and(|kind| kind.eq_ignore_ascii_case("NONE")) {
         return Err(ArchiveError::NoChecksums { what: "the server writes its binary log".into() });
     }
-    let who = [("server_id", 1), ("hostname", 4), ("port", 5)].into_iter();
-    let who = who.filter_map(|(name, column)| Some((name.to_owned(), text(column)?))).collect();
     let uuid = match version.contains("MariaDB") {
         true => None,
         false => Some(identity(&mut client)?),
@@ -114,7 +112,8 @@ pub(crate) fn connect(
         Some(_) => Role::default(),
         None => Role::ask(&mut client)?,
     };
-    Ok((client, Server { version, id, uuid, who, logs, role, settings }))
+    let standing = Standing::ask(&mut client, uuid.is_some())?;
+    Ok((client, Server { version, id, uuid, standing, logs, role, settings }))
 }
 
 /// The `server_uuid` of a server of MySQL, each of whose transactions has a GTID.
@@ -486,7 +485,7 @@ fn run(
             }
             return Err(error);
         }
-        if progress.is_idle && out.blocking_send(Message::Idle(now)).is_err() {
+        if progress.is_idle && out.blocking_send(Message::Idle).is_err() {
             return Ok(());
         }
     }
@@ -728,7 +727,7 @@ mod tests {
                         confirmed.push(end.clone());
                         sender.send(end).unwrap();
                     }
-                    Message::Begun | Message::Idle(_) => {}
+                    Message::Begun | Message::Idle => {}
                 }
             }
             let count = thread.join().unwrap();

@@ -32,6 +32,9 @@ impl<'a> Sources<'a> {
 
     /// Chooses where to receive from, if the archive's newest stream is `of` a server. Returns whether that is another
     /// place than the last time.
+    ///
+    /// # Errors
+    /// If none can be received from; and if several can be written to, because the log of each lacks what the others commit.
     pub(super) async fn choose(
         &mut self,
         of: Option<&StreamHead>,
@@ -40,19 +43,36 @@ impl<'a> Sources<'a> {
         if let [only] = self.servers {
             return Ok((only, false));
         }
-        let mut found = Vec::new();
-        for (number, access) in self.servers.iter().enumerate() {
-            let asked = access.clone();
-            let asking = tokio::task::spawn_blocking(move || connect(&asked, needs_checksums));
+        // All at once, so that a server that does not respond costs its time limit once.
+        let asked = futures::future::join_all(self.servers.iter().map(|access| {
+            let access = access.clone();
+            tokio::task::spawn_blocking(move || connect(&access, needs_checksums))
+        }));
+        let (mut found, mut open) = (Vec::new(), Vec::new());
+        for (asked, access) in asked.await.into_iter().zip(self.servers) {
             let asked =
-                asking.await.map_err(|_| ArchiveError::Bug("the thread that connects panicked"))?;
-            let place = Place::of(asked.map(|(_, server)| server), of);
-            let is_right = matches!(place, Place::Right);
-            found.push(place);
-            if is_right {
-                self.away = None;
-                return self.chosen(number);
+                asked.map_err(|_| ArchiveError::Bug("the thread that connects panicked"))?;
+            let asked = asked.map(|(_, server)| server);
+            if let Ok(server) = &asked
+                && server.standing.closed.is_none()
+            {
+                open.push((name(access), server.standing.clone()));
             }
+            found.push(Place::of(asked, of));
+        }
+        let is_right = |place: &Place| matches!(place, Place::Right);
+        let last = self.last.filter(|last| found.get(*last).is_some_and(is_right));
+        let right = last.or_else(|| found.iter().position(is_right));
+        if right.is_some() {
+            self.away = None;
+        }
+        if let Some((first, standing)) = open.first()
+            && let Some((other, _)) = open.iter().find(|(_, other)| !other.is_one_with(standing))
+        {
+            return Err(several_open(first, other));
+        }
+        if let Some(right) = right {
+            return self.chosen(right);
         }
         // Every login fails, as with a wrong password: no other try can mend that.
         let is_final = |place: &Place| matches!(place, Place::Away(error) if !error.is_passing());
@@ -85,6 +105,17 @@ impl<'a> Sources<'a> {
         }
     }
 
+    /// The archive is of the one that was chosen last, which is away from now on, if at all.
+    pub(super) fn has_stored(&mut self) {
+        self.away = None;
+    }
+
+    /// The servers but this one.
+    pub(super) fn others(&self, chosen: &Access) -> Vec<Access> {
+        let is_other = |one: &&Access| !std::ptr::eq(*one, chosen);
+        self.servers.iter().filter(is_other).cloned().collect()
+    }
+
     fn chosen(&mut self, number: usize) -> Result<(&'a Access, bool), ArchiveError> {
         let is_new = self.last.replace(number).is_some_and(|last| last != number);
         let chosen = self.servers.get(number).ok_or(ArchiveError::Bug("a server of no number"))?;
@@ -96,11 +127,11 @@ impl<'a> Sources<'a> {
 enum Place {
     /// The archive is of it, or there is none yet.
     Right,
-    /// The same, and it is a mere replica now.
+    /// The same, and it cannot be written to any more.
     Demoted,
     Other,
-    /// Another one that is a mere replica.
-    Replica,
+    /// Another one that cannot be written to, and why.
+    Closed(String),
     Away(ArchiveError),
 }
 
@@ -114,11 +145,11 @@ impl Place {
             return Self::Away(ArchiveError::OneServer);
         }
         let is_own = of.map(|of| of.origin().differs_from(server.origin()).is_none());
-        match (is_own, server.role.is_read_only) {
-            (Some(true) | None, false) => Self::Right,
-            (Some(true), true) => Self::Demoted,
-            (Some(false), false) => Self::Other,
-            (Some(false) | None, true) => Self::Replica,
+        match (is_own, server.standing.closed) {
+            (Some(true) | None, None) => Self::Right,
+            (Some(true), Some(_)) => Self::Demoted,
+            (Some(false), None) => Self::Other,
+            (Some(false) | None, Some(why)) => Self::Closed(why),
         }
     }
 
@@ -127,15 +158,19 @@ impl Place {
         let name = name(access);
         match self {
             Self::Away(error) => Some(format!("{name}: {error}")),
-            Self::Replica => {
-                Some(format!("{name} has read_only=ON, as a replica that was not promoted"))
-            }
+            Self::Closed(why) => Some(format!("{name} {why}")),
             Self::Right | Self::Demoted | Self::Other => None,
         }
     }
 }
 
-fn name(access: &Access) -> String {
+/// The error for two servers that can both be written to.
+pub(super) fn several_open(one: &str, other: &str) -> ArchiveError {
+    ArchiveError::SeveralOpen { one: one.to_owned(), other: other.to_owned() }
+}
+
+/// The name of a server, as it was given.
+pub(super) fn name(access: &Access) -> String {
     match &access.target {
         Target::Socket(path) => path.display().to_string(),
         Target::Tcp { host, port, .. } => format!("{host}:{port}"),

@@ -743,13 +743,15 @@ fn follows(
 }
 
 impl Piece<'_> {
-    /// Of the GTIDs that a backup notes here, those of domains of which the log has nothing up to the segment's end.
+    /// Of the GTIDs that a backup notes here, those of domains of which the log has nothing up to the segment's beginning.
+    /// The log may have such a transaction between there and the backup, but none of them behind it.
     #[must_use]
     pub fn outside(&self, base: &Base) -> GtidPosition {
-        match (&base.gtids, self.segment.content.after()) {
-            (Some(GtidState::MariaDb(noted)), Some(GtidState::MariaDb(after))) => {
+        let head = &self.segment.content;
+        match (&base.gtids, head.before().or_else(|| head.after())) {
+            (Some(GtidState::MariaDb(noted)), Some(GtidState::MariaDb(before))) => {
                 let mut outside = GtidPosition::default();
-                let has_none = |gtid: &&Gtid| after.get(gtid.domain).is_none();
+                let has_none = |gtid: &&Gtid| before.get(gtid.domain).is_none();
                 noted.iter().filter(has_none).for_each(|gtid| outside.advance(*gtid));
                 outside
             }

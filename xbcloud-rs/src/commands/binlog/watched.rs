@@ -149,7 +149,18 @@ impl ReceiverStatus {
                 }));
                 seen.position = Some(position);
             }
-            Notice::Idle(at) => seen.state.stored_until = seen.state.stored_until.max(Some(at)),
+            Notice::Covered(at) => seen.state.stored_until = seen.state.stored_until.max(Some(at)),
+            Notice::Uncovered(why) => {
+                match &why {
+                    Some(why) => self.log.warn(format!(
+                        "the archive of {server} is complete up to its last transaction only: {why}"
+                    )),
+                    None => self.log.info(format!(
+                        "the archive of {server} is complete up to the present again"
+                    )),
+                }
+                self.event(&json!({ "what": "uncovered", "server": server, "reason": why }));
+            }
             Notice::Acknowledged(interval) => {
                 let since = interval.map(|[since, _]| since);
                 let known = seen.acknowledged.replace(since);

@@ -1,0 +1,336 @@
+//! Looks at the servers beside the connection that receives: how far the log of the one that is received from reached at a
+//! moment, whether it replicates another one, and whether another one has taken its place.
+
+use std::collections::BTreeMap;
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, OptionFuture};
+use jiff::Timestamp;
+use xb_binlog::LogPosition;
+use xb_mysql::{Access, Client, Error, Row, Timeouts};
+
+use crate::archive_error::ArchiveError;
+use crate::binlog::session::{LOGIN_LIMIT, Server};
+use crate::binlog::sources::{name, several_open};
+use crate::binlog::standing::Standing;
+
+/// Failed looks in a row that are reported.
+const FAILED: u32 = 3;
+/// MySQL's error for a statement of another version.
+const SYNTAX: u16 = 1064;
+
+/// Looks at the servers of a stream, again and again.
+#[derive(Default)]
+pub(super) struct Watch {
+    /// What tells the server that is received from, from others.
+    who: BTreeMap<String, String>,
+    /// It, and its name; `None` during a look.
+    own: Option<Watched>,
+    name: String,
+    others: Vec<Watched>,
+    looking: OptionFuture<BoxFuture<'static, (Watched, Result<Look, ArchiveError>)>>,
+    looking_at_others: OptionFuture<BoxFuture<'static, Vec<(Watched, Option<Standing>)>>>,
+    /// How far everything was stored when the look began.
+    stored: Option<LogPosition>,
+    /// What it was at the last look.
+    standing: Option<Standing>,
+    /// The oldest look whose end of the log is not stored yet.
+    mark: Option<(Timestamp, LogPosition)>,
+    failed: u32,
+    /// Why nothing is covered.
+    why: Option<String>,
+}
+
+impl Watch {
+    /// Begins with the server that is received from, and those that may take its place.
+    pub(super) fn new(access: &Access, server: &Server, others: &[Access]) -> Self {
+        let of = |access: &Access| Watched::new(access.clone(), server.uuid.is_some());
+        let others = others.iter().map(of).collect();
+        let (who, name) = (server.standing.who.clone(), name(access));
+        Self { who, own: Some(of(access)), name, others, ..Self::default() }
+    }
+
+    /// Begins looks, but at those that are being looked at. Everything is stored up to here.
+    pub(super) fn begin(&mut self, stored: Option<LogPosition>) {
+        if let Some(mut own) = self.own.take() {
+            self.stored = stored;
+            let who = self.who.clone();
+            let look = move || {
+                let found = own.look(&who);
+                (own, found)
+            };
+            self.looking = Some(on_thread(look).boxed()).into();
+        }
+        if !self.others.is_empty() {
+            let looks = std::mem::take(&mut self.others).into_iter().map(|mut other| {
+                on_thread(move || {
+                    let standing = other.standing().ok();
+                    (other, standing)
+                })
+            });
+            let looks = futures::future::join_all(looks.collect::<Vec<_>>());
+            self.looking_at_others = Some(looks.boxed()).into();
+        }
+    }
+
+    /// Waits for the next look, for ever if there is none; returns an error if another server is the one to receive from.
+    pub(super) async fn next(&mut self) -> Result<(), ArchiveError> {
+        tokio::select! {
+            Some((own, found)) = &mut self.looking => {
+                self.looking = None.into();
+                self.own = Some(own);
+                self.take(found);
+                Ok(())
+            }
+            Some(found) = &mut self.looking_at_others => {
+                self.looking_at_others = None.into();
+                let moved = self.moved(&found);
+                self.others = found.into_iter().map(|(other, _)| other).collect();
+                moved.map_or(Ok(()), Err)
+            }
+            else => std::future::pending().await,
+        }
+    }
+
+    fn take(&mut self, found: Result<Look, ArchiveError>) {
+        let look = match found {
+            Ok(look) => look,
+            Err(error) => {
+                self.failed += 1;
+                if self.failed >= FAILED {
+                    self.why = Some(error.to_string());
+                }
+                return;
+            }
+        };
+        self.failed = 0;
+        self.why = match &look.standing.sources[..] {
+            [] => None,
+            sources => Some(format!(
+                "{} replicates {}, which may have committed more; receive from the primary",
+                self.name,
+                sources.join(" and ")
+            )),
+        };
+        self.standing = Some(look.standing);
+        // A log that has become shorter is another one.
+        let is_sound = |(_, end): &(Timestamp, LogPosition)| {
+            self.stored.as_ref().is_some_and(|stored| end >= stored)
+        };
+        if self.mark.is_none() {
+            self.mark = look.end.filter(is_sound);
+        }
+    }
+
+    fn moved(&self, others: &[(Watched, Option<Standing>)]) -> Option<ArchiveError> {
+        let own = self.standing.as_ref()?;
+        let open = others.iter().find(|(_, standing)| {
+            standing.as_ref().is_some_and(|it| it.closed.is_none() && !it.is_one_with(own))
+        });
+        let other = name(&open?.0.access);
+        Some(match own.closed {
+            None => several_open(&self.name, &other),
+            Some(_) => ArchiveError::Moved(other),
+        })
+    }
+
+    /// Until when all commits are stored, if that is known anew, now that everything is stored up to here.
+    pub(super) fn covered(&mut self, stored: Option<LogPosition>) -> Option<Timestamp> {
+        let (at, _) = self.mark.take_if(|(_, end)| stored.is_some_and(|stored| stored >= *end))?;
+        Some(at)
+    }
+
+    /// Why nothing beyond the last transaction is covered, if so.
+    pub(super) fn why(&self) -> Option<&String> {
+        self.why.as_ref()
+    }
+
+    /// Returns whether the server replicates another one.
+    pub(super) fn is_of_replica(&self) -> bool {
+        self.standing.as_ref().is_some_and(|standing| !standing.sources.is_empty())
+    }
+}
+
+/// Runs what blocks. A panic is passed on.
+async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime ends.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+/// A server that is looked at, by a connection that stays open.
+struct Watched {
+    access: Access,
+    is_mysql: bool,
+    client: Option<Client>,
+}
+
+/// What the server was at a moment.
+struct Look {
+    standing: Standing,
+    /// Whatever it, or its cluster, had committed at this time lies before that position in its log. Not known of a
+    /// replica.
+    end: Option<(Timestamp, LogPosition)>,
+}
+
+impl Watched {
+    fn new(access: Access, is_mysql: bool) -> Self {
+        Self { access, is_mysql, client: None }
+    }
+
+    /// Asks what the server is.
+    fn standing(&mut self) -> Result<Standing, ArchiveError> {
+        let is_mysql = self.is_mysql;
+        self.with(|client| Standing::ask(client, is_mysql))
+    }
+
+    /// Asks what the server is, and how far its log reaches, if it is still the one with these variables.
+    fn look(&mut self, who: &BTreeMap<String, String>) -> Result<Look, ArchiveError> {
+        let is_mysql = self.is_mysql;
+        self.with(|client| {
+            let at = Timestamp::now();
+            let standing = Standing::ask(client, is_mysql)?;
+            if standing.who != *who {
+                return Err(ArchiveError::Ended);
+            }
+            if standing.cluster.is_some() {
+                // Waits until the node has what the others have committed.
+                client.rows("SET SESSION wsrep_sync_wait = 1")?;
+                client.rows("SELECT COUNT(*) FROM information_schema.schemata")?;
+            }
+            let end = if standing.sources.is_empty() { end(client, is_mysql)? } else { None };
+            Ok(Look { standing, end: end.map(|end| (at, end)) })
+        })
+    }
+
+    /// Asks on the open connection; on a new one if there is none.
+    fn with<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Client) -> Result<T, ArchiveError>,
+    ) -> Result<T, ArchiveError> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => {
+                let timeouts = Timeouts { login: LOGIN_LIMIT, reply: Some(LOGIN_LIMIT) };
+                Client::connect(&self.access.target, &self.access.account, timeouts)?
+            }
+        };
+        let found = ask(&mut client)?;
+        // After an error, nothing is known of what the server still sends.
+        self.client = Some(client);
+        Ok(found)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // Without that, the server logs a warning.
+        if let Some(client) = self.client.take() {
+            let _ = client.quit();
+        }
+    }
+}
+
+/// The end of the server's log.
+fn end(client: &mut Client, is_mysql: bool) -> Result<Option<LogPosition>, ArchiveError> {
+    let rows = match is_mysql {
+        false => client.rows("SHOW MASTER STATUS")?,
+        true => match client.rows("SHOW BINARY LOG STATUS") {
+            // Before 8.2.
+            Err(Error::Server(error)) if error.code == SYNTAX => {
+                client.rows("SHOW MASTER STATUS")?
+            }
+            rows => rows?,
+        },
+    };
+    let of = |row: &Row| {
+        let text = |column| Some(String::from_utf8_lossy(row.get(column)?).into_owned());
+        LogPosition::new(&text(0)?, text(1)?.parse().ok()?)
+    };
+    Ok(rows.first().and_then(of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(log: &str, offset: u64) -> Option<LogPosition> {
+        LogPosition::new(log, offset)
+    }
+
+    fn standing(id: &str, closed: Option<&str>, sources: &[&str]) -> Standing {
+        Standing {
+            who: BTreeMap::from([("server_id".to_owned(), id.to_owned())]),
+            closed: closed.map(str::to_owned),
+            sources: sources.iter().map(|name| (*name).to_owned()).collect(),
+            cluster: None,
+        }
+    }
+
+    fn look(second: i64, log: &str, offset: u64) -> Result<Look, ArchiveError> {
+        let end = at(log, offset).map(|end| (Timestamp::from_second(second).unwrap(), end));
+        Ok(Look { standing: standing("1", None, &[]), end })
+    }
+
+    #[test]
+    fn a_moment_is_covered_once_the_log_is_stored_up_to_its_end_then() {
+        let mut watch = Watch { stored: at("bin.000002", 100), ..Watch::default() };
+        watch.take(look(7, "bin.000002", 300));
+        assert_eq!(watch.covered(at("bin.000002", 299)), None);
+        // A later look does not put it off.
+        watch.take(look(9, "bin.000003", 500));
+        let covered = watch.covered(at("bin.000002", 300));
+        assert_eq!(covered, Timestamp::from_second(7).ok());
+        assert_eq!(watch.covered(at("bin.000002", 400)), None);
+    }
+
+    #[test]
+    fn a_log_that_became_shorter_covers_nothing() {
+        let mut watch = Watch { stored: at("bin.000002", 100), ..Watch::default() };
+        watch.take(look(7, "bin.000001", 300));
+        watch.take(look(8, "bin.000002", 99));
+        watch.take(look(9, "other.000002", 900));
+        assert_eq!(watch.covered(at("bin.000009", 1)), None);
+    }
+
+    #[test]
+    fn a_failed_look_is_told_if_others_fail_too() {
+        let mut watch = Watch::default();
+        for expected in [false, false, true, true] {
+            watch.take(Err(ArchiveError::Ended));
+            assert_eq!(watch.why().is_some(), expected);
+        }
+        watch.take(look(7, "bin.000001", 300));
+        assert_eq!(watch.why(), None);
+        let standing = standing("1", None, &["db1:3306"]);
+        watch.take(Ok(Look { standing, end: None }));
+        assert!(watch.why().unwrap().contains("db1:3306") && watch.is_of_replica());
+    }
+
+    #[test]
+    fn another_server_that_can_be_written_to_ends_the_stream() {
+        let access = |id: u8| Access {
+            target: xb_mysql::Target::Socket(format!("/{id}").into()),
+            account: xb_mysql::Account::default(),
+        };
+        let moved = |own: Standing, other: Option<Standing>| {
+            let watch = Watch { standing: Some(own), ..Watch::default() };
+            let other = (Watched::new(access(2), false), other);
+            watch.moved(&[other]).map(|error| error.to_string())
+        };
+        let (open, closed) = (standing("1", None, &[]), standing("1", Some("is closed"), &[]));
+        let other = standing("2", None, &[]);
+        assert!(moved(open.clone(), Some(other.clone())).unwrap().contains("can both be written"));
+        assert!(moved(closed.clone(), Some(other)).unwrap().contains("/2 is the primary now"));
+        assert_eq!(moved(open.clone(), None), None);
+        // Another name of the same one.
+        assert_eq!(moved(open.clone(), Some(open.clone())), None);
+        assert_eq!(moved(open, Some(standing("2", Some("is closed"), &[]))), None);
+        assert_eq!(moved(closed, Some(standing("2", Some("is closed"), &[]))), None);
+    }
+}
