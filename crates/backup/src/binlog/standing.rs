@@ -116,15 +116,15 @@ fn connections(client: &mut Client, sql: &str) -> Result<Vec<Connection>, Error>
                 Some(String::from_utf8_lossy(row.get(column)?).into_owned())
             };
             let any = |names: [&str; 2]| names.into_iter().find_map(text).unwrap_or_default();
-            let threads = THREADS.into_iter().flatten().filter_map(text);
-            found.push(Connection {
-                source: format!("{}:{}", any(HOST), any(PORT)),
-                is_running: threads.into_iter().any(|state| state != "No"),
+            let is_running =
+                THREADS.into_iter().flatten().filter_map(text).any(|state| state != "No");
+            found.push(match any(HOST).as_str() {
+                // A member of a group names no source. The one that can be written to replicates nothing.
+                "" | "<NULL>" => Connection { source: "its group".to_owned(), is_running: false },
+                host => Connection { source: format!("{host}:{}", any(PORT)), is_running },
             });
         }
     }
-    // The members of a group name no source.
-    found.retain(|one| one.source != ":0" && one.source != ":");
     Ok(found)
 }
 

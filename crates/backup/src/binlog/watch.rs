@@ -19,6 +19,9 @@ const FAILED: u32 = 3;
 /// MySQL's error for a statement of another version.
 const SYNTAX: u16 = 1064;
 
+/// A look on another thread, with what it finds.
+type Looking<T> = OptionFuture<BoxFuture<'static, T>>;
+
 /// Looks at the servers of a stream, again and again.
 #[derive(Default)]
 pub(super) struct Watch {
@@ -28,8 +31,8 @@ pub(super) struct Watch {
     own: Option<Watched>,
     name: String,
     others: Vec<Watched>,
-    looking: OptionFuture<BoxFuture<'static, (Watched, Result<Look, ArchiveError>)>>,
-    looking_at_others: OptionFuture<BoxFuture<'static, Vec<(Watched, Option<Standing>)>>>,
+    looking: Looking<(Watched, Result<Option<Look>, ArchiveError>)>,
+    looking_at_others: Looking<Vec<(Watched, Option<Standing>)>>,
     /// How far everything was stored when the look began.
     stored: Option<LogPosition>,
     /// What it was at the last look.
@@ -92,13 +95,16 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, found: Result<Look, ArchiveError>) {
+    fn take(&mut self, found: Result<Option<Look>, ArchiveError>) {
         let look = match found {
-            Ok(look) => look,
-            Err(error) => {
+            Ok(Some(look)) => look,
+            not_found => {
                 self.failed += 1;
                 if self.failed >= FAILED {
-                    self.why = Some(error.to_string());
+                    self.why = Some(match not_found {
+                        Err(error) => error.to_string(),
+                        Ok(_) => format!("{} leads to another server, too", self.name),
+                    });
                 }
                 return;
             }
@@ -189,14 +195,14 @@ impl Watched {
         self.with(|client| Standing::ask(client, is_mysql))
     }
 
-    /// Asks what the server is, and how far its log reaches, if it is still the one with these variables.
-    fn look(&mut self, who: &BTreeMap<String, String>) -> Result<Look, ArchiveError> {
+    /// Asks what the server is, and how far its log reaches; `None` if it is not the one with these variables.
+    fn look(&mut self, who: &BTreeMap<String, String>) -> Result<Option<Look>, ArchiveError> {
         let is_mysql = self.is_mysql;
         self.with(|client| {
             let at = Timestamp::now();
             let standing = Standing::ask(client, is_mysql)?;
             if standing.who != *who {
-                return Err(ArchiveError::Ended);
+                return Ok(None);
             }
             if standing.cluster.is_some() {
                 // Waits until the node has what the others have committed.
@@ -204,7 +210,7 @@ impl Watched {
                 client.rows("SELECT COUNT(*) FROM information_schema.schemata")?;
             }
             let end = if standing.sources.is_empty() { end(client, is_mysql)? } else { None };
-            Ok(Look { standing, end: end.map(|end| (at, end)) })
+            Ok(Some(Look { standing, end: end.map(|end| (at, end)) }))
         })
     }
 
@@ -272,9 +278,9 @@ mod tests {
         }
     }
 
-    fn look(second: i64, log: &str, offset: u64) -> Result<Look, ArchiveError> {
+    fn look(second: i64, log: &str, offset: u64) -> Result<Option<Look>, ArchiveError> {
         let end = at(log, offset).map(|end| (Timestamp::from_second(second).unwrap(), end));
-        Ok(Look { standing: standing("1", None, &[]), end })
+        Ok(Some(Look { standing: standing("1", None, &[]), end }))
     }
 
     #[test]
@@ -308,7 +314,7 @@ mod tests {
         watch.take(look(7, "bin.000001", 300));
         assert_eq!(watch.why(), None);
         let standing = standing("1", None, &["db1:3306"]);
-        watch.take(Ok(Look { standing, end: None }));
+        watch.take(Ok(Some(Look { standing, end: None })));
         assert!(watch.why().unwrap().contains("db1:3306") && watch.is_of_replica());
     }
 
