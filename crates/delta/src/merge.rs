@@ -140,9 +140,10 @@ fn write_spaces(
             let Some(space) = plan.spaces.get(n) else { return merged };
             let path = plan.base.join(&space.path);
             let written = go_on()
-                .and_then(|()| match &space.copy {
-                    Some(_) => rename(&kept::waiting(&plan.base, n), &path),
-                    None => Ok(()),
+                // An earlier release put all of them aside.
+                .and_then(|()| match space.copy.is_some() && !path.exists() {
+                    true => rename(&kept::waiting(&plan.base, n), &path),
+                    false => Ok(()),
                 })
                 .and_then(|()| write_pages(space, &path, &mut merged, go_on))
                 .and_then(|()| if is_durable { sync(&path) } else { Ok(()) });
@@ -174,7 +175,16 @@ fn write_pages(
     merged: &mut MergeReport,
     go_on: impl Fn() -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let file = File::options().write(true).create(true).truncate(false).open(path);
+    merged.spaces += 1;
+    let has_copy = space.copy.is_some();
+    // Most tablespaces of a server are as they were.
+    if has_copy
+        && space.deltas.is_empty()
+        && std::fs::metadata(path).map_err(at(path))?.len() >= space.len
+    {
+        return Ok(());
+    }
+    let file = File::options().write(true).create(!has_copy).truncate(false).open(path);
     let file = file.map_err(at(path))?;
     let mut seen = PageSet::default();
     let mut run = Run { bytes: Vec::new(), offset: 0 };
@@ -201,7 +211,6 @@ fn write_pages(
     if len < space.len {
         file.set_len(space.len).map_err(at(path))?;
     }
-    merged.spaces += 1;
     Ok(())
 }
 
