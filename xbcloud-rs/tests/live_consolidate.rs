@@ -233,6 +233,17 @@ fn a_consolidation_that_is_killed_is_finished_by_the_next_one() {
     gone.sort();
     assert_eq!(gone, ["full", "one", "two"]);
     site.assert_is_the_server("latest", &[]);
+
+    // A chain that begins with a consolidated backup is not lost either.
+    let mut run = site.consolidate("three", &[slow]).spawn();
+    run.until("the new backup is stored", || has_manifest(&site.store, "three-full"));
+    run.kill_9();
+    assert_ne!(run.wait().code(), 0);
+    assert_eq!(site.prune("--keep-last=1"), [""; 0]);
+    site.assert_is_the_server("three", &[]);
+    let done = site.consolidate("three", &[]).run().expect(0);
+    assert_eq!(event(&done, "consolidated")["made"], false);
+    site.assert_is_the_server("three-full", &[]);
 }
 
 /// The host of the server has no identity. It takes increments on a full backup that another host has made, because

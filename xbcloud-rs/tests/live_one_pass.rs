@@ -275,11 +275,13 @@ fn a_merge_that_is_killed_is_finished_by_the_same_command() {
             );
             continue;
         }
-        let other = restore(&["--prepare-chain=stock"]).run();
-        assert!(
-            other.code() != 0 && other.stderr_text().contains("while its pages were merged"),
-            "{other:?}"
-        );
+        for options in ["--prepare-chain=stock", "--sync=file"] {
+            let other = restore(&[options]).run();
+            assert!(
+                other.code() != 0 && other.stderr_text().contains("while its pages were merged"),
+                "{options}: {other:?}"
+            );
+        }
         let told = restore(&[]).run().expect(0).stderr_text();
         assert!(told.contains(&format!("{ONE_PASS}: 2;")), "{told}");
         let copy = MariaDb::start_on(&target);

@@ -6,6 +6,7 @@ use std::io::{self, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::panic::resume_unwind;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::delta::{DamagedDelta, DeltaReader};
@@ -122,45 +123,49 @@ fn put_aside(plan: &Plan, go_on: impl Fn() -> Result<(), Error>) -> Result<(), E
     })
 }
 
-/// Gives the tablespaces their names, and writes their pages. The first failure ends all threads.
+/// Gives the tablespaces their names, and writes their pages. The first failure ends all threads, each at its next page.
 fn write_spaces(
     plan: &Plan,
     threads: usize,
     is_durable: bool,
     go_on: &(impl Fn() -> Result<(), Error> + Sync),
 ) -> Result<MergeReport, Error> {
-    let next = AtomicUsize::new(0);
+    let (next, failure) = (AtomicUsize::new(0), OnceLock::new());
+    // What the other threads return then is dropped.
+    let go_on = || if failure.get().is_some() { Err(Error::Cancelled) } else { go_on() };
     let work = || {
         let mut merged = MergeReport::default();
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
-            let Some(space) = plan.spaces.get(n) else { return Ok(merged) };
+            let Some(space) = plan.spaces.get(n) else { return merged };
             let path = plan.base.join(&space.path);
             let written = go_on()
-                .and_then(|()| match &space.copy {
-                    Some(_) => rename(&kept::waiting(&plan.base, n), &path),
-                    None => Ok(()),
+                // An earlier release put all of them aside.
+                .and_then(|()| match space.copy.is_some() && !path.exists() {
+                    true => rename(&kept::waiting(&plan.base, n), &path),
+                    false => Ok(()),
                 })
                 .and_then(|()| write_pages(space, &path, &mut merged, go_on))
                 .and_then(|()| if is_durable { sync(&path) } else { Ok(()) });
             if let Err(error) = written {
-                next.store(plan.spaces.len(), Ordering::Relaxed);
-                return Err(error);
+                let _ = failure.set(error);
+                return merged;
             }
         }
     };
     let threads = threads.clamp(1, plan.spaces.len().max(1));
-    std::thread::scope(|scope| {
+    let all = std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let mut all = work()?;
+        let mut all = work();
         for other in others {
-            let merged = other.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            let merged = other.join().unwrap_or_else(|panic| resume_unwind(panic));
             all.spaces += merged.spaces;
             all.pages += merged.pages;
             all.written += merged.written;
         }
-        Ok(all)
-    })
+        all
+    });
+    failure.into_inner().map_or(Ok(all), Err)
 }
 
 /// Writes the newest version of each page.
@@ -170,7 +175,16 @@ fn write_pages(
     merged: &mut MergeReport,
     go_on: impl Fn() -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let file = File::options().write(true).create(true).truncate(false).open(path);
+    merged.spaces += 1;
+    let has_copy = space.copy.is_some();
+    // Most tablespaces of a server are as they were.
+    if has_copy
+        && space.deltas.is_empty()
+        && std::fs::metadata(path).map_err(at(path))?.len() >= space.len
+    {
+        return Ok(());
+    }
+    let file = File::options().write(true).create(!has_copy).truncate(false).open(path);
     let file = file.map_err(at(path))?;
     let mut seen = PageSet::default();
     let mut run = Run { bytes: Vec::new(), offset: 0 };
@@ -179,6 +193,7 @@ fn write_pages(
         let input = BufReader::with_capacity(READ, File::open(delta).map_err(at(delta))?);
         let mut reader = DeltaReader::new(input, space.page_size);
         while let Some((number, page)) = reader.next_page().map_err(damaged)? {
+            go_on()?;
             merged.pages += 1;
             if seen.insert(number) {
                 merged.written += 1;
@@ -186,7 +201,6 @@ fn write_pages(
                 if !run.takes(offset) {
                     run.write(&file).map_err(at(path))?;
                     run.offset = offset;
-                    go_on()?;
                 }
                 run.bytes.extend_from_slice(page);
             }
@@ -197,7 +211,6 @@ fn write_pages(
     if len < space.len {
         file.set_len(space.len).map_err(at(path))?;
     }
-    merged.spaces += 1;
     Ok(())
 }
 

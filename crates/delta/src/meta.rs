@@ -1,9 +1,15 @@
 //! The small text beside each delta file.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, open};
 
 /// Longest text that is read, in bytes.
 pub(crate) const MAX_TEXT: u64 = 64 << 10;
+/// More bytes than a usual text has.
+const USUAL: usize = 256;
 
 /// Text beside a delta file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +45,13 @@ pub(crate) fn value<'t>(text: &'t str, key: &str) -> Option<&'t str> {
 
 /// Reads a small text. `None` if it is missing, too long, or no text.
 pub(crate) fn read_text(path: &Path) -> Option<String> {
-    let is_small =
-        std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_TEXT);
-    is_small.then(|| std::fs::read_to_string(path).ok())?
+    // Non-blocking: opening a pipe without a writer would block.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(open(path, flags, Mode::empty()).ok()?);
+    // With room from the start: there is one such file for each tablespace of each increment.
+    let mut text = String::with_capacity(USUAL);
+    let len = file.take(MAX_TEXT + 1).read_to_string(&mut text).ok()?;
+    (len as u64 <= MAX_TEXT).then_some(text)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::links::{Link, is_checkpoints};
 use crate::meta::{Meta, read_text};
 
 /// Bytes of a file that hold the fields of its first page.
-const FIRST: u64 = 1 << 10;
+const FIRST: usize = 1 << 10;
 /// Pages that a server makes a new table's file long, and demands: of the server's own size, also if the table's pages
 /// are smaller.
 const LEAST_PAGES: u64 = 4;
@@ -252,8 +252,8 @@ fn copies(
                 found.insert(key, Copy { path, first: None, links: count });
                 continue;
             }
-            let mut head = Vec::new();
-            let read = File::open(&path).and_then(|f| f.take(FIRST).read_to_end(&mut head));
+            let mut head = Vec::with_capacity(FIRST);
+            let read = File::open(&path).and_then(|f| f.take(FIRST as u64).read_to_end(&mut head));
             // One that was being made. Recovery makes it, and the next delta has all of it.
             if !head.is_empty() && head.iter().all(|byte| *byte == 0) {
                 continue;
@@ -317,9 +317,13 @@ fn space_of(
             return Err(NotMergeable(format!("{shown} has pages of two sizes")));
         }
         if has_head {
-            let (first, is_made) = first_pages(delta)?;
-            is_new |= is_made;
-            first.as_ref().map_or(Ok(()), &mut grown)?;
+            let first = first_pages(delta)?;
+            is_new |= first.are_made;
+            first.head.as_ref().map_or(Ok(()), &mut grown)?;
+            // Of most tables, in most increments.
+            if first.is_empty {
+                continue;
+            }
         }
         deltas.push(delta.path.clone());
     }
@@ -335,27 +339,36 @@ fn space_of(
     Ok((space, pages.saturating_mul(page_size as u64)))
 }
 
-/// The first page of a tablespace, if the delta has it, and whether it has all pages that are made with the
-/// tablespace. They come first.
-fn first_pages(delta: &Delta) -> Result<(Option<SpaceHead>, bool), NotMergeable> {
+/// The first pages of a delta.
+#[derive(Default)]
+struct FirstPages {
+    /// The first page of the tablespace, if the delta has it.
+    head: Option<SpaceHead>,
+    /// Whether it has all pages that are made with the tablespace. They come first.
+    are_made: bool,
+    /// Whether it has no page at all.
+    is_empty: bool,
+}
+
+fn first_pages(delta: &Delta) -> Result<FirstPages, NotMergeable> {
     let shown = delta.path.display();
     let unreadable = |error: &dyn std::fmt::Display| NotMergeable(format!("{shown}: {error}"));
     let file = File::open(&delta.path).map_err(|error| unreadable(&error))?;
     let mut reader = DeltaReader::new(BufReader::new(file), delta.meta.page_size);
-    let mut first = None;
+    let mut first = FirstPages::default();
     for expected in 0..MADE_PAGES {
         match reader.next_page().map_err(|error| unreadable(&error))? {
             Some((0, page)) => {
                 let of_head = SpaceHead::of_head(page);
                 let of_head =
                     of_head.ok_or_else(|| unreadable(&"its first page is of no known kind"));
-                first = Some(of_head?);
+                first.head = Some(of_head?);
             }
             Some((number, _)) if number == expected => {}
-            _ => return Ok((first, false)),
+            other => return Ok(FirstPages { is_empty: expected == 0 && other.is_none(), ..first }),
         }
     }
-    Ok((first, true))
+    Ok(FirstPages { are_made: true, ..first })
 }
 
 /// Refuses files that the merge does not know how to treat.

@@ -3,17 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use xb_delta::{
     Checkpoints, DeltaReader, Error, MergeReport, NotMergeable, discard, interrupted, keep, merge,
     plan,
 };
 
 const PAGE: usize = 4096;
+/// Pages of a group of a delta file that is not the last one.
+const GROUP: u32 = 1023;
 /// Flags of a full_crc32 tablespace with pages of 4 KiB.
 const FLAGS: u32 = 0x13;
 /// Version of a page that was never written: it is in no delta.
@@ -438,6 +442,44 @@ fn a_damaged_delta_or_a_signal_ends_the_merge() {
     let increments = simple(scratch.path());
     let planned = plan(scratch.path(), &increments).unwrap();
     assert!(matches!(merge(&planned, 2, false, || true), Err(Error::Cancelled)));
+}
+
+#[test]
+fn a_failure_ends_the_other_threads_amid_their_files() {
+    let scratch = tempfile::tempdir().unwrap();
+    let increments = simple(scratch.path());
+    let planned = plan(scratch.path(), &increments).unwrap();
+    let [damaged, endless] = ["shop/t4.ibd.delta", "shop/t5.ibd.delta"].map(|name| {
+        let path = increments[1].join(name);
+        fs::remove_file(&path).unwrap();
+        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        path
+    });
+    let ended = std::thread::scope(|scope| {
+        let merging = scope.spawn(|| merge(&planned, 2, false, || false));
+        let [mut damaged, mut endless] =
+            [&damaged, &endless].map(|path| fs::File::options().write(true).open(path).unwrap());
+        let group = |first: u32| {
+            let mut group = b"xtra".to_vec();
+            (first..first + GROUP).for_each(|n| group.extend(n.to_be_bytes()));
+            group.resize(PAGE * (1 + GROUP as usize), 0);
+            group
+        };
+        endless.write_all(&group(0)[..PAGE * 2]).unwrap();
+        // Until the other thread has seen it.
+        while damaged.write_all(&[0; PAGE]).is_ok() {}
+        let rest = group(0).split_off(PAGE * 2);
+        let rest = std::iter::once(rest).chain((1..16).map(|n| group(n * GROUP)));
+        let written = { rest }.try_for_each(|bytes| endless.write_all(&bytes));
+        drop(endless);
+        let error = merging.join().unwrap().unwrap_err();
+        assert!(
+            matches!(error, Error::Damaged { .. }) && error.to_string().contains("t4"),
+            "{error}"
+        );
+        written.unwrap_err().kind()
+    });
+    assert_eq!(ended, ErrorKind::BrokenPipe);
 }
 
 #[test]

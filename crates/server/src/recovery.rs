@@ -33,10 +33,15 @@ const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 pub fn recovery_memory(data: &Path, redo: &Path) -> u64 {
     let log = REDO_LOGS.iter().find_map(|name| std::fs::metadata(redo.join(name)).ok());
     let log = log.map_or_else(|| Sizes::below(&redo.join(REDO_FOLDER)).bytes, |log| log.len());
-    let files = Sizes::below(data);
+    let is_in_memory = is_in_memory(data);
+    // A small log needs the least, whatever the data: then nobody looks at each of maybe many thousand files.
+    let files = match is_in_memory || wanted(log, u64::MAX) > LEAST {
+        true => Sizes::below(data),
+        false => Sizes::default(),
+    };
     let available = Available::read(Path::new("/")).map(|available| {
         // Filling a hole takes memory from the recovery itself.
-        available.saturating_sub(if is_in_memory(data) { files.holes } else { 0 })
+        available.saturating_sub(if is_in_memory { files.holes } else { 0 })
     });
     memory(log, files.bytes, available)
 }
@@ -59,12 +64,17 @@ pub fn working_memory(data: &Path) -> u64 {
 
 /// The memory for a log of `redo` bytes and files of `data` bytes, if `available` bytes are free.
 fn memory(redo: u64, data: u64, available: Option<u64>) -> u64 {
-    let pages = data.min(redo.saturating_mul(2));
-    let want = redo.saturating_add(redo / 10 * 3).saturating_add(pages).max(LEAST);
+    let want = wanted(redo, data);
     let most = available.map_or(LEAST, |available| available / 2);
     let memory = if want <= most { want } else { most.min(IN_BATCHES) };
     // A whole number of MiB, which the programs would round to anyway.
     (memory / MIB * MIB).max(BARE)
+}
+
+/// The memory that holds a log of `redo` bytes, and what it touches of `data` bytes.
+fn wanted(redo: u64, data: u64) -> u64 {
+    let pages = data.min(redo.saturating_mul(2));
+    redo.saturating_add(redo / 10 * 3).saturating_add(pages).max(LEAST)
 }
 
 /// Lengths of files, and what of that takes no space yet, in bytes.

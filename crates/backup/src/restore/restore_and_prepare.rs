@@ -164,6 +164,13 @@ fn finished(
 ) -> Option<FinishedMark> {
     let chain: Option<Vec<RestoreIdentity>> =
         links.iter().map(|link| link.about(request, how)).collect();
-    let steps = format!("{:?} alone {} galera {}", ready.prepare(), ready.alone, ready.galera);
+    // A run that syncs does not sync again what one without has merged.
+    let steps = format!(
+        "{:?} alone {} galera {} sync {:?}",
+        ready.prepare(),
+        ready.alone,
+        ready.galera,
+        how.sync
+    );
     FinishedMark::new(&chain?, &steps)
 }

@@ -36,13 +36,19 @@ impl WriteBack {
         let (mut seen, mut dirs) = (BTreeSet::new(), vec![dir.to_owned()]);
         while let Some(dir) = dirs.pop() {
             for entry in std::fs::read_dir(&dir).ok()? {
-                let path = entry.ok()?.path();
+                let entry = entry.ok()?;
+                let (path, kind) = (entry.path(), entry.file_type().ok()?);
+                let is_link_file = path.extension().is_some_and(|extension| extension == "isl");
+                // A plain file is where its directory is, and there may be many.
+                if kind.is_file() && !is_link_file {
+                    continue;
+                }
                 // The target of a symbolic link; one that leads nowhere is not written to.
                 let Ok(meta) = std::fs::metadata(&path) else { continue };
                 this.add(&path, &meta)?;
                 if meta.is_dir() && seen.insert((meta.dev(), meta.ino())) {
                     dirs.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "isl") {
+                } else if is_link_file {
                     // The path of a tablespace elsewhere.
                     let place = PathBuf::from(read_small(&path)?.trim());
                     if let Ok(meta) = std::fs::metadata(&place) {
