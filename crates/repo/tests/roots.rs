@@ -120,10 +120,12 @@ async fn the_smallest_families_are_searched_first_and_the_others_are_named() {
 #[tokio::test]
 async fn a_small_family_is_searched_before_a_large_one_that_is_listed_first() {
     let folder = tempfile::tempdir().unwrap();
-    for number in 0..40 {
-        std::fs::create_dir_all(folder.path().join(format!("app/{number}/x"))).unwrap();
-    }
-    std::fs::create_dir_all(folder.path().join("backups/db1/.xb-catalog")).unwrap();
+    let make = |path: &str| {
+        std::fs::create_dir_all(folder.path().join(path)).unwrap();
+        std::fs::write(folder.path().join(path).join("x"), b"x").unwrap();
+    };
+    (0..40).for_each(|number| make(&format!("app/{number}")));
+    make("backups/db1/.xb-catalog");
     let root = place(folder.path());
     // The place, `app` and `backups`, and 40 more: each family fits alone, both do not.
     let found = roots(&root, SearchLimits { folders: 43, ..down_to(2) }).await.unwrap();
