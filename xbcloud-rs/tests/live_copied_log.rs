@@ -229,6 +229,42 @@ fn a_copied_log_begins_where_the_backups_there_need_it() {
     assert!(rows_of(&shop, "vault", "old", "latest").is_err());
 }
 
+/// It is the record by which `prune` says where a stream begins.
+#[test]
+fn a_floor_that_cannot_be_read_is_named_with_what_to_do() {
+    let mut shop = Shop::new();
+    shop.sealed = false;
+    let receiver = shop.receive();
+    let _ = shop.back_up("old", &[]);
+    for id in 1..4 {
+        shop.server.sql(&format!("INSERT INTO d.t VALUES ({id}, 'x'); FLUSH BINARY LOGS"));
+        shop.wait_for(&receiver);
+    }
+    let _ = shop.back_up("new", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (9, 'nine')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let _ = age(&shop, 0);
+    let (here, there) = (shop.scratch.join("shop"), shop.scratch.join("vault"));
+    let text = prune(&here);
+    assert!(text.contains("binary log of shop: removed"), "{text}");
+    let is_floor = |path: &PathBuf| path.to_str().unwrap().contains("/floor-");
+    let floor = here.join(archived(&here).into_keys().find(is_floor).unwrap());
+    let whole = std::fs::read(&floor).unwrap();
+    std::fs::create_dir(&there).unwrap();
+    std::fs::write(&floor, &whole[..whole.len() / 2]).unwrap();
+    let ran = copy(&shop, "new", "vault");
+    let said = ran.stderr_text();
+    assert_ne!(ran.code(), 0, "{said}");
+    let name = floor.file_name().unwrap().to_str().unwrap();
+    for part in ["the archive of shop: ", name, "put this object back", "leave out --with-binlog"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    std::fs::write(&floor, &whole).unwrap();
+    let _ = copy(&shop, "new", "vault").expect(0);
+    assert_eq!(rows_of(&shop, "vault", "new", "latest").unwrap(), shop.rows());
+}
+
 /// The hole is named and judged, and both sides of it can be used.
 #[test]
 fn a_copied_log_has_a_hole_where_the_source_had_pruned_before_it_was_copied() {

@@ -492,3 +492,35 @@ fn one_wrong_answer_for_a_manifest_decides_nothing() {
         }
     }
 }
+
+/// In a store that lists no folders without objects, too, a folder of the name is no sign of the run that the manifest names.
+#[test]
+fn objects_of_another_run_are_not_those_of_the_backup() {
+    let shop = Shop::new();
+    shop.back_up("n0", (0, 100), None);
+    let listed = |provider: &str| -> Value {
+        let ran = shop
+            .xbcloud(&["list", "--json", provider], "")
+            .env("XDG_CACHE_HOME", shop.scratch.join(provider))
+            .run()
+            .expect(0);
+        let lines: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        lines[0]["state"].clone()
+    };
+    // What a cache remembers is that of one manifest, so each look has a cache of its own.
+    let providers = ["--s3-provider=aws", "--s3-provider=other"];
+    assert!(providers.iter().all(|provider| listed(provider) == "complete"));
+    for provider in providers {
+        std::fs::remove_dir_all(shop.scratch.join(provider)).unwrap();
+    }
+    for (key, _) in shop.bucket.list("shop/n0/") {
+        let content = shop.bucket.get(&key).unwrap();
+        let (folder, object) = key.rsplit_once('/').unwrap();
+        let other = format!("{}0123456789abcdef0123456789abcdef/{object}", &folder[..8]);
+        shop.bucket.put(&other, &content);
+        shop.bucket.delete(&key);
+    }
+    for provider in providers {
+        assert_eq!(listed(provider), "missing", "{provider}");
+    }
+}

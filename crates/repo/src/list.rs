@@ -455,7 +455,8 @@ async fn acceptance(root: &Root, line: &Listing) -> Result<Option<Acceptance>, R
     }
 }
 
-/// Marks the backups without objects. `folders` are those that the store has listed.
+/// Marks the backups without objects. `folders` are those that the store has listed. That of a packed backup may hold only
+/// the objects of another run of its name.
 async fn mark_missing(
     root: &Root,
     listings: &mut [Listing],
@@ -467,8 +468,9 @@ async fn mark_missing(
     stream::iter(complete.map(Ok))
         .try_for_each_concurrent(AT_ONCE, |listing| {
             let listed = folders.contains(&listing.name);
+            let shown = listed && !look && listing.layout != Some(Layout::Packed);
             async move {
-                match listed && (!look || has_objects_of(root, listing).await?) {
+                match shown || (listed && has_objects_of(root, listing).await?) {
                     true => Ok(()),
                     false => missing(root, listing).await,
                 }

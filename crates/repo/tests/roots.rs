@@ -116,6 +116,23 @@ async fn the_smallest_families_are_searched_first_and_the_others_are_named() {
     assert_eq!(search(1).await.too_many, [(String::new(), 2)]);
 }
 
+/// Listings are in byte order, and a large family that comes first leaves no room for those behind it.
+#[tokio::test]
+async fn a_small_family_is_searched_before_a_large_one_that_is_listed_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |path: &str| {
+        std::fs::create_dir_all(folder.path().join(path)).unwrap();
+        std::fs::write(folder.path().join(path).join("x"), b"x").unwrap();
+    };
+    (0..40).for_each(|number| make(&format!("app/{number}")));
+    make("backups/db1/.xb-catalog");
+    let root = place(folder.path());
+    // The place, `app` and `backups`, and 40 more: each family fits alone, both do not.
+    let found = roots(&root, SearchLimits { folders: 43, ..down_to(2) }).await.unwrap();
+    assert_eq!(paths(&found), ["backups/db1"]);
+    assert_eq!((found.too_many, found.searched), (vec![("app".to_owned(), 40)], 4));
+}
+
 /// Lets two listings through, those of the place, and blocks the thread of each later one until it is released, as a mount
 /// that hangs does.
 #[derive(Debug, Default)]

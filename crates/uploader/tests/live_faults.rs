@@ -175,7 +175,11 @@ async fn one_refusal_out_of_line_ends_nothing() {
     let content = xb_testkit::data::noise(1, 1 << 20);
     bucket.put("a/x", &content);
     let late = || Action::Refuse { status: 403, code: "RequestTimeTooSkewed" };
-    for (status, kind) in [(403, StoreErrorKind::Denied), (416, StoreErrorKind::Rejected)] {
+    for (status, kind) in [
+        (400, StoreErrorKind::Rejected),
+        (403, StoreErrorKind::Denied),
+        (416, StoreErrorKind::Rejected),
+    ] {
         for times in [1, 2] {
             // The first request of all may be late, too.
             let rules = vec![

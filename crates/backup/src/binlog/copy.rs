@@ -306,7 +306,13 @@ impl StreamCopy<'_> {
         let name = floor_name(below);
         let key = self.session.root.key(&format!("{}/{name}", self.folder));
         let bytes = self.session.root.store().get(&key).await?;
-        let floor = Record::<Floor>::decode(&bytes).map_err(ArchiveError::from)?.content;
+        let floor = Record::<Floor>::decode(&bytes).map_err(|error| {
+            let of = format!("the archive of {}: {key}", self.server);
+            ArchiveError::Copy(format!(
+                "{of}: {error}; it says where the log begins that `prune` has left, and no more of this stream was copied: put this object back from another copy of the archive, or from an earlier version of it, or leave out --with-binlog to copy the backup alone"
+            ))
+        })?;
+        let floor = floor.content;
         if floor.stream != self.stream.id() || floor.number != below {
             return Err(self.changed(&name));
         }

@@ -157,6 +157,8 @@ pub(crate) fn judge(
         }
         // A store without conditional writes says so each time.
         (StoreErrorKind::Rejected, Some(501)) => about.creates,
+        // The request is a sound one, as far as we know: a proxy may have cut or altered it.
+        (StoreErrorKind::Rejected, Some(400)) => true,
         // A range that was within the object.
         (StoreErrorKind::Altered, _) | (_, Some(416)) => true,
         _ => false,
@@ -543,6 +545,21 @@ mod tests {
         for of_keys in ["SignatureDoesNotMatch", "InvalidAccessKeyId", "AuthenticationFailed"] {
             assert!(!once_more(&format!("<Code>{of_keys}</Code>"), None), "{of_keys}");
             assert!(!once_more("", Some(of_keys)), "{of_keys}");
+        }
+    }
+
+    #[test]
+    fn one_400_is_asked_for_again_unless_it_says_why() {
+        let once_more = |text: &str| {
+            let verdict = verdict(generic(text), Some(400), None);
+            assert!(!verdict.again, "{verdict:?}");
+            verdict.once_more
+        };
+        for of_a_proxy in ["", "<html>Bad Request</html>", "<Code>BadRequest</Code>"] {
+            assert!(once_more(of_a_proxy), "{of_a_proxy}");
+        }
+        for final_one in ["ExpiredToken", "InvalidBucketName", "AuthorizationHeaderMalformed"] {
+            assert!(!once_more(&format!("<Code>{final_one}</Code>")), "{final_one}");
         }
     }
 
