@@ -206,6 +206,33 @@ fn a_server_that_may_not_start_on_it_is_not_started() {
     }
 }
 
+/// A server that is gone once it has told its version.
+fn vanishing(site: &Site) -> String {
+    let option = server(site, "9.7.4-2");
+    let path = option.strip_prefix("--mysqld=").unwrap();
+    let text = std::fs::read_to_string(path).unwrap();
+    std::fs::write(path, text + "rm \"$0\"\n").unwrap();
+    option
+}
+
+#[test]
+fn a_clone_on_which_no_server_began_is_not_fetched_again() {
+    let site = Site::new(false);
+    let target = site.path("t");
+    for number in 0..2 {
+        let ran = site.restore(&target, &["--prepare", &vanishing(&site)]).expect_failure();
+        let said = ran.stderr_text();
+        assert!(said.contains("mysqld-9.7.4-2"), "{number}: {said}");
+        assert!(!said.contains("did not stop cleanly"), "{number}: {said}");
+    }
+    let args = site.arguments(&target, &["--prepare", &vanishing(&site)]);
+    let without_room = site.run(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let ran = without_room.env("TMPDIR", site.path("missing")).run().expect_failure();
+    assert!(!ran.stderr_text().contains("did not stop cleanly"), "{}", ran.stderr_text());
+    let _ = site.restore(&target, &[]).expect(0);
+    site.clone.assert_is_in(&target);
+}
+
 #[test]
 fn a_clone_that_is_damaged_is_not_put_together() {
     let mut site = Site::new(false);

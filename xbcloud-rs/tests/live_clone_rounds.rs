@@ -1,8 +1,8 @@
 //! Clones of a busy MySQL in rounds, with cuts, kills and stalls at random: after each one, either the backup failed and
 //! nothing is listed as complete, or it is restored, and every table equals that of its donor.
 //!
-//! `scripts/on-release sid mysql` runs 20 rounds in a chroot, `scripts/clone-rounds` as many as are wanted. Elsewhere
-//! this does nothing, and says so. `XB_CLONE_ROUNDS` is the number of rounds, `XB_CLONE_SEED` repeats what they did.
+//! `scripts/on-release sid mysql` runs 20 rounds in a chroot, `scripts/on-release sid clone-rounds` 200. Elsewhere this
+//! does nothing, and says so. `XB_CLONE_ROUNDS` is the number of rounds, `XB_CLONE_SEED` repeats what they did.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;

@@ -129,10 +129,15 @@ fn stream(data: &Path, mut change: impl FnMut(&str, &mut Vec<u8>)) -> Vec<u8> {
         }
         stream.end(&name);
     }
+    // Which files a backup must have depends on it.
+    let settings = match data.join("sysdata1").exists() {
+        true => "[mysqld]\ninnodb_data_file_path=sysdata1:12M:autoextend\n",
+        false => "[mysqld]\n",
+    };
     let info = "uuid = 1\ntool_name = xtrabackup\ntool_version = 9.1.0-1\n";
     let checkpoints = "backup_type = full-prepared\nfrom_lsn = 0\nto_lsn = 1\nlast_lsn = 1\n";
     for (name, text) in [
-        ("backup-my.cnf", "[mysqld]\n"),
+        ("backup-my.cnf", settings),
         ("xtrabackup_checkpoints", checkpoints),
         ("xtrabackup_info", info),
         ("xtrabackup_tablespaces", "{}"),

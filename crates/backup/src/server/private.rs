@@ -160,6 +160,20 @@ impl Server {
         options: &ServerOptions,
         cancel: &CancelToken,
     ) -> Result<Self, BackupError> {
+        let mut this = Self::launch(data, scratch, options)?;
+        this.answers(cancel).await?;
+        Ok(this)
+    }
+
+    /// Starts a server on `data`, which does not answer yet.
+    ///
+    /// # Errors
+    /// [`BackupError::NotStarted`] and [`BackupError::Restore`]: no server has begun.
+    pub(crate) fn launch(
+        data: &Path,
+        scratch: &Path,
+        options: &ServerOptions,
+    ) -> Result<Self, BackupError> {
         bring(&options.files, data)?;
         let programs = match &options.program {
             Some(program) => vec![program.clone()],
@@ -175,9 +189,7 @@ impl Server {
         });
         let server = server.map_err(failed)?;
         let (session, version, data) = (None, String::new(), data.to_owned());
-        let mut this = Self { server, session, version, recovers: options.recovers, data };
-        this.answers(cancel).await?;
-        Ok(this)
+        Ok(Self { server, session, version, recovers: options.recovers, data })
     }
 
     /// Starts the server again after it has ended.
@@ -191,7 +203,7 @@ impl Server {
 
     /// Waits until the server answers. One that fails where it had too little room to start fails for that, unless it
     /// names another cause.
-    async fn answers(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
+    pub(crate) async fn answers(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
         let Err(error) = self.wait(cancel).await else { return Ok(()) };
         let next = if self.recovers { ANEW } else { AGAIN };
         Err(match names_other_cause(&self.cause()) {

@@ -103,7 +103,13 @@ impl MySql {
 
     fn client(&self, statements: &str) -> Cmd {
         Cmd::new(CLIENT)
-            .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names"])
+            .args([
+                "--no-defaults",
+                "--user=root",
+                "--default-character-set=utf8mb4",
+                "--batch",
+                "--skip-column-names",
+            ])
             .arg(format!("--socket={}", self.socket.display()))
             .arg(format!("--execute={statements}"))
     }
@@ -169,7 +175,7 @@ impl MySql {
             .run()
             .expect(0);
         let client = Cmd::new(CLIENT)
-            .args(["--no-defaults", "--user=root"])
+            .args(["--no-defaults", "--user=root", "--default-character-set=utf8mb4"])
             .arg(format!("--socket={}", self.socket.display()));
         let _ = client.stdin_bytes(sql.stdout).run().expect(0);
     }

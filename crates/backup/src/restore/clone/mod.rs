@@ -22,7 +22,7 @@ use std::path::Path;
 use xb_clone::CloneInfo;
 
 use self::info::{CloneOptions, clone_to_restore};
-use self::place::{note_start, put_together};
+use self::place::put_together;
 use self::report::CloneReport;
 use self::start::{find_server, noted, refuse_exposed, start_once};
 use crate::cancel::CancelToken;
@@ -92,9 +92,7 @@ impl RestoredClone {
         let Self { info, asked } = self;
         let Some(server) = asked.server else { return Ok(reported(info)) };
         session.observer.begin_phase("prepare");
-        note_start(target, &about, true)?;
-        let started = start_once(session, target, &info, &server, asked.memory).await?;
-        note_start(target, &about, false)?;
+        let started = start_once(session, target, &about, &info, &server, asked.memory).await?;
         if !asked.allow_exposed_keys {
             refuse_exposed(target, &info)?;
         }

@@ -15,7 +15,9 @@ use xb_server::recovery_memory;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::restore::clone::encryption::{explained, finish, of_server, read_shared};
+use crate::restore::clone::place::note_start;
 use crate::restore::clone::report::ClonePosition;
+use crate::restore::journal::head::RestoreIdentity;
 use crate::scratch::Scratch;
 use crate::server::private::{Server, ServerOptions};
 use crate::session::Session;
@@ -122,6 +124,7 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
 pub(crate) async fn start_once(
     session: &Session,
     target: &Path,
+    about: &RestoreIdentity,
     info: &CloneInfo,
     options: &ServerOptions,
     memory: Option<u64>,
@@ -141,32 +144,53 @@ pub(crate) async fn start_once(
     let doubts = || has_shared_keys(&TargetDir::open_kept(&target)?, info);
     let is_doubtful = info.allows_ddl && tokio::task::block_in_place(doubts).map_err(of_clone)?;
     let place = (target.as_path(), scratch.path());
-    let started = run(place, &options, info, true, cancel).await;
-    let (gtids, unconfined) = started.map_err(|error| explained(error, info))?;
+    let started = async {
+        let server = launch_marked(place, about, &options)?;
+        run(server, info, true, cancel).await
+    };
+    let (gtids, unconfined) = started.await.map_err(|error| explained(error, info))?;
     let binlog = TargetDir::open_kept(&target)
         .map_err(xb_clone::Error::from)
         .and_then(|folder| binlog_position(&folder, info))
         .map_err(of_clone)?;
     if is_doubtful {
-        let again = run(place, &options, info, false, cancel).await;
-        let _ = again.map_err(|error| explained(error, info))?;
+        let again = async {
+            let server = Server::launch(place.0, place.1, &options)?;
+            run(server, info, false, cancel).await
+        };
+        let _ = again.await.map_err(|error| explained(error, info))?;
     }
     let position = ClonePosition { binlog, gtids };
     remove(&target.join(IDENTITY)).map_err(|error| failed(format!("{IDENTITY}: {error}")))?;
     note(&target, &position).map_err(|error| failed(format!("{POSITION}: {error}")))?;
+    note_start(&target, about, false)?;
     Ok(StartReport { position, unconfined })
 }
 
-/// Starts a server and stops it: for the first time, to recover, or to read what it has written then. Returns its
-/// transactions, and why it could write anywhere.
-async fn run(
+/// Starts the server that recovers. That it may be at work is noted first, because this program can be killed at any
+/// moment; if no server began, the files are as they were, and the note is taken back.
+fn launch_marked(
     (target, scratch): (&Path, &Path),
+    about: &RestoreIdentity,
     options: &ServerOptions,
+) -> Result<Server, BackupError> {
+    note_start(target, about, true)?;
+    let launched = Server::launch(target, scratch, options);
+    if launched.is_err() {
+        note_start(target, about, false)?;
+    }
+    launched
+}
+
+/// Waits for a server that was started, and stops it: for the first time, to recover, or to read what it has written
+/// then. Returns its transactions, and why it could write anywhere.
+async fn run(
+    mut server: Server,
     info: &CloneInfo,
     is_first: bool,
     cancel: &CancelToken,
 ) -> Result<(String, Option<&'static str>), BackupError> {
-    let mut server = Server::start(target, scratch, options, cancel).await?;
+    server.answers(cancel).await?;
     let done = match ask(&mut server, info, cancel).await {
         Ok(gtids) if is_first => finish(&mut server, cancel).await.map(|()| gtids),
         Ok(gtids) => read_shared(&mut server, cancel).await.map(|()| gtids),
