@@ -743,13 +743,15 @@ fn follows(
 }
 
 impl Piece<'_> {
-    /// Of the GTIDs that a backup notes here, those of domains of which the log has nothing up to the segment's end.
+    /// Of the GTIDs that a backup notes here, those of domains of which the log has nothing before the segment: only the
+    /// transactions behind the backup tell whether its data has them. A domain may begin in the segment itself, on either
+    /// side of the backup.
     #[must_use]
     pub fn outside(&self, base: &Base) -> GtidPosition {
-        match (&base.gtids, self.segment.content.after()) {
-            (Some(GtidState::MariaDb(noted)), Some(GtidState::MariaDb(after))) => {
+        match (&base.gtids, self.segment.content.before()) {
+            (Some(GtidState::MariaDb(noted)), Some(GtidState::MariaDb(before))) => {
                 let mut outside = GtidPosition::default();
-                let has_none = |gtid: &&Gtid| after.get(gtid.domain).is_none();
+                let has_none = |gtid: &&Gtid| before.get(gtid.domain).is_none();
                 noted.iter().filter(has_none).for_each(|gtid| outside.advance(*gtid));
                 outside
             }
