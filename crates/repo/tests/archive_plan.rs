@@ -421,26 +421,6 @@ proptest! {
     }
 }
 
-fn is_known(known: &GtidPosition, gtid: &AnyGtid) -> bool {
-    matches!(gtid, AnyGtid::MariaDb(gtid) if known.is_past(*gtid))
-}
-
-/// A server that has a domain's transactions in its data, and numbers the domain anew in its log, behind the backup and within
-/// the same segment.
-#[test]
-fn a_domain_that_begins_anew_behind_the_backup_is_known() {
-    let mut changes = changes(4);
-    for (change, gtid) in changes.iter_mut().zip(["0-1-1", "0-1-2", "7-1-1", "7-1-60"]) {
-        change.gtid = gtid.parse::<Gtid>().unwrap().into();
-    }
-    let streams = [stream(&changes, 0, ((1, 4), StreamOrigin::First), &[1000], None)];
-    let (plain, _) = base_at(&changes, 1);
-    let base = with_domains(&plain, &[(7, 50)]);
-    let plan = plan(&streams, &base, &RestoreStop::Latest).unwrap();
-    let known = plan.pieces[0].outside(&base);
-    assert!(is_known(&known, &changes[2].gtid) && !is_known(&known, &changes[3].gtid));
-}
-
 proptest! {
     /// A server may have data of domains of which its log has nothing, as one that was built from a backup.
     #[test]
@@ -457,12 +437,11 @@ proptest! {
         let all: Vec<AnyGtid> = changes[first..].iter().map(|each| each.gtid.clone()).collect();
         match plan(&streams, &base, &RestoreStop::Latest) {
             Ok(plan) => {
-                prop_assert_eq!(replayed(&plan, &changes, &base), all);
+                prop_assert_eq!(&replayed(&plan, &changes, &base), &all);
                 let outside = plan.pieces[0].outside(&base);
                 prop_assert!(more.iter().all(|(domain, _)| outside.get(*domain).is_some()));
-                // Nothing that is to be replayed is taken for known.
                 let known = plan.pieces[0].outside(&plain);
-                prop_assert!(!changes[first..].iter().any(|each| is_known(&known, &each.gtid)));
+                prop_assert!(all.iter().all(|gtid| !is_past(&known, gtid)), "{known}");
             }
             // Where nothing else would compare the GTIDs.
             Err(error) => {
@@ -474,6 +453,46 @@ proptest! {
                     head.from.log == at.log() && (head.from.offset..=piece.until).contains(&at.offset())
                 });
                 prop_assert!(there.all(|piece| piece.segment.content.starts_inside), "{error}");
+            }
+        }
+    }
+
+    /// Such a domain may begin in the log later, even within the segment where the backup lies: what the data has of it is
+    /// recognised, and what it lacks is not.
+    #[test]
+    fn a_domain_that_begins_behind_a_backup_is_compared_with_it(
+        changes in of_mariadb(),
+        lives in vec(vec(1_u64..90, 1..12), 0..4),
+        backup in 0_usize..40,
+        begins in 0_usize..40,
+        held in 0_u64..12,
+    ) {
+        let mut changes = changes;
+        for (n, change) in changes.iter_mut().skip(begins).enumerate() {
+            if n % 2 == 0 {
+                change.gtid = Gtid { domain: 4, server: 1, sequence: n as u64 / 2 + 1 }.into();
+            }
+        }
+        let streams = archive(&changes, &lives, 0);
+        let (plain, first) = base_at(&changes, backup);
+        let later = || changes[first..].iter().map(|change| &change.gtid);
+        let of_it = |gtid: &AnyGtid| matches!(gtid, AnyGtid::MariaDb(gtid) if gtid.domain == 4);
+        if let Ok(found) = plan(&streams, &plain, &RestoreStop::Latest)
+            && let Some(piece) = found.pieces.first()
+        {
+            let outside = piece.outside(&plain);
+            prop_assert!(later().all(|gtid| !is_past(&outside, gtid)), "{outside}");
+        }
+        prop_assume!(held > 0 && !changes[..first].iter().any(|change| of_it(&change.gtid)));
+        let base = with_domains(&plain, &[(4, held)]);
+        if let Ok(found) = plan(&streams, &base, &RestoreStop::Latest)
+            && let Some(piece) = found.pieces.first()
+        {
+            let outside = piece.outside(&base);
+            for gtid in later() {
+                let AnyGtid::MariaDb(each) = gtid else { unreachable!() };
+                let is_held = each.domain == 4 && each.sequence <= held;
+                prop_assert_eq!(is_past(&outside, gtid), is_held, "{} {}", gtid, outside);
             }
         }
     }
@@ -518,6 +537,10 @@ proptest! {
 
 fn of_mariadb() -> impl Strategy<Value = Vec<Change>> {
     history().prop_filter("of MariaDB", |all| matches!(all[0].gtid, AnyGtid::MariaDb(_)))
+}
+
+fn is_past(outside: &GtidPosition, gtid: &AnyGtid) -> bool {
+    matches!(gtid, AnyGtid::MariaDb(gtid) if outside.is_past(*gtid))
 }
 
 /// The backup with data of more domains.

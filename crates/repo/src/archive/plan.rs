@@ -743,12 +743,12 @@ fn follows(
 }
 
 impl Piece<'_> {
-    /// Of the GTIDs that a backup notes here, those of domains of which the log has nothing up to the segment's beginning.
-    /// The log may have such a transaction between there and the backup, but none of them behind it.
+    /// Of the GTIDs that a backup notes here, those of domains of which the log has nothing before the segment: only the
+    /// transactions behind the backup tell whether its data has them. A domain may begin in the segment itself, on either
+    /// side of the backup.
     #[must_use]
     pub fn outside(&self, base: &Base) -> GtidPosition {
-        let head = &self.segment.content;
-        match (&base.gtids, head.before().or_else(|| head.after())) {
+        match (&base.gtids, self.segment.content.before()) {
             (Some(GtidState::MariaDb(noted)), Some(GtidState::MariaDb(before))) => {
                 let mut outside = GtidPosition::default();
                 let has_none = |gtid: &&Gtid| before.get(gtid.domain).is_none();
