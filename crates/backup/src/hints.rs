@@ -7,7 +7,7 @@ use xb_reader::DecodeError;
 const FULL: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
 /// Words before the number of an error of the system.
 const NUMBERED: [&str; 3] = ["error ", "error number ", "rcode: "];
-/// That number of a full disk. That of a quota is an error of a storage engine, too.
+/// The number of a full disk. The number of a full quota is not used: storage engines use it for another error.
 const FULL_NUMBER: &str = "28";
 
 /// Possible removers of objects that a run has stored, for messages.

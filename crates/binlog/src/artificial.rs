@@ -21,8 +21,8 @@ const IGNORABLE: u16 = 0x80;
 /// The format description `format` of a log without its place in it, as it stands before a part of the log.
 /// `None` if it is too short.
 ///
-/// That the server still writes the log does not hold for the part. That the server had started ends temporary tables,
-/// so only a part that begins with the log (`is_first`) may say so.
+/// The flag that the server still writes the log is removed. The time of the server's start is kept only in a part that
+/// begins with the log (`is_first`): where a replica reads it, it drops temporary tables.
 #[must_use]
 pub fn artificial_description(format: &[u8], is_first: bool) -> Option<Vec<u8>> {
     let mut description = format.get(..format.len().checked_sub(SUM)?)?.to_vec();

@@ -133,7 +133,7 @@ pub enum Error {
         found: String,
     },
     /// A log has events of the other fork, so its GTIDs cannot be counted on.
-    #[error("log {log}: it is of another fork than the history before it")]
+    #[error("log {log}: it comes from another fork than the history before it")]
     OtherFork {
         /// Name of the log.
         log: String,

@@ -57,7 +57,7 @@ impl Repeats {
 pub struct Step {
     /// The transaction that ends with the event. It lies in the log of the event.
     pub ended: Option<Transaction>,
-    /// That transaction is one that the history has already.
+    /// Whether the history already has the transaction in `ended`.
     pub is_repeat: bool,
     /// The barrier, if the event is one.
     pub barrier: Option<Barrier>,

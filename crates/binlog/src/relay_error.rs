@@ -25,7 +25,7 @@ pub enum RelayError {
     Name(String),
     /// The log is of another fork than the data.
     #[error(
-        "log {log} is of another fork than the data: MySQL and MariaDB cannot replay each other's logs"
+        "log {log} comes from another fork than the data: MySQL and MariaDB cannot replay each other's logs"
     )]
     Fork {
         /// Name of the log.

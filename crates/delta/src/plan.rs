@@ -289,7 +289,7 @@ fn space_of(
     let mut grown = |first: &SpaceHead| {
         if first.space != number || first.page_size != page_size {
             return Err(NotMergeable(format!(
-                "the first page of {shown} is of another tablespace"
+                "the first page of {shown} belongs to another tablespace"
             )));
         }
         if newest.is_some_and(|pages| pages > first.pages) {

@@ -194,7 +194,7 @@ impl Client {
     /// Returns a handle that can end the connection from another thread.
     ///
     /// # Errors
-    /// That of the system call.
+    /// The error of the system call that copies the socket.
     pub fn hang_up(&self) -> Result<ConnectionCloser, Error> {
         self.link.stream().socket().map(ConnectionCloser).map_err(connecting)
     }
@@ -391,7 +391,7 @@ impl Dump {
     /// Returns a handle that can end the connection from another thread.
     ///
     /// # Errors
-    /// That of the system call.
+    /// The error of the system call that copies the socket.
     pub fn hang_up(&self) -> Result<ConnectionCloser, Error> {
         self.link.stream().socket().map(ConnectionCloser).map_err(connecting)
     }
@@ -431,7 +431,7 @@ impl CloneLink {
     /// Returns a handle that can end the connection from another thread.
     ///
     /// # Errors
-    /// That of the system call.
+    /// The error of the system call that copies the socket.
     pub fn hang_up(&self) -> Result<ConnectionCloser, Error> {
         self.link.stream().socket().map(ConnectionCloser).map_err(connecting)
     }

@@ -91,7 +91,7 @@ pub(crate) const MYSQL: Dialect = Dialect {
 };
 
 impl Dialect {
-    /// That of the fork whose transactions these are.
+    /// Returns the dialect of the fork that wrote these transactions.
     pub(crate) fn of(gtids: &GtidState) -> &'static Self {
         match gtids {
             GtidState::MariaDb(_) => &MARIADB,

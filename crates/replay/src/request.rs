@@ -74,8 +74,8 @@ pub struct Watch<'a> {
     pub progress: &'a mut dyn FnMut(Progress),
     /// Whether the replay is to be given up. The server is killed then.
     pub is_cancelled: &'a dyn Fn() -> bool,
-    /// Note that [`noted_end`](crate::noted_end) returns after a success, until [`remove_note`](crate::remove_note). Called
-    /// with all but the time of the whole replay.
+    /// Makes the note that [`noted_end`](crate::noted_end) returns after a success, until
+    /// [`remove_note`](crate::remove_note) removes it. Called with all but the time of the whole replay.
     pub note: &'a dyn Fn(&ReplayReport) -> Vec<u8>,
 }
 

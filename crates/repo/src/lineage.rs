@@ -105,7 +105,7 @@ pub fn misfit(
         _ => {}
     }
     match judge(found, increment.history.as_ref()) {
-        Verdict::Other(what) => Some(format!("its base {name} is of another history: {what}")),
+        Verdict::Other(what) => Some(format!("its base {name} belongs to another history: {what}")),
         _ => None,
     }
 }

@@ -74,7 +74,7 @@ pub(crate) fn open(paths: &[PathBuf]) -> Result<Vec<LogFile>, ArchiveError> {
             continue;
         };
         let what = match (base == other, second.checked_sub(first)) {
-            (false, _) => format!("it is of another sequence than {}", one.name),
+            (false, _) => format!("it belongs to another sequence than {}", one.name),
             (true, Some(0)) => "the log is given twice".to_owned(),
             (true, Some(1)) => continue,
             (true, _) => {

@@ -61,7 +61,7 @@ async fn uncovered(
 ) -> Result<Option<(String, String)>, RepoError> {
     let manifest = match root.manifest(name).await {
         Ok(manifest) => manifest,
-        // That is for the listing to say.
+        // The listing reports a manifest that cannot be read.
         Err(error) if error.is_of_one_object() => None,
         Err(error) => return Err(error),
     };

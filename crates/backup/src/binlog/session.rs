@@ -185,7 +185,7 @@ pub(crate) enum Acknowledge {
     No,
     /// The segments that it stores.
     New,
-    /// Also what the stream begins behind: this process has stored that.
+    /// The segments that it stores, and the log before them, which this process has stored, too.
     Known,
 }
 

@@ -213,7 +213,7 @@ fn refuse_unfit(chain: &[Link]) -> Result<(), BackupError> {
         {
             return Err(unfit_chain(
                 name.as_str(),
-                format!("only backups of mariadb-backup can be merged, and it is one of {tool}"),
+                format!("only backups of mariadb-backup can be merged, and {tool} made this one"),
             ));
         }
         if let Some(why) = stored.manifest.why_no_base() {

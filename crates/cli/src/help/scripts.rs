@@ -17,7 +17,7 @@ pub(crate) const SHELLS: [Shell; 3] =
 pub(crate) fn scripts(program: &str) -> io::Result<Vec<(&'static str, String, String)>> {
     let script = |(shell, completer, file): &Shell| {
         let text = match *shell {
-            // That of the library takes the parts of a word for words.
+            // The script of the library takes the parts of a word for words.
             "bash" => include_str!("completion.bash")
                 .replace("NAME", &program.replace('-', "_"))
                 .replace("BIN", program)

@@ -291,7 +291,7 @@ pub fn newest(streams: &[Stream]) -> Option<(&Stream, Option<Timestamp>)> {
 pub fn reach<'a>(streams: &'a [Stream], base: &Base) -> Vec<Piece<'a>> {
     let of_line = |stream| {
         let (mut pieces, _) = HistoryLine::ending_with(streams, stream).pieces();
-        // Also what lies behind a break, which may be mended.
+        // Also the pieces behind a break, because the break may be mended.
         match pieces.iter().position(|piece| piece.has(base)) {
             Some(start) => pieces.split_off(start),
             None => Vec::new(),

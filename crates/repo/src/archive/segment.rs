@@ -87,9 +87,9 @@ fn is_zero(number: &u64) -> bool {
 /// Times of transactions, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commits {
-    /// That of the first.
+    /// Time of the first transaction.
     pub first: u32,
-    /// That of the last.
+    /// Time of the last transaction.
     pub last: u32,
     /// The latest.
     pub greatest: u32,

@@ -90,7 +90,7 @@ impl Destination {
     /// Runs `prepare` while `new` has links to the files that were received elsewhere.
     ///
     /// # Errors
-    /// That of `prepare`; or if a link cannot be created, or a file cannot be removed.
+    /// The error of `prepare`; or if a link cannot be created, or a file cannot be removed.
     pub(super) fn with_links(
         &self,
         prepare: impl FnOnce() -> Result<(), SstError>,

@@ -19,7 +19,7 @@ const COMPLETE: u8 = 99;
 const DATA: u8 = 3;
 const DESCRIPTOR: u8 = 2;
 
-/// Who sends a message, and on which connection.
+/// Sender of a message, and its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The donor.
@@ -35,7 +35,7 @@ pub enum Side {
 /// A message of a clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Who sends it. A donor waits for those of the recipient, whatever they are.
+    /// Its sender. A donor waits for any message of the recipient.
     pub from: Side,
     /// Its bytes; those of data are made when it is sent.
     pub content: Content,

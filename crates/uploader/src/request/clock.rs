@@ -25,7 +25,7 @@ impl StoreClock {
         (modified > 0).then_some(Self { seconds: modified, at: sent })
     }
 
-    /// That time, plus the time since.
+    /// Returns the time on the store's clock now: the one that was read, plus the time since.
     pub(crate) fn now(self) -> i64 {
         self.seconds.saturating_add(i64::try_from(self.at.elapsed().as_secs()).unwrap_or(0))
     }

@@ -42,7 +42,7 @@ impl Store {
             }
             (listing, _) => listing?,
         };
-        // That of a directory is not sorted yet.
+        // The listing of a directory is not sorted yet.
         found.sort_unstable();
         check_sizes(prefix, &found)?;
         Ok(found)

@@ -93,7 +93,7 @@ fn may_start(here: &str, donor: &str) -> Result<(), String> {
         return refused("it is unknown whether it can read its files");
     };
     if found.first_chunk::<2>() != wanted.first_chunk::<2>() {
-        return refused("it is of another series");
+        return refused("it belongs to another series");
     }
     if found < wanted {
         return refused("it is older");

@@ -45,7 +45,7 @@ fn verify_and_restore_refuse_a_chain_of_two_histories_at_any_link() {
                 // Once: its own data is intact.
                 assert!(!report.is_ok() && report.is_undamaged(), "{report:?}");
                 let why = report.broken_chain.as_deref().unwrap();
-                assert!(why.contains("is of another history"), "{why}");
+                assert!(why.contains("belongs to another history"), "{why}");
                 assert_eq!(why.starts_with("n1 in its chain"), bad == "n1", "{why}");
             }
             let refused = block_on(xb_repo::chain::chain(&store.root, &name("n2"))).unwrap_err();
