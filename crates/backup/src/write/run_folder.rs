@@ -204,7 +204,7 @@ pub(crate) async fn claim_emptied(
     foreign: ForeignObjects,
 ) -> Result<(Claim, Root), BackupError> {
     let (claim, dead) = Claim::classic(root, name, run).await?;
-    let left = match leftovers(root, name, dead, foreign).await {
+    let left = match has_orphaned(root, name, dead, foreign).await {
         Ok(left) => left,
         Err(error) => {
             claim.withdraw().await;
@@ -221,7 +221,7 @@ pub(crate) async fn claim_emptied(
 
 /// Returns whether a dead run, which last refreshed its claim at `dead`, left objects; fails if the objects
 /// may not be its own.
-async fn leftovers(
+async fn has_orphaned(
     root: &Root,
     name: &BackupName,
     dead: Option<i64>,
