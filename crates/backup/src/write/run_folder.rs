@@ -2,7 +2,6 @@
 //! and cleared after a failure.
 
 use bytes::Bytes;
-use xb_repo::claim::commit::confirm_commit;
 use xb_repo::claim::{Claim, RemainingObjects, belongs_to_run, refuse_earlier};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
@@ -106,12 +105,6 @@ impl RunFolder {
         listed.retain(|object| of_classic(&object.key));
         ledger.agrees_with(&self.root, &self.keys, self.name.as_str(), &listed).await?;
         Ok(self.claim.end_leaving(RemainingObjects::of(&listed)).await?)
-    }
-
-    /// Ends a run whose manifest is written.
-    pub(super) async fn confirm_commit(&self) -> Result<(), BackupError> {
-        let run = self.run.to_string();
-        Ok(confirm_commit(&self.root, &self.name, &self.claim, &run).await?)
     }
 
     /// Removes the objects that the failed run wrote, and frees the name.
