@@ -12,7 +12,7 @@ use crate::report;
 
 impl Context {
     pub(crate) fn gc(&self, args: &GcArgs) -> Result<(), Failure> {
-        let root = root_place(args.place.as_deref(), &args.common)?;
+        let root = root_place(args.root.place.as_deref(), &args.common)?;
         let removes = args.yes && !args.dry_run;
         let age = Duration::from_secs(args.older_than * 3600);
         let (findings, _) =
