@@ -9,7 +9,7 @@ use xb_backup::{
     PutReport, RestoreChainReport, Resumed,
 };
 use xb_cli::{
-    Failure, OrFail as _, Log, ProgressEnd, format_count, format_duration, format_rate,
+    Failure, FailureContext as _, Log, ProgressEnd, format_count, format_duration, format_rate,
     format_size, printable,
 };
 use xb_repo::list::{BackupKind, Listing, State};
