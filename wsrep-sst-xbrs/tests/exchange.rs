@@ -173,15 +173,15 @@ fn a_strangers_file_stays_where_the_donor_has_a_tablespace() {
 }
 
 #[test]
-fn leftovers_elsewhere_do_not_come_in_later() {
+fn files_of_a_killed_transfer_elsewhere_do_not_come_in_later() {
     let scene = Scene::new();
     let fast = scene.scratch.join("fast/shop");
-    put(fast.join("#sql-xb/.new/leftover.ibd"), "of a transfer that was killed");
+    put(fast.join("#sql-xb/.new/killed.ibd"), "of a transfer that was killed");
     // Nor do received files with the names of this program's own files.
     scene.stream(&[".journal", "xtrabackup_info"]);
     succeeds(&scene, &[]);
     assert_eq!(read(fast.join("remote.ibd")), "new remote");
-    assert!(!fast.join("leftover.ibd").exists());
+    assert!(!fast.join("killed.ibd").exists());
     assert!(!scene.data("joiner").join(".journal").exists());
     assert!(!fast.join("#sql-xb").exists(), "there was nothing to keep");
 }

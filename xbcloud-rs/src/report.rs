@@ -9,7 +9,7 @@ use xb_backup::{
     PutReport, RestoreChainReport, Resumed,
 };
 use xb_cli::{
-    Failure, Log, OrFail as _, ProgressEnd, format_count, format_duration, format_rate,
+    Failure, FailureContext as _, Log, ProgressEnd, format_count, format_duration, format_rate,
     format_size, printable,
 };
 use xb_repo::list::{BackupKind, Listing, State};
@@ -413,25 +413,25 @@ pub(crate) fn objects(number: u64) -> String {
 }
 
 /// Prints on stdout what dead runs have left.
-pub(crate) fn leftovers(
+pub(crate) fn orphaned(
     log: &Log,
-    leftovers: &GcFindings,
+    findings: &GcFindings,
     removed: bool,
     json: bool,
 ) -> std::io::Result<()> {
-    for (name, problem) in &leftovers.unclear {
+    for (name, problem) in &findings.unclear {
         log.warn(format!("{name} is skipped: {problem}"));
     }
-    if let Some(why) = &leftovers.unlisted {
+    if let Some(why) = &findings.unlisted {
         log.warn(format!("cannot list unfinished uploads: {why}"));
     }
     let mut out = std::io::stdout().lock();
     if json {
-        serde_json::to_writer_pretty(&mut out, leftovers)?;
+        serde_json::to_writer_pretty(&mut out, findings)?;
         return writeln!(out);
     }
     let (mut number, mut bytes) = (0, 0);
-    for dead in &leftovers.dead {
+    for dead in &findings.dead {
         number += dead.objects;
         bytes += dead.bytes;
         writeln!(
@@ -444,11 +444,11 @@ pub(crate) fn leftovers(
             dead.last_seen.strftime("%Y-%m-%d %H:%M:%S UTC"),
         )?;
     }
-    let (runs, uploads) = (leftovers.dead.len(), leftovers.uploads);
+    let (runs, uploads) = (findings.dead.len(), findings.uploads);
     if uploads > 0 {
         writeln!(out, "{}", format_count(uploads, "unfinished upload"))?;
     }
-    let measurements = leftovers.measurements;
+    let measurements = findings.measurements;
     if measurements > 0 {
         writeln!(out, "{} of a measurement by tune", objects(measurements))?;
     }

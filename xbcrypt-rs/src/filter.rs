@@ -1,7 +1,7 @@
 //! The filter: bytes in, bytes out.
 
 use xb_cli::{
-    Failure, Input, Log, OrFail as _, Progress, ProgressOptions, Secret, Signals, Snapshot,
+    Failure, FailureContext as _, Input, Log, Progress, ProgressOptions, Secret, Signals, Snapshot,
     env_first, format_duration, format_rate, format_size, sealing,
 };
 use xb_compressor::{Algorithm as Codec, AlgorithmError};

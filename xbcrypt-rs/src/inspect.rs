@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Write};
 
 use serde_json::{Value, json};
-use xb_cli::{Failure, OrFail as _, format_count, format_size};
+use xb_cli::{Failure, FailureContext as _, format_count, format_size};
 use xb_pipeline::filter::{Facts, FactsError, NativeFacts, XbcryptFacts, facts};
 
 use crate::args::InspectArgs;

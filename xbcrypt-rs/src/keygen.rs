@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use xb_cli::{Failure, Log, OrFail as _};
+use xb_cli::{Failure, FailureContext as _, Log};
 use xb_encryptor::{Identities, SigningKey};
 
 use crate::args::KeygenArgs;

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use xb_cli::{Failure, OrFail as _};
+use xb_cli::{Failure, FailureContext as _};
 use xb_reader::{PartialFile, RelPath, TargetDir, TargetError};
 
 use crate::hints;

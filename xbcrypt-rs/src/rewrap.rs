@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use xb_cli::{Failure, Log, OrFail as _, Signals, interrupted, sealing};
+use xb_cli::{Failure, FailureContext as _, Log, Signals, interrupted, sealing};
 use xb_encryptor::{DataKey, KeysObject};
 use xb_pipeline::filter::{Facts, facts};
 

@@ -52,7 +52,7 @@ fn a_wrong_key_is_reported_before_any_output() {
 }
 
 #[test]
-fn every_way_in_opens() {
+fn every_key_slot_opens() {
     let folder = Folder::new();
     let key = folder.file("key", &KEY);
     let identity =

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::os::fd::AsFd;
 
-use xb_cli::{Failure, Log, OrFail as _};
+use xb_cli::{Failure, FailureContext as _, Log};
 use xb_pipeline::{CreateError, CreateNote, CreateOptions};
 
 use crate::args::CommandLine;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use xb_cli::{
-    Failure, Log, OrFail as _, Progress, ProgressOptions, Signals, Snapshot, format_count,
+    Failure, FailureContext as _, Log, Progress, ProgressOptions, Signals, Snapshot, format_count,
     format_rate, format_size, interrupted,
 };
 use xb_pipeline::{

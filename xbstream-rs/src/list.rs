@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
 use serde::Serialize;
-use xb_cli::{Failure, Input, Log, OrFail as _, Signals, interrupted};
+use xb_cli::{Failure, FailureContext as _, Input, Log, Signals, interrupted};
 use xb_reader::{
     Change, ChunkHead, ChunkKind, ChunkReader, FileId, Item, Limits, Placement, ReadError, RelPath,
     Unfinished,

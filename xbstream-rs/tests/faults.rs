@@ -67,7 +67,7 @@ fn a_kill_leaves_no_half_file_under_its_name() {
     let names: Vec<_> = xb_testkit::files::tree(&cage.inner).into_keys().collect();
     assert_eq!(names, ["db/whole"]);
     assert!(cage.inner.join(".xb-partial").exists());
-    // The leftovers do not prevent another run with the rest, which removes them.
+    // These files do not prevent another run with the rest, which removes them.
     let mut rest = StreamWriter::new(Vec::new());
     rest.payload("db/half", 0, b"now whole").end("db/half");
     let _ = extract(&cage.inner, &rest.finish(), 1).expect(0);

@@ -10,12 +10,12 @@ use crate::text::printable;
 
 /// First cause of a failed run, as shown to the user: stage, message, source chain, hint.
 ///
-/// `?` converts any error into it; [`OrFail`] adds the stage and a hint on the way. Like
+/// `?` converts any error into it; [`FailureContext`] adds the stage and a hint on the way. Like
 /// `anyhow::Error`, it does not implement [`Error`], because then it could not be converted from
 /// any error.
 ///
 /// ```
-/// use xb_cli::{Failure, OrFail};
+/// use xb_cli::{Failure, FailureContext};
 ///
 /// fn read(name: &str) -> Result<Vec<u8>, Failure> {
 ///     std::fs::read(name).stage("open").hint("check the name")
@@ -222,7 +222,7 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
 }
 
 /// Adds stage and hint to any result.
-pub trait OrFail<T> {
+pub trait FailureContext<T> {
     /// Adds the stage as [`Failure::stage`] does.
     ///
     /// # Errors
@@ -236,7 +236,7 @@ pub trait OrFail<T> {
     fn hint(self, hint: &str) -> Result<T, Failure>;
 }
 
-impl<T, E: Into<Failure>> OrFail<T> for Result<T, E> {
+impl<T, E: Into<Failure>> FailureContext<T> for Result<T, E> {
     fn stage(self, stage: &str) -> Result<T, Failure> {
         self.map_err(|error| error.into().stage(stage))
     }

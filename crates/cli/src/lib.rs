@@ -3,7 +3,7 @@
 //! The parts, in the order of a run:
 //!
 //! - [`run`] wraps `main`: it prints the [`Failure`] that ended the run and returns the [`Exit`]
-//!   code. [`OrFail`] adds stage and hint to any error.
+//!   code. [`FailureContext`] adds stage and hint to any error.
 //! - [`Personality`] tells by which name the program was called; a link named `xbcloud` makes a
 //!   drop-in.
 //! - [`Program::parse`] passes the arguments to clap: [`expand`] reads the option files and
@@ -63,7 +63,7 @@ pub use args::sources::{Repositories, Sources};
 pub use args::usage_error::UsageError;
 pub use complete::{Question, candidates, with_repositories};
 pub use exit::Exit;
-pub use failure::{Failure, OrFail};
+pub use failure::{Failure, FailureContext};
 pub use help::HelpTopic;
 pub use help::manual::write_manual;
 pub use help::version::long_version;

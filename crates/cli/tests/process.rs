@@ -17,7 +17,8 @@ use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::raise;
 use xb_cli::{
-    Failure, Log, LogOptions, OrFail, Program, Signals, interrupted, refuse_terminal_input, run,
+    Failure, FailureContext, Log, LogOptions, Program, Signals, interrupted, refuse_terminal_input,
+    run,
 };
 
 #[derive(Debug, Parser)]

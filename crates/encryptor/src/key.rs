@@ -22,7 +22,7 @@ pub fn new_stream_id() -> Result<[u8; STREAM_ID_LEN], NoRandom> {
 
 const COMMITMENT_INFO: &[u8] = b"xbrs key commitment 1";
 const MANIFEST_INFO: &[u8] = b"xbrs manifest mac 1";
-const ENVELOPE_INFO: &[u8] = b"xbrs keys mac 1";
+const KEYS_OBJECT_INFO: &[u8] = b"xbrs keys mac 1";
 
 /// The 32 random bytes that seal one stream, once.
 ///
@@ -68,7 +68,7 @@ impl DataKey {
 
     /// Returns the key that authenticates the keys object.
     pub(crate) fn slots_key(&self, stream_id: &[u8; STREAM_ID_LEN]) -> MacKey {
-        MacKey(kdf::derive(self.bytes(), stream_id, ENVELOPE_INFO))
+        MacKey(kdf::derive(self.bytes(), stream_id, KEYS_OBJECT_INFO))
     }
 }
 

@@ -102,7 +102,7 @@ pub use key_file::{KeyBytes, KeyFile, KeyFileError, KeyLength};
 pub use key_slots::{KeySlots, Keys};
 pub use keys_object::{
     BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, KeyMaterial, KeySlotSpec, KeysObject,
-    KeysObjectError, MAX_BLOCK, MAX_ENVELOPE, MAX_SLOTS, MAX_SLOW_SLOTS, OpenError, SlotFault,
+    KeysObjectError, MAX_BLOCK, MAX_KEYS_OBJECT, MAX_SLOTS, MAX_SLOW_SLOTS, OpenError, SlotFault,
     SlotInfo, SlotKind, WrapError, is_keys_block, parse_block,
 };
 pub use random::NoRandom;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 use xb_encryptor::{
     BLOCK_HEAD_LEN, BLOCK_UNIT, BlockHead, DataKey, FreshKey, Identities, KeyBytes, KeyCommand,
-    KeyMaterial, KeySlotSpec, KeysObject, KeysObjectError, MAX_ENVELOPE, OpenError, Passphrase,
+    KeyMaterial, KeySlotSpec, KeysObject, KeysObjectError, MAX_KEYS_OBJECT, OpenError, Passphrase,
     SlotFault, SlotKind, WrapError, is_keys_block, parse_block,
 };
 
@@ -55,7 +55,7 @@ fn slots(keys_object: &KeysObject) -> Vec<String> {
 }
 
 #[test]
-fn every_way_in_opens_and_gives_the_same_key() {
+fn every_key_slot_opens_and_gives_the_same_key() {
     let fresh = FreshKey::generate().unwrap();
     let (file, words, program) = (key_file(1), passphrase("open sesame"), command("m:"));
     let (first, text) = Identities::generate();
@@ -353,7 +353,7 @@ fn fields_of_a_later_version_are_named_or_kept() {
 
 #[test]
 fn sizes_are_bounded() {
-    let huge = vec![b' '; MAX_ENVELOPE + 1];
+    let huge = vec![b' '; MAX_KEYS_OBJECT + 1];
     assert!(matches!(KeysObject::parse(&huge), Err(KeysObjectError::TooLong { .. })));
     let (keys_object, _) = sample();
     let mut value: serde_json::Value = serde_json::from_str(&json(&keys_object)).unwrap();

@@ -50,7 +50,7 @@ pub const TARGETS: [Target; 30] = [
     Target { name: "delta", run: delta::read, seeds: delta::seeds },
     Target { name: "redo_head", run: redo::head, seeds: redo::seeds },
     Target { name: "seal_open", run: keys::seal, seeds: keys::seal_seeds },
-    Target { name: "envelope_open", run: keys::keys_object, seeds: keys::keys_object_seeds },
+    Target { name: "keys_object_open", run: keys::keys_object, seeds: keys::keys_object_seeds },
     Target { name: "manifest", run: catalogue::manifest, seeds: catalogue::manifest_seeds },
     Target { name: "records", run: catalogue::records, seeds: catalogue::record_seeds },
     Target { name: "archive_rollup", run: catalogue::rollup, seeds: catalogue::rollup_seeds },

@@ -98,7 +98,7 @@ fn native_files_around_frames_and_segments() {
 }
 
 #[test]
-fn every_way_in_opens_and_no_other_does() {
+fn every_key_slot_opens_and_no_other_key_does() {
     let (identities, _) = Identities::generate();
     let passphrase = || Passphrase::new("correct horse".to_owned());
     let ways = KeySlots::default()

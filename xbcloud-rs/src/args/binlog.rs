@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use xb_cli::{IdentityOptions, KeyOptions, RecipientOptions, Secret};
 
 use crate::args::examples;
-use crate::args::shared::{CommonOptions, RunOptions};
+use crate::args::shared::{CommonOptions, RootArg, RunOptions};
 
 #[derive(Debug, Args)]
 pub(crate) struct BinlogArgs {
@@ -141,9 +141,8 @@ pub(crate) struct PushArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ArchiveListArgs {
-    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
-    #[arg(value_name = "ROOT")]
-    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) root: RootArg,
     /// Only the archive of this server
     #[arg(long, value_name = "ID")]
     pub(crate) server: Option<String>,
@@ -156,9 +155,8 @@ pub(crate) struct ArchiveListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ArchiveShowArgs {
-    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
-    #[arg(value_name = "ROOT")]
-    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) root: RootArg,
     /// The archive of this server; needed if there are several
     #[arg(long, value_name = "ID")]
     pub(crate) server: Option<String>,
@@ -190,9 +188,8 @@ pub(crate) struct ArchiveShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ArchiveVerifyArgs {
-    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
-    #[arg(value_name = "ROOT")]
-    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) root: RootArg,
     /// Only the archive of this server
     #[arg(long, value_name = "ID")]
     pub(crate) server: Option<String>,

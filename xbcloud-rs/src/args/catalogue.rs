@@ -12,7 +12,7 @@ use xb_uploader::{Lock, LockMode};
 
 use crate::args::binlog::{moment, span};
 use crate::args::copy_destination::Destination;
-use crate::args::shared::{CommonOptions, OpeningOptions, RunOptions, Source};
+use crate::args::shared::{CommonOptions, OpeningOptions, OwnRecords, RootArg, RunOptions, Source};
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
@@ -166,9 +166,8 @@ pub(crate) struct AcceptArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PruneArgs {
-    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
-    #[arg(value_name = "ROOT")]
-    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) root: RootArg,
     /// Remove the backups; without --yes they are only listed
     #[arg(long)]
     pub(crate) yes: bool,
@@ -179,10 +178,8 @@ pub(crate) struct PruneArgs {
     pub(crate) metrics: MetricsOptions,
     #[command(flatten)]
     pub(crate) keep: Keep,
-    /// Directory where this host records its own backups: an increment in it keeps its base, whatever the
-    /// store lists [default: as for `backup`]
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
-    pub(crate) state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) own: OwnRecords,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -228,9 +225,8 @@ pub(crate) struct ListFilterOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
-    #[arg(value_name = "ROOT")]
-    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) root: RootArg,
     /// Also show type and base, positions, key slots, verification and pins
     #[arg(short, long)]
     pub(crate) long: bool,
@@ -267,10 +263,8 @@ pub(crate) struct DeleteArgs {
     /// Take over the name from a run that still looks alive but that you know is dead (classic)
     #[arg(long)]
     pub(crate) take_over: bool,
-    /// Directory where this host records its own backups: an increment in it keeps its base, whatever the
-    /// store lists [default: as for `backup`]
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
-    pub(crate) state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) own: OwnRecords,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -298,9 +292,8 @@ pub(crate) struct RewrapArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct GcArgs {
-    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
-    #[arg(value_name = "ROOT")]
-    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) root: RootArg,
     /// Remove it; without --yes it is only listed
     #[arg(long)]
     pub(crate) yes: bool,

@@ -41,6 +41,7 @@ use crate::args::copy_destination::Destination;
 use crate::args::fleet::FleetArgs;
 use crate::args::rescue::RescueArgs;
 use crate::args::run::{JobOptions, MonitorArgs, VerifyArg};
+use crate::args::shared::RootArg;
 use crate::args::until::UntilOptions;
 
 /// Store MySQL and MariaDB backups in an object store, and restore them
@@ -228,9 +229,8 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
-    #[arg(value_name = "ROOT")]
-    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) root: RootArg,
     #[command(flatten, next_help_heading = "Backup")]
     pub(crate) backup: BackupOptions,
     #[command(flatten, next_help_heading = "Keys of the run")]
@@ -246,9 +246,8 @@ pub(crate) struct CheckArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
-    #[arg(value_name = "ROOT")]
-    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) root: RootArg,
     /// Name of the repository in what is shown [default: the name of @REPOSITORY]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) repository: Option<String>,

@@ -8,7 +8,7 @@ use xb_cli::{Secret, parse_age};
 use xb_repo::verification::Level;
 
 use crate::args::binlog::span;
-use crate::args::shared::{CommonOptions, ReportOption};
+use crate::args::shared::{CommonOptions, ReportOption, RootArg};
 use crate::job::{ArchiveLimits, Limits};
 
 /// Options around a run: results, metrics, hooks, heartbeat.
@@ -111,9 +111,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = MONITOR_EXAMPLES)]
 pub(crate) struct MonitorArgs {
-    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
-    #[arg(value_name = "ROOT")]
-    pub(crate) place: Option<String>,
+    #[command(flatten)]
+    pub(crate) root: RootArg,
     /// Name in the output [default: the name of @REPOSITORY, else ROOT]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) repository: Option<String>,

@@ -21,6 +21,23 @@ pub(crate) struct Source {
     pub(crate) server: Option<String>,
 }
 
+// The ROOT that holds the backups.
+#[derive(Debug, Args)]
+pub(crate) struct RootArg {
+    /// file:///DIR; s3://, gs:// or azure://BUCKET/PREFIX; or @REPOSITORY
+    #[arg(value_name = "ROOT")]
+    pub(crate) place: Option<String>,
+}
+
+// Records of this host, which count for a command that removes.
+#[derive(Debug, Args)]
+pub(crate) struct OwnRecords {
+    /// Directory where this host records its own backups: an increment in it keeps its base, whatever the
+    /// store lists [default: as for `backup`]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
 // Options to open a backup.
 #[derive(Debug, Args)]
 pub(crate) struct OpeningOptions {

@@ -29,8 +29,8 @@ fn backups(repository: &str) -> Option<Vec<String>> {
     let line: CommandLine =
         program.parse_from(&sources(&crate::settings::fallbacks(), false)).ok()?;
     let Command::List(args) = line.command else { return None };
-    let root = root_place(args.place.as_deref(), &args.common).ok()?;
-    let cache = cache::of_root(args.place.as_deref(), &args.common).ok()?;
+    let root = root_place(args.root.place.as_deref(), &args.common).ok()?;
+    let cache = cache::of_root(args.root.place.as_deref(), &args.common).ok()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().ok()?;
     let listed = runtime.block_on(async {
         let list = xb_repo::list::list_with(&root, cache.as_ref());

@@ -2,7 +2,7 @@
 
 use xb_backup::{CancelToken, OrInterrupted as _, Resources, Session};
 use xb_cli::{
-    Failure, Log, OrFail as _, PhaseSnapshot, Progress, ProgressOptions, Signals, Snapshot,
+    Failure, FailureContext as _, Log, PhaseSnapshot, Progress, ProgressOptions, Signals, Snapshot,
 };
 use xb_pipeline::{ObjectSize, Observer, Wait};
 use xb_repo::list_cache::ListCache;

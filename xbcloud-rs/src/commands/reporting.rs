@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use xb_backup::{GetReport, PutLayout, PutReport, PutRequest, Resources, RestoreChainReport};
 use xb_cli::{
-    Exit, Failure, Log, OrFail as _, Personality, Readers, check_writable, format_size, host_name,
-    write_whole,
+    Exit, Failure, FailureContext as _, Log, Personality, Readers, check_writable, format_size,
+    host_name, write_whole,
 };
 use xb_pipeline::{Observer, PackPlan};
 use xb_repo::manifest::{Layout, Manifest};

@@ -84,16 +84,19 @@ impl GcFindings {
 /// in whole seconds, and each may come from another machine.
 const SKEW: i64 = 60;
 
-/// Like [`leftovers`], for their removal: what looks dead counts only by the store's own clock. The clock of a proxy in
+/// Like [`find_orphaned`], for their removal: what looks dead counts only by the store's own clock. The clock of a proxy in
 /// front of the store may be ahead, and then a living run would look dead.
 ///
 /// If nothing looks dead, nothing is written.
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub async fn leftovers_to_remove(root: &Root, age: Duration) -> Result<GcFindings, BackupError> {
+pub async fn find_orphaned_to_remove(
+    root: &Root,
+    age: Duration,
+) -> Result<GcFindings, BackupError> {
     let begun = Instant::now();
-    let found = leftovers(root, age).await?;
+    let found = find_orphaned(root, age).await?;
     if found.is_empty() || root.store().is_folder() {
         return Ok(found);
     }
@@ -101,7 +104,7 @@ pub async fn leftovers_to_remove(root: &Root, age: Duration) -> Result<GcFinding
     let since = i64::try_from(begun.elapsed().as_secs()).unwrap_or(0);
     let stated = found.as_of.saturating_add(since);
     match root.store().now() < stated.saturating_sub(SKEW) {
-        true => leftovers(root, age).await,
+        true => find_orphaned(root, age).await,
         false => Ok(found),
     }
 }
@@ -121,7 +124,7 @@ async fn learn_clock(root: &Root) -> Result<(), BackupError> {
 ///
 /// # Errors
 /// [`RepoError::Store`] if ROOT cannot be listed.
-pub async fn leftovers(root: &Root, age: Duration) -> Result<GcFindings, BackupError> {
+pub async fn find_orphaned(root: &Root, age: Duration) -> Result<GcFindings, BackupError> {
     let age = i64::try_from(age.max(LEAST_AGE).as_secs()).unwrap_or(i64::MAX);
     // List uploads first: all of these began before everything that is inspected below.
     let mut all = GcFindings::default();
@@ -185,8 +188,8 @@ pub async fn leftovers(root: &Root, age: Duration) -> Result<GcFindings, BackupE
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub async fn abort_uploads(root: &Root, leftovers: &GcFindings) -> Result<(), BackupError> {
-    for upload in &leftovers.unfinished {
+pub async fn abort_uploads(root: &Root, findings: &GcFindings) -> Result<(), BackupError> {
+    for upload in &findings.unfinished {
         root.store().abort(upload).await?;
     }
     Ok(())
@@ -196,8 +199,8 @@ pub async fn abort_uploads(root: &Root, leftovers: &GcFindings) -> Result<(), Ba
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub async fn remove_measurements(root: &Root, leftovers: &GcFindings) -> Result<(), BackupError> {
-    Ok(root.store().delete_all(leftovers.probes.clone()).await?)
+pub async fn remove_measurements(root: &Root, findings: &GcFindings) -> Result<(), BackupError> {
+    Ok(root.store().delete_all(findings.probes.clone()).await?)
 }
 
 /// Removes all that was found. Returns the runs that [`remove`] has left alone; they are no longer among what was found.
@@ -206,17 +209,17 @@ pub async fn remove_measurements(root: &Root, leftovers: &GcFindings) -> Result<
 /// As [`remove`].
 pub async fn remove_all(
     root: &Root,
-    leftovers: &mut GcFindings,
+    findings: &mut GcFindings,
 ) -> Result<Vec<OrphanedRun>, BackupError> {
     let mut left = Vec::new();
-    for dead in std::mem::take(&mut leftovers.dead) {
+    for dead in std::mem::take(&mut findings.dead) {
         match remove(root, &dead).await? {
-            true => leftovers.dead.push(dead),
+            true => findings.dead.push(dead),
             false => left.push(dead),
         }
     }
-    abort_uploads(root, leftovers).await?;
-    remove_measurements(root, leftovers).await?;
+    abort_uploads(root, findings).await?;
+    remove_measurements(root, findings).await?;
     Ok(left)
 }
 
@@ -250,14 +253,14 @@ impl NameFindings {
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub async fn remove(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupError> {
-    let name = BackupName::new(&leftover.name)?;
-    let Some(run) = &leftover.run else {
-        if is_needed_now(root, &name, leftover).await? {
+pub async fn remove(root: &Root, orphaned: &OrphanedRun) -> Result<bool, BackupError> {
+    let name = BackupName::new(&orphaned.name)?;
+    let Some(run) = &orphaned.run else {
+        if is_needed_now(root, &name, orphaned).await? {
             return Ok(false);
         }
-        return match leftover.objects {
-            0 => remove_keys(root, leftover).await,
+        return match orphaned.objects {
+            0 => remove_keys(root, orphaned).await,
             _ => remove_classic(root, &name).await,
         };
     };
@@ -266,9 +269,9 @@ pub async fn remove(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupE
         Err(RepoError::Running { .. }) => return Ok(false),
         claimed => claimed?,
     };
-    let removed = match is_needed_now(root, &name, leftover).await {
+    let removed = match is_needed_now(root, &name, orphaned).await {
         // After an error requests may still arrive, so the claim stays until it is old.
-        Ok(false) => remove_keys(&gated, leftover).await?,
+        Ok(false) => remove_keys(&gated, orphaned).await?,
         needed => {
             claim.withdraw().await;
             return needed.map(|_| false);
@@ -279,8 +282,8 @@ pub async fn remove(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupE
 }
 
 /// Removes the objects, and the claim last.
-async fn remove_keys(root: &Root, leftover: &OrphanedRun) -> Result<bool, BackupError> {
-    let mut keys = leftover.keys.clone();
+async fn remove_keys(root: &Root, orphaned: &OrphanedRun) -> Result<bool, BackupError> {
+    let mut keys = orphaned.keys.clone();
     let last = keys.pop();
     root.store().delete_all(keys).await?;
     if let Some(last) = last {
@@ -306,21 +309,21 @@ async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupEr
 async fn is_needed_now(
     root: &Root,
     name: &BackupName,
-    leftover: &OrphanedRun,
+    orphaned: &OrphanedRun,
 ) -> Result<bool, BackupError> {
-    let (folder, only_claim) = match &leftover.run {
+    let (folder, only_claim) = match &orphaned.run {
         Some(run) => (format!("{name}/{run}"), Some(CLAIM)),
         None => (claims_folder(name), None),
     };
     let listed = root.list_below(&folder).await?;
     let mut claims = listed.iter().filter(|l| only_claim.is_none_or(|claim| l.key == claim));
-    if claims.any(|claim| claim.modified > leftover.last_seen.as_second()) {
+    if claims.any(|claim| claim.modified > orphaned.last_seen.as_second()) {
         return Ok(true);
     }
     // A claim that no listing shows.
-    if let Some(run) = &leftover.run {
+    if let Some(run) = &orphaned.run {
         let claim = root.run_keys(name, run).claim();
-        if !leftover.keys.contains(&claim) && root.store().size(&claim).await?.is_some() {
+        if !orphaned.keys.contains(&claim) && root.store().size(&claim).await?.is_some() {
             return Ok(true);
         }
     }
@@ -329,9 +332,9 @@ async fn is_needed_now(
         Err(error) if error.is_of_one_object() => return Ok(true),
         other => other?,
     };
-    Ok(manifest.is_some_and(|manifest| match &leftover.run {
+    Ok(manifest.is_some_and(|manifest| match &orphaned.run {
         Some(run) => manifest.run == *run,
-        None => manifest.layout == Layout::Classic && leftover.objects > 0,
+        None => manifest.layout == Layout::Classic && orphaned.objects > 0,
     }))
 }
 
@@ -433,7 +436,7 @@ async fn of_name(
         None if alone => {
             lists.retain(|listed| listed.modified < dead_before);
             let key = |listed: &ListedObject| listed.key.clone();
-            found.dead.extend(leftover(name, None, &[], &lists, key, key, dead_before));
+            found.dead.extend(orphaned_run(name, None, &[], &lists, key, key, dead_before));
         }
         None => {}
     }
@@ -484,7 +487,7 @@ fn dead_runs(
             let (claims, data): (Vec<_>, Vec<_>) =
                 objects.into_iter().partition(|listed| listed.key.ends_with(&format!("/{CLAIM}")));
             let key = |listed: &ListedObject| root.classic_keys(name).at(&listed.key);
-            leftover(name, Some(run), &data, &claims, key, key, dead_before)
+            orphaned_run(name, Some(run), &data, &claims, key, key, dead_before)
         })
         .collect()
 }
@@ -523,7 +526,7 @@ fn dead_classic(
     })
 }
 
-fn leftover(
+fn orphaned_run(
     name: &BackupName,
     run: Option<String>,
     objects: &[ListedObject],

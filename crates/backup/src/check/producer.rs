@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
+use xb_binlog::Fork;
+
 use crate::cancel::CancelToken;
 use crate::check::CheckLine;
 use crate::check::galera::{VARIABLES, Variables, check_galera};
 use crate::child::{OnLine, ask};
-use crate::server::login::{Family, LoginError, about_files, log_in};
+use crate::server::login::{LoginError, about_files, fork_of, log_in};
 use crate::server::watch::ServerWatch;
 
 /// Privileges without which a backup fails, and those that include them.
@@ -30,7 +32,7 @@ pub async fn check_producer(
         let fix = "install it, or give its path as the producer";
         return vec![CheckLine::failed("program", error.to_string(), fix)];
     }
-    let Some(family) = Family::of_program(program) else {
+    let Some(fork) = fork_of(program) else {
         let found = format!("{name} is installed; this program cannot be checked further");
         return vec![CheckLine::ok("program", found)];
     };
@@ -58,10 +60,10 @@ pub async fn check_producer(
     let own = first_version(&text);
     let shown = own.as_deref().unwrap_or("of an unknown version");
     lines.push(CheckLine::ok("program", format!("{name} {shown}")));
-    match server_facts(family, argv, cancel).await {
+    match server_facts(fork, argv, cancel).await {
         Ok(facts) => {
             lines.extend(facts.judge(&name, own.as_deref()));
-            if checkpoint && family == Family::MariaDb {
+            if checkpoint && fork == Fork::MariaDb {
                 lines.push(facts.checkpoint());
             }
             lines.push(check_history(argv, cancel).await);
@@ -103,11 +105,11 @@ struct Facts {
 }
 
 async fn server_facts(
-    family: Family,
+    fork: Fork,
     argv: &[OsString],
     cancel: &CancelToken,
 ) -> Result<Facts, LoginError> {
-    let mut session = log_in(family, argv, cancel).await?;
+    let mut session = log_in(fork, argv, cancel).await?;
     let mut facts = Facts::default();
     for row in session.rows("SELECT VERSION()", cancel).await? {
         [facts.version] = row.texts()?;

@@ -11,11 +11,12 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
+use xb_binlog::Fork;
 use xb_mysql::Error;
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
-use crate::server::login::{Family, LoginError, log_in};
+use crate::server::login::{LoginError, fork_of, log_in};
 use crate::server::session::{Session, SessionError};
 
 /// Most bytes that a checkpoint may have to write: on a slow disk, a few seconds of writes beside those
@@ -54,11 +55,11 @@ pub async fn checkpoint(
     argv: &[OsString],
     cancel: &CancelToken,
 ) -> Result<Checkpoint, BackupError> {
-    let family = argv.first().and_then(|program| Family::of_program(program));
-    if family != Some(Family::MariaDb) {
+    let fork = argv.first().and_then(|program| fork_of(program));
+    if fork != Some(Fork::MariaDb) {
         return Ok(Checkpoint::NotNeeded);
     }
-    let outcome = match log_in(Family::MariaDb, argv, cancel).await {
+    let outcome = match log_in(Fork::MariaDb, argv, cancel).await {
         Ok(mut session) => write(&mut session, cancel).await.map_err(LoginError::Session),
         Err(error) => Err(error),
     };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use xb_binlog::Fork;
 use xb_mysql::{Access, ClientOptions};
 use xb_option_files::{OptionFileArgs, OptionFileError, OptionFilePaths, load};
 
@@ -27,21 +28,12 @@ const PRINT_DEFAULTS: &str = "my_print_defaults";
 /// Time limit of each step of a login.
 const LOGIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// A known backup program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
-    MariaDb,
-    MySql,
-}
-
-impl Family {
-    /// Recognises a backup program by its file name.
-    pub(crate) fn of_program(program: &OsStr) -> Option<Self> {
-        let name = file_name(Path::new(program));
-        match name.starts_with("mariadb-backup") || name.starts_with("mariabackup") {
-            true => Some(Self::MariaDb),
-            false => name.starts_with("xtrabackup").then_some(Self::MySql),
-        }
+/// Returns the fork whose servers a backup program backs up, by its file name; `None` if the program is unknown.
+pub(crate) fn fork_of(program: &OsStr) -> Option<Fork> {
+    let name = file_name(Path::new(program));
+    match name.starts_with("mariadb-backup") || name.starts_with("mariabackup") {
+        true => Some(Fork::MariaDb),
+        false => name.starts_with("xtrabackup").then_some(Fork::MySql),
     }
 }
 
@@ -64,14 +56,14 @@ pub(crate) enum LoginError {
 /// # Errors
 /// [`LoginError`].
 pub(crate) async fn log_in(
-    family: Family,
+    fork: Fork,
     argv: &[OsString],
     cancel: &CancelToken,
 ) -> Result<Session, LoginError> {
     let given = argv.get(1..).unwrap_or_default();
     let wanted = about_files(given);
     let mut options = of_files(&OptionFilePaths::usual(), &wanted, &GROUPS)?;
-    if family == Family::MySql && !wanted.none {
+    if fork == Fork::MySql && !wanted.none {
         of_login_file(&mut options, given, cancel).await;
     }
     // The command line wins.
@@ -205,10 +197,10 @@ mod tests {
 
     #[test]
     fn producers_are_known_by_their_names() {
-        let of = |name: &str| Family::of_program(OsStr::new(name));
-        assert_eq!(of("/usr/bin/mariadb-backup"), Some(Family::MariaDb));
-        assert_eq!(of("mariabackup"), Some(Family::MariaDb));
-        assert_eq!(of("/opt/xtrabackup-8.4"), Some(Family::MySql));
+        let of = |name: &str| fork_of(OsStr::new(name));
+        assert_eq!(of("/usr/bin/mariadb-backup"), Some(Fork::MariaDb));
+        assert_eq!(of("mariabackup"), Some(Fork::MariaDb));
+        assert_eq!(of("/opt/xtrabackup-8.4"), Some(Fork::MySql));
         assert_eq!(of("sudo"), None);
     }
 }

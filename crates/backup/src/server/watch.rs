@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use xb_binlog::LogDigest;
+use xb_binlog::{Fork, LogDigest};
 use xb_mysql::Row;
 use xb_pages::{REDO_HEAD, RedoHeader, RedoStart};
 use xb_repo::manifest::Manifest;
@@ -19,7 +19,7 @@ use xb_repo::manifest::history::{FileBirth, History, RedoLog};
 use xb_repo::manifest::source_info::SourceInfo;
 
 use crate::cancel::CancelToken;
-use crate::server::login::{Family, LoginError, log_in};
+use crate::server::login::{LoginError, fork_of, log_in};
 
 /// Variables of the server that name its files, or the server itself.
 const VARIABLES: &str = "'datadir', 'innodb_data_home_dir', 'innodb_data_file_path', \
@@ -111,10 +111,10 @@ fn is_between(before: Option<RedoStart>, at: Option<u64>, after: Option<RedoStar
 impl ServerFiles {
     async fn of(argv: &[OsString], cancel: &CancelToken) -> Result<Self, String> {
         let program = argv.first().cloned().unwrap_or_default();
-        let family = Family::of_program(&program).ok_or_else(|| {
+        let fork = fork_of(&program).ok_or_else(|| {
             format!("{} is not a known backup program", program.to_string_lossy())
         })?;
-        let variables = variables(family, argv, cancel).await.map_err(|error| {
+        let variables = variables(fork, argv, cancel).await.map_err(|error| {
             format!("the server cannot be asked with the producer's login: {error}")
         })?;
         Self::of_variables(&variables)
@@ -188,12 +188,12 @@ impl ServerFiles {
 
 /// The variables of the producer's server that say where its files are.
 async fn variables(
-    family: Family,
+    fork: Fork,
     argv: &[OsString],
     cancel: &CancelToken,
 ) -> Result<BTreeMap<String, String>, LoginError> {
     let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})");
-    let rows = log_in(family, argv, cancel).await?.rows(&query, cancel).await?;
+    let rows = log_in(fork, argv, cancel).await?.rows(&query, cancel).await?;
     let pair = |row: &Row| row.texts().map(|[name, value]| (name, value));
     Ok(rows.iter().map(pair).collect::<Result<_, _>>()?)
 }

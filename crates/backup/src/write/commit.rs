@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use xb_pipeline::{EndProof, PackOutput};
 use xb_repo::chain::bases;
-use xb_repo::claim::commit::{commit, recheck_bases, refuse_committed};
+use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
 use xb_repo::claim::mark::settled;
 use xb_repo::manifest::clone_facts::CloneFacts;
 
@@ -80,7 +80,7 @@ impl RunFolder {
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
         commit(root, &self.name, &manifest.run, bytes).await?;
         recheck_bases(root, &self.name, &manifest.run, &bases, &self.claim).await?;
-        self.confirm_commit().await?;
+        confirm_commit(root, &self.name, &self.claim, &manifest.run).await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();

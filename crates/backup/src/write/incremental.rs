@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use xb_binlog::Fork;
 use xb_encryptor::Keys;
 use xb_repo::chain::{Link, chain_of};
 use xb_repo::error::RepoError;
@@ -18,7 +19,7 @@ use xb_repo::root::Root;
 
 use crate::error::BackupError;
 use crate::read::unlock::{Accept, ReadKeys, unlock, unsealed};
-use crate::server::login::Family;
+use crate::server::login::fork_of;
 use crate::server::watch::ServerWatch;
 use crate::write::IncrementalBase;
 
@@ -217,9 +218,9 @@ pub async fn since(
 /// has every page that its base may have copied too early, and the chain is restored without that log, in one pass.
 /// Files prepared by mariadb-backup were shown to be right; those of xtrabackup were not.
 fn begin(base: &Manifest) -> Option<u64> {
-    let family = base.source.tool_name.as_ref().and_then(|name| Family::of_program(name.as_ref()));
+    let fork = base.source.tool_name.as_ref().and_then(|name| fork_of(name.as_ref()));
     let (start, end) = (base.source.redo_start_lsn?, base.source.to_lsn?);
-    (family == Some(Family::MariaDb) && start <= end).then_some(start)
+    (fork == Some(Fork::MariaDb) && start <= end).then_some(start)
 }
 
 /// Returns the doubt that remains about a base with this verdict, if any.

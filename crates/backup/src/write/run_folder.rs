@@ -2,7 +2,6 @@
 //! and cleared after a failure.
 
 use bytes::Bytes;
-use xb_repo::claim::commit::confirm_commit;
 use xb_repo::claim::{Claim, RemainingObjects, belongs_to_run, refuse_earlier};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
@@ -108,12 +107,6 @@ impl RunFolder {
         Ok(self.claim.end_leaving(RemainingObjects::of(&listed)).await?)
     }
 
-    /// Ends a run whose manifest is written.
-    pub(super) async fn confirm_commit(&self) -> Result<(), BackupError> {
-        let run = self.run.to_string();
-        Ok(confirm_commit(&self.root, &self.name, &self.claim, &run).await?)
-    }
-
     /// Removes the objects that the failed run wrote, and frees the name.
     ///
     /// `met` says that the run met an object of another one, which may live, and write more: then
@@ -204,7 +197,7 @@ pub(crate) async fn claim_emptied(
     foreign: ForeignObjects,
 ) -> Result<(Claim, Root), BackupError> {
     let (claim, dead) = Claim::classic(root, name, run).await?;
-    let left = match leftovers(root, name, dead, foreign).await {
+    let left = match has_orphaned(root, name, dead, foreign).await {
         Ok(left) => left,
         Err(error) => {
             claim.withdraw().await;
@@ -221,7 +214,7 @@ pub(crate) async fn claim_emptied(
 
 /// Returns whether a dead run, which last refreshed its claim at `dead`, left objects; fails if the objects
 /// may not be its own.
-async fn leftovers(
+async fn has_orphaned(
     root: &Root,
     name: &BackupName,
     dead: Option<i64>,

@@ -110,47 +110,49 @@ impl RunFolder {
         sink: impl FnMut(Part) -> Result<(), Closed> + Send + 'static,
     ) -> Result<Packing, BackupError> {
         let budget = Budget::new(plan.memory);
-        // A native stream keeps the codecs that it has.
-        let chooses = matches!(input.kind, Kind::Content(_))
-            && matches!(request.layout, PutLayout::Packed { compress: Compression::Auto, .. });
-        let auto = chooses.then(|| {
-            let (traffic, observer) = (self.root.store().traffic().clone(), observer.clone());
-            AutoCodec::new(move || traffic.sent().max(observer.stored()))
-        });
         let Input { kind, source } = input;
-        let (handle, mac) = match kind {
-            Kind::Native(_) => (start_pack_native(source, plan, &budget, observer, sink)?, None),
-            Kind::Content(content) => {
-                let (layout, mac) = self.layout(request, content, seal, auto.as_ref())?;
-                let settings = PackSettings { plan, layout };
-                (start_pack(source, settings, &budget, observer, sink)?, mac)
+        match kind {
+            // It keeps the codecs that it has.
+            Kind::Native(_) => {
+                let handle = start_pack_native(source, plan, &budget, observer, sink)?;
+                Ok(Packing { handle, mac: None, auto: None })
             }
-        };
-        Ok(Packing { handle, mac, auto })
+            Kind::Content(content) => {
+                let ChosenLayout { layout, mac, auto } =
+                    self.layout(request, content, seal, observer)?;
+                let settings = PackSettings { plan, layout };
+                let handle = start_pack(source, settings, &budget, observer, sink)?;
+                Ok(Packing { handle, mac, auto })
+            }
+        }
     }
 
-    /// The layout of the objects, and the manifest key of a sealed backup.
+    /// Chooses the layout of the objects.
     fn layout(
         &self,
         request: &PutRequest,
         content: Content,
         seal: Option<SealSetup>,
-        auto: Option<&AutoCodec>,
-    ) -> Result<(ObjectLayout, Option<MacKey>), BackupError> {
+        observer: &Observer,
+    ) -> Result<ChosenLayout, BackupError> {
         let (asked, content) = match (&request.layout, content) {
             (PutLayout::Packed { compress, .. }, content) => (*compress, content),
             (PutLayout::Classic { fixed_size, transform, .. }, Content::Xbstream(input)) => {
                 let files = classic_layout(*fixed_size, transform.clone());
-                return Ok((ObjectLayout::Classic { input, files }, None));
+                let layout = ObjectLayout::Classic { input, files };
+                return Ok(ChosenLayout { layout, mac: None, auto: None });
             }
             (PutLayout::Classic { .. }, Content::Raw) => {
                 return Err(BackupError::Bug("raw input reached the classic layout"));
             }
         };
-        let compress = match (asked, auto) {
-            (Compression::Fixed(algorithm), _) => FrameCompression::Fixed(algorithm),
-            (Compression::Auto, Some(auto)) => FrameCompression::Auto(auto.clone()),
-            (Compression::Auto, None) => return Err(BackupError::Bug("nothing chooses the codec")),
+        let (compress, auto) = match asked {
+            Compression::Fixed(algorithm) => (FrameCompression::Fixed(algorithm), None),
+            Compression::Auto => {
+                let (traffic, observer) = (self.root.store().traffic().clone(), observer.clone());
+                let auto = AutoCodec::new(move || traffic.sent().max(observer.stored()));
+                (FrameCompression::Auto(auto.clone()), Some(auto))
+            }
         };
         let (stream, mac) = match seal {
             Some(SealSetup { header, sealer, mac, .. }) => {
@@ -161,7 +163,7 @@ impl RunFolder {
                 (NativeStream { header, compress, sealer: None }, None)
             }
         };
-        Ok((ObjectLayout::Packed { content, stream }, mac))
+        Ok(ChosenLayout { layout: ObjectLayout::Packed { content, stream }, mac, auto })
     }
 
     async fn send_all(
@@ -226,6 +228,15 @@ fn observe(observer: &Observer, sender: &mut PartSender, counted: Uploaded) -> U
         sender.sizes().into_iter().for_each(|size| watcher.object(size));
     }
     uploaded
+}
+
+/// The layout of a run's objects, and what was made for it.
+struct ChosenLayout {
+    layout: ObjectLayout,
+    /// Manifest key of a sealed backup.
+    mac: Option<MacKey>,
+    /// Chooser of the codec, if there is one.
+    auto: Option<AutoCodec>,
 }
 
 /// The packing side of a run.
@@ -294,13 +305,12 @@ struct SealSetup {
 
 impl SealSetup {
     fn new(run: RunId, key_slots: &KeySlots) -> Result<Self, BackupError> {
-        let wrapped = |error: String| BackupError::Keys(error);
-        let fresh = FreshKey::generate().map_err(|error| wrapped(error.to_string()))?;
+        let fresh = FreshKey::generate().map_err(|error| BackupError::Keys(error.to_string()))?;
         let commitment = fresh.key().commitment(&run.0);
         let header =
             StreamHeader::new(StreamId(run.0)).with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
         let keys_object = KeysObject::seal(fresh.key(), run.0, &key_slots.list())
-            .map_err(|error| wrapped(error.to_string()))?;
+            .map_err(|error| BackupError::Keys(error.to_string()))?;
         let mac = fresh.key().manifest_key(&run.0);
         let bytes = header.encode();
         let context = SealContext { stream_id: run.0, commitment, header: &bytes };

@@ -235,7 +235,7 @@ fn a_pin_outlasts_its_manifest() {
         assert!(matches!(refused(&store, &store.root, "n"), BackupError::Pinned { .. }));
         // Nor is it removed as the remains of a dead run.
         age_all(&store);
-        let found = block_on(xb_backup::leftovers(&store.root, DAY)).unwrap();
+        let found = block_on(xb_backup::find_orphaned(&store.root, DAY)).unwrap();
         assert!(found.dead.is_empty() && found.unclear.len() == 1, "{found:?}");
         fs::write(below(&store, ".xb-catalog/n"), manifest).unwrap();
         assert_eq!(store.get("n").unwrap(), whole);
@@ -245,7 +245,7 @@ fn a_pin_outlasts_its_manifest() {
             block_on(xb_repo::pin::unpin(&store.root, &name("n"))),
             Err(RepoError::NotThere { .. })
         ));
-        let found = block_on(xb_backup::leftovers(&store.root, DAY)).unwrap();
+        let found = block_on(xb_backup::find_orphaned(&store.root, DAY)).unwrap();
         assert_eq!(found.dead.len(), usize::from(layout == Layout::Packed));
     }
 }
@@ -336,7 +336,7 @@ fn gc_removes_the_objects_of_the_dead_run_only() {
         write(&below(&store, ".xb-catalog/@claims/n/000001"));
         write(&below(&store, &format!("n/{beside}")));
         age_all(&store);
-        let found = block_on(xb_backup::leftovers(&store.root, DAY)).unwrap();
+        let found = block_on(xb_backup::find_orphaned(&store.root, DAY)).unwrap();
         assert_eq!((found.dead.len(), found.uploads), (1, 0), "{beside}");
         for dead in &found.dead {
             assert!(block_on(xb_backup::remove(&store.root, dead)).unwrap());

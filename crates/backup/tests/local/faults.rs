@@ -350,7 +350,7 @@ fn prune_leaves_whole_backups_or_none() {
 /// Removes what dead runs have left.
 fn gc(root: &Root) -> Result<usize, BackupError> {
     block_on(async {
-        let found = xb_backup::leftovers(root, Duration::from_secs(86_400)).await?;
+        let found = xb_backup::find_orphaned(root, Duration::from_secs(86_400)).await?;
         for dead in &found.dead {
             xb_backup::remove(root, dead).await?;
         }

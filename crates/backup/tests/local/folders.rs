@@ -53,7 +53,7 @@ fn a_link_to_a_backup_is_never_taken_for_a_dead_run() {
         store.put("monday", layout, 500, stream_reader()).unwrap();
         symlink("monday", below(&store, "current")).unwrap();
         age_all(&store);
-        let found = block_on(xb_backup::leftovers(&store.root, DAY)).unwrap();
+        let found = block_on(xb_backup::find_orphaned(&store.root, DAY)).unwrap();
         assert!(found.dead.is_empty(), "{:?}", found.dead);
         assert!(found.unclear.iter().any(|(name, why)| name == "current" && why.contains("link")));
         assert!(is_linked(block_on(xb_backup::delete(&store.root, &name("current")))));
@@ -133,7 +133,7 @@ fn links_in_a_circle_and_unusable_names_stop_no_command() {
     }
     assert_eq!(store.state("monday"), Some(State::Complete));
     assert_eq!(store.state("foreign"), Some(State::Foreign));
-    block_on(xb_backup::leftovers(&store.root, DAY)).unwrap();
+    block_on(xb_backup::find_orphaned(&store.root, DAY)).unwrap();
     assert_eq!(store.get("monday").unwrap(), stream());
     // Such a name inside a backup is an object of another program.
     std::fs::remove_file(below(&store, "monday/up")).unwrap();

@@ -23,7 +23,7 @@ fn age_all(store: &Store) {
 }
 
 fn find(store: &Store) -> GcFindings {
-    block_on(xb_backup::leftovers(&store.root, DAY)).unwrap()
+    block_on(xb_backup::find_orphaned(&store.root, DAY)).unwrap()
 }
 
 fn remove_all(store: &Store) {
@@ -120,7 +120,7 @@ fn nothing_of_a_name_whose_manifest_cannot_be_read_is_touched() {
 }
 
 #[test]
-fn classic_leftovers_go_with_their_claim_and_stock_backups_stay() {
+fn classic_orphaned_objects_go_with_their_claim_and_stock_backups_stay() {
     let store = Store::new();
     for name in ["stock", "dead", "good"] {
         store.put(name, Layout::Classic, 500, stream_reader()).unwrap();

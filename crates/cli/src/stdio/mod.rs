@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin, stdout};
 use std::os::fd::AsFd;
 
 use crate::closed::{Stream, was_closed};
-use crate::failure::{Failure, OrFail as _};
+use crate::failure::{Failure, FailureContext as _};
 use crate::program::signals::{Signals, interrupted};
 use crate::stdio::input::Input;
 use crate::text::printable;

@@ -1,6 +1,6 @@
 //! The keys object in front of a native file: the same text, in a block with spare room.
 
-use super::{KeysObject, KeysObjectError, MAX_ENVELOPE};
+use super::{KeysObject, KeysObjectError, MAX_KEYS_OBJECT};
 
 /// The first eight bytes of a keys block; its last two digits are the version.
 pub const BLOCK_MAGIC: [u8; 8] = *b"XBRKEY01";
@@ -58,7 +58,7 @@ impl BlockHead {
             return Err(block("reserved bytes of its header are not 0"));
         }
         let fits = head.block_len <= MAX_BLOCK && head.block_len.is_multiple_of(BLOCK_UNIT);
-        if !fits || head.text_len > MAX_ENVELOPE || head.block_len < least(head.text_len) {
+        if !fits || head.text_len > MAX_KEYS_OBJECT || head.block_len < least(head.text_len) {
             return Err(block("its lengths are invalid"));
         }
         Ok(head)

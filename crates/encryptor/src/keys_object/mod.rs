@@ -15,7 +15,7 @@ pub use block::{
 pub use error::{KeysObjectError, OpenError, SlotFault, WrapError};
 pub use key_material::{KeyMaterial, KeySlotSpec};
 pub use slot::{MAX_SLOTS, MAX_SLOW_SLOTS, SlotInfo, SlotKind};
-pub use text::MAX_ENVELOPE;
+pub use text::MAX_KEYS_OBJECT;
 
 use crate::key::STREAM_ID_LEN;
 use crate::{DataKey, hex};

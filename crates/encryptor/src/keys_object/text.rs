@@ -11,7 +11,7 @@ use crate::key::STREAM_ID_LEN;
 use crate::{DataKey, hex};
 
 /// Longest keys object in bytes.
-pub const MAX_ENVELOPE: usize = 256 << 10;
+pub const MAX_KEYS_OBJECT: usize = 256 << 10;
 
 const TYPE: &str = "xbrs-keys";
 const FORMAT: u32 = 1;
@@ -67,8 +67,8 @@ impl Text {
         let authenticated = text.len();
         let code = data_key.slots_key(stream_id).code(text.as_bytes());
         text.push_str(&format!("{MAC_LINE}{}\n", hex::encode(&code)));
-        if text.len() > MAX_ENVELOPE {
-            return Err(WrapError::TooLong { len: text.len(), max: MAX_ENVELOPE });
+        if text.len() > MAX_KEYS_OBJECT {
+            return Err(WrapError::TooLong { len: text.len(), max: MAX_KEYS_OBJECT });
         }
         Ok(Self { bytes: text.into_bytes(), authenticated, code })
     }
@@ -92,8 +92,8 @@ pub(super) struct Parsed {
 }
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, KeysObjectError> {
-    if bytes.len() > MAX_ENVELOPE {
-        return Err(KeysObjectError::TooLong { len: bytes.len(), max: MAX_ENVELOPE });
+    if bytes.len() > MAX_KEYS_OBJECT {
+        return Err(KeysObjectError::TooLong { len: bytes.len(), max: MAX_KEYS_OBJECT });
     }
     let (front, code) = closing_line(bytes, MAC_LINE).ok_or(KeysObjectError::NoCheck)?;
     let (json, expected) = closing_line(front, DIGEST_LINE).ok_or(KeysObjectError::NoCheck)?;

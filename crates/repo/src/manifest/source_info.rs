@@ -33,7 +33,7 @@ pub struct SourceInfo {
     /// Log sequence number of the checkpoint up to which the backup holds changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_lsn: Option<u64>,
-    /// Log sequence number to which prepare will roll forward.
+    /// Log sequence number up to which prepare applies the redo log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_lsn: Option<u64>,
     /// Log sequence number of the checkpoint at which the backup's redo log begins: every change

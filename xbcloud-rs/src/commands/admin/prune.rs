@@ -23,7 +23,7 @@ use crate::report;
 
 impl Context {
     pub(crate) fn prune(&self, args: &PruneArgs) -> Result<(), Failure> {
-        let name = args.metrics.repository.as_deref().or(args.place.as_deref());
+        let name = args.metrics.repository.as_deref().or(args.root.place.as_deref());
         let name = name.filter(|name| !name.is_empty()).or(args.common.store.root.as_deref());
         let file = args.metrics.metrics_file.as_deref();
         let metrics = CommandMetrics::begin(file, Family::Retention, name)?;
@@ -40,7 +40,7 @@ impl Context {
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         };
         let yes = args.yes && !args.dry_run;
-        let (place, own) = (args.place.as_deref(), args.state_dir.as_deref());
+        let (place, own) = (args.root.place.as_deref(), args.own.state_dir.as_deref());
         let pruned = self.prune_root(place, keep, yes, None, own, &args.common)?;
         let removed = pruned.gone.as_ref().map_or(0, Vec::len);
         let kept = pruned.plan.len() - removed;

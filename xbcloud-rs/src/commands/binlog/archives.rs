@@ -25,7 +25,7 @@ const FORMAT: u32 = 1;
 impl Context {
     pub(super) fn list_archives(&self, args: &ArchiveListArgs) -> Result<(), Failure> {
         report::can_print()?;
-        let root = root_place(args.place.as_deref(), &args.common)?;
+        let root = root_place(args.root.place.as_deref(), &args.common)?;
         let server = args.server.clone();
         let list = |session: Session| async move {
             let mut found = Vec::new();
@@ -39,7 +39,7 @@ impl Context {
     }
 
     pub(super) fn verify_archives(&self, args: &ArchiveVerifyArgs) -> Result<(), Failure> {
-        let root = root_place(args.place.as_deref(), &args.common)?;
+        let root = root_place(args.root.place.as_deref(), &args.common)?;
         let keys: Keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
         let state = state_dir(args.state_dir.as_deref());
         let (server, kept_within) = (args.server.clone(), args.keep_binlog_within);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use xb_backup::{ArchiveSettings, CancelToken, ReceiveRequest, Session, source_servers};
-use xb_cli::{Failure, OrFail as _, Secret, Service, check_writable, host_name};
+use xb_cli::{Failure, FailureContext as _, Secret, Service, check_writable, host_name};
 use xb_compressor::{Algorithm, AlgorithmError, Compression};
 
 use crate::args::binlog::{ArchiveOptions, ReceiveArgs};

@@ -19,7 +19,7 @@ const FORMAT: u32 = 1;
 
 impl Context {
     pub(super) fn show_archive(&self, args: &ArchiveShowArgs) -> Result<(), Failure> {
-        let root = root_place(args.place.as_deref(), &args.common)?;
+        let root = root_place(args.root.place.as_deref(), &args.common)?;
         let keys: Keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
         let search = ArchiveSearch {
             since: args.since,

@@ -14,9 +14,9 @@ use crate::report;
 impl Context {
     pub(crate) fn list(&self, args: &ListArgs) -> Result<(), Failure> {
         report::can_print()?;
-        let root = root_place(args.place.as_deref(), &args.common)?;
+        let root = root_place(args.root.place.as_deref(), &args.common)?;
         let cache = match args.no_cache {
-            false => cache::of_root(args.place.as_deref(), &args.common)?,
+            false => cache::of_root(args.root.place.as_deref(), &args.common)?,
             true => None,
         };
         let only = &args.only;
@@ -37,7 +37,7 @@ impl Context {
             self.log.info(totals);
         }
         if all == 0 {
-            let place = args.place.as_deref().filter(|place| !place.is_empty());
+            let place = args.root.place.as_deref().filter(|place| !place.is_empty());
             let place = place.or(args.common.store.root.as_deref()).unwrap_or_default();
             self.log.info(format!(
                 "there is no backup below {place}; if that is a backup itself, `xbcloud-rs show` shows it"

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
-use xb_cli::{Failure, OrFail as _, Readers, refuse_closed_output, write_whole};
+use xb_cli::{Failure, FailureContext as _, Readers, refuse_closed_output, write_whole};
 use xb_report::Document;
 
 use crate::args::ReportArgs;

@@ -1,7 +1,7 @@
 //! `get`: writes a backup to standard output.
 
 use xb_backup::{BackupError, GetReport, GetRequest, OrInterrupted as _, Output, Selection};
-use xb_cli::{Failure, OrFail as _, ProgressEnd};
+use xb_cli::{Failure, FailureContext as _, ProgressEnd};
 use xb_pipeline::{FifoError, FifoNames, Fifos, Split};
 use xb_reader::Dialect;
 use xb_repo::root::Root;

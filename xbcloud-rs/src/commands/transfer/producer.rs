@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use xb_backup::ProducerLog;
-use xb_cli::{Exit, Failure, Level, Log, OrFail as _};
+use xb_cli::{Exit, Failure, FailureContext as _, Level, Log};
 
 use crate::args::{BackupOptions, ProducerOptions};
 use crate::commands::context::Context;

@@ -6,7 +6,7 @@ use xb_backup::{
     BackupError, CancelToken, OrInterrupted as _, PutLayout, PutReport, PutRequest, Resources,
     Session,
 };
-use xb_cli::{Failure, KeyOptions, Log, OrFail as _, ProgressEnd, Size};
+use xb_cli::{Failure, FailureContext as _, KeyOptions, Log, ProgressEnd, Size};
 use xb_compressor::{AlgorithmError, Compression};
 use xb_pipeline::{
     Content, EndRule, Fifos, LastFile, Merge, ObjectSize, PackError, Transform, XbstreamInput,

@@ -6,7 +6,7 @@ use std::io::BufWriter;
 use std::os::fd::AsFd as _;
 
 use xb_backup::{GetRequest, RescueReport, RescueRequest, RescueUntil, UntilRequest};
-use xb_cli::{Failure, Log, OrFail as _, ProgressEnd, format_count};
+use xb_cli::{Failure, FailureContext as _, Log, ProgressEnd, format_count};
 use xb_repo::names::BackupName;
 
 use crate::args::rescue::RescueArgs;

@@ -59,7 +59,7 @@ impl Context {
 
     fn check_the_store(&self, args: &CheckArgs) -> Result<Vec<CheckLine>, Failure> {
         let lock = args.backup.retain.lock()?.is_some();
-        let root = match root_place(args.place.as_deref(), &args.common) {
+        let root = match root_place(args.root.place.as_deref(), &args.common) {
             Ok(root) => root,
             Err(failure) if failure.exit() == Exit::Usage => return Err(failure),
             Err(failure) => {
@@ -82,7 +82,7 @@ impl Context {
         let has_login = login_file.is_some() && args.backup.from.is_none();
         let is_asked = args.binlog || source.is_some() || has_login;
         // A store that cannot be read has its own line.
-        let root = root_place(args.place.as_deref(), &args.common).ok();
+        let root = root_place(args.root.place.as_deref(), &args.common).ok();
         let find = |_, cancel: CancelToken| async move {
             let Some(root) = root else { return Ok(Vec::new()) };
             cancel.or(xb_repo::archive::listing::servers(&root)).await

@@ -20,7 +20,7 @@ const RULE_ID: &str = "xbcloud-unfinished-uploads";
 
 impl Context {
     pub(crate) fn init(&self, args: &InitArgs) -> Result<(), Failure> {
-        let location = locate(args.place.as_deref().unwrap_or_default(), &args.common.store)?;
+        let location = locate(args.root.place.as_deref().unwrap_or_default(), &args.common.store)?;
         if location.place == StorePlace::Local {
             let folder = Path::new("/").join(&location.path);
             std::fs::create_dir_all(&folder).map_err(|error| {
@@ -63,7 +63,7 @@ impl Context {
             return Err(Failure::usage("--apply works only for S3")
                 .hint("leave it out, and apply the printed settings with the store's own tools"));
         };
-        let root = root_place(args.place.as_deref(), &args.common)?;
+        let root = root_place(args.root.place.as_deref(), &args.common)?;
         let lock = args.retain.retain.is_some();
         let rule = AbortRule { id: RULE_ID, prefix: &location.path, days: UNFINISHED_DAYS };
         let applying = |_, cancel: CancelToken| async move {

@@ -23,13 +23,13 @@ impl Context {
     pub(crate) fn monitor(&self, args: &mut MonitorArgs) -> Result<(), Failure> {
         answer_in_time(args);
         let args = &*args;
-        let place = args.place.as_deref().filter(|place| !place.is_empty());
+        let place = args.root.place.as_deref().filter(|place| !place.is_empty());
         let name = args.repository.as_deref().or(place).or(args.common.store.root.as_deref());
         let name = name.unwrap_or("repository");
         let is_answered = Arc::new(AtomicBool::new(false));
         end_in_time(args, name, is_answered.clone());
-        let listed = root_place(args.place.as_deref(), &args.common).and_then(|root| {
-            let cache = cache::of_root(args.place.as_deref(), &args.common)?;
+        let listed = root_place(args.root.place.as_deref(), &args.common).and_then(|root| {
+            let cache = cache::of_root(args.root.place.as_deref(), &args.common)?;
             self.with_progress("monitor", &args.common.run, None, |_, cancel| async move {
                 let listings = cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await?;
                 let newest = |server: &str| newest_of(&listings, server);

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use xb_backup::{
     BackupError, CopyOptions, CopyRequest, Coverage, Keep, OrInterrupted as _, VerifyRequest,
 };
-use xb_cli::{Exit, Failure, OrFail as _, Personality, Secret, Signals, check_writable, host_name};
+use xb_cli::{
+    Exit, Failure, FailureContext as _, Personality, Secret, Signals, check_writable, host_name,
+};
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 

@@ -139,7 +139,7 @@ fn one_unreadable_manifest_stops_no_command_on_other_backups() {
                 .unwrap();
         assert_eq!(latest.name.as_str(), "d");
         assert!(latest.doubts.iter().any(|doubt| doubt.starts_with("b is skipped")), "{latest:?}");
-        let left = block_on(xb_backup::leftovers(&store.root, Duration::from_secs(86_400)));
+        let left = block_on(xb_backup::find_orphaned(&store.root, Duration::from_secs(86_400)));
         assert_eq!(left.unwrap().unclear.len(), 1);
         // A full backup in the stock layout depends on none.
         let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
@@ -219,7 +219,7 @@ fn a_manifest_that_names_another_run_makes_no_objects_dead() {
         let file = std::fs::File::options().write(true).open(path).unwrap();
         file.set_modified(std::time::SystemTime::now() - 2 * day).unwrap();
     }
-    let found = block_on(xb_backup::leftovers(&store.root, day)).unwrap();
+    let found = block_on(xb_backup::find_orphaned(&store.root, day)).unwrap();
     assert!(found.dead.is_empty(), "{found:?}");
     assert_eq!(found.unclear[0].0, "n");
     // One that names no objects lacks none.
@@ -227,10 +227,10 @@ fn a_manifest_that_names_another_run_makes_no_objects_dead() {
         manifest["objects"] = 0.into();
         manifest["stored_bytes"] = 0.into();
     });
-    let found = block_on(xb_backup::leftovers(&store.root, day)).unwrap();
+    let found = block_on(xb_backup::find_orphaned(&store.root, day)).unwrap();
     assert!(found.dead.is_empty(), "{found:?}");
     std::fs::write(manifest_of(&store, "n"), good).unwrap();
-    let found = block_on(xb_backup::leftovers(&store.root, day)).unwrap();
+    let found = block_on(xb_backup::find_orphaned(&store.root, day)).unwrap();
     assert!(found.dead.is_empty() && found.unclear.is_empty(), "{found:?}");
 }
 
