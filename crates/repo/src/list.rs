@@ -455,8 +455,7 @@ async fn acceptance(root: &Root, line: &Listing) -> Result<Option<Acceptance>, R
     }
 }
 
-/// Marks the backups without objects. `folders` are those that the store has listed. That of a packed backup may hold only
-/// the objects of another run of its name.
+/// Marks the backups without objects of their run. `folders` are those that the store has listed, of any run.
 async fn mark_missing(
     root: &Root,
     listings: &mut [Listing],

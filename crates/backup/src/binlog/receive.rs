@@ -271,7 +271,7 @@ impl<'a> Receiver<'a> {
         let mut stored = false;
         let outcome = match begun {
             Ok(begun) => {
-                let watch = Watch::new(access, &begun.0, &self.others);
+                let watch = Watch::new(access, &begun.0, (&self.others, self.patience));
                 self.run(begun, watch, &mut stored).await
             }
             Err(error) => Err(error),
@@ -598,7 +598,9 @@ impl<'a> Receiver<'a> {
                 // The thread passes on what it has, and ends.
                 receiving.hang_up();
             }
-            if let Some(until) = watch.covered(writer.stored().position.position()) {
+            if !matches!(end, StreamEnd::Moved(_))
+                && let Some(until) = watch.covered(writer.stored().position.position())
+            {
                 writer.cover(until);
                 (self.tell)(Notice::Covered(until));
             }

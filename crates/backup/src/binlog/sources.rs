@@ -3,11 +3,18 @@
 
 use std::time::{Duration, Instant};
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use xb_mysql::{Access, Target};
 use xb_repo::archive::stream::StreamHead;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::session::{Server, connect};
+use crate::binlog::standing::Standing;
+use crate::binlog::watch::Watched;
+
+/// The other servers' time to answer once that of the archive has.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// The servers to receive from, one of them at a time.
 pub(super) struct Sources<'a> {
@@ -43,22 +50,12 @@ impl<'a> Sources<'a> {
         if let [only] = self.servers {
             return Ok((only, false));
         }
-        // All at once, so that a server that does not respond costs its time limit once.
-        let asked = futures::future::join_all(self.servers.iter().map(|access| {
-            let access = access.clone();
-            tokio::task::spawn_blocking(move || connect(&access, needs_checksums))
-        }));
         let (mut found, mut open) = (Vec::new(), Vec::new());
-        for (asked, access) in asked.await.into_iter().zip(self.servers) {
-            let asked =
-                asked.map_err(|_| ArchiveError::Bug("the thread that connects panicked"))?;
-            let asked = asked.map(|(_, server)| server);
-            if let Ok(server) = &asked
-                && server.standing.closed.is_none()
-            {
-                open.push((name(access), server.standing.clone()));
+        for (asked, access) in self.ask(of, needs_checksums).await?.into_iter().zip(self.servers) {
+            if let Some(standing) = &asked.open {
+                open.push((name(access), standing.clone()));
             }
-            found.push(Place::of(asked, of));
+            found.push(asked.place);
         }
         let is_right = |place: &Place| matches!(place, Place::Right);
         let last = self.last.filter(|last| found.get(*last).is_some_and(is_right));
@@ -88,7 +85,8 @@ impl<'a> Sources<'a> {
         match (other, was_demoted) {
             (Some(other), Some(_)) => self.chosen(other),
             (Some(other), None) if away.elapsed() >= self.patience => self.chosen(other),
-            (None, Some(own)) => self.chosen(own),
+            // Otherwise another one is the primary, and cannot be received from.
+            (None, Some(own)) if open.is_empty() => self.chosen(own),
             (other, _) => {
                 let mut all: Vec<String> = self
                     .servers
@@ -103,6 +101,55 @@ impl<'a> Sources<'a> {
                 Err(ArchiveError::NoSource(all.join("; ")))
             }
         }
+    }
+
+    /// Asks all servers at once. One that does not respond costs its time limit, unless the one of the archive has responded.
+    async fn ask(
+        &self,
+        of: Option<&StreamHead>,
+        needs_checksums: bool,
+    ) -> Result<Vec<Asked>, ArchiveError> {
+        let mut asking: FuturesUnordered<_> = (self.servers.iter().enumerate())
+            .map(|(number, access)| {
+                let access = access.clone();
+                let asking = tokio::task::spawn_blocking(move || {
+                    let server = connect(&access, needs_checksums).map(|(_, server)| server);
+                    let standing = match &server {
+                        Ok(server) => Some(server.standing.clone()),
+                        // One without a log, or with another fault, may be the primary nevertheless.
+                        Err(_) => Watched::new(access, false).standing().ok(),
+                    };
+                    (server, standing)
+                });
+                async move { (number, asking.await) }
+            })
+            .collect();
+        let mut found: Vec<Option<Asked>> = self.servers.iter().map(|_| None).collect();
+        let limit = tokio::time::sleep(SLOW);
+        tokio::pin!(limit);
+        let mut is_late = false;
+        loop {
+            let is_known = found.iter().flatten().any(|one| matches!(one.place, Place::Right));
+            let answer = tokio::select! {
+                answer = asking.next() => answer,
+                () = &mut limit, if !is_late => {
+                    is_late = true;
+                    continue;
+                }
+                () = std::future::ready(()), if is_late && is_known => None,
+            };
+            let Some((number, answer)) = answer else { break };
+            let (server, standing) =
+                answer.map_err(|_| ArchiveError::Bug("the thread that connects panicked"))?;
+            let place = Place::of(server, of);
+            let is_mysql = matches!(place, Place::Away(ArchiveError::OneServer));
+            let open = standing.filter(|standing| standing.closed.is_none() && !is_mysql);
+            if let Some(one) = found.get_mut(number) {
+                *one = Some(Asked { place, open });
+            }
+        }
+        let none = || Asked { place: Place::Away(ArchiveError::Ended), open: None };
+        Ok(found.into_iter().map(|one| one.unwrap_or_else(none)).collect())
     }
 
     /// The archive is of the one that was chosen last, which is away from now on, if at all.
@@ -121,6 +168,13 @@ impl<'a> Sources<'a> {
         let chosen = self.servers.get(number).ok_or(ArchiveError::Bug("a server of no number"))?;
         Ok((chosen, is_new))
     }
+}
+
+/// What a server has answered.
+struct Asked {
+    place: Place,
+    /// Its standing, if it can be written to.
+    open: Option<Standing>,
 }
 
 /// What one of the servers is to the archive.
@@ -143,6 +197,12 @@ impl Place {
         };
         if server.uuid.is_some() {
             return Self::Away(ArchiveError::OneServer);
+        }
+        // It comes back, and has everything then.
+        if server.standing.is_apart
+            && let Some(why) = server.standing.closed
+        {
+            return Self::Away(ArchiveError::NoSource(format!("it {why}")));
         }
         let is_own = of.map(|of| of.origin().differs_from(server.origin()).is_none());
         match (is_own, server.standing.closed) {

@@ -10,7 +10,7 @@ use crate::archive_error::ArchiveError;
 /// A server's error if a privilege is missing.
 const DENIED: u16 = 1227;
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE variable_name IN \
-    ('server_id', 'hostname', 'port', 'read_only', 'wsrep_on', 'gtid_slave_pos')";
+    ('server_id', 'hostname', 'port', 'read_only', 'wsrep_on', 'log_slave_updates', 'gtid_slave_pos')";
 const STATUS: &str = "SHOW GLOBAL STATUS WHERE variable_name IN \
     ('Slaves_running', 'wsrep_cluster_state_uuid', 'wsrep_cluster_status', 'wsrep_ready')";
 /// Columns of the status of a replication connection, in the words of MariaDB and of MySQL.
@@ -26,6 +26,8 @@ pub(crate) struct Standing {
     pub(crate) who: BTreeMap<String, String>,
     /// Why no account can write to it, if so.
     pub(crate) closed: Option<String>,
+    /// It is a node of Galera that is not in the primary component. It may come back.
+    pub(crate) is_apart: bool,
     /// The servers that it replicates, each as `HOST:PORT`. Any of them may have committed what its log lacks.
     pub(crate) sources: Vec<String>,
     /// The ID of the Galera cluster that it is a node of.
@@ -66,7 +68,7 @@ impl Standing {
             (_, true) => Some("is not in the primary component of its cluster".to_owned()),
             _ => None,
         };
-        let sources = match connections {
+        let mut sources = match connections {
             Some(all) => {
                 // One that was left stopped at a promotion replicates nothing.
                 let counts = |one: &Connection| one.is_running || closed.is_some();
@@ -80,11 +82,14 @@ impl Standing {
                 }
             }
         };
+        if is_apart || (is_node && value("log_slave_updates") == "OFF") {
+            sources.push("the other nodes of its cluster".to_owned());
+        }
         let who = ["server_id", "hostname", "port"].into_iter();
         let who = who.map(|name| (name.to_owned(), value(name).to_owned())).collect();
         let cluster = value("wsrep_cluster_state_uuid");
         let cluster = (is_node && !is_apart && !cluster.is_empty()).then(|| cluster.to_owned());
-        Self { who, closed, sources, cluster }
+        Self { who, closed, is_apart, sources, cluster }
     }
 }
 
@@ -185,7 +190,13 @@ mod tests {
         assert!(one.closed.is_none() && one.is_one_with(&two));
         assert!(!one.is_one_with(&node("2", "v", "Primary")));
         let apart = node("2", "u", "non-Primary");
-        assert!(apart.closed.is_some() && !one.is_one_with(&apart));
+        assert!(apart.closed.is_some() && apart.is_apart && !one.is_one_with(&apart));
+        // The others commit on, and no look waits for that.
+        assert!(one.sources.is_empty() && !apart.sources.is_empty());
+        let own_log =
+            [OPEN, ("wsrep_on", "ON"), ("wsrep_cluster_status", "Primary"), ("wsrep_ready", "ON")];
+        let own_log = [&own_log[..], &[("log_slave_updates", "OFF")]].concat();
+        assert!(!standing(&own_log, Some(&[])).sources.is_empty());
         // Two servers, and two names of one.
         let server = |id| standing(&[OPEN, ("server_id", id)], Some(&[]));
         assert!(server("1").is_one_with(&server("1")) && !server("1").is_one_with(&server("2")));

@@ -2,6 +2,7 @@
 //! moment, whether it replicates another one, and whether another one has taken its place.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, OptionFuture};
@@ -16,6 +17,8 @@ use crate::binlog::standing::Standing;
 
 /// Failed looks in a row that are reported.
 const FAILED: u32 = 3;
+/// Limit on the doublings of the pause behind failed looks: a server that hangs keeps each connection.
+const DOUBLINGS: u32 = 5;
 /// MySQL's error for a statement of another version.
 const SYNTAX: u16 = 1064;
 
@@ -31,8 +34,15 @@ pub(super) struct Watch {
     own: Option<Watched>,
     name: String,
     others: Vec<Watched>,
+    has_others: bool,
     looking: Looking<(Watched, Result<Option<Look>, ArchiveError>)>,
     looking_at_others: Looking<Vec<(Watched, Option<Standing>)>>,
+    /// When the look at the others began that is under way; and the last one by which none of them had taken the place.
+    asked_others: Timestamp,
+    clear: Option<Timestamp>,
+    /// How long the server may be apart from its cluster, and since when it is.
+    patience: Option<Duration>,
+    apart: Option<Instant>,
     /// How far everything was stored when the look began.
     stored: Option<LogPosition>,
     /// What it was at the last look.
@@ -46,16 +56,27 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Begins with the server that is received from, and those that may take its place.
-    pub(super) fn new(access: &Access, server: &Server, others: &[Access]) -> Self {
+    pub(super) fn new(
+        access: &Access,
+        server: &Server,
+        (others, patience): (&[Access], Option<Duration>),
+    ) -> Self {
         let of = |access: &Access| Watched::new(access.clone(), server.uuid.is_some());
-        let others = others.iter().map(of).collect();
-        let (who, name) = (server.standing.who.clone(), name(access));
-        Self { who, own: Some(of(access)), name, others, ..Self::default() }
+        Self {
+            who: server.standing.who.clone(),
+            own: Some(of(access)),
+            name: name(access),
+            others: others.iter().map(of).collect(),
+            has_others: !others.is_empty(),
+            patience,
+            standing: Some(server.standing.clone()),
+            ..Self::default()
+        }
     }
 
     /// Begins looks, but at those that are being looked at. Everything is stored up to here.
     pub(super) fn begin(&mut self, stored: Option<LogPosition>) {
-        if let Some(mut own) = self.own.take() {
+        if let Some(mut own) = self.own.take_if(Watched::is_due) {
             self.stored = stored;
             let who = self.who.clone();
             let look = move || {
@@ -65,9 +86,10 @@ impl Watch {
             self.looking = Some(on_thread(look).boxed()).into();
         }
         if !self.others.is_empty() {
+            self.asked_others = Timestamp::now();
             let looks = std::mem::take(&mut self.others).into_iter().map(|mut other| {
                 on_thread(move || {
-                    let standing = other.standing().ok();
+                    let standing = if other.is_due() { other.standing().ok() } else { None };
                     (other, standing)
                 })
             });
@@ -89,7 +111,11 @@ impl Watch {
                 self.looking_at_others = None.into();
                 let moved = self.moved(&found);
                 self.others = found.into_iter().map(|(other, _)| other).collect();
-                moved.map_or(Ok(()), Err)
+                if let Some(why) = moved {
+                    return Err(why);
+                }
+                self.clear = Some(self.asked_others);
+                Ok(())
             }
             else => std::future::pending().await,
         }
@@ -118,18 +144,33 @@ impl Watch {
                 sources.join(" and ")
             )),
         };
+        // Another one may be open already, and this one not replicate it yet.
+        let is_demoted = self.has_others && look.standing.closed.is_some();
+        if is_demoted && self.why.is_none() {
+            self.why = look.standing.closed.as_ref().map(|why| format!("{} {why}", self.name));
+        }
+        self.apart = match look.standing.is_apart {
+            true => self.apart.or_else(|| Some(Instant::now())),
+            false => None,
+        };
         self.standing = Some(look.standing);
         // A log that has become shorter is another one.
         let is_sound = |(_, end): &(Timestamp, LogPosition)| {
             self.stored.as_ref().is_some_and(|stored| end >= stored)
         };
-        if self.mark.is_none() {
+        if self.mark.is_none() && !is_demoted {
             self.mark = look.end.filter(is_sound);
         }
     }
 
     fn moved(&self, others: &[(Watched, Option<Standing>)]) -> Option<ArchiveError> {
         let own = self.standing.as_ref()?;
+        // It gets everything once it is back.
+        let is_patient = own.is_apart
+            && self.apart.zip(self.patience).is_none_or(|(since, limit)| since.elapsed() < limit);
+        if is_patient {
+            return None;
+        }
         let open = others.iter().find(|(_, standing)| {
             standing.as_ref().is_some_and(|it| it.closed.is_none() && !it.is_one_with(own))
         });
@@ -141,8 +182,13 @@ impl Watch {
     }
 
     /// Until when all commits are stored, if that is known anew, now that everything is stored up to here.
+    /// No other server may have taken the place until then.
     pub(super) fn covered(&mut self, stored: Option<LogPosition>) -> Option<Timestamp> {
-        let (at, _) = self.mark.take_if(|(_, end)| stored.is_some_and(|stored| stored >= *end))?;
+        let (has_others, clear) = (self.has_others, self.clear);
+        let (at, _) = self.mark.take_if(|(at, end)| {
+            let is_clear = !has_others || clear.is_some_and(|clear| clear >= *at);
+            is_clear && stored.is_some_and(|stored| stored >= *end)
+        })?;
         Some(at)
     }
 
@@ -170,10 +216,13 @@ async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
 }
 
 /// A server that is looked at, by a connection that stays open.
-struct Watched {
+pub(super) struct Watched {
     access: Access,
     is_mysql: bool,
     client: Option<Client>,
+    /// Failures in a row, and looks to be left out.
+    failed: u32,
+    rest: u32,
 }
 
 /// What the server was at a moment.
@@ -185,12 +234,19 @@ struct Look {
 }
 
 impl Watched {
-    fn new(access: Access, is_mysql: bool) -> Self {
-        Self { access, is_mysql, client: None }
+    pub(super) fn new(access: Access, is_mysql: bool) -> Self {
+        Self { access, is_mysql, client: None, failed: 0, rest: 0 }
+    }
+
+    /// Returns whether it is to be looked at this time: behind failures, ever more rarely.
+    fn is_due(&mut self) -> bool {
+        let is_due = self.rest == 0;
+        self.rest = self.rest.saturating_sub(1);
+        is_due
     }
 
     /// Asks what the server is.
-    fn standing(&mut self) -> Result<Standing, ArchiveError> {
+    pub(super) fn standing(&mut self) -> Result<Standing, ArchiveError> {
         let is_mysql = self.is_mysql;
         self.with(|client| Standing::ask(client, is_mysql))
     }
@@ -219,17 +275,31 @@ impl Watched {
         &mut self,
         ask: impl FnOnce(&mut Client) -> Result<T, ArchiveError>,
     ) -> Result<T, ArchiveError> {
-        let mut client = match self.client.take() {
-            Some(client) => client,
+        let client = match self.client.take() {
+            Some(client) => Ok(client),
             None => {
                 let timeouts = Timeouts { login: LOGIN_LIMIT, reply: Some(LOGIN_LIMIT) };
-                Client::connect(&self.access.target, &self.access.account, timeouts)?
+                Client::connect(&self.access.target, &self.access.account, timeouts)
             }
         };
-        let found = ask(&mut client)?;
-        // After an error, nothing is known of what the server still sends.
-        self.client = Some(client);
-        Ok(found)
+        let found = client.map_err(ArchiveError::from).and_then(|mut client| {
+            let found = ask(&mut client)?;
+            Ok((client, found))
+        });
+        match found {
+            Ok((client, found)) => {
+                (self.client, self.failed) = (Some(client), 0);
+                Ok(found)
+            }
+            // After an error, nothing is known of what the server still sends.
+            Err(error) => {
+                self.failed += 1;
+                if self.failed >= FAILED {
+                    self.rest = 1 << (self.failed - FAILED).min(DOUBLINGS);
+                }
+                Err(error)
+            }
+        }
     }
 }
 
@@ -273,6 +343,7 @@ mod tests {
         Standing {
             who: BTreeMap::from([("server_id".to_owned(), id.to_owned())]),
             closed: closed.map(str::to_owned),
+            is_apart: false,
             sources: sources.iter().map(|name| (*name).to_owned()).collect(),
             cluster: None,
         }
@@ -293,6 +364,59 @@ mod tests {
         let covered = watch.covered(at("bin.000002", 300));
         assert_eq!(covered, Timestamp::from_second(7).ok());
         assert_eq!(watch.covered(at("bin.000002", 400)), None);
+    }
+
+    #[test]
+    fn a_moment_is_covered_once_no_other_server_had_taken_the_place_then() {
+        let second = |second| Timestamp::from_second(second).ok();
+        let mut watch =
+            Watch { stored: at("bin.000002", 100), has_others: true, ..Watch::default() };
+        watch.take(look(7, "bin.000002", 300));
+        assert_eq!(watch.covered(at("bin.000002", 300)), None);
+        watch.clear = second(6);
+        assert_eq!(watch.covered(at("bin.000002", 300)), None);
+        watch.clear = second(8);
+        assert_eq!(watch.covered(at("bin.000002", 300)), second(7));
+        // Read-only, and no replica yet.
+        let standing = standing("1", Some("is closed"), &[]);
+        let end = second(9).zip(at("bin.000002", 300));
+        watch.take(Ok(Some(Look { standing, end })));
+        watch.clear = second(10);
+        assert_eq!(watch.covered(at("bin.000002", 300)), None);
+        assert!(watch.why().unwrap().contains("is closed"));
+    }
+
+    #[test]
+    fn a_node_that_is_apart_gets_time_to_come_back() {
+        let access = Access {
+            target: xb_mysql::Target::Socket("/2".into()),
+            account: xb_mysql::Account::default(),
+        };
+        let others = [(Watched::new(access, false), Some(standing("2", None, &[])))];
+        let apart = || Standing { is_apart: true, ..standing("1", Some("is apart"), &[]) };
+        let patience = Some(Duration::from_secs(3600));
+        let mut watch = Watch { patience, has_others: true, ..Watch::default() };
+        watch.take(Ok(Some(Look { standing: apart(), end: None })));
+        assert!(watch.moved(&others).is_none());
+        watch.patience = Some(Duration::ZERO);
+        assert!(watch.moved(&others).is_some());
+    }
+
+    #[test]
+    fn a_server_that_fails_is_asked_ever_more_rarely() {
+        let access = Access {
+            target: xb_mysql::Target::Socket("/nowhere/sock".into()),
+            account: xb_mysql::Account::default(),
+        };
+        let mut watched = Watched::new(access, false);
+        let mut asked = 0;
+        for _ in 0..100 {
+            if watched.is_due() {
+                asked += 1;
+                assert!(watched.standing().is_err());
+            }
+        }
+        assert!((5..=9).contains(&asked), "{asked}");
     }
 
     #[test]
