@@ -329,9 +329,7 @@ pub(super) fn refuse_data_in_use(
 ) -> Result<EngineLocks, SstError> {
     let locks = EngineLocks::take(layout)?;
     if let Some(error) = &locks.failure {
-        error_log.warn(format_args!(
-            "cannot tell for all of the present data whether a server uses it: {error}"
-        ));
+        error_log.warn(format_args!("cannot tell for all of the present data whether a server uses it: {error}"));
     }
     Ok(locks)
 }
@@ -344,9 +342,7 @@ mod tests {
     fn what_can_be_locked_stays_locked_beside_what_cannot() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join(WORK_DIR)).unwrap();
-        for (file, text) in
-            [(dir.path().join("ibdata1"), ""), (swap::journal_path(dir.path()), "?")]
-        {
+        for (file, text) in [(dir.path().join("ibdata1"), ""), (swap::journal_path(dir.path()), "?")] {
             std::fs::write(file, text).unwrap();
         }
         let locks = EngineLocks::take(&Layout::of(dir.path()).unwrap()).unwrap();
