@@ -54,7 +54,9 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             if swap::journal_path(&layout.datadir).exists() {
                 return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
             }
-            let _locks = EngineLocks::take(layout)?.whole(&layout.datadir)?;
+            let Some(_locks) = EngineLocks::take(layout)? else {
+                return Err(SstError::InUse { path: layout.datadir.clone() });
+            };
             // The settings of the node are not known here: what any server keeps by default stays.
             let mut keep =
                 Keep::usual(true).map_err(|error| SstError::Content(error.to_string()))?;
@@ -62,10 +64,10 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             let is_data = |name: &OsStr, facts: &Metadata| {
                 !keep.keeps(name.as_bytes()) && (facts.is_dir() || facts.is_file())
             };
-            if !take_back(layout, lock, is_data)? {
-                return Err(SstError::NoOldData { datadir: layout.datadir.clone() });
-            }
-            error_log.info("the data from before the last transfer is in place again; what that transfer brought is in #sql-xb/.new, and the next one removes it");
+            error_log.info(match take_back(layout, lock, is_data)? {
+                true => "the data from before the last transfer is in place again; what that transfer brought is in #sql-xb/.new, and the next one removes it",
+                false => "nothing to do: there is no old data",
+            });
             Ok(())
         })),
         _ => None,

@@ -10,7 +10,7 @@ use xb_pipeline::ExtractCause;
 use crate::cancel::{CancelReason, CancelToken};
 use crate::offer::OfferError;
 use crate::run::ChildError;
-use crate::swap::{OLD, SwapError, WORK_DIR};
+use crate::swap::{SwapError, WORK_DIR};
 use nix::unistd::{Uid, User};
 use xb_wire::{AnnouncementError, BindError, TransferError};
 
@@ -42,12 +42,6 @@ pub enum SstError {
     /// The old data cannot be removed yet.
     #[error("no server's storage engine has started on the data that the last transfer brought to {}", datadir.display())]
     Untried {
-        /// The data directory.
-        datadir: PathBuf,
-    },
-    /// There is no old data to put back.
-    #[error("no old data is in {}", datadir.join(WORK_DIR).join(OLD).display())]
-    NoOldData {
         /// The data directory.
         datadir: PathBuf,
     },
@@ -310,9 +304,6 @@ impl SstError {
                 "start it; or put the old data back with: wsrep_sst_xbrs-rs roll-back DATADIR".into(),
             ),
             Self::InUse { .. } => Some("stop the server first".into()),
-            Self::NoOldData { .. } => Some(
-                "the present data stays as it is: it was put back already, or the old data was removed; start the server on it, or let this node join again".into(),
-            ),
             Self::Tmpdir { .. } => Some("set tmpdir in [sst] to a directory with a short, plain path".into()),
             Self::Swap(SwapError::OldIsNotWhole { .. }) => Some(
                 "the present data is as it was: start the server on it, or let this node join again".into(),

@@ -3,8 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::thread::JoinHandle;
 
 use xb_wire::{Answers, Refusal};
 
@@ -17,10 +16,6 @@ use super::question::{Key, Question};
 /// Maximum number of bytes that are held for chunks that have not arrived.
 const HELD: usize = 64 << 20;
 
-/// Time limit for the read that is under way when nothing more is needed. A file system that does not respond, such as
-/// that of a network, may never end it.
-const LAST_READ: Duration = Duration::from_secs(10);
-
 /// Answers the donor's questions until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Answering {
@@ -28,8 +23,7 @@ pub(crate) struct Answering {
     held: Arc<HeldGroups>,
     /// Bytes about which the donor has asked.
     asked: Arc<AtomicU64>,
-    /// Has an end once the thread has.
-    thread: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Answering {
@@ -40,25 +34,21 @@ impl Answering {
     pub(crate) fn start(
         answers: Answers,
         refusal: Refusal,
-        old: OldData,
+        mut old: OldData,
         key: Key,
     ) -> io::Result<(Self, Filler)> {
         let held = Arc::new(HeldGroups::new(HELD));
         let filler = Filler::new(Arc::clone(&held));
         let asked = Arc::new(AtomicU64::new(0));
-        let (running, thread) = channel();
-        let _ = std::thread::Builder::new().name("old-data".into()).spawn({
+        let thread = std::thread::Builder::new().name("old-data".into()).spawn({
             let (answers, held, asked) = (answers.clone(), Arc::clone(&held), Arc::clone(&asked));
             move || {
-                // Dropped last, behind the files of the old data, and by a panic, too.
-                let _running = running;
-                let mut old = old;
                 if answer_all(&answers, &held, &asked, &mut old, &key) == AnswersEnd::Damaged {
                     refusal.refuse("a question of the donor about the old data is damaged");
                 }
             }
         })?;
-        Ok((Self { answers, held, asked, thread }, filler))
+        Ok((Self { answers, held, asked, thread: Some(thread) }, filler))
     }
 
     /// Bytes about which the donor has asked.
@@ -71,8 +61,10 @@ impl Drop for Answering {
     fn drop(&mut self) {
         self.answers.close();
         self.held.close();
-        // A thread that is left behind only reads: the donor gets no more replies.
-        let _ = self.thread.recv_timeout(LAST_READ);
+        if let Some(thread) = self.thread.take() {
+            // A panic has printed its message, and the donor gets no more replies.
+            let _ = thread.join();
+        }
     }
 }
 

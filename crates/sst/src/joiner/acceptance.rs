@@ -208,19 +208,16 @@ fn forget_position(datadir: &Path) -> io::Result<()> {
 /// held.
 #[derive(Debug)]
 pub struct EngineLocks {
-    files: Vec<File>,
-    /// The last error, if a directory could not be listed, or a file not be opened or locked.
-    failure: Option<SstError>,
-    /// The last swap has left files.
-    has_swapped: bool,
+    _files: Vec<File>,
 }
 
 impl EngineLocks {
-    /// Takes the locks on the files of the last swap, and of all directories of the layout, as far as they can be locked.
+    /// Takes the locks on the files of the last swap, and of all directories of the layout; `None` if no file shows whether
+    /// a server has them.
     ///
     /// # Errors
-    /// [`SstError::InUse`] if a server has one.
-    pub fn take(layout: &Layout) -> Result<Self, SstError> {
+    /// [`SstError::InUse`] if a server has one; or if a directory cannot be listed, or a file cannot be opened or locked.
+    pub fn take(layout: &Layout) -> Result<Option<Self>, SstError> {
         let (journal, mut failure) = match swap::last(&layout.datadir) {
             Ok(last) => (last.unwrap_or_default(), None),
             // The directories of the layout still show a server.
@@ -255,21 +252,11 @@ impl EngineLocks {
                 Err(error) => failure = Some(error),
             }
         }
-        Ok(Self { files, failure, has_swapped: !journal.new.is_empty() })
-    }
-
-    /// The same, if every file could be locked; without any, nothing shows whether a server has them.
-    ///
-    /// # Errors
-    /// [`SstError::InUse`] if none is there; or why a file could not be locked.
-    pub fn whole(self, datadir: &Path) -> Result<Self, SstError> {
-        match self {
-            Self { failure: Some(error), .. } => Err(error),
-            locks if locks.files.is_empty() && locks.has_swapped => {
-                Err(SstError::InUse { path: datadir.to_owned() })
-            }
-            locks => Ok(locks),
+        if let Some(error) = failure {
+            return Err(error);
         }
+        let is_sure = !files.is_empty() || journal.new.is_empty();
+        Ok(is_sure.then_some(Self { _files: files }))
     }
 }
 
@@ -318,37 +305,20 @@ fn lock(path: &Path) -> Result<Option<File>, SstError> {
     }
 }
 
-/// Refuses data on which a server runs. While the result lives, none starts on the data, as far as its files can be locked:
-/// the log says so where one cannot.
+/// Refuses data on which a server runs. While the result lives, none starts on the data, as far as its files can be locked.
 ///
 /// # Errors
 /// [`SstError::InUse`].
-pub(super) fn refuse_data_in_use(
-    layout: &Layout,
-    error_log: &ErrorLog,
-) -> Result<EngineLocks, SstError> {
-    let locks = EngineLocks::take(layout)?;
-    if let Some(error) = &locks.failure {
-        error_log.warn(format_args!("cannot tell for all of the present data whether a server uses it: {error}"));
+pub(super) fn refuse_data_in_use(layout: &Layout) -> Result<Option<EngineLocks>, SstError> {
+    match EngineLocks::take(layout) {
+        Err(error @ SstError::InUse { .. }) => Err(error),
+        locks => Ok(locks.ok().flatten()),
     }
-    Ok(locks)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_can_be_locked_stays_locked_beside_what_cannot() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join(WORK_DIR)).unwrap();
-        for (file, text) in [(dir.path().join("ibdata1"), ""), (swap::journal_path(dir.path()), "?")] {
-            std::fs::write(file, text).unwrap();
-        }
-        let locks = EngineLocks::take(&Layout::of(dir.path()).unwrap()).unwrap();
-        assert_eq!(locks.files.len(), 1);
-        assert!(locks.failure.is_some() && locks.whole(dir.path()).is_err());
-    }
 
     #[test]
     fn tables_of_a_schema_are_not_locked() {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::acceptance::{self, EngineLocks};
+use super::acceptance;
 use super::datadir_lock::DatadirLock;
 use super::recover::{check_rights, drop_old, drop_received, finish_interrupted, tidy};
 use super::second_start;
@@ -37,11 +37,8 @@ impl<'a> PresentData<'a> {
     pub(super) fn lock(context: &'a Context) -> Result<Self, SstError> {
         let Context { layout, error_log, .. } = context;
         let lock = DatadirLock::wait(&layout.datadir, &context.cancel, LOCK_LIMIT)?;
-        // Before anything moves: a server may have been started on the data that an interrupted swap has left.
-        let locks = EngineLocks::take(layout)?;
         finish_interrupted(&layout.datadir, &lock, error_log)?;
-        drop(locks);
-        drop(acceptance::refuse_data_in_use(layout, error_log)?);
+        drop(acceptance::refuse_data_in_use(layout)?);
         let data = Self { context, lock };
         check_rights(layout, |name, metadata| data.is_swapped(name, metadata))?;
         drop_received(layout, &data.lock)?;
@@ -77,7 +74,7 @@ impl<'a> PresentData<'a> {
     pub(super) fn swap(&self, remote: &[PathBuf], is_accepted: bool) -> Result<(), SstError> {
         let Context { layout, error_log, .. } = self.context;
         // No server starts on the data while it is swapped.
-        let _locks = acceptance::refuse_data_in_use(layout, error_log)?;
+        let _locks = acceptance::refuse_data_in_use(layout)?;
         let folders: Vec<_> = std::iter::once(layout.datadir.clone())
             .chain(layout.folders_outside())
             .chain(remote.iter().cloned())

@@ -83,8 +83,7 @@ fn old_data(context: &Context, key: Option<Key>) -> (Option<(OldData, Key)>, Del
     let old = key.filter(|_| settings.delta != DeltaWish::No).and_then(|key| {
         let old = OldData::open(layout, error_log)?;
         // Copies of data in use would be right, but fewer and fewer blocks would be equal.
-        let locks = EngineLocks::take(layout).and_then(|locks| locks.whole(&layout.datadir));
-        let is_free = locks.is_ok();
+        let is_free = matches!(EngineLocks::take(layout), Ok(Some(_)));
         if !is_free {
             error_log.warn("the old data may be in use: receiving all data from the donor");
         }
