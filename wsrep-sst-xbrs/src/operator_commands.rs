@@ -32,7 +32,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             Some(ExitCode::SUCCESS)
         }
         Some("recover") => Some(on_datadir(words, |layout, lock, error_log| {
-            if !finish_interrupted(&layout.datadir, lock, error_log)? {
+            if !finish_interrupted(layout, lock, error_log)? {
                 error_log.info("nothing to do: no swap was interrupted");
             }
             Ok(())
@@ -54,9 +54,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             if swap::journal_path(&layout.datadir).exists() {
                 return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
             }
-            let Some(_locks) = EngineLocks::take(layout)? else {
-                return Err(SstError::InUse { path: layout.datadir.clone() });
-            };
+            let _locks = EngineLocks::take(layout)?.as_far_as_possible(layout, error_log)?;
             // The settings of the node are not known here: what any server keeps by default stays.
             let mut keep =
                 Keep::usual(true).map_err(|error| SstError::Content(error.to_string()))?;
@@ -64,10 +62,10 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             let is_data = |name: &OsStr, facts: &Metadata| {
                 !keep.keeps(name.as_bytes()) && (facts.is_dir() || facts.is_file())
             };
-            error_log.info(match take_back(layout, lock, is_data)? {
-                true => "the data from before the last transfer is in place again; what that transfer brought is in #sql-xb/.new, and the next one removes it",
-                false => "nothing to do: there is no old data",
-            });
+            if !take_back(layout, lock, is_data)? {
+                return Err(SstError::NoOld { datadir: layout.datadir.clone() });
+            }
+            error_log.info("the data from before the last transfer is in place again; what that transfer brought is in #sql-xb/.new, and the next one removes it");
             Ok(())
         })),
         _ => None,

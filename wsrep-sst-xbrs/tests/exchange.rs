@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use harness::{Ended, PROGRAM, STATE, Scene};
+use rustix::fs::{FlockOperation, fcntl_lock};
 use xb_sst::swap;
 
 fn put(path: impl AsRef<Path>, text: &str) {
@@ -343,4 +344,43 @@ fn received_files_have_the_modes_of_the_stock_tools() {
         let mode = std::os::unix::fs::MetadataExt::mode(&metadata) & 0o777;
         assert_eq!(mode, expected, "{name}");
     }
+}
+
+/// A server may have been started after the crash, on the old data or on what is there of the new one.
+#[test]
+fn an_interrupted_swap_is_not_finished_under_a_running_server() {
+    for (renames, file) in
+        [(0, "ibdata1"), (0, "#sql-xb/.new/ibdata1"), (3, "#sql-xb/.old/ibdata1")]
+    {
+        let scene = Scene::new();
+        let data = scene.data("joiner");
+        interrupt(&data, renames);
+        let path = data.join(file);
+        let server = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        fcntl_lock(&server, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let in_use = format!("a server has {} in use", path.display());
+        let refused = by_hand("recover", &data);
+        assert_eq!(refused.status.code(), Some(22));
+        assert!(String::from_utf8(refused.stderr).unwrap().contains(&in_use));
+        let joiner = scene.joiner().start().wait();
+        assert!(!joiner.status.success() && joiner.log.contains(&in_use), "{}", joiner.log);
+        assert!(path.exists() && data.join("#sql-xb/journal").exists());
+        drop(server);
+        assert!(by_hand("recover", &data).status.success());
+        assert_eq!(read(data.join("ibdata1")), "received");
+    }
+}
+
+#[test]
+fn rolling_back_without_old_data_is_an_error() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    succeeds(&scene, &[]);
+    assert!(by_hand("roll-back", &data).status.success());
+    assert_eq!(read(data.join("ibdata1")), "old");
+    let refused = by_hand("roll-back", &data);
+    assert_eq!(refused.status.code(), Some(22));
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(text.contains("no old data") && text.contains("start the server"), "{text}");
+    assert_eq!(read(data.join("ibdata1")), "old");
 }

@@ -45,6 +45,12 @@ pub enum SstError {
         /// The data directory.
         datadir: PathBuf,
     },
+    /// There is no old data to put back.
+    #[error("there is no old data in {}", datadir.join(WORK_DIR).display())]
+    NoOld {
+        /// The data directory.
+        datadir: PathBuf,
+    },
     /// A server runs on the data.
     #[error("a server has {} in use", path.display())]
     InUse {
@@ -302,6 +308,9 @@ impl SstError {
             }
             Self::Untried { .. } => Some(
                 "start it; or put the old data back with: wsrep_sst_xbrs-rs roll-back DATADIR".into(),
+            ),
+            Self::NoOld { .. } => Some(
+                "nothing was changed: start the server on the present data, or let this node join again".into(),
             ),
             Self::InUse { .. } => Some("stop the server first".into()),
             Self::Tmpdir { .. } => Some("set tmpdir in [sst] to a directory with a short, plain path".into()),

@@ -20,7 +20,7 @@ use super::datadir_lock::DatadirLock;
 use crate::contract::datadir::{Kind, KindDir, Layout, is_mounted};
 use crate::contract::error_log::ErrorLog;
 use crate::error::SstError;
-use crate::swap::{self, NEW, OLD, SwapError, WORK_DIR};
+use crate::swap::{self, Journal, NEW, OLD, SwapError, WORK_DIR};
 
 /// The mark, in [`OLD`].
 const MARK: &str = ".unaccepted";
@@ -208,23 +208,47 @@ fn forget_position(datadir: &Path) -> io::Result<()> {
 /// held.
 #[derive(Debug)]
 pub struct EngineLocks {
-    _files: Vec<File>,
+    files: Vec<File>,
+    /// Files that the file system cannot lock.
+    unlockable: Vec<SstError>,
+    /// Files and directories that could not be looked at.
+    unseen: Vec<SstError>,
+    /// Whether a server on the data would have files of its storage engines.
+    must_be_some: bool,
 }
 
 impl EngineLocks {
-    /// Takes the locks on the files of the last swap, and of all directories of the layout; `None` if no file shows whether
-    /// a server has them.
+    /// Takes the locks on the files of the last swap, of an interrupted one, and of all directories of the layout. What
+    /// cannot be locked is remembered; the rest is locked nevertheless.
     ///
     /// # Errors
-    /// [`SstError::InUse`] if a server has one; or if a directory cannot be listed, or a file cannot be opened or locked.
-    pub fn take(layout: &Layout) -> Result<Option<Self>, SstError> {
-        let (journal, mut failure) = match swap::last(&layout.datadir) {
-            Ok(last) => (last.unwrap_or_default(), None),
-            // The directories of the layout still show a server.
-            Err(error) => (Default::default(), Some(SstError::from(error))),
+    /// [`SstError::InUse`] if a server has one.
+    pub fn take(layout: &Layout) -> Result<Self, SstError> {
+        Self::take_by(layout, |file| fcntl_lock(file, FlockOperation::NonBlockingLockExclusive))
+    }
+
+    fn take_by(
+        layout: &Layout,
+        lock: impl Fn(&File) -> Result<(), Errno>,
+    ) -> Result<Self, SstError> {
+        let mut unseen = Vec::new();
+        // Where a journal cannot be read, the directories of the layout still show a server.
+        let mut journal = |read: Result<Option<Journal>, SwapError>| match read {
+            Ok(journal) => journal.unwrap_or_default(),
+            Err(error) => {
+                unseen.push(error.into());
+                Journal::default()
+            }
         };
-        let swapped = journal.new.iter().map(|entry| journal.folder(entry).join(&entry.name));
-        let mut paths: Vec<_> = swapped.flat_map(engine_files).collect();
+        let last = journal(swap::last(&layout.datadir));
+        let interrupted = journal(swap::interrupted(&layout.datadir));
+        let swapped = last.new.iter().map(|entry| last.folder(entry).join(&entry.name));
+        let moving = interrupted.old.iter().chain(&interrupted.new).flat_map(|entry| {
+            let folder = interrupted.folder(entry);
+            let ours = folder.join(WORK_DIR);
+            [folder.to_owned(), ours.join(OLD), ours.join(NEW)].map(|dir| dir.join(&entry.name))
+        });
+        let mut paths: Vec<_> = swapped.chain(moving).flat_map(engine_files).collect();
         let inside =
             layout.inside.iter().map(|place| (layout.datadir.join(&place.dir), &place.kind));
         let outside = layout.outside.iter().map(|place| (place.dir.clone(), &place.kind));
@@ -232,9 +256,8 @@ impl EngineLocks {
         // A system tablespace may have any name.
         for (dir, kind) in inside.chain(outside).chain([home]) {
             let has_named = |name: &OsStr| matches!(kind, Kind::Data(_)) && kind.has(name);
-            let entries = entries(&dir).map_err(SstError::io("list", &dir));
-            let entries = entries.unwrap_or_else(|error| {
-                failure = Some(error);
+            let entries = entries(&dir).unwrap_or_else(|error| {
+                unseen.push(SstError::io("list", &dir)(error));
                 Vec::new()
             });
             paths.extend(
@@ -243,20 +266,84 @@ impl EngineLocks {
                     .filter(|path| is_of_engine(path) || path.file_name().is_some_and(has_named)),
             );
         }
-        let mut files = Vec::new();
+        paths.sort();
+        paths.dedup();
+        let must_be_some = !last.new.is_empty();
+        let mut locks = Self { files: Vec::new(), unlockable: Vec::new(), unseen, must_be_some };
         for path in paths {
-            match lock(&path) {
-                Ok(Some(file)) => files.push(file),
-                Ok(None) => {}
-                Err(error @ SstError::InUse { .. }) => return Err(error),
-                Err(error) => failure = Some(error),
+            locks.add(&path, &lock)?;
+        }
+        Ok(locks)
+    }
+
+    fn add(
+        &mut self,
+        path: &Path,
+        lock: impl Fn(&File) -> Result<(), Errno>,
+    ) -> Result<(), SstError> {
+        if !path.symlink_metadata().is_ok_and(|facts| facts.is_file()) {
+            return Ok(());
+        }
+        let file = match File::options().read(true).write(true).open(path) {
+            Ok(file) => file,
+            Err(error) => {
+                self.unseen.push(SstError::io("open", path)(error));
+                return Ok(());
             }
+        };
+        let failed = |error: Errno| SstError::io("lock", path)(error.into());
+        match lock(&file) {
+            Ok(()) => self.files.push(file),
+            Err(Errno::AGAIN | Errno::ACCESS) => {
+                return Err(SstError::InUse { path: path.to_owned() });
+            }
+            Err(error @ (Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS)) => {
+                self.unlockable.push(failed(error));
+            }
+            Err(error) => self.unseen.push(failed(error)),
         }
-        if let Some(error) = failure {
-            return Err(error);
+        Ok(())
+    }
+
+    /// Returns whether no server can be running on the data: all files are locked.
+    pub(super) fn are_whole(&self) -> bool {
+        let is_sure = !self.files.is_empty() || !self.must_be_some;
+        is_sure && self.unlockable.is_empty() && self.unseen.is_empty()
+    }
+
+    /// Returns the locks if only such files are not among them that the file system cannot lock for anybody, and logs the
+    /// first of those.
+    ///
+    /// # Errors
+    /// [`SstError::InUse`] if no file shows whether a server has the data; or the first file or directory that could not be
+    /// looked at.
+    pub fn as_far_as_possible(
+        mut self,
+        layout: &Layout,
+        error_log: &ErrorLog,
+    ) -> Result<Self, SstError> {
+        if !self.unseen.is_empty() {
+            return Err(self.unseen.swap_remove(0));
         }
-        let is_sure = !files.is_empty() || journal.new.is_empty();
-        Ok(is_sure.then_some(Self { _files: files }))
+        if self.must_be_some && self.files.is_empty() && self.unlockable.is_empty() {
+            return Err(SstError::InUse { path: layout.datadir.clone() });
+        }
+        self.warn(error_log);
+        Ok(self)
+    }
+
+    /// Logs the first file that is not locked.
+    fn warn(&self, error_log: &ErrorLog) {
+        let mut gaps = self.unseen.iter().chain(&self.unlockable);
+        if let Some(first) = gaps.next() {
+            let others = match gaps.count() {
+                0 => String::new(),
+                count => format!(" (and {count} more)"),
+            };
+            error_log.warn(format_args!(
+                "{first}{others}: so it is not certain that no server runs on the data"
+            ));
+        }
     }
 }
 
@@ -291,33 +378,25 @@ fn is_table(path: &Path) -> bool {
     path.extension() == Some(OsStr::new("ibd"))
 }
 
-/// Locks a file; `None` if there is none.
-fn lock(path: &Path) -> Result<Option<File>, SstError> {
-    if !path.symlink_metadata().is_ok_and(|facts| facts.is_file()) {
-        return Ok(None);
-    }
-    let file = File::options().read(true).write(true).open(path);
-    let file = file.map_err(SstError::io("open", path))?;
-    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(Errno::AGAIN | Errno::ACCESS) => Err(SstError::InUse { path: path.to_owned() }),
-        Err(error) => Err(SstError::io("lock", path)(error.into())),
-    }
-}
-
-/// Refuses data on which a server runs. While the result lives, none starts on the data, as far as its files can be locked.
+/// Refuses data on which a server runs, and names in the log what does not show that. While the result lives, no server
+/// starts on the data, as far as its files can be locked.
 ///
 /// # Errors
 /// [`SstError::InUse`].
-pub(super) fn refuse_data_in_use(layout: &Layout) -> Result<Option<EngineLocks>, SstError> {
-    match EngineLocks::take(layout) {
-        Err(error @ SstError::InUse { .. }) => Err(error),
-        locks => Ok(locks.ok().flatten()),
-    }
+pub(super) fn refuse_data_in_use(
+    layout: &Layout,
+    error_log: &ErrorLog,
+) -> Result<EngineLocks, SstError> {
+    let locks = EngineLocks::take(layout)?;
+    locks.warn(error_log);
+    Ok(locks)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+    use std::sync::{Arc, Mutex};
+
     use super::*;
 
     #[test]
@@ -335,5 +414,62 @@ mod tests {
         assert_eq!(engine_files(schema), [] as [PathBuf; 0]);
         assert_eq!(engine_files(undo), [log]);
         assert_eq!(engine_files(system.clone()), [system]);
+    }
+
+    /// A log, and the messages in it.
+    fn log() -> (ErrorLog, Arc<Mutex<Vec<String>>>) {
+        let messages = Arc::new(Mutex::new(Vec::new()));
+        let theirs = Arc::clone(&messages);
+        (ErrorLog::new(move |_, text| theirs.lock().unwrap().push(text.to_string())), messages)
+    }
+
+    /// Whether this process has a lock on a file.
+    fn is_locked(path: &Path) -> bool {
+        let inode = format!(":{} ", path.metadata().unwrap().ino());
+        let process = format!(" {} ", std::process::id());
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|lock| lock.contains(&inode) && lock.contains(&process))
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_named_and_the_others_are_locked() {
+        let dir = tempfile::tempdir().unwrap();
+        let [system, undo] = ["ibdata1", "undo001"].map(|name| dir.path().join(name));
+        std::fs::write(&system, "").unwrap();
+        // Nobody can write to a program that runs.
+        std::fs::copy("/bin/sleep", &undo).unwrap();
+        let mut program = std::process::Command::new(&undo).arg("1000").spawn().unwrap();
+        let layout = Layout::of(dir.path()).unwrap();
+        let (error_log, messages) = log();
+        let locks = refuse_data_in_use(&layout, &error_log);
+        let held = is_locked(&system);
+        let rolling = EngineLocks::take(&layout).unwrap().as_far_as_possible(&layout, &error_log);
+        program.kill().unwrap();
+        program.wait().unwrap();
+        assert!(held && !locks.unwrap().are_whole());
+        let message = format!("cannot open {}", undo.display());
+        assert!(messages.lock().unwrap()[0].starts_with(&message));
+        assert!(rolling.unwrap_err().to_string().starts_with(&message));
+    }
+
+    #[test]
+    fn files_that_nobody_can_lock_are_named_and_no_obstacle() {
+        let dir = tempfile::tempdir().unwrap();
+        let system = dir.path().join("ibdata1");
+        std::fs::write(&system, "").unwrap();
+        let layout = Layout::of(dir.path()).unwrap();
+        let with = |errno| EngineLocks::take_by(&layout, move |_| Err(errno));
+        for errno in [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS] {
+            let (error_log, messages) = log();
+            let locks = with(errno).unwrap();
+            assert!(!locks.are_whole());
+            let _ = locks.as_far_as_possible(&layout, &error_log).unwrap();
+            let message = format!("cannot lock {}", system.display());
+            assert!(messages.lock().unwrap()[0].starts_with(&message));
+        }
+        let (error_log, _) = log();
+        let unknown = with(Errno::IO).unwrap().as_far_as_possible(&layout, &error_log);
+        assert!(unknown.unwrap_err().to_string().starts_with("cannot lock"));
+        assert!(matches!(with(Errno::AGAIN), Err(SstError::InUse { path }) if path == system));
     }
 }

@@ -16,7 +16,7 @@ use crate::contract::args::Family;
 use crate::delta::answering::Answering;
 use crate::delta::fill::{FillError, Filler};
 use crate::delta::old_data::OldData;
-use crate::delta::question::Key;
+use crate::delta::question::{Key, Question};
 use crate::error::{SstError, cannot_write};
 
 /// Reason to take no more of the stream.
@@ -58,8 +58,9 @@ impl Extraction {
         let extractor = extractor(context, destination, incoming.refusal(), &failed)?;
         let (answering, filler) = match old {
             None => (None, Filler::of_whole()),
-            Some((old, key)) => {
-                let started = Answering::start(incoming.answers(), incoming.refusal(), old, key);
+            Some((mut old, key)) => {
+                let look = move |question: &Question| old.look(question, &key);
+                let started = Answering::start(incoming.answers(), incoming.refusal(), look);
                 let failed = |error| SstError::Get(format!("cannot start a thread: {error}"));
                 let (answering, filler) = started.map_err(failed)?;
                 (Some(answering), filler)

@@ -37,8 +37,8 @@ impl<'a> PresentData<'a> {
     pub(super) fn lock(context: &'a Context) -> Result<Self, SstError> {
         let Context { layout, error_log, .. } = context;
         let lock = DatadirLock::wait(&layout.datadir, &context.cancel, LOCK_LIMIT)?;
-        finish_interrupted(&layout.datadir, &lock, error_log)?;
-        drop(acceptance::refuse_data_in_use(layout)?);
+        finish_interrupted(layout, &lock, error_log)?;
+        drop(acceptance::refuse_data_in_use(layout, error_log)?);
         let data = Self { context, lock };
         check_rights(layout, |name, metadata| data.is_swapped(name, metadata))?;
         drop_received(layout, &data.lock)?;
@@ -74,7 +74,7 @@ impl<'a> PresentData<'a> {
     pub(super) fn swap(&self, remote: &[PathBuf], is_accepted: bool) -> Result<(), SstError> {
         let Context { layout, error_log, .. } = self.context;
         // No server starts on the data while it is swapped.
-        let _locks = acceptance::refuse_data_in_use(layout)?;
+        let _locks = acceptance::refuse_data_in_use(layout, error_log)?;
         let folders: Vec<_> = std::iter::once(layout.datadir.clone())
             .chain(layout.folders_outside())
             .chain(remote.iter().cloned())

@@ -83,7 +83,7 @@ fn old_data(context: &Context, key: Option<Key>) -> (Option<(OldData, Key)>, Del
     let old = key.filter(|_| settings.delta != DeltaWish::No).and_then(|key| {
         let old = OldData::open(layout, error_log)?;
         // Copies of data in use would be right, but fewer and fewer blocks would be equal.
-        let is_free = matches!(EngineLocks::take(layout), Ok(Some(_)));
+        let is_free = EngineLocks::take(layout).is_ok_and(|locks| locks.are_whole());
         if !is_free {
             error_log.warn("the old data may be in use: receiving all data from the donor");
         }

@@ -12,6 +12,7 @@ use rustix::process::geteuid;
 use crate::contract::datadir::Layout;
 use crate::contract::error_log::ErrorLog;
 use crate::error::SstError;
+use crate::joiner::acceptance::refuse_data_in_use;
 use crate::joiner::datadir_lock::DatadirLock;
 use crate::swap::{self, NEW, OLD, START, SwapError, WORK_DIR, remove_tree};
 
@@ -19,13 +20,17 @@ use crate::swap::{self, NEW, OLD, START, SwapError, WORK_DIR, remove_tree};
 /// impossible, the swap is rolled back.
 ///
 /// # Errors
-/// [`SstError::Swap`]; in that case no server may start on the data.
+/// [`SstError::InUse`]: a server runs on the data, and nothing was changed. [`SstError::Swap`]; in that case no server may
+/// start on the data.
 pub fn finish_interrupted(
-    datadir: &Path,
+    layout: &Layout,
     _lock: &DatadirLock,
     error_log: &ErrorLog,
 ) -> Result<bool, SstError> {
+    let datadir = &layout.datadir;
     let Some(journal) = swap::interrupted(datadir)? else { return Ok(false) };
+    // One may have been started before the first rename, and none starts on the data while it is swapped.
+    let _locks = refuse_data_in_use(layout, error_log)?;
     error_log.warn(format_args!(
         "an earlier transfer was interrupted while it swapped the data in {}; finishing the swap",
         datadir.display()

@@ -244,7 +244,8 @@ fn volumes(
         change(volume);
         Ok::<_, SstError>(())
     };
-    for (dir, need) in needs(layout, destination, backup)? {
+    let device = |dir: &Path| nearest(dir).map(|(_, device)| device);
+    for (dir, need) in needs(layout, destination, backup, device)? {
         volume_of(&dir, &|volume| volume.need.add(need))?;
     }
     for (dir, disk) in data_size::by_folder(layout) {
@@ -258,17 +259,23 @@ fn volumes(
     Ok(volumes.into_values().filter(|volume| volume.need.at_most() > 0).collect())
 }
 
-/// Returns the need of each directory.
+/// Returns the need of each directory. What exists in one place after the other, such as the log of the second start, counts
+/// in both only if they are on different devices.
 fn needs(
     layout: &Layout,
     destination: &Destination,
     backup: &OfferedBackup,
+    device: impl Fn(&Path) -> io::Result<u64>,
 ) -> Result<Vec<(PathBuf, Need)>, SstError> {
+    let own = device(&layout.datadir).map_err(SstError::io("look at", &layout.datadir))?;
+    // What cannot be looked at is reported by the caller.
+    let is_elsewhere = |dir: &Path| device(dir).is_ok_and(|device| device != own);
     let Places { files, dirs, redo: donors_redo } = &backup.places;
     let mut data = backup.disk;
     let mut needs = Vec::new();
     let is_data = |place: &&KindDir| matches!(place.kind, Kind::Data(_));
-    if let Some(home) = layout.outside.iter().find(is_data) {
+    // In the reserve of the data directory's own file system, it is included.
+    if let Some(home) = layout.outside.iter().find(is_data).filter(|home| is_elsewhere(&home.dir)) {
         needs.push((home.dir.clone(), Need { data: TEMPORARY, ..Need::default() }));
     }
     for place in &layout.outside {
@@ -280,20 +287,18 @@ fn needs(
         needs.push((place.dir.clone(), Need { data: disk, ..Need::default() }));
     }
     // Received in the data directory and renamed, or copied if they belong elsewhere.
-    let (_, home) = nearest(&layout.datadir).map_err(SstError::io("look at", &layout.datadir))?;
     for (dir, disk) in dirs {
         let dir = Path::new(dir);
         let plain =
             dir.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
-        let elsewhere = |(_, device)| device != home;
-        if plain && dir.is_absolute() && nearest(dir).is_ok_and(elsewhere) {
+        if plain && dir.is_absolute() && is_elsewhere(dir) {
             needs.push((dir.to_owned(), Need { data: *disk, ..Need::default() }));
         }
     }
     let of_redo = layout.outside.iter().find(|place| place.kind == Kind::Redo);
     let redo_dir = of_redo.map_or_else(|| layout.datadir.clone(), |place| place.dir.clone());
     // The second start has its log beside the data; what is then in a directory of its own is a copy of that one.
-    let of_start = if of_redo.is_some() { backup.redo.min(MARIADB_REDO) } else { 0 };
+    let of_start = if is_elsewhere(&redo_dir) { backup.redo.min(MARIADB_REDO) } else { 0 };
     needs.push((redo_dir, Need { redo: backup.redo, arriving: of_start, ..Need::default() }));
     // An earlier donor does not state the size of its log, which then is probably that of this node.
     let arriving = if *donors_redo == 0 { backup.redo } else { *donors_redo };
@@ -368,15 +373,21 @@ mod tests {
         let (places, redo) = (Places::default(), 24 << 20);
         let backup = OfferedBackup { bytes: 0, disk: 0, places, redo, position: None, key: None };
         let destination = Destination::of(&layout, Family::MariaDb);
-        let needs = needs(&layout, &destination, &backup).unwrap();
-        let of = |dir: &Path| {
+        let need = |dirs: &[&Path], device: &dyn Fn(&Path) -> u64| {
+            let needs = needs(&layout, &destination, &backup, |dir| Ok(device(dir))).unwrap();
             let mut all = Need::default();
-            needs.iter().filter(|(at, _)| at == dir).for_each(|(_, need)| all.add(*need));
+            let of_dirs = needs.iter().filter(|(at, _)| dirs.contains(&at.as_path()));
+            of_dirs.for_each(|(_, need)| all.add(*need));
             all
         };
-        assert_eq!(of(&home).data, 12 << 20);
-        assert_eq!(of(&log), Need { data: 0, arriving: 16 << 20, redo });
-        assert_eq!(of(&layout.datadir), Need { data: SLACK, arriving: 0, redo: 16 << 20 });
+        let all = [folder.path(), &home, &log];
+        let own = |dir: &Path| all.iter().position(|known| *known == dir).unwrap() as u64;
+        assert_eq!(need(&[&home], &own).data, 12 << 20);
+        assert_eq!(need(&[&log], &own), Need { data: 0, arriving: 16 << 20, redo });
+        let of_datadir = Need { data: SLACK, arriving: 0, redo: 16 << 20 };
+        assert_eq!(need(&[&layout.datadir], &own), of_datadir);
+        // On one file system, nothing counts twice.
+        assert_eq!(need(&all, &|_| 1), Need { data: SLACK, arriving: 0, redo });
     }
 
     #[test]
