@@ -121,7 +121,7 @@ mod tests {
         let security = Security::OneTime;
         let joiner = Joiner { security: security.clone(), ..Joiner::default() };
         let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), joiner).unwrap();
-        let announcement = listener.announcement();
+        let announcement = listener.announcement().clone();
         let (returning, returned) = channel::<()>();
         let (reading, reads) = channel();
         std::thread::scope(|scope| {
