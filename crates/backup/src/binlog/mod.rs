@@ -27,4 +27,5 @@ pub(crate) mod tail;
 pub(crate) mod verify;
 mod waiting;
 mod watch;
+mod watched;
 mod writer;

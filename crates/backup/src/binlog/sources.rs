@@ -11,7 +11,7 @@ use xb_repo::archive::stream::StreamHead;
 use crate::archive_error::ArchiveError;
 use crate::binlog::session::{Server, connect};
 use crate::binlog::standing::Standing;
-use crate::binlog::watch::Watched;
+use crate::binlog::watched::Watched;
 
 /// The other servers' time to answer once that of the archive has.
 const SLOW: Duration = Duration::from_secs(5);

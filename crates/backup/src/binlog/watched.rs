@@ -1,0 +1,159 @@
+//! A server that is looked at beside the connection that receives: what it is, and how far its log reaches.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use xb_binlog::LogPosition;
+use xb_mysql::{Access, Client, Error, Row, Timeouts};
+
+use crate::archive_error::ArchiveError;
+use crate::binlog::session::LOGIN_LIMIT;
+use crate::binlog::standing::Standing;
+
+/// Failed looks in a row that are reported.
+pub(super) const FAILED: u32 = 3;
+/// Limit on the doublings of the pause behind failed looks: a server that hangs keeps each connection.
+const DOUBLINGS: u32 = 5;
+/// MySQL's error for a statement of another version.
+const SYNTAX: u16 = 1064;
+
+/// A server that is looked at, by a connection that stays open.
+pub(super) struct Watched {
+    pub(super) access: Access,
+    is_mysql: bool,
+    client: Option<Client>,
+    /// Failures in a row, and looks to be left out.
+    failed: u32,
+    rest: u32,
+}
+
+/// What the server was at a moment.
+pub(super) struct Look {
+    pub(super) standing: Standing,
+    /// Whatever it, or its cluster, had committed at this time lies before that position in its log. Not known of a
+    /// replica.
+    pub(super) end: Option<(Timestamp, LogPosition)>,
+}
+
+impl Watched {
+    pub(super) fn new(access: Access, is_mysql: bool) -> Self {
+        Self { access, is_mysql, client: None, failed: 0, rest: 0 }
+    }
+
+    /// Returns whether it is to be looked at this time: behind failures, ever more rarely.
+    pub(super) fn is_due(&mut self) -> bool {
+        let is_due = self.rest == 0;
+        self.rest = self.rest.saturating_sub(1);
+        is_due
+    }
+
+    /// Asks what the server is.
+    pub(super) fn standing(&mut self) -> Result<Standing, ArchiveError> {
+        let is_mysql = self.is_mysql;
+        self.with(|client| Standing::ask(client, is_mysql))
+    }
+
+    /// Asks what the server is, and how far its log reaches; `None` if it is not the one with these variables.
+    pub(super) fn look(
+        &mut self,
+        who: &BTreeMap<String, String>,
+    ) -> Result<Option<Look>, ArchiveError> {
+        let is_mysql = self.is_mysql;
+        self.with(|client| {
+            let at = Timestamp::now();
+            let standing = Standing::ask(client, is_mysql)?;
+            if standing.who != *who {
+                return Ok(None);
+            }
+            if standing.cluster.is_some() {
+                // Waits until the node has what the others have committed.
+                client.rows("SET SESSION wsrep_sync_wait = 1")?;
+                client.rows("SELECT COUNT(*) FROM information_schema.schemata")?;
+            }
+            let end = if standing.sources.is_empty() { end(client, is_mysql)? } else { None };
+            Ok(Some(Look { standing, end: end.map(|end| (at, end)) }))
+        })
+    }
+
+    /// Asks on the open connection; on a new one if there is none.
+    fn with<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Client) -> Result<T, ArchiveError>,
+    ) -> Result<T, ArchiveError> {
+        let client = match self.client.take() {
+            Some(client) => Ok(client),
+            None => {
+                let timeouts = Timeouts { login: LOGIN_LIMIT, reply: Some(LOGIN_LIMIT) };
+                Client::connect(&self.access.target, &self.access.account, timeouts)
+            }
+        };
+        let found = client.map_err(ArchiveError::from).and_then(|mut client| {
+            let found = ask(&mut client)?;
+            Ok((client, found))
+        });
+        match found {
+            Ok((client, found)) => {
+                (self.client, self.failed) = (Some(client), 0);
+                Ok(found)
+            }
+            // After an error, nothing is known of what the server still sends.
+            Err(error) => {
+                self.failed += 1;
+                if self.failed >= FAILED {
+                    self.rest = 1 << (self.failed - FAILED).min(DOUBLINGS);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // Without that, the server logs a warning.
+        if let Some(client) = self.client.take() {
+            let _ = client.quit();
+        }
+    }
+}
+
+/// The end of the server's log.
+fn end(client: &mut Client, is_mysql: bool) -> Result<Option<LogPosition>, ArchiveError> {
+    let rows = match is_mysql {
+        false => client.rows("SHOW MASTER STATUS")?,
+        true => match client.rows("SHOW BINARY LOG STATUS") {
+            // Before 8.2.
+            Err(Error::Server(error)) if error.code == SYNTAX => {
+                client.rows("SHOW MASTER STATUS")?
+            }
+            rows => rows?,
+        },
+    };
+    let of = |row: &Row| {
+        let text = |column| Some(String::from_utf8_lossy(row.get(column)?).into_owned());
+        LogPosition::new(&text(0)?, text(1)?.parse().ok()?)
+    };
+    Ok(rows.first().and_then(of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_fails_is_asked_ever_more_rarely() {
+        let access = Access {
+            target: xb_mysql::Target::Socket("/nowhere/sock".into()),
+            account: xb_mysql::Account::default(),
+        };
+        let mut watched = Watched::new(access, false);
+        let mut asked = 0;
+        for _ in 0..100 {
+            if watched.is_due() {
+                asked += 1;
+                assert!(watched.standing().is_err());
+            }
+        }
+        assert!((5..=9).contains(&asked), "{asked}");
+    }
+}
