@@ -195,8 +195,8 @@ fn a_server_that_may_not_start_on_it_is_not_started() {
     let site = Site::new(false);
     for (version, words) in [
         ("9.7.3", "it is older"),
-        ("9.8.0", "of another series"),
-        ("8.4.9", "of another series"),
+        ("9.8.0", "belongs to another series"),
+        ("8.4.9", "belongs to another series"),
         ("10.11.6-MariaDB", "MariaDB"),
     ] {
         let target = site.path("t");
