@@ -1,12 +1,12 @@
 //! The archive as a semi-synchronous replica: whether the server waits for it, and since when every commit did.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use xb_mysql::{Access, Client, Row, Timeouts};
+use xb_mysql::{Access, Client, Timeouts};
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::standing::{Values, values};
 
 /// Time limit of each step of a login and of each short statement.
 const LOGIN_LIMIT: Duration = Duration::from_secs(30);
@@ -99,21 +99,10 @@ impl Sample {
     }
 }
 
-/// Variables, and their values.
-type Values = BTreeMap<String, String>;
-
 /// A value of the server's side, whichever name that has.
 fn of_side<'a>(values: &'a Values, name: &str) -> Option<&'a str> {
     let names = SIDES.map(|side| format!("rpl_semi_sync_{side}_{name}"));
     names.iter().find_map(|name| values.get(name)).map(String::as_str)
-}
-
-/// Rows of a name and a value, by names in lower case.
-fn values(client: &mut Client, sql: &str) -> Result<Values, ArchiveError> {
-    let rows = client.rows(sql)?;
-    let texts = rows.iter().map(Row::texts);
-    let texts = texts.map(|row| row.map(|[name, value]| (name.to_ascii_lowercase(), value)));
-    Ok(texts.collect::<Result<_, _>>()?)
 }
 
 /// The interval in which every commit waited for the archive, by the deltas of the server's counters.

@@ -101,10 +101,11 @@ struct Connection {
     is_running: bool,
 }
 
-/// Names in lower case, and values.
-type Values = BTreeMap<String, String>;
+/// Variables, by names in lower case, and their values.
+pub(super) type Values = BTreeMap<String, String>;
 
-fn values(client: &mut Client, sql: &str) -> Result<Values, ArchiveError> {
+/// The rows of a statement that shows names and values.
+pub(super) fn values(client: &mut Client, sql: &str) -> Result<Values, ArchiveError> {
     let rows = client.rows(sql)?;
     let texts = rows.iter().map(Row::texts);
     let texts = texts.map(|row| row.map(|[name, value]| (name.to_ascii_lowercase(), value)));
