@@ -92,6 +92,7 @@ fn make(store: &Store, segments: u64) {
         gtids: Some("0-1-0".to_owned()),
         begins: StreamOrigin::First,
         settings: BTreeMap::new(),
+        system_zone: None,
         sealed: Vec::new(),
     };
     let stream = Record::encode(&stream, None).unwrap();

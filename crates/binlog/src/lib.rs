@@ -54,6 +54,7 @@ mod status;
 mod stop;
 mod stretch;
 mod summary;
+mod system_zone;
 mod transactions;
 mod xa;
 
@@ -83,5 +84,6 @@ pub use sent::{SentEvent, SentReader};
 pub use stop::ReplayStop;
 pub use stretch::{Comparison, DomainStretch, Overlap, Stretch, StretchPlace};
 pub use summary::TransactionSummary;
+pub use system_zone::SystemZone;
 pub use transactions::{Begin, Open, Outcome, Transaction, Transactions};
 pub use xa::{XaPrepare, Xid};

@@ -53,6 +53,7 @@ fn run() -> Result<(), Failure> {
         data: data.clone(),
         programs: vec!["mariadbd".into(), "/usr/sbin/mariadbd".into()],
         settings: Vec::new(),
+        system_zone: None,
         writable: Vec::new(),
         position: position.clone(),
         plan: RelayPlan {

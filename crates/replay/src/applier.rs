@@ -6,7 +6,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use xb_binlog::{AnyGtid, GtidState, TransactionSummary};
+use xb_binlog::{AnyGtid, GtidState, SystemZone, TransactionSummary};
 use xb_mysql::{Client, Error, Row};
 use xb_server::Server;
 
@@ -88,6 +88,22 @@ impl Applier<'_> {
                 Err(ReplayError::Elsewhere { expected, found: found.to_string() })
             }
         }
+    }
+
+    /// Checks that the server has the local time of the origin: the C library takes a file that it cannot read for UTC.
+    pub(crate) fn check_local_time(
+        &mut self,
+        zone: Option<&SystemZone>,
+    ) -> Result<(), ReplayError> {
+        for (time, expected) in zone.iter().flat_map(|zone| &zone.offsets) {
+            let statement = SystemZone::offset_at(*time);
+            let found = value(self.client, &format!("SELECT {statement}"))
+                .map_err(|error| self.broken("asking for its local time", error))?;
+            if found != expected.to_string() {
+                return Err(ReplayError::LocalTime { time: *time, expected: *expected, found });
+            }
+        }
+        Ok(())
     }
 
     /// MySQL counts every number: an empty transaction takes the place of each that is left out, or a later source

@@ -90,6 +90,18 @@ pub enum ReplayError {
         /// Its position.
         at: String,
     },
+    /// The server has another local time than the origin.
+    #[error(
+        "the private server's local time is {found} s from UTC at Unix time {time}, and was {expected} s on the origin{AGAIN}"
+    )]
+    LocalTime {
+        /// The time that was asked for.
+        time: i64,
+        /// The offset of the origin, in seconds east of UTC.
+        expected: i32,
+        /// That of the server.
+        found: String,
+    },
     /// The server has cut off a relay log, before it applied anything.
     #[error(
         "{}: the private server has cut it to {found} of {expected} bytes, as if it were damaged{AGAIN}",
@@ -146,6 +158,7 @@ impl ReplayError {
             | Self::Transaction { .. }
             | Self::Stuck { .. }
             | Self::Cut { .. }
+            | Self::LocalTime { .. }
             | Self::Elsewhere { .. }
             | Self::NotDurable { .. }
             | Self::Abandoned => false,

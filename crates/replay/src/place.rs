@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use xb_binlog::SystemZone;
+
 use crate::error::ReplayError;
 
 /// Its name. The server hides directories whose names begin so.
@@ -100,6 +102,20 @@ impl ReplayDir {
 
     pub(crate) fn path(&self) -> &Path {
         &self.own
+    }
+
+    /// Writes the local time of the origin's system for the server.
+    pub(crate) fn zone_file(
+        &self,
+        zone: Option<&SystemZone>,
+    ) -> Result<Option<PathBuf>, ReplayError> {
+        let Some(zone) = zone else { return Ok(None) };
+        let path = self.own.join("local-time");
+        let no_zone =
+            || io::Error::new(io::ErrorKind::InvalidData, "the archive has no such local time");
+        let written = zone.to_file().ok_or_else(no_zone).and_then(|file| fs::write(&path, file));
+        written.map_err(failed(&path))?;
+        Ok(Some(path))
     }
 
     /// Leaves the mark, and removes the files in which the data says that it is a replica.

@@ -49,10 +49,15 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         true => Ok(()),
         false => RelayFiles::show(place.path()).map_err(failed(place.path())),
     };
-    if let Err(error) = shown.and_then(|()| place.begin()) {
-        place.abandon();
-        return Err(error);
-    }
+    let zone = request.system_zone.as_ref();
+    let ready = shown.and_then(|()| place.zone_file(zone));
+    let time_zone = match ready.and_then(|file| place.begin().map(|()| file)) {
+        Ok(file) => file,
+        Err(error) => {
+            place.abandon();
+            return Err(error);
+        }
+    };
     (watch.progress)(Progress::Starting);
     let started = Server::start(Setup {
         programs: request.programs.clone(),
@@ -61,6 +66,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         login: Login::OwnAccount,
         options: options(request, place.path(), dialect, files.end.free_server_id),
         writable: [std::slice::from_ref(&request.data), &request.writable[..]].concat(),
+        time_zone,
     });
     let mut server = match started {
         Ok(server) => server,
@@ -79,6 +85,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         dir: place.path(),
         patience: request.patience,
     };
+    applier.check_local_time(zone)?;
     applier.set_gtids(&request.plan.start)?;
     applier.fill(&request.plan.leave_out)?;
     let disabled = applier.disabled_events()?;

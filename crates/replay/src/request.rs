@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use xb_binlog::{GtidState, LogPosition, RelayPlan, Repeats};
+use xb_binlog::{GtidState, LogPosition, RelayPlan, Repeats, SystemZone};
 
 /// Logs to replay, and the data.
 #[derive(Debug, Clone)]
@@ -19,6 +19,8 @@ pub struct ReplayRequest {
     /// ([`origin_options`](crate::origin_options)), and those that the operator adds. They come last,
     /// and win.
     pub settings: Vec<OsString>,
+    /// Local time of the origin's system, which statements in the logs may mean. If not given: that of this host.
+    pub system_zone: Option<SystemZone>,
     /// Existing files or directories that the server may write to besides the data directory.
     pub writable: Vec<PathBuf>,
     /// The position in the logs that the data has. The first piece must begin there.

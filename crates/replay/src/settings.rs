@@ -7,19 +7,29 @@ use crate::dialect::Dialect;
 use crate::relay_files::{BASE, INDEX};
 use crate::request::ReplayRequest;
 
-/// Global variables of the origin that change what replayed statements do, and that its logs lack. A
-/// caller records their values, and gives them to [`origin_options`]. Plugins, and what encryption needs,
-/// come in addition.
-pub const ORIGIN_SETTINGS: [&str; 26] = [
+/// Global variables of the origin that change what replayed statements do, or which words a FULLTEXT index
+/// gets, and that its logs lack. A caller records their values, and gives them to [`origin_options`].
+/// Plugins, and what encryption needs, come in addition.
+pub const ORIGIN_SETTINGS: [&str; 48] = [
     "alter_algorithm",
     "aria_encrypt_tables",
+    "block_encryption_mode",
+    "character_set_filesystem",
     "character_set_server",
     "collation_server",
+    "cte_max_recursion_depth",
+    "default_regex_flags",
     "default_storage_engine",
     "default_table_encryption",
     "default_tmp_storage_engine",
+    "default_week_format",
+    "div_precision_increment",
     "enforce_storage_engine",
     "explicit_defaults_for_timestamp",
+    "ft_max_word_len",
+    "ft_min_word_len",
+    "ft_stopword_file",
+    "group_concat_max_len",
     "innodb_compression_algorithm",
     "innodb_compression_default",
     "innodb_compression_level",
@@ -27,17 +37,34 @@ pub const ORIGIN_SETTINGS: [&str; 26] = [
     "innodb_default_row_format",
     "innodb_encrypt_tables",
     "innodb_file_per_table",
+    "innodb_ft_enable_stopword",
+    "innodb_ft_max_token_size",
+    "innodb_ft_min_token_size",
+    "innodb_ft_server_stopword_table",
+    "innodb_ft_user_stopword_table",
     "innodb_strict_mode",
     "lower_case_table_names",
+    "max_recursive_iterations",
+    "max_sort_length",
+    "mysql56_temporal_format",
+    "ngram_token_size",
     "old_mode",
     "partial_revokes",
+    "restrict_fk_on_non_standard_key",
     "sql_generate_invisible_primary_key",
     "sql_mode",
     "sql_require_primary_key",
     "system_versioning_alter_history",
     "table_encryption_privilege_check",
+    "updatable_views_with_limit",
+    "windowing_use_high_precision",
     "xa_detach_on_prepare",
 ];
+
+/// Variables that name a table, as `schema/table`.
+const TABLES: [&str; 2] = ["innodb_ft_server_stopword_table", "innodb_ft_user_stopword_table"];
+/// Values by which a server says that a variable has none.
+const NO_VALUES: [&str; 3] = ["", "NULL", "(built-in)"];
 
 /// Returns the options that give these values of the origin to a private server. Variables that are not in
 /// [`ORIGIN_SETTINGS`], and values that are empty or have other characters than such values have, are passed
@@ -45,15 +72,25 @@ pub const ORIGIN_SETTINGS: [&str; 26] = [
 pub fn origin_options<'a>(
     values: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> impl Iterator<Item = OsString> {
-    let is_plain = |value: &str| {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_,-.".contains(&byte);
-        !value.is_empty() && value != "NULL" && value.bytes().all(plain)
-    };
-    let known =
-        move |(name, value): &(&str, &str)| ORIGIN_SETTINGS.contains(name) && is_plain(value);
     // A later server may not have one of them.
     let option = |(name, value)| OsString::from(format!("--loose-{name}={value}"));
-    values.into_iter().filter(known).map(option)
+    values.into_iter().filter(has_value).filter(is_plain).map(option)
+}
+
+/// Returns the variables of [`ORIGIN_SETTINGS`] whose value no private server gets, such as a file on the origin.
+pub fn lost_settings<'a>(
+    values: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> impl Iterator<Item = &'a str> {
+    values.into_iter().filter(has_value).filter(|value| !is_plain(value)).map(|(name, _)| name)
+}
+
+fn has_value((name, value): &(&str, &str)) -> bool {
+    ORIGIN_SETTINGS.contains(name) && !NO_VALUES.contains(value)
+}
+
+fn is_plain((name, value): &(&str, &str)) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_,-.".contains(&byte);
+    value.bytes().all(|byte| plain(byte) || (byte == b'/' && TABLES.contains(name)))
 }
 
 /// Options of MariaDB.
@@ -172,10 +209,19 @@ mod tests {
             ("init_file", "x"),
             ("collation_server", "utf8mb4_bin --init-file=x"),
             ("innodb_strict_mode", "OFF"),
+            ("innodb_ft_server_stopword_table", "shop/words"),
+            ("ft_stopword_file", "/etc/mysql/words"),
+            ("tmpdir", "/tmp"),
         ];
         let options: Vec<OsString> = origin_options(values).collect();
-        let expected =
-            ["--loose-sql_mode=STRICT_TRANS_TABLES,ANSI_QUOTES", "--loose-innodb_strict_mode=OFF"];
+        let expected = [
+            "--loose-sql_mode=STRICT_TRANS_TABLES,ANSI_QUOTES",
+            "--loose-innodb_strict_mode=OFF",
+            "--loose-innodb_ft_server_stopword_table=shop/words",
+        ];
         assert_eq!(options, expected);
+        let lost: Vec<&str> = lost_settings(values).collect();
+        assert_eq!(lost, ["collation_server", "ft_stopword_file"]);
+        assert_eq!(lost_settings([("ft_stopword_file", "(built-in)")]).count(), 0);
     }
 }

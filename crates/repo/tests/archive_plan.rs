@@ -102,6 +102,7 @@ fn stream(
         start: at(start.0, start.1),
         gtids: state(start.0, start.1),
         settings: BTreeMap::new(),
+        system_zone: None,
         begins,
         sealed: Vec::new(),
     };

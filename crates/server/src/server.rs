@@ -43,6 +43,8 @@ pub struct Setup {
     pub options: Vec<OsString>,
     /// Existing files or directories that the server may write to besides `scratch`.
     pub writable: Vec<PathBuf>,
+    /// File with the time zone in which the server runs. If not given: that of this host.
+    pub time_zone: Option<PathBuf>,
 }
 
 /// Login to a private server. The passwords in its data are not known.
@@ -277,6 +279,10 @@ fn spawn(
     for name in &setup.programs {
         let (stdout, stderr) = (open().map_err(failed)?, open().map_err(failed)?);
         let mut program = Program::new(name).args(args).stdout(stdout).stderr(stderr);
+        if let Some(zone) = &setup.time_zone {
+            // The colon: a path, and no rule.
+            program = program.env("TZ", with(":", zone));
+        }
         if confined {
             program =
                 program.writing_only_below([&setup.scratch]).writing_only_below(&setup.writable);

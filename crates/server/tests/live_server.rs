@@ -13,6 +13,7 @@ use xb_testkit::tools::find;
 fn setup(data: &Path, scratch: &Scratch) -> Setup {
     std::fs::create_dir_all(scratch.join("server")).unwrap();
     Setup {
+        time_zone: None,
         programs: vec![PathBuf::from("/no/such/program"), find("mariadbd")],
         data: data.to_owned(),
         scratch: scratch.join("server"),

@@ -321,6 +321,7 @@ mod tests {
             gtids: None,
             begins: StreamOrigin::First,
             settings: BTreeMap::new(),
+            system_zone: None,
             sealed: Vec::new(),
         };
         let place = folder.path().join(".xb-binlog/shop").join(STREAM);

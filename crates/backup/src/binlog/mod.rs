@@ -23,6 +23,7 @@ mod sources;
 mod standing;
 mod start;
 mod state;
+mod system_zone;
 pub(crate) mod tail;
 pub(crate) mod verify;
 mod waiting;

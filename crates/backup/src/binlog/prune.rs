@@ -366,6 +366,7 @@ mod tests {
             gtids: None,
             begins: StreamOrigin::First,
             settings: BTreeMap::new(),
+            system_zone: None,
             sealed: Vec::new(),
         };
         let head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();

@@ -142,6 +142,7 @@ async fn server(
     let last = files.last().ok_or(ArchiveError::NoLog)?;
     let known = outlines(&session.root, name).await?;
     let settings = known.last().map(|outline| outline.head.content.settings.clone());
+    let system_zone = known.last().and_then(|outline| outline.head.content.system_zone.clone());
     Ok(Server {
         version: last.format.server_version.clone(),
         id: last.server_id,
@@ -150,5 +151,6 @@ async fn server(
         uuid: known.last().and_then(|outline| outline.head.content.server_uuid.clone()),
         logs,
         settings: settings.unwrap_or_else(BTreeMap::new),
+        system_zone,
     })
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
-use xb_binlog::{ChecksumKind, Event, GtidState, History, LogPosition, SentEvent, SentReader};
+use xb_binlog::{
+    ChecksumKind, Event, GtidState, History, LogPosition, SentEvent, SentReader, SystemZone,
+};
 use xb_mysql::{Access, Client, Dump, DumpItem, Part, Replica, Row, Start as From, Timeouts};
 use xb_replay::ORIGIN_SETTINGS;
 use xb_repo::archive::segment::LastTransaction;
@@ -23,6 +25,7 @@ use crate::binlog::search::{OtherServer, Outcome, Search, SearchStep};
 use crate::binlog::segmenter::{Cut, Progress, Segmenter};
 use crate::binlog::standing::Standing;
 use crate::binlog::start::{ServerLog, Start};
+use crate::binlog::system_zone::system_zone;
 use crate::binlog::waiting::{AckSchedule, NextStep, OBJECT_TIME};
 use crate::cancel::CancelToken;
 
@@ -49,6 +52,8 @@ pub(crate) struct Server {
     pub(crate) role: Role,
     /// Variables that a replay needs.
     pub(crate) settings: BTreeMap<String, String>,
+    /// Local time of its system.
+    pub(crate) system_zone: Option<SystemZone>,
 }
 
 impl Server {
@@ -108,12 +113,13 @@ pub(crate) fn connect(
     });
     let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
     let settings = settings(&mut client, uuid.is_some())?;
+    let system_zone = system_zone(&mut client)?;
     let role = match uuid {
         Some(_) => Role::default(),
         None => Role::ask(&mut client)?,
     };
     let standing = Standing::ask(&mut client, uuid.is_some())?;
-    Ok((client, Server { version, id, uuid, standing, logs, role, settings }))
+    Ok((client, Server { version, id, uuid, standing, logs, role, settings, system_zone }))
 }
 
 /// The `server_uuid` of a server of MySQL, each of whose transactions has a GTID.

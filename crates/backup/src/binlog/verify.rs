@@ -755,6 +755,7 @@ mod tests {
             gtids: None,
             begins: StreamOrigin::First,
             settings: Default::default(),
+            system_zone: None,
             sealed: Vec::new(),
         };
         let head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();

@@ -112,6 +112,7 @@ impl StreamWriter {
             begins: start.begins.clone(),
             repeats: start.repeats.clone(),
             settings: server.settings.clone(),
+            system_zone: server.system_zone.clone(),
             sealed,
         };
         head.format = head.needed_format();

@@ -186,6 +186,7 @@ impl Server {
             login: Login::WithoutAccounts,
             options: options.options.iter().map(Into::into).collect(),
             writable: options.writable.clone(),
+            time_zone: None,
         });
         let server = server.map_err(failed)?;
         let (session, version, data) = (None, String::new(), data.to_owned());

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use xb_binlog::{AnyGtid, LogPosition, RelayPlan};
+use xb_binlog::{AnyGtid, LogPosition, RelayPlan, SystemZone};
+use xb_replay::lost_settings;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::plan::{Piece, Plan, PlanError, locate, plan};
 use xb_repo::archive::stop::RestoreStop;
@@ -64,6 +65,13 @@ pub struct UntilPlan {
     pub(super) work: ReplayWork,
 }
 
+/// What statements depend on beside the log.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OriginSettings {
+    pub(super) variables: Vec<(String, String)>,
+    pub(super) zone: Option<SystemZone>,
+}
+
 impl UntilPlan {
     /// Time of the last transaction, or of the backup's end if there is none.
     pub(crate) fn time(&self) -> Timestamp {
@@ -95,7 +103,7 @@ pub(super) struct ReplayWork {
     pub(super) taken: Timestamp,
     pub(super) relay: RelayPlan,
     pub(super) needed: Arc<[NeededSegment]>,
-    pub(super) settings: Vec<(String, String)>,
+    pub(super) origin: OriginSettings,
     /// Versions of the server, of the backup and of the log.
     pub(super) versions: Vec<String>,
     /// `server_id` of the server whose log the stop lies in.
@@ -181,7 +189,7 @@ pub async fn plan_until(
         .map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
     relay.stop = xb_binlog::ReplayStop::At(scanned.stop.clone());
     relay.servers = scanned.servers;
-    let (settings, mut versions, mut remarks) = origin(&archive, &planned);
+    let (origin, mut versions, mut remarks) = origin(&archive, &planned);
     versions.extend(taken_from.version);
     let run = taken_from.run;
     if scanned.ahead > 0 {
@@ -199,7 +207,7 @@ pub async fn plan_until(
             taken: base.taken,
             relay,
             needed,
-            settings,
+            origin,
             versions,
             source_id: source_id(&archive, &planned),
         },
@@ -421,7 +429,7 @@ fn source_id(archive: &Archive, plan: &Plan<'_>) -> Option<u32> {
 }
 
 /// The settings of the origin, its versions, and remarks.
-fn origin(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, Vec<String>, Vec<String>) {
+fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, Vec<String>) {
     let streams: BTreeSet<&str> = plan.pieces.iter().map(|piece| piece.stream).collect();
     let mut heads: Vec<_> = archive
         .streams
@@ -438,10 +446,39 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, Vec<Str
                 .to_owned(),
         );
     }
-    let first = heads.first();
-    let settings = first.map(|head| head.settings.clone().into_iter().collect());
+    let mut zones: Vec<&SystemZone> =
+        heads.iter().filter_map(|head| head.system_zone.as_ref()).collect();
+    zones.dedup_by_key(|zone| &zone.offsets);
+    if zones.len() > 1 {
+        remarks.push(
+            "the local time of the server's system was changed within the log: statements with the time zone SYSTEM get \
+             that of the first connection"
+                .to_owned(),
+        );
+    }
+    if zones.is_empty() && !heads.is_empty() {
+        remarks.push(
+            "the archive does not say the local time of the server's system: statements with the time zone SYSTEM get that \
+             of this host"
+                .to_owned(),
+        );
+    }
+    let settings: Vec<(String, String)> =
+        heads.first().map(|head| head.settings.clone().into_iter().collect()).unwrap_or_default();
+    let pairs = settings.iter().map(|(name, value)| (&**name, &**value));
+    let lost: Vec<&str> = lost_settings(pairs).collect();
+    if !lost.is_empty() {
+        remarks.push(format!(
+            "the replay goes without these settings of the server: {}",
+            lost.join(", ")
+        ));
+    }
     let versions = heads.iter().map(|head| head.server_version.clone()).collect();
-    (settings.unwrap_or_default(), versions, remarks)
+    (
+        OriginSettings { variables: settings, zone: zones.first().copied().cloned() },
+        versions,
+        remarks,
+    )
 }
 
 /// Reads everything that a replay will read.

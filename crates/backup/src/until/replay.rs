@@ -239,11 +239,13 @@ pub(crate) async fn replay_onto(
         .map_err(|source| BackupError::System { what: "cannot find the target", source })?;
     options.server.bring(&data)?;
     let own = options.server.options.iter().map(OsString::from);
-    let of_origin = origin_options(work.settings.iter().map(|(name, value)| (&**name, &**value)));
+    let of_origin =
+        origin_options(work.origin.variables.iter().map(|(name, value)| (&**name, &**value)));
     let request = ReplayRequest {
         data: data.clone(),
         programs: vec![program.to_owned()],
         settings: of_origin.chain(own).collect(),
+        system_zone: work.origin.zone.clone(),
         writable: options.server.writable.clone(),
         position: work.start.clone(),
         plan: work.relay.clone(),

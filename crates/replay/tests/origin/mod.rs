@@ -165,6 +165,7 @@ pub(crate) fn request(
         data: data.to_owned(),
         programs: vec![find("mariadbd")],
         settings: vec!["--character-set-server=utf8mb4".into()],
+        system_zone: None,
         writable: Vec::new(),
         position,
         plan: RelayPlan {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use xb_binlog::{GtidState, LogPosition, Repeats};
+use xb_binlog::{GtidState, LogPosition, Repeats, SystemZone};
 
 use crate::archive::record::{Content, FORMAT, FORMAT_OF_ANOTHER};
 use crate::names::RunId;
@@ -77,6 +77,9 @@ pub struct StreamHead {
     /// Global variables of the server that change what its statements do, and that its log lacks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
+    /// Local time of the server's system; `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_zone: Option<SystemZone>,
     /// Key slots, if the stream is sealed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sealed: Vec<String>,

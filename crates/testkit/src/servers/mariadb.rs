@@ -82,6 +82,10 @@ pub struct MariaDb {
     scratch: Scratch,
 }
 
+fn is_zone(option: &str) -> bool {
+    option.starts_with("TZ=")
+}
+
 impl MariaDb {
     /// Starts a server on a new data directory.
     ///
@@ -93,7 +97,7 @@ impl MariaDb {
     }
 
     /// Like [`MariaDb::start`], with further server options, which also apply to the creation of
-    /// its files.
+    /// its files. `TZ=ZONE` among them is the time zone of its system.
     ///
     /// # Panics
     /// As [`MariaDb::start`].
@@ -108,7 +112,7 @@ impl MariaDb {
             .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
             .arg(format!("--datadir={}", datadir.display()))
             .args(as_user())
-            .args(options)
+            .args(options.iter().filter(|option| !is_zone(option)))
             .run()
             .expect(0);
         Self::run(scratch, datadir, options)
@@ -170,8 +174,16 @@ impl MariaDb {
             "--innodb-buffer-pool-size=192M".to_owned(),
         ];
         args.extend(as_user());
+        let (zones, options): (Vec<&str>, Vec<&str>) =
+            options.iter().partition(|option| is_zone(option));
         args.extend(options.iter().map(|option| (*option).to_owned()));
-        let daemon = Daemon::start(&find("mariadbd"), &args, &scratch.join("log"));
+        let mut program = find("mariadbd");
+        if !zones.is_empty() {
+            let words = zones.iter().map(|zone| (*zone).to_owned());
+            args = words.chain([program.display().to_string()]).chain(args).collect();
+            program = find("env");
+        }
+        let daemon = Daemon::start(&program, &args, &scratch.join("log"));
         let server = Self { daemon, socket, datadir, scratch };
         server.daemon.wait_ready("mariadbd", START_LIMIT, || server.client("SELECT 1").code() == 0);
         server
