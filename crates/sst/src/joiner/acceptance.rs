@@ -47,9 +47,15 @@ pub(super) fn note_untried(layout: &Layout) -> Result<(), SstError> {
     written.map_err(SstError::io("write", &mark))
 }
 
-/// Removes the note: the swap was rolled back.
-pub(super) fn forget_note(layout: &Layout) {
-    let _ = std::fs::remove_file(mark(layout));
+/// Removes the note: the swap is rolled back.
+///
+/// # Errors
+/// If it is there and cannot be removed.
+pub(super) fn forget_note(layout: &Layout) -> io::Result<()> {
+    match std::fs::remove_file(mark(layout)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// A line for each file that a storage engine writes when it starts: length, time in nanoseconds, path once it is swapped.
@@ -166,21 +172,24 @@ pub fn take_back(
     let is_data = |name: &OsStr, metadata: &Metadata| {
         is_data(name, metadata) && !is_mounted(&layout.datadir.join(name))
     };
+    Ok(swap::take_back(&layout.datadir, is_data, forget_present_data(layout))?)
+}
+
+/// Continues a [`take_back`] that was interrupted.
+///
+/// # Errors
+/// [`SstError::Swap`].
+pub(super) fn continue_to_take_back(layout: &Layout, journal: &Journal) -> Result<(), SstError> {
+    Ok(swap::roll_back(&layout.datadir, journal, forget_present_data(layout))?)
+}
+
+/// Returns what is to be called before each rename, when it is certain that the old data is whole: the first call removes
+/// what is noted of the present data.
+fn forget_present_data(layout: &Layout) -> impl FnMut() -> io::Result<()> {
     let mut is_forgotten = false;
-    // Once it is certain that the old data is whole, and before the first rename.
-    let forget_once = || match std::mem::replace(&mut is_forgotten, true) {
+    move || match std::mem::replace(&mut is_forgotten, true) {
         true => Ok(()),
-        false => forget_position(&layout.datadir),
-    };
-    if !swap::take_back(&layout.datadir, is_data, forget_once)? {
-        return Ok(false);
-    }
-    let mark = mark(layout);
-    match std::fs::remove_file(&mark) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(SstError::io("remove", &mark)(error))
-        }
-        _ => Ok(true),
+        false => forget_position(&layout.datadir).and_then(|()| forget_note(layout)),
     }
 }
 
@@ -198,9 +207,10 @@ fn forget_position(datadir: &Path) -> io::Result<()> {
         _ => format!("{line}\n"),
     });
     let text: String = forgotten.collect();
-    // Written in place, as Galera does: the file keeps its owner.
-    let mut file = File::options().write(true).truncate(true).open(&path)?;
+    // Written in place, as Galera does: the file keeps its owner. Never empty: Galera may begin a new cluster without it.
+    let mut file = File::options().write(true).truncate(false).open(&path)?;
     file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)?;
     file.sync_all()
 }
 
