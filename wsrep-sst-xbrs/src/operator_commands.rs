@@ -51,8 +51,14 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             Ok(())
         })),
         Some("roll-back") => Some(on_datadir(words, |layout, lock, error_log| {
-            if swap::journal_path(&layout.datadir).exists() {
-                return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
+            match swap::interrupted(&layout.datadir)? {
+                Some(journal) if journal.goes_back => {
+                    return finish_interrupted(layout, lock, error_log).map(drop);
+                }
+                Some(_) => {
+                    return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
+                }
+                None => {}
             }
             let _locks = EngineLocks::take(layout)?.as_far_as_possible(layout, error_log)?;
             // The settings of the node are not known here: what any server keeps by default stays.

@@ -3,6 +3,7 @@
 
 mod harness;
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -222,15 +223,19 @@ fn interrupt(data: &Path, renames: usize) {
     put(data.join("#sql-xb/.new/ibdata1"), "received");
     let journal = swap::plan(vec![data.to_owned()], |_, name, _| name != "galera.cache").unwrap();
     swap::begin(data, &journal).unwrap();
+    assert!(swap::finish(data, &journal, crash_after(renames)).is_err());
+}
+
+/// Lets some renames happen, and then simulates a crash.
+fn crash_after(renames: usize) -> impl FnMut() -> std::io::Result<()> {
     let mut left = renames;
-    let crash = || match left.checked_sub(1) {
+    move || match left.checked_sub(1) {
         Some(rest) => {
             left = rest;
             Ok(())
         }
         None => Err(std::io::Error::other("crash")),
-    };
-    assert!(swap::finish(data, &journal, crash).is_err());
+    }
 }
 
 #[test]
@@ -383,4 +388,38 @@ fn rolling_back_without_old_data_is_an_error() {
     let text = String::from_utf8(refused.stderr).unwrap();
     assert!(text.contains("no old data") && text.contains("start the server"), "{text}");
     assert_eq!(read(data.join("ibdata1")), "old");
+}
+
+#[test]
+fn an_interrupted_roll_back_continues_to_the_old_data() {
+    for renames in 0.. {
+        let mut is_over = false;
+        for word in ["roll-back", "recover", "join"] {
+            let scene = Scene::new();
+            let data = scene.data("joiner");
+            succeeds(&scene, &[]);
+            let is_data = |name: &OsStr, _: &_| name != "galera.cache";
+            if swap::take_back(&data, is_data, crash_after(renames)).is_ok() {
+                is_over = true;
+                break;
+            }
+            let refused = by_hand("clean-old", &data);
+            assert_eq!(refused.status.code(), Some(22), "{renames}");
+            if word == "join" {
+                // The data with which the node joins is the old one.
+                succeeds(&scene, &[]);
+                assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old", "{renames}");
+                continue;
+            }
+            let done = by_hand(word, &data);
+            assert!(done.status.success(), "{renames}: {done:?}");
+            assert_eq!(read(data.join("ibdata1")), "old", "{renames}");
+            assert_eq!(read(data.join("#sql-xb/.new/ibdata1")), "new", "{renames}");
+            assert_eq!(by_hand("roll-back", &data).status.code(), Some(22), "{renames}");
+        }
+        if is_over {
+            assert!(renames > 3, "{renames}");
+            break;
+        }
+    }
 }

@@ -7,6 +7,8 @@ use crate::contract::settings::DeltaWish;
 
 /// Replies, in bytes, after which a turn is judged, each time anew.
 const TRIAL: u64 = 16 << 20;
+/// Replies, in bytes, after which a turn that has not been good yet ends if the joiner has nothing of them.
+const PROBE: u64 = 4 << 20;
 /// Bytes a second that make a link fast. A link of 1 Gbit/s is none.
 const FAST: f64 = (150 << 20) as f64;
 /// Part of what was asked about that the joiner must have: on a link that is not fast, and on one that is, where hashing
@@ -104,8 +106,13 @@ impl Choice {
         }
         self.heard += len;
         self.equal += equal;
+        let has_nothing = self.equal == 0 && self.heard >= PROBE;
+        let is_over = match self.state {
+            State::Turn { is_proven: false } if has_nothing => true,
+            _ => self.heard >= TRIAL,
+        };
         let is_due = match self.state {
-            State::Turn { .. } => self.before.is_none() || self.heard >= TRIAL,
+            State::Turn { .. } => self.before.is_none() || is_over,
             State::Sampled => true,
             State::Rest { .. } => false,
         };
@@ -114,7 +121,7 @@ impl Choice {
         }
         let now = arrived();
         let before = self.before.replace(now);
-        if self.state != State::Sampled && self.heard < TRIAL {
+        if self.state != State::Sampled && !is_over {
             return;
         }
         let is_fast = before.is_some_and(|before| {
@@ -249,6 +256,26 @@ mod tests {
         choice.asked(MIB);
         learn(&mut choice, MIB, MIB / 2, 160);
         assert_eq!(choice.asks(MIB), Asks::Nothing);
+    }
+
+    #[test]
+    fn auto_asks_about_little_where_the_joiner_has_nothing() {
+        let mut choice = Choice::new(DeltaWish::Auto);
+        for _ in 0..4 {
+            ask(&mut choice, MIB, 0, 160);
+        }
+        assert!(choice.gives_up());
+        assert_eq!(rested(&mut choice), 8);
+        // A turn that was good goes on to its end: one new table says nothing about the next.
+        choice.asked(MIB);
+        learn(&mut choice, MIB, MIB, 160);
+        ask(&mut choice, TRIAL, TRIAL, 160);
+        for _ in 0..15 {
+            ask(&mut choice, MIB, 0, 160);
+            assert!(!choice.gives_up());
+        }
+        ask(&mut choice, MIB, 0, 160);
+        assert!(choice.gives_up());
     }
 
     #[test]

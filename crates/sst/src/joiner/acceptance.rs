@@ -5,16 +5,19 @@
 //! a mark beside the old data keeps length and time of the redo log and of the system tablespace as they are swapped in:
 //! a server whose storage engine starts on the data writes there.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, Write as _};
 use std::mem::discriminant;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use rustix::fs::{FlockOperation, fcntl_lock};
-use rustix::io::Errno;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
 
 use super::datadir_lock::DatadirLock;
 use crate::contract::datadir::{Kind, KindDir, Layout, is_mounted};
@@ -47,9 +50,15 @@ pub(super) fn note_untried(layout: &Layout) -> Result<(), SstError> {
     written.map_err(SstError::io("write", &mark))
 }
 
-/// Removes the note: the swap was rolled back.
-pub(super) fn forget_note(layout: &Layout) {
-    let _ = std::fs::remove_file(mark(layout));
+/// Removes the note: the swap is rolled back.
+///
+/// # Errors
+/// If it is there and cannot be removed.
+pub(super) fn forget_note(layout: &Layout) -> io::Result<()> {
+    match std::fs::remove_file(mark(layout)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// A line for each file that a storage engine writes when it starts: length, time in nanoseconds, path once it is swapped.
@@ -166,21 +175,24 @@ pub fn take_back(
     let is_data = |name: &OsStr, metadata: &Metadata| {
         is_data(name, metadata) && !is_mounted(&layout.datadir.join(name))
     };
+    Ok(swap::take_back(&layout.datadir, is_data, forget_present_data(layout))?)
+}
+
+/// Continues a [`take_back`] that was interrupted.
+///
+/// # Errors
+/// [`SstError::Swap`].
+pub(super) fn continue_to_take_back(layout: &Layout, journal: &Journal) -> Result<(), SstError> {
+    Ok(swap::roll_back(&layout.datadir, journal, forget_present_data(layout))?)
+}
+
+/// Returns what is to be called before each rename, when it is certain that the old data is whole: the first call removes
+/// what is noted of the present data.
+fn forget_present_data(layout: &Layout) -> impl FnMut() -> io::Result<()> {
     let mut is_forgotten = false;
-    // Once it is certain that the old data is whole, and before the first rename.
-    let forget_once = || match std::mem::replace(&mut is_forgotten, true) {
+    move || match std::mem::replace(&mut is_forgotten, true) {
         true => Ok(()),
-        false => forget_position(&layout.datadir),
-    };
-    if !swap::take_back(&layout.datadir, is_data, forget_once)? {
-        return Ok(false);
-    }
-    let mark = mark(layout);
-    match std::fs::remove_file(&mark) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(SstError::io("remove", &mark)(error))
-        }
-        _ => Ok(true),
+        false => forget_position(&layout.datadir).and_then(|()| forget_note(layout)),
     }
 }
 
@@ -198,17 +210,21 @@ fn forget_position(datadir: &Path) -> io::Result<()> {
         _ => format!("{line}\n"),
     });
     let text: String = forgotten.collect();
-    // Written in place, as Galera does: the file keeps its owner.
-    let mut file = File::options().write(true).truncate(true).open(&path)?;
+    // Written in place, as Galera does: the file keeps its owner. Never empty: Galera may begin a new cluster without it.
+    let mut file = File::options().write(true).truncate(false).open(&path)?;
     file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)?;
     file.sync_all()
 }
 
 /// Locks on the files of the storage engines: a server that runs on the data has them, and none starts while these are
-/// held.
+/// held. They belong to the open files, not to the process: a read of the old data that ends late and closes its file would
+/// release those of the process.
 #[derive(Debug)]
 pub struct EngineLocks {
     files: Vec<File>,
+    /// Device and inode of each file: under another name, the file would be in use by this process.
+    known: HashSet<(u64, u64)>,
     /// Files that the file system cannot lock.
     unlockable: Vec<SstError>,
     /// Files and directories that could not be looked at.
@@ -224,7 +240,7 @@ impl EngineLocks {
     /// # Errors
     /// [`SstError::InUse`] if a server has one.
     pub fn take(layout: &Layout) -> Result<Self, SstError> {
-        Self::take_by(layout, |file| fcntl_lock(file, FlockOperation::NonBlockingLockExclusive))
+        Self::take_by(layout, lock_whole)
     }
 
     fn take_by(
@@ -267,9 +283,9 @@ impl EngineLocks {
             );
         }
         paths.sort();
-        paths.dedup();
         let must_be_some = !last.new.is_empty();
-        let mut locks = Self { files: Vec::new(), unlockable: Vec::new(), unseen, must_be_some };
+        let (files, known, unlockable) = (Vec::new(), HashSet::new(), Vec::new());
+        let mut locks = Self { files, known, unlockable, unseen, must_be_some };
         for path in paths {
             locks.add(&path, &lock)?;
         }
@@ -291,13 +307,17 @@ impl EngineLocks {
                 return Ok(());
             }
         };
+        let facts = file.metadata().map_err(SstError::io("look at", path))?;
+        if !self.known.insert((facts.dev(), facts.ino())) {
+            return Ok(());
+        }
         let failed = |error: Errno| SstError::io("lock", path)(error.into());
         match lock(&file) {
             Ok(()) => self.files.push(file),
-            Err(Errno::AGAIN | Errno::ACCESS) => {
+            Err(Errno::EAGAIN | Errno::EACCES) => {
                 return Err(SstError::InUse { path: path.to_owned() });
             }
-            Err(error @ (Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS)) => {
+            Err(error @ (Errno::ENOLCK | Errno::EOPNOTSUPP | Errno::ENOSYS)) => {
                 self.unlockable.push(failed(error));
             }
             Err(error) => self.unseen.push(failed(error)),
@@ -347,6 +367,13 @@ impl EngineLocks {
     }
 }
 
+/// Takes the lock that a server's storage engine would take on a file.
+fn lock_whole(file: &File) -> Result<(), Errno> {
+    let (l_type, l_whence) = (libc::F_WRLCK as libc::c_short, libc::SEEK_SET as libc::c_short);
+    let whole = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
+    fcntl(file, FcntlArg::F_OFD_SETLK(&whole)).map(drop)
+}
+
 /// What is in a directory; nothing if there is none.
 fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     match std::fs::read_dir(dir) {
@@ -394,7 +421,6 @@ pub(super) fn refuse_data_in_use(
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt as _;
     use std::sync::{Arc, Mutex};
 
     use super::*;
@@ -423,12 +449,26 @@ mod tests {
         (ErrorLog::new(move |_, text| theirs.lock().unwrap().push(text.to_string())), messages)
     }
 
-    /// Whether this process has a lock on a file.
+    /// Whether a server could not lock a file.
     fn is_locked(path: &Path) -> bool {
-        let inode = format!(":{} ", path.metadata().unwrap().ino());
-        let process = format!(" {} ", std::process::id());
-        let locks = std::fs::read_to_string("/proc/locks").unwrap();
-        locks.lines().any(|lock| lock.contains(&inode) && lock.contains(&process))
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        lock_whole(&file).is_err()
+    }
+
+    #[test]
+    fn a_file_that_this_process_closes_stays_locked() {
+        let dir = tempfile::tempdir().unwrap();
+        let system = dir.path().join("ibdata1");
+        std::fs::write(&system, "").unwrap();
+        std::fs::hard_link(&system, dir.path().join("ibdata2")).unwrap();
+        let layout = Layout::of(dir.path()).unwrap();
+        let locks = EngineLocks::take(&layout).unwrap();
+        assert!(locks.are_whole());
+        // As a read of the old data does that ends late.
+        drop(File::open(&system).unwrap());
+        assert!(is_locked(&system));
+        drop(locks);
+        assert!(!is_locked(&system));
     }
 
     #[test]
@@ -459,7 +499,7 @@ mod tests {
         std::fs::write(&system, "").unwrap();
         let layout = Layout::of(dir.path()).unwrap();
         let with = |errno| EngineLocks::take_by(&layout, move |_| Err(errno));
-        for errno in [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS] {
+        for errno in [Errno::ENOLCK, Errno::EOPNOTSUPP, Errno::ENOSYS] {
             let (error_log, messages) = log();
             let locks = with(errno).unwrap();
             assert!(!locks.are_whole());
@@ -468,8 +508,8 @@ mod tests {
             assert!(messages.lock().unwrap()[0].starts_with(&message));
         }
         let (error_log, _) = log();
-        let unknown = with(Errno::IO).unwrap().as_far_as_possible(&layout, &error_log);
+        let unknown = with(Errno::EIO).unwrap().as_far_as_possible(&layout, &error_log);
         assert!(unknown.unwrap_err().to_string().starts_with("cannot lock"));
-        assert!(matches!(with(Errno::AGAIN), Err(SstError::InUse { path }) if path == system));
+        assert!(matches!(with(Errno::EAGAIN), Err(SstError::InUse { path }) if path == system));
     }
 }

@@ -106,7 +106,7 @@ impl<'a> PresentData<'a> {
         if let Err(error) = swap::finish(&layout.datadir, &journal, || Ok(())) {
             error_log.warn(format_args!("{error}; rolling the swap back"));
             if swap::roll_back(&layout.datadir, &journal, || Ok(())).is_ok() {
-                acceptance::forget_note(layout);
+                let _ = acceptance::forget_note(layout);
                 error_log.info("the old data is in place again");
             }
             return Err(error.into());

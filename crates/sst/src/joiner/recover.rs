@@ -12,12 +12,12 @@ use rustix::process::geteuid;
 use crate::contract::datadir::Layout;
 use crate::contract::error_log::ErrorLog;
 use crate::error::SstError;
-use crate::joiner::acceptance::refuse_data_in_use;
+use crate::joiner::acceptance::{self, refuse_data_in_use};
 use crate::joiner::datadir_lock::DatadirLock;
 use crate::swap::{self, NEW, OLD, START, SwapError, WORK_DIR, remove_tree};
 
 /// Finishes the swap that was interrupted in this data directory, if there was one. If that is
-/// impossible, the swap is rolled back.
+/// impossible, or if the swap was being taken back, it is rolled back.
 ///
 /// # Errors
 /// [`SstError::InUse`]: a server runs on the data, and nothing was changed. [`SstError::Swap`]; in that case no server may
@@ -31,6 +31,15 @@ pub fn finish_interrupted(
     let Some(journal) = swap::interrupted(datadir)? else { return Ok(false) };
     // One may have been started before the first rename, and none starts on the data while it is swapped.
     let _locks = refuse_data_in_use(layout, error_log)?;
+    if journal.goes_back {
+        error_log.warn(format_args!(
+            "putting the old data back in {} was interrupted; continuing",
+            datadir.display()
+        ));
+        acceptance::continue_to_take_back(layout, &journal)?;
+        error_log.info("the old data is in place again");
+        return Ok(true);
+    }
     error_log.warn(format_args!(
         "an earlier transfer was interrupted while it swapped the data in {}; finishing the swap",
         datadir.display()

@@ -1,9 +1,9 @@
 //! The journal of a swap: which entries of which directories are moved out, and which are moved in.
 //!
 //! Text, a line each: `xb-sst-journal 1`, `home PATH` with the data directory it was written for,
-//! `folder PATH` for each of the others, `out N NAME`, `in N NAME`, `stay N NAME`, `gone N NAME` (N
-//! counts folders, 0 is the data directory), `end COUNT` with the number of lines before it. In
-//! paths and names every byte except letters, digits and `-._/#@` is written as `%XX`.
+//! `folder PATH` for each of the others, `way back` if the swap is rolled back, `out N NAME`,
+//! `in N NAME`, `stay N NAME`, `gone N NAME` (N counts folders, 0 is the data directory),
+//! `end COUNT` with the number of lines before it. In paths and names every byte except letters, digits and `-._/#@` is written as `%XX`.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -40,6 +40,8 @@ pub struct Journal {
     pub stay: Vec<Entry>,
     /// Old entries that had vanished before they could be moved.
     pub gone: Vec<Entry>,
+    /// Whether somebody wants the old data back: an interruption does not make this swap go forward.
+    pub goes_back: bool,
 }
 
 /// Reason why a journal cannot be used.
@@ -72,6 +74,9 @@ impl Journal {
             let word = if number == 0 { "home" } else { "folder" };
             let _ = writeln!(text, "{word} {}", escaped(folder.as_os_str().as_bytes()));
         }
+        if self.goes_back {
+            text.push_str("way back\n");
+        }
         let lists = [&self.old, &self.new, &self.stay, &self.gone];
         for (word, entries) in WORDS.into_iter().zip(lists) {
             for Entry { folder, name } in entries {
@@ -79,7 +84,7 @@ impl Journal {
             }
         }
         let entries: usize = lists.iter().map(|list| list.len()).sum();
-        let lines = 1 + self.folders.len() + entries;
+        let lines = 1 + self.folders.len() + usize::from(self.goes_back) + entries;
         let _ = writeln!(text, "end {lines}");
         text
     }
@@ -107,6 +112,7 @@ impl Journal {
                     let path = unescaped(path).filter(|p| p.first() == Some(&b'/'));
                     journal.folders.push(OsString::from_vec(path.ok_or_else(damaged)?).into());
                 }
+                ("way", "back") => journal.goes_back = true,
                 ("end", count) => {
                     let fits = count.parse() == Ok(number) && !journal.folders.is_empty();
                     return if fits { Ok(journal) } else { Err(JournalError::Cut) };

@@ -19,8 +19,8 @@ pub fn kept_journal_path(datadir: &Path) -> PathBuf {
     datadir.join(WORK_DIR).join(OLD).join(".journal")
 }
 
-/// Writes the journal, after which the swap can only go forward. What the journal names must be
-/// durable, and the directories' `#sql-xb/.old` must be empty.
+/// Writes the journal, after which the swap goes only the journal's way. What the journal names must be
+/// durable, and the directories' `#sql-xb/.old` must be empty, unless the swap goes back.
 ///
 /// # Errors
 /// [`SwapError::Io`]; in that case nothing has begun.

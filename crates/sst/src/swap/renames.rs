@@ -52,7 +52,7 @@ pub fn finish(
     sync_dir(&datadir.join(WORK_DIR))
 }
 
-/// Undoes the finished work of the journal, and then removes the journal.
+/// Undoes the finished work of the journal, and then removes the journal, and the kept one if there is one.
 ///
 /// # Errors
 /// [`SwapError`]; the journal stays, and this function can be called again.
@@ -84,6 +84,14 @@ pub fn roll_back(
         }
     }
     sync_all(journal)?;
+    // There is no old data any more. The journal goes last: without it, nothing would continue this.
+    let kept = kept_journal_path(datadir);
+    match std::fs::remove_file(&kept) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(failed("remove", &kept)(error));
+        }
+        _ => sync_dir(&datadir.join(WORK_DIR).join(OLD))?,
+    }
     let path = journal_path(datadir);
     std::fs::remove_file(&path).map_err(failed("remove", &path))?;
     sync_dir(&datadir.join(WORK_DIR))

@@ -9,14 +9,15 @@ use super::entry_state::{EntryPaths, is_fleeting};
 use super::error::{SwapError, failed};
 use super::folders::{NEW, OLD, WORK_DIR, exists, list, make_dir, remove_tree};
 use super::journal::{Entry, Journal};
-use super::journal_file::{begin, is_being_removed, kept_journal_path, last, remember};
+use super::journal_file::{begin, is_being_removed, last, remember};
 use super::renames::roll_back;
 
 /// Puts the old data of the last swap back, and the present data into `#sql-xb/.new`. What a server has created since the
 /// swap goes there, too: the entries of the data directory for which `is_data` returns true and that were not there before.
 /// `before` is called before each rename, as by [`roll_back`]. Returns whether there was any old data.
 ///
-/// If this is interrupted, [`finish`](super::finish) makes the received data the present one again.
+/// If this is interrupted, [`interrupted`](super::interrupted) returns a journal that goes back, with which [`roll_back`]
+/// continues; or nothing, and then this can be called again.
 ///
 /// # Errors
 /// [`SwapError::OldIsNotWhole`]: nothing has been changed. Else the journal stays if anything has been moved.
@@ -42,26 +43,25 @@ pub fn take_back(
         }
     }
     // Entries that the server has removed or created since.
-    let mut new = Vec::new();
+    let mut known = Vec::new();
     for entry in std::mem::take(&mut journal.new) {
         if exists(&EntryPaths::of(&journal, &entry).here)? {
-            new.push(entry);
+            known.push(entry);
         }
     }
     for (name, metadata) in list(datadir)? {
         let entry = Entry { folder: 0, name };
-        let is_known = new.contains(&entry) || journal.stay.contains(&entry);
+        let is_known = known.contains(&entry) || journal.stay.contains(&entry);
         if !is_known && entry.name != WORK_DIR && is_data(&entry.name, &metadata) {
-            new.push(entry);
+            // They are moved out last: the last of the known ones, without which no server starts, must be the first.
+            journal.new.push(entry);
         }
     }
-    journal.new = new;
+    journal.new.append(&mut known);
+    journal.goes_back = true;
     // The next transfer removes what is then in these directories.
     remember(datadir, journal.folders.get(1..).unwrap_or_default())?;
     begin(datadir, &journal)?;
-    // The journal that was written takes its place, and again if the swap is finished.
-    let kept = kept_journal_path(datadir);
-    std::fs::remove_file(&kept).map_err(failed("remove", &kept))?;
     roll_back(datadir, &journal, before)?;
     Ok(true)
 }

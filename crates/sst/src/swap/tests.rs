@@ -343,8 +343,8 @@ fn entry() -> impl Strategy<Value = Entry> {
 
 proptest! {
     #[test]
-    fn journals_read_back(old in proptest::collection::vec(entry(), 0..5), new in proptest::collection::vec(entry(), 0..5)) {
-        let journal = Journal { folders: vec!["/d d".into(), "/r%".into()], stay: new.clone(), gone: old.clone(), old, new };
+    fn journals_read_back(old in proptest::collection::vec(entry(), 0..5), new in proptest::collection::vec(entry(), 0..5), goes_back: bool) {
+        let journal = Journal { folders: vec!["/d d".into(), "/r%".into()], stay: new.clone(), gone: old.clone(), old, new, goes_back };
         prop_assert_eq!(Journal::parse(&journal.encode()), Ok(journal));
     }
 
@@ -357,7 +357,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "(xb-sst-journal 1\n)?((home|folder|out|in|stay|gone|end) [/0-9a-z% ]{0,8}\n?){0,5}\\PC{0,10}") {
+    fn any_text_is_read_or_refused(text in "(xb-sst-journal 1\n)?((home|folder|way|out|in|stay|gone|end) [/0-9a-z% ]{0,8}\n?){0,5}\\PC{0,10}") {
         let _ = Journal::parse(&text);
     }
 }
@@ -398,7 +398,7 @@ fn a_finished_swap_is_rolled_back_after_a_server_created_files() {
 }
 
 #[test]
-fn a_crash_while_a_swap_is_taken_back_loses_nothing() {
+fn after_a_crash_at_any_step_back_the_next_start_continues_to_the_old_data() {
     let mut crashes = 0;
     for crash in 0.. {
         let (_scratch, data, redo) = swapped_and_used();
@@ -406,19 +406,45 @@ fn a_crash_while_a_swap_is_taken_back_loses_nothing() {
             break;
         }
         crashes += 1;
-        // The next start finishes the swap, and then it can be taken back again.
-        let journal = interrupted(&data).unwrap().unwrap();
-        finish(&data, &journal, || Ok(())).unwrap();
-        let new: Vec<&str> = NEW_NAMES.into_iter().filter(|name| *name != "added").collect();
-        let mut now = content(&data);
-        assert_eq!(now.remove("later").as_deref(), Some("server"), "{crash}: {now:?}");
-        assert_eq!(now, expected(&new, "new", &KEPT), "{crash}");
-        assert!(take_back(&data, is_schema, || Ok(())).unwrap());
-        let (old, kept) =
-            (expected(&OLD_NAMES, "old", &KEPT), expected(&REDO, "old", &["foreign.txt"]));
-        assert_eq!((content(&data), content(&redo)), (old, kept), "{crash}");
+        for second in [0, 1, crash, usize::MAX] {
+            let Some(journal) = interrupted(&data).unwrap() else { break };
+            assert!(journal.goes_back, "{crash}");
+            // The files of the storage engines that the server has created go first.
+            if !data.join("ib_logfile7").exists() && !data.join("ib_logfile8").exists() {
+                let is_begun = data.join("#sql-xb/.new/mysql").exists();
+                assert_ne!(is_begun, data.join("mysql").exists(), "{crash}");
+                let moved = std::fs::read_dir(data.join("#sql-xb/.new")).unwrap().count();
+                assert!(is_begun || moved == 0, "{crash}: a server would start without all data");
+            }
+            let _ = roll_back(&data, &journal, crash_after(second));
+        }
+        assert!(is_back(&data, &redo), "{crash}");
+        assert_eq!((interrupted(&data).unwrap(), last(&data).unwrap()), (None, None), "{crash}");
     }
     assert!(crashes > STEPS, "{crashes}");
+}
+
+/// Between the last rename and the removal of the journal.
+#[test]
+fn a_crash_after_the_last_step_back_leaves_no_journal_of_old_data() {
+    for is_kept in [true, false] {
+        let (_scratch, data, redo) = swapped_and_used();
+        let kept = std::fs::read(kept_journal_path(&data)).unwrap();
+        let mut journal = None;
+        let note = || {
+            journal = interrupted(&data).unwrap();
+            Ok(())
+        };
+        assert!(take_back(&data, is_schema, note).unwrap());
+        begin(&data, &journal.unwrap()).unwrap();
+        if is_kept {
+            std::fs::write(kept_journal_path(&data), kept).unwrap();
+        }
+        roll_back(&data, &interrupted(&data).unwrap().unwrap(), || Ok(())).unwrap();
+        assert!(is_back(&data, &redo));
+        assert_eq!((interrupted(&data).unwrap(), last(&data).unwrap()), (None, None));
+        assert!(!take_back(&data, is_schema, || Ok(())).unwrap());
+    }
 }
 
 #[test]
