@@ -206,6 +206,30 @@ fn a_server_that_may_not_start_on_it_is_not_started() {
     }
 }
 
+/// The clone of a replica, of a server with events or of a member of a group would work on if its server were started as usual.
+#[test]
+fn the_server_that_prepares_a_clone_neither_listens_nor_replicates_nor_runs_events() {
+    let site = Site::new(false);
+    let option = server(&site, "9.7.4-2");
+    let path = option.strip_prefix("--mysqld=").unwrap();
+    let notes = "for word; do case $word in --datadir=*) printf '%s\\n' \"$@\" >\"${word#--datadir=}/words\"; esac; done\n";
+    let text = std::fs::read_to_string(path).unwrap();
+    std::fs::write(path, text + notes).unwrap();
+    let target = site.path("t");
+    let _ = site.restore(&target, &["--prepare", &option]).expect_failure();
+    let words = std::fs::read_to_string(target.join("words")).unwrap();
+    for word in [
+        "--skip-networking",
+        "--loose-mysqlx=OFF",
+        "--loose-skip-replica-start",
+        "--loose-event-scheduler=DISABLED",
+        "--loose-group-replication-start-on-boot=OFF",
+        "--loose-persisted-globals-load=OFF",
+    ] {
+        assert!(words.lines().any(|line| line == word), "{word}: {words}");
+    }
+}
+
 /// A server that is gone once it has told its version.
 fn vanishing(site: &Site) -> String {
     let option = server(site, "9.7.4-2");

@@ -92,12 +92,14 @@ fn receive_into<'scope, W: Write>(
     let empty_tables = guards::server(&mut first, settings)?.into_iter().collect();
     let patience = guards::patience(&mut first)?;
     let server = Incarnation::of(&mut first)?;
+    let version = first.greeting().version.clone();
     drop(first);
     let (recipient, init) = Recipient::new(settings.ddl());
     let sink = Sink::new(output);
     let mut job = Job {
         donor,
         recipient,
+        version,
         sink,
         empty_tables,
         gtids_from: None,
@@ -178,6 +180,8 @@ enum Step {
 struct Job<'scope, 'env, 'n, W> {
     donor: DonorAddress<'scope>,
     recipient: Recipient,
+    /// The server's version, as a connection says it.
+    version: String,
     sink: Sink<W>,
     /// Tables of other engines than InnoDB, whose rows do not come.
     empty_tables: BTreeSet<String>,
@@ -207,6 +211,7 @@ impl<W: Write> Job<'_, '_, '_, W> {
             CloneEvent::File(index) => self.file(index)?,
             CloneEvent::Ready => {
                 self.donor.auxiliary.begun(|| self.recipient.fail());
+                same_version(self.recipient.donor().version(), &self.version)?;
                 link.data.send(&self.recipient.execute()?)?;
             }
             CloneEvent::Stage(stage, _) => {
@@ -277,6 +282,16 @@ impl<W: Write> Job<'_, '_, '_, W> {
     fn exchange(&mut self, message: &[u8]) -> Result<(), Error> {
         let answer = self.donor.auxiliary.exchange(message)?;
         Ok(self.recipient.answered(&answer)?)
+    }
+}
+
+/// Refuses a clone of another version than its server: the version says which servers may start on it.
+fn same_version(stated: &str, version: &str) -> Result<(), Error> {
+    match stated == version {
+        true => Ok(()),
+        false => Err(Error::Refused(format!(
+            "the server is MySQL {version}, and its clone says that it is of {stated}: connect to the server itself"
+        ))),
     }
 }
 

@@ -161,6 +161,21 @@ fn a_second_engine_ends_the_clone_before_a_byte_is_written() {
     assert!(error.contains("second storage engine") && sink.len == 0, "{error}");
 }
 
+/// The version says which servers may start on the clone.
+#[test]
+fn a_clone_of_another_version_than_its_server_ends_before_a_byte_is_written() {
+    let mut messages = recorded();
+    let is_it = |message: &&mut Message| matches!(&message.content, Content::Bytes(bytes) if bytes.ends_with(b"9.7.4-2"));
+    let Content::Bytes(bytes) = &mut messages.iter_mut().find(is_it).unwrap().content else {
+        panic!("a setting")
+    };
+    // 8.7.4-2
+    *bytes.iter_mut().rev().nth(6).unwrap() -= 1;
+    let (received, sink) = play(&messages, &Settings::default());
+    let error = received.unwrap_err().to_string();
+    assert!(error.contains("its clone says that it is of 8.7.4-2") && sink.len == 0, "{error}");
+}
+
 /// A key comes although the donor says of no file that it is encrypted.
 #[test]
 fn a_key_in_clear_ends_the_clone_against_the_word_of_the_donor() {

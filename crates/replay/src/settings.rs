@@ -103,7 +103,7 @@ const OF_MARIADB: [&str; 5] = [
     "--performance-schema=OFF",
 ];
 /// Options of MySQL. Its errors are in its performance schema.
-const OF_MYSQL: [&str; 11] = [
+const OF_MYSQL: [&str; 10] = [
     "--gtid-mode=ON",
     "--enforce-gtid-consistency=ON",
     "--replica-preserve-commit-order=ON",
@@ -113,7 +113,6 @@ const OF_MYSQL: [&str; 11] = [
     // damage, and cuts them off there. With ON it leaves them alone: it recovers only where it starts with some.
     "--relay-log-recovery=ON",
     "--super-read-only=OFF",
-    "--loose-group-replication-start-on-boot=OFF",
     // It leaves nothing of its own.
     "--loose-auto-generate-certs=OFF",
     "--loose-sha256-password-auto-generate-rsa-keys=OFF",

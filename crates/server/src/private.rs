@@ -35,6 +35,8 @@ pub fn private_args(scratch: &Path) -> Vec<OsString> {
         "--loose-wsrep-provider=none".into(),
         "--loose-mysqlx=OFF".into(),
         "--loose-event-scheduler=DISABLED".into(),
+        // The data itself may say that the server is to load that plugin.
+        "--loose-group-replication-start-on-boot=OFF".into(),
         // `mysqld-auto.cnf` would come from outside.
         "--loose-persisted-globals-load=OFF".into(),
     ];
@@ -65,6 +67,7 @@ mod tests {
             "--loose-wsrep-on=OFF",
             "--loose-mysqlx=OFF",
             "--loose-event-scheduler=DISABLED",
+            "--loose-group-replication-start-on-boot=OFF",
             "--loose-persisted-globals-load=OFF",
         ] {
             assert!(args.iter().any(|arg| arg == option), "{option}");

@@ -4,7 +4,7 @@ use super::descriptor::{DataHead, Stage};
 use super::error::{CloneError, broken};
 
 /// The last block that came.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Order {
     chunk: u32,
     /// `None` if no more of the chunk comes.

@@ -96,7 +96,7 @@ enum Phase {
 }
 
 /// The recipient of a clone over one data connection and an auxiliary one.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipient {
     phase: Phase,
     donor: Donor,

@@ -54,7 +54,7 @@ pub(super) enum FileDescription {
 }
 
 /// The files of a clone, and how far the current stage has come.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Stages {
     /// Bytes of a page, of most tables.
     pub(super) page_size: u32,

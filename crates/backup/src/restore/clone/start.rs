@@ -31,14 +31,13 @@ const LENIENT_FROM: [u32; 3] = [8, 0, 37];
 const POSITION: &str = "xtrabackup_binlog_info";
 const NEW_POSITION: &str = ".xb-position";
 /// Options with which a server leaves nothing of its own behind, and says what it does.
-const QUIET: [&str; 7] = [
+const QUIET: [&str; 6] = [
     "--performance-schema=ON",
     "--loose-auto-generate-certs=OFF",
     "--loose-sha256-password-auto-generate-rsa-keys=OFF",
     "--loose-caching-sha2-password-auto-generate-rsa-keys=OFF",
     "--loose-innodb-buffer-pool-load-at-startup=OFF",
     "--loose-innodb-buffer-pool-dump-at-shutdown=OFF",
-    "--loose-group-replication-start-on-boot=OFF",
 ];
 /// Identity of a server, which it makes when there is none: every restored server must get its own.
 const IDENTITY: &str = "auto.cnf";
