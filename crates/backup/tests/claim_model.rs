@@ -272,7 +272,7 @@ impl World {
     }
 
     /// Takes a step that requires the lease, or confirms the claim first.
-    fn gated(self, r: usize, with: &Defences, next: Next, then: impl Fn(Self) -> Self) -> Self {
+    fn fenced(self, r: usize, with: &Defences, next: Next, then: impl Fn(Self) -> Self) -> Self {
         if self.runs[r].fresh || !with.lease {
             then(self)
         } else {
@@ -282,7 +282,7 @@ impl World {
 
     /// Takes a step that removes something.
     fn removing(self, r: usize, with: &Defences, next: Next, then: impl Fn(Self) -> Self) -> Self {
-        self.gated(r, with, next, |world| match with.look_before && !world.is_newest(r) {
+        self.fenced(r, with, next, |world| match with.look_before && !world.is_newest(r) {
             true => world.go(r, At::Over),
             false => then(world),
         })
@@ -391,7 +391,7 @@ impl World {
                 vec![world.go(r, At::ConfirmGet(Next::Compare))]
             }
             At::Create(n) => {
-                vec![world.gated(r, with, Next::Create(n), |world| world.go(r, At::Creating(n)))]
+                vec![world.fenced(r, with, Next::Create(n), |world| world.go(r, At::Creating(n)))]
             }
             At::Creating(n) => {
                 let there = &mut world.objects[usize::from(n)];
@@ -422,7 +422,7 @@ impl World {
                 vec![world.go(r, At::ConfirmGet(Next::Over))]
             }
             At::Commit => {
-                vec![world.gated(r, with, Next::Commit, |world| world.go(r, At::Committing))]
+                vec![world.fenced(r, with, Next::Commit, |world| world.go(r, At::Committing))]
             }
             At::Committing => match world.manifest {
                 Some(_) => vec![world.go(r, At::CleanUp)],

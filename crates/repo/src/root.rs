@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use xb_encryptor::{MacKey, SigningKey, VerifyingKey};
 use xb_uploader::{
-    Faults, Gate, ListedObject, Location, Operation, Policy, Store, StoreError, StoreErrorKind,
+    Faults, Fence, ListedObject, Location, Operation, Policy, Store, StoreError, StoreErrorKind,
     StoreSettings,
 };
 
@@ -180,9 +180,9 @@ impl Root {
         Self { store: self.store.failing(faults), ..self.clone() }
     }
 
-    /// The same ROOT, with a gate before every change to the store.
-    pub fn gated(&self, gate: Arc<dyn Gate>) -> Self {
-        Self { store: self.store.gated(gate), ..self.clone() }
+    /// The same ROOT, with a fence before every change to the store.
+    pub fn fenced(&self, fence: Arc<dyn Fence>) -> Self {
+        Self { store: self.store.fenced(fence), ..self.clone() }
     }
 
     /// The same ROOT, for a listing of its catalogue with a cache.

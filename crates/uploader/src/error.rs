@@ -32,7 +32,7 @@ pub enum StoreErrorKind {
     Damaged,
     /// Two responses to the same request differ: one was altered in transit.
     Altered,
-    /// The caller's [`Gate`](crate::Gate) is closed: the request was not sent.
+    /// The caller's [`Fence`](crate::Fence) refused the request, which was not sent.
     Fenced,
 }
 

@@ -7,17 +7,18 @@
 //! is the only place that retries, within the limits of [`Policy`].
 
 mod error;
+mod failed_try;
 mod multipart;
 mod open;
 mod operation;
 mod policy;
 mod request;
-mod retry;
 mod service;
 mod settings;
 mod store;
 
 pub use error::{StoreError, StoreErrorKind};
+pub use failed_try::notice::{report_retries, report_warnings};
 pub use multipart::parts::{PartData, PartSender, StoredObject, Uploaded};
 pub use multipart::unfinished::Unfinished;
 pub use open::open;
@@ -28,7 +29,6 @@ pub use request::encode::base64;
 pub use request::http::Traffic;
 #[doc(hidden)]
 pub use request::listing::check_page;
-pub use retry::notice::{report_retries, report_warnings};
 pub use service::{Permission, Service};
 pub use settings::location::{Location, LocationError, StorePlace};
 pub use settings::provider::{Provider, StoreLimits, UnknownProvider};
@@ -41,7 +41,7 @@ pub use store::Store;
 pub use store::bucket_rules::AbortRule;
 pub use store::exclusive::ReadBack;
 pub use store::faults::{Fault, Faults};
-pub use store::gate::{Change, Gate};
+pub use store::fence::{Change, Fence};
 pub use store::guarded::{GuardedOutcome, PresentState};
 pub use store::list::ListedObject;
 pub use store::object_lock::{Lock, LockMode};

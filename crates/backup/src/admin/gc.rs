@@ -265,13 +265,13 @@ pub async fn remove(root: &Root, orphaned: &OrphanedRun) -> Result<bool, BackupE
         };
     };
     // A copy of the run may begin at any time: it looks for this claim.
-    let (claim, gated) = match Claim::clearing(root, &name, run).await {
+    let (claim, fenced) = match Claim::clearing(root, &name, run).await {
         Err(RepoError::Running { .. }) => return Ok(false),
         claimed => claimed?,
     };
     let removed = match is_needed_now(root, &name, orphaned).await {
         // After an error requests may still arrive, so the claim stays until it is old.
-        Ok(false) => remove_keys(&gated, orphaned).await?,
+        Ok(false) => remove_keys(&fenced, orphaned).await?,
         needed => {
             claim.withdraw().await;
             return needed.map(|_| false);

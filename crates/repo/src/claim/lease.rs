@@ -1,4 +1,4 @@
-//! The lease of a numbered claim: how long its claim is valid, and the gate before each change to the
+//! The lease of a numbered claim: how long its claim is valid, and the fence before each change to the
 //! store.
 //!
 //! A run confirms its claim by writing it and then checking that it is still the newest. A run that
@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
-use xb_uploader::{Change, Gate, Operation, PresentState, StoreError, StoreErrorKind};
+use xb_uploader::{Change, Fence, Operation, PresentState, StoreError, StoreErrorKind};
 
 use crate::claim::claim_state::claims;
 use crate::claim::left::RemainingObjects;
@@ -227,8 +227,8 @@ impl Lease {
 }
 
 #[async_trait]
-impl Gate for Lease {
-    async fn pass(&self, change: Change) -> Result<(), StoreError> {
+impl Fence for Lease {
+    async fn check(&self, change: Change) -> Result<(), StoreError> {
         self.pass_lease().await?;
         match change {
             Change::Remove if !self.is_newest().await? => {

@@ -71,7 +71,7 @@ impl Mark {
         digest: Option<String>,
     ) -> Result<Self, RepoError> {
         let claim = Claim::removing(root, name, run.unwrap_or_default().to_owned()).await?;
-        let gated = claim.gated(root);
+        let fenced = claim.fenced(root);
         let expected = match digest {
             Some(digest) => Ok(ExpectedManifest::Sound(digest)),
             None => damaged(root, name).await,
@@ -83,7 +83,7 @@ impl Mark {
                 return Err(error);
             }
         };
-        let mark = Self { claim, name: name.clone(), expected, root: gated, open: root.clone() };
+        let mark = Self { claim, name: name.clone(), expected, root: fenced, open: root.clone() };
         match mark.still_there().await {
             Ok(()) => Ok(mark),
             Err(error) => {
@@ -255,7 +255,7 @@ pub async fn take_back_unmarked(
         }
         _ => false,
     };
-    root.store().ungated().delete_expected(&root.manifest_key(name), ours).await?;
+    root.store().unfenced().delete_expected(&root.manifest_key(name), ours).await?;
     Ok(())
 }
 

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use xb_uploader::{Gate, StoreErrorKind};
+use xb_uploader::{Fence, StoreErrorKind};
 
 pub use self::claim_state::{
     ClaimSnapshot, DEAD, FORGOTTEN, NumberedClaim, Removing, belongs_to_run, claims, numbered,
@@ -132,7 +132,7 @@ impl Claim {
     ) -> Result<(Self, Root), RepoError> {
         let note = Note { phase: Phase::Clearing, ..Note::new(run.to_owned())? };
         let claim = Self::numbered(root, name, note).await?.0;
-        let root = claim.gated(root);
+        let root = claim.fenced(root);
         Ok((claim, root))
     }
 
@@ -219,9 +219,9 @@ impl Claim {
     }
 
     /// ROOT for changes under this claim: its store refuses them once the claim is lost.
-    pub fn gated(&self, root: &Root) -> Root {
+    pub fn fenced(&self, root: &Root) -> Root {
         match &self.lease {
-            Some(lease) => root.gated(Arc::clone(lease) as Arc<dyn Gate>),
+            Some(lease) => root.fenced(Arc::clone(lease) as Arc<dyn Fence>),
             None => root.clone(),
         }
     }
@@ -249,7 +249,7 @@ impl Claim {
         let Some(lease) = &self.lease else { return Ok(root.clone()) };
         lease.enter(Phase::Holding);
         lease.confirm().await?;
-        let root = self.gated(root);
+        let root = self.fenced(root);
         self.remove_older(&root, name).await?;
         end_uploads(&root, name).await?;
         Ok(root)

@@ -13,10 +13,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use xb_process::CancelToken;
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
+use crate::failed_try::judge_local;
 use crate::multipart::unfinished::Unfinished;
 use crate::operation::Operation;
-use crate::retry::judge_local;
-use crate::store::gate::Change;
+use crate::store::fence::Change;
 use crate::store::{Multiparts, Store, path_of};
 
 /// Time that requests in flight have to end after a failure.
@@ -490,7 +490,7 @@ impl PartSender {
                 Target::Staged(upload) => {
                     free?;
                     let mut upload = upload.lock().await;
-                    store.pass(Change::Write).await?;
+                    store.check_fence(Change::Write).await?;
                     let done = store.attempted(Operation::Complete, upload.complete()).await;
                     done.map_err(|error| local_error(Operation::Put, &key, &error))?.e_tag
                 }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use object_store::{ObjectStoreExt as _, PutMode};
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::failed_try::notice;
 use crate::operation::Operation;
-use crate::retry::notice;
 use crate::service::Service;
 use crate::store::{Store, path_of};
 

@@ -41,7 +41,7 @@ impl Store {
     /// # Errors
     /// The first failure, after all retries. The other objects may or may not be deleted.
     pub async fn delete_all(&self, keys: Vec<String>) -> Result<(), StoreError> {
-        // A gate is asked before each batch, on Azure before each object. So a batch is one request where the
+        // A fence is asked before each batch, on Azure before each object. So a batch is one request where the
         // store has bulk requests that can be relied on (S3), and small where each object is a request.
         let at_once = match self.traits.raw_api {
             RawApi::Folder(_) | RawApi::Google { .. } | RawApi::Azure { .. } => 16,

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::failed_try::notice;
 use crate::operation::Operation;
 use crate::policy::Policy;
 use crate::request::bounds::SMALL_OBJECT;
-use crate::retry::notice;
 use crate::store::Store;
 use crate::store::retry_loop::jitter;
 

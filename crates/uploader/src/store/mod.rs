@@ -6,8 +6,8 @@ pub(crate) mod conditions;
 pub(crate) mod delete;
 pub(crate) mod exclusive;
 pub(crate) mod faults;
+pub(crate) mod fence;
 pub(crate) mod folder;
-pub(crate) mod gate;
 pub(crate) mod guarded;
 pub(crate) mod list;
 pub(crate) mod object_lock;
@@ -33,7 +33,7 @@ use crate::request::raw_request::RawApi;
 use crate::service::Service;
 use crate::settings::provider::StoreLimits;
 use crate::store::faults::Faults;
-use crate::store::gate::Gate;
+use crate::store::fence::Fence;
 
 /// Store with its retry policy. Clones are cheap and share client and counters.
 #[derive(Debug, Clone)]
@@ -47,8 +47,8 @@ pub struct Store {
     obeys: Arc<OnceLock<bool>>,
     /// Cancels further tries when they are useless.
     give_up: CancelToken<()>,
-    /// Gate that every request passes before it changes something.
-    gate: Option<Arc<dyn Gate>>,
+    /// What is asked before each try of a request that changes something.
+    fence: Option<Arc<dyn Fence>>,
     /// Failures that a test has requested.
     faults: Option<Arc<dyn Faults>>,
 }
@@ -131,22 +131,22 @@ impl Store {
             traffic,
             obeys: Arc::default(),
             give_up: CancelToken::new(),
-            gate: None,
+            fence: None,
             faults: None,
         }
     }
 
-    /// Returns the same store behind a gate: each try of a request that changes something passes
-    /// the gate first.
+    /// Returns the same store behind a fence, which is asked before each try of a request that changes
+    /// something.
     #[must_use]
-    pub fn gated(&self, gate: Arc<dyn Gate>) -> Self {
-        Self { gate: Some(gate), ..self.clone() }
+    pub fn fenced(&self, fence: Arc<dyn Fence>) -> Self {
+        Self { fence: Some(fence), ..self.clone() }
     }
 
-    /// Returns the same store without a gate.
+    /// Returns the same store without a fence.
     #[must_use]
-    pub fn ungated(&self) -> Self {
-        Self { gate: None, ..self.clone() }
+    pub fn unfenced(&self) -> Self {
+        Self { fence: None, ..self.clone() }
     }
 
     /// Returns the same store with failures. Only for tests.

@@ -7,12 +7,12 @@ use tokio::time::Instant;
 use xb_process::CancelToken;
 
 use crate::error::StoreError;
+use crate::failed_try::{RetryContext, judge, notice};
 use crate::operation::Operation;
 use crate::policy::Policy;
 use crate::request::answer::{ATTEMPT, AttemptNotes};
 use crate::request::clock;
-use crate::retry::{RetryContext, judge, notice};
-use crate::store::gate::Change;
+use crate::store::fence::Change;
 use crate::store::{Store, faults};
 
 impl Store {
@@ -25,10 +25,10 @@ impl Store {
         faults::attempted(self.faults.as_ref(), operation, attempt).await
     }
 
-    /// Passes the gate, if there is one.
-    pub(crate) async fn pass(&self, change: Change) -> Result<(), StoreError> {
-        match &self.gate {
-            Some(gate) => gate.pass(change).await,
+    /// Asks the fence, if there is one, whether a request may change the store.
+    pub(crate) async fn check_fence(&self, change: Change) -> Result<(), StoreError> {
+        match &self.fence {
+            Some(fence) => fence.check(change).await,
             None => Ok(()),
         }
     }
@@ -113,7 +113,7 @@ impl Store {
         loop {
             if let Some(change) = change(operation) {
                 self.refuse_link(operation, key)?;
-                self.pass(change).await?;
+                self.check_fence(change).await?;
             }
             tries += 1;
             let (outcome, asked) = ATTEMPT
@@ -182,7 +182,7 @@ fn demands_checksum(message: &str) -> bool {
         && ["required", "missing"].iter().any(|word| message.contains(word))
 }
 
-/// Returns what a request of this operation changes; `None` if it need not pass the gate. Names
+/// Returns what a request of this operation changes; `None` if the fence is not asked. Names
 /// every operation, so that a new one that removes something cannot pass as a read.
 fn change(operation: Operation) -> Option<Change> {
     match operation {

@@ -1,4 +1,4 @@
-//! Gate that every request passes before it changes a store.
+//! Fence: what is asked before each try of a request that changes a store.
 
 use std::fmt::Debug;
 
@@ -18,11 +18,11 @@ pub enum Change {
 
 /// Decides, right before each try of a request, whether the request may still be sent.
 #[async_trait]
-pub trait Gate: Debug + Send + Sync {
-    /// Lets a request through that makes `change`.
+pub trait Fence: Debug + Send + Sync {
+    /// Returns whether a request that makes `change` may be sent.
     ///
     /// # Errors
     /// [`StoreErrorKind::Fenced`](crate::StoreErrorKind::Fenced) if no further request may be sent;
     /// other kinds if this could not be determined.
-    async fn pass(&self, change: Change) -> Result<(), StoreError>;
+    async fn check(&self, change: Change) -> Result<(), StoreError>;
 }

@@ -1,4 +1,4 @@
-//! Classification of failed tries: whether to retry, and which hint to give.
+//! What follows a failed try of a request: whether to send it again, what to say, and which hint to give.
 
 mod denied;
 pub(crate) mod message;
@@ -9,12 +9,12 @@ use std::borrow::Cow;
 use object_store::Error;
 
 use crate::error::{StoreErrorKind, root_message};
+use crate::failed_try::denied::{denied, is_about_keys, protected};
+use crate::failed_try::message::describe;
 use crate::policy::Policy;
 use crate::request::answer::AttemptNotes;
 use crate::request::bounds::is_excess;
 use crate::request::transport::curl;
-use crate::retry::denied::{denied, is_about_keys, protected};
-use crate::retry::message::describe;
 use crate::service::{NO_ACCESS, Service};
 
 /// Classification of one failed try.
