@@ -23,6 +23,12 @@ pub enum RepoError {
         /// The defect of the manifest.
         source: ManifestError,
     },
+    /// A verification record cannot be parsed.
+    #[error("{key}: the record is damaged, or of a later format")]
+    Record {
+        /// Key of the record, below ROOT.
+        key: String,
+    },
     /// A backup of that name exists.
     #[error("backup {name} already exists{state}")]
     Exists {
@@ -178,7 +184,7 @@ impl RepoError {
     #[must_use]
     pub fn is_of_one_object(&self) -> bool {
         match self {
-            Self::Manifest { .. } => true,
+            Self::Manifest { .. } | Self::Record { .. } => true,
             Self::Store(error) => matches!(
                 error.kind,
                 StoreErrorKind::Denied | StoreErrorKind::Rejected | StoreErrorKind::Damaged
@@ -203,6 +209,9 @@ impl RepoError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Store(error) => error.hint(),
+            Self::Record { .. } => Some(
+                "what it says counts as a fault; `verify` of the backup replaces it once it passes at level restore",
+            ),
             Self::Exists { .. } => Some("choose another name, or remove the backup with `delete`"),
             Self::Running { .. } => Some(
                 "wait for that run, or choose another name; if you know that the run is dead, add --take-over, or wait until its claim is an hour old",

@@ -22,6 +22,7 @@ pub mod manifest;
 pub mod names;
 pub mod pin;
 pub mod probes;
+mod proof;
 pub mod records;
 pub mod remembered;
 pub mod resolve;

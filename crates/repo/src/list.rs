@@ -25,6 +25,7 @@ use crate::roots::{FoundRoot, folders};
 use crate::shrunk::{Size, UsualSize};
 use crate::unread::{may_be_incremental, may_return};
 
+const REMOVED: &str = "another program has removed them";
 /// Number of manifests read concurrently.
 const AT_ONCE: usize = 16;
 
@@ -530,13 +531,14 @@ async fn missing(root: &Root, listing: &mut Listing) -> Result<(), RepoError> {
         Some(_) => State::Missing,
         None => State::Abandoned, // Deleted after the listing.
     };
-    // Without keys to look for, only `delete` frees the name.
-    let then = match listing.layout {
-        Some(Layout::Packed) => "a new backup may take the name",
-        _ => "delete it, then a new backup may take the name",
+    let link = root.store().link_in(&root.key(&listing.name));
+    let why = match (root.store().link_in(&root.key(&listing.name)), listing.layout) {
+        (Some(link), _) => format!("the symbolic link {link} leads to none: is its disk mounted?"),
+        (None, Some(Layout::Packed)) => format!("{REMOVED}; a new backup may take the name"),
+        // Without keys to look for, only `delete` frees the name.
+        _ => format!("{REMOVED}; delete it, then a new backup may take the name"),
     };
-    listing.problem = (listing.state == State::Missing)
-        .then(|| format!("objects missing: another program has removed them; {then}"));
+    listing.problem = (listing.state == State::Missing).then(|| format!("objects missing: {why}"));
     Ok(())
 }
 

@@ -237,8 +237,11 @@ pub async fn is_proven(
     name: &BackupName,
     stored: &StoredManifest,
 ) -> Result<bool, RepoError> {
-    let found = records::results(root, name, &stored.digest(), None).await?;
-    Ok(Proof::of(&found.results).reaches(Level::Restore))
+    match records::results(root, name, &stored.digest(), None).await {
+        Ok(found) => Ok(Proof::of(&found.results).reaches(Level::Restore)),
+        Err(error) if error.is_of_one_object() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// The error if no backup can be chosen. An unreadable manifest is a better cause than none.

@@ -359,6 +359,9 @@ pub struct VerifyReport {
     pub restore: Option<RestoreTest>,
     /// When the verification began, UTC.
     pub started: Timestamp,
+    /// The highest number of a recorded result when it began.
+    #[serde(skip)]
+    pub after: Option<u64>,
     /// When the verification ended, UTC.
     pub finished: Timestamp,
     /// Requests sent to the store, retries included; 0 for a folder.
@@ -394,6 +397,7 @@ impl VerifyReport {
             pages: None,
             restore: None,
             started: now,
+            after: None,
             finished: now,
             requests: 0,
             retries: 0,

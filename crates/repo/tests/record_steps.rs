@@ -3,12 +3,16 @@
 
 use sha2::{Digest as _, Sha256};
 use xb_repo::names::BackupName;
-use xb_repo::records::{accepted, keys, pinned, results};
+use xb_repo::records::{
+    FailedTry, Proof, VerifyResult, accepted, add, add_failed_try, keys, last_number, pinned,
+    results,
+};
 use xb_repo::root::Root;
-use xb_repo::verification::Level;
+use xb_repo::verification::{Level, VerifyReport};
 use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 const VERIFIED: &str = include_str!("../../../fixtures/records/verified-2026-11-27");
+const NUMBERED: &str = include_str!("../../../fixtures/records/verified-2026-11-28");
 const PIN: &str = include_str!("../../../fixtures/records/pin-2026-11-27");
 const ACCEPTED: &str = include_str!("../../../fixtures/records/accepted-2026-11-27");
 const MANIFEST: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -32,6 +36,15 @@ impl Site {
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
         Self(folder, root, name)
     }
+}
+
+/// The result of a verification that has ended now.
+fn result(level: Level, ok: bool) -> VerifyResult {
+    let mut report = VerifyReport::new("monday".to_owned(), level);
+    report.close(level, String::new());
+    let found = VerifyResult::of(&report, "test");
+    assert_eq!((found.level, found.ok), (level, true));
+    VerifyResult { ok, ..found }
 }
 
 /// The record with another format and the right check line.
@@ -61,12 +74,116 @@ async fn records_of_format_1_are_read() {
     assert_eq!(accepted.reason.as_deref(), Some("the archive tables have moved"));
 }
 
-/// What proves or accepts does not count if it may mean something else by now. What protects counts.
+/// With numbers, the order of the results is known.
 #[tokio::test]
-async fn of_a_later_format_only_the_pin_counts() {
+async fn numbered_records_of_format_1_are_read() {
+    let Site(folder, root, name) = Site::new(1);
+    let [_, verified, ..] = keys(&name).map(|key| folder.path().join(key));
+    std::fs::write(verified, NUMBERED).unwrap();
+    let found = results(&root, &name, MANIFEST, None).await.unwrap();
+    let numbers: Vec<_> =
+        found.results.iter().map(|result| (result.number, result.after)).collect();
+    assert_eq!(numbers, [(Some(1), Some(0)), (Some(2), Some(0))]);
+    assert_eq!(
+        (found.failed_try.unwrap().number, last_number(&root, &name, MANIFEST).await),
+        (Some(3), 3)
+    );
+    assert_eq!(Proof::of(&found.results).failed, Some(Level::Pages));
+}
+
+/// What accepts does not count if it may mean something else by now. What protects counts, and so do the faults that
+/// a verification record may hold.
+#[tokio::test]
+async fn of_a_later_format_only_what_protects_counts() {
     let Site(_folder, root, name) = Site::new(2);
-    let verified = results(&root, &name, MANIFEST, None).await.unwrap();
-    assert_eq!((verified.results.len(), verified.failed_try), (0, None));
+    let unread = results(&root, &name, MANIFEST, None).await.unwrap_err();
+    assert!(unread.is_of_one_object(), "{unread}");
     assert!(accepted(&root, &name, MANIFEST).await.unwrap().is_none());
     assert!(pinned(&root, &name, Some(MANIFEST)).await.unwrap().is_some());
+}
+
+/// A record that was there may have held a fault.
+#[tokio::test]
+async fn a_damaged_record_counts_as_one_that_cannot_be_read_until_a_trial_passes() {
+    for length in [0, 400, VERIFIED.len() - 2] {
+        let Site(folder, root, name) = Site::new(1);
+        let [_, verified, ..] = keys(&name).map(|key| folder.path().join(key));
+        std::fs::write(&verified, &VERIFIED[..length]).unwrap();
+        let unread = results(&root, &name, MANIFEST, None).await.unwrap_err();
+        assert!(unread.is_of_one_object(), "{unread}");
+        let passed = |level| add(&root, &name, MANIFEST, result(level, true), None);
+        assert!(passed(Level::Pages).await.is_err());
+        let failed = FailedTry::now(Level::Restore, "test", "no room");
+        assert!(add_failed_try(&root, &name, MANIFEST, failed, None).await.is_err());
+        assert_eq!(std::fs::read(&verified).unwrap().len(), length, "it was replaced");
+        passed(Level::Restore).await.unwrap();
+        let found = results(&root, &name, MANIFEST, None).await.unwrap();
+        assert!(Proof::of(&found.results).reaches(Level::Restore));
+    }
+}
+
+/// Without its key, a backup cannot be restored: the trial with the key answers for the other record, too.
+#[tokio::test]
+async fn a_trial_with_the_key_replaces_the_damaged_record_of_those_without() {
+    let Site(folder, root, name) = Site::new(1);
+    let [_, verified, ..] = keys(&name).map(|key| folder.path().join(key));
+    let key = &xb_encryptor::FreshKey::generate().unwrap().key().manifest_key(&[1; 16]);
+    std::fs::write(&verified, "{").unwrap();
+    add(&root, &name, MANIFEST, result(Level::Decrypt, true), Some(key)).await.unwrap();
+    assert!(results(&root, &name, MANIFEST, Some(key)).await.is_err());
+    add(&root, &name, MANIFEST, result(Level::Restore, true), Some(key)).await.unwrap();
+    let found = results(&root, &name, MANIFEST, Some(key)).await.unwrap();
+    assert!(Proof::of(&found.results).reaches(Level::Restore));
+    // One that can be read stays.
+    add(&root, &name, MANIFEST, result(Level::List, false), None).await.unwrap();
+    add(&root, &name, MANIFEST, result(Level::Restore, true), Some(key)).await.unwrap();
+    assert!(verified.exists());
+}
+
+/// A fault is one whoever found it; only what the key authenticates proves anything.
+#[tokio::test]
+async fn a_fault_that_was_found_without_the_key_counts_with_it() {
+    let Site(folder, root, name) = Site::new(1);
+    std::fs::remove_dir_all(folder.path().join(".xb-catalog")).unwrap();
+    let key = xb_encryptor::FreshKey::generate().unwrap().key().manifest_key(&[1; 16]);
+    let with_key = async || {
+        let found = results(&root, &name, MANIFEST, Some(&key)).await.unwrap();
+        (Proof::of(&found.results).level, Proof::of(&found.results).failed)
+    };
+    let now = async || Some(last_number(&root, &name, MANIFEST).await);
+    let begun = now().await;
+    let held = VerifyResult { after: begun, ..result(Level::Decrypt, true) };
+    add(&root, &name, MANIFEST, held, Some(&key)).await.unwrap();
+    assert_eq!(with_key().await, (Some(Level::Decrypt), None));
+    let bad = VerifyResult { after: now().await, ..result(Level::Checksum, false) };
+    add(&root, &name, MANIFEST, bad, None).await.unwrap();
+    assert_eq!(with_key().await, (None, Some(Level::Checksum)));
+    // Neither one without the key nor one that began before refutes it.
+    let plain = VerifyResult { after: now().await, ..result(Level::Pages, true) };
+    add(&root, &name, MANIFEST, plain, None).await.unwrap();
+    let long = VerifyResult { after: begun, ..result(Level::Pages, true) };
+    add(&root, &name, MANIFEST, long, Some(&key)).await.unwrap();
+    assert_eq!(with_key().await, (None, Some(Level::Checksum)));
+    let later = VerifyResult { after: now().await, ..result(Level::Decrypt, true) };
+    add(&root, &name, MANIFEST, later, Some(&key)).await.unwrap();
+    assert_eq!(with_key().await, (Some(Level::Decrypt), None));
+}
+
+/// The order in which results are recorded counts, not what the clocks of their hosts say.
+#[tokio::test]
+async fn a_clock_that_is_ahead_hides_no_fault() {
+    let Site(folder, root, name) = Site::new(1);
+    std::fs::remove_dir_all(folder.path().join(".xb-catalog")).unwrap();
+    let hour = jiff::SignedDuration::from_hours(1);
+    let held = result(Level::Decrypt, true);
+    let held = VerifyResult { finished: held.finished + hour * 2, after: Some(0), ..held };
+    add(&root, &name, MANIFEST, held, None).await.unwrap();
+    let bad = VerifyResult { after: Some(1), ..result(Level::Checksum, false) };
+    add(&root, &name, MANIFEST, bad, None).await.unwrap();
+    // Of the same level, it began before the fault was recorded: both stay.
+    let long = result(Level::Checksum, true);
+    let long = VerifyResult { finished: long.finished + hour, after: Some(1), ..long };
+    add(&root, &name, MANIFEST, long, None).await.unwrap();
+    let found = results(&root, &name, MANIFEST, None).await.unwrap();
+    assert_eq!(Proof::of(&found.results).failed, Some(Level::Checksum));
 }

@@ -29,6 +29,7 @@ pub async fn delete_files(
     name: &BackupName,
     files: &[String],
 ) -> Result<u64, BackupError> {
+    root.refuse_links(name)?;
     refuse_living(root, name).await?;
     let root = &root.knowing(&root.catalogue().await?);
     let stored = root.stored_manifest(name).await?;
@@ -55,7 +56,8 @@ async fn unmade(
     // Whoever pins the backup now, or commits an increment of it, sees the mark.
     let looked = async {
         refuse_pinned(root, name, Some(&digest)).await?;
-        Ok::<_, BackupError>(refuse_needed(root, name, &KnownManifests::of(root).await?).await?)
+        refuse_needed(root, name, &KnownManifests::of(root).await?).await?;
+        Ok::<_, BackupError>(mark.leave_stock().await?)
     };
     if let Err(needed) = looked.await {
         mark.withdraw().await;
@@ -70,6 +72,7 @@ async fn claimed(root: &Root, name: &BackupName) -> Result<(Claim, Root), Backup
     // Another run may have ended since.
     let changed = match root.stored_manifest(name).await {
         Ok(None) => {
+            claim.leave_stock().await?;
             let held = claim.hold(root, name).await?;
             return Ok((claim, held));
         }
@@ -111,5 +114,87 @@ async fn objects_of(
     match missing.first() {
         Some(file) => Err(BackupError::Selection(format!("{name} has no file {file}"))),
         None => Ok(keys),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    use xb_repo::claim::{claims, standing};
+    use xb_repo::manifest::{End, Manifest, sample};
+    use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
+
+    use super::*;
+
+    fn root(folder: &Path) -> Root {
+        let path = folder.to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: StorePlace::Local, path };
+        let mut policy = Policy::default();
+        policy.max_retries = 0;
+        Root::open(&location, &StoreSettings::default(), policy, true).unwrap()
+    }
+
+    /// A backup `n` in the stock layout, or with `complete` false one of the stock tool.
+    async fn backup(folder: &Path, complete: bool) {
+        std::fs::create_dir(folder.join("n")).unwrap();
+        for file in ["a.ibd", "b.ibd", "xtrabackup_info"] {
+            std::fs::write(folder.join(format!("n/{file}.00000000000000000000")), "x").unwrap();
+        }
+        if complete {
+            let end = End::LastFile { name: "xtrabackup_info".into() };
+            let name = "n".to_owned();
+            let (layout, objects) = (Layout::Classic, 3);
+            let classic =
+                Manifest { name, layout, objects, packed: None, end, stored_bytes: 3, ..sample() };
+            root(folder).commit(&BackupName::new("n").unwrap(), &classic, None).await.unwrap();
+        }
+    }
+
+    /// Refuses removals once the manifest is gone and the claim is in a phase, as if the process had died then.
+    #[derive(Debug)]
+    struct Dying(PathBuf, &'static str);
+
+    impl Faults for Dying {
+        fn next(&self, operation: Operation) -> Option<Fault> {
+            let Self(folder, phase) = self;
+            let claims = std::fs::read_dir(folder.join(".xb-catalog/@claims/n"));
+            let claims = claims.into_iter().flatten().flatten();
+            let mut claims = claims.filter_map(|claim| std::fs::read_to_string(claim.path()).ok());
+            let is_in_it = claims.any(|claim| claim.contains(&format!("\"state\":\"{phase}\"")));
+            let gone = !folder.join(".xb-catalog/n").exists();
+            (operation == Operation::Delete && gone && is_in_it).then_some(Fault::Refused)
+        }
+    }
+
+    /// Only the named files were to go.
+    #[tokio::test]
+    async fn what_a_killed_removal_of_files_has_left_is_a_stock_backup() {
+        for (complete, phase) in [(true, "removing"), (true, "holding"), (false, "holding")] {
+            let folder = tempfile::tempdir().unwrap();
+            backup(folder.path(), complete).await;
+            let (open, name) = (root(folder.path()), BackupName::new("n").unwrap());
+            let dying = open.failing(Arc::new(Dying(folder.path().to_owned(), phase)));
+            assert!(delete_files(&dying, &name, &["a.ibd".to_owned()]).await.is_err());
+            assert_eq!(open.manifest(&name).await.unwrap(), None);
+            let found = standing(&open, &claims(&open, &name).await.unwrap()).await.unwrap();
+            let left = Contents::of(&open, &name).await.unwrap().classic;
+            assert_eq!(left.len(), 3);
+            assert_eq!((found.seen, found.may_own(&left)), (None, false), "{complete} {phase}");
+            assert!(found.has_late(open.store().now()));
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_of_a_backup_behind_a_link_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        backup(folder.path(), true).await;
+        std::fs::rename(folder.path().join("n"), folder.path().join("moved")).unwrap();
+        std::os::unix::fs::symlink("moved", folder.path().join("n")).unwrap();
+        let (open, name) = (root(folder.path()), BackupName::new("n").unwrap());
+        let refused = delete_files(&open, &name, &["a.ibd".to_owned()]).await.unwrap_err();
+        assert!(refused.to_string().contains("symbolic link"), "{refused}");
+        assert!(open.manifest(&name).await.unwrap().is_some());
     }
 }

@@ -141,6 +141,7 @@ impl Run<'_> {
         let stored = cancel.or(self.root.stored_manifest(name)).await;
         if let Ok(Some(stored)) = &stored {
             self.report.chain = vec![VerifiedLink::new(name.as_str(), stored)];
+            self.report.after = Some(records::last_number(self.root, name, &stored.digest()).await);
         }
         if let Ok(Some(stored)) = &stored
             && stored.manifest.is_incremental()

@@ -19,12 +19,17 @@ const SUFFIXES: [&str; 8] =
     ["", ".lz4", ".zst", ".qp", ".xbcrypt", ".lz4.xbcrypt", ".zst.xbcrypt", ".qp.xbcrypt"];
 
 /// Returns whether no object of the backup exists. A listing may lag behind or leave objects out, so they
-/// are also looked up by key. A backup of which no key is known never counts as vacant.
+/// are also looked up by key. A backup of which no key is known never counts as vacant, and neither does one behind a
+/// symbolic link.
 pub(crate) async fn is_vacant(
     root: &Root,
     name: &BackupName,
     manifest: &Manifest,
 ) -> Result<bool, BackupError> {
+    // What a link leads to may be on a disk that is not mounted now.
+    if root.refuse_links(name).is_err() {
+        return Ok(false);
+    }
     let (keys, known): (RunKeys, Vec<String>) = match (manifest.layout, manifest.run_id()) {
         (Layout::Packed, Some(run)) => (root.run_keys(name, run), vec![object_key(0)]),
         (Layout::Packed, None) => return Ok(false),
@@ -94,4 +99,38 @@ pub(crate) async fn free_if_vacant(root: &Root, name: &BackupName) -> Result<boo
     root.remove_below(&sums_folder(name)).await?;
     claim.end().await;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use xb_repo::manifest::sample;
+    use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
+
+    use super::*;
+
+    /// The disk may only not be mounted.
+    #[tokio::test]
+    async fn a_name_whose_link_leads_nowhere_is_not_free() {
+        for linked in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+            let location = Location { place: StorePlace::Local, path };
+            let (settings, policy) = (StoreSettings::default(), Policy::default());
+            let root = Root::open(&location, &settings, policy, true).unwrap();
+            let name = BackupName::new("monday").unwrap();
+            let manifest = Manifest { name: "monday".to_owned(), ..sample() };
+            root.commit(&name, &manifest, None).await.unwrap();
+            if linked {
+                std::os::unix::fs::symlink("/nowhere/monday", folder.path().join("monday"))
+                    .unwrap();
+            }
+            assert_eq!(is_vacant(&root, &name, &manifest).await.unwrap(), !linked);
+            assert_eq!(free_if_vacant(&root, &name).await.unwrap(), !linked);
+            assert_eq!(root.manifest(&name).await.unwrap().is_some(), linked);
+            let line = xb_repo::list::line(&root, &name).await.unwrap();
+            if let Some((line, _)) = line {
+                assert!(!line.problem.unwrap().contains("may take the name"));
+            }
+        }
+    }
 }

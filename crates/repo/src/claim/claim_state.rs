@@ -68,6 +68,8 @@ pub struct NameState {
     pub seen: Option<i64>,
     /// The run that ended last, if no later one holds or held the name.
     ended: Option<EndedClaim>,
+    /// Whether the objects are a stock backup, as the command says that removes some of them.
+    stock: bool,
     /// The run that wrote the claim in `alive`.
     pub holder: Option<String>,
     /// Whether the process of a run in `alive` is known to be alive.
@@ -117,6 +119,9 @@ impl NameState {
     /// left exactly them, or if all of them are too new to be of our runs.
     pub fn may_own(&self, classic: &[ListedObject]) -> bool {
         let Some(oldest) = classic.iter().map(|listed| listed.modified).min() else { return false };
+        if self.stock {
+            return false;
+        }
         match (&self.ended, self.seen) {
             (_, Some(seen)) => belongs_to_run(oldest, seen),
             (None, None) => false,
@@ -136,7 +141,9 @@ impl NameState {
     /// Returns whether requests of earlier runs may still arrive at the time `now`.
     pub fn has_late(&self, now: i64) -> bool {
         let inherited = |ended: &EndedClaim| ended.late && now.saturating_sub(ended.seen) < DEAD;
-        self.alive.is_some() || self.seen.is_some() || self.ended.as_ref().is_some_and(inherited)
+        // Those of a command that removes some objects of a stock backup, too.
+        let died = self.seen.is_some() || (self.stock && self.ended.is_none());
+        self.alive.is_some() || died || self.ended.as_ref().is_some_and(inherited)
     }
 }
 
@@ -163,10 +170,12 @@ pub async fn standing(root: &Root, claims: &[NumberedClaim]) -> Result<NameState
             standing.proven_alive |= alive::is_proven_alive(&note.mark);
         }
         decided = note.phase != Phase::Claiming;
+        standing.stock = decided && note.stock;
         match note.phase {
             // Its run removed and wrote nothing, so the older claims count.
             Phase::Claiming => {}
             // Without its manifest, a classic backup is nothing but objects.
+            Phase::Holding | Phase::Removing | Phase::Clearing if note.stock => {}
             Phase::Holding | Phase::Removing | Phase::Clearing => {
                 standing.seen = Some(claim.modified)
             }

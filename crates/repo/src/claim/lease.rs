@@ -101,6 +101,11 @@ impl Lease {
         self.note.lock().unwrap_or_else(PoisonError::into_inner).left = Some(left);
     }
 
+    /// Sets what the claim states from its next confirmation on: the objects are a stock backup.
+    pub(crate) fn leave_stock(&self) {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner).stock = true;
+    }
+
     fn is_fresh(&self) -> bool {
         let confirmed = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
         confirmed.is_some_and(|moment| moment.elapsed() < LEASE)
@@ -147,6 +152,15 @@ impl Lease {
     pub(crate) async fn confirm(&self) -> Result<(), StoreError> {
         let _alone = self.confirming.lock().await;
         self.confirm_alone().await
+    }
+
+    /// Rewrites the claim, but leaves its lease as it is.
+    ///
+    /// # Errors
+    /// As [`Lease::confirm`].
+    pub(crate) async fn write(&self) -> Result<(), StoreError> {
+        let _alone = self.confirming.lock().await;
+        self.write_and_look().await
     }
 
     async fn confirm_alone(&self) -> Result<(), StoreError> {

@@ -138,6 +138,14 @@ impl Mark {
         Ok(Removed { mark: self, late })
     }
 
+    /// Says that the objects count as a stock backup once the manifest is gone, whatever becomes of this process.
+    ///
+    /// # Errors
+    /// If the mark cannot record it.
+    pub async fn leave_stock(&self) -> Result<(), RepoError> {
+        self.claim.leave_stock().await
+    }
+
     /// Leaves the backup as it is.
     pub async fn withdraw(&self) {
         self.claim.withdraw().await;

@@ -319,6 +319,17 @@ impl Claim {
         Ok(lease.confirm().await?)
     }
 
+    /// Says that the objects without a manifest are a stock backup: if the command that removes some of them dies, the
+    /// others are not what a dead run left.
+    ///
+    /// # Errors
+    /// If the claim cannot record it.
+    pub async fn leave_stock(&self) -> Result<(), RepoError> {
+        let Some(lease) = &self.lease else { return Ok(()) };
+        lease.leave_stock();
+        Ok(lease.write().await?)
+    }
+
     /// Gives up a claim under which nothing was done.
     pub async fn withdraw(&self) {
         let Some(lease) = &self.lease else { return };

@@ -50,6 +50,8 @@ pub(crate) struct Note {
     pub late: bool,
     /// Objects without a manifest that the ended run left in the layout of the stock tool.
     pub left: Option<RemainingObjects>,
+    /// Whether the objects without a manifest are a stock backup, in every phase and whatever becomes of the run.
+    pub stock: bool,
 }
 
 impl Note {
@@ -59,7 +61,8 @@ impl Note {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
         let host = host.map(|host| host.trim().to_owned());
         let holder = holder.to_string();
-        Ok(Self { holder, phase: Phase::Claiming, run, mark, host, late: false, left: None })
+        let phase = Phase::Claiming;
+        Ok(Self { holder, phase, run, mark, host, late: false, left: None, stock: false })
     }
 
     /// Encodes the claim; the bytes differ each time.
@@ -68,7 +71,7 @@ impl Note {
         let mut text = json!({
             "run": self.run, "holder": self.holder, "state": phase.map(|(_, name)| name),
             "host": self.host, "time": jiff::Timestamp::now(), "late": self.late,
-            "left": self.left.as_ref().map(RemainingObjects::encode),
+            "left": self.left.as_ref().map(RemainingObjects::encode), "stock": self.stock,
         });
         if let (Some(text), Some(mark)) = (text.as_object_mut(), self.mark.as_object()) {
             text.extend(mark.clone());
@@ -90,6 +93,7 @@ impl Note {
             host: text("host"),
             late: value.get("late").and_then(Value::as_bool).unwrap_or_default(),
             left: value.get("left").and_then(RemainingObjects::read),
+            stock: value.get("stock").and_then(Value::as_bool).unwrap_or_default(),
             mark: value,
         }
     }

@@ -256,7 +256,7 @@ async fn read_alike(from: &Root, key: &str) -> Result<Bytes, StoreError> {
 async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
     // The pin, the last of the keys, stays with the source.
     for key in records::verification_keys(&request.name) {
-        if let Ok(bytes) = from.store().get(&from.key(&key)).await {
+        if let Ok(bytes) = read_alike(from, &from.key(&key)).await {
             let _ = to.store().create(&to.key(&key), bytes).await;
         }
     }

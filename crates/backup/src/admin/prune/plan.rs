@@ -143,7 +143,9 @@ fn keep_by_rules(
     }
     if let Some(within) = keep.within {
         let within = i64::try_from(within.as_secs()).unwrap_or(i64::MAX);
-        let since = now.as_second().saturating_sub(within);
+        // A clock that is ahead makes every backup look old. The newest one shows no time that is still to come.
+        let newest = good.iter().map(|(_, candidate)| candidate.finished).max();
+        let since = newest.map_or(now, |newest| now.min(newest)).as_second().saturating_sub(within);
         let young = good.iter().filter(|(_, c)| c.finished.as_second() >= since);
         young.for_each(|(n, _)| note(*n, KeepReason::Within));
     }

@@ -19,7 +19,7 @@ use xb_repo::archive::stop::RestoreStop;
 use xb_repo::chain::{Link, chain};
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
-use xb_repo::records::{self, FailedTry, VerifyResult};
+use xb_repo::records::{self, FailedTry, Proof, VerifyResult};
 use xb_repo::root::Root;
 use xb_repo::verification::{Answer, ComparisonRecord, Replayed, VerifiedLink};
 
@@ -283,9 +283,13 @@ struct RestoredBase {
     manifest: String,
     /// The manifest's key, if it is known.
     mac: Option<MacKey>,
+    /// The level that the trial proves of it.
+    level: Level,
+    /// The highest number of its recorded results before the trial.
+    after: u64,
 }
 
-/// The backups that a restore of an incremental one needs: its trial proves them, too.
+/// The backups that a restore of an incremental one needs, and what its trial proves of them.
 async fn bases(
     session: &Session,
     request: &VerifyRequest,
@@ -305,7 +309,17 @@ async fn bases(
                 key.zip(id).map(|(key, id)| key.manifest_key(&id))
             }
         };
-        bases.push(RestoredBase { name, manifest: stored.digest(), mac });
+        let manifest = stored.digest();
+        let after = records::last_number(root, &name, &manifest).await;
+        // The trial reads all of it, but no server opens what a later link has replaced or dropped: of that, only its
+        // own verification has checked the pages.
+        let known = match records::results(root, &name, &manifest, mac.as_ref()).await {
+            Ok(known) => Proof::of(&known.results),
+            Err(error) if error.is_of_one_object() => Proof::default(),
+            Err(error) => return Err(error.into()),
+        };
+        let level = if known.reaches(Level::Pages) { Level::Restore } else { Level::Decrypt };
+        bases.push(RestoredBase { name, manifest, mac, level, after });
     }
     Ok(bases)
 }
@@ -318,9 +332,15 @@ async fn record_of(
     base: &RestoredBase,
 ) {
     let Some(tool) = &request.record else { return };
-    // Its pages were not checked one by one.
-    let result =
-        VerifyResult { pages: None, unpacked_bytes: None, ..VerifyResult::of(report, tool) };
+    let result = VerifyResult::of(report, tool);
+    let result = VerifyResult {
+        level: base.level,
+        after: Some(base.after),
+        pages: None,
+        unpacked_bytes: None,
+        restore: result.restore.filter(|_| base.level == Level::Restore),
+        ..result
+    };
     let adding = records::add(root, &base.name, &base.manifest, result, base.mac.as_ref());
     if let Err(error) = adding.await {
         let warning = format!("cannot store the result for {}: {error}", base.name);

@@ -74,10 +74,21 @@ fn each_rule_keeps_on_its_own() {
         "four months have one"
     );
     let week = Some(Duration::from_secs(7 * 86_400));
-    assert_eq!(kept(&all, Keep { within: week, ..Keep::default() }).len(), 14);
+    assert_eq!(kept(&all, Keep { within: week, ..Keep::default() }).len(), 15);
     // All are old: the newest stays.
     let hour = Some(Duration::from_secs(3600));
     assert_eq!(kept(&all, Keep { within: hour, ..Keep::default() }), ["199"]);
+}
+
+#[test]
+fn a_clock_that_is_ahead_makes_no_backup_old() {
+    let mut all: Vec<Candidate> = (0..5).map(|n| candidate(&format!("f{n}"), n * 60)).collect();
+    all[0].server = Some("other".to_owned());
+    let within = Some(Duration::from_secs(30 * 86_400));
+    assert_eq!(kept(&all, Keep { within, ..Keep::default() }), ["f4", "f3", "f2", "f1", "f0"]);
+    // One that is older than that when the newest one ended goes.
+    all[4].finished = Timestamp::from_second(31 * DAY).unwrap();
+    assert_eq!(kept(&all, Keep { within, ..Keep::default() }), ["f4", "f0"]);
 }
 
 #[test]

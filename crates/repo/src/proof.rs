@@ -1,0 +1,362 @@
+//! What the results of verifications prove about a backup.
+//!
+//! A fault counts until a verification of at least its level passes that began after it was recorded. The clocks of
+//! hosts cannot tell that: each result has a number, and each verification notes the highest one when it begins.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::verification::{Level, PageReport, RestoreTest, VerifyReport};
+
+/// The result of one verification.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifyResult {
+    /// The level reached if `ok`, otherwise the requested level.
+    pub level: Level,
+    /// Whether everything checked was in order.
+    pub ok: bool,
+    /// When the verification ended, UTC.
+    pub finished: Timestamp,
+    /// Its number among the results and tries of the backup, from 1; `None` until it is recorded, and if an older
+    /// program has recorded it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
+    /// The highest number when the verification began, 0 if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// Program and version that verified.
+    pub tool: String,
+    /// Number of problems found.
+    #[serde(default)]
+    pub problems: u64,
+    /// Bytes of the files once they are restored, if files are compressed one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpacked_bytes: Option<u64>,
+    /// Result for the pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<PageReport>,
+    /// Result of the trial restore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<RestoreTest>,
+}
+
+impl VerifyResult {
+    /// Summarises a report.
+    #[must_use]
+    pub fn of(report: &VerifyReport, tool: &str) -> Self {
+        // A failed check of the user's own does not count against the backup: the levels before it
+        // hold.
+        let ok = report.is_undamaged();
+        Self {
+            level: report.reached.filter(|_| ok).unwrap_or(report.level),
+            ok,
+            finished: report.finished,
+            number: None,
+            after: report.after,
+            tool: tool.to_owned(),
+            problems: report.problems.len() as u64 + report.more_problems,
+            unpacked_bytes: report.unpacked_bytes,
+            pages: report.pages.clone(),
+            restore: report.restore.clone(),
+        }
+    }
+
+    /// Returns whether the verification began after the result or try with this number and end was recorded.
+    fn is_after(&self, number: Option<u64>, finished: Timestamp) -> bool {
+        match (self.after, number) {
+            (Some(after), Some(number)) => after >= number,
+            (None, Some(_)) => false,
+            // Of an older program only the time is known. A clock that is ahead must not hide a fault.
+            (_, None) => self.finished >= finished && self.finished <= Timestamp::now(),
+        }
+    }
+
+    /// Returns whether this result shows that what `fault` found is not there, or is no longer there.
+    fn refutes(&self, fault: &Self) -> bool {
+        self.ok && self.level >= fault.level && self.is_after(fault.number, fault.finished)
+    }
+
+    /// Returns whether a record needs this result no more once it has `newer`.
+    pub(crate) fn is_replaced_by(&self, newer: &Self) -> bool {
+        self.level == newer.level && (self.ok || !newer.ok || newer.refutes(self))
+    }
+}
+
+/// A verification that ended without a result: the backup may be damaged, or its host may lack
+/// something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedTry {
+    /// The level that was not reached.
+    pub level: Level,
+    /// When the verification ended, UTC.
+    pub finished: Timestamp,
+    /// As [`VerifyResult::number`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
+    /// Program and version that verified.
+    pub tool: String,
+    /// Why it ended, at most [`MAX_WHY`] characters.
+    pub why: String,
+    /// The host could not begin it, so it says nothing about the backup.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
+}
+
+/// Maximum length of [`FailedTry::why`], in characters.
+pub const MAX_WHY: usize = 1000;
+
+impl FailedTry {
+    /// Creates the record of a try that ended now.
+    #[must_use]
+    pub fn now(level: Level, tool: &str, why: &str) -> Self {
+        let why = why.chars().take(MAX_WHY).collect();
+        let (finished, tool) = (Timestamp::now(), tool.to_owned());
+        Self { level, finished, number: None, tool, why, refused: false }
+    }
+
+    /// Creates the record of a try that the host could not begin.
+    #[must_use]
+    pub fn refused(level: Level, tool: &str, why: &str) -> Self {
+        Self { refused: true, ..Self::now(level, tool, why) }
+    }
+
+    /// Returns whether a later result has answered what this try left open.
+    fn is_answered_by(&self, result: &VerifyResult) -> bool {
+        result.ok && result.level >= self.level && result.is_after(self.number, self.finished)
+    }
+}
+
+/// All that the records of a backup say about its verification.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VerificationState {
+    /// The last result of each level, and a fault of that level that it does not refute.
+    pub results: Vec<VerifyResult>,
+    /// The last try that ended without a result, if no later result answers it.
+    pub failed_try: Option<FailedTry>,
+}
+
+impl VerificationState {
+    /// Adds what another record says.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.results.extend(other.results);
+        let tries = self.failed_try.into_iter().chain(other.failed_try);
+        let open = |failed: &FailedTry| !self.results.iter().any(|r| failed.is_answered_by(r));
+        // One that was not begun does not answer one that failed.
+        self.failed_try = tries
+            .filter(open)
+            .max_by_key(|failed| (!failed.refused, failed.number, failed.finished));
+        self
+    }
+
+    /// The highest number of a result or try, 0 if none has one.
+    #[must_use]
+    pub fn last_number(&self) -> u64 {
+        let results = self.results.iter().filter_map(|result| result.number);
+        let failed_try = self.failed_try.as_ref().and_then(|failed| failed.number);
+        results.chain(failed_try).max().unwrap_or_default()
+    }
+}
+
+/// Level to which a backup is verified, from all results.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Proof {
+    /// The highest level that held, if no failure was found since.
+    pub level: Option<Level>,
+    /// When that level was verified, UTC.
+    pub at: Option<Timestamp>,
+    /// The level that failed.
+    pub failed: Option<Level>,
+    /// When the failure was found, UTC.
+    pub failed_at: Option<Timestamp>,
+    /// Time of the last transaction of the archived log that a trial has replayed onto it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proven_until: Option<Timestamp>,
+}
+
+impl Proof {
+    /// Combines results. Of several faults the one of the highest level counts, until a verification of at least that
+    /// level that began later passes. What held before a fault was found counts no more.
+    #[must_use]
+    pub fn of(results: &[VerifyResult]) -> Self {
+        let faults = || results.iter().filter(|result| !result.ok);
+        let open = faults().filter(|fault| !results.iter().any(|result| result.refutes(fault)));
+        if let Some(fault) = open.max_by_key(|fault| (fault.level, fault.finished)) {
+            let (failed, failed_at) = (Some(fault.level), Some(fault.finished));
+            return Self { failed, failed_at, ..Self::default() };
+        }
+        let holds = |result: &&VerifyResult| {
+            result.ok && faults().all(|fault| result.is_after(fault.number, fault.finished))
+        };
+        let holding: Vec<&VerifyResult> = results.iter().filter(holds).collect();
+        let Some(best) = holding.iter().max_by_key(|result| (result.level, result.finished)) else {
+            return Self::default();
+        };
+        // A trial that a check of the user's own has failed proves only the levels below.
+        let tested = holding.iter().filter(|result| result.level == Level::Restore);
+        let replayed = tested.filter_map(|result| result.restore.as_ref()?.replayed.as_ref());
+        Self {
+            level: Some(best.level),
+            at: Some(best.finished),
+            proven_until: replayed.map(|replayed| replayed.proven_until).max(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns whether the backup is verified to at least `level`.
+    #[must_use]
+    pub fn reaches(&self, level: Level) -> bool {
+        self.level >= Some(level)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::verification::Replayed;
+
+    fn result(level: Level, ok: bool, at: i64) -> VerifyResult {
+        VerifyResult {
+            level,
+            ok,
+            finished: Timestamp::from_second(at).unwrap(),
+            number: None,
+            after: None,
+            tool: "test".into(),
+            problems: u64::from(!ok),
+            unpacked_bytes: None,
+            pages: None,
+            restore: None,
+        }
+    }
+
+    #[test]
+    fn the_highest_level_counts_until_something_is_found_wrong() {
+        let of = |results: &[VerifyResult]| {
+            let proof = Proof::of(results);
+            assert!(proof.level.is_none() || proof.failed.is_none());
+            (proof.level, proof.failed)
+        };
+        use Level::{Checksum, Pages, Restore};
+        assert_eq!(of(&[]), (None, None));
+        let (pages, sums) = (result(Pages, true, 5), result(Checksum, true, 9));
+        assert_eq!(of(&[sums.clone(), pages.clone()]), (Some(Pages), None));
+        let bad = result(Pages, false, 7);
+        assert_eq!(of(&[sums.clone(), bad.clone()]), (None, Some(Pages)), "sums say nothing of it");
+        assert_eq!(of(&[bad.clone(), result(Restore, true, 8)]), (Some(Restore), None));
+        assert_eq!(of(&[result(Restore, true, 1), bad]), (None, Some(Pages)));
+    }
+
+    #[test]
+    fn a_fault_of_a_lower_level_hides_none_of_a_higher_one() {
+        use Level::{Checksum, Decrypt, List, Pages};
+        let of = |results: &[VerifyResult]| (Proof::of(results).level, Proof::of(results).failed);
+        let (damaged, away) = (result(Pages, false, 1), result(List, false, 2));
+        let sums = result(Checksum, true, 3);
+        assert_eq!(of(&[damaged.clone(), away.clone(), sums.clone()]), (None, Some(Pages)));
+        assert_eq!(of(&[damaged.clone(), away.clone(), result(Decrypt, true, 3)]).1, Some(Pages));
+        assert_eq!(of(&[damaged, away, sums, result(Pages, true, 4)]), (Some(Pages), None));
+    }
+
+    #[test]
+    fn only_a_verification_that_began_later_refutes_a_fault_whatever_the_clocks_say() {
+        use Level::{Checksum, Decrypt};
+        let of = |results: &[VerifyResult]| (Proof::of(results).level, Proof::of(results).failed);
+        let numbered = |result: VerifyResult, number, after| VerifyResult {
+            number: Some(number),
+            after: Some(after),
+            ..result
+        };
+        // The clock of the first host was ahead.
+        let held = numbered(result(Decrypt, true, 7200), 1, 0);
+        let bad = numbered(result(Checksum, false, 5), 2, 1);
+        assert_eq!(of(&[held.clone(), bad.clone()]), (None, Some(Checksum)));
+        // One that began before the fault was found, and ended after it.
+        let long = numbered(result(Decrypt, true, 9), 3, 1);
+        assert_eq!(of(&[bad.clone(), long.clone()]), (None, Some(Checksum)));
+        let later = numbered(result(Checksum, true, 1), 4, 3);
+        assert_eq!(of(&[held, bad.clone(), long.clone(), later]), (Some(Checksum), None));
+        // An older program leaves out the numbers.
+        let old = |ok, at| result(Checksum, ok, at);
+        assert_eq!(of(&[bad.clone(), old(true, 9)]), (None, Some(Checksum)));
+        assert_eq!(of(&[old(false, 5), old(true, 9)]), (Some(Checksum), None));
+        assert_eq!(of(&[old(false, 5), old(true, i64::from(u32::MAX))]), (None, Some(Checksum)));
+
+        // A record keeps a fault that the result of the same level says nothing about.
+        let early = numbered(result(Checksum, true, 9), 3, 1);
+        let answer = numbered(result(Checksum, true, 9), 3, 2);
+        assert!(!bad.is_replaced_by(&early) && bad.is_replaced_by(&answer));
+        assert!(early.is_replaced_by(&bad) && !long.is_replaced_by(&bad));
+        let failed = FailedTry { number: Some(4), ..FailedTry::now(Decrypt, "test", "no room") };
+        assert!(!failed.is_answered_by(&long));
+    }
+
+    #[test]
+    fn only_a_trial_that_passed_proves_the_log() {
+        let replayed = Replayed {
+            to: "bin.000001:4".to_owned(),
+            gtids: String::new(),
+            transactions: 0,
+            proven_until: Timestamp::from_second(3).unwrap(),
+        };
+        let restore = RestoreTest { replayed: Some(replayed), ..RestoreTest::default() };
+        let of = |level| {
+            let tested = VerifyResult { restore: Some(restore.clone()), ..result(level, true, 5) };
+            Proof::of(&[tested]).proven_until
+        };
+        assert!(of(Level::Restore).is_some());
+        // A check of the user's own has failed, or a comparison.
+        assert_eq!(of(Level::Pages), None);
+    }
+
+    #[test]
+    fn a_failed_try_stays_until_its_level_is_reached() {
+        let failed = |at| FailedTry {
+            finished: Timestamp::from_second(at).unwrap(),
+            ..FailedTry::now(Level::Restore, "test", "no room")
+        };
+        let of = |results: &[VerifyResult], at| {
+            let one = VerificationState { results: results.to_vec(), failed_try: Some(failed(at)) };
+            VerificationState::default().and(one).failed_try.is_some()
+        };
+        let restored = result(Level::Restore, true, 5);
+        assert!(
+            of(&[restored.clone(), result(Level::Pages, true, 9)], 6),
+            "pages say nothing of it"
+        );
+        assert!(!of(std::slice::from_ref(&restored), 5));
+        assert!(of(&[result(Level::Restore, false, 9)], 6));
+        // Of two records, the later try counts, and results of either answer it.
+        let with = |results, at| VerificationState { results, failed_try: Some(failed(at)) };
+        let both = with(vec![], 3).and(with(vec![], 7));
+        assert_eq!(both.failed_try, Some(failed(7)));
+        let refused = FailedTry { refused: true, ..failed(9) };
+        let later = VerificationState { results: vec![], failed_try: Some(refused) };
+        assert_eq!(both.and(later).failed_try, Some(failed(7)), "a refusal hides no failure");
+        assert_eq!(with(vec![restored], 3).and(with(vec![], 4)).failed_try, None);
+        assert_eq!(
+            FailedTry::now(Level::Restore, "t", &"ä".repeat(5000)).why.chars().count(),
+            MAX_WHY
+        );
+    }
+
+    proptest! {
+        /// The order of the results in the record does not matter.
+        #[test]
+        fn weighing_does_not_depend_on_order(
+            mut results in prop::collection::vec((0_usize..6, any::<bool>(), 0_i64..20), 0..8)
+        ) {
+            let made = |results: &[(usize, bool, i64)]| -> Vec<VerifyResult> {
+                results.iter().map(|(l, ok, at)| result(Level::ALL[*l], *ok, *at)).collect()
+            };
+            // One result of each level, as in a record.
+            results.sort();
+            results.dedup_by_key(|result| result.0);
+            let forward = Proof::of(&made(&results));
+            results.reverse();
+            prop_assert_eq!(forward, Proof::of(&made(&results)));
+        }
+    }
+}
