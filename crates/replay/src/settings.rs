@@ -10,7 +10,7 @@ use crate::request::ReplayRequest;
 /// Global variables of the origin that change what replayed statements do, or which words a FULLTEXT index
 /// gets, and that its logs lack. A caller records their values, and gives them to [`origin_options`].
 /// Plugins, and what encryption needs, come in addition.
-pub const ORIGIN_SETTINGS: [&str; 48] = [
+pub const ORIGIN_SETTINGS: [&str; 49] = [
     "alter_algorithm",
     "aria_encrypt_tables",
     "block_encryption_mode",
@@ -30,6 +30,7 @@ pub const ORIGIN_SETTINGS: [&str; 48] = [
     "ft_min_word_len",
     "ft_stopword_file",
     "group_concat_max_len",
+    "innodb_autoinc_lock_mode",
     "innodb_compression_algorithm",
     "innodb_compression_default",
     "innodb_compression_level",
