@@ -199,6 +199,7 @@ struct CommonPrefix {
 #[serde(rename_all = "PascalCase")]
 struct Uploads {
     is_truncated: Option<bool>,
+    max_uploads: Option<u64>,
     next_key_marker: Option<String>,
     #[serde(default)]
     upload: Vec<Keyed>,
@@ -206,8 +207,11 @@ struct Uploads {
 
 impl Uploads {
     fn summary(self) -> Summary {
-        let keys = self.upload.into_iter().map(|upload| upload.key).collect();
-        Summary { next: next(self.is_truncated, self.next_key_marker.as_deref()), keys }
+        let keys: Vec<String> = self.upload.into_iter().map(|upload| upload.key).collect();
+        // `rclone serve s3` leaves the flag out. A page with room for more is the last one.
+        let has_room = self.max_uploads.is_some_and(|max| (keys.len() as u64) < max);
+        let truncated = self.is_truncated.or(has_room.then_some(false));
+        Summary { next: next(truncated, self.next_key_marker.as_deref()), keys }
     }
 }
 
@@ -336,6 +340,11 @@ mod tests {
         );
         refused(UPLOADS, "<ListMultipartUploadsResult/>", "whether it is complete");
         refused(
+            UPLOADS,
+            "<ListMultipartUploadsResult><MaxUploads>1</MaxUploads><Upload><Key>a/x</Key></Upload></ListMultipartUploadsResult>",
+            "whether it is complete",
+        );
+        refused(
             AZURE,
             "<EnumerationResults><Blobs/></EnumerationResults>",
             "whether it is complete",
@@ -360,6 +369,7 @@ mod tests {
         }
         checked(AZURE, "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults ServiceEndpoint=\"http://h/\"><Prefix>a/</Prefix><Blobs><BlobPrefix><Name>a/b/</Name></BlobPrefix><Blob><Name>a/x</Name><Properties/></Blob></Blobs><NextMarker /></EnumerationResults>").unwrap();
         checked(UPLOADS, "<ListMultipartUploadsResult><Upload><Key>a/x</Key><UploadId>1</UploadId></Upload><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>").unwrap();
+        checked(UPLOADS, "<ListMultipartUploadsResult><Bucket>b</Bucket><MaxUploads>1000</MaxUploads><Prefix>a/</Prefix><Upload><Key>a/x</Key><UploadId>1</UploadId></Upload></ListMultipartUploadsResult>").unwrap();
     }
 
     #[test]
