@@ -786,6 +786,11 @@ fn messages_that_no_donor_sends_are_refused() {
     let aside = messages.iter().position(|message| message.is_auxiliary).unwrap();
     let collation = || vec![6, 1, 0, 0, 0, b'a'];
     assert!(with_changed(aside, |bytes| *bytes = collation()).is_err());
+    // Those to leaving, on both connections.
+    for at in messages.len() - 2..messages.len() {
+        assert_eq!(messages[at].content, Content::Bytes(vec![99]));
+        assert!(with_changed(at, |bytes| *bytes = collation()).is_err(), "{at}");
+    }
     // A longer descriptor that says so.
     let block = find(&|bytes| bytes[0] == 2 && bytes[14] == 5);
     let longer = |bytes: &mut Vec<u8>| {

@@ -524,6 +524,32 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_block_lies_within_its_file_and_its_chunks() {
+        let begun = || {
+            let mut stages = Stages::new(false);
+            stages.page_size = PAGE;
+            stages.begin(&state(Stage::File, 3, 3, u64::from(PAGE) * 12));
+            for (name, index) in NAMES.into_iter().zip(0..) {
+                stages.file(Stage::File, &head(Stage::File, index, name, 0)).unwrap();
+            }
+            stages.data(Stage::File, &data(Stage::File, 0, 1, 1, 0, PAGE * 4)).unwrap();
+            stages
+        };
+        let second = |chunk, block, len| data(Stage::File, 1, chunk, block, 0, len);
+        assert!(begun().data(Stage::File, &second(2, 1, PAGE * 4)).is_ok());
+        assert!(begun().data(Stage::File, &second(2, 1, PAGE * 5)).is_err(), "behind its end");
+        assert!(begun().data(Stage::File, &second(1, 2, PAGE * 4)).is_err(), "a chunk before it");
+        // Removed instead: in the rest of a chunk, or in place of the next one.
+        for (chunk, is_right) in [(0, false), (1, true), (2, true), (3, false), (4, false)] {
+            let mut stages = begun();
+            stages.allows_ddl = true;
+            let mut gone = head(Stage::File, 1, NAMES[1], flag::REMOVED);
+            (gone.first_chunk, gone.last_chunk) = (chunk, 0);
+            assert_eq!(stages.file(Stage::File, &gone).is_ok(), is_right, "{chunk}");
+        }
+    }
+
     /// Takes these pages, by file, number and block, of `count` that were announced.
     fn pages(
         removed: Option<u32>,
@@ -558,6 +584,13 @@ mod tests {
         // Those of the first file, and of the last one.
         assert!(pages(Some(0), &[(1, 0, 3), (2, 0, 4)], 4).is_ok());
         assert!(pages(Some(2), &[(0, 0, 1), (1, 0, 2)], 4).is_ok());
+        // More than the last one had, and in a chunk behind the last one.
+        assert!(pages(Some(2), &[(0, 0, 1), (1, 0, 2)], 6).is_ok());
+        assert!(pages(Some(2), &[(0, 0, 1), (1, 0, 2)], 7).is_err());
+        let mut stages = with_files([true; 3], [false; 3]).unwrap();
+        stages.file(Stage::Page, &head(Stage::Page, 0, b"./t/a.ibd", flag::REMOVED)).unwrap();
+        stages.begin(&state(Stage::Page, 1, 4, 0));
+        assert!(stages.data(Stage::Page, &data(Stage::Page, 1, 2, 1, 0, PAGE)).is_err());
         assert!(pages(Some(1), &[(0, 0, 1), (2, 0, 2)], 4).is_err());
         assert!(pages(Some(1), &[(0, 0, 2), (0, 1, 1)], 2).is_err());
     }
@@ -653,6 +686,22 @@ mod tests {
         assert!(changed(&[secret]).is_err());
         secret.key = Some(&[7; 64]);
         assert!(changed(&[secret]).is_ok_and(|stages| stages.files[3].key.is_some()));
+        // One that DDL encrypts: its key is in a first page that comes after that.
+        let page = data(Stage::Page, 0, 1, 1, 0, PAGE);
+        for told_in in [Stage::Page, Stage::Redo] {
+            let mut stages = with_files([true; 3], [false; 3]).unwrap();
+            let encrypted = head(told_in, 0, NAMES[0], flag::ENCRYPTED);
+            if told_in == Stage::Page {
+                stages.file(told_in, &encrypted).unwrap();
+            }
+            stages.begin(&state(Stage::Page, 1, 1, 0));
+            stages.data(Stage::Page, &page).unwrap();
+            if told_in == Stage::Redo {
+                stages.file(told_in, &encrypted).unwrap();
+            }
+            assert!(stages.files[0].is_encrypted);
+            assert_eq!(stages.all_named().is_ok(), told_in == Stage::Page, "{told_in:?}");
+        }
     }
 
     #[test]
