@@ -366,6 +366,17 @@ async fn change_verified(
     }
 }
 
+/// What a read of a record shows; `None` if the store could not be asked.
+fn present(read: &Result<bytes::Bytes, RepoError>) -> Option<PresentState<'_>> {
+    match read {
+        Ok(bytes) => Some(PresentState::Content(bytes)),
+        Err(RepoError::Store(error)) if error.kind == StoreErrorKind::NotFound => {
+            Some(PresentState::Nothing)
+        }
+        Err(error) => error.is_of_one_object().then_some(PresentState::Unreadable),
+    }
+}
+
 /// Maximum number of times that other commands may change a record while one command changes it.
 const CONTENDERS: u32 = 5;
 
@@ -379,14 +390,7 @@ async fn change(
     let key = root.key(below);
     for _ in 0..CONTENDERS {
         let read = root.store().get(&key).await.map_err(RepoError::from);
-        let before = match &read {
-            Ok(bytes) => PresentState::Content(bytes),
-            Err(RepoError::Store(error)) if error.kind == StoreErrorKind::NotFound => {
-                PresentState::Nothing
-            }
-            Err(error) if error.is_of_one_object() => PresentState::Unreadable,
-            Err(_) => return read.map(drop),
-        };
+        let Some(before) = present(&read) else { return read.map(drop) };
         let is_before = |there: PresentState<'_>| there == before;
         let new = new(before)?;
         if root.store().put_expected(&key, new, is_before).await? != GuardedOutcome::Other {
@@ -477,13 +481,10 @@ async fn remove_seen<T>(
     what: impl Fn() -> String,
 ) -> Result<Option<T>, RepoError> {
     let key = root.key(key);
-    let was = root.store().get(&key).await.ok();
+    let read = root.store().get(&key).await.map_err(RepoError::from);
+    let Some(was) = present(&read) else { return read.map(|_| None) };
     let found = look.await?;
-    let is_it = |there: PresentState<'_>| match there {
-        PresentState::Content(bytes) => was.as_ref().is_none_or(|was| was == bytes),
-        PresentState::Unreadable => was.is_none(),
-        PresentState::Nothing => false,
-    };
+    let is_it = |there: PresentState<'_>| there == was && there != PresentState::Nothing;
     match root.store().delete_expected(&key, is_it).await? {
         GuardedOutcome::Other if found.is_some() => Err(RepoError::Concurrent { what: what() }),
         _ => Ok(found),

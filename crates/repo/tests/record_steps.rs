@@ -1,15 +1,18 @@
 //! Records of format 1 as they were: today's program reads them, and does not guess at a later format.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use sha2::{Digest as _, Sha256};
 use xb_repo::names::BackupName;
 use xb_repo::records::{
-    FailedTry, Proof, VerifyResult, accepted, add, add_failed_try, keys, last_number, pinned,
+    FailedTry, Proof, VerifyResult, accepted, add, add_failed_try, keys, last_number, pinned, remove_pin,
     results,
 };
 use xb_repo::root::Root;
 use xb_repo::verification::{Level, VerifyReport};
-use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
+use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
 
 const VERIFIED: &str = include_str!("../../../fixtures/records/verified-2026-11-27");
 const NUMBERED: &str = include_str!("../../../fixtures/records/verified-2026-11-28");
@@ -186,4 +189,31 @@ async fn a_clock_that_is_ahead_hides_no_fault() {
     add(&root, &name, MANIFEST, long, None).await.unwrap();
     let found = results(&root, &name, MANIFEST, None).await.unwrap();
     assert_eq!(Proof::of(&found.results).failed, Some(Level::Checksum));
+}
+
+/// Fails the first read.
+#[derive(Debug)]
+struct FirstReadFails(AtomicBool);
+
+impl Faults for FirstReadFails {
+    fn next(&self, operation: Operation) -> Option<Fault> {
+        let fails = operation == Operation::Get && !self.0.swap(true, Ordering::Relaxed);
+        fails.then_some(Fault::Refused)
+    }
+}
+
+/// By the time of the second read, it may be the pin of another command.
+#[tokio::test]
+async fn a_pin_that_could_not_be_read_first_stays() {
+    let Site(folder, _, name) = Site::new(1);
+    let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+    let location = Location { place: StorePlace::Local, path };
+    let mut policy = Policy::default();
+    (policy.max_retries, policy.retry_timeout) = (0, std::time::Duration::ZERO);
+    let root = Root::open(&location, &StoreSettings::default(), policy, true).unwrap();
+    let failing = root.failing(Arc::new(FirstReadFails(AtomicBool::new(false))));
+    assert!(remove_pin(&failing, &name, Some(MANIFEST)).await.is_err());
+    assert!(pinned(&root, &name, Some(MANIFEST)).await.unwrap().is_some());
+    assert!(remove_pin(&root, &name, Some(MANIFEST)).await.unwrap().is_some());
+    assert!(pinned(&root, &name, Some(MANIFEST)).await.unwrap().is_none());
 }

@@ -132,7 +132,7 @@ mod tests {
         let path = folder.to_str().unwrap().trim_start_matches('/').to_owned();
         let location = Location { place: StorePlace::Local, path };
         let mut policy = Policy::default();
-        policy.max_retries = 0;
+        (policy.max_retries, policy.retry_timeout) = (0, std::time::Duration::ZERO);
         Root::open(&location, &StoreSettings::default(), policy, true).unwrap()
     }
 
