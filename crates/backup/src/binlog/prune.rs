@@ -329,6 +329,7 @@ async fn remove(session: &Session, server: &str, removal: &Removal) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use xb_repo::archive::listing::{Part, Problem};
     use xb_repo::archive::record::digest;
     use xb_repo::archive::segment::Body;
     use xb_repo::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
@@ -436,6 +437,29 @@ mod tests {
             manifest.source.tool_name = Some("xtrabackup".to_owned());
             manifest.source.binlog_pos = Some(text.into());
         }
+    }
+
+    #[test]
+    fn nothing_of_an_archive_with_a_fault_goes() {
+        let found = |problems| ListedStream {
+            id: RunId::parse(&"0".repeat(32)).unwrap(),
+            stream: Some(stream()),
+            alive: None,
+            end: None,
+            sizes: BTreeMap::new(),
+            rollups: Vec::new(),
+            keys: None,
+            problems,
+            remarks: Vec::new(),
+        };
+        let decide = |problems| {
+            verdict("shop".to_owned(), &[found(problems)], &[kept(20_000, clone_of_mysql)], None)
+        };
+        assert_eq!(decide(Vec::new()).kept, None);
+        let fault = Problem { part: Part::Segment, what: "segment 1 is missing".to_owned() };
+        assert!(
+            decide(vec![fault]).kept.unwrap().contains("segment 1 is missing; run `binlog verify`")
+        );
     }
 
     #[test]

@@ -360,14 +360,19 @@ mod tests {
     use crate::admin::delete::plan::plan;
     use xb_repo::manifest::{Base, Manifest, sample};
 
-    /// A ROOT with the backup `old`, whose removal has begun.
-    async fn begun() -> (tempfile::TempDir, Root, Removal, KnownManifests) {
+    fn empty() -> (tempfile::TempDir, Root) {
         use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
         let location = Location { place: StorePlace::Local, path };
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        (folder, root)
+    }
+
+    /// A ROOT with the backup `old`, whose removal has begun.
+    async fn begun() -> (tempfile::TempDir, Root, Removal, KnownManifests) {
+        let (folder, root) = empty();
         commit(&root, "old", |old| old.source.to_lsn = Some(20)).await;
         let known = KnownManifests::of(&root).await.unwrap();
         let planned = plan(&root, &name("old")).await.unwrap();
@@ -423,6 +428,50 @@ mod tests {
             assert!(removed.failed.is_none());
             assert_eq!(is_there(&root, &run).await, replaced);
         }
+    }
+
+    /// Between the plan and the claim, a run may have made a backup of what had no manifest.
+    #[tokio::test]
+    async fn objects_that_have_become_a_backup_stay() {
+        let (folder, root) = empty();
+        let object = root.key("old/xtrabackup_info.00000000000000000000");
+        root.store().put(&object, "content".into()).await.unwrap();
+        let planned = plan(&root, &name("old")).await.unwrap();
+        commit(&root, "old", |_| ()).await;
+        let begun = Removal::begin(&root, planned).await;
+        assert!(matches!(begun, Err(BackupError::Repo(RepoError::Changed { .. }))));
+        assert!(is_there(&root, &sample().run).await);
+        assert_eq!(marks(&folder), 0, "the name is free");
+    }
+
+    /// They have the same keys as those of the backup that went.
+    #[tokio::test]
+    async fn records_of_a_new_backup_of_the_name_stay() {
+        let (_folder, root) = empty();
+        commit(&root, "old", |_| ()).await;
+        let keys = records::keys(&name("old")).map(|key| root.key(&key));
+        let record = keys.first().unwrap();
+        root.store().put(record, "of the old one".into()).await.unwrap();
+        let mut known = KnownManifests::of(&root).await.unwrap();
+        let planned = plan(&root, &name("old")).await.unwrap();
+        assert!(planned.objects.iter().any(|object| object.key == *record));
+        let removal = Removal::begin(&root, planned).await.unwrap();
+        let mut removed = remove_manifests(&root, vec![removal], &mut known, &[]).await;
+        root.store().put(record, "of the new one".into()).await.unwrap();
+        let _ = removed.gone.pop().unwrap().remove_objects().await.unwrap();
+        assert!(root.store().size(record).await.unwrap().is_some());
+    }
+
+    /// A backup goes only because another one stays.
+    #[tokio::test]
+    async fn a_backup_stays_if_the_one_that_was_to_stay_is_gone() {
+        let (_folder, root, removal, mut known) = begun().await;
+        let instead = [(name("newer"), "f".repeat(32))];
+        let mut removed = remove_manifests(&root, vec![removal], &mut known, &instead).await;
+        assert!(removed.gone.is_empty() && removed.failed.is_none());
+        let why = removed.kept.pop().unwrap().1;
+        assert!(matches!(why, BackupError::Repo(RepoError::Overtaken { .. })));
+        assert!(is_there(&root, &sample().run).await);
     }
 
     /// Settles a removal of a backup that must stay, and returns why it stays. Its manifest is never

@@ -208,6 +208,21 @@ fn a_clock_that_is_behind_loses_no_backup() {
     assert_eq!(kept(&all, keep), ["before", "now"]);
 }
 
+#[test]
+fn the_newest_by_its_own_clock_stays_beside_the_one_that_was_written_last() {
+    let keep = Keep { within: Some(Duration::from_secs(3600)), ..Keep::default() };
+    let last = Candidate { written: 11 * DAY, ..candidate("written-last", 9 * DAY) };
+    assert_eq!(kept(&[candidate("newest", 10 * DAY), last], keep), ["newest", "written-last"]);
+}
+
+#[test]
+fn a_backup_with_an_unreadable_record_stays() {
+    let unread = Candidate { unread_record: true, ..candidate("unread", DAY) };
+    let all = [unread, candidate("later", 2 * DAY)];
+    assert_eq!(kept(&all, LAST), ["later", "unread"]);
+    assert_eq!(plan_prune(&all, &LAST, now())[1].kept, [KeepReason::UnreadRecord]);
+}
+
 fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
     let one = (0_i64..40, 0_usize..12, any::<[bool; 4]>(), 0_u64..5, 0_u64..5);
     prop::collection::vec(one, 0..12).prop_map(|all| {
@@ -350,6 +365,19 @@ fn an_increment_whose_base_is_elsewhere_counts_once_accepted_but_replaces_no_who
         |one: &Candidate| Candidate { accepted_without_base: one.name != "full", ..one.clone() };
     let all: Vec<Candidate> = all.iter().map(accept).collect();
     assert_eq!(kept(&all, keep), ["i4", "full"]);
+}
+
+#[test]
+fn a_proven_increment_whose_base_is_elsewhere_replaces_no_proven_chain() {
+    let proven = Some(Level::Restore);
+    let away = Candidate {
+        broken: Some("its base f is missing".to_owned()),
+        accepted_without_base: true,
+        proven,
+        ..on("away", 3 * DAY, "f")
+    };
+    let whole = Candidate { proven, ..candidate("whole", DAY) };
+    assert_eq!(kept(&[whole, candidate("later", 2 * DAY), away], LAST), ["away", "later", "whole"]);
 }
 
 /// A chain of a full backup and two increments, and a full backup that was consolidated from it.
