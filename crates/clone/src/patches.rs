@@ -185,6 +185,8 @@ mod tests {
             let bytes = write(&patches);
             prop_assert!(read_all(&bytes[..at.index(bytes.len())]).is_err());
             prop_assert!(read_all(&[&bytes[..], &[0]].concat()).is_err());
+            let other = [&bytes[..bytes.len() - HEAD], &end(patches.len() as u64 + 1)].concat();
+            prop_assert!(read_all(&other).is_err());
         }
 
         #[test]

@@ -7,12 +7,16 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use xb_clone::{CloneInfo, Error, INFO, Notice, PATCHES, Settings, look, receive, try_clone};
+use xb_clone::{
+    CloneInfo, Error, INFO, Notice, PATCHES, PatchReader, PatchTarget, Settings, look, receive,
+    try_clone,
+};
 use xb_mysql::{Account, Target, Trust};
 use xb_process::CancelToken;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::donor::{Content, Donor, Message, Side, kinds, recorded};
 use xb_testkit::scripted::{Rows, Scripted};
+use xb_testkit::stream::scan;
 
 /// Drops a stream, and notes its length and whether its last file began.
 #[derive(Debug, Default)]
@@ -258,7 +262,11 @@ fn a_file_that_ddl_makes_comes_with_its_first_page_and_key() {
     let begin = messages.iter().position(|message| message.descriptor() == Some((3, 3))).unwrap();
     messages.insert(begin, Message { from: Side::Donor, content: Content::Bytes(head) });
     let mut settings = Settings::default();
-    (settings.allow_ddl, settings.is_sealed) = (true, true);
+    settings.allow_ddl = true;
+    let (received, sink) = play(&messages, &settings);
+    let error = received.unwrap_err().to_string();
+    assert!(error.contains("shop/l.ibd is encrypted") && !sink.has_end, "{error}");
+    settings.is_sealed = true;
     let scratch = Scratch::new();
     let socket = scratch.join("sock");
     let _donor = Donor::start(&socket, vec![messages], |_| None);
@@ -282,6 +290,47 @@ fn a_file_that_ddl_makes_comes_with_its_first_page_and_key() {
     assert_eq!((&page[10390..10393], &page[10433..10497]), (&b"lCC"[..], &[0xa5; 64][..]));
 }
 
+/// Extracted by hand, it says what it is, and no server finds a redo log in it.
+#[test]
+fn a_stream_has_the_first_names_of_its_files_and_the_redo_log_among_its_patches() {
+    let mut messages = recorded();
+    let of_file = |message: &Message| matches!(&message.content, Content::Bytes(bytes) if bytes[0] == 2 && bytes.ends_with(b"./shop/t.ibd\0"));
+    let file = messages.iter().position(of_file).unwrap();
+    let Content::Bytes(mut head) = messages[file].content.clone() else { panic!("a file") };
+    // In the page stage, DDL has renamed it.
+    head[15..19].copy_from_slice(&3_u32.to_be_bytes());
+    head[43..45].copy_from_slice(&8_u16.to_be_bytes());
+    let at = head.len() - 6;
+    head[at] = b's';
+    let begin = messages.iter().position(|message| message.descriptor() == Some((3, 3))).unwrap();
+    messages.insert(begin, Message { from: Side::Donor, content: Content::Bytes(head) });
+    let mut settings = Settings::default();
+    settings.allow_ddl = true;
+    let scratch = Scratch::new();
+    let socket = scratch.join("sock");
+    let _donor = Donor::start(&socket, vec![messages], |_| None);
+    let account = Account { user: b"backup".to_vec(), ..Account::default() };
+    let received =
+        receive(&Target::Socket(socket), &account, &settings, &|_| (), Vec::new()).unwrap();
+    let (info, stream) = received;
+    let renamed = info.files.iter().find(|file| file.name == "shop/s.ibd").unwrap();
+    assert_eq!(renamed.path, "shop/t.ibd");
+    let chunks = scan(&stream);
+    let ends = chunks.iter().filter(|chunk| chunk.kind == 'E').map(|chunk| chunk.path.as_str());
+    let files = info.files.iter().map(|file| file.path.as_str());
+    assert!(ends.eq(["xb_clone.README"].into_iter().chain(files).chain([PATCHES, INFO])));
+    let content = |chunk: &xb_testkit::stream::Chunk| {
+        &stream[chunk.start + 14 + chunk.path.len() + 20..chunk.stop]
+    };
+    let of_patches = chunks.iter().filter(|chunk| chunk.kind == 'P' && chunk.path == PATCHES);
+    let patches: Vec<u8> = of_patches.flat_map(|chunk| content(chunk).iter().copied()).collect();
+    let (mut reader, mut pages, mut redo) = (PatchReader::new(&patches[..]).unwrap(), 0, 0);
+    while let Some(patch) = reader.read().unwrap() {
+        *(if matches!(patch.to, PatchTarget::File(_)) { &mut pages } else { &mut redo }) += 1;
+    }
+    assert_eq!((pages, redo), (152, 12));
+}
+
 #[test]
 fn a_file_that_is_encrypted_ends_the_clone_before_a_byte_is_written() {
     let mut messages = recorded();
@@ -294,6 +343,18 @@ fn a_file_that_is_encrypted_ends_the_clone_before_a_byte_is_written() {
     let (received, sink) = play(&messages, &Settings::default());
     let error = received.unwrap_err().to_string();
     assert!(error.contains("shop/t.ibd is encrypted") && sink.len == 0, "{error}");
+}
+
+#[test]
+fn a_server_that_encrypts_its_logs_is_refused_before_a_byte_is_written() {
+    let encrypts =
+        |sql: &str| sql.contains("innodb_redo_log_encrypt").then(|| vec![vec!["1".to_owned()]]);
+    let mut settings = Settings::default();
+    let (received, sink) = receive_from(vec![recorded()], &settings, encrypts);
+    let error = received.unwrap_err().to_string();
+    assert!(error.contains("encrypts its redo or undo log") && sink.len == 0, "{error}");
+    settings.is_sealed = true;
+    assert!(receive_from(vec![recorded()], &settings, encrypts).0.is_ok());
 }
 
 #[test]
