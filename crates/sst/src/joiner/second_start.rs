@@ -299,6 +299,8 @@ fn mariadb_args(
     let log = settings.redo_log.bytes(args.family, None).min(MARIADB_REDO);
     words.push(format!("--innodb-log-file-size={log}").into());
     let fixed = [
+        // The server's command line may have it where an option file turns it off.
+        "--innodb=FORCE",
         "--loose-innodb-encryption-threads=0",
         "--key-buffer-size=8M",
         "--performance-schema=OFF",
