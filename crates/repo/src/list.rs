@@ -531,7 +531,6 @@ async fn missing(root: &Root, listing: &mut Listing) -> Result<(), RepoError> {
         Some(_) => State::Missing,
         None => State::Abandoned, // Deleted after the listing.
     };
-    let link = root.store().link_in(&root.key(&listing.name));
     let why = match (root.store().link_in(&root.key(&listing.name)), listing.layout) {
         (Some(link), _) => format!("the symbolic link {link} leads to none: is its disk mounted?"),
         (None, Some(Layout::Packed)) => format!("{REMOVED}; a new backup may take the name"),

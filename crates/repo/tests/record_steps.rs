@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sha2::{Digest as _, Sha256};
 use xb_repo::names::BackupName;
 use xb_repo::records::{
-    FailedTry, Proof, VerifyResult, accepted, add, add_failed_try, keys, last_number, pinned, remove_pin,
-    results,
+    FailedTry, Proof, VerifyResult, accepted, add, add_failed_try, keys, last_number, pinned,
+    remove_pin, results,
 };
 use xb_repo::root::Root;
 use xb_repo::verification::{Level, VerifyReport};

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use xb_repo::archive::base::BasePosition;
+use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listing::{ListedStream, is_stored, servers, streams};
 use xb_repo::archive::names::{
     floor_name, rollup_name, segment_name, server_folder, stream_folder,
@@ -68,6 +69,8 @@ struct Removal {
     floor: Floor,
     /// Numbers of the segments.
     numbers: Vec<u64>,
+    /// Those before them that an earlier removal has left.
+    left: Vec<u64>,
     /// Roll-ups of nothing but such segments.
     rollups: Vec<Span>,
 }
@@ -112,7 +115,7 @@ pub async fn plan_log_prune(
 /// Reads the own head of the last segment that goes of each stream. It names all before it by digest, so what was
 /// read of them in roll-ups is as true as it is.
 async fn confirm(session: &Session, verdict: &mut LogVerdict) -> Result<(), BackupError> {
-    for removal in &verdict.removals {
+    for removal in verdict.removals.iter().filter(|removal| !removal.numbers.is_empty()) {
         let Floor { stream, number, head, .. } = &removal.floor;
         let number = number.saturating_sub(1);
         if !is_stored(&session.root, &verdict.server, stream, number, head).await? {
@@ -206,22 +209,18 @@ fn verdict(
         verdict.keep(format!("stream {id}: {what}; run `binlog verify`"));
         return verdict;
     }
-    let mut needed: BTreeSet<(String, u64)> = kept
-        .iter()
-        .filter_map(|backup| backup.noted.as_ref())
-        .flat_map(|noted| places(&all, noted))
-        .flat_map(|base| reach(&all, &base))
-        .map(|piece| (piece.stream.to_owned(), piece.segment.content.number))
-        .collect();
+    let noted = kept.iter().filter_map(|backup| backup.noted.as_ref());
+    let bases: Vec<Base> = noted.flat_map(|noted| places(&all, noted)).collect();
+    let mut needed = reach(&all, &bases);
     let witnesses = kept.iter().filter_map(|backup| witness(&all, backup.noted.as_ref()?));
-    needed.extend(witnesses.map(|head| (head.content.stream.clone(), head.content.number)));
+    needed.extend(witnesses.map(|head| (&*head.content.stream, head.content.number)));
+    let links = all.iter().filter_map(|stream| stream.head.content.begins.after());
+    let followed: BTreeSet<&str> = links.map(|link| &*link.stream).collect();
     for (found, stream) in found.iter().filter_map(|found| Some((found, found.stream.as_ref()?))) {
-        let is_followed = all.iter().any(|other| {
-            other.head.content.begins.after().is_some_and(|link| link.stream == stream.id())
-        });
+        let is_followed = followed.contains(stream.id());
         let goes = |segment: &Record<SegmentHead>| {
             let head = &segment.content;
-            let is_needed = needed.contains(&(head.stream.clone(), head.number));
+            let is_needed = needed.contains(&(&*head.stream, head.number));
             !is_needed && head.received[1].saturating_add(CLOCKS).is_ok_and(|at| at < oldest)
         };
         let mut numbers: Vec<u64> = Vec::new();
@@ -251,13 +250,23 @@ fn verdict(
             numbers.pop();
             last = numbers.last().and_then(|number| stream.segments.get(number));
         }
-        let Some(last) = last else { continue };
+        let left: Vec<u64> = found.left.keys().copied().collect();
+        let bytes = numbers.iter().filter_map(|number| found.sizes.get(number)).sum::<u64>();
+        verdict.segments += (numbers.len() + left.len()) as u64;
+        verdict.bytes += bytes + found.left.values().sum::<u64>();
+        let rollups_before =
+            |end: u64| found.rollups.iter().filter(move |(_, last)| *last < end).copied().collect();
+        let Some(last) = last else {
+            // They are behind a floor already.
+            if let Some(floor) = stream.floor.clone().filter(|_| !left.is_empty()) {
+                let rollups = rollups_before(floor.number);
+                verdict.removals.push(Removal { stream: found.id, floor, numbers, left, rollups });
+            }
+            continue;
+        };
         let next = stream.segments.get(&last.content.number.saturating_add(1));
         let at = next.map_or_else(|| last.content.to.clone(), |next| next.content.from.clone());
-        let end = last.content.number;
-        let rollups = found.rollups.iter().filter(|(_, last)| *last <= end).copied().collect();
-        verdict.segments += numbers.len() as u64;
-        verdict.bytes += numbers.iter().filter_map(|number| found.sizes.get(number)).sum::<u64>();
+        let rollups = rollups_before(last.content.number.saturating_add(1));
         verdict.removals.push(Removal {
             stream: found.id,
             floor: Floor {
@@ -268,6 +277,7 @@ fn verdict(
                 at,
             },
             numbers,
+            left,
             rollups,
         });
     }
@@ -320,8 +330,10 @@ async fn remove(session: &Session, server: &str, removal: &Removal) -> Result<()
     let record = Record::encode(&removal.floor, None)
         .map_err(|error| BackupError::from(crate::archive_error::ArchiveError::from(error)))?;
     let key = root.key(&format!("{folder}/{}", floor_name(removal.floor.number)));
-    root.store().put(&key, record.into()).await?;
-    let segments = removal.numbers.iter().map(|number| segment_name(*number));
+    let record = Bytes::from(record);
+    root.store().put(&key, record.clone().into()).await?;
+    root.store().confirm_content(&key, &record).await?;
+    let segments = removal.left.iter().chain(&removal.numbers).map(|number| segment_name(*number));
     let names = segments.chain(removal.rollups.iter().map(|span| rollup_name(*span)));
     let keys = names.map(|name| root.key(&format!("{folder}/{name}")));
     Ok(root.store().delete_all(keys.collect()).await?)
@@ -437,6 +449,41 @@ mod tests {
             manifest.source.tool_name = Some("xtrabackup".to_owned());
             manifest.source.binlog_pos = Some(text.into());
         }
+    }
+
+    /// What an earlier removal has left is behind a floor, so that no floor of now shows it.
+    #[test]
+    fn what_a_killed_removal_has_left_goes_with_the_next_one() {
+        let mut stream = stream();
+        let mut segment = stream.segments.remove(&0).unwrap();
+        segment.content.number = 7;
+        stream.segments.insert(7, segment);
+        let floor = Floor {
+            format: FORMAT,
+            stream: "0".repeat(32),
+            number: 7,
+            head: digest(b""),
+            at: at(4),
+        };
+        (stream.floor, stream.removed_below) = (Some(floor.clone()), 7);
+        let found = ListedStream {
+            id: RunId::parse(stream.id()).unwrap(),
+            stream: Some(stream),
+            alive: None,
+            end: None,
+            sizes: BTreeMap::from([(7, 10)]),
+            left: (3..7).map(|number| (number, 10)).collect(),
+            rollups: vec![(0, 6), (4, 7)],
+            keys: None,
+            problems: Vec::new(),
+            remarks: Vec::new(),
+        };
+        let kept = [kept(500, by_xtrabackup("filename 'bin.000001', position '400'".to_owned()))];
+        let verdict = verdict("shop".to_owned(), &[found], &kept, None);
+        assert_eq!((verdict.segments, verdict.bytes), (4, 40));
+        let [removal] = &verdict.removals[..] else { panic!("{verdict:?}") };
+        assert_eq!((&removal.left[..], &removal.numbers[..]), (&[3, 4, 5, 6][..], &[][..]));
+        assert_eq!((&removal.rollups[..], &removal.floor), (&[(0, 6)][..], &floor));
     }
 
     #[test]

@@ -24,6 +24,8 @@ use crate::root::Root;
 const USUAL_HEAD: u64 = 4096;
 /// Records that are read at once.
 pub(super) const PARALLEL: usize = 16;
+/// Streams that are read at once.
+const STREAMS: usize = 8;
 
 /// A stream as the store has it.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub struct ListedStream {
     pub end: Option<Record<End>>,
     /// Sizes of its segments by number, as they are listed.
     pub sizes: BTreeMap<u64, u64>,
+    /// Sizes of segments that a `prune` which did not finish has left before the beginning: nothing needs them.
+    pub left: BTreeMap<u64, u64>,
     /// Its roll-ups.
     pub rollups: Vec<Span>,
     /// Bytes of its key slots.
@@ -104,10 +108,10 @@ pub async fn streams(root: &Root, server: &str) -> Result<Vec<ListedStream>, Rep
             all.entry(id).or_default().insert(name.to_owned(), listed.size);
         }
     }
-    let mut found = Vec::new();
-    for (id, objects) in all {
-        found.push(read(root, &folder, id, &objects).await?);
-    }
+    let reading: Vec<_> =
+        all.iter().map(|(id, objects)| read(root, &folder, *id, objects)).collect();
+    let mut found: Vec<ListedStream> =
+        futures::stream::iter(reading).buffered(STREAMS).try_collect().await?;
     found.sort_by_key(|found| found.stream.as_ref().map(|stream| stream.head.content.started));
     Ok(found)
 }
@@ -147,6 +151,17 @@ async fn read(
     let removed_below = floors.last().copied().unwrap_or(0);
     // Segments before the last floor count from the beginning, or from a floor of their own: a `prune` that was killed
     // leaves others.
+    if sizes.range(..removed_below).next().is_some() {
+        for number in std::iter::once(0).chain(floors.range(..removed_below).copied()) {
+            // A listing may lack the beginning; asked for by name, the store does not.
+            let key = root.key(&format!("{folder}/{}", segment_name(number)));
+            if let Entry::Vacant(vacant) = sizes.entry(number)
+                && let Some(size) = root.store().size(&key).await?
+            {
+                vacant.insert(size);
+            }
+        }
+    }
     let is_begin = |number: &u64| *number == 0 || floors.contains(number);
     let begin = sizes.range(..removed_below).map(|(number, _)| *number).find(is_begin);
     let first = begin.unwrap_or(removed_below);
@@ -167,8 +182,8 @@ async fn read(
             })
         }
     };
-    let rest = sizes.range(..first).count();
-    sizes.retain(|number, _| *number >= first);
+    let from_first = sizes.split_off(&first);
+    let left = std::mem::replace(&mut sizes, from_first);
     // Segments on their way when a receiver was killed may have holes; those that its records state may not.
     let stated = stated(alive.as_ref(), end.as_ref());
     let known = sizes.keys().next_back().map_or(0, |last| last + 1);
@@ -224,9 +239,10 @@ async fn read(
             }
         }
     }
-    if rest > 0 {
+    if !left.is_empty() {
         remarks.push(format!(
-            "{rest} of the segments before {} are left of a `prune` that did not finish: nothing needs them",
+            "{} of the segments before {} are left of a `prune` that did not finish: nothing needs them, and the next `prune` removes them",
+            left.len(),
             segment_name(first)
         ));
     }
@@ -249,7 +265,7 @@ async fn read(
         removed_below,
         covered_until,
     });
-    Ok(ListedStream { id, stream, alive, end, sizes, rollups, keys, problems, remarks })
+    Ok(ListedStream { id, stream, alive, end, sizes, left, rollups, keys, problems, remarks })
 }
 
 fn of(part: Part, problems: Vec<String>) -> impl Iterator<Item = Problem> {

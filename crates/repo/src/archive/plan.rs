@@ -3,7 +3,7 @@
 //! The stop is a boundary between two transactions in the order of their commits. The heads show in which
 //! segment it lies; [`Cutter`](crate::archive::stop::Cutter) finds it among that segment's transactions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
@@ -55,6 +55,12 @@ impl Stream {
     #[must_use]
     pub fn id(&self) -> &str {
         &self.head.content.stream
+    }
+
+    /// Its newest sign of life.
+    fn newest(&self) -> Option<Timestamp> {
+        let stored = self.segments.values().next_back().map(|each| each.content.received[1]);
+        self.covered_until.max(stored).max(Some(self.head.content.started))
     }
 }
 
@@ -186,9 +192,8 @@ pub fn plan<'a>(
     base: &Base,
     stop: &RestoreStop,
 ) -> Result<Plan<'a>, PlanError> {
-    let lines = streams.iter().map(|stream| HistoryLine::ending_with(streams, stream));
-    match lines.max_by_key(HistoryLine::newest) {
-        Some(line) => line.plan(base, stop),
+    match streams.iter().max_by_key(|stream| stream.newest()) {
+        Some(last) => HistoryLine::ending_with(&by_id(streams), last).plan(base, stop),
         None => Err(PlanError::NoStart { position: base.position.clone() }),
     }
 }
@@ -214,16 +219,16 @@ pub fn places(streams: &[Stream], noted: &BasePosition) -> Vec<Base> {
         let head = &piece.segment.content;
         !head.starts_inside && head.before().is_some_and(|before| before.is_within(from))
     };
-    let mut lines: Vec<_> =
-        streams.iter().map(|stream| HistoryLine::ending_with(streams, stream)).collect();
-    lines.sort_by_key(|line| std::cmp::Reverse(line.newest()));
-    let place = |line: &HistoryLine<'_>| {
-        let pieces = line.pieces().0;
+    let mut last: Vec<&Stream> = streams.iter().collect();
+    last.sort_by_key(|stream| std::cmp::Reverse(stream.newest()));
+    let by_id = by_id(streams);
+    let place = |last: &Stream| {
+        let pieces = HistoryLine::ending_with(&by_id, last).pieces().0;
         let head = &pieces.iter().rfind(begins)?.segment.content;
         let (position, gtids) = (head.begin()?, head.before());
         Some(Base { position, gtids, at_most: Some(to.clone()), taken })
     };
-    lines.iter().filter_map(place).collect()
+    last.into_iter().filter_map(place).collect()
 }
 
 /// The place of a backup that was taken behind the last stored transaction of its server, if another server takes over
@@ -279,25 +284,28 @@ pub fn holders<'a>(
 /// The stream at whose end the archive ends, by [`plan`], and its newest sign of life.
 #[must_use]
 pub fn newest(streams: &[Stream]) -> Option<(&Stream, Option<Timestamp>)> {
-    let lines = streams.iter().map(|stream| HistoryLine::ending_with(streams, stream));
-    let line = lines.max_by_key(HistoryLine::newest)?;
-    let (last, _) = line.parts.last()?;
-    Some((last, line.newest()))
+    let last = streams.iter().max_by_key(|stream| stream.newest())?;
+    Some((last, last.newest()))
 }
 
-/// All pieces from the position of a backup on, in every history that has it: what a restore from that backup to
-/// any stop may need.
+/// Stream and number of all segments from the position of one of these backups on, in every history that has it: what a
+/// restore from one of them to any stop may need.
 #[must_use]
-pub fn reach<'a>(streams: &'a [Stream], base: &Base) -> Vec<Piece<'a>> {
-    let of_line = |stream| {
-        let (mut pieces, _) = HistoryLine::ending_with(streams, stream).pieces();
+pub fn reach<'a>(streams: &'a [Stream], bases: &[Base]) -> BTreeSet<(&'a str, u64)> {
+    let by_id = by_id(streams);
+    let of_line = |last| {
+        let (mut pieces, _) = HistoryLine::ending_with(&by_id, last).pieces();
         // Also the pieces behind a break, because the break may be mended.
-        match pieces.iter().position(|piece| piece.has(base)) {
-            Some(start) => pieces.split_off(start),
-            None => Vec::new(),
-        }
+        let starts = |piece: &Piece<'_>| bases.iter().any(|base| piece.has(base));
+        let start = pieces.iter().position(starts).unwrap_or(pieces.len());
+        pieces.split_off(start)
     };
-    streams.iter().flat_map(of_line).collect()
+    let pieces = streams.iter().flat_map(of_line);
+    pieces.map(|piece| (piece.stream, piece.segment.content.number)).collect()
+}
+
+fn by_id(streams: &[Stream]) -> HashMap<&str, &Stream> {
+    streams.iter().map(|stream| (stream.id(), stream)).collect()
 }
 
 /// One history: streams, each of which follows the one before it.
@@ -308,15 +316,14 @@ struct HistoryLine<'a> {
 }
 
 impl<'a> HistoryLine<'a> {
-    fn ending_with(streams: &'a [Stream], last: &'a Stream) -> Self {
+    fn ending_with(streams: &HashMap<&str, &'a Stream>, last: &'a Stream) -> Self {
         let mut parts = vec![(last, None)];
+        let mut seen = HashSet::from([last.id()]);
         let mut first = last;
         while let Some(link) = first.head.content.begins.after() {
-            let Some(before) = streams.iter().find(|stream| stream.id() == link.stream) else {
-                break;
-            };
+            let Some(&before) = streams.get(&*link.stream) else { break };
             // A circle is no history.
-            if parts.iter().any(|(stream, _)| stream.id() == before.id()) {
+            if !seen.insert(before.id()) {
                 break;
             }
             parts.push((before, Some(first)));
@@ -324,12 +331,6 @@ impl<'a> HistoryLine<'a> {
         }
         parts.reverse();
         Self { parts }
-    }
-
-    fn newest(&self) -> Option<Timestamp> {
-        let (last, _) = self.parts.last()?;
-        let stored = last.segments.values().next_back().map(|each| each.content.received[1]);
-        last.covered_until.max(stored).max(Some(last.head.content.started))
     }
 
     /// Checks that the backup belongs to this history: a branch has the same positions as the history that it

@@ -65,7 +65,8 @@ impl Context {
         };
         let root = root_place(args.root.place.as_deref(), &args.common)?;
         let lock = args.retain.retain.is_some();
-        let rule = AbortRule { id: RULE_ID, prefix: &location.path, days: UNFINISHED_DAYS };
+        let id = rule_id(&location.path);
+        let rule = AbortRule { id: &id, prefix: &location.path, days: UNFINISHED_DAYS };
         let applying = |_, cancel: CancelToken| async move {
             cancel.or(self.change(root.store(), bucket, &rule, lock)).await
         };
@@ -99,6 +100,13 @@ impl Context {
     }
 }
 
+/// ID of the rule for a ROOT, at most 255 characters: each ROOT of a bucket has its own.
+fn rule_id(path: &str) -> String {
+    let plain = path.chars().map(|c| if "&<>\"'".contains(c) { '-' } else { c });
+    let separator = if path.is_empty() { "" } else { "-" };
+    [RULE_ID, separator].concat().chars().chain(plain).take(255).collect()
+}
+
 /// One document that the operator applies, and how.
 struct Need {
     what: &'static str,
@@ -123,7 +131,7 @@ fn needs(location: &Location, lock: bool) -> Vec<Need> {
                     what: "lifecycle rule for unfinished uploads; add it to the rules of the bucket",
                     how: format!("aws s3api put-bucket-lifecycle-configuration --bucket {bucket} --lifecycle-configuration file://lifecycle.json"),
                     document: json!({ "Rules": [{
-                        "ID": RULE_ID, "Status": "Enabled",
+                        "ID": rule_id(&location.path), "Status": "Enabled",
                         "Filter": { "Prefix": location.path },
                         "AbortIncompleteMultipartUpload": { "DaysAfterInitiation": UNFINISHED_DAYS },
                     }] }),

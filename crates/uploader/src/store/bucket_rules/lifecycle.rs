@@ -4,6 +4,7 @@
 //! anew. A new rule is therefore inserted into the text as it is, and a text of unknown structure
 //! is refused.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use quick_xml::Reader;
@@ -155,12 +156,16 @@ impl Rules {
         elements
     }
 
-    /// Returns whether an enabled rule with this ID aborts uploads after so many days.
-    pub(super) fn abort_after(&self, id: &str, days: u32) -> bool {
+    /// Returns whether an enabled rule with this ID aborts uploads below this prefix after so many days.
+    pub(super) fn abort_after(&self, id: &str, prefix: &str, days: u32) -> bool {
         let days = days.to_string();
         let of = |rule: &Rule, path: &[&str], text: &str| rule.element.text_of(path) == Some(text);
         self.rules.iter().any(|rule| {
+            // Older stores know no filter.
+            let below = [&["Filter", "Prefix"][..], &["Prefix"]];
+            let below = below.into_iter().find_map(|path| rule.element.text_of(path));
             of(rule, &["ID"], id)
+                && unescaped(below.unwrap_or_default()) == prefix
                 && of(rule, &["Status"], "Enabled")
                 && of(rule, &["AbortIncompleteMultipartUpload", "DaysAfterInitiation"], &days)
         })
@@ -216,6 +221,11 @@ impl Rules {
     }
 }
 
+/// The text of an element, which is kept as it was written.
+fn unescaped(text: &str) -> Cow<'_, str> {
+    quick_xml::escape::unescape(text).unwrap_or(Cow::Borrowed(text))
+}
+
 fn position(reader: &Reader<&[u8]>) -> usize {
     usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX)
 }
@@ -260,17 +270,31 @@ mod tests {
         let inside = FOREIGN.join("\n<!-- between -->\n");
         let before = Rules::read(&root(&inside)).unwrap();
         assert_eq!(before.rules.len(), FOREIGN.len());
-        assert!(!before.abort_after("ours", 7));
+        assert!(!before.abort_after("ours", "", 7));
         let text = before.with("ours", OURS);
         assert_eq!(text, root(&format!("{inside}{OURS}")));
         let after = Rules::read(&text).unwrap();
-        assert!(after.abort_after("ours", 7) && !after.abort_after("ours", 8));
+        assert!(after.abort_after("ours", "", 7) && !after.abort_after("ours", "", 8));
         // An older one of ours goes, and only that.
         let newer = OURS.replace('7', "9");
         assert_eq!(after.with("ours", &newer), root(&format!("{inside}{newer}")));
         assert!(before.lost_in(&after, "ours").is_empty());
         assert_eq!(after.lost_in(&before, "ours"), Vec::<&str>::new());
         assert_ne!(before, after);
+    }
+
+    #[test]
+    fn a_rule_for_another_prefix_is_another_rule() {
+        let of = |prefix: &str| {
+            let rule = OURS.replace("<Status>", &format!("{prefix}<Status>"));
+            Rules::read(&root(&rule)).unwrap()
+        };
+        let filtered = of("<Filter><Prefix>shop&amp;co</Prefix></Filter>");
+        assert!(filtered.abort_after("ours", "shop&co", 7));
+        assert!(!filtered.abort_after("ours", "mail", 7) && !filtered.abort_after("ours", "", 7));
+        assert!(of("<Prefix>shop</Prefix>").abort_after("ours", "shop", 7));
+        assert!(of("<Filter><Prefix/></Filter>").abort_after("ours", "", 7));
+        assert!(of("<Filter/>").abort_after("ours", "", 7));
     }
 
     #[test]
@@ -296,7 +320,7 @@ mod tests {
     fn no_rules_become_one() {
         for none in [Rules::default(), Rules::read(&format!("<{ROOT}/>")).unwrap()] {
             let text = none.with("ours", OURS);
-            assert!(Rules::read(&text).unwrap().abort_after("ours", 7), "{text}");
+            assert!(Rules::read(&text).unwrap().abort_after("ours", "", 7), "{text}");
         }
         let empty = root("");
         let text = Rules::read(&empty).unwrap().with("ours", OURS);
@@ -346,7 +370,7 @@ mod tests {
                 let kept = rules.of_id("ours").next().is_none() && rules.end.is_some();
                 prop_assert!(!kept || new.replace(OURS, "") == text);
                 let again = Rules::read(&new).unwrap();
-                prop_assert!(rules.lost_in(&again, "ours").is_empty() && again.abort_after("ours", 7));
+                prop_assert!(rules.lost_in(&again, "ours").is_empty() && again.abort_after("ours", "", 7));
             }
         }
     }

@@ -36,17 +36,18 @@ pub struct AbortRule<'a> {
 
 impl AbortRule<'_> {
     fn xml(&self) -> String {
-        let prefix = quick_xml::escape::escape(self.prefix);
+        let (id, prefix) =
+            (quick_xml::escape::escape(self.id), quick_xml::escape::escape(self.prefix));
         format!(
-            "<Rule><ID>{}</ID><Filter><Prefix>{prefix}</Prefix></Filter><Status>Enabled</Status>\
+            "<Rule><ID>{id}</ID><Filter><Prefix>{prefix}</Prefix></Filter><Status>Enabled</Status>\
              <AbortIncompleteMultipartUpload><DaysAfterInitiation>{}</DaysAfterInitiation>\
              </AbortIncompleteMultipartUpload></Rule>",
-            self.id, self.days
+            self.days
         )
     }
 
     fn is_in(&self, rules: &Rules) -> bool {
-        rules.abort_after(self.id, self.days)
+        rules.abort_after(self.id, self.prefix, self.days)
     }
 
     /// Hint for rules that must stay as they are.
