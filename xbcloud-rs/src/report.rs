@@ -256,6 +256,7 @@ pub(crate) fn next_step(
         }
         _ => return,
     };
+    report.remarks.iter().for_each(|remark| log.warn(remark));
     log.info(format!("next: {next}"));
 }
 

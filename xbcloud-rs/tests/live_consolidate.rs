@@ -192,6 +192,41 @@ fn a_consolidated_chain_is_the_server_and_a_base_for_ten_more() {
     site.assert_is_the_server("whole", &[]);
 }
 
+/// Pages of an imported tablespace have the log positions of another server: no increment has them, and a merged chain
+/// would be without them for good.
+#[test]
+fn an_imported_tablespace_is_in_no_increment() {
+    let site = Site::new();
+    site.server.sql("CREATE TABLE shop.source LIKE shop.a; INSERT INTO shop.source SELECT id, 'new' FROM shop.a");
+    let _ = site.back_up("full", &[]).expect(0);
+    site.change(0);
+    site.increment("one", &[]);
+    site.server.sql("ALTER TABLE shop.a DISCARD TABLESPACE");
+    let folder = site.server.datadir().join("shop");
+    let copied = format!(
+        "FLUSH TABLES source FOR EXPORT; system cp {0}/source.ibd {0}/a.ibd; system cp {0}/source.cfg {0}/a.cfg; UNLOCK TABLES; ALTER TABLE a IMPORT TABLESPACE",
+        folder.display()
+    );
+    let client = Cmd::new(xb_testkit::tools::find("mariadb"));
+    let client = client.args(["--no-defaults", "--user=root", "shop", "--execute", &copied]);
+    let _ = client.arg(format!("--socket={}", site.server.socket().display())).run().expect(0);
+    assert_eq!(site.server.sql("SELECT COUNT(*) FROM shop.a WHERE v = 'new'"), "9000\n");
+    let refused =
+        site.back_up("two", &["--incremental-from=latest"]).expect_failure().stderr_text();
+    assert!(refused.contains("the tablespace of shop/a was imported since then"), "{refused}");
+    assert!(refused.contains("--or-full"), "{refused}");
+
+    let _ = site.back_up("anew", &["--incremental-from=latest", "--or-full"]).expect(0);
+    site.change(1);
+    site.increment("three", &[]);
+    // A base of an earlier version does not state its numbers.
+    site.forge("anew", "\"highest\"", "\"of_old\"");
+    let refused = site.consolidate("three", &[]).run().expect_failure().stderr_text();
+    assert!(refused.contains("unknown whether a tablespace was imported since anew"), "{refused}");
+    let _ = site.consolidate("three", &["--accept-imports"]).run().expect(0);
+    site.assert_is_the_server("three-full", &[]);
+}
+
 /// Until the trial has proven the new backup, its chain is what counts: for `latest`, and for `prune`.
 #[test]
 fn a_consolidation_that_is_killed_is_finished_by_the_next_one() {

@@ -389,6 +389,12 @@ fn the_files_of_a_live_table_elsewhere_are_not_opened() {
         inotify::Reader::new(&opened, &mut room).next().is_ok()
     };
     rustix::process::kill_process(pid, Signal::STOP).unwrap();
+    let target = shop.scratch.join("restored");
+    let restored = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(["restore", "--prepare"]);
+    let restored = restored.args(shop.store.options()).arg(shop.store.url("full"));
+    let told = restored.arg("--target-dir").arg(&target).run().expect(0).stderr_text();
+    let was = format!("shop/away.ibd: was at {} on its server", file.display());
+    assert!(told.contains(&was), "{told}");
     let (full, chain) = (shop.scratch.join("full.sql"), shop.scratch.join("chain.sql"));
     let ran = [("full", &full), ("inc", &chain)]
         .map(|(name, dump)| shop.rescue(name, &["shop.away"]).stdout_file(dump).run());
@@ -405,6 +411,70 @@ fn the_files_of_a_live_table_elsewhere_are_not_opened() {
     copy.sql("CREATE DATABASE other");
     let _ = load_into(&copy, "other", &chain).expect(0);
     assert!(rows(&copy, ("other", "away"), "away") == expected);
+    shop.assert_tidy();
+}
+
+/// A table that is replaced has no more than its backup gives back, and no table that depends on it; and nobody waits
+/// long for it.
+#[test]
+fn a_replacement_takes_nothing_from_a_live_server() {
+    let shop = Shop::new(&[]);
+    let server = &shop.server;
+    server.sql(
+        "USE shop; CREATE TABLE far (id INT PRIMARY KEY); INSERT INTO far VALUES (1);
+         CREATE TABLE par (id INT PRIMARY KEY, f INT, at TIMESTAMP NULL, KEY (f)) ENGINE=InnoDB;
+         INSERT INTO par SELECT seq, 1, '2026-01-01' FROM seq_1_to_100",
+    );
+    let _ = shop.back_up("full", &[]);
+    server.sql("CREATE USER limited@localhost; GRANT ALL ON shop.* TO limited@localhost");
+    let home = shop.scratch.dir("home");
+    std::fs::write(home.join(".my.cnf"), "[client]\nuser=limited\n").unwrap();
+    let replace = || {
+        let run = shop.rescue_into(server, "full", &["shop.par", "--as=par", "--replace"]);
+        run.env("HOME", &home)
+    };
+    let rows = |sql: &str| server.sql(sql).trim().to_owned();
+
+    let told = shop.rescue_into(server, "full", &["shop.par", "--where=id < 5"]).run().expect(0);
+    assert!(told.stderr_text().contains("compares them in UTC"), "{}", told.stderr_text());
+
+    // What came since the backup.
+    server.sql("USE shop; CREATE TRIGGER since BEFORE INSERT ON par FOR EACH ROW SET NEW.f = 1");
+    let told = replace().run().expect(1).stderr_text();
+    assert!(told.contains("trigger since; drop it before"), "{told}");
+    server.sql("USE shop; DROP TRIGGER since; ALTER TABLE par ADD CONSTRAINT key_since FOREIGN KEY (f) REFERENCES far (id)");
+    let told = replace().run().expect(1).stderr_text();
+    assert!(told.contains("CONSTRAINT `key_since` FOREIGN KEY"), "{told}");
+    server.sql("ALTER TABLE shop.par DROP FOREIGN KEY key_since");
+
+    // A table that this login does not see.
+    server.sql(
+        "CREATE DATABASE acct; CREATE TABLE acct.child (c INT, FOREIGN KEY (c) REFERENCES shop.par (id)) ENGINE=InnoDB;
+         DELETE FROM shop.par WHERE id > 50",
+    );
+    let told = replace().run().expect(1).stderr_text();
+    assert!(told.contains("a foreign key of another table refers to the existing table"), "{told}");
+    server.sql("INSERT INTO acct.child VALUES (50)");
+    assert_eq!(rows("SELECT COUNT(*) FROM shop.par"), "50");
+    assert_eq!(rows("SHOW TABLES FROM shop LIKE 'xb%'"), "");
+    server.sql("DROP TABLE acct.child");
+
+    // A transaction that has read it, and does not end.
+    let reads = "BEGIN; SELECT COUNT(*) FROM shop.par; SELECT SLEEP(600)";
+    let mut open = Cmd::new(xb_testkit::tools::find("mariadb"))
+        .args(["--no-defaults", "--user=root", "--execute", reads])
+        .arg(format!("--socket={}", server.socket().display()))
+        .spawn();
+    open.until("the transaction has begun", || {
+        rows("SELECT COUNT(*) FROM information_schema.processlist WHERE info = 'SELECT SLEEP(600)'")
+            == "1"
+    });
+    let told = replace().run().expect(1).stderr_text();
+    assert!(told.contains("Lock wait timeout"), "{told}");
+    assert_eq!(rows("SELECT COUNT(*) FROM shop.par"), "50");
+    open.kill_9();
+    let _ = open.wait();
+    assert_eq!(rows("SHOW TABLES FROM shop LIKE 'xb%'"), "");
     shop.assert_tidy();
 }
 
@@ -573,8 +643,8 @@ fn tables_are_imported_as_files() {
         names
     };
     assert_eq!(files(), [""; 0]);
-    // The table is the server's: it comes up with it again.
-    let kept = live.shut_down();
+    // The table is the server's: it comes up with it again, also after a crash.
+    let kept = live.kill();
     let again = MariaDb::start_on(&kept.join("data"));
     assert_equal(&again, ("sh-op", "plain_back"), &shop.server, "plain");
 

@@ -131,6 +131,17 @@ impl Link {
         files.filter_map(|file| Some(PathBuf::from(file.split(':').next()?.trim()))).collect()
     }
 
+    /// Forgets the files that its deltas and the last link tell about: deltas, their texts, and definitions of tables.
+    pub(crate) fn forget_described(&mut self) {
+        let is_described = |file: &PathBuf| {
+            let end = file.extension().and_then(|end| end.to_str());
+            matches!(end, Some("delta" | "meta" | "frm"))
+        };
+        self.files.retain(|file| !is_described(file));
+        self.files.shrink_to_fit();
+        self.folders = Vec::new();
+    }
+
     fn walk(&mut self, folder: &Path) -> io::Result<()> {
         for entry in std::fs::read_dir(self.dir.join(folder))? {
             let entry = entry?;

@@ -19,13 +19,26 @@ const FIRST: usize = 1 << 10;
 const LEAST_PAGES: u64 = 4;
 /// Pages that a tablespace is made with: its header, the first map of free space, and the list of its segments.
 const MADE_PAGES: u32 = 3;
+/// Number of InnoDB in the definition of a table.
+const INNODB: u8 = 12;
 /// Endings of files that are compressed or encrypted one by one.
 const CODED: [&str; 6] = ["qp", "lz4", "zst", "gz", "xbcrypt", "snappy"];
 
 /// Reason why a chain has to be prepared link by link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NotMergeable(pub String);
+#[error("{what}")]
+pub struct NotMergeable {
+    /// The reason.
+    pub what: String,
+    /// File of a tablespace that no backup of the chain has, or not all of: a server has no rows of it, whoever prepares it.
+    pub lost: Option<PathBuf>,
+}
+
+impl NotMergeable {
+    fn of(what: String) -> Self {
+        Self { what, lost: None }
+    }
+}
 
 /// Plan for the merge of a chain. Nothing is changed yet.
 #[derive(Debug, Serialize, Deserialize)]
@@ -87,40 +100,31 @@ pub(crate) struct Space {
 /// # Errors
 /// [`NotMergeable`], with the reason. A directory that cannot be read is unfit, too: the program that prepares it says more.
 pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, NotMergeable> {
-    let unfit = |what: String| Err(NotMergeable(what));
-    let base = Link::read(base).map_err(NotMergeable)?;
-    let links: Vec<Link> = increments
-        .iter()
-        .map(|dir| Link::read(dir))
-        .collect::<Result<_, _>>()
-        .map_err(NotMergeable)?;
-    let Some(last) = links.last() else { return unfit("there is no increment".to_owned()) };
+    let unfit = |what: String| Err(NotMergeable::of(what));
+    let base = Link::read(base).map_err(NotMergeable::of)?;
     if base.checkpoints.kind != "full-backuped" {
         return unfit(format!("the full backup is {}", base.checkpoints.kind));
     }
-    let mut before = &base;
-    for link in &links {
-        let (dir, checkpoints) = (link.dir.display(), &link.checkpoints);
-        if checkpoints.kind != "incremental" || checkpoints.from == 0 {
-            return unfit(format!("{dir} is {} from {}", checkpoints.kind, checkpoints.from));
+    base.files.iter().try_for_each(|file| refuse_strange(file))?;
+    let system = base.system_files();
+    let (mut links, mut parts): (Vec<Link>, Vec<Deltas>) = (Vec::new(), Vec::new());
+    // One at a time: there may be many tables, and many increments.
+    for (number, dir) in increments.iter().enumerate() {
+        let mut link = Link::read(dir).map_err(NotMergeable::of)?;
+        follows(&link, links.last().unwrap_or(&base))?;
+        link.files.iter().try_for_each(|file| refuse_strange(file))?;
+        if link.system_files() != system {
+            return unfit("the system tablespace has other files than before".to_owned());
         }
-        if checkpoints.from > before.redo_start {
-            return unfit(format!(
-                "an increment begins at LSN {}, after LSN {}, where the redo log of its base begins",
-                checkpoints.from, before.redo_start
-            ));
+        parts.push(deltas(&link, &system)?);
+        if number + 1 < increments.len() {
+            link.forget_described();
         }
-        before = link;
+        links.push(link);
     }
-    let all = links.iter().chain([&base]).flat_map(|link| &link.files);
-    all.into_iter().try_for_each(|file| refuse_strange(file))?;
-    let system = last.system_files();
-    if links.iter().chain([&base]).any(|link| link.system_files() != system) {
-        return unfit("the system tablespace has other files than before".to_owned());
-    }
-    let parts: Result<Vec<_>, _> = links.iter().map(|link| deltas(link, &system)).collect();
-    let parts = parts?;
+    let Some(last) = links.last() else { return unfit("there is no increment".to_owned()) };
     let copies = copies(&base, &links, &parts, &system)?;
+    refuse_lost(&base, &links, &parts)?;
     let Some(newest) = parts.last() else { return unfit("there is no increment".to_owned()) };
     let has_all = (0..system.len()).all(|number| newest.contains_key(&(0, number)));
     let Some(first) = newest.get(&SYSTEM).filter(|_| has_all) else {
@@ -129,7 +133,7 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, NotMergeable> {
     let least = LEAST_PAGES * first.meta.page_size as u64;
     let (mut spaces, mut left) = (Vec::new(), 0);
     for (key, named) in newest {
-        let (mut space, stated) = space_of(*key, named, copies.get(key), &parts)?;
+        let (mut space, stated) = space_of(*key, named, copies.get(key), (&links, &parts))?;
         if let (_, 0) = key {
             left = stated;
         }
@@ -160,12 +164,36 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, NotMergeable> {
     })
 }
 
+/// Fails if an increment does not begin where the redo log of the link before it begins, or earlier.
+fn follows(link: &Link, before: &Link) -> Result<(), NotMergeable> {
+    let (dir, checkpoints) = (link.dir.display(), &link.checkpoints);
+    if checkpoints.kind != "incremental" || checkpoints.from == 0 {
+        let what = format!("{dir} is {} from {}", checkpoints.kind, checkpoints.from);
+        return Err(NotMergeable::of(what));
+    }
+    match checkpoints.from > before.redo_start {
+        false => Ok(()),
+        true => Err(NotMergeable::of(format!(
+            "an increment begins at LSN {}, after LSN {}, where the redo log of its base begins",
+            checkpoints.from, before.redo_start
+        ))),
+    }
+}
+
+/// The deltas of an increment, by their tablespaces.
+type Deltas = BTreeMap<Key, Delta>;
+
 /// A delta file of a link: its tablespace's name, and its text.
 #[derive(Debug)]
 struct Delta {
-    path: PathBuf,
     name: PathBuf,
     meta: Meta,
+}
+
+impl Delta {
+    fn path(&self, link: &Link) -> PathBuf {
+        with_suffix(&link.dir.join(&self.name), ".delta")
+    }
 }
 
 /// Number of a tablespace, and of the file within it. Only the system tablespace has several.
@@ -180,13 +208,13 @@ fn key_of(space: u32, name: &Path, system: &[PathBuf]) -> Key {
 }
 
 /// The deltas of an increment, by their tablespaces.
-fn deltas(link: &Link, system: &[PathBuf]) -> Result<BTreeMap<Key, Delta>, NotMergeable> {
+fn deltas(link: &Link, system: &[PathBuf]) -> Result<Deltas, NotMergeable> {
     let mut found = BTreeMap::new();
     for file in &link.files {
         let Some(name) = delta_of(file) else {
             match is_table(file) {
                 true => {
-                    return Err(NotMergeable(format!(
+                    return Err(NotMergeable::of(format!(
                         "{} is whole in an increment",
                         file.display()
                     )));
@@ -197,24 +225,62 @@ fn deltas(link: &Link, system: &[PathBuf]) -> Result<BTreeMap<Key, Delta>, NotMe
         let path = link.dir.join(file);
         let meta = read_text(&with_suffix(&link.dir.join(&name), ".meta"));
         let Some(meta) = meta.as_deref().and_then(Meta::parse) else {
-            return Err(NotMergeable(format!(
+            return Err(NotMergeable::of(format!(
                 "{} has no .meta file that is known",
                 path.display()
             )));
         };
         if !is_tablespace(&name) {
-            return Err(NotMergeable(format!("{} is of no known kind", path.display())));
+            return Err(NotMergeable::of(format!("{} is of no known kind", path.display())));
         }
         let (shown, key) = (name.display().to_string(), key_of(meta.space, &name, system));
-        if let Some(other) = found.insert(key, Delta { path, name, meta }) {
+        if let Some(other) = found.insert(key, Delta { name, meta }) {
             let other = other.name.display();
-            return Err(NotMergeable(format!(
+            return Err(NotMergeable::of(format!(
                 "{other} and {shown} are both of tablespace {}",
                 meta.space
             )));
         }
     }
     Ok(found)
+}
+
+/// Refuses a chain whose last increment has the definition of an InnoDB table and nothing of its tablespace, although the
+/// full backup has it: it was imported or discarded in between.
+fn refuse_lost(base: &Link, links: &[Link], parts: &[Deltas]) -> Result<(), NotMergeable> {
+    let (Some(last), Some(newest)) = (links.last(), parts.last()) else { return Ok(()) };
+    let mut there: HashSet<&Path> = newest.values().map(|delta| delta.name.as_path()).collect();
+    let is_space = |file: &&PathBuf| is_table(file);
+    let before: HashSet<&Path> = base.files.iter().filter(is_space).map(PathBuf::as_path).collect();
+    let again: Vec<PathBuf> = last
+        .files
+        .iter()
+        .filter(|file| is_again(file))
+        .map(|file| file.with_extension("ibd"))
+        .collect();
+    there.extend(again.iter().map(PathBuf::as_path));
+    let definitions = last.files.iter().filter(|file| file.extension().is_some_and(|e| e == "frm"));
+    for definition in definitions {
+        let space = definition.with_extension("ibd");
+        let is_lost = before.contains(space.as_path()) && !there.contains(space.as_path());
+        if is_lost && is_of_innodb(&last.dir.join(definition)) {
+            return Err(NotMergeable {
+                what: format!(
+                    "the last increment has the definition of {}, and nothing of its tablespace: it was imported or discarded since the full backup",
+                    space.display()
+                ),
+                lost: Some(space),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether the definition of a table names InnoDB as its engine.
+fn is_of_innodb(definition: &Path) -> bool {
+    let mut head = [0; 4];
+    let read = File::open(definition).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head[..2] == [0xfe, 1] && head[3] == INNODB
 }
 
 /// A copy of a whole file of a tablespace.
@@ -232,7 +298,7 @@ struct Copy {
 fn copies(
     base: &Link,
     links: &[Link],
-    parts: &[BTreeMap<Key, Delta>],
+    parts: &[Deltas],
     system: &[PathBuf],
 ) -> Result<BTreeMap<Key, Copy>, NotMergeable> {
     let named: HashSet<&Path> =
@@ -260,11 +326,13 @@ fn copies(
             }
             let Some(first) = read.ok().and_then(|_| SpaceHead::of_head(&head)) else {
                 let shown = file.display();
-                return Err(NotMergeable(format!("the first page of {shown} is of no known kind")));
+                return Err(NotMergeable::of(format!(
+                    "the first page of {shown} is of no known kind"
+                )));
             };
             if !in_link.insert((first.space, is_again(file))) {
                 let (shown, space) = (file.display(), first.space);
-                return Err(NotMergeable(format!(
+                return Err(NotMergeable::of(format!(
                     "{shown} is a second file of tablespace {space}"
                 )));
             }
@@ -280,7 +348,7 @@ fn space_of(
     key: Key,
     named: &Delta,
     copy: Option<&Copy>,
-    links: &[BTreeMap<Key, Delta>],
+    (links, parts): (&[Link], &[Deltas]),
 ) -> Result<(Space, u64), NotMergeable> {
     let (number, has_head) = (key.0, key.1 == 0);
     let shown = named.name.display();
@@ -288,12 +356,12 @@ fn space_of(
     let mut newest: Option<u64> = None;
     let mut grown = |first: &SpaceHead| {
         if first.space != number || first.page_size != page_size {
-            return Err(NotMergeable(format!(
+            return Err(NotMergeable::of(format!(
                 "the first page of {shown} belongs to another tablespace"
             )));
         }
         if newest.is_some_and(|pages| pages > first.pages) {
-            return Err(NotMergeable(format!("{shown} became shorter within the chain")));
+            return Err(NotMergeable::of(format!("{shown} became shorter within the chain")));
         }
         newest = Some(first.pages);
         Ok(())
@@ -302,22 +370,26 @@ fn space_of(
         grown(first)?;
     }
     // A link that lacks the tablespace breaks the row of its pages, unless it is older than the tablespace.
-    let behind = links.iter().skip(copy.map_or(0, |copy| copy.links));
-    let mut behind = behind.map(|link| link.get(&key)).peekable();
+    let behind = links.iter().zip(parts).skip(copy.map_or(0, |copy| copy.links));
+    let mut behind =
+        behind.map(|(link, part)| part.get(&key).map(|delta| (link, delta))).peekable();
     if copy.is_none() {
         while behind.next_if(Option::is_none).is_some() {}
     }
     let mut deltas = Vec::new();
     let mut is_new = copy.is_some();
     for delta in behind {
-        let Some(delta) = delta else {
-            return Err(NotMergeable(format!("an increment lacks {shown}, although it is older")));
+        let Some((link, delta)) = delta else {
+            return Err(NotMergeable::of(format!(
+                "an increment lacks {shown}, although it is older"
+            )));
         };
         if delta.meta.page_size != page_size {
-            return Err(NotMergeable(format!("{shown} has pages of two sizes")));
+            return Err(NotMergeable::of(format!("{shown} has pages of two sizes")));
         }
+        let path = delta.path(link);
         if has_head {
-            let first = first_pages(delta)?;
+            let first = first_pages(&path, page_size)?;
             is_new |= first.are_made;
             first.head.as_ref().map_or(Ok(()), &mut grown)?;
             // Of most tables, in most increments.
@@ -325,16 +397,19 @@ fn space_of(
                 continue;
             }
         }
-        deltas.push(delta.path.clone());
+        deltas.push(path);
     }
     let Some(pages) = newest.or((!has_head).then_some(0)).filter(|_| is_new) else {
-        return Err(NotMergeable(format!("no backup of the chain has the first pages of {shown}")));
+        return Err(NotMergeable {
+            what: format!("no backup of the chain has the first pages of {shown}"),
+            lost: Some(named.name.clone()),
+        });
     };
     deltas.reverse();
     let path = named.name.clone();
     // The length on disk counts: a server extends a file before it says so in its first page.
     let len = copy.map(|copy| std::fs::metadata(&copy.path).map(|meta| meta.len())).transpose();
-    let len = len.map_err(|error| NotMergeable(format!("{shown}: {error}")))?.unwrap_or(0);
+    let len = len.map_err(|error| NotMergeable::of(format!("{shown}: {error}")))?.unwrap_or(0);
     let space = Space { path, page_size, copy: copy.map(|copy| copy.path.clone()), deltas, len };
     Ok((space, pages.saturating_mul(page_size as u64)))
 }
@@ -350,11 +425,11 @@ struct FirstPages {
     is_empty: bool,
 }
 
-fn first_pages(delta: &Delta) -> Result<FirstPages, NotMergeable> {
-    let shown = delta.path.display();
-    let unreadable = |error: &dyn std::fmt::Display| NotMergeable(format!("{shown}: {error}"));
-    let file = File::open(&delta.path).map_err(|error| unreadable(&error))?;
-    let mut reader = DeltaReader::new(BufReader::new(file), delta.meta.page_size);
+fn first_pages(path: &Path, page_size: usize) -> Result<FirstPages, NotMergeable> {
+    let shown = path.display();
+    let unreadable = |error: &dyn std::fmt::Display| NotMergeable::of(format!("{shown}: {error}"));
+    let file = File::open(path).map_err(|error| unreadable(&error))?;
+    let mut reader = DeltaReader::new(BufReader::new(file), page_size);
     let mut first = FirstPages::default();
     for expected in 0..MADE_PAGES {
         match reader.next_page().map_err(|error| unreadable(&error))? {
@@ -380,7 +455,7 @@ fn refuse_strange(file: &Path) -> Result<(), NotMergeable> {
         _ if file.starts_with("#rocksdb") => "of another engine",
         _ => return Ok(()),
     };
-    Err(NotMergeable(format!("{} is {why}", file.display())))
+    Err(NotMergeable::of(format!("{} is {why}", file.display())))
 }
 
 /// Returns whether a name is that of a tablespace of a known kind: of a table, of the system, of undo logs.

@@ -354,6 +354,9 @@ fn unfit(damage: impl Fn(&Path, &Path)) -> String {
     let before = read(scratch.path());
     let unfit = plan(scratch.path(), &increments).unwrap_err();
     assert_eq!(read(scratch.path()), before);
+    let is_lost =
+        unfit.what.contains("first pages of shop/t5") || unfit.what.contains("nothing of its");
+    assert_eq!(unfit.lost, is_lost.then(|| "shop/t5.ibd".into()));
     unfit.to_string()
 }
 
@@ -364,7 +367,7 @@ fn unproven_deltas_are_not_merged() {
         assert!(text.contains(from), "{text}");
         fs::write(path, text.replace(from, to)).unwrap();
     };
-    let cases: [(&str, Damage<'_>); 15] = [
+    let cases: [(&str, Damage<'_>); 16] = [
         // The rule: an increment begins where the redo log of its base begins, or before.
         ("begins at LSN 201", &|_, last| {
             text(last.join("xtrabackup_checkpoints"), "from_lsn = 200", "from_lsn = 201");
@@ -405,6 +408,12 @@ fn unproven_deltas_are_not_merged() {
         }),
         ("no backup of the chain has the first pages of shop/t5.ibd", &|full, _| {
             fs::remove_file(full.join("shop/t5.ibd")).unwrap();
+        }),
+        // As an import leaves it: a server that opens the result has no rows of it.
+        ("has the definition of shop/t5.ibd, and nothing of its tablespace", &|_, last| {
+            fs::remove_file(last.join("shop/t5.ibd.delta")).unwrap();
+            fs::remove_file(last.join("shop/t5.ibd.meta")).unwrap();
+            write(&last.join("shop/t5.frm"), &[0xfe, 1, 9, 12, 3]);
         }),
     ];
     for (words, damage) in cases {

@@ -11,6 +11,8 @@
 //!   checksums of the events. It may survive a restore of the data directory, so it does not
 //!   replace the redo log, but tells a resized log from a restored one;
 //! - the server's UUID (MySQL), which is not part of a backup.
+//!
+//! A tablespace that was imported is no part of that history either: its pages have the log positions of another server.
 
 use crate::manifest::Manifest;
 use crate::manifest::history::{History, RedoLog};
@@ -65,6 +67,11 @@ pub fn judge(base: &Manifest, now: Option<&History>) -> Verdict {
         && theirs != ours
     {
         return Verdict::Other(format!("its server had the UUID {theirs}, this one has {ours}"));
+    }
+    if let Some(table) = &now.imported {
+        return Verdict::Other(format!(
+            "the tablespace of {table} was imported since then (ALTER TABLE ... IMPORT TABLESPACE), and its pages would be in no increment"
+        ));
     }
     let redo = then.redo.as_ref().zip(now.redo.as_ref());
     let is_same_log = redo.and_then(|(theirs, ours)| theirs.is(ours));
@@ -172,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_same_server_continues_whatever_else_has_happened_to_it() {
-        let cases: [(&str, History, &str); 12] = [
+        let cases: [(&str, History, &str); 13] = [
             ("nothing", later(), "same"),
             ("purged its binary log", History { binlog_at_base: None, ..later() }, "same"),
             (
@@ -219,6 +226,7 @@ mod tests {
                 "unknown",
             ),
             ("cannot be looked at", History::default(), "unknown"),
+            ("imported", History { imported: Some("shop/price".into()), ..later() }, "other"),
         ];
         for (what, now, expected) in cases {
             let verdict = judge(&base(), Some(&now));

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use serde::Deserialize;
+use xb_repo::manifest::history::HighestNumbers;
 use xb_repo::manifest::{Layout, Manifest};
 
 const OLD: &[u8] = include_bytes!("../../../fixtures/manifest/packed-2026-11-23");
 const NEW: &[u8] = include_bytes!("../../../fixtures/manifest/packed-2026-11-26");
+const HIGHEST: &[u8] = include_bytes!("../../../fixtures/manifest/packed-2026-11-28");
 const CONSOLIDATED: &[u8] = include_bytes!("../../../fixtures/manifest/consolidated-2026-11-26");
 const CLASSIC: &[u8] = include_bytes!("../../../fixtures/manifest/classic-2026-11-23");
 
@@ -114,6 +116,17 @@ struct Source {
 fn of_that_time(stored: &[u8]) -> OfThatTime {
     let end = stored.windows(8).position(|at| at == b"\nsha256:").unwrap();
     serde_json::from_slice(&stored[..end]).unwrap()
+}
+
+#[test]
+fn the_highest_numbers_of_tables_are_read_and_passed_over_by_a_program_of_that_time() {
+    let read = |stored| Manifest::decode(stored).unwrap().manifest;
+    let (mut now, before) = (read(HIGHEST), read(NEW));
+    let history = now.history.as_mut().unwrap();
+    assert!(!history.rules_out_imports(before.history.as_ref()));
+    assert_eq!(history.highest.take(), Some(HighestNumbers { table: 4711, space: 815 }));
+    assert_eq!(now, before);
+    assert_eq!(of_that_time(HIGHEST), of_that_time(NEW));
 }
 
 #[test]

@@ -26,7 +26,7 @@ use crate::read::unlock::Accept;
 use crate::restore::RestoreOptions;
 use crate::restore::chain::{ApplyMethod, Chain, merge_chain, remove_increments};
 use crate::restore::choose::links;
-use crate::restore::fetch_chain::fetch;
+use crate::restore::fetch_chain::{fetch, room_of_merge};
 use crate::restore::prepare::PrepareTool;
 use crate::restore::request::AfterRestore;
 use crate::restore::room::{all_unpacked, check_room};
@@ -47,6 +47,8 @@ pub struct ConsolidateRequest {
     pub keys: Keys,
     /// Unauthenticated backups that are read nevertheless.
     pub accept: Accept,
+    /// Whether to merge increments of which it is unknown whether a tablespace was imported before them.
+    pub accept_imports: bool,
     /// The trial restore of the new backup, and the parent of the scratch directory.
     pub trial: Trial,
     /// Lock of the objects of the new backup, which is made before the trial: that may take hours.
@@ -90,7 +92,8 @@ pub async fn consolidate(
     on_line: &OnLine,
 ) -> Result<ConsolidateOutcome, BackupError> {
     let Session { root, cancel, .. } = session;
-    let ConsolidateRequest { name, put: new, mut keys, accept, trial, lock } = request;
+    let ConsolidateRequest { name, put: new, mut keys, accept, accept_imports, trial, lock } =
+        request;
     let chain = cancel.or(chain(root, &name)).await?;
     let from = chain.iter().map(|link| link.name.to_string()).collect();
     if chain.len() < 2 {
@@ -106,6 +109,9 @@ pub async fn consolidate(
         Some((before, false)) => (before, None),
         None => {
             refuse_unfit(&chain)?;
+            if !accept_imports {
+                refuse_unknown_imports(&chain)?;
+            }
             refuse_unsealed(&chain, &new)?;
             let merged;
             (merged, keys) =
@@ -164,7 +170,9 @@ async fn store_merged(
         let mut get = GetRequest { name, files, as_stored: false, keys, accept };
         let ready = AfterRestore::prepared(trial.private.prepare.clone());
         let wanted = cancel.or(links(session, &get, &ready)).await?;
-        let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
+        let room_beside = room_of_merge(&wanted);
+        let how =
+            RestoreOptions { sync: Durability::None, room_beside, ..RestoreOptions::default() };
         let (_, folders) = fetch(session, &mut get, &wanted, &data, how).await?;
         refuse_other(chain, &folders)?;
         session.observer.begin_phase("merge");
@@ -230,6 +238,24 @@ fn refuse_unfit(chain: &[Link]) -> Result<(), BackupError> {
                 link.name.as_str(),
                 format!(
                     "it begins at LSN {from}, after LSN {start}, where the redo log of its base {} begins, so changes between them are only in that log",
+                    before.name
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses increments that may lack the pages of an imported tablespace: a full backup made of them would lack them for
+/// good, and the trial restore cannot show it.
+fn refuse_unknown_imports(chain: &[Link]) -> Result<(), BackupError> {
+    for [before, link] in chain.array_windows() {
+        let [base, own] = [before, link].map(|link| link.stored.manifest.history.as_ref());
+        if !own.is_some_and(|own| own.rules_out_imports(base)) {
+            return Err(unfit_chain(
+                link.name.as_str(),
+                format!(
+                    "it is unknown whether a tablespace was imported since {} (ALTER TABLE ... IMPORT TABLESPACE), whose pages no increment would have: take a full backup, or add --accept-imports if you know that there was none",
                     before.name
                 ),
             ));

@@ -11,7 +11,7 @@ use super::definition::Definition;
 use super::names::Chosen;
 use super::physical;
 use super::rows::{Layout, SESSION, Sum, TablePass, is_table, literal, sql};
-use super::sink::{PREFIX, QuotedTable, Sink};
+use super::sink::{LiveServer, PREFIX, QuotedTable, Sink};
 use super::trigger::Trigger;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
@@ -167,6 +167,12 @@ impl Copier<'_> {
     ) -> Result<(), BackupError> {
         for source in sources {
             let rows = self.fill(source).map_err(|what| failed(&source.shown, what))?;
+            if self.order.filter.is_some() && source.layout.has_timestamps() {
+                copied.remarks.push(format!(
+                    "{}: it has TIMESTAMP columns, and --where compares them in UTC, as NOW() is",
+                    source.shown
+                ));
+            }
             copied.tables.push(Rescued {
                 table: source.shown.clone(),
                 new_name: source.shown_new(),
@@ -265,6 +271,13 @@ impl Copier<'_> {
         }
         if let (Some(_), Sink::Server(live)) = (&self.order.files, &mut *self.sink) {
             physical::check(self.private, &mut live.client, held)?;
+        }
+        if let (Sink::Server(live), true) = (&mut *self.sink, self.order.replace) {
+            let kept = match same_place {
+                true => (&triggers[..], &definition.foreign_keys[..]),
+                false => (&[][..], &[][..]),
+            };
+            refuse_loss(live, (schema, table), kept)?;
         }
         Ok(Some(Source {
             shown: held.to_string(),
@@ -453,12 +466,16 @@ impl Copier<'_> {
             old = Some(source.to.beside(format!("{}_old", source.unfinished.table)).name());
         }
         self.enter(&source.to)?;
+        let is_swap = old.is_some();
         let rename = match &old {
             None => format!("RENAME TABLE {unfinished} TO {to}"),
             Some(old) => format!("RENAME TABLE {to} TO {old}, {unfinished} TO {to}"),
         };
         self.sink.run(rename.as_bytes()).map_err(|e| e.to_string())?;
-        let is_preliminary = source.is_sequence && old.is_none();
+        if let Some(old) = old {
+            self.drop_replaced(&old, (&unfinished, &to))?;
+        }
+        let is_preliminary = source.is_sequence && !is_swap;
         if let Sink::Server(live) = &mut *self.sink {
             live.unfinished.retain(|name| *name != unfinished);
             // It goes again if the tables fail.
@@ -467,12 +484,30 @@ impl Copier<'_> {
         if !is_preliminary {
             self.named.push(source.shown_new());
         }
-        if let Some(old) = old {
-            self.sink.run(format!("DROP TABLE {old}").as_bytes()).map_err(|error| {
-                format!("the table that was replaced cannot be dropped: {error}; drop {old}")
-            })?;
-        }
         Ok(())
+    }
+
+    /// Drops the table that was replaced. If a foreign key refers to it, both get their names back: the login may not see
+    /// the table that has the key, and the key may be newer than the check.
+    fn drop_replaced(&mut self, old: &str, (unfinished, to): (&str, &str)) -> Result<(), String> {
+        let mut run = |text: String| self.sink.run(text.as_bytes());
+        let dropped = run("SET foreign_key_checks = 1".to_owned())
+            .and_then(|()| run(format!("DROP TABLE {old}")));
+        let restored = run("SET foreign_key_checks = 0".to_owned());
+        let Err(error) = dropped else { return restored.map_err(|error| error.to_string()) };
+        if error.is_referred_to() {
+            let back = run(format!("RENAME TABLE {to} TO {unfinished}, {old} TO {to}"));
+            let stays = "a foreign key of another table refers to the existing table, and would follow it instead of the new one; rescue it under another name, and swap the rows";
+            return Err(match back {
+                Ok(()) => stays.to_owned(),
+                Err(back) => format!("{stays}; it has the name {old} now: {back}"),
+            });
+        }
+        // The new table has the name.
+        if let Sink::Server(live) = &mut *self.sink {
+            live.unfinished.retain(|name| *name != unfinished);
+        }
+        Err(format!("the table that was replaced cannot be dropped: {error}; drop {old}"))
     }
 
     /// The triggers of a table that it can have before its name, so that no row is written to it without them.
@@ -546,6 +581,36 @@ impl Source {
             left_out.push(format!("triggers ({triggers})"));
         }
         left_out
+    }
+}
+
+/// Refuses to replace a table whose triggers or foreign keys would not come back: these are not in `kept`.
+fn refuse_loss(
+    live: &mut LiveServer,
+    (schema, table): (&str, &str),
+    (triggers, foreign_keys): (&[Trigger], &[Vec<u8>]),
+) -> Result<(), String> {
+    let theirs = |error: Error| format!("the server: {error}");
+    if !live.is_base_table(schema, table).map_err(theirs)? {
+        return Ok(());
+    }
+    let mut lost = Vec::new();
+    for name in live.triggers_of(schema, table).map_err(theirs)? {
+        if triggers.iter().all(|kept| kept.name != name) {
+            lost.push(format!("trigger {}", Printable::new(name.as_bytes())));
+        }
+    }
+    for key in live.foreign_keys_of(schema, table).map_err(theirs)? {
+        if !foreign_keys.contains(&key) {
+            lost.push(Printable::new(&key).to_string());
+        }
+    }
+    match lost.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "the table that would be replaced has what the new one would not: {}; drop it before, or give another name with --as",
+            lost.join(", ")
+        )),
     }
 }
 

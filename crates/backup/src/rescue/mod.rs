@@ -41,7 +41,7 @@ use crate::read::unlock::Accept;
 use crate::restore::chain::Chain;
 use crate::restore::choose::{ChosenBackup, links, look_for_program};
 use crate::restore::clone::info::refuse_parts;
-use crate::restore::fetch_chain::fetch;
+use crate::restore::fetch_chain::{fetch, room_of_merge};
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::request::AfterRestore;
 use crate::restore::same_space::is_covered;
@@ -100,7 +100,7 @@ pub struct RescueOptions {
     /// {table}, with --into {table}_rescued_{date}]
     #[cfg_attr(feature = "clap", arg(long = "as", value_name = "NAME"))]
     pub new_name: Option<String>,
-    /// Rescue only the rows that meet this condition, in SQL
+    /// Rescue only the rows that meet this condition, in SQL; times are in UTC
     #[cfg_attr(feature = "clap", arg(long = "where", value_name = "CONDITION"))]
     pub filter: Option<String>,
     /// Replace a table that exists under the new name
@@ -386,6 +386,10 @@ async fn restored(
     room_beside: u64,
     on_line: &OnLine,
 ) -> Result<Vec<(String, RestoreReport)>, BackupError> {
+    let room_beside = match get.files.is_all() {
+        true => room_beside.saturating_add(room_of_merge(links)),
+        false => room_beside,
+    };
     let how = RestoreOptions { sync: Durability::None, room_beside, ..RestoreOptions::default() };
     let failed = |what: String| BackupError::Restore { target: data.display().to_string(), what };
     let (mut restored, mut folders) = fetch(session, get, links, data, how).await?;
@@ -402,7 +406,7 @@ async fn restored(
     session.observer.begin_phase("prepare");
     let increments = folders.split_off(1);
     let chain = Chain { dir: data, increments: &increments, of: None };
-    prepare(session, chain, options, false, on_line).await?;
+    let _ = prepare(session, chain, options, false, on_line).await?;
     remove_links(data)
         .map_err(|error| failed(format!("cannot remove a link to a tablespace: {error}")))?;
     Ok(restored)

@@ -1,6 +1,6 @@
 //! Names of tables: as the user gives them, as a backup holds them, and where they go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use xb_pipeline::logical_name;
 use xb_reader::Printable;
@@ -16,7 +16,7 @@ const MAX_NAME: usize = 64;
 const MAX_NEAR: usize = 5;
 
 /// A table that a backup holds.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct StoredTable {
     pub(super) schema: String,
     pub(super) table: String,
@@ -75,6 +75,7 @@ pub(super) fn choose_present(
 ) -> Result<(Vec<Chosen>, Option<String>), BackupError> {
     let mut missing = None;
     let mut chosen: Vec<Chosen> = Vec::new();
+    let mut places: HashMap<&StoredTable, usize> = HashMap::new();
     for text in asked {
         let pattern = TablePattern::parse(text).map_err(BackupError::Selection)?;
         let found: Vec<&StoredTable> =
@@ -83,9 +84,10 @@ pub(super) fn choose_present(
             missing.get_or_insert_with(|| nothing(held, text, &pattern));
         }
         for table in found {
-            match chosen.iter_mut().find(|chosen| chosen.held == *table) {
+            match places.get(table).and_then(|place| chosen.get_mut(*place)) {
                 Some(before) => before.by_name |= pattern.is_exact(),
                 None => {
+                    places.insert(table, chosen.len());
                     chosen.push(Chosen { held: table.clone(), by_name: pattern.is_exact() });
                 }
             }
@@ -184,6 +186,7 @@ impl NewNames {
         date: &str,
     ) -> Result<Vec<(String, String)>, BackupError> {
         let mut names = Vec::with_capacity(tables.len());
+        let mut taken = HashSet::new();
         for Chosen { held, .. } in tables {
             let table = self.table.replace("{date}", date).replace("{table}", &held.table);
             if table.chars().count() > MAX_NAME {
@@ -194,7 +197,7 @@ impl NewNames {
                 return Err(BackupError::Selection(what));
             }
             let name = (self.schema.clone().unwrap_or_else(|| held.schema.clone()), table);
-            if names.contains(&name) {
+            if !taken.insert(name.clone()) {
                 let what = format!(
                     "{held} and another table would both be called {}; use {{table}} in --as, or rescue them one by one",
                     Printable::new(format!("{}.{}", name.0, name.1).as_bytes())

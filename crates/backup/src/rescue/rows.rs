@@ -12,6 +12,9 @@ pub(crate) const SESSION: &str = "SET NAMES utf8mb4, character_set_results = NUL
     time_zone = '+00:00', foreign_key_checks = 0, check_constraint_checks = 0, autocommit = 1, \
     sql_select_limit = 18446744073709551615, max_statement_time = 0, wait_timeout = 2147483, \
     net_read_timeout = 31536000, net_write_timeout = 31536000";
+/// A statement that waits for the lock of a live table holds up all later ones that use it, so it gives up after these
+/// seconds.
+pub(super) const ON_LIVE: &str = "SET lock_wait_timeout = 20";
 /// The end of a row that is current, or of one that ended later than any server counts: all history is
 /// before it.
 const END_OF_TIME: &str = "'2038-01-19 03:14:07.999999'";
@@ -48,6 +51,8 @@ pub(crate) struct Layout {
     history: Option<History>,
     /// Whether its rows lie in the order of a primary key.
     is_clustered: bool,
+    /// Whether a condition on it may depend on the time zone.
+    has_timestamps: bool,
 }
 
 /// The columns of a versioned table that say when a row was current, quoted for SQL.
@@ -113,7 +118,8 @@ impl Layout {
             return Err("it has no column with data of its own".to_owned());
         }
         let history = is_versioned.then_some(History { start, end });
-        Ok(Self { columns, history, is_clustered: false })
+        let has_timestamps = rows.iter().any(|[_, kind, ..]| kind == "timestamp");
+        Ok(Self { columns, history, is_clustered: false, has_timestamps })
     }
 
     /// The readings that give every row once. A row that is current gets its end from the server on
@@ -150,6 +156,10 @@ impl Layout {
 
     pub(super) fn has_history(&self) -> bool {
         self.history.is_some()
+    }
+
+    pub(super) fn has_timestamps(&self) -> bool {
+        self.has_timestamps
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use xb_mysql::{Access, Client, Error, Timeouts};
 use xb_reader::Printable;
 
-use super::rows::{SESSION, is_table, literal, sql};
+use super::definition::Definition;
+use super::rows::{ON_LIVE, SESSION, is_table, literal, sql};
 use crate::error::BackupError;
 
 /// Time limit of each step of a login.
@@ -71,8 +72,16 @@ pub(super) enum SinkError {
 impl SinkError {
     /// Returns whether a statement names a table or a sequence that the server does not have.
     pub(super) fn is_unknown_table(&self) -> bool {
-        let Self::Server(Error::Server(refused)) = self else { return false };
-        matches!(refused.code, 1146 | 4091)
+        self.has_code([1146, 4091])
+    }
+
+    /// Returns whether a table stays because a foreign key of another one refers to it.
+    pub(super) fn is_referred_to(&self) -> bool {
+        self.has_code([1217, 1451])
+    }
+
+    fn has_code(&self, codes: [u16; 2]) -> bool {
+        matches!(self, Self::Server(Error::Server(refused)) if codes.contains(&refused.code))
     }
 }
 
@@ -167,7 +176,8 @@ impl Sink {
         let timeouts = Timeouts { login: LOGIN, reply: Some(LOGIN) };
         let dropped = Client::connect(&live.access.target, &live.access.account, timeouts)
             .and_then(|mut client| {
-                client.run("SET foreign_key_checks = 0, lock_wait_timeout = 20")?;
+                client.run("SET foreign_key_checks = 0")?;
+                client.run(ON_LIVE)?;
                 client.run(format!("DROP TABLE IF EXISTS {names}"))
             });
         dropped.map_err(|error| BackupError::Rescue {
@@ -192,6 +202,39 @@ impl LiveServer {
             literal(trigger)
         ))?;
         rows.first().map(|row| row.texts().map(|[table]| table)).transpose()
+    }
+
+    /// Names of the triggers of a table.
+    pub(super) fn triggers_of(&mut self, schema: &str, table: &str) -> Result<Vec<String>, Error> {
+        let rows = self.client.rows(format!(
+            "SELECT DISTINCT trigger_name FROM information_schema.triggers WHERE event_object_schema = {0} AND \
+             CAST(event_object_schema AS BINARY) = CAST({0} AS BINARY) AND event_object_table = {1} AND \
+             CAST(event_object_table AS BINARY) = CAST({1} AS BINARY)",
+            literal(schema),
+            literal(table)
+        ))?;
+        rows.iter().map(|row| row.texts().map(|[name]| name)).collect()
+    }
+
+    /// The foreign keys of a table.
+    pub(super) fn foreign_keys_of(
+        &mut self,
+        schema: &str,
+        table: &str,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let name = format!("{}.{}", sql(schema), sql(table));
+        let rows = self.client.rows(format!("SHOW CREATE TABLE {name}"))?;
+        let definition = rows.first().and_then(|row| Definition::read(row.get(1)?, table));
+        Ok(definition.ok_or(Error::Unexpected)?.foreign_keys)
+    }
+
+    /// Returns whether a table is there that can have triggers and foreign keys: no view, and no sequence.
+    pub(super) fn is_base_table(&mut self, schema: &str, table: &str) -> Result<bool, Error> {
+        let rows = self.client.rows(format!(
+            "SELECT table_type FROM information_schema.tables WHERE {} AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')",
+            is_table(schema, table)
+        ))?;
+        Ok(!rows.is_empty())
     }
 
     /// Returns whether a table is there.

@@ -109,6 +109,12 @@ pub(crate) async fn fetch(
     Ok((restored, folders))
 }
 
+/// Bytes by which the files of a full backup may grow while its increments are applied, which are still there then.
+pub(crate) fn room_of_merge(links: &[ChosenBackup]) -> u64 {
+    let increments = links.iter().skip(1).map(ChosenBackup::stream_bytes);
+    increments.fold(0, u64::saturating_add)
+}
+
 /// Reports of a restore that an earlier run has finished.
 pub(super) fn done_before(
     links: &[ChosenBackup],

@@ -12,6 +12,7 @@ mod interrupted;
 pub(crate) mod journal;
 mod lost_and_found;
 mod new_master_key;
+mod outside;
 pub(crate) mod owner;
 pub(crate) mod prepare;
 pub(crate) mod request;

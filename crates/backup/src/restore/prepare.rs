@@ -188,6 +188,8 @@ impl PrepareTool {
 /// the program goes to `on_line`, line by line. With `durable`, the prepared files are on their disks when
 /// this returns. The journals of its restore go.
 ///
+/// Returns the file of a tablespace that no backup of the chain has, or not all of, if one is known.
+///
 /// # Errors
 /// [`BackupError::NotStarted`] if the program is not installed, [`BackupError::Program`] if it
 /// fails, [`BackupError::Interrupted`] on cancellation, [`BackupError::Restore`] if the directory
@@ -198,7 +200,7 @@ pub(crate) async fn prepare(
     options: &PrepareOptions,
     durable: bool,
     on_line: &OnLine,
-) -> Result<(), BackupError> {
+) -> Result<Option<PathBuf>, BackupError> {
     let Session { observer, cancel, .. } = session;
     let (by, Chain { dir, increments, .. }) = (&options.by, chain);
     // A merge that was interrupted has taken the info file from the one, and not yet brought that of the other.
@@ -215,14 +217,20 @@ pub(crate) async fn prepare(
     };
     let is_fit = tool == PrepareTool::MariaDbBackup && options.chain == PrepareChain::Auto;
     let to_sync = durable && at_end.is_none();
+    if is_fit && !increments.is_empty() {
+        // Nothing is changed for a program that cannot be started.
+        by.look(tool.programs().first().copied())?;
+    }
     let way = match is_fit && !increments.is_empty() {
         true => Some(merge_chain(session, chain, to_sync, on_line)?),
         false => None,
     };
+    let mut lost = None;
     let (merged, increments): (&[PathBuf], &[PathBuf]) = match way {
         Some(ApplyMethod::Merged) => (increments, &[]),
         Some(ApplyMethod::OneByOne(unfit)) => {
             on_line(format!("{OWN_NOTE}increments are applied one by one: {unfit}").as_bytes());
+            lost = unfit.lost;
             (&[], increments)
         }
         None => (&[], increments),
@@ -267,7 +275,7 @@ pub(crate) async fn prepare(
         observer.begin_phase("sync");
         tokio::task::block_in_place(|| at_end.sync())?;
     }
-    Ok(())
+    Ok(lost)
 }
 
 /// Passes lines on, and notes each for displays: a program that works on a large backup reports its progress, and one

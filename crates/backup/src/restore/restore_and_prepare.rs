@@ -13,11 +13,12 @@ use crate::restore::chain::{Chain, remove_increments};
 use crate::restore::choose::{ChosenBackup, links, look_for_program};
 use crate::restore::clone::RestoredClone;
 use crate::restore::export_log::EXPORT_LOG;
-use crate::restore::fetch_chain::{FetchedChain, done_before, fetch_or_continue};
+use crate::restore::fetch_chain::{FetchedChain, done_before, fetch_or_continue, room_of_merge};
 use crate::restore::finished::{FinishedMark, forget};
 use crate::restore::galera::{NodePosition, read_position, write_position};
 use crate::restore::journal::head::RestoreIdentity;
 use crate::restore::new_master_key;
+use crate::restore::outside::outside;
 use crate::restore::owner::Owner;
 use crate::restore::prepare::{PrepareOptions, PrepareSync, prepare};
 use crate::restore::request::{AfterRestore, RestoreChainReport, RestoreOptions};
@@ -60,6 +61,10 @@ pub(crate) async fn restore_locked(
         true => Some(RestoredClone::of(session, &mut request, ready.of_clone()).await?),
         false => None,
     };
+    if ready.prepare().is_some() && links.len() > 1 && target.to_str().is_none() {
+        let what = "the path is not UTF-8, and increments cannot be applied there; restore to another directory";
+        return Err(BackupError::of_target(target, what.to_owned()));
+    }
     let mut node = NodePosition::stated(ready, &name, &links, cancel).await?;
     // To the end: what another run has left is believed, and changed in place.
     let _lock = if lock.is_none() { Some(TargetLock::take(target)?) } else { None };
@@ -72,6 +77,7 @@ pub(crate) async fn restore_locked(
             position: node.position.or_else(|| read_position(target)),
             behind: node.behind,
             clone: clone.map(|clone| clone.made_before(target)),
+            remarks: ready.prepare().map_or_else(Vec::new, |_| outside(target)),
         });
     }
 
@@ -88,7 +94,8 @@ pub(crate) async fn restore_locked(
     let unsynced = ready.prepare().filter(|options| is_synced_later(options));
     let unsynced = unsynced.and_then(|_| WriteBack::watch(target));
     let how = RestoreOptions {
-        room_beside: room_beside(how, ready, clone.as_ref()),
+        room_beside: room_beside(how, ready, clone.as_ref())
+            .saturating_add(ready.prepare().map_or(0, |_| room_of_merge(&links))),
         is_synced_later: unsynced.is_some(),
         ..how
     };
@@ -114,6 +121,7 @@ pub(crate) async fn restore_locked(
         finished.mark(target);
     }
 
+    let mut remarks = Vec::new();
     match ready.prepare().filter(|_| clone.is_none()) {
         None => folders.iter().try_for_each(|folder| forget(folder))?,
         Some(options) => {
@@ -121,7 +129,20 @@ pub(crate) async fn restore_locked(
             let increments = folders.split_off(1);
             let id = finished.as_ref().and_then(|finished| finished.id(target));
             let chain = Chain { dir: target, increments: &increments, of: id.as_deref() };
-            prepare(session, chain, options, durable, on_line).await?;
+            let lost = prepare(session, chain, options, durable, on_line).await?;
+            remarks.extend(lost.map(|lost| {
+                format!(
+                    "{}: the chain lacks pages of it, so its rows are lost, unless it was discarded on the server: its tablespace was probably imported; take a full backup, and bring the table back from another one",
+                    lost.display()
+                )
+            }));
+            let last = links.last().and_then(ChosenBackup::manifest);
+            remarks.extend(last.and_then(|last| last.without_tablespace.as_ref()).map(|lone| {
+                format!(
+                    "InnoDB has no .ibd file in the backup for {lone}: they have no rows, unless they are in the system tablespace; they were discarded, or lost by the producer"
+                )
+            }));
+            remarks.extend(outside(target));
             new_master_key::make_if_wanted(target, &options.by, on_line, cancel).await?;
             if let Some(files) = unsynced {
                 tokio::task::block_in_place(|| files.sync())?;
@@ -140,7 +161,8 @@ pub(crate) async fn restore_locked(
     if let Some(finished) = &finished {
         finished.mark(target);
     }
-    Ok(RestoreChainReport { restored, position: node.position, behind: node.behind, clone })
+    let (position, behind) = (node.position, node.behind);
+    Ok(RestoreChainReport { restored, position, behind, clone, remarks })
 }
 
 /// Bytes that later steps write beside the files of the stream.

@@ -3,6 +3,7 @@
 
 pub(crate) mod address;
 pub(crate) mod checkpoint;
+mod imports;
 pub(crate) mod login;
 pub(crate) mod private;
 pub(crate) mod proof;

@@ -15,10 +15,11 @@ use xb_binlog::{Fork, LogDigest};
 use xb_mysql::Row;
 use xb_pages::{REDO_HEAD, RedoHeader, RedoStart};
 use xb_repo::manifest::Manifest;
-use xb_repo::manifest::history::{FileBirth, History, RedoLog};
+use xb_repo::manifest::history::{FileBirth, HighestNumbers, History, RedoLog};
 use xb_repo::manifest::source_info::SourceInfo;
 
 use crate::cancel::CancelToken;
+use crate::server::imports::ImportSearch;
 use crate::server::login::{LoginError, fork_of, log_in};
 
 /// Variables of the server that name its files, or the server itself.
@@ -31,6 +32,46 @@ pub struct ServerWatch {
     files: Result<ServerFiles, String>,
     /// Evidence before the producer starts.
     before: FileEvidence,
+    producer: Producer,
+    /// The server's highest numbers before the producer starts.
+    highest: Option<HighestNumbers>,
+}
+
+/// How the server is asked again.
+struct Producer {
+    argv: Vec<OsString>,
+    cancel: CancelToken,
+}
+
+/// Without the arguments, which may hold a password.
+impl std::fmt::Debug for Producer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Producer").finish_non_exhaustive()
+    }
+}
+
+impl Producer {
+    /// Begins to look for imported tablespaces; `None` if the server cannot be asked.
+    async fn search(&self) -> Option<ImportSearch<'_>> {
+        let program = self.argv.first().and_then(|program| fork_of(program));
+        program.filter(|fork| *fork == Fork::MariaDb)?;
+        ImportSearch::begin(&self.argv, &self.cancel).await.ok()
+    }
+
+    /// The server's highest numbers now, and a table that was imported since they were these. `None` for what cannot be
+    /// told.
+    async fn look(&self, since: &[HighestNumbers]) -> Option<(HighestNumbers, Option<String>)> {
+        let mut search = self.search().await?;
+        // First: what is imported from here on has a higher number.
+        let highest = search.highest().await.ok()?;
+        for then in since {
+            let imported = search.imported_since(*then).await.ok()?;
+            if imported.is_some() {
+                return Some((highest, imported));
+            }
+        }
+        Some((highest, None))
+    }
 }
 
 /// Evidence that is in the server's files now.
@@ -58,7 +99,12 @@ impl ServerWatch {
     pub async fn begin(argv: &[OsString], cancel: &CancelToken) -> Self {
         let files = ServerFiles::of(argv, cancel).await;
         let before = files.as_ref().map(ServerFiles::look).unwrap_or_default();
-        Self { files, before }
+        let producer = Producer { argv: argv.to_vec(), cancel: cancel.clone() };
+        let highest = match &files {
+            Ok(_) => producer.look(&[]).await.map(|(highest, _)| highest),
+            Err(_) => None,
+        };
+        Self { files, before, producer, highest }
     }
 
     /// Explains why the evidence is incomplete; `None` if the redo log, and the binary log if there
@@ -79,16 +125,20 @@ impl ServerWatch {
     }
 
     /// Evidence before the producer starts, for an increment on `base`. `None` if there is none.
-    #[must_use]
-    pub fn before(&self, base: &Manifest) -> Option<History> {
+    pub async fn before(&self, base: &Manifest) -> Option<History> {
         let files = self.files.as_ref().ok()?;
-        Some(files.history(&self.before, None, Some(base)))
+        let found = match highest_of(base) {
+            Some(then) => self.producer.look(&[then]).await,
+            None => self.highest.map(|highest| (highest, None)),
+        };
+        let (highest, imported) = found.unzip();
+        let history = files.history(&self.before, None, Some(base));
+        Some(History { highest, imported: imported.flatten(), ..history })
     }
 
     /// Evidence after the producer's end, with that at the end of the backup, and of its base.
     /// `None` if there is none, or if the stream is not from this server.
-    #[must_use]
-    pub fn after(&self, source: &SourceInfo, base: Option<&Manifest>) -> Option<History> {
+    pub async fn after(&self, source: &SourceInfo, base: Option<&Manifest>) -> Option<History> {
         let files = self.files.as_ref().ok()?;
         let mut seen = files.look();
         if !is_between(self.before.start, source.redo_start_lsn, seen.start) {
@@ -97,8 +147,22 @@ impl ServerWatch {
         if seen.redo != self.before.redo {
             seen.redo = None;
         }
-        Some(files.history(&seen, Some(source), base))
+        let history = files.history(&seen, Some(source), base);
+        let of_base = base.and_then(highest_of);
+        let since: Vec<_> = of_base.into_iter().chain(self.highest).collect();
+        let (highest, imported) = match self.highest {
+            Some(_) => self.producer.look(&since).await.unzip(),
+            None => (None, None),
+        };
+        let imported = imported.flatten();
+        // Of a full backup that saw an import, it is not known whether it has the pages: an increment on it is on its own.
+        let highest = highest.filter(|_| imported.is_none());
+        Some(History { highest, imported: imported.filter(|_| base.is_some()), ..history })
     }
+}
+
+fn highest_of(base: &Manifest) -> Option<HighestNumbers> {
+    base.history.as_ref()?.highest
 }
 
 /// Returns whether a backup's redo log can begin where it does: at a checkpoint of its server while the
@@ -181,6 +245,8 @@ impl ServerFiles {
             data_file: seen.data_file,
             binlog: own.and_then(digest).filter(|digest| *digest != LogDigest::Shorter),
             binlog_at_base: base.and_then(|base| digest(&base.source)),
+            highest: None,
+            imported: None,
             accepted: false,
         }
     }

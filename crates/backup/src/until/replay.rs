@@ -151,7 +151,7 @@ pub async fn restore_until(
     let ended = ended(&what(plan).unwrap_or_default(), &replayed);
     finish(&ended)?;
     drop(lock);
-    let remarks = [ended.remarks, vec![anew(&ended.gtids)]].concat();
+    let remarks = [restored.remarks.clone(), ended.remarks, vec![anew(&ended.gtids)]].concat();
     Ok(UntilReport { restored: Some(restored), replayed: Some(replayed), remarks })
 }
 

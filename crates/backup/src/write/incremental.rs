@@ -11,6 +11,7 @@ use xb_repo::error::RepoError;
 use xb_repo::history::{NotContinued, Verdict, judge};
 use xb_repo::lineage::same_server;
 use xb_repo::list::fault_of;
+use xb_repo::manifest::history::History;
 use xb_repo::manifest::{Base, Manifest, StoredManifest};
 use xb_repo::names::{BackupName, RunId};
 use xb_repo::remembered::RememberedIncrement;
@@ -198,7 +199,10 @@ pub async fn since(
         }
     }
     let accept_history = request.accept_history;
-    let now = request.watch.and_then(|watch| watch.before(manifest));
+    let now = match request.watch {
+        Some(watch) => watch.before(manifest).await,
+        None => None,
+    };
     let verdict = judge(manifest, now.as_ref());
     if let Some(doubt) = accepted(name.as_str(), verdict, accept_history).map_err(|error| {
         // A lack on this host explains more than incomplete evidence does.
@@ -209,6 +213,16 @@ pub async fn since(
     })? {
         doubts.push(doubt);
     }
+    let is_known = |now: &History| now.rules_out_imports(manifest.history.as_ref());
+    if is_of_mariadb(manifest) && now.as_ref().is_some_and(|now| !is_known(now)) {
+        let lacks = match now.is_some_and(|now| now.highest.is_some()) {
+            true => "the base does not state its highest numbers of tables",
+            false => "the server's tables cannot be listed (privilege PROCESS)",
+        };
+        doubts.push(format!(
+            "base {name}: it is unknown whether a tablespace was imported since (ALTER TABLE ... IMPORT TABLESPACE), whose pages no increment would have: {lacks}; `consolidate` takes such a chain with --accept-imports only"
+        ));
+    }
     let base = Base { name: name.to_string(), run: manifest.run.clone() };
     let lsn = begin(manifest).unwrap_or(base_ends);
     Ok((IncrementalBase { base, lsn, base_ends, accept_history }, doubts))
@@ -218,9 +232,13 @@ pub async fn since(
 /// has every page that its base may have copied too early, and the chain is restored without that log, in one pass.
 /// Files prepared by mariadb-backup were shown to be right; those of xtrabackup were not.
 fn begin(base: &Manifest) -> Option<u64> {
-    let fork = base.source.tool_name.as_ref().and_then(|name| fork_of(name.as_ref()));
     let (start, end) = (base.source.redo_start_lsn?, base.source.to_lsn?);
-    (fork == Some(Fork::MariaDb) && start <= end).then_some(start)
+    (is_of_mariadb(base) && start <= end).then_some(start)
+}
+
+fn is_of_mariadb(base: &Manifest) -> bool {
+    let fork = base.source.tool_name.as_ref().and_then(|name| fork_of(name.as_ref()));
+    fork == Some(Fork::MariaDb)
 }
 
 /// Returns the doubt that remains about a base with this verdict, if any.

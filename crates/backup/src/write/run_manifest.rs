@@ -149,7 +149,7 @@ pub(super) async fn find_its_base(
             return Err(BackupError::NoBase { name, lsn });
         }
         // The user has chosen the base by the producer's own options, so only proof counts against it.
-        return record_history(request, manifest, found.as_ref(), true);
+        return record_history(request, manifest, found.as_ref(), true).await;
     };
     let refused = |what: String| {
         Err(BackupError::Repo(RepoError::Chain { name: manifest.name.clone(), what }))
@@ -179,7 +179,7 @@ pub(super) async fn find_its_base(
         None => return refused(format!("its base {base} is missing")),
     };
     manifest.base = Some(since.base.clone());
-    record_history(request, manifest, Some(&found), since.accept_history)
+    record_history(request, manifest, Some(&found), since.accept_history).await
 }
 
 /// Fails if no backup here can be the base of an increment that is to begin at `lsn`.
@@ -207,14 +207,17 @@ pub async fn refuse_without_base(
 /// # Errors
 /// [`BackupError::History`] if the server does not continue the history of the base, or if that is
 /// unknown and not accepted.
-fn record_history(
+async fn record_history(
     request: &PutRequest,
     manifest: &mut Manifest,
     base: Option<&Manifest>,
     accept: bool,
 ) -> Result<(), BackupError> {
     let watch = request.watch.as_ref();
-    manifest.history = watch.and_then(|watch| watch.after(&manifest.source, base));
+    manifest.history = match watch {
+        Some(watch) => watch.after(&manifest.source, base).await,
+        None => None,
+    };
     let Some(base) = base else { return Ok(()) };
     let verdict = judge(base, manifest.history.as_ref());
     let by_word = accept && matches!(verdict, Verdict::Unknown(_));

@@ -24,9 +24,36 @@ pub struct History {
     /// `shorter`. Absent if the server no longer had that file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binlog_at_base: Option<LogDigest>,
+    /// Highest numbers that the server had given when the backup ended (MariaDB). In an increment on a base that has them,
+    /// they also say that no tablespace was imported since that base.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub highest: Option<HighestNumbers>,
+    /// A table whose tablespace was imported since the base; such an increment is not stored.
+    #[serde(skip)]
+    pub imported: Option<String>,
     /// Whether the user accepted a base whose history was unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accepted: bool,
+}
+
+/// Highest numbers of a server's tables and tablespaces. A new table has a new number and a new tablespace. DISCARD and
+/// IMPORT TABLESPACE give a table a new number, and it keeps its tablespace: this shows that pages came past the redo
+/// log, and so past the log positions by which an increment finds changed pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HighestNumbers {
+    /// Of all tables.
+    pub table: u64,
+    /// Of all tablespaces of tables.
+    pub space: u32,
+}
+
+impl History {
+    /// Returns whether an increment with this history is known to have all tablespaces that were imported since the backup
+    /// with the history `base`, because there are none.
+    #[must_use]
+    pub fn rules_out_imports(&self, base: Option<&Self>) -> bool {
+        self.highest.is_some() && base.is_some_and(|base| base.highest.is_some())
+    }
 }
 
 /// Identity of a redo log.

@@ -39,6 +39,7 @@ pub(crate) struct Consolidation<'a> {
     pub(crate) key_slots: KeySlots,
     pub(crate) keys: xb_backup::Keys,
     pub(crate) accept: xb_backup::Accept,
+    pub(crate) accept_imports: bool,
     pub(crate) trial: &'a Trial,
     pub(crate) lock: Option<Lock>,
 }
@@ -60,6 +61,7 @@ impl Context {
             key_slots: opening.keys.key_slots(&args.recipients, &self.log)?,
             keys: crate::keys::opening(true, opening, &self.log)?,
             accept: opening.accept,
+            accept_imports: args.options.accept_imports,
             trial: &args.trial,
             lock: args.retain.lock()?,
         };
@@ -99,6 +101,7 @@ impl Context {
                 name: asked.name,
                 keys: asked.keys,
                 accept: asked.accept,
+                accept_imports: asked.accept_imports,
                 trial: trial.clone(),
                 lock,
             };

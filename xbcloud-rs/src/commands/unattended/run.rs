@@ -550,6 +550,7 @@ fn consolidate(context: &Context, args: &RunArgs, place: &str) -> Result<Value, 
         key_slots: crate::keys::key_slots(put, &args.backup.keys, &context.log)?,
         keys: crate::keys::keys(true, &args.identities, &args.backup.keys, &context.log)?,
         accept: xb_backup::Accept::default(),
+        accept_imports: false,
         trial: &args.trial,
         lock: args.backup.retain.lock()?,
     };

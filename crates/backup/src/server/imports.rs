@@ -1,0 +1,66 @@
+//! Which tablespaces were imported into a server: their pages are in no increment.
+
+use std::ffi::OsString;
+
+use xb_binlog::Fork;
+use xb_mysql::Row;
+use xb_repo::manifest::history::HighestNumbers;
+
+use crate::cancel::CancelToken;
+use crate::server::login::{LoginError, log_in};
+use crate::server::session::Session;
+
+/// The tables with a tablespace of their own. Needs the privilege PROCESS.
+const TABLES: &str = "information_schema.innodb_sys_tables WHERE space BETWEEN 1 AND 4294967279";
+
+/// A login to a MariaDB server, to look for imported tablespaces.
+pub(super) struct ImportSearch<'a> {
+    session: Session,
+    cancel: &'a CancelToken,
+}
+
+impl<'a> ImportSearch<'a> {
+    /// Logs in to the server of the producer `argv`.
+    ///
+    /// # Errors
+    /// [`LoginError`].
+    pub(super) async fn begin(
+        argv: &[OsString],
+        cancel: &'a CancelToken,
+    ) -> Result<Self, LoginError> {
+        Ok(Self { session: log_in(Fork::MariaDb, argv, cancel).await?, cancel })
+    }
+
+    /// The highest numbers that the server has given. Tables that are made later have higher ones.
+    ///
+    /// # Errors
+    /// [`LoginError::Session`].
+    pub(super) async fn highest(&mut self) -> Result<HighestNumbers, LoginError> {
+        let sql = format!(
+            "SELECT CAST(COALESCE(MAX(table_id), 0) AS CHAR), CAST(COALESCE(MAX(space), 0) AS CHAR) FROM {TABLES}"
+        );
+        let rows = self.session.rows(&sql, self.cancel).await?;
+        let found = rows.first().map(Row::texts).transpose()?;
+        let numbers = found.and_then(|[table, space]| {
+            Some(HighestNumbers { table: table.parse().ok()?, space: space.parse().ok()? })
+        });
+        Ok(numbers.ok_or(xb_mysql::Error::Unexpected)?)
+    }
+
+    /// A table whose tablespace was imported since the highest numbers were `then`: it has a newer number than its
+    /// tablespace.
+    ///
+    /// # Errors
+    /// [`LoginError::Session`].
+    pub(super) async fn imported_since(
+        &mut self,
+        then: HighestNumbers,
+    ) -> Result<Option<String>, LoginError> {
+        let HighestNumbers { table, space } = then;
+        let sql = format!(
+            "SELECT CAST(name AS CHAR) FROM {TABLES} AND table_id > {table} AND space <= {space} ORDER BY table_id LIMIT 1"
+        );
+        let rows = self.session.rows(&sql, self.cancel).await?;
+        Ok(rows.first().map(Row::texts).transpose()?.map(|[name]| name))
+    }
+}
