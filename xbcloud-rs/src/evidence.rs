@@ -84,7 +84,7 @@ pub(crate) fn signature_of(file: &Path) -> PathBuf {
 /// evidence.
 ///
 /// # Errors
-/// Those of the file system. Then there is no document.
+/// Any error of the file system. Then there is no document.
 pub(crate) fn write(file: &Path, evidence: &Evidence<'_>, key: &SigningKey) -> io::Result<()> {
     let text = evidence.text()?;
     let beside = signature_of(file);

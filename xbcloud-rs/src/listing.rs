@@ -62,11 +62,11 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
 /// Which backups of a listing are wanted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ListFilter<'a> {
-    /// The newest of these.
+    /// Only so many, the newest ones.
     pub(crate) last: Option<usize>,
-    /// Those that ended since then.
+    /// Only those that ended at this time or later.
     pub(crate) since: Option<Timestamp>,
-    /// Those of this server, or of servers without a name.
+    /// Only those of this server, or of servers without a name.
     pub(crate) server: Option<&'a str>,
 }
 

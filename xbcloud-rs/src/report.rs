@@ -62,7 +62,9 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
     ));
     if let Some(empty) = manifest.mysql_clone.as_ref().and_then(|clone| clone.empty_tables.as_ref())
     {
-        log.warn(format!("without rows, because only InnoDB's are cloned: {empty}"));
+        log.warn(format!(
+            "tables without rows, because a clone holds only those of InnoDB: {empty}"
+        ));
     }
     if let Some(lone) = &manifest.without_tablespace {
         log.info(format!(

@@ -326,7 +326,11 @@ fn a_monitor_answers_although_the_store_does_not() {
 /// Who reads the output as JSON finds the cause of a wrong command line there, too.
 #[test]
 fn a_monitor_with_a_wrong_command_line_answers_in_json() {
-    for words in [&["file:///x", "--max-age=old"][..], &["--no-such-option"], &["plain-name"]] {
+    for (words, cause) in [
+        (&["file:///x", "--max-age=old"][..], "invalid value 'old' for '--max-age"),
+        (&["--no-such-option"], "unexpected argument '--no-such-option' found"),
+        (&["plain-name"], "no store is given"),
+    ] {
         let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(["--no-defaults", "monitor", "--json"])
             .args(words)
@@ -334,6 +338,7 @@ fn a_monitor_with_a_wrong_command_line_answers_in_json() {
             .expect(2);
         let document: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
         assert_eq!((&document["state"], &document["exit"]), (&"CRITICAL".into(), &2.into()));
-        assert_ne!(document["critical"][0], "", "{document}");
+        let named = document["critical"][0].as_str().unwrap();
+        assert!(named.contains(cause) && !named.contains("Usage"), "{document}");
     }
 }

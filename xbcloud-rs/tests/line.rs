@@ -19,6 +19,10 @@ fn url(folder: &Path, name: &str) -> String {
 fn help_and_version_are_no_errors_and_fit_on_a_screen() {
     let help = run(&["--help"], b"").expect(0).stdout_text();
     assert!(help.contains("Examples:") && help.contains("Exit status:"));
+    let narrow =
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).arg("--help").env("COLUMNS", "80").run();
+    let narrow = narrow.expect(0).stdout_text();
+    assert!(narrow.lines().count() <= 65, "{narrow}");
     for command in [
         "put",
         "backup",

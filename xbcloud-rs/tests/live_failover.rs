@@ -79,6 +79,13 @@ impl Pair {
         Self { shop: Shop { server, scratch, sealed: true }, replica, ports }
     }
 
+    /// A receiver that knows both servers, in this order, and a full backup of the one in use.
+    fn receive_from(&self, servers: [&MariaDb; 2]) -> Receiver {
+        let receiver = self.shop.receive_from_any(&servers.map(MariaDb::socket));
+        let _ = self.shop.back_up("full", &[]);
+        receiver
+    }
+
     /// Waits until the replica has everything.
     fn catch_up(&self) {
         applied(&self.replica, &self.shop.gtid());
@@ -463,9 +470,7 @@ fn a_log_that_lacks_a_domain_of_the_data_is_replayed() {
 #[test]
 fn a_receiver_of_several_servers_continues_on_the_promoted_one() {
     let mut pair = Pair::new(&["--read-only=ON"]);
-    let sockets = [pair.replica.socket().to_owned(), pair.shop.server.socket().to_owned()];
-    let receiver = pair.shop.receive_from_any(&[&sockets[0], &sockets[1]]);
-    let _ = pair.shop.back_up("full", &[]);
+    let receiver = pair.receive_from([&pair.replica, &pair.shop.server]);
     // Another one lies behind the last transaction that the archive has of this server.
     pair.shop.server.sql("INSERT INTO d.t VALUES (1, 'one'); FLUSH BINARY LOGS");
     let _ = pair.shop.back_up("behind", &[]);
@@ -502,39 +507,36 @@ fn begun(receiver: &Receiver) -> usize {
     receiver.told().iter().filter(|notice| matches!(notice, Notice::Begins { .. })).count()
 }
 
+/// Why neither of two servers is received from.
+const BOTH: &str = "can both be written to";
+
 /// The log of each lacks what the other one commits, and nothing tells which of them the applications use.
 #[test]
 fn two_servers_that_can_be_written_to_are_not_archived() {
     let mut pair = Pair::new(&["--read-only=ON"]);
-    let sockets = [pair.shop.server.socket().to_owned(), pair.replica.socket().to_owned()];
-    let receiver = pair.shop.receive_from_any(&[&sockets[0], &sockets[1]]);
-    let _ = pair.shop.back_up("full", &[]);
+    let receiver = pair.receive_from([&pair.shop.server, &pair.replica]);
     pair.shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
     pair.shop.wait_for(&receiver);
     pair.catch_up();
     // The replica is promoted, and the server does not know that.
     promote(&pair.replica);
     pair.replica.sql("SET GLOBAL read_only = OFF");
-    ends_because(&receiver, "can both be written to");
+    ends_because(&receiver, BOTH);
     let before = begun(&receiver);
     std::mem::swap(&mut pair.shop.server, &mut pair.replica);
     pair.shop.server.sql("FLUSH BINARY LOGS; INSERT INTO d.t VALUES (2, 'new')");
     pair.replica.sql("SET GLOBAL read_only = ON");
     pair.shop.wait_for(&receiver);
     assert_takes_over(&receiver);
+    let ends = || {
+        let both =
+            |notice: &&Notice| matches!(notice, Notice::Disconnected(why) if why.contains(BOTH));
+        receiver.told().iter().filter(both).count()
+    };
+    let known = ends();
     // It comes back as it was.
     pair.replica.sql("SET GLOBAL read_only = OFF");
-    receiver.wait_to_tell(|notice| match notice {
-        Notice::Disconnected(why) => Some(why),
-        _ => None,
-    });
-    let ends = |receiver: &Receiver| {
-        let all = receiver.told();
-        let both = |notice: &&Notice| matches!(notice, Notice::Disconnected(why) if why.contains("can both be written to"));
-        all.iter().filter(both).count()
-    };
-    let known = ends(&receiver);
-    receiver.wait_to_tell(|_| (ends(&receiver) > known).then_some(()));
+    receiver.wait_to_tell(|_| (ends() > known).then_some(()));
     pair.shop.server.sql("INSERT INTO d.t VALUES (3, 'three')");
     pair.replica.sql("SET GLOBAL read_only = ON");
     pair.shop.wait_for(&receiver);
@@ -548,9 +550,7 @@ fn two_servers_that_can_be_written_to_are_not_archived() {
 #[test]
 fn a_receiver_follows_a_planned_switch() {
     let mut pair = Pair::new(&["--read-only=ON"]);
-    let sockets = [pair.shop.server.socket().to_owned(), pair.replica.socket().to_owned()];
-    let receiver = pair.shop.receive_from_any(&[&sockets[0], &sockets[1]]);
-    let _ = pair.shop.back_up("full", &[]);
+    let receiver = pair.receive_from([&pair.shop.server, &pair.replica]);
     pair.shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
     pair.shop.wait_for(&receiver);
     pair.shop.server.sql("SET GLOBAL read_only = ON");

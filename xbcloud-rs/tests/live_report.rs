@@ -193,6 +193,7 @@ fn the_way_back_has_a_page_too() {
     let target = format!("--target-dir={}", site.scratch.join("data").display());
     let _ = site.xbcloud(&["restore", "@shop/latest", &target, &option("restore")]).expect(0);
     let restored = shown(&site.page("restore"));
+    assert_eq!(browser::overhang(&site.page("restore"), 390), 0, "on a telephone");
     let _ = site.xbcloud(&["get", "@shop/monday", &option("get")]).expect(0);
     let got = shown(&site.page("get"));
     assert_eq!(number(&restored, "stream-bytes"), number(&got, "stream-bytes"));

@@ -21,7 +21,7 @@ Examples:
   xbcrypt-rs -d -f /etc/backup.key -i a.enc -o a.xbs        native or xbcrypt
   xbcrypt-rs -d -a AES256 -f /etc/backup.key < t.ibd.xbcrypt > t.ibd
 
-The native format is authenticated. The xbcrypt format, that of the stock tool, detects only accidental damage. Existing files are never overwritten, and a file gets its name only when it is complete. Called as xbcrypt, this program is a drop-in for the stock tool.
+The native format is authenticated; the xbcrypt format of the stock tool detects only accidental damage. No file is overwritten, and a file gets its name only when complete. Called as xbcrypt, this program is a drop-in for the stock tool.
 
 Exit status: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.";
 
@@ -62,10 +62,10 @@ pub(crate) struct CommandLine {
     #[arg(long, value_enum, value_name = "FORMAT", ignore_case = true)]
     #[arg(hide_possible_values = true)]
     pub(crate) format: Option<Format>,
-    /// NONE [default], AES128, AES192 or AES256; the length of the key decides which AES (xbcrypt)
+    /// NONE [default] or AES128, AES192, AES256: the key decides (xbcrypt)
     #[arg(short = 'a', long, value_name = "NAME")]
     pub(crate) encrypt_algo: Option<Algorithm>,
-    /// The key itself, also from XBCRYPT_ENCRYPTION_KEY; prefer --encrypt-key-file
+    /// The key itself, or in XBCRYPT_ENCRYPTION_KEY; prefer a key file
     #[arg(short = 'k', long, value_name = "KEY", conflicts_with = "encrypt_key_file")]
     pub(crate) encrypt_key: Option<Secret>,
     /// File that contains only the key: 16, 24 or 32 bytes; native needs 32
@@ -82,7 +82,7 @@ pub(crate) struct CommandLine {
     #[arg(short = 'r', long, value_name = "SIZE", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "10M")]
     pub(crate) read_buffer_size: Option<Size>,
-    /// Also accept chunks of versions 1 and 2, which cannot reveal a wrong key (-d)
+    /// Also accept chunks of versions 1 and 2, which show no wrong key (-d)
     #[arg(long)]
     pub(crate) allow_unhashed: bool,
     /// Accept any input unchecked, even a truncated xbstream (native)
@@ -114,7 +114,7 @@ pub(crate) struct CommandLine {
     /// File with a passphrase in its first line
     #[arg(long, value_name = "FILE", help_heading = "Keys")]
     pub(crate) passphrase_file: Option<PathBuf>,
-    /// Key command with arguments; `wrap` or `unwrap` is appended
+    /// Key command; `wrap` or `unwrap` is appended
     #[arg(long, value_name = "COMMAND", help_heading = "Keys")]
     pub(crate) key_command: Option<Secret>,
 }

@@ -159,6 +159,8 @@ fn the_stock_name_knows_no_commands() {
         let ran = xbcrypt().args(words).run().expect(0);
         assert!(!ran.stdout.is_empty() && ran.stderr.is_empty(), "{ran:?}");
     }
+    let narrow = xbcrypt().arg("--help").env("COLUMNS", "80").run().expect(0).stdout_text();
+    assert!(narrow.lines().count() <= 65, "{narrow}");
 }
 
 #[test]

@@ -15,9 +15,9 @@ Examples:
   xbstream-rs -x -C /restore < backup.xbs      extract, with all checks
   xbstream-rs -t --json < backup.xbs           list, one JSON object per line
   xbstream-rs -c *.ibd | ssh host xbstream-rs -x -C /restore
-  xbstream-rs -x --decompress --decrypt=AES256 -f KEYFILE -C /restore < backup.xbs
+  xbstream-rs -x --decompress --decrypt=AES256 -f KEY -C /restore < b.xbs
 
-Existing files are never overwritten, and a file gets its name only when it is complete. Called as xbstream or mbstream, this program is a drop-in for the stock tool. Exit status: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.";
+No file is overwritten, and a file gets its name only when complete. Called as xbstream or mbstream, this program is a drop-in for the stock tool. Exit status: 0 done and proven, 1 failed, 2 usage, 128+N ended by signal N.";
 
 /// Maximum number of worker threads.
 const MAX_PARALLEL: u64 = 256;
@@ -94,7 +94,7 @@ pub(crate) struct CommandLine {
     /// Print version
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
-    /// With -x: number of streams, each in a FIFO of its own [default: 1, stdin]
+    /// With -x: number of streams, each in a FIFO [default: 1, stdin]
     #[arg(long, value_name = "N")]
     fifo_streams: Option<u64>,
     /// Directory of the FIFOs, thread_0 to thread_N-1

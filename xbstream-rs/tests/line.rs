@@ -60,6 +60,8 @@ fn help_and_version_go_to_stdout_and_fit_on_a_screen() {
         let help = ran.stdout_text();
         assert!(help.contains("Examples:") && help.lines().count() <= 42, "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+        let narrow = xbstream().arg(option).env("COLUMNS", "80").run().expect(0).stdout_text();
+        assert!(narrow.lines().count() <= 65, "{narrow}");
     }
     let version = xbstream().arg("-V").run().expect(0).stdout_text();
     let mut lines = version.lines();

@@ -9,7 +9,7 @@ pub trait OrInterrupted {
     /// Runs `work` to its end, or drops it at its current await point when the token is cancelled.
     ///
     /// # Errors
-    /// Those of `work`, or [`BackupError::Interrupted`].
+    /// Any error of `work`, or [`BackupError::Interrupted`].
     fn or<T, E>(
         &self,
         work: impl Future<Output = Result<T, E>>,

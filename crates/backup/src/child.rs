@@ -46,7 +46,7 @@ pub(crate) async fn run(
 /// Like [`run`], but returns the answer from the program's stdout, up to 64 MiB.
 ///
 /// # Errors
-/// Those of [`run`]; [`BackupError::Program`] if the answer is longer.
+/// Any error of [`run`]; [`BackupError::Program`] if the answer is longer.
 pub(crate) async fn ask(
     program: &Path,
     args: &[OsString],

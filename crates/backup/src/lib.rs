@@ -117,8 +117,8 @@ pub use write::producer::{LockGuard, Producer, ProducerOutput};
 pub use write::producer_log::ProducerLog;
 pub use write::writer::Writer;
 pub use write::{
-    FIXED_SIZE, IncrementalBase, MergedChain, PutLayout, PutReport, PutRequest, PutSizing, backup,
-    limits, plan, put, put_plan, refuse_without_base,
+    FIXED_SIZE, IncrementalBase, MergedChain, PutLayout, PutReport, PutRequest, backup, limits,
+    plan, put, put_plan, refuse_without_base,
 };
 pub use xb_binlog::AnyGtid;
 pub use xb_encryptor::{KeySlots, Keys};

@@ -41,7 +41,7 @@ pub struct Repeats {
 }
 
 impl Repeats {
-    /// Returns whether a transaction that begins there is one of them.
+    /// Returns whether the transaction `gtid`, which begins at offset `begin` of `log`, is repeated.
     #[must_use]
     pub fn has(&self, log: &str, begin: u64, gtid: Gtid) -> bool {
         self.is_before_end(log, begin) && self.gtids.is_past(gtid)

@@ -205,7 +205,10 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let any: &dyn Any = &error;
         let usage = any.is::<UsageError>() || any.is::<clap::Error>();
-        let mut failure = Self::new(error.to_string());
+        let mut failure = Self::new(match any.downcast_ref::<clap::Error>() {
+            Some(clap) => finding(clap),
+            None => error.to_string(),
+        });
         let next_step = any.downcast_ref::<UsageError>().and_then(UsageError::next_step);
         failure.hint = next_step.map(str::to_owned);
         if usage {
@@ -219,6 +222,13 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
         }
         failure
     }
+}
+
+/// What clap has found, on one line: without the tips and the usage that it prints below.
+fn finding(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.strip_prefix("error: ").unwrap_or(&text).lines().map(str::trim);
+    lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// Adds stage and hint to any result.
@@ -279,6 +289,23 @@ mod tests {
         }
         let failure = Failure::new("upload stopped").because(layers(&["a", "b"]));
         assert_eq!(failure.line(), "upload stopped: a: b");
+    }
+
+    #[test]
+    fn what_clap_finds_is_one_line_without_its_usage() {
+        let put = || {
+            let level = clap::Arg::new("level").long("level").value_name("N").required(true);
+            clap::Command::new("put").arg(level.value_parser(["a", "b"]))
+        };
+        let table: [(&[&str], &str); 3] = [
+            (&["put", "--nope"], "unexpected argument '--nope' found"),
+            (&["put"], "the following required arguments were not provided: --level <N>"),
+            (&["put", "--level=c"], "invalid value 'c' for '--level <N>' [possible values: a, b]"),
+        ];
+        for (words, line) in table {
+            let wrong = put().try_get_matches_from(words).unwrap_err();
+            assert_eq!(Failure::from(wrong).line(), line);
+        }
     }
 
     #[test]

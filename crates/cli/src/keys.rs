@@ -47,7 +47,7 @@ pub struct KeyOptions {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Keys")]
 pub struct RecipientOptions {
-    /// age recipient (age1...) that can open it; repeatable
+    /// Seal for an age recipient (age1...); repeatable
     #[arg(long, value_name = "RECIPIENT")]
     pub recipient: Vec<String>,
     /// File with age recipients, one per line
@@ -71,7 +71,7 @@ pub struct NewKeyOptions {
     /// File with a key of 32 bytes
     #[arg(long, value_name = "FILE")]
     pub new_key_file: Option<PathBuf>,
-    /// age recipient (age1...) that can open it; repeatable
+    /// Seal for an age recipient (age1...); repeatable
     #[arg(long, value_name = "RECIPIENT")]
     pub recipient: Vec<String>,
     /// File with age recipients, one per line

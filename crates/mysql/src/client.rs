@@ -217,7 +217,7 @@ impl Client {
     /// Runs statements, and returns the rows of all their results together.
     ///
     /// # Errors
-    /// Those of [`Client::query`] and of the statements.
+    /// Any error of [`Client::query`] and of the statements.
     pub fn rows(&mut self, sql: impl AsRef<[u8]>) -> Result<Vec<Row>, Error> {
         Ok(self.query(sql)?.collect()?.into_iter().flat_map(|result| result.rows).collect())
     }
@@ -225,7 +225,7 @@ impl Client {
     /// Runs statements, and drops the rows of their results as they come.
     ///
     /// # Errors
-    /// Those of [`Client::query`] and of the statements.
+    /// Any error of [`Client::query`] and of the statements.
     pub fn run(&mut self, sql: impl AsRef<[u8]>) -> Result<(), Error> {
         let mut results = self.query(sql)?;
         while results.next()?.is_some() {}
@@ -235,7 +235,7 @@ impl Client {
     /// Runs statements, and returns the first `limit` rows of their results; drops the others as they come.
     ///
     /// # Errors
-    /// Those of [`Client::query`] and of the statements.
+    /// Any error of [`Client::query`] and of the statements.
     pub fn first_rows(&mut self, sql: impl AsRef<[u8]>, limit: usize) -> Result<Vec<Row>, Error> {
         let mut results = self.query(sql)?;
         let mut rows = Vec::new();
@@ -251,7 +251,7 @@ impl Client {
     /// Asks the server for a sign of life.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Any error of the connection.
     pub fn ping(&mut self) -> Result<(), Error> {
         self.command(Command::Ping)?.collect().map(drop)
     }
@@ -316,7 +316,7 @@ impl Client {
     /// Tells the server that the client leaves, and closes the connection.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Any error of the connection.
     pub fn quit(mut self) -> Result<(), Error> {
         self.link.packets.begin_command();
         self.link.send(&Command::Quit.payload(), "leaving")
@@ -383,7 +383,7 @@ impl Dump {
     /// Acknowledges everything up to an offset of a log.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Any error of the connection.
     pub fn acknowledge(&mut self, log: &str, offset: u64) -> Result<(), Error> {
         self.link.send_apart(&acknowledgement(log, offset), DUMP)
     }
@@ -412,7 +412,7 @@ impl CloneLink {
     /// Sends a message.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Any error of the connection.
     pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
         self.link.packets.begin_command();
         self.link.send(message, CLONE)
@@ -488,7 +488,7 @@ impl Results<'_> {
     /// Reads all results into memory.
     ///
     /// # Errors
-    /// Those of [`Results::next`]; results before the error are dropped.
+    /// Any error of [`Results::next`]; results before the error are dropped.
     pub fn collect(mut self) -> Result<Vec<Rows>, Error> {
         let (mut all, mut current) = (Vec::new(), Rows::default());
         while let Some(event) = self.next()? {

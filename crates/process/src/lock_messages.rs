@@ -12,8 +12,8 @@
 //! | `LOCK BINLOG FOR BACKUP` | commits, if the binary log is on |
 //! | `FLUSH TABLES WITH READ LOCK` | all writes and commits |
 //!
-//! mariadb-backup from 10.11 on names each stage (observed). Versions before announce all of them by
-//! `Acquiring BACKUP LOCKS...`, and soon block commits. xtrabackup names the statements that it
+//! mariadb-backup from 10.11 on names each stage (observed). Earlier versions announce all of them by
+//! `Acquiring BACKUP LOCKS...`, and block commits soon after. xtrabackup names the statements that it
 //! executes.
 
 /// Change of the locks that a producer holds.

@@ -35,7 +35,7 @@ impl Remover {
     /// then stays behind if the process is killed.
     ///
     /// # Errors
-    /// Those of the system calls.
+    /// Any error of the system calls.
     pub fn start(dir: &Path) -> io::Result<Option<Self>> {
         if !is_available() {
             return Ok(None);

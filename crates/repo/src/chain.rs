@@ -115,7 +115,7 @@ pub async fn bases(
 /// the chain, if it is whole.
 ///
 /// # Errors
-/// Those of the store.
+/// Any error of the store.
 pub async fn why_broken(
     root: &Root,
     name: &BackupName,
@@ -145,7 +145,7 @@ pub async fn why_broken(
 /// one; reads it only if it is not known.
 ///
 /// # Errors
-/// Those of [`refuse_dependents`]; [`RepoError::Unclear`] if the manifest of `name` cannot be read.
+/// Any error of [`refuse_dependents`]; [`RepoError::Unclear`] if the manifest of `name` cannot be read.
 pub async fn refuse_needed(
     root: &Root,
     name: &BackupName,

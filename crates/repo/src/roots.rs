@@ -34,7 +34,7 @@ pub struct FoundRoot {
     pub catalogue: Vec<ListedObject>,
     /// The folders directly below it.
     pub folders: Vec<String>,
-    /// Those that are other ROOTs, or hold some.
+    /// Folders among these that are other ROOTs, or hold some.
     pub others: BTreeSet<String>,
 }
 

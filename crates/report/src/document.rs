@@ -101,9 +101,9 @@ pub struct Totals {
 pub struct Delta {
     /// Bytes about which the donor has asked.
     pub asked_bytes: u64,
-    /// Those of them that the joiner has kept.
+    /// Bytes among these that the joiner has kept.
     pub kept_bytes: u64,
-    /// Those of them that were sent.
+    /// Bytes among these that were sent.
     pub sent_bytes: u64,
 }
 

@@ -145,7 +145,7 @@ impl Server {
     /// Starts the server again. If it still runs, it is ended first.
     ///
     /// # Errors
-    /// Those of [`Server::start`].
+    /// Any error of [`Server::start`].
     pub fn restart(&mut self) -> Result<(), ServerError> {
         self.running.end(Signal::TERM.as_raw());
         (self.running, self.log_start) =
@@ -188,7 +188,7 @@ impl Server {
     /// Removes our own account from the data, if there is one. The connection can still be used.
     ///
     /// # Errors
-    /// Those of the server and of the connection.
+    /// Any error of the server and of the connection.
     pub fn drop_account(&self, client: &mut Client) -> Result<(), Error> {
         match self.setup.login {
             Login::WithoutAccounts => Ok(()),

@@ -58,10 +58,10 @@ pub(crate) enum Command {
     /// Store the xbstream on stdin as backup NAME
     #[command(after_long_help = examples::PUT)]
     Put(PutArgs),
-    /// Run a backup program and store its output; if the program fails, so does the backup
+    /// Run a backup program, and store its output if it succeeds
     #[command(after_long_help = examples::BACKUP)]
     Backup(BackupArgs),
-    /// Back up, verify, copy and prune in one run, as set in the option file
+    /// Back up, verify, copy and prune, as set in the option file
     Run(Box<RunArgs>),
     /// Write the stream of backup NAME to stdout
     #[command(after_long_help = examples::GET)]
@@ -69,7 +69,7 @@ pub(crate) enum Command {
     /// Restore backup NAME into a directory
     #[command(after_long_help = examples::RESTORE)]
     Restore(RestoreArgs),
-    /// Rescue single tables of backup NAME, as a dump or into a running server
+    /// Rescue single tables of backup NAME, as a dump or into a server
     #[command(after_long_help = examples::RESCUE)]
     Rescue(Box<RescueArgs>),
     /// List the backups in a store and their verification state
@@ -81,13 +81,13 @@ pub(crate) enum Command {
     /// Verify backup NAME, up to a trial restore
     #[command(after_long_help = examples::VERIFY)]
     Verify(Box<VerifyArgs>),
-    /// Check the signature of evidence that verify has written, and show its result
+    /// Check the signature of evidence from verify, and show its result
     #[command(after_help = examples::EVIDENCE)]
     Evidence(EvidenceArgs),
-    /// Make a full backup out of a full one and its increments, without the server, and prove it
+    /// Make a full backup of a chain without the server, and prove it
     #[command(after_long_help = examples::CONSOLIDATE)]
     Consolidate(Box<ConsolidateArgs>),
-    /// Copy backup NAME to another store or name, if it is verified
+    /// Copy backup NAME elsewhere, if it is verified
     #[command(visible_alias = "promote")]
     #[command(after_long_help = examples::COPY)]
     Copy(CopyArgs),
@@ -97,10 +97,10 @@ pub(crate) enum Command {
     /// Remove the pin from backup NAME
     #[command(after_help = examples::UNPIN)]
     Unpin(UnpinArgs),
-    /// Accept backup NAME as it is: much smaller than usual, or without its base
+    /// Accept backup NAME as it is: unusually small, or without its base
     #[command(after_help = examples::ACCEPT)]
     Accept(AcceptArgs),
-    /// Show which backups the retention rules would remove; --yes removes them
+    /// Show what the retention rules would remove; --yes removes it
     #[command(after_help = examples::PRUNE)]
     Prune(PruneArgs),
     /// Remove backup NAME
@@ -109,23 +109,23 @@ pub(crate) enum Command {
     /// Change who can open backup NAME; its data does not change
     #[command(after_long_help = examples::REWRAP)]
     Rewrap(RewrapArgs),
-    /// Estimate objects, requests, memory and cost for a backup of a given size
+    /// Estimate objects, requests, memory and cost of a backup
     #[command(after_help = examples::PLAN)]
     Plan(PlanArgs),
-    /// Measure this machine and the link to a store, and recommend options for backups
+    /// Measure this machine and its link to a store; recommend options
     #[command(after_help = examples::TUNE)]
     Tune(Box<TuneArgs>),
-    /// Try everything that a backup needs: store, keys, backup program, login, room
+    /// Try all that a backup needs: store, keys, program, login, room
     Check(Box<CheckArgs>),
-    /// Create a local directory, or print what a bucket needs: policy, lifecycle rule, lock
+    /// Create a local directory, or print the rules that a bucket needs
     Init(InitArgs),
-    /// Check the age of the newest backup and of the newest proof, as a Nagios plugin
+    /// Check the age of the newest backup and proof, as a Nagios plugin
     Monitor(MonitorArgs),
-    /// Show the state of all servers of all repositories below a place, the worst first
+    /// Show the state of all servers below a place, the worst first
     Fleet(Box<FleetArgs>),
-    /// Archive a server's binary log, so that a backup can be restored to any later moment
+    /// Archive a server's binary log, to restore to any later moment
     Binlog(Box<BinlogArgs>),
-    /// Draw the page about a state transfer from the JSON in its report-dir
+    /// Draw the page of a state transfer from the JSON in its report-dir
     #[command(after_help = examples::REPORT)]
     Report(ReportArgs),
     /// Show what failed runs left in a store; --yes removes it
@@ -256,7 +256,7 @@ pub(crate) struct InitArgs {
     pub(crate) apply: bool,
     #[command(flatten)]
     pub(crate) retain: RetainOptions,
-    /// Those of the option file: without any, `init` shows how to make one.
+    /// Keys from the option file; without any, `init` shows how to make one.
     #[command(flatten)]
     pub(crate) keys: KeyOptions,
     #[command(flatten)]

@@ -35,7 +35,7 @@ impl KeySlotsClaim {
     /// Writes the keys object while `expected` accepts what is there, and reads it back.
     ///
     /// # Errors
-    /// Those of [`put_expected`](xb_uploader::Store::put_expected).
+    /// Any error of [`put_expected`](xb_uploader::Store::put_expected).
     pub(super) async fn put(
         self,
         new: Bytes,
@@ -49,7 +49,7 @@ impl KeySlotsClaim {
         Ok(written)
     }
 
-    /// Gives the right back unused.
+    /// Releases the claim; nothing was changed under it.
     pub(super) async fn end(self) {
         self.claim.end().await;
     }

@@ -100,7 +100,7 @@ impl ChainLock {
 /// The lock of these backups. The manifest, which [`lock`] locks last, stands for all objects of a backup.
 ///
 /// # Errors
-/// Those of the store; that it does not permit the question is none.
+/// Any error of the store, unless it only does not permit the question.
 pub async fn chain_lock(root: &Root, names: &[BackupName]) -> Result<ChainLock, BackupError> {
     let store = root.store();
     if store.is_folder() {

@@ -115,8 +115,8 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Takes a sample that was asked for when `before` acknowledgements had been sent; `after` were when it had come.
-    /// Returns the interval in which every commit waited: from behind the first sample to before this one.
+    /// Takes a sample; `before` and `after` are the numbers of acknowledgements sent when it was requested, and when it
+    /// arrived. Returns the interval in which every commit waited: from behind the first sample to before this one.
     pub(super) fn take(
         &mut self,
         asked: Option<TimedSample>,

@@ -31,7 +31,7 @@ pub(super) struct Watch {
     has_others: bool,
     looking: Looking<(Watched, Result<Option<Look>, ArchiveError>)>,
     looking_at_others: Looking<Vec<(Watched, Option<Standing>)>>,
-    /// When the look at the others began that is under way; and the last one by which none of them had taken the place.
+    /// When the present look at the others began, and when the last one that found none of them in its place.
     asked_others: Timestamp,
     clear: Option<Timestamp>,
     /// How long the server may be apart from its cluster, and since when it is.

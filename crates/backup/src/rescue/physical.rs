@@ -23,7 +23,7 @@ const PIECE: u64 = 16 << 20;
 /// Returns why a server cannot take files; `None` if it can.
 ///
 /// # Errors
-/// Those of the server.
+/// Any error of the server.
 pub(super) fn refused_by(live: &mut Client) -> Result<Option<&'static str>, Error> {
     let set = live.rows(
         "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'wsrep_on') AND value = 'ON'",

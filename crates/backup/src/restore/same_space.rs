@@ -16,7 +16,7 @@ const SPACE_AT: usize = 34;
 /// that was created in between, which cannot be told from one that had another name.
 ///
 /// # Errors
-/// Those of reading the directories and files.
+/// Any error of reading the directories and files.
 pub(crate) fn is_covered(full: &Path, increments: &[PathBuf]) -> io::Result<bool> {
     let Some((last, others)) = increments.split_last() else { return Ok(true) };
     let Some(wanted) = spaces_of_increment(last)? else { return Ok(false) };

@@ -196,7 +196,7 @@ impl Server {
     /// Starts the server again after it has ended.
     ///
     /// # Errors
-    /// Those of [`Server::start`].
+    /// Any error of [`Server::start`].
     pub(crate) async fn restart(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
         tokio::task::block_in_place(|| self.server.restart()).map_err(failed)?;
         self.answers(cancel).await

@@ -97,7 +97,7 @@ pub(crate) fn series(version: &str) -> Option<(u32, u32)> {
 /// only after an interrupted replay the target has to be removed first.
 ///
 /// # Errors
-/// Those of [`restore_chain`](crate::restore_chain); [`UntilError::Replay`], whose text tells whether the target is of any use.
+/// Any error of [`restore_chain`](crate::restore_chain); [`UntilError::Replay`], whose text tells whether the target is of any use.
 pub async fn restore_until(
     session: &Session,
     plan: &UntilPlan,

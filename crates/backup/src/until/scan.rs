@@ -46,7 +46,7 @@ pub(super) struct Span {
     /// The position that the data has, with its transactions.
     pub(super) start: LogPosition,
     pub(super) gtids: GtidState,
-    /// Those of them that are of domains of which the log before the start has nothing.
+    /// Its transactions in domains of which the log before the start has nothing.
     pub(super) outside: GtidPosition,
     pub(super) stop: RestoreStop,
     /// End of the last whole transaction of the archive: behind it, one may be unfinished.
@@ -564,7 +564,7 @@ mod tests {
                 let expected = all.iter().find(|known| known.begin >= expected).unwrap();
                 prop_assert_eq!(&next.gtid, &expected.gtid.to_string());
             }
-            // A position within a transaction is none.
+            // A position within a transaction is refused.
             let inside = wanted.begin + 1 + shift % (wanted.end - wanted.begin - 1);
             let stop = RestoreStop::Position(position(inside));
             let refused = scan(&log, (start, &gtids), &stop, inside, &cuts, CLOCK);

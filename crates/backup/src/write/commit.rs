@@ -37,7 +37,7 @@ impl RunFolder {
         let beside = CompanionObjects { keys, sums };
         if let EndProof::Missing(why) = &put.scanned.proof {
             if let Some(ledger) = &records.ledger {
-                // If this fails, the objects count as what a failed run left.
+                // If this fails, the objects count as those of a failed run.
                 cancel
                     .or(async {
                         self.leave(ledger).await.ok();

@@ -26,7 +26,7 @@ use xb_pipeline::{Closed, FifoError, PackError, PackPlan};
 pub(crate) use self::lost_objects::{free_if_vacant, is_vacant};
 pub(crate) use self::name_claim::refuse_taken;
 pub(crate) use self::plan::part_limits;
-pub use self::plan::{FIXED_SIZE, PutSizing, limits, plan, put_plan};
+pub use self::plan::{FIXED_SIZE, limits, plan, put_plan};
 pub use self::request::{IncrementalBase, MergedChain, PutLayout, PutReport, PutRequest};
 pub(crate) use self::run_folder::{
     CompanionObjects, ForeignObjects, all_are_there, claim_emptied, prove_classic,

@@ -29,54 +29,45 @@ pub fn plan(
         })?;
     }
     let limits = part_limits(root.store().limits());
-    let Resources { memory, threads, parallel } = resources;
-    let object_size = request.object_size;
     let codec_memory = request.layout.codec_memory();
-    let mut plan =
-        PackPlan::new(PackSizing { memory, codec_memory, object_size, threads, parallel, limits })?;
+    let mut plan = sized(resources, request.object_size, codec_memory, limits)?;
     if let PutLayout::Classic { fixed_size, transform, .. } = &request.layout {
         classic_layout(*fixed_size, transform.clone()).check(&plan)?;
         if *fixed_size {
             // Parts are smaller when many files are open; their leases limit the number of
             // requests.
-            plan.parallel = parallel.max(1);
+            plan.parallel = resources.parallel.max(1);
         }
     }
     Ok(plan)
 }
 
-/// Input of [`put_plan`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PutSizing {
-    /// Limits of the run.
-    pub resources: Resources,
-    /// Size of the objects.
-    pub object_size: ObjectSize,
-    /// Plans for fixed-size classic objects.
-    pub fixed_size: bool,
-}
-
 /// Like [`plan`], without a request, for a store with the limits of S3 and a codec that needs little
-/// memory.
+/// memory. `fixed_size`: for fixed-size classic objects.
 ///
 /// # Errors
 /// [`BackupError::Plan`] if the settings cannot work.
-pub fn put_plan(sizing: PutSizing) -> Result<PackPlan, BackupError> {
-    let PutSizing { resources, object_size, fixed_size } = sizing;
-    let Resources { memory, threads, parallel } = resources;
-    let limits = limits();
-    let plan = PackPlan::new(PackSizing {
-        memory,
-        codec_memory: 0,
-        object_size,
-        threads,
-        parallel,
-        limits,
-    })?;
+pub fn put_plan(
+    resources: Resources,
+    object_size: ObjectSize,
+    fixed_size: bool,
+) -> Result<PackPlan, BackupError> {
+    let plan = sized(resources, object_size, 0, limits())?;
     if fixed_size {
         FIXED_SIZE.check(&plan)?;
     }
     Ok(plan)
+}
+
+fn sized(
+    resources: Resources,
+    object_size: ObjectSize,
+    codec_memory: u64,
+    limits: PartLimits,
+) -> Result<PackPlan, BackupError> {
+    let Resources { memory, threads, parallel } = resources;
+    let sizing = PackSizing { memory, codec_memory, object_size, threads, parallel, limits };
+    Ok(PackPlan::new(sizing)?)
 }
 
 /// Limits that most stores set for the parts of an object.

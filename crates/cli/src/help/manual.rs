@@ -12,7 +12,7 @@ use crate::help::scripts::scripts;
 /// `folder/SHELL` for bash, zsh and fish. Existing files are overwritten.
 ///
 /// # Errors
-/// Those of creating the folders and files.
+/// Any error of creating the folders and files.
 pub fn write_manual(command: &Command, folder: &Path) -> io::Result<()> {
     let pages = folder.join("man1");
     fs::create_dir_all(&pages)?;

@@ -28,7 +28,7 @@ impl Readers {
 /// Replaces the file by `text` in one step. Durable when it returns.
 ///
 /// # Errors
-/// Those of the file system. Then the old file, if there was one, is unchanged.
+/// Any error of the file system. Then the old file, if there was one, is unchanged.
 pub fn write_whole(path: &Path, text: &str, readers: Readers) -> io::Result<()> {
     refuse_others_than_files(path)?;
     prepared(path, text.as_bytes(), readers)?.persist(path).map_err(|error| error.error)?;
@@ -38,7 +38,7 @@ pub fn write_whole(path: &Path, text: &str, readers: Readers) -> io::Result<()> 
 /// Like [`write_whole`], but replaces nothing.
 ///
 /// # Errors
-/// Those of the file system, also if there is a file of this name.
+/// Any error of the file system, also if there is a file of this name.
 pub fn write_new(path: &Path, content: &[u8], readers: Readers) -> io::Result<()> {
     prepared(path, content, readers)?.persist_noclobber(path).map_err(|error| error.error)?;
     Ok(())
@@ -56,7 +56,7 @@ fn prepared(path: &Path, content: &[u8], readers: Readers) -> io::Result<NamedTe
 /// Checks, before any work, that [`write_whole`] can create the file.
 ///
 /// # Errors
-/// Those of the file system.
+/// Any error of the file system.
 pub fn check_writable(path: &Path) -> io::Result<()> {
     refuse_others_than_files(path)?;
     tempfile::Builder::new().prefix(".xb-").tempfile_in(folder(path)).map(drop)

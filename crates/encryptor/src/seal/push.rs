@@ -52,7 +52,7 @@ impl SealStream {
     /// Seals the remaining bytes as the last segment.
     ///
     /// # Errors
-    /// Those of [`push`](Self::push).
+    /// Any error of [`push`](Self::push).
     pub fn finish(mut self, out: &mut Vec<u8>) -> Result<(), SealError> {
         self.seal(true, out)
     }

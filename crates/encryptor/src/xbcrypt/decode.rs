@@ -46,7 +46,7 @@ impl Decoder {
     /// needed.
     ///
     /// # Errors
-    /// Those of [`parse_head`]; every later call returns the same error.
+    /// Any error of [`parse_head`]; every later call returns the same error.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, XbcryptError> {
         self.step(input).inspect_err(|error| self.stage = Stage::Failed(error.clone()))
     }
@@ -149,7 +149,7 @@ impl Decrypter {
     /// Takes bytes of the file and appends the plain bytes of complete chunks to `out`.
     ///
     /// # Errors
-    /// Those of [`parse_head`] and [`open_chunk`]; after an error nothing more is output.
+    /// Any error of [`parse_head`] and [`open_chunk`]; after an error nothing more is output.
     pub fn push(&mut self, mut input: &[u8], out: &mut Vec<u8>) -> Result<(), XbcryptError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());

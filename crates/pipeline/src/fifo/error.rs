@@ -51,7 +51,7 @@ pub enum FifoError {
         path: PathBuf,
     },
     /// The FIFO to be created exists.
-    #[error("FIFO {}: it already exists: another run may be using it", path.display())]
+    #[error("FIFO {} already exists: another run may be using it", path.display())]
     Exists {
         /// Path of the FIFO.
         path: PathBuf,

@@ -33,7 +33,7 @@ const HALVES: [&str; 2] = [".delta", ".meta"];
 pub(super) struct Required {
     /// Files outside any schema, without suffixes of compression and encryption.
     top: BTreeSet<Vec<u8>>,
-    /// Those of them that are too short to be of use.
+    /// Files among these that are too short to be of use.
     short: BTreeSet<Vec<u8>>,
     /// Tablespaces of which one half was seen: the suffix of the other one.
     halves: BTreeMap<Vec<u8>, &'static str>,

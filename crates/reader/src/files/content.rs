@@ -82,7 +82,7 @@ fn crc_of_zeros(len: u64) -> u32 {
 /// bytes count as zeros, like a hole at the end of a file.
 ///
 /// # Errors
-/// Those of the reader, and those of `go_on`, which is called at intervals.
+/// Any error of the reader, or of `go_on`, which is called at intervals.
 pub fn sum_of(
     mut input: impl std::io::Read,
     len: u64,

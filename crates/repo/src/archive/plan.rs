@@ -35,7 +35,7 @@ pub struct Stream {
     /// Beginning of the rest of it, if `prune` has removed segments.
     pub floor: Option<Floor>,
     /// Segments before this number may be missing: `prune` has removed them, here or where they were copied from.
-    /// Those that are still there count.
+    /// Segments that are still there count.
     pub removed_below: u64,
     /// Everything up to this time is in it, if it says so.
     pub covered_until: Option<Timestamp>,
@@ -703,7 +703,7 @@ fn takes_over(
 ) -> Result<(), &'static str> {
     let before = &last.segment.content;
     if end != Some(at) {
-        return Err("it continues where the stream of the server before it does not end");
+        return Err("it begins at a place where the stream of the server before it does not end");
     }
     let gtids = head.gtids.as_ref().and_then(|gtids| gtids.parse::<GtidState>().ok());
     let repeats = head.repeats.as_ref().map(|of| of.gtids.parse::<GtidState>());

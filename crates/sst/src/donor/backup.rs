@@ -198,14 +198,6 @@ pub(super) struct Delta {
     wish: DeltaWish,
 }
 
-/// Returns the key of the hashes by which the joiner is asked, if a delta is to be offered to it.
-pub(super) fn offered_key(wish: DeltaWish) -> Result<Option<Key>, SstError> {
-    match wish {
-        DeltaWish::No => Ok(None),
-        DeltaWish::Auto | DeltaWish::Yes => random().map(Some),
-    }
-}
-
 impl Delta {
     /// Returns it if the joiner has agreed.
     pub(super) fn agreed(outgoing: &Outgoing, key: Key) -> Option<Self> {
@@ -298,7 +290,7 @@ fn backup_args(context: &Context, work: &Path) -> Vec<OsString> {
     words
 }
 
-fn random<const N: usize>() -> Result<[u8; N], SstError> {
+pub(super) fn random<const N: usize>() -> Result<[u8; N], SstError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| SstError::Io {
         what: "get random bytes from",

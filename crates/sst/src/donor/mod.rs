@@ -9,10 +9,11 @@ use xb_pipeline::{Observer, Wait};
 use xb_report::Direction;
 use xb_wire::Outgoing;
 
-use self::backup::{Delta, back_up, offered_key};
+use self::backup::{Delta, back_up, random};
 use self::sink::Sink;
 use crate::cancel::{CancelHook, CancelReason};
 use crate::context::Context;
+use crate::contract::settings::DeltaWish;
 use crate::delta::agreement::write_key;
 use crate::delta::question::Key;
 use crate::error::SstError;
@@ -64,7 +65,11 @@ fn full(context: &Context) -> Result<(), SstError> {
     let compress = settings.compress.to_string();
     let what =
         TransferKind::Full { bytes: size.bytes, disk: size.disk, compress, places: size.places };
-    let key = offered_key(settings.delta)?;
+    // The key of the hashes by which the joiner is asked.
+    let key = match settings.delta {
+        DeltaWish::No => None,
+        DeltaWish::Auto | DeltaWish::Yes => Some(random()?),
+    };
     let (outgoing, _hooked) = connect(context, what, key.as_ref())?;
     let delta = key.and_then(|key| Delta::agreed(&outgoing, key));
     context.server.total(size.bytes).map_err(SstError::Server)?;

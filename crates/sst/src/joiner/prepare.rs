@@ -1,6 +1,5 @@
 //! Prepares the received files, so that a server can start on them.
 
-use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -15,7 +14,7 @@ use crate::contract::args::Family;
 use crate::contract::position::Position;
 use crate::error::SstError;
 use crate::run::{ChildError, Run};
-use crate::session::backup_program::server_words;
+use crate::session::backup_program::{key_words, option, server_words};
 
 /// Prepares the received files, and removes what is the donor's own. `stated` is the position that they stated when they
 /// had arrived, `offered` the one that the donor offered. Returns the position of the data.
@@ -53,19 +52,14 @@ fn run_program(context: &Context, new: &Path) -> Result<(), SstError> {
         }
         Family::Percona => args.defaults.words(),
     };
-    let option = |name: &str, value: &std::ffi::OsStr| {
-        let mut word = OsString::from(name);
-        word.push(value);
-        word
-    };
     words.push("--prepare".into());
-    words.push(option("--target-dir=", new.as_os_str()));
+    words.push(option("--target-dir", new));
     let tmpdir = settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(new));
-    words.extend(tmpdir.map(|dir| option("--tmpdir=", dir.as_os_str())));
+    words.extend(tmpdir.map(|dir| option("--tmpdir", dir)));
     // Options of the operator's come later, and the last one counts.
     words.push(match &settings.use_memory {
-        Some(memory) => option("--use-memory=", memory),
-        None => format!("--use-memory={}", recovery_memory(new, new)).into(),
+        Some(memory) => option("--use-memory", memory),
+        None => option("--use-memory", recovery_memory(new, new).to_string()),
     });
     words.extend(settings.apply_opts.iter().cloned());
     if args.family == Family::MariaDb {
@@ -107,34 +101,4 @@ fn add_key_options(text: &[u8], new: &Path) -> Result<(), SstError> {
     let file = open.append(true).create(true).mode(0o600).open(&path);
     let written = file.and_then(|mut file| file.write_all(text));
     written.map_err(SstError::io("write", &path))
-}
-
-/// Options from the server's command line that locate the keys of encrypted tables. Plugins do not
-/// see what follows `--mysqld-args`, and the program itself accepts these options only with
-/// `loose-`.
-pub(super) fn key_words(args: &crate::contract::args::Args) -> impl Iterator<Item = OsString> {
-    let of_keys = args.server.iter().filter(|(name, _)| name.contains("key-management"));
-    of_keys.map(|(name, value)| {
-        let mut word = OsString::from(format!("--loose-{name}"));
-        if let Some(value) = value {
-            word.push("=");
-            word.push(value);
-        }
-        word
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_servers_own_words_about_keys_reach_the_plugins() {
-        let line = "--role joiner --address h --datadir /d/ --mysqld-args --wsrep-on --loose-file_key_management_filename=/k --file-key-management";
-        let line: Vec<_> = line.split(' ').map(OsString::from).collect();
-        let words: Vec<_> =
-            key_words(&crate::contract::args::Args::parse(&line).unwrap()).collect();
-        let expected = ["--loose-file-key-management-filename=/k", "--loose-file-key-management"];
-        assert_eq!(words, expected);
-    }
 }

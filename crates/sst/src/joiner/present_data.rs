@@ -4,12 +4,16 @@
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{Access, access};
+use rustix::process::geteuid;
+
 use super::acceptance;
 use super::datadir_lock::DatadirLock;
-use super::recover::{check_rights, drop_old, drop_received, finish_interrupted, tidy};
+use super::recover::{all_folders, drop_old, drop_received, finish_interrupted, tidy};
 use super::second_start;
 use crate::context::Context;
 use crate::contract::datadir::Layout;
@@ -40,9 +44,27 @@ impl<'a> PresentData<'a> {
         finish_interrupted(layout, &lock, error_log)?;
         drop(acceptance::refuse_data_in_use(layout, error_log)?);
         let data = Self { context, lock };
-        check_rights(layout, |name, metadata| data.is_swapped(name, metadata))?;
+        data.check_rights()?;
         drop_received(layout, &data.lock)?;
         Ok(data)
+    }
+
+    /// Checks that this process can remove what earlier transfers have left, and rename the present data. Otherwise a
+    /// transfer would fail only after all data has arrived.
+    fn check_rights(&self) -> Result<(), SstError> {
+        let layout = &self.context.layout;
+        for folder in all_folders(layout)? {
+            check_tree(&folder.join(WORK_DIR))?;
+        }
+        let datadir = &layout.datadir;
+        for entry in std::fs::read_dir(datadir).map_err(SstError::io("list", datadir))?.flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            // The system changes the entry `..` of a directory that moves.
+            if metadata.is_dir() && self.is_swapped(&entry.file_name(), &metadata) {
+                check_writable(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes what this join leaves behind, and unlocks the data directory. `is_done`: the data is swapped or kept as it
@@ -147,4 +169,32 @@ impl<'a> PresentData<'a> {
 pub fn has_old(datadir: &Path) -> bool {
     let old = datadir.join(WORK_DIR).join(OLD);
     std::fs::read_dir(old).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// Checks a directory that must be removed with its contents; it need not exist.
+fn check_tree(path: &Path) -> Result<(), SstError> {
+    if !path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        return Ok(());
+    }
+    let Ok(entries) = std::fs::read_dir(path) else { return check_writable(path) };
+    let mut is_empty = true;
+    for entry in entries.flatten() {
+        if is_empty {
+            is_empty = false;
+            check_writable(path)?;
+        }
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            check_tree(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn check_writable(path: &Path) -> Result<(), SstError> {
+    if access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_ok() {
+        return Ok(());
+    }
+    let metadata = path.symlink_metadata().map_err(SstError::io("look at", path))?;
+    let user = geteuid().as_raw();
+    Err(SstError::Foreign { path: path.to_owned(), owner: metadata.uid(), user })
 }

@@ -1,13 +1,6 @@
-//! Recovery of an interrupted join, removal of what joins leave behind, and the check that this process can remove and
-//! rename it.
+//! Recovery of an interrupted join, and removal of what joins leave behind.
 
-use std::ffi::OsStr;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-
-use rustix::fs::{Access, access};
-use rustix::process::geteuid;
+use std::path::PathBuf;
 
 use crate::contract::datadir::Layout;
 use crate::contract::error_log::ErrorLog;
@@ -112,7 +105,7 @@ pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
 }
 
 /// The data directory, and every other directory that the settings or the last swap name.
-fn all_folders(layout: &Layout) -> Result<Vec<PathBuf>, SstError> {
+pub(super) fn all_folders(layout: &Layout) -> Result<Vec<PathBuf>, SstError> {
     let last = match swap::last(&layout.datadir) {
         // The journal is of no use then, but no obstacle either.
         Err(SwapError::Elsewhere { .. } | SwapError::Journal { .. }) => None,
@@ -129,56 +122,4 @@ fn all_folders(layout: &Layout) -> Result<Vec<PathBuf>, SstError> {
 
 fn folders(layout: &Layout) -> Vec<PathBuf> {
     std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()).collect()
-}
-
-/// Checks that this process can remove what earlier transfers have left, and rename the present
-/// data: the entries of the data directory for which `is_swapped` returns true. Otherwise a transfer would fail only after
-/// all data has arrived.
-///
-/// # Errors
-/// [`SstError::Foreign`]; or if a directory cannot be listed.
-pub(super) fn check_rights(
-    layout: &Layout,
-    is_swapped: impl Fn(&OsStr, &Metadata) -> bool,
-) -> Result<(), SstError> {
-    for folder in all_folders(layout)? {
-        check_tree(&folder.join(WORK_DIR))?;
-    }
-    let datadir = &layout.datadir;
-    for entry in std::fs::read_dir(datadir).map_err(SstError::io("list", datadir))?.flatten() {
-        let Ok(metadata) = entry.metadata() else { continue };
-        // The system changes the entry `..` of a directory that moves.
-        if metadata.is_dir() && is_swapped(&entry.file_name(), &metadata) {
-            check_writable(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// Checks a directory that must be removed with its contents; it need not exist.
-fn check_tree(path: &Path) -> Result<(), SstError> {
-    if !path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
-        return Ok(());
-    }
-    let Ok(entries) = std::fs::read_dir(path) else { return check_writable(path) };
-    let mut is_empty = true;
-    for entry in entries.flatten() {
-        if is_empty {
-            is_empty = false;
-            check_writable(path)?;
-        }
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            check_tree(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
-fn check_writable(path: &Path) -> Result<(), SstError> {
-    if access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_ok() {
-        return Ok(());
-    }
-    let metadata = path.symlink_metadata().map_err(SstError::io("look at", path))?;
-    let user = geteuid().as_raw();
-    Err(SstError::Foreign { path: path.to_owned(), owner: metadata.uid(), user })
 }

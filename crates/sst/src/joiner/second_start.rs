@@ -14,7 +14,6 @@ use xb_process::can_confine;
 use xb_server::{cause_in_log, end_of_log, private_args, recovery_tmpdir, socket_in};
 
 use super::destination::Destination;
-use super::prepare::key_words;
 use crate::context::Context;
 use crate::contract::args::{Args, Family};
 use crate::contract::datadir::Kind;
@@ -24,7 +23,7 @@ use crate::contract::settings::Settings;
 use crate::error::SstError;
 use crate::run::{ChildError, Run};
 use crate::server::systemd_notify::Notifier;
-use crate::session::backup_program::{option, server_words};
+use crate::session::backup_program::{key_words, option, server_words};
 use crate::session::temp_dir::WorkFolder;
 use crate::swap::{NEW, START, WORK_DIR, make_dir, remove_tree};
 

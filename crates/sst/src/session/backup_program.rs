@@ -29,11 +29,39 @@ pub(crate) fn server_words(args: &Args) -> Vec<OsString> {
             .any(|p| name.starts_with(p))
             && name != "innodb-force-recovery"
     };
-    let options = args.server.iter().filter(|(name, _)| about_files(name));
-    options
-        .map(|(name, value)| match value {
-            Some(value) => option(&format!("--{name}"), value),
-            None => format!("--{name}").into(),
-        })
-        .collect()
+    words(args, about_files, "--").collect()
+}
+
+/// Options from the server's command line that locate the keys of encrypted tables. Plugins do not
+/// see what follows `--mysqld-args`, and the program itself accepts these options only with
+/// `loose-`.
+pub(crate) fn key_words(args: &Args) -> impl Iterator<Item = OsString> {
+    words(args, |name| name.contains("key-management"), "--loose-")
+}
+
+/// The server's options with such names, each behind `prefix`.
+fn words(
+    args: &Args,
+    of_name: impl Fn(&str) -> bool,
+    prefix: &str,
+) -> impl Iterator<Item = OsString> {
+    let options = args.server.iter().filter(move |(name, _)| of_name(name));
+    options.map(move |(name, value)| match value {
+        Some(value) => option(&format!("{prefix}{name}"), value),
+        None => format!("{prefix}{name}").into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_own_words_about_keys_reach_the_plugins() {
+        let line = "--role joiner --address h --datadir /d/ --mysqld-args --wsrep-on --loose-file_key_management_filename=/k --file-key-management";
+        let line: Vec<_> = line.split(' ').map(OsString::from).collect();
+        let words: Vec<_> = key_words(&Args::parse(&line).unwrap()).collect();
+        let expected = ["--loose-file-key-management-filename=/k", "--loose-file-key-management"];
+        assert_eq!(words, expected);
+    }
 }

@@ -40,3 +40,31 @@ pub fn document(page: &Path) -> (String, Vec<String>) {
     let console = lines.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned);
     (ran.stdout_text(), console.collect())
 }
+
+/// By how many pixels a table of a page sticks out of the room of its card, in a window of this width.
+///
+/// # Panics
+/// If the browser fails, or the page has no table.
+#[track_caller]
+#[must_use]
+pub fn overhang(page: &Path, width: u32) -> u32 {
+    // A window of the browser itself is never as narrow as a telephone.
+    let script = "const all = this.contentDocument.querySelectorAll('.card table'); \
+        const over = table => { const card = table.closest('.card'); \
+            const room = parseFloat(getComputedStyle(card).paddingRight) + 1; \
+            return table.getBoundingClientRect().right - card.getBoundingClientRect().right + room; }; \
+        document.title = 'over ' + Math.max(0, Math.ceil(Math.max(...[...all].map(over)))) + ' of ' + all.length";
+    let frame = Scratch::new();
+    let file = frame.join("frame.html");
+    let text = format!(
+        "<title></title><iframe src=\"file://{}\" width=\"{width}\" height=\"2000\" onload=\"{script}\"></iframe>",
+        page.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let options = ["--dump-dom".to_owned(), "--allow-file-access-from-files".to_owned()];
+    let document = open(&file, &options).stdout_text();
+    let (_, found) = document.split_once("<title>over ").unwrap_or_else(|| panic!("{document}"));
+    let (over, tables) = found.split_once(" of ").unwrap();
+    assert!(!tables.starts_with('0'), "no table in a card: {document}");
+    over.parse().unwrap()
+}

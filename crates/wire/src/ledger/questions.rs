@@ -17,7 +17,7 @@ pub(crate) struct PendingQuestions {
     taken: u64,
     /// Questions without a reply.
     open: BTreeMap<u64, Vec<u8>>,
-    /// Those of them that wait for a connection.
+    /// Numbers of the open questions that wait for a connection.
     ready: BTreeSet<u64>,
     replies: BTreeMap<u64, Vec<u8>>,
 }

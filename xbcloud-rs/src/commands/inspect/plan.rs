@@ -1,6 +1,6 @@
 //! `plan`: estimates objects, requests, memory and cost before the first run.
 
-use xb_backup::{CancelToken, OrInterrupted as _, PutSizing};
+use xb_backup::{CancelToken, OrInterrupted as _, put_plan};
 use xb_cli::Failure;
 use xb_pipeline::{ObjectSize, UnpackPlan};
 use xb_repo::manifest::{Layout, Manifest};
@@ -35,7 +35,6 @@ impl Context {
         let run = &args.common.run;
         let object_size = ObjectSize::new(chunk_size);
         let resources = put_resources(run, run.threads, object_size, 0);
-        let sizing = PutSizing { resources, object_size, fixed_size };
         let request = xb_tune::EstimateRequest {
             stored: like.as_ref().map_or_else(
                 || args.size.map_or(0, |size| size.bytes()),
@@ -45,7 +44,7 @@ impl Context {
             fixed_size,
             files: like.as_ref().map_or(args.files, |manifest| manifest.files),
             sealed: like.as_ref().map_or(args.sealed, Manifest::is_sealed),
-            put: xb_backup::put_plan(sizing).map_err(report::failure)?,
+            put: put_plan(resources, object_size, fixed_size).map_err(report::failure)?,
             get: UnpackPlan::new(memory(run), resources.threads, resources.parallel)
                 .map_err(|error| report::failure(error.into()))?,
         };

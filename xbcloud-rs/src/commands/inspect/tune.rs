@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::FileType;
-use xb_backup::{CancelToken, PutSizing, Resources, put_plan};
+use xb_backup::{CancelToken, Resources, put_plan};
 use xb_cli::{Failure, format_size};
 use xb_pipeline::ObjectSize;
 use xb_repo::root::Root;
@@ -146,15 +146,11 @@ fn budgets(most: u64) -> Vec<u64> {
 fn check_memory(budgets: &[u64]) -> Result<(), Failure> {
     let memory = budgets.iter().copied().max().unwrap_or_default();
     let object_size = ObjectSize::new(CHUNK_SIZES[0]);
-    let sizing = PutSizing {
-        resources: Resources { memory, threads: 1, parallel: 1 },
-        object_size,
-        fixed_size: false,
-    };
+    let resources = Resources { memory, threads: 1, parallel: 1 };
     let refused = |error: xb_backup::BackupError| {
         Failure::usage(error.to_string()).hint("raise --max-memory")
     };
-    put_plan(sizing).map(|_| ()).map_err(refused)
+    put_plan(resources, object_size, false).map(|_| ()).map_err(refused)
 }
 
 /// Finds out where the sample is to come from.

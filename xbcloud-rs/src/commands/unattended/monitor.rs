@@ -87,8 +87,7 @@ pub(crate) fn refused(words: &[OsString], failure: &Failure) {
 
 /// A wrong command line has the exit status of CRITICAL.
 fn print_usage(failure: &Failure, repository: &str) {
-    let message = failure.line();
-    let verdict = Verdict::critical(message.lines().next().unwrap_or_default());
+    let verdict = Verdict::critical(&failure.line());
     is_printed(&text(&verdict, true, repository, (&[], &[])));
 }
 

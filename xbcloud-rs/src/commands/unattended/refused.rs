@@ -32,9 +32,8 @@ pub(crate) fn report(words: &[OsString], failure: &Failure, log: &Log) {
     let server = last("server").map(|server| server.to_string_lossy().into_owned());
     result.server = server.or_else(host_name);
     result.stage("backup", StageStatus::Skipped, 0.0, serde_json::json!({}));
-    let message = failure.line().lines().next().unwrap_or_default().to_owned();
     let hint = failure.hint_text().map(str::to_owned);
-    let error = FirstCause { stage: "settings".to_owned(), message, hint };
+    let error = FirstCause { stage: "settings".to_owned(), message: failure.line(), hint };
     result.end(Timestamp::now(), failure.exit().code(Personality::Ours), Some(error));
     let warn = |result: &mut RunResult, text: String| {
         log.warn(&text);

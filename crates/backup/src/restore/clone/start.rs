@@ -86,10 +86,10 @@ fn may_start(here: &str, donor: &str) -> Result<(), String> {
         ))
     };
     if here.contains("MariaDB") {
-        return refused("MariaDB cannot read its files");
+        return refused("MariaDB cannot read the clone's files");
     }
     let (Some(found), Some(wanted)) = (numbers(here), numbers(donor)) else {
-        return refused("it is unknown whether it can read its files");
+        return refused("whether it can read the clone's files is unknown");
     };
     if found.first_chunk::<2>() != wanted.first_chunk::<2>() {
         return refused("it belongs to another series");

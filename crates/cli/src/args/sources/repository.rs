@@ -17,8 +17,8 @@ pub struct Repositories {
     pub folder: &'static str,
     /// Option that holds the name of the repository, for commands that have it.
     pub name: &'static str,
-    /// Command-line options that override a location set only by a group of all repositories or
-    /// the environment sets.
+    /// Command-line options that override a location that only a group of all repositories or the
+    /// environment sets.
     pub rivals: &'static [&'static str],
     /// Options whose value names a place, like the first argument.
     pub options: &'static [&'static str],
