@@ -47,9 +47,6 @@ pub enum ArchiveError {
     /// The server is no primary any more, and another one is.
     #[error("{0} is the primary now")]
     Moved(String),
-    /// Several servers of MySQL.
-    #[error("the archive of a server of MySQL does not continue on another one: name one server")]
-    OneServer,
     /// The server does not wait for the archive.
     #[error("the server cannot wait for the archive: {0}")]
     NoSemiSync(String),

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::gtid_error::GtidError;
 use crate::mariadb_gtid::Gtid;
-use crate::mysql_gtid::MySqlGtid;
+use crate::mysql_gtid::{GtidSource, MySqlGtid};
 
 /// Identity of one transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -14,6 +14,44 @@ pub enum AnyGtid {
     MariaDb(Gtid),
     /// Of MySQL.
     MySql(MySqlGtid),
+}
+
+/// What numbers transactions one after the other. All servers have its transactions in this order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum GtidSequence {
+    /// A domain of MariaDB.
+    Domain(u32),
+    /// A source of MySQL.
+    Source(GtidSource),
+}
+
+impl fmt::Display for GtidSequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Domain(domain) => domain.fmt(f),
+            Self::Source(source) => source.fmt(f),
+        }
+    }
+}
+
+impl AnyGtid {
+    /// What numbers it.
+    #[must_use]
+    pub fn sequence(&self) -> GtidSequence {
+        match self {
+            Self::MariaDb(gtid) => GtidSequence::Domain(gtid.domain),
+            Self::MySql(gtid) => GtidSequence::Source(gtid.source.clone()),
+        }
+    }
+
+    /// Its number there.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        match self {
+            Self::MariaDb(gtid) => gtid.sequence,
+            Self::MySql(gtid) => gtid.number,
+        }
+    }
 }
 
 impl From<Gtid> for AnyGtid {

@@ -6,7 +6,6 @@ use crate::query::{Query, Verb};
 
 /// Events that name the statement of rows, of MariaDB and of MySQL, and a table.
 const ANNOTATE: EventType = EventType(160);
-const ROWS_QUERY: EventType = EventType(29);
 const TABLE_MAP: EventType = EventType(19);
 /// Fields of `LOAD DATA` between the fixed part of a statement and its variables: number of a file (4), two
 /// places in the statement (4 each), and what to do with duplicates (1). ("EXECUTE_LOAD_QUERY_EVENT",
@@ -45,7 +44,7 @@ impl Change {
         let query = match event_type {
             ANNOTATE => return Some(Self::statement(None, body)),
             // A byte for a length, which is not used.
-            ROWS_QUERY => return Some(Self::statement(None, body.get(1..)?)),
+            EventType::ROWS_QUERY => return Some(Self::statement(None, body.get(1..)?)),
             TABLE_MAP => return table(body),
             EventType::QUERY => Query::decode(body, false)?,
             EventType::QUERY_COMPRESSED => Query::decode(body, true)?,

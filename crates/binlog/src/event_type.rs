@@ -24,6 +24,8 @@ impl EventType {
     pub const INCIDENT: Self = Self(26);
     /// Sent by an idle server; never in a file.
     pub const HEARTBEAT: Self = Self(27);
+    /// The statement of the rows that follow (MySQL).
+    pub const ROWS_QUERY: Self = Self(29);
     /// Begins a transaction (MySQL).
     pub const GTID: Self = Self(33);
     /// Begins a transaction that has no GTID (MySQL).
@@ -32,6 +34,8 @@ impl EventType {
     pub const PREVIOUS_GTIDS: Self = Self(35);
     /// An XA transaction is prepared, or committed in one phase.
     pub const XA_PREPARE: Self = Self(38);
+    /// Rows with parts of their values, of JSON (MySQL).
+    pub const UPDATE_ROWS_PARTIAL: Self = Self(39);
     /// A whole transaction, compressed (MySQL).
     pub const TRANSACTION_PAYLOAD: Self = Self(40);
     /// A heartbeat of MySQL 8.0.26 and later.

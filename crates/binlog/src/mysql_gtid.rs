@@ -152,6 +152,12 @@ impl GtidSet {
         self.0.get(&gtid.source).is_some_and(|numbers| numbers.contains(gtid.number))
     }
 
+    /// Returns the highest number of a source.
+    #[must_use]
+    pub fn last(&self, source: &GtidSource) -> Option<u64> {
+        Some(self.0.get(source)?.ranges().last()?.end - 1)
+    }
+
     /// Adds a transaction.
     pub fn insert(&mut self, gtid: MySqlGtid) {
         self.0.entry(gtid.source).or_default().insert(gtid.number);

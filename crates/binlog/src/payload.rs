@@ -22,13 +22,9 @@ const PIECE: usize = 16 << 10;
 
 /// A reader of the body of a `Transaction_payload` event, in pieces of any size. What follows its content, such as a
 /// checksum, is passed over. Memory is that of zstd's window, at most 8 MiB.
-pub struct Payload(State);
-
-enum State {
-    Fields(Vec<u8>),
-    Zstd { decoder: Decoder<'static>, left: u64, events: Events },
-    Plain { left: u64, events: Events },
-    Over,
+pub struct Payload {
+    plain: PlainPayload,
+    events: Events,
 }
 
 impl std::fmt::Debug for Payload {
@@ -47,44 +43,91 @@ impl Payload {
     /// Returns a reader that has read nothing.
     #[must_use]
     pub fn new() -> Self {
-        Self(State::Fields(Vec::new()))
+        Self { plain: PlainPayload::new(u64::MAX), events: Events::default() }
     }
 
     /// Takes the next bytes, and passes on each change. `None` if they are malformed.
     #[must_use]
     pub fn push(&mut self, bytes: &[u8], mut found: impl FnMut(&Change)) -> Option<()> {
-        let done = self.take(bytes, &mut found);
+        let Self { plain, events } = self;
+        plain.push(bytes, &mut |plain| events.take(plain, &mut found))
+    }
+}
+
+/// The body of a `Transaction_payload` event as plain bytes.
+pub(crate) struct PlainPayload {
+    state: State,
+    /// Limit on the length that the event may state.
+    limit: u64,
+    has_more: bool,
+}
+
+enum State {
+    Fields(Vec<u8>),
+    Zstd { decoder: Decoder<'static>, left: u64 },
+    Plain { left: u64 },
+    Over { is_whole: bool },
+}
+
+impl std::fmt::Debug for PlainPayload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlainPayload").finish_non_exhaustive()
+    }
+}
+
+impl PlainPayload {
+    /// Begins. An event that states more than `limit` bytes is malformed.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { state: State::Fields(Vec::new()), limit, has_more: false }
+    }
+
+    /// Takes the next bytes, and passes on what they hold, until that is refused. `None` if it is, or they are malformed.
+    pub(crate) fn push(
+        &mut self,
+        bytes: &[u8],
+        found: &mut dyn FnMut(&[u8]) -> Option<()>,
+    ) -> Option<()> {
+        let done = self.take(bytes, found);
         if done.is_none() {
-            self.0 = State::Over;
+            self.state = State::Over { is_whole: false };
         }
         done
     }
 
-    fn take(&mut self, bytes: &[u8], found: &mut dyn FnMut(&Change)) -> Option<()> {
-        match &mut self.0 {
+    /// Returns whether everything that the event states has arrived, and nothing else.
+    pub(crate) fn is_whole(&self) -> bool {
+        let is_whole =
+            matches!(self.state, State::Plain { left: 0 } | State::Over { is_whole: true });
+        is_whole && !self.has_more
+    }
+
+    fn take(&mut self, bytes: &[u8], found: &mut dyn FnMut(&[u8]) -> Option<()>) -> Option<()> {
+        match &mut self.state {
             State::Fields(head) => {
                 head.extend_from_slice(bytes);
                 let head = std::mem::take(head);
                 match Content::read(&head) {
                     // The same limit, however the bytes arrive.
                     Some((_, rest)) if head.len() - rest.len() > MAX_FIELDS => None,
+                    Some((content, _)) if content.uncompressed > self.limit => None,
                     Some((content, rest)) => {
-                        self.0 = content.begin()?;
+                        self.state = content.begin()?;
                         self.take(rest, found)
                     }
                     None => {
                         let may_grow = head.len() < MAX_FIELDS;
-                        self.0 = State::Fields(head);
+                        self.state = State::Fields(head);
                         may_grow.then_some(())
                     }
                 }
             }
-            State::Plain { left, events } => {
+            State::Plain { left } => {
                 let length = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= length as u64;
-                events.take(bytes.get(..length)?, found)
+                self.has_more |= length < bytes.len();
+                found(bytes.get(..length)?)
             }
-            State::Zstd { decoder, left, events } => {
+            State::Zstd { decoder, left } => {
                 let (mut input, mut piece) = (InBuffer::around(bytes), vec![0; PIECE]);
                 loop {
                     let mut output = OutBuffer::around(&mut piece[..]);
@@ -93,9 +136,10 @@ impl Payload {
                     let is_full = plain.len() == PIECE;
                     // No more than the event states.
                     *left = left.checked_sub(plain.len() as u64)?;
-                    events.take(plain, found)?;
+                    found(plain)?;
                     if hint == 0 {
-                        self.0 = State::Over;
+                        self.has_more = input.pos() < bytes.len();
+                        self.state = State::Over { is_whole: *left == 0 };
                         return Some(());
                     }
                     if input.pos() == bytes.len() && !is_full {
@@ -103,7 +147,10 @@ impl Payload {
                     }
                 }
             }
-            State::Over => Some(()),
+            State::Over { .. } => {
+                self.has_more |= !bytes.is_empty();
+                Some(())
+            }
         }
     }
 }
@@ -135,14 +182,14 @@ impl Content {
     }
 
     fn begin(self) -> Option<State> {
-        let (left, events) = (self.uncompressed, Events::default());
+        let left = self.uncompressed;
         match self.compression {
             ZSTD => {
                 let mut decoder = Decoder::new().ok()?;
                 decoder.set_parameter(DParameter::WindowLogMax(WINDOW)).ok()?;
-                Some(State::Zstd { decoder, left, events })
+                Some(State::Zstd { decoder, left })
             }
-            NONE => Some(State::Plain { left, events }),
+            NONE => Some(State::Plain { left }),
             _ => None,
         }
     }

@@ -82,6 +82,12 @@ impl From<GtidPosition> for GtidState {
     }
 }
 
+impl From<GtidSet> for GtidState {
+    fn from(set: GtidSet) -> Self {
+        Self::MySql(set)
+    }
+}
+
 impl GtidState {
     /// Returns whether no transaction has happened.
     #[must_use]
@@ -99,6 +105,17 @@ impl GtidState {
             (Self::MariaDb(position), AnyGtid::MariaDb(gtid)) => position.is_past(*gtid),
             (Self::MySql(set), AnyGtid::MySql(gtid)) => set.contains(gtid),
             _ => false,
+        }
+    }
+
+    /// Returns whether a transaction has a higher number than those of its domain or source before it.
+    #[must_use]
+    pub fn is_in_order(&self, next: &AnyGtid) -> bool {
+        match (self, next) {
+            (Self::MySql(set), AnyGtid::MySql(next)) => {
+                set.last(&next.source).is_none_or(|last| last < next.number)
+            }
+            _ => !self.contains(next),
         }
     }
 

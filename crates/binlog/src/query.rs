@@ -40,8 +40,8 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Servers write these statements themselves, in one form.
-    fn of(text: &[u8]) -> Self {
+    /// Reads it from the beginning of a statement. Servers write these statements themselves, in one form.
+    pub(crate) fn of(text: &[u8]) -> Self {
         match text {
             b"BEGIN" => Self::Begin,
             b"COMMIT" => Self::Commit,

@@ -1,18 +1,19 @@
-//! Stretches of a history, by domain, which tell whether another server has the same transactions.
+//! Stretches of a history, by domain of MariaDB or source of MySQL, which tell whether another server has the same transactions.
 
 use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::any_gtid::{AnyGtid, GtidSequence};
 use crate::content::{ChangeFormat, Content};
-use crate::mariadb_gtid::{Gtid, GtidPosition};
+use crate::position::GtidState;
 
-/// Transactions that follow one another within each domain. Their order between domains is no part of it: two servers
-/// write it differently.
+/// Transactions that follow one another within each domain, or of each source. Their order between domains is no part of
+/// it: two servers write it differently.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Stretch(BTreeMap<u32, DomainStretch>);
+pub struct Stretch(BTreeMap<GtidSequence, DomainStretch>);
 
-/// Transactions of one domain.
+/// Transactions of one domain of MariaDB, or of one source of MySQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DomainStretch {
     /// How many they are.
@@ -20,7 +21,7 @@ pub struct DomainStretch {
     /// SHA-256 of what they do, in their order.
     pub content: [u8; 32],
     /// The last of them.
-    pub last: Gtid,
+    pub last: AnyGtid,
     /// How many are written in each form.
     forms: [u64; ChangeFormat::COUNT],
 }
@@ -31,15 +32,9 @@ pub enum Comparison {
     /// They are the same.
     Same,
     /// They cannot be compared: one has rows, or all columns of rows, where the other has not.
-    AnotherForm {
-        /// The first domain of which that is true.
-        domain: u32,
-    },
+    AnotherForm,
     /// They are not the same.
-    Branch {
-        /// The first domain that differs.
-        domain: u32,
-    },
+    Branch,
 }
 
 impl Stretch {
@@ -48,7 +43,7 @@ impl Stretch {
     pub fn of(domains: impl IntoIterator<Item = DomainStretch>) -> Option<Self> {
         let mut found = BTreeMap::new();
         for domain in domains {
-            if found.insert(domain.last.domain, domain).is_some() {
+            if found.insert(domain.last.sequence(), domain).is_some() {
                 return None;
             }
         }
@@ -57,40 +52,39 @@ impl Stretch {
 
     /// Adds the next transaction of its domain.
     pub fn add(&mut self, next: &Content) {
-        let last = next.gtid;
-        let domain = self.0.entry(last.domain).or_insert(DomainStretch {
+        let domain = self.0.entry(next.gtid.sequence()).or_insert_with(|| DomainStretch {
             transactions: 0,
             content: [0; 32],
-            last,
+            last: next.gtid.clone(),
             forms: [0; ChangeFormat::COUNT],
         });
         domain.transactions += 1;
         domain.content =
             Sha256::new().chain_update(domain.content).chain_update(next.digest).finalize().into();
-        domain.last = last;
+        domain.last.clone_from(&next.gtid);
         if let Some(number) = domain.forms.get_mut(next.form.index()) {
             *number += 1;
         }
     }
 
-    /// Returns the domains, in the order of their numbers.
-    pub fn domains(&self) -> impl Iterator<Item = (u32, &DomainStretch)> {
-        self.0.iter().map(|(domain, found)| (*domain, found))
+    /// Returns the domains, or sources, in their order.
+    pub fn domains(&self) -> impl Iterator<Item = (&GtidSequence, &DomainStretch)> {
+        self.0.iter()
     }
 
     /// Returns the transactions of a domain, if there are any.
     #[must_use]
-    pub fn get(&self, domain: u32) -> Option<&DomainStretch> {
-        self.0.get(&domain)
+    pub fn get(&self, domain: &GtidSequence) -> Option<&DomainStretch> {
+        self.0.get(domain)
     }
 
     /// Compares two stretches that begin behind the same transactions. A branch in any domain is a branch.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Comparison {
         let mut result = Comparison::Same;
-        for domain in self.0.keys().chain(other.0.keys()).copied() {
+        for domain in self.0.keys().chain(other.0.keys()) {
             match self.compare_in(domain, other) {
-                branch @ Comparison::Branch { .. } => return branch,
+                Comparison::Branch => return Comparison::Branch,
                 other if result == Comparison::Same => result = other,
                 _ => {}
             }
@@ -100,13 +94,11 @@ impl Stretch {
 
     /// Compares the transactions of one domain.
     #[must_use]
-    pub fn compare_in(&self, domain: u32, other: &Self) -> Comparison {
+    pub fn compare_in(&self, domain: &GtidSequence, other: &Self) -> Comparison {
         match (self.get(domain), other.get(domain)) {
             (one, two) if one == two => Comparison::Same,
-            (Some(one), Some(two)) if one.is_in_another_form(two) => {
-                Comparison::AnotherForm { domain }
-            }
-            _ => Comparison::Branch { domain },
+            (Some(one), Some(two)) if one.is_in_another_form(two) => Comparison::AnotherForm,
+            _ => Comparison::Branch,
         }
     }
 }
@@ -116,7 +108,7 @@ impl DomainStretch {
     /// written in each form, by its name. `None` if there are none, a form is unknown, or the numbers do not add up.
     #[must_use]
     pub fn new<'a>(
-        last: Gtid,
+        last: AnyGtid,
         transactions: u64,
         content: [u8; 32],
         forms: impl IntoIterator<Item = (&'a str, u64)>,
@@ -153,7 +145,7 @@ impl DomainStretch {
 /// Finds a stretch of an archive again in the logs of another server.
 #[derive(Debug, Clone)]
 pub struct Overlap {
-    before: GtidPosition,
+    before: GtidState,
     expected: Stretch,
     found: Stretch,
 }
@@ -170,20 +162,21 @@ pub enum StretchPlace {
 }
 
 impl Overlap {
-    /// Begins with the position before a stretch, and the stretch.
+    /// Begins with the transactions before a stretch, and the stretch.
     #[must_use]
-    pub fn new(before: GtidPosition, expected: Stretch) -> Self {
+    pub fn new(before: GtidState, expected: Stretch) -> Self {
         Self { before, expected, found: Stretch::default() }
     }
 
     /// Where the next transaction of the server lies, by its domain alone.
     #[must_use]
-    pub fn place(&self, gtid: Gtid) -> StretchPlace {
-        let found = self.found.get(gtid.domain);
-        if found.is_none() && self.before.is_past(gtid) {
+    pub fn place(&self, gtid: &AnyGtid) -> StretchPlace {
+        let sequence = gtid.sequence();
+        let found = self.found.get(&sequence);
+        if found.is_none() && self.before.contains(gtid) {
             return StretchPlace::Before;
         }
-        match self.expected.get(gtid.domain) {
+        match self.expected.get(&sequence) {
             None => StretchPlace::Behind,
             Some(expected) if found.is_some_and(|found| found.last == expected.last) => {
                 StretchPlace::Behind
@@ -195,7 +188,7 @@ impl Overlap {
 
     /// Takes the next transaction of the server, in the order of its logs.
     pub fn push(&mut self, next: &Content) -> StretchPlace {
-        let place = self.place(next.gtid);
+        let place = self.place(&next.gtid);
         if place == StretchPlace::Within {
             self.found.add(next);
         }
@@ -207,15 +200,15 @@ impl Overlap {
     pub fn is_over(&self) -> bool {
         self.expected.domains().all(|(domain, expected)| {
             self.found.get(domain).is_some_and(|found| {
-                found.last.sequence >= expected.last.sequence
+                found.last.number() >= expected.last.number()
                     || found.transactions > expected.transactions
             })
         })
     }
 
-    /// The position before the stretch.
+    /// The transactions before the stretch.
     #[must_use]
-    pub fn before(&self) -> &GtidPosition {
+    pub fn before(&self) -> &GtidState {
         &self.before
     }
 
@@ -227,7 +220,7 @@ impl Overlap {
 
     /// Compares what was found in one domain with the stretch.
     #[must_use]
-    pub fn compare_in(&self, domain: u32) -> Comparison {
+    pub fn compare_in(&self, domain: &GtidSequence) -> Comparison {
         self.expected.compare_in(domain, &self.found)
     }
 

@@ -1,9 +1,9 @@
 //! Binary logs of both forks.
 
 use xb_binlog::{
-    AnyGtid, Change, ChecksumKind, Content, ContentDigest, Entry, Error, Event, Gtid, GtidPosition,
-    GtidSet, GtidState, HEADER_LEN, History, LogEnd, LogPosition, Payload, Reader, RelayPlan,
-    RelayWriter, ReplayStop, SentEvent, SentReader, Stretch,
+    AnyGtid, Change, ChecksumKind, Content, ContentDigest, Entry, Error, Event, Fork, Gtid,
+    GtidPosition, GtidSet, GtidState, HEADER_LEN, History, LogEnd, LogPosition, Payload, Reader,
+    RelayPlan, RelayWriter, ReplayStop, SentEvent, SentReader, Stretch,
 };
 
 /// Logs without checksums, so that changed events are decoded. Each begins with a description of this
@@ -88,7 +88,7 @@ fn content(log: &[u8], entries: &[Entry], piece: usize) {
 
 fn contents(log: &[u8], entries: &[Entry], piece: usize) -> Vec<Content> {
     let (mut history, mut digest) = (History::new(NAME, None), ContentDigest::new());
-    let mut found = Vec::new();
+    let (mut found, mut fork) = (Vec::new(), Fork::MySql);
     for entry in entries {
         let event = usize::try_from(entry.begin).ok().zip(usize::try_from(entry.end).ok());
         let event = event.and_then(|(begin, end)| log.get(begin..end)).unwrap_or_default();
@@ -96,7 +96,10 @@ fn contents(log: &[u8], entries: &[Entry], piece: usize) -> Vec<Content> {
             Some(_) => ChecksumKind::Crc32,
             None => ChecksumKind::None,
         };
-        event.chunks(piece).for_each(|piece| digest.take(piece, checksums));
+        if let Event::Format(format) = &entry.event {
+            fork = format.fork;
+        }
+        event.chunks(piece).for_each(|piece| digest.take(piece, (fork, checksums)));
         digest.end_event(entry);
         let Ok(step) = history.push(entry) else { break };
         match step.ended {

@@ -35,6 +35,47 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
+    /// Receives from one of the servers with these sockets.
+    pub(crate) fn start(scratch: &Scratch, sockets: &[&Path], is_sealed: bool) -> Self {
+        let of = |socket: &&Path| Access {
+            target: Target::Socket((*socket).to_owned()),
+            account: Account { user: b"root".to_vec(), ..Account::default() },
+        };
+        let cancel = CancelToken::new();
+        let canceller = cancel.clone();
+        let session = Session { cancel, ..session(scratch) };
+        let mut key_slots = KeySlots::default();
+        if is_sealed {
+            key_slots = key_slots.with_key(KeyBytes::new(KEY).unwrap());
+        }
+        let request = ReceiveRequest {
+            servers: sockets.iter().map(of).collect(),
+            patience: Duration::from_secs(1),
+            archive: ArchiveSettings {
+                server: "shop".to_owned(),
+                key_slots,
+                compress: "zstd".parse().unwrap(),
+                rpo: Duration::from_millis(200),
+                state: None,
+                accept_no_crc: false,
+            },
+            acknowledge: false,
+        };
+        let stored = Arc::new(Mutex::new(None));
+        let told = Arc::clone(&stored);
+        let notices = Arc::new(Mutex::new(Vec::new()));
+        let list = Arc::clone(&notices);
+        let tell = move |notice| match notice {
+            Notice::Stored { position, .. } => *told.lock().unwrap() = Some(position),
+            Notice::Alive => {}
+            notice => list.lock().unwrap().push(notice),
+        };
+        let thread = std::thread::spawn(move || {
+            block_on(receive(&session, &request, tell)).unwrap();
+        });
+        Self { canceller, thread, stored, notices }
+    }
+
     pub(crate) fn stop(self) {
         self.canceller.cancel(15);
         self.thread.join().unwrap();
@@ -55,6 +96,13 @@ impl Receiver {
         }
         panic!("this was not told: {:?}", self.told());
     }
+}
+
+fn session(scratch: &Scratch) -> Session {
+    let path = scratch.join("shop").to_str().unwrap().trim_start_matches('/').to_owned();
+    let location = Location { place: StorePlace::Local, path };
+    let root = Root::open(&location, &StoreSettings::default(), Policy::default(), true);
+    Session::new(root.unwrap(), Resources { memory: 1 << 30, threads: 2, parallel: 4 })
 }
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -89,10 +137,7 @@ impl Shop {
     }
 
     pub(crate) fn session(&self) -> Session {
-        let path = self.scratch.join("shop").to_str().unwrap().trim_start_matches('/').to_owned();
-        let location = Location { place: StorePlace::Local, path };
-        let root = Root::open(&location, &StoreSettings::default(), Policy::default(), true);
-        Session::new(root.unwrap(), Resources { memory: 1 << 30, threads: 2, parallel: 4 })
+        session(&self.scratch)
     }
 
     pub(crate) fn receive(&self) -> Receiver {
@@ -106,43 +151,7 @@ impl Shop {
 
     /// Receives from one of the servers with these sockets.
     pub(crate) fn receive_from_any(&self, sockets: &[&Path]) -> Receiver {
-        let of = |socket: &&Path| Access {
-            target: Target::Socket((*socket).to_owned()),
-            account: Account { user: b"root".to_vec(), ..Account::default() },
-        };
-        let cancel = CancelToken::new();
-        let canceller = cancel.clone();
-        let session = Session { cancel, ..self.session() };
-        let mut key_slots = KeySlots::default();
-        if self.sealed {
-            key_slots = key_slots.with_key(KeyBytes::new(KEY).unwrap());
-        }
-        let request = ReceiveRequest {
-            servers: sockets.iter().map(of).collect(),
-            patience: Duration::from_secs(1),
-            archive: ArchiveSettings {
-                server: "shop".to_owned(),
-                key_slots,
-                compress: "zstd".parse().unwrap(),
-                rpo: Duration::from_millis(200),
-                state: None,
-                accept_no_crc: false,
-            },
-            acknowledge: false,
-        };
-        let stored = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&stored);
-        let notices = Arc::new(Mutex::new(Vec::new()));
-        let list = Arc::clone(&notices);
-        let tell = move |notice| match notice {
-            Notice::Stored { position, .. } => *told.lock().unwrap() = Some(position),
-            Notice::Alive => {}
-            notice => list.lock().unwrap().push(notice),
-        };
-        let thread = std::thread::spawn(move || {
-            block_on(receive(&session, &request, tell)).unwrap();
-        });
-        Receiver { canceller, thread, stored, notices }
+        Receiver::start(&self.scratch, sockets, self.sealed)
     }
 
     /// Waits until everything that the server has is archived.

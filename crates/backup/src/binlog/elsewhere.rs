@@ -1,10 +1,10 @@
 //! Recognises another server by what the archive has: a replica or another node of the same data, whose logs have other
 //! names, positions and bytes.
 //!
-//! The receiver cannot open what is sealed, so the heads of the last segments say it: in each domain, the GTIDs before
-//! and after their transactions, and a digest of what these do.
+//! The receiver cannot open what is sealed, so the heads of the last segments say it: in each domain of MariaDB, or of each
+//! source of MySQL, the GTIDs before and after their transactions, and a digest of what these do.
 
-use xb_binlog::{GtidPosition, GtidState, Overlap};
+use xb_binlog::{GtidList, GtidSet, GtidState, Overlap};
 use xb_mysql::Client;
 use xb_repo::archive::newest::{one_segment_head, stream_head};
 use xb_repo::archive::record::Record;
@@ -21,8 +21,8 @@ const HEADS: usize = 64;
 /// The end of the archive.
 #[derive(Debug, Clone)]
 pub(crate) struct ArchiveEnd {
-    /// The last transaction of each domain.
-    pub(crate) gtids: GtidPosition,
+    /// The last transaction of each domain; of MySQL, all transactions.
+    pub(crate) gtids: GtidState,
     /// The last stretches of stored transactions, the oldest first: one for each head that has any.
     pub(crate) stretches: Vec<Overlap>,
 }
@@ -76,7 +76,7 @@ impl ArchiveEnd {
         }
         let stretches = stretches(&heads);
         let gtids = match last.content.after() {
-            Some(GtidState::MariaDb(gtids)) if last.content.last.is_some() => gtids,
+            Some(gtids) if last.content.last.is_some() => gtids,
             _ => return Ok(None),
         };
         Ok((!stretches.is_empty()).then_some(Self { gtids, stretches }))
@@ -91,7 +91,7 @@ impl ArchiveEnd {
         let mut oldest = LogPlace::Other("it has no logs".to_owned());
         for (log, _) in logs.iter().rev() {
             let begins = gtids_before(client, log)?;
-            if self.stretches.first().is_some_and(|first| is_within(&begins, first.before())) {
+            if self.stretches.first().is_some_and(|first| begins.is_within(first.before())) {
                 return Ok(LogPlace::From(log.clone()));
             }
             oldest = self.in_oldest(log, &begins);
@@ -100,32 +100,26 @@ impl ArchiveEnd {
     }
 
     /// Returns the result for the oldest log, if no log begins before all stretches.
-    fn in_oldest(&self, log: &str, begins: &GtidPosition) -> LogPlace {
+    fn in_oldest(&self, log: &str, begins: &GtidState) -> LogPlace {
         let what = format!(
             "its oldest log, {log}, begins behind {begins}, and the archive ends at {}",
             self.gtids
         );
-        if self.stretches.iter().any(|stretch| is_within(begins, stretch.before())) {
+        if self.stretches.iter().any(|stretch| begins.is_within(stretch.before())) {
             return LogPlace::From(log.to_owned());
         }
-        match is_within(begins, &self.gtids) || is_within(&self.gtids, begins) {
+        match begins.is_within(&self.gtids) || self.gtids.is_within(begins) {
             true => LogPlace::Purged(format!("{what}, so that no transaction can be compared")),
             false => LogPlace::Other(what),
         }
     }
 }
 
-/// Returns whether every domain of a position lies at or before another one.
-fn is_within(one: &GtidPosition, other: &GtidPosition) -> bool {
-    one.iter().all(|gtid| other.is_past(*gtid))
-}
-
 /// The stretches of heads, the newest first, up to one that does not say enough; the oldest is the first of them.
 fn stretches(heads: &[Record<SegmentHead>]) -> Vec<Overlap> {
     let mut found = Vec::new();
     for head in heads.iter().map(|head| &head.content) {
-        let (Some(GtidState::MariaDb(before)), Some(stretch)) = (head.before(), head.stretch())
-        else {
+        let (Some(before), Some(stretch)) = (head.before(), head.stretch()) else {
             match head.transactions {
                 0 => continue,
                 _ => break,
@@ -142,17 +136,24 @@ fn stretches(heads: &[Record<SegmentHead>]) -> Vec<Overlap> {
     found
 }
 
-/// The GTIDs before a log of MariaDB: its second event, or the third of an encrypted one.
-fn gtids_before(client: &mut Client, log: &str) -> Result<GtidPosition, ArchiveError> {
+/// The GTIDs before a log: its second event, or the third of an encrypted one of MariaDB.
+fn gtids_before(client: &mut Client, log: &str) -> Result<GtidState, ArchiveError> {
     let quoted = log.replace(['\'', '\\'], "");
     let rows = client.rows(format!("SHOW BINLOG EVENTS IN '{quoted}' LIMIT 4"))?;
-    let list = rows.iter().find_map(|row| {
+    let state = rows.iter().find_map(|row| {
         let text = |column| Some(String::from_utf8_lossy(row.get(column)?).into_owned());
-        let is_list = text(2)? == "Gtid_list";
-        let list: String = text(5)?.chars().filter(|c| !matches!(c, '[' | ']' | ' ')).collect();
-        is_list.then(|| list.parse::<xb_binlog::GtidList>().ok())?
+        let (kind, list) = (text(2)?, text(5)?);
+        match &kind[..] {
+            "Gtid_list" => {
+                let list: String = list.chars().filter(|c| !matches!(c, '[' | ']' | ' ')).collect();
+                let list: GtidList = list.parse().ok()?;
+                Some(list.position().into())
+            }
+            "Previous_gtids" => Some(GtidState::MySql(list.parse::<GtidSet>().ok()?)),
+            _ => None,
+        }
     });
-    Ok(list.ok_or(xb_mysql::Error::Unexpected)?.position())
+    Ok(state.ok_or(xb_mysql::Error::Unexpected)?)
 }
 
 #[cfg(test)]
@@ -182,7 +183,7 @@ mod tests {
         let mut oldest = LogPlace::Other(String::new());
         for (number, begins) in logs.iter().enumerate().rev() {
             let (log, begins) = (format!("bin.{number}"), begins.parse().unwrap());
-            if is_within(&begins, end.stretches[0].before()) {
+            if GtidState::is_within(&begins, end.stretches[0].before()) {
                 return format!("{:?}", LogPlace::From(log));
             }
             oldest = end.in_oldest(&log, &begins);

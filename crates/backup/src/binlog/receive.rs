@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, OptionFuture};
 use futures::stream::{FuturesOrdered, FuturesUnordered};
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior};
-use xb_binlog::LogPosition;
+use xb_binlog::{GtidState, LogPosition};
 use xb_compressor::Algorithm;
 use xb_encryptor::KeySlots;
 use xb_mysql::{Access, Client};
@@ -395,7 +395,6 @@ impl<'a> Receiver<'a> {
         // The bytes of one server's log decide, whoever it says that it is.
         let is_unproven = start.overlap.is_none() && start.begins != StreamOrigin::First;
         if let (Some(before), Some(how)) = (&before, moved)
-            && server.uuid.is_none()
             && (matches!(fork, Some(StreamBreak::Differs(_))) || (is_unproven && fork.is_none()))
         {
             let outcome = self.search(client, &server, (before, how)).await?;
@@ -442,10 +441,14 @@ impl<'a> Receiver<'a> {
         let Some(archive) = ArchiveEnd::read(root, name, before).await? else {
             return unknown(UNRECOGNISED.to_owned());
         };
+        if matches!(archive.gtids, GtidState::MySql(_)) != server.uuid.is_some() {
+            return unknown("one of them is of MySQL, the other of MariaDB".to_owned());
+        }
         let logs = server.logs.clone();
         let end = logs.last().and_then(|(log, size)| LogPosition::new(log, *size));
         let other = OtherServer {
             id: server.id,
+            uuid: server.uuid.as_ref().and_then(|uuid| uuid.parse().ok()),
             applied: server.role.applied.clone(),
             end: end.ok_or(ArchiveError::NoLog)?,
             is_node: server.role.node.is_some(),

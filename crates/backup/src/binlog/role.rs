@@ -1,4 +1,4 @@
-//! Role of a server of MariaDB: a replica, or a node of a cluster.
+//! Role of a server: a replica, or a node of a cluster.
 
 use std::collections::BTreeMap;
 
@@ -33,24 +33,70 @@ const STATUS_FILTERS: [&str; 10] = [
 ];
 /// Columns of the status of a log with what it leaves out. Not every version has variables of these names.
 const LOG_FILTERS: [&str; 2] = ["Binlog_Do_DB", "Binlog_Ignore_DB"];
-/// A server's error if a privilege is missing.
+/// The same of MySQL, for all connections, and for those that come to be.
+const APPLIER_FILTERS: [&str; 2] = [
+    "SELECT CONCAT(filter_name, '=', filter_rule) FROM performance_schema.replication_applier_filters",
+    "SELECT CONCAT(filter_name, '=', filter_rule) FROM performance_schema.replication_applier_global_filters",
+];
+/// A server's errors if a privilege is missing, for a statement and for a table, and for a statement of another version.
 const DENIED: u16 = 1227;
+const TABLE_DENIED: u16 = 1142;
+const SYNTAX: u16 = 1064;
+const NO_REPLICA_UPDATES: &str = "its log lacks what other servers have committed first (NAME=OFF)";
 const OTHERS: [&str; 5] =
     ["wsrep_on", "wsrep_node_name", "wsrep_gtid_mode", "log_slave_updates", "gtid_slave_pos"];
 
-/// Role of a server. That of a server of MySQL is unknown.
+/// Role of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Role {
     /// Name of the node of a Galera cluster that it is.
     pub(crate) node: Option<String>,
-    /// The last transactions that it has replicated.
+    /// MariaDB: the last transactions that it has replicated.
     pub(crate) applied: GtidPosition,
     /// Why its log cannot be compared with that of another server.
     pub(crate) apart: Option<String>,
 }
 
 impl Role {
-    pub(crate) fn ask(client: &mut Client) -> Result<Self, ArchiveError> {
+    pub(crate) fn ask(client: &mut Client, is_mysql: bool) -> Result<Self, ArchiveError> {
+        match is_mysql {
+            true => Self::ask_mysql(client),
+            false => Self::ask_mariadb(client),
+        }
+    }
+
+    fn ask_mysql(client: &mut Client) -> Result<Self, ArchiveError> {
+        let logs = client.rows("SELECT @@GLOBAL.log_replica_updates")?;
+        let [logs] = logs.first().ok_or(Error::Unexpected)?.texts()?;
+        let mut filters = match of_status(client, "SHOW BINARY LOG STATUS", &LOG_FILTERS) {
+            // Before 8.2.
+            Err(Error::Server(error)) if error.code == SYNTAX => {
+                of_status(client, "SHOW MASTER STATUS", &LOG_FILTERS)?
+            }
+            filters => filters?,
+        };
+        for sql in APPLIER_FILTERS {
+            match client.rows(sql) {
+                // An account of a receiver need not have the privilege.
+                Err(Error::Server(error)) if [DENIED, TABLE_DENIED].contains(&error.code) => {}
+                rows => {
+                    for row in rows? {
+                        let [filter] = row.texts()?;
+                        filters.push(filter);
+                    }
+                }
+            }
+        }
+        filters.dedup();
+        let apart = match (&logs[..], &filters[..]) {
+            ("1", []) => None,
+            ("1", filters) => Some(leaves_out(filters)),
+            _ => Some(NO_REPLICA_UPDATES.replace("NAME", "log_replica_updates")),
+        };
+        Ok(Self { apart, ..Self::default() })
+    }
+
+    fn ask_mariadb(client: &mut Client) -> Result<Self, ArchiveError> {
         let names = [&FILTERS[..], &OTHERS].concat().join("', '");
         let rows = client.rows(format!(
             "SELECT LOWER(variable_name), COALESCE(variable_value, '') \
@@ -87,18 +133,19 @@ impl Role {
                     .to_owned(),
             )
         } else if value("log_slave_updates") == "OFF" {
-            Some(
-                "its log lacks what other servers have committed first (log_slave_updates=OFF)"
-                    .to_owned(),
-            )
+            Some(NO_REPLICA_UPDATES.replace("NAME", "log_slave_updates"))
         } else if !filters.is_empty() {
-            Some(format!("it leaves transactions out, or changes them ({})", filters.join(", ")))
+            Some(leaves_out(&filters))
         } else {
             None
         };
         let applied = value("gtid_slave_pos").parse().unwrap_or_default();
         Self { node, applied, apart }
     }
+}
+
+fn leaves_out(filters: &[String]) -> String {
+    format!("it leaves transactions out, or changes them ({})", filters.join(", "))
 }
 
 /// What a statement shows in these columns of its rows.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use xb_binlog::{
-    Content, ContentDigest, Event, Fork, History, LogPosition, SentEvent, SentReader, Stretch,
+    Content, ContentDigest, Event, History, LogPosition, SentEvent, SentReader, Stretch,
 };
 use xb_repo::archive::segment::{AHEAD, Commits, LastTransaction, MAX_BARRIERS, StoredBarrier};
 use xb_repo::archive::stream::StoredPosition;
@@ -109,7 +109,7 @@ impl Contents {
         }
     }
 
-    /// Returns their content in each domain.
+    /// Returns their content in each domain or of each source.
     pub(crate) fn stretch(&self) -> Option<Stretch> {
         let mut stretch = Stretch::default();
         self.0.as_ref()?.iter().for_each(|content| stretch.add(content));
@@ -311,8 +311,8 @@ impl Segmenter {
             current.bytes.extend_from_slice(bytes);
         }
         self.arrived += bytes.len() as u64;
-        if let Some(format) = self.reader.format().filter(|format| format.fork == Fork::MariaDb) {
-            self.content.take(bytes, format.checksums);
+        if let Some(format) = self.reader.format() {
+            self.content.take(bytes, (format.fork, format.checksums));
         }
         match &mut self.digest {
             Some(digest) => digest.update(bytes),
@@ -374,7 +374,7 @@ impl Segmenter {
             self.digest = Some(Sha256::new_with_prefix(&event));
             let gtid = self.history.open().and_then(|open| open.first.gtid());
             let gtids = self.history.gtids();
-            self.is_in_order = !gtid.zip(gtids).is_some_and(|(gtid, gtids)| gtids.contains(&gtid));
+            self.is_in_order = gtid.zip(gtids).is_none_or(|(gtid, gtids)| gtids.is_in_order(&gtid));
         }
         if let Some(ended) = step.ended {
             current.transactions += 1;

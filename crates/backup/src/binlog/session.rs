@@ -114,11 +114,8 @@ pub(crate) fn connect(
     let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
     let settings = settings(&mut client, uuid.is_some())?;
     let system_zone = system_zone(&mut client)?;
-    let role = match uuid {
-        Some(_) => Role::default(),
-        None => Role::ask(&mut client)?,
-    };
-    let standing = Standing::ask(&mut client, uuid.is_some())?;
+    let role = Role::ask(&mut client, uuid.is_some())?;
+    let standing = Standing::ask(&mut client)?;
     Ok((client, Server { version, id, uuid, standing, logs, role, settings, system_zone }))
 }
 

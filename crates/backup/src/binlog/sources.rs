@@ -142,8 +142,7 @@ impl<'a> Sources<'a> {
             let (server, standing) =
                 answer.map_err(|_| ArchiveError::Bug("the thread that connects panicked"))?;
             let place = Place::of(server, of);
-            let is_mysql = matches!(place, Place::Away(ArchiveError::OneServer));
-            let open = standing.filter(|standing| standing.closed.is_none() && !is_mysql);
+            let open = standing.filter(|standing| standing.closed.is_none());
             if let Some(one) = found.get_mut(number) {
                 *one = Some(Asked { place, open });
             }
@@ -195,9 +194,6 @@ impl Place {
             Ok(server) => server,
             Err(error) => return Self::Away(error),
         };
-        if server.uuid.is_some() {
-            return Self::Away(ArchiveError::OneServer);
-        }
         // It comes back, and has everything then.
         if server.standing.is_apart
             && let Some(why) = server.standing.closed
@@ -230,7 +226,7 @@ pub(super) fn several_open(one: &str, other: &str) -> ArchiveError {
 }
 
 /// The name of a server, as it was given.
-pub(super) fn name(access: &Access) -> String {
+pub(crate) fn name(access: &Access) -> String {
     match &access.target {
         Target::Socket(path) => path.display().to_string(),
         Target::Tcp { host, port, .. } => format!("{host}:{port}"),

@@ -10,7 +10,7 @@ use crate::archive_error::ArchiveError;
 /// A server's error if a privilege is missing.
 const DENIED: u16 = 1227;
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE variable_name IN \
-    ('server_id', 'hostname', 'port', 'read_only', 'wsrep_on', 'log_slave_updates', 'gtid_slave_pos')";
+    ('version', 'server_id', 'hostname', 'port', 'read_only', 'wsrep_on', 'log_slave_updates', 'gtid_slave_pos')";
 const STATUS: &str = "SHOW GLOBAL STATUS WHERE variable_name IN \
     ('Slaves_running', 'wsrep_cluster_state_uuid', 'wsrep_cluster_status', 'wsrep_ready')";
 /// Columns of the status of a replication connection, in the words of MariaDB and of MySQL.
@@ -35,9 +35,10 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// Asks a server; one of MySQL if `is_mysql`.
-    pub(crate) fn ask(client: &mut Client, is_mysql: bool) -> Result<Self, ArchiveError> {
+    /// Asks a server of either fork.
+    pub(crate) fn ask(client: &mut Client) -> Result<Self, ArchiveError> {
         let mut found = values(client, VARIABLES)?;
+        let is_mysql = !found.get("version").is_some_and(|version| version.contains("MariaDB"));
         found.extend(values(client, STATUS)?);
         let connections = match is_mysql {
             true => connections(client, "SHOW REPLICA STATUS"),

@@ -49,8 +49,7 @@ impl Watched {
 
     /// Asks what the server is.
     pub(super) fn standing(&mut self) -> Result<Standing, ArchiveError> {
-        let is_mysql = self.is_mysql;
-        self.with(|client| Standing::ask(client, is_mysql))
+        self.with(Standing::ask)
     }
 
     /// Asks what the server is, and how far its log reaches; `None` if it is not the one with these variables.
@@ -61,7 +60,7 @@ impl Watched {
         let is_mysql = self.is_mysql;
         self.with(|client| {
             let at = Timestamp::now();
-            let standing = Standing::ask(client, is_mysql)?;
+            let standing = Standing::ask(client)?;
             if standing.who != *who {
                 return Ok(None);
             }

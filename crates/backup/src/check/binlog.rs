@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use xb_mysql::{Access, Client, Timeouts};
 
+use crate::binlog::sources::name;
+use crate::binlog::standing::Standing;
 use crate::check::CheckLine;
 use crate::error::BackupError;
 
@@ -13,7 +15,8 @@ const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 /// A server should keep its logs for this many seconds, so that a receiver can be away for as long.
 const KEPT: f64 = 86_400.0;
 const VARIABLES: &str = "'log_bin', 'sync_binlog', 'binlog_checksum', 'binlog_expire_logs_seconds', \
-     'expire_logs_days', 'gtid_mode', 'binlog_format', 'binlog_row_image', 'wsrep_on', 'wsrep_gtid_mode'";
+     'expire_logs_days', 'gtid_mode', 'binlog_format', 'binlog_row_image', 'binlog_row_value_options', \
+     'replica_preserve_commit_order', 'wsrep_on', 'wsrep_gtid_mode'";
 /// Privileges, and those that include them.
 const GRANTS: [(&str, &[&str]); 2] = [
     ("REPLICATION SLAVE", &["REPLICATION SLAVE", "REPLICATION REPLICA", "ALL PRIVILEGES"]),
@@ -22,27 +25,48 @@ const GRANTS: [(&str, &[&str]); 2] = [
 /// MySQL's name of the second one.
 const CLIENT: &str = "REPLICATION CLIENT";
 
-/// Checks the server of a receiver: its settings, and the privileges of the login.
+/// Checks the servers of a receiver: their settings, the privileges of the login, and that at most one can be written to.
 ///
 /// # Errors
 /// [`BackupError::Bug`].
-pub async fn check_binlog(access: Access) -> Result<Vec<CheckLine>, BackupError> {
-    let asked = tokio::task::spawn_blocking(move || Facts::ask(&access)).await;
-    let asked = asked.map_err(|_| BackupError::Bug("the thread that asks panicked"))?;
-    Ok(match asked {
-        Ok(facts) => facts.judge(),
-        Err(error) => vec![CheckLine::warning(
-            "binlog",
-            format!("the receiver's login does not work: {error}"),
-            "name the server with --source, and put user and password into the group [client] of --login-file",
-        )],
-    })
+pub async fn check_binlog(servers: Vec<Access>) -> Result<Vec<CheckLine>, BackupError> {
+    let (mut lines, mut open) = (Vec::new(), Vec::new());
+    for access in servers {
+        let name = name(&access);
+        let asked = tokio::task::spawn_blocking(move || Facts::ask(&access)).await;
+        match asked.map_err(|_| BackupError::Bug("the thread that asks panicked"))? {
+            Ok(facts) => {
+                lines.extend(facts.judge());
+                open.extend(facts.standing.filter(|of| of.closed.is_none()).map(|of| (name, of)));
+            }
+            Err(error) => lines.push(CheckLine::warning(
+                "binlog",
+                format!("the receiver's login does not work: {error}"),
+                "name the server with --source, and put user and password into the group [client] of --login-file",
+            )),
+        }
+    }
+    lines.extend(both_open(&open));
+    Ok(lines)
+}
+
+/// A warning if two servers can be written to: the log of each lacks what the other commits.
+fn both_open(open: &[(String, Standing)]) -> Option<CheckLine> {
+    let (first, standing) = open.first()?;
+    let (other, _) = open.iter().find(|(_, other)| !other.is_one_with(standing))?;
+    let found = format!(
+        "{first} and {other} can both be written to, and the log of each lacks what the other commits: `binlog receive` receives nothing then"
+    );
+    let fix = "set read_only=ON on all but the primary, in their option files, too";
+    Some(CheckLine::warning("binlog", found, fix))
 }
 
 #[derive(Debug, Default)]
 struct Facts {
     variables: BTreeMap<String, String>,
     grants: String,
+    /// `None` if it does not say.
+    standing: Option<Standing>,
 }
 
 impl Facts {
@@ -61,6 +85,7 @@ impl Facts {
                 facts.grants += &grant;
             }
         }
+        facts.standing = Standing::ask(&mut client).ok();
         Ok(facts)
     }
 
@@ -104,20 +129,37 @@ impl Facts {
                 "set sync_binlog=1",
             );
         }
-        let form = [("binlog_format", "ROW"), ("binlog_row_image", "FULL")];
+        // MySQL alone has the third one.
+        let form = [
+            ("binlog_format", "ROW"),
+            ("binlog_row_image", "FULL"),
+            ("binlog_row_value_options", ""),
+        ];
         let other = form
             .iter()
             .filter(|(name, value)| self.variables.contains_key(*name) && !self.is(name, value));
         let other: Vec<String> =
             other.map(|(name, _)| format!("{name}={}", self.variables[*name])).collect();
-        // Another server of MySQL does not continue an archive at all.
-        if gtid_mode.is_none() && !other.is_empty() {
+        if !other.is_empty() {
             warn(
                 format!(
                     "{}: after a failover, the archive may not recognise another server, which can write the same transactions in another form",
                     other.join(", ")
                 ),
-                "set binlog_format=ROW and binlog_row_image=FULL on all servers, if another one may take over",
+                match gtid_mode {
+                    None => {
+                        "set binlog_format=ROW and binlog_row_image=FULL on all servers, if another one may take over"
+                    }
+                    Some(_) => {
+                        "set binlog_format=ROW, binlog_row_image=FULL and binlog_row_value_options='' on all servers, if another one may take over"
+                    }
+                },
+            );
+        }
+        if self.is("replica_preserve_commit_order", "OFF") {
+            warn(
+                "replica_preserve_commit_order is OFF: as a replica, the server may write transactions in another order, and could not continue the archive after a failover".to_owned(),
+                "set replica_preserve_commit_order=ON on all servers, if another one may take over",
             );
         }
         if self.is("wsrep_on", "ON") && !self.is("wsrep_gtid_mode", "ON") {
@@ -169,9 +211,23 @@ mod tests {
 
     fn found(variables: &[(&str, &str)], grants: &str) -> Vec<String> {
         let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-        let facts = Facts { variables: variables.collect(), grants: grants.to_owned() };
+        let facts =
+            Facts { variables: variables.collect(), grants: grants.to_owned(), standing: None };
         let lines = facts.judge();
         lines.into_iter().filter(|l| l.state == CheckState::Warning).map(|l| l.found).collect()
+    }
+
+    #[test]
+    fn two_servers_that_can_be_written_to_are_warned_of() {
+        let of = |name: &str, id: &str| {
+            let who = BTreeMap::from([("server_id".to_owned(), id.to_owned())]);
+            (name.to_owned(), Standing { who, ..Standing::default() })
+        };
+        assert!(both_open(&[of("db1", "1")]).is_none());
+        // Two names of one server.
+        assert!(both_open(&[of("db1", "1"), of("db", "1")]).is_none());
+        let found = both_open(&[of("db1", "1"), of("db2", "2")]).unwrap().found;
+        assert!(found.contains("db1") && found.contains("db2"), "{found}");
     }
 
     #[test]
@@ -199,6 +255,15 @@ mod tests {
             found(&mysql, "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO x").is_empty()
         );
         assert!(found(&mysql, "GRANT SELECT ON *.* TO x")[0].contains("SLAVE, REPLICATION CLIENT"));
+        let with_mysql = |name: &'static str, value: &'static str| {
+            let all = [&mysql[..], &[("replica_preserve_commit_order", "ON"), (name, value)]];
+            found(&all.concat(), "GRANT ALL PRIVILEGES ON *.* TO x").join(" ")
+        };
+        assert_eq!(with_mysql("binlog_row_value_options", ""), "");
+        let value = with_mysql("binlog_row_value_options", "PARTIAL_JSON");
+        assert!(value.contains("binlog_row_value_options=PARTIAL_JSON"), "{value}");
+        let order = with_mysql("replica_preserve_commit_order", "OFF");
+        assert!(order.contains("replica_preserve_commit_order is OFF"), "{order}");
         mysql.push(("gtid_mode", "ON_PERMISSIVE"));
         assert!(found(&mysql, grants)[0].contains("gtid_mode is ON_PERMISSIVE"));
         assert!(with("binlog_format", "MIXED").contains("binlog_format=MIXED"));

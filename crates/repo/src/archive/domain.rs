@@ -1,5 +1,5 @@
-//! Record of the transactions in each replication domain of MariaDB, in the head of a segment: by it, another server is
-//! recognised that has them, too.
+//! Record of the transactions in each replication domain of MariaDB, or of each source of MySQL, in the head of a segment:
+//! by it, another server is recognised that has them, too.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use xb_binlog::{DomainStretch, Stretch};
 
 use crate::hex::{hex, unhex};
 
-/// Transactions of one domain, in their order.
+/// Transactions of one domain, or of one source, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainContent {
-    /// GTID of the last of them, which names the domain.
+    /// GTID of the last of them, which names the domain or source.
     pub last: String,
     /// Their number.
     pub transactions: u64,
@@ -64,6 +64,8 @@ mod tests {
         let all = [
             one("0-1-9", &[("rows", 2), ("statements_and_partial_rows", 1)]),
             one("3-1-2", &[("nothing", 3)]),
+            one("11111111-2222-3333-4444-555555555555:9", &[("rows", 3)]),
+            one("11111111-2222-3333-4444-555555555555:tag:2", &[("statements", 3)]),
         ];
         let stretch = DomainContent::stretch(&all).unwrap();
         assert_eq!(DomainContent::all(&stretch), all);

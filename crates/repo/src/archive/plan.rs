@@ -712,11 +712,7 @@ fn takes_over(
         (Some(Ok(of)), Some(now)) if of == *now => {}
         _ => return Err("it repeats other transactions than the stream before it ends with"),
     }
-    let continues = match (gtids, before.after()) {
-        (Some(GtidState::MariaDb(now)), Some(GtidState::MariaDb(before))) => now == before,
-        _ => false,
-    };
-    match continues {
+    match gtids.is_some() && gtids == before.after() {
         true => Ok(()),
         false => Err("its GTIDs are not those at which the stream of the server before it ends"),
     }

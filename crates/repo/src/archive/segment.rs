@@ -50,8 +50,9 @@ pub struct SegmentHead {
     pub ends_inside: bool,
     /// Transactions that end in it.
     pub transactions: u64,
-    /// Content of these transactions in each domain, without those that the archive had already. `None` if it is not
-    /// known: of MySQL, of an earlier version of the writer, or if an event is malformed or a GTID out of order.
+    /// Content of these transactions in each domain of MariaDB or of each source of MySQL, without those that the archive
+    /// had already. `None` if it is not known: of an earlier version of the writer, or if an event is malformed or a GTID
+    /// out of order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domains: Option<Vec<DomainContent>>,
     /// Times of those that are not ahead of the receiver's clock.

@@ -95,13 +95,7 @@ impl Context {
             }
         }
         let servers = source_servers(source, login_file).map_err(report::failure)?;
-        let check = |_, cancel: CancelToken| async move {
-            let mut lines = Vec::new();
-            for server in servers {
-                lines.extend(cancel.or(check_binlog(server)).await?);
-            }
-            Ok(lines)
-        };
+        let check = |_, cancel: CancelToken| async move { cancel.or(check_binlog(servers)).await };
         Ok(self.with_progress("check", &args.common.run, None, check)?.0)
     }
 
