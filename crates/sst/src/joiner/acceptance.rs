@@ -368,6 +368,7 @@ impl EngineLocks {
 }
 
 /// Takes the lock that a server's storage engine would take on a file.
+#[allow(clippy::cast_possible_truncation)] // small constants of the system
 fn lock_whole(file: &File) -> Result<(), Errno> {
     let (l_type, l_whence) = (libc::F_WRLCK as libc::c_short, libc::SEEK_SET as libc::c_short);
     let whole = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
