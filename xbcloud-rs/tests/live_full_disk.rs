@@ -4,6 +4,8 @@
 
 mod live_support;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
@@ -173,6 +175,11 @@ fn a_restore_of_a_chain_resumes_when_there_is_room() {
     let told = site.work("restore", "two", &option).arg("--prepare").run().expect(1).stderr_text();
     assert!(told.contains(FULL) && told.contains("--no-space-check"), "{told}");
     assert!(!other.join("ibdata1").exists(), "{told}");
+    // Where a merge could not keep its plan.
+    let odd = place.join(OsStr::from_bytes(b"odd-\xff"));
+    let run = xbcloud(&site.store, "restore", "two", &["--prepare"]).arg("--target-dir").arg(&odd);
+    let told = run.run().expect(1).stderr_text();
+    assert!(told.contains("the path is not UTF-8") && !odd.exists(), "{told}");
 }
 
 #[test]
