@@ -5,6 +5,7 @@
 //! any size, up to a limit on the number of its tables.
 
 use crate::any_gtid::AnyGtid;
+use crate::change_format::ChangeFormat;
 use crate::content_payload::PayloadContent;
 use crate::event::{Entry, Event};
 use crate::format::{ChecksumKind, Fork};
@@ -27,43 +28,6 @@ pub struct Content {
     pub digest: [u8; 32],
     /// How its changes are written.
     pub form: ChangeFormat,
-}
-
-/// How changes are written. Those of two forms cannot be compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct ChangeFormat(u8);
-
-impl ChangeFormat {
-    /// Number of forms.
-    pub(crate) const COUNT: usize = 8;
-    const STATEMENT: u8 = 1;
-    const ROWS: u8 = 2;
-    /// Rows without some of their columns, or with a part of a value.
-    const PARTIAL: u8 = 4;
-
-    /// Names of the forms. Partial rows are rows, so two forms do not occur.
-    pub(crate) const NAMES: [Option<&'static str>; Self::COUNT] = [
-        Some("nothing"),
-        Some("statements"),
-        Some("rows"),
-        Some("statements_and_rows"),
-        None,
-        None,
-        Some("partial_rows"),
-        Some("statements_and_partial_rows"),
-    ];
-
-    pub(crate) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-
-    pub(crate) fn add_statement(&mut self) {
-        self.0 |= Self::STATEMENT;
-    }
-
-    pub(crate) fn add_rows(&mut self, are_partial: bool) {
-        self.0 |= Self::ROWS | if are_partial { Self::PARTIAL } else { 0 };
-    }
 }
 
 /// Takes the bytes of transactions as they are in a log, in pieces of any size.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use sha2::{Digest as _, Sha256};
 
 use crate::any_gtid::{AnyGtid, GtidSequence};
-use crate::content::{ChangeFormat, Content};
+use crate::change_format::ChangeFormat;
+use crate::content::Content;
 use crate::position::GtidState;
 
 /// Transactions that follow one another within each domain, or of each source. Their order between domains is no part of

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use sha2::{Digest as _, Sha256};
 
 use crate::any_gtid::AnyGtid;
-use crate::content::ChangeFormat;
+use crate::change_format::ChangeFormat;
 use crate::event_type::EventType;
 use crate::fields::Fields;
 use crate::format::Fork;

@@ -526,8 +526,7 @@ async fn has_first(root: &Root, name: &BackupName, run: &str) -> Result<bool, Re
 /// Marks a backup whose objects no listing shows.
 async fn missing(root: &Root, listing: &mut Listing) -> Result<(), RepoError> {
     let name = BackupName::new(&listing.name)?;
-    let key = root.manifest_key(&name);
-    listing.state = match root.store().size(&key).await? {
+    listing.state = match root.store().size(&root.manifest_key(&name)).await? {
         Some(_) => State::Missing,
         None => State::Abandoned, // Deleted after the listing.
     };

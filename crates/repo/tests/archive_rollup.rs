@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use proptest::prelude::*;
+use xb_binlog::GtidSequence;
 use xb_encryptor::{DataKey, KeyBytes, Keys, KeysObject, MacKey};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::{LARGE, Span, decode, heads};
@@ -99,7 +100,7 @@ fn heads_say_what_transactions_do_or_nothing() {
         assert!(head.authenticate(&mac()).is_ok());
         let stretch = head.content.stretch().unwrap();
         let (domain, found) = stretch.domains().next().unwrap();
-        assert_eq!((domain, found.transactions), (0, 1));
+        assert_eq!((domain, found.transactions), (&GtidSequence::Domain(0), 1));
         assert_eq!(found.last.to_string(), format!("0-1-{}", number + 1));
         let form = if number % 2 == 1 { "rows" } else { "statements_and_partial_rows" };
         assert_eq!(found.forms().collect::<Vec<_>>(), [(form, 1)]);

@@ -17,6 +17,7 @@ pub(crate) mod role;
 mod search;
 mod search_by_domain;
 mod search_by_set;
+mod search_outcome;
 mod segmenter;
 mod semi_sync;
 mod sent_transactions;

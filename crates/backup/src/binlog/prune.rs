@@ -494,6 +494,7 @@ mod tests {
             alive: None,
             end: None,
             sizes: BTreeMap::new(),
+            left: BTreeMap::new(),
             rollups: Vec::new(),
             keys: None,
             problems,

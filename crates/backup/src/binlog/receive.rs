@@ -25,7 +25,7 @@ use xb_repo::root::Root;
 use crate::archive_error::ArchiveError;
 use crate::binlog::elsewhere::{ArchiveEnd, LogPlace};
 use crate::binlog::notice::{Notice, Tell};
-use crate::binlog::search::{OtherServer, Outcome};
+use crate::binlog::search_outcome::{OtherServer, Outcome};
 use crate::binlog::semi_sync::{self, Claim, TimedSample};
 use crate::binlog::session::{
     Acknowledge, Message, Receiving, Server, connect, find, receive as receive_log,

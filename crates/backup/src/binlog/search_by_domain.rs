@@ -7,7 +7,7 @@ use xb_binlog::{Comparison, Gtid, GtidPosition, GtidSequence, GtidState, Overlap
 use xb_repo::archive::segment::LastTransaction;
 use xb_repo::archive::stream::{StoredPosition, StoredRepeats};
 
-use crate::binlog::search::{OtherServer, Outcome, SearchStep, Takeover, is_past};
+use crate::binlog::search_outcome::{OtherServer, Outcome, SearchStep, Takeover, is_past};
 use crate::binlog::sent_transactions::{SentItem, SentTransaction, SentTransactions};
 
 /// A search through what a server sends, from the beginning of one of its logs.

@@ -9,7 +9,7 @@ use xb_repo::archive::stream::{
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
-use crate::binlog::search::{Outcome, Takeover};
+use crate::binlog::search_outcome::{Outcome, Takeover};
 
 /// A log that the server has, and its size in bytes.
 pub(crate) type ServerLog = (String, u64);
