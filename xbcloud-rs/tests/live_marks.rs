@@ -3,6 +3,7 @@
 
 mod live_support;
 
+use xb_testkit::command::Signal;
 use xb_testkit::fault::{Action, Rule};
 
 use live_support::shop::Shop;
@@ -48,6 +49,24 @@ fn an_increment_does_not_rely_on_a_base_that_a_late_request_may_remove() {
     assert!(!manifests(&shop).contains(&"n0".to_owned()));
 }
 
+/// The mark of a dead command on the base counts for an hour. Nothing is written before it ends, so a signal ends the wait.
+#[test]
+fn a_signal_ends_the_wait_for_a_removal_of_the_base() {
+    let shop = shop();
+    refuse(&shop, (503, "SlowDown"), 3);
+    let _ = shop.xbcloud(&["delete", "--yes"], "/n0").run().expect_failure();
+    shop.proxy.set_rules(Vec::new());
+    let looks = || shop.proxy.count("GET", "%40claims%2Fn0");
+    let before = looks();
+    let mut running = shop.backup("i1", (100, 200), Some("n0")).spawn();
+    running.until("the run waits", || looks() >= before + 2);
+    assert_eq!(manifests(&shop), ["n0"]);
+    running.signal(Signal::TERM);
+    let ended = running.wait().expect(128 + 15);
+    assert!(ended.stderr_text().contains("interrupted by signal 15"), "{ended:?}");
+    assert_eq!(manifests(&shop), ["n0"]);
+}
+
 #[test]
 fn a_removal_that_is_refused_for_certain_blocks_no_run() {
     let shop = shop();
@@ -64,10 +83,13 @@ fn a_removal_that_is_refused_for_certain_blocks_no_run() {
 fn a_prune_does_not_count_on_an_increment_whose_base_may_go() {
     let shop = shop();
     let _ = shop.backup("n1", (0, 150), None).run().expect(0);
+    shop.proxy.set_rules(vec![Rule::new("PUT", "/.xb-catalog/i2", Action::Hold).times(1)]);
+    let mut running = shop.backup("i2", (100, 200), Some("n0")).spawn();
+    running.until("its manifest is on its way", || shop.proxy.held() == 1);
     refuse(&shop, (503, "SlowDown"), 3);
     let _ = shop.xbcloud(&["delete", "--yes"], "/n0").run().expect_failure();
     shop.proxy.set_rules(Vec::new());
-    let mut running = shop.backup("i2", (100, 200), Some("n0")).spawn();
+    shop.proxy.release();
     running.until("the increment is written", || manifests(&shop).contains(&"i2".to_owned()));
     let pruned = shop.xbcloud(&["prune", "--yes", "--keep-last=1"], "").run().expect(0);
     assert_eq!(manifests(&shop), ["i2", "n0", "n1"], "{pruned:?}");

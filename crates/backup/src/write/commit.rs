@@ -5,7 +5,11 @@ use xb_pipeline::{EndProof, PackOutput};
 use xb_repo::chain::bases;
 use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
 use xb_repo::claim::mark::settled;
+use xb_repo::error::RepoError;
+use xb_repo::manifest::Base;
 use xb_repo::manifest::clone_facts::CloneFacts;
+use xb_repo::names::BackupName;
+use xb_repo::root::Root;
 
 use super::request::{PutReport, PutRequest};
 use super::run_folder::{CompanionObjects, RunFolder};
@@ -17,6 +21,18 @@ use crate::objects::checksums;
 use crate::session::Session;
 use crate::write::md5_list::Md5List;
 use crate::write::writer::Writer;
+
+/// Waits until no removal of `bases` is under way. [`recheck_bases`] waits for those that begin later; but no signal
+/// ends that wait, because the manifest exists then, and a mark of a dead command counts for an hour.
+///
+/// # Errors
+/// [`RepoError::Store`].
+pub(crate) async fn bases_settled(root: &Root, bases: &[Base]) -> Result<(), RepoError> {
+    for base in bases {
+        settled(root, &BackupName::new(&base.name)?, &base.run).await?;
+    }
+    Ok(())
+}
 
 impl RunFolder {
     /// Makes a backup of the stored objects: lists, proofs, and the manifest at the end.
@@ -75,6 +91,7 @@ impl RunFolder {
         let bases = cancel.or(bases(root, &manifest, request.since.is_some())).await?;
         cancel.or(refuse_committed(root, &self.name, &manifest.run)).await?;
         cancel.or(settled(root, &self.name, &manifest.run)).await?;
+        cancel.or(bases_settled(root, &bases)).await?;
         // Right before the manifest: a late request of a run that lost the name may still arrive.
         cancel.or(self.prove(&mut manifest, &beside, records.ledger.as_ref())).await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;

@@ -37,7 +37,8 @@ use crate::objects::ledger::Ledger;
 use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
 use crate::write::{
-    CompanionObjects, ForeignObjects, claim_emptied, free_if_vacant, is_vacant, prove_classic,
+    CompanionObjects, ForeignObjects, bases_settled, claim_emptied, free_if_vacant, is_vacant,
+    prove_classic,
 };
 
 /// Copies a backup of the session to the repository `to`, after the backups that it needs and that are
@@ -339,6 +340,7 @@ impl CopyContext<'_> {
         };
         cancel.or(refuse_committed(to, name, run)).await?;
         cancel.or(settled(to, name, run)).await?;
+        cancel.or(bases_settled(to, &bases)).await?;
         if packed {
             let proven = async {
                 let _ = self.all_is_there(&keys.to, &beside).await?;
