@@ -108,7 +108,7 @@ fn check_as(
     let args = match Args::parse(&all) {
         Ok(args) => args,
         Err(error) => {
-            error_log.error(format_args!("{error}; see --help"));
+            about_settings.error(format_args!("{error}; see --help"));
             return 2;
         }
     };
@@ -141,10 +141,14 @@ fn on_datadir(
     work: impl FnOnce(&Layout, &DatadirLock, &ErrorLog) -> Result<(), SstError>,
 ) -> ExitCode {
     let error_log = error_log(None);
-    let Some(datadir) = words.get(1).map(Path::new).filter(|path| path.is_dir()) else {
+    let Some(datadir) = words.get(1).map(Path::new) else {
         error_log.error("no data directory is given; see --help");
         return ExitCode::from(2);
     };
+    if !datadir.is_dir() {
+        error_log.error(format_args!("there is no directory {}", datadir.display()));
+        return ExitCode::from(2);
+    }
     let outcome = Layout::of(datadir)
         .map_err(|source| SstError::Io { what: "find", path: datadir.to_owned(), source })
         .and_then(|layout| {

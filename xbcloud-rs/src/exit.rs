@@ -18,7 +18,7 @@ pub(crate) fn exit(error: &BackupError) -> Exit {
         E::NotStarted { .. } | E::Producer { .. } | E::Clone(_) => Exit::Input,
         E::System { .. } if error.fifo().is_some() => Exit::Input,
         E::LockStall { .. } => Exit::Unreachable,
-        E::Put(PackError::Plan(_)) | E::Plan(_) => Exit::Usage,
+        E::Put(PackError::Plan(_)) | E::Plan(_) | E::Login(_) => Exit::Usage,
         E::Keys(_) | E::FileKey { .. } | E::Unsealed { .. } | E::Unvouched { .. } => {
             Exit::NotPermitted
         }
@@ -79,5 +79,6 @@ mod tests {
         assert_eq!(exit(&BackupError::Interrupted(15)), Exit::Interrupted(15));
         assert_eq!(exit(&BackupError::Keys("x".into())), Exit::NotPermitted);
         assert_eq!(exit(&BackupError::Input("x".into())), Exit::Input);
+        assert_eq!(exit(&BackupError::Login("x".into())), Exit::Usage);
     }
 }

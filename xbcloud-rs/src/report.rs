@@ -1,6 +1,7 @@
 //! Reports for users and programs at the end of a run.
 
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -244,15 +245,12 @@ pub(crate) fn next_step(
     if let Some(position) = last.and_then(|manifest| manifest.source.galera.as_ref()) {
         log.info(format!("position of the data in the cluster: {position}"));
     }
-    let target = target.display();
     let is_prepared = args.ready.prepare().is_some();
     let next = match (args.files.is_empty(), is_prepared, args.ready.preparing.export) {
         (_, _, true) => {
             "copy the files of each table beside an empty one of the same definition, after ALTER TABLE ... DISCARD TABLESPACE, then run ALTER TABLE ... IMPORT TABLESPACE".to_owned()
         }
-        (true, true, _) => format!(
-            "stop the server, move its data directory away, move {target} to its place, and start the server"
-        ),
+        (true, true, _) => swap(target),
         (true, false, _) if last.is_some_and(|manifest| manifest.source.to_lsn.is_some()) => {
             "prepare the files before a server starts on them: mariadb-backup --prepare, or xtrabackup --prepare, with this directory as --target-dir".to_owned()
         }
@@ -260,6 +258,19 @@ pub(crate) fn next_step(
     };
     report.remarks.iter().for_each(|remark| log.warn(remark));
     log.info(format!("next: {next}"));
+}
+
+/// How restored data comes into use. No server starts on files of root.
+pub(crate) fn swap(target: &Path) -> String {
+    let is_roots = std::fs::metadata(target).is_ok_and(|target| target.uid() == 0);
+    let target = target.display();
+    let give = match is_roots {
+        true => format!("give the files to the server's user (chown -R mysql:mysql {target}), "),
+        false => String::new(),
+    };
+    format!(
+        "{give}stop the server, move its data directory away, move {target} to its place, and start the server"
+    )
 }
 
 /// Seconds of each phase, by name. A phase that came several times has one sum.

@@ -141,6 +141,16 @@ const READS: &[Mistake] = &[
     ),
     mistake("prune ROOT", 2, &["no retention rule", "--keep-daily"]),
     mistake("copy ROOT/taken ROOT/copy", 1, &["not verified", "run `verify`"]),
+    mistake(
+        "binlog receive ROOT --server=s --state-dir=DIR/state --login-file=DIR/none",
+        2,
+        &["cannot read option file DIR/none: No such file"],
+    ),
+    mistake(
+        "backup ROOT/n --from=mysql://root:pw@127.0.0.1:9 --state-dir=DIR/state",
+        2,
+        &["without a password", "--login-file"],
+    ),
 ];
 
 struct Site {

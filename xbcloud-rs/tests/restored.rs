@@ -1,6 +1,7 @@
 //! A restore whose end was not seen is run again: it finds its own finished work, and no other.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use xb_testkit::command::{Cmd, Ran};
@@ -105,6 +106,37 @@ fn a_fresh_file_system_counts_as_empty() {
     std::fs::create_dir(target.join("lost+found")).unwrap();
     std::fs::write(target.join("lost+found/#12"), "what a check of the disk has found").unwrap();
     refused();
+}
+
+/// A server cannot use files of root.
+#[test]
+fn restored_files_belong_to_the_owner_of_their_directory() {
+    if !rustix::process::geteuid().is_root() {
+        xb_testkit::skipped("only root may change owners");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let place = format!("file://{}/root/n", folder.path().display());
+    let _ = run(&["put", &place], &small_backup(1, 100_000)).expect(0);
+    let parent = folder.path().join("servers");
+    std::fs::create_dir(&parent).unwrap();
+    let give = |path: &Path, owner| std::os::unix::fs::chown(path, Some(owner), Some(owner));
+    give(&parent, 12345).unwrap();
+    for (name, of_target, expected) in
+        [("kept", Some(54321), 54321), ("roots", Some(0), 12345), ("new", None, 12345)]
+    {
+        let target = parent.join(name);
+        if let Some(owner) = of_target {
+            std::fs::create_dir(&target).unwrap();
+            give(&target, owner).unwrap();
+        }
+        let dir = format!("--target-dir={}", target.display());
+        let _ = run(&["restore", &dir, &place], b"").expect(0);
+        for path in [&target, &target.join("xtrabackup_info")] {
+            let facts = std::fs::metadata(path).unwrap();
+            assert_eq!((facts.uid(), facts.gid()), (expected, expected), "{}", path.display());
+        }
+    }
 }
 
 /// While one run merges or prepares, another one of the same command would change the same files.

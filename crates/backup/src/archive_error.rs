@@ -157,11 +157,12 @@ impl ArchiveError {
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         match self {
-            Self::Server(xb_mysql::Error::Server(error)) if matches!(error.code, 1045 | 1227) => {
-                Some(
-                    "give the account REPLICATION SLAVE (on MariaDB 10.5 and later also BINLOG MONITOR, on MySQL REPLICATION CLIENT)",
-                )
-            }
+            Self::Server(xb_mysql::Error::Server(error)) if error.code == 1045 => Some(
+                "correct user and password in the group [client] of --login-file; an account with REQUIRE SSL needs a server with TLS",
+            ),
+            Self::Server(xb_mysql::Error::Server(error)) if error.code == 1227 => Some(
+                "give the account REPLICATION SLAVE (on MariaDB 10.5 and later also BINLOG MONITOR, on MySQL REPLICATION CLIENT)",
+            ),
             Self::NoLog => Some("start the server with --log-bin"),
             Self::NoGtids { .. } => Some(
                 "turn GTIDs on, step by step as MySQL's manual describes: enforce_gtid_consistency=ON, then gtid_mode=OFF_PERMISSIVE, ON_PERMISSIVE and ON",

@@ -146,6 +146,9 @@ pub enum BackupError {
     /// The requested files are not in the backup, or cannot be read separately.
     #[error("{0}")]
     Selection(String),
+    /// The options do not say where a server is, or how to log in.
+    #[error("{0}")]
+    Login(String),
     /// A file that was requested by name is not in the backup.
     #[error("{file} is not in the backup")]
     NoFile {
@@ -338,7 +341,7 @@ impl BackupError {
             Self::Put(PackError::Read { .. }) | Self::Input(_) | Self::TarInput => "read",
             Self::System { .. } if self.fifo().is_some() => "read",
             Self::Put(_) | Self::Incomplete { .. } => "stream",
-            Self::Plan(_) | Self::Selection(_) => "settings",
+            Self::Plan(_) | Self::Selection(_) | Self::Login(_) => "settings",
             Self::NoFile { .. } | Self::Spool { .. } => "settings",
             Self::Rewrapped { .. }
             | Self::Pinned { .. }

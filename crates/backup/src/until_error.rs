@@ -152,6 +152,9 @@ impl UntilError {
                 PlanError::Gap { .. } => {
                     Some("name a stop before the gap, or a backup that was taken after it")
                 }
+                PlanError::Branch { .. } => Some(
+                    "or name a moment before it: a time, a GTID or a position; `binlog list` shows from when to when each backup can be restored",
+                ),
                 PlanError::Segment { .. } => {
                     Some("run `binlog verify`; name an earlier stop, or a later backup")
                 }

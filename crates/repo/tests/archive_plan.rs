@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 use xb_repo::archive::base::{Base, BasePosition};
-use xb_repo::archive::plan::{Plan, PlanError, Stream, holders, locate, plan, witness};
+use xb_repo::archive::plan::{Plan, PlanError, Stream, furthest, holders, locate, plan, witness};
 use xb_repo::archive::record::{FORMAT, FORMAT_OF_ANOTHER, Record, RecordError, digest};
 use xb_repo::archive::segment::{Body, Commits, LastTransaction, SegmentHead, StoredBarrier};
 use xb_repo::archive::stop::{Cutter, RestoreStop};
@@ -644,6 +644,38 @@ fn the_branch_that_goes_on_is_the_default() {
 }
 
 #[test]
+fn a_moment_before_the_logs_began_anew_lies_in_the_history_that_was_left() {
+    let changes = changes(10);
+    let old = simple(&changes, StreamOrigin::First, 0, (1, 4));
+    let after = link_to_end(&old);
+    // A restored server writes other transactions into a log of the same name.
+    let mut others = changes.clone();
+    for change in &mut others {
+        if let AnyGtid::MariaDb(gtid) = &mut change.gtid {
+            gtid.sequence += 100;
+        }
+    }
+    let branch = StreamOrigin::Branch { after, reason: "restored".to_owned() };
+    let streams = [old, simple(&others, branch, 1, (1, 4))];
+    let (base, _) = base_at(&changes, 6);
+    let all: Vec<_> = changes[6..].iter().map(|change| change.gtid.clone()).collect();
+    for (stop, count) in [("0-1-9", 3), ("before:0-1-9", 2), ("1970-01-01T00:01:15Z", 2)] {
+        let plan = plan(&streams, &base, &stop.parse().unwrap()).unwrap();
+        assert!(plan.pieces.iter().all(|piece| piece.stream == streams[0].id()), "{stop}");
+        assert_eq!(replayed(&plan, &changes, &base), all[..count], "{stop}");
+    }
+    assert_eq!(furthest(&streams, &base).unwrap().until, changes[9].end);
+    // Its end is not the latest: the newer history is.
+    let error = plan(&streams, &base, &RestoreStop::Latest).unwrap_err();
+    assert!(matches!(&error, PlanError::Branch { reason, .. } if reason == "restored"), "{error}");
+    // Nothing shows that a backup from after the last sign of life is of the old history.
+    let late = Base { taken: Timestamp::from_second(NOW + 1000).unwrap(), ..base };
+    let error = plan(&streams, &late, &"0-1-9".parse().unwrap()).unwrap_err();
+    assert!(matches!(error, PlanError::NoStart { .. }), "{error}");
+    assert!(furthest(&streams, &late).is_none());
+}
+
+#[test]
 fn a_backup_of_one_server_is_not_sought_in_the_log_of_another() {
     let changes = changes(20);
     let first = simple(&changes[..10], StreamOrigin::First, 0, (1, 4));
@@ -676,7 +708,7 @@ fn logs_that_begin_anew_share_nothing_with_those_before() {
     let streams = [before, simple(&changes(5), branch, 1, (1, 4))];
     let (base, _) = base_at(&[old], 0);
     let error = plan(&streams, &base, &RestoreStop::Latest);
-    assert!(matches!(error, Err(PlanError::NoStart { .. })), "{error:?}");
+    assert!(matches!(error, Err(PlanError::Branch { .. })), "{error:?}");
 }
 
 /// A floor alone, which anyone can write, takes no stream out of the middle.

@@ -129,10 +129,12 @@ async fn look(
             Some(what) => differs = differs.or(Some(what)),
         }
     }
-    if let Some(what) = differs {
-        return uncovered(what);
-    }
     let is_alive = is_alive(&streams);
+    if let Some(what) = differs {
+        // After RESET MASTER or a restore, an old log has the name of a new one, of which the newest stream has less.
+        let is_alive = is_alive && ends.is_some();
+        return Ok(Some(CoverageCheck::Behind { ends: what, is_alive }));
+    }
     if ends.is_none() && !is_alive && streams.iter().all(|stream| stream.alive.is_none()) {
         return uncovered("nothing of the log is archived yet".to_owned());
     }

@@ -11,7 +11,9 @@ use xb_binlog::{GtidState, History, LogPosition, SentReader};
 use xb_encryptor::Keys;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listing::{ListedStream, streams};
-use xb_repo::archive::plan::{MISSING, PlanError, Stream, are_apart, holders, locate, plan};
+use xb_repo::archive::plan::{
+    MISSING, PlanError, Stream, are_apart, furthest, holders, locate, plan,
+};
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::{Origin, StreamHead, StreamOrigin};
@@ -58,8 +60,7 @@ impl ArchiveReport {
     /// the archive is no gap.
     #[must_use]
     pub fn has_gap(&self) -> bool {
-        let is_cut = |window: &Window| window.archived && !window.is_whole;
-        !self.gaps.is_empty() || self.backups.iter().any(is_cut)
+        !self.gaps.is_empty() || self.backups.iter().any(Window::is_cut)
     }
 }
 
@@ -607,6 +608,12 @@ fn unplaced(name: &BackupName, from: &GtidState, taken: Timestamp, streams: &[St
 }
 
 impl Window {
+    /// Whether something limits how far the archive can be replayed onto the backup.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.archived && !self.is_whole
+    }
+
     fn new(name: &BackupName, position: String, from: Timestamp) -> Self {
         Self {
             backup: name.to_string(),
@@ -639,6 +646,11 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
                 !matches!(error, PlanError::NoStart { .. } | PlanError::BeforeArchive { .. });
             window.problem = Some(error.to_string());
             window.is_removed = matches!(error, PlanError::Removed { .. });
+            let is_limit = matches!(error, PlanError::Gap { .. } | PlanError::Branch { .. });
+            if let Some(piece) = furthest(streams, base).filter(|_| is_limit) {
+                window.to = Some(format!("{}:{}", piece.segment.content.from.log, piece.until));
+                window.until = last_commit(&piece.segment.content);
+            }
         }
     }
     window

@@ -15,10 +15,10 @@ use crate::server::login::usual_access;
 /// All else comes from the option files of the stock clients.
 ///
 /// # Errors
-/// [`BackupError::Selection`], [`BackupError::Input`].
+/// [`BackupError::Login`], [`BackupError::Input`].
 pub(super) fn access(address: &str) -> Result<Access, BackupError> {
     let place = Address::parse(address).ok_or_else(|| {
-        BackupError::Selection("--into takes mysql://[USER@]HOST[:PORT], without a password and a schema; put the password into the group [client] of ~/.my.cnf, and the schema into --as".to_owned())
+        BackupError::Login("--into takes mysql://[USER@]HOST[:PORT], without a password and a schema; put the password into the group [client] of ~/.my.cnf, and the schema into --as".to_owned())
     })?;
     let access = usual_access(|options| place.set(options));
     access.map_err(|error| BackupError::Input(format!("--into={address}: {error}")))

@@ -84,9 +84,14 @@ fn lookup(table: &str, name: &str) -> Option<String> {
 }
 
 impl Owner {
-    /// Owner of the directory that contains `target`.
+    /// Owner of what root restores into `target`: that of the directory, or if root owns it or it does not exist, that of the
+    /// directory above it.
     #[must_use]
-    pub fn of_parent(target: &Path) -> Option<Self> {
+    pub fn of_target(target: &Path) -> Option<Self> {
+        Self::to_keep(target).or_else(|| Self::of_parent(target))
+    }
+
+    fn of_parent(target: &Path) -> Option<Self> {
         let target = std::path::absolute(target).ok()?;
         let meta = std::fs::metadata(target.parent()?).ok()?;
         Some(Self { user: meta.uid(), group: meta.gid() })

@@ -7,7 +7,7 @@ use xb_mysql::{Access, ClientOptions};
 use xb_option_files::OptionFileArgs;
 
 use crate::error::BackupError;
-use crate::server::login::{CLONE, COMPARED, RECEIVER, access_of};
+use crate::server::login::{CLONE, COMPARED, LoginError, RECEIVER, access_of};
 
 /// The path of a socket, `HOST[:PORT]`, `mysql://[USER@]HOST[:PORT]` or `mysql://[USER@]/SOCKET`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Address {
 /// path of a socket, `HOST[:PORT]` or `mysql://[USER@]HOST[:PORT]`. Without any, that is one server.
 ///
 /// # Errors
-/// [`BackupError::Selection`] if they do not say how to log in.
+/// [`BackupError::Login`] if they do not say how to log in.
 pub fn source_servers(
     sources: Option<&str>,
     login_file: Option<&Path>,
@@ -80,7 +80,7 @@ fn any_access(
 ) -> Result<Access, BackupError> {
     let address = server.map(|text| {
         Address::parse(text).ok_or_else(|| {
-            BackupError::Selection(format!("{option} takes the path of a socket, HOST[:PORT] or mysql://[USER@]HOST[:PORT], without a password; put the password into the group [client] of --login-file"))
+            BackupError::Login(format!("{option} takes the path of a socket, HOST[:PORT] or mysql://[USER@]HOST[:PORT], without a password; put the password into the group [client] of --login-file"))
         })
     });
     let address = address.transpose()?;
@@ -91,7 +91,17 @@ fn any_access(
             address.set(options);
         }
     });
-    access.map_err(|error| BackupError::Selection(format!("login to the server: {error}")))
+    access.map_err(|error| no_login(&error))
+}
+
+/// The error of a login, with what the system says of an option file that cannot be read.
+fn no_login(error: &LoginError) -> BackupError {
+    let why = match error {
+        LoginError::Files(error) => std::error::Error::source(error),
+        LoginError::Options(_) | LoginError::Session(_) => None,
+    };
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    BackupError::Login(format!("login to the server: {error}{why}"))
 }
 
 /// A server to clone, and how it proves who it is, as options say it.
@@ -123,11 +133,11 @@ impl CloneServer<'_> {
 /// clients, then by the groups `[client]`, `[xbcloud-clone]` and so on of the login file, then by the rest.
 ///
 /// # Errors
-/// [`BackupError::Selection`] if they do not say how to log in.
+/// [`BackupError::Login`] if they do not say how to log in.
 pub fn clone_access(server: CloneServer<'_>) -> Result<Access, BackupError> {
     let address = Some(server.from).filter(|from| from.starts_with("mysql://"));
     let address = address.and_then(Address::parse).ok_or_else(|| {
-        BackupError::Selection("--from takes mysql://[USER@]HOST[:PORT] or mysql://[USER@]/SOCKET, without a password; put the password into the group [client] of --login-file".to_owned())
+        BackupError::Login("--from takes mysql://[USER@]HOST[:PORT] or mysql://[USER@]/SOCKET, without a password; put the password into the group [client] of --login-file".to_owned())
     })?;
     let wanted = OptionFileArgs {
         extra: server.login_file.map(Path::to_owned),
@@ -142,7 +152,7 @@ pub fn clone_access(server: CloneServer<'_>) -> Result<Access, BackupError> {
             options.take("ssl-fp", Some(OsStr::new(fingerprint)));
         }
     });
-    access.map_err(|error| BackupError::Selection(format!("login to the server: {error}")))
+    access.map_err(|error| no_login(&error))
 }
 
 /// The options of a client for this address.

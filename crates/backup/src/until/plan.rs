@@ -313,6 +313,7 @@ fn newest_fitting(
 ) -> Result<BackupName, UntilError> {
     let candidates = candidates(listed, archive);
     let mut why = Vec::new();
+    let mut unreached = None;
     for (name, manifest) in &candidates {
         let backup = name.to_string();
         let base = match BasePosition::replayed(manifest) {
@@ -341,9 +342,19 @@ fn newest_fitting(
             {
                 why.push(format!("{name}: {error}"));
             }
+            // A transaction may be in a history that the newest one left.
+            Err(error @ PlanError::NotReached { .. })
+                if matches!(stop, RestoreStop::Gtid(_) | RestoreStop::BeforeGtid(_)) =>
+            {
+                let backup = name.to_string();
+                unreached.get_or_insert(UntilError::Plan { backup, error });
+            }
             // The obstacle for this one is one for all older ones.
             Err(error) => return Err(UntilError::Plan { backup: name.to_string(), error }),
         }
+    }
+    if let Some(error) = unreached {
+        return Err(error);
     }
     too_early(&candidates, archive, stop)?;
     let why: String = why.iter().take(NAMED).map(|why| format!("; {why}")).collect();

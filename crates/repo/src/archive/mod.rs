@@ -18,6 +18,7 @@ pub mod listing;
 pub mod names;
 pub mod newest;
 pub mod plan;
+mod plan_error;
 pub mod record;
 pub mod rollup;
 pub mod segment;

@@ -11,6 +11,7 @@ use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 use crate::archive::base::{Base, BasePosition};
 use crate::archive::fit::fits;
 pub use crate::archive::fit::{are_apart, misplaced};
+pub use crate::archive::plan_error::PlanError;
 use crate::archive::record::Record;
 use crate::archive::segment::{SegmentHead, StoredBarrier};
 use crate::archive::stop::RestoreStop;
@@ -92,98 +93,9 @@ pub struct Plan<'a> {
     pub must_be_found: bool,
 }
 
-/// Reason why there is no plan.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// No stream has the position of the backup.
-    #[error("the archive does not have the position {position} of the backup")]
-    NoStart {
-        /// Position of the backup.
-        position: LogPosition,
-    },
-    /// The archive had the position of the backup; it was removed, by `prune` or by hand.
-    #[error(
-        "the log after {position}, where the backup ends, was removed; the archive begins at {left}"
-    )]
-    Removed {
-        /// Position of the backup.
-        position: LogPosition,
-        /// Position of the first byte that is left of that stream.
-        left: StoredPosition,
-    },
-    /// The history branches, and it is not known to which side the backup belongs.
-    #[error(
-        "the server's history begins anew with stream {stream} ({reason}), and the backup was taken before that: choose a later backup"
-    )]
-    Branch {
-        /// ID of the stream that begins the branch.
-        stream: String,
-        /// Why it is one.
-        reason: String,
-    },
-    /// A clone notes no position, only GTIDs: what was committed without one between it and the archive is lost unseen.
-    #[error(
-        "stream {stream} of the archive began after the backup was taken, and transactions without a GTID may be lost between them: choose a later backup, or take one now"
-    )]
-    BeforeArchive {
-        /// ID of the stream.
-        stream: String,
-    },
-    /// The stop is before the end of the backup.
-    #[error("the stop {stop} is before the end of the backup, {backup}: choose an earlier backup")]
-    BeforeBackup {
-        /// The stop.
-        stop: String,
-        /// Time or position of the backup.
-        backup: String,
-    },
-    /// The archive does not reach the stop.
-    #[error("the archive does not reach the stop {stop}: it ends at {end}{known}")]
-    NotReached {
-        /// The stop.
-        stop: String,
-        /// Position at which it ends.
-        end: String,
-        /// Until when it is complete.
-        known: String,
-    },
-    /// Two servers of the history have this position in their logs.
-    #[error("the position {stop} is in the logs of two servers that the archive has: give a GTID")]
-    Ambiguous {
-        /// The stop.
-        stop: String,
-    },
-    /// Logs are lost on the way.
-    #[error("logs are lost after {at}: {reason}")]
-    Gap {
-        /// Position behind the last byte before the gap.
-        at: StoredPosition,
-        /// Why.
-        reason: String,
-    },
-    /// A segment is missing, cannot be read, or does not follow the one before it.
-    #[error("stream {stream}, segment {number}: {what}")]
-    Segment {
-        /// ID of the stream.
-        stream: String,
-        /// Number of the segment.
-        number: u64,
-        /// The fault.
-        what: String,
-    },
-    /// Something on the way cannot be replayed.
-    #[error("the log has a barrier at {at}: {kind}")]
-    Barrier {
-        /// Its kind.
-        kind: String,
-        /// Its position.
-        at: StoredPosition,
-    },
-}
-
 /// Plans a replay from `base` to `stop`. Of several histories it takes the one that continues: that with the newest
-/// sign of life. It never falls back to another one, which would be an older state.
+/// sign of life. Only if that lacks the position of the backup, the stop is sought in the history that it left: the one
+/// of a server that was restored, or whose logs began anew. The latest is never sought there, because that is an older state.
 ///
 /// # Errors
 /// [`PlanError`].
@@ -192,10 +104,66 @@ pub fn plan<'a>(
     base: &Base,
     stop: &RestoreStop,
 ) -> Result<Plan<'a>, PlanError> {
-    match streams.iter().max_by_key(|stream| stream.newest()) {
-        Some(last) => HistoryLine::ending_with(&by_id(streams), last).plan(base, stop),
-        None => Err(PlanError::NoStart { position: base.position.clone() }),
+    let Some(newest) = streams.iter().max_by_key(|stream| stream.newest()) else {
+        return Err(PlanError::NoStart { position: base.position.clone() });
+    };
+    match HistoryLine::ending_with(&by_id(streams), newest).plan(base, stop) {
+        Err(error @ PlanError::NoStart { .. }) => {
+            let lines = histories(streams);
+            match (left(&lines, base), stop) {
+                (None, _) => Err(error),
+                (Some((_, error)), RestoreStop::Latest) => Err(error),
+                (Some((line, _)), _) => line.plan(base, stop),
+            }
+        }
+        planned => planned,
     }
+}
+
+/// The last piece that a replay from a backup can reach in its history; `None` if the archive does not have its
+/// position, or it is not known which history it belongs to.
+#[must_use]
+pub fn furthest<'a>(streams: &'a [Stream], base: &Base) -> Option<Piece<'a>> {
+    let newest = streams.iter().max_by_key(|stream| stream.newest())?;
+    let way = match HistoryLine::ending_with(&by_id(streams), newest).way(base) {
+        Err(PlanError::NoStart { .. }) => left(&histories(streams), base)?.0.way(base),
+        way => way,
+    };
+    let is_clear = |piece: &Piece<'_>| {
+        let head = &piece.segment.content;
+        head.barriers.is_empty() && head.more_barriers == 0
+    };
+    let (pieces, start, _) = way.ok()?;
+    pieces.into_iter().skip(start).take_while(is_clear).last()
+}
+
+/// All histories, the newest first; of two that are as new, that of the later stream.
+fn histories(streams: &[Stream]) -> Vec<HistoryLine<'_>> {
+    let mut last: Vec<&Stream> = streams.iter().rev().collect();
+    last.sort_by_key(|stream| std::cmp::Reverse(stream.newest()));
+    let by_id = by_id(streams);
+    last.into_iter().map(|last| HistoryLine::ending_with(&by_id, last)).collect()
+}
+
+/// The history of a backup that the newest one left, and how. It was still received when the backup had ended: one that was
+/// taken later may be of another history with the same positions and GTIDs, of which too little is stored.
+fn left<'l, 'a>(
+    lines: &'l [HistoryLine<'a>],
+    base: &Base,
+) -> Option<(&'l HistoryLine<'a>, PlanError)> {
+    let (newest, others) = lines.split_first()?;
+    let line = others.iter().find(|line| {
+        line.parts.last().is_some_and(|(last, _)| last.newest() >= Some(base.taken))
+            && !matches!(line.way(base), Err(PlanError::NoStart { .. }))
+    })?;
+    let is_other = |stream: &Stream| line.parts.iter().all(|(part, _)| part.id() != stream.id());
+    newest.parts.iter().find_map(|(stream, _)| match &stream.head.content.begins {
+        StreamOrigin::Branch { reason, .. } if is_other(stream) => {
+            let (stream, reason) = (stream.id().to_owned(), reason.clone());
+            Some((line, PlanError::Branch { stream, reason }))
+        }
+        _ => None,
+    })
 }
 
 /// The place of a backup in an archive; `None` of a clone whose transactions the archive does not have from the first on.
@@ -219,11 +187,9 @@ pub fn places(streams: &[Stream], noted: &BasePosition) -> Vec<Base> {
         let head = &piece.segment.content;
         !head.starts_inside && head.before().is_some_and(|before| before.is_within(from))
     };
-    let mut last: Vec<&Stream> = streams.iter().collect();
-    last.sort_by_key(|stream| std::cmp::Reverse(stream.newest()));
-    let by_id = by_id(streams);
-    let place = |last: &Stream| {
-        let pieces = HistoryLine::ending_with(&by_id, last).pieces().0;
+    let lines = histories(streams);
+    let place = |line: &HistoryLine<'_>| {
+        let pieces = line.pieces().0;
         let head = &pieces.iter().rfind(begins)?.segment.content;
         let (position, gtids) = (head.begin()?, head.before());
         Some(Base { position, gtids, at_most: Some(to.clone()), taken })
@@ -307,6 +273,9 @@ pub fn reach<'a>(streams: &'a [Stream], bases: &[Base]) -> BTreeSet<(&'a str, u6
 fn by_id(streams: &[Stream]) -> HashMap<&str, &Stream> {
     streams.iter().map(|stream| (stream.id(), stream)).collect()
 }
+
+/// Pieces, the number of the one that has the position of a backup, and what ends them.
+type Way<'a> = (Vec<Piece<'a>>, usize, Option<PlanError>);
 
 /// One history: streams, each of which follows the one before it.
 #[derive(Debug)]
@@ -440,7 +409,8 @@ impl<'a> HistoryLine<'a> {
         }
     }
 
-    fn plan(&self, base: &Base, stop: &RestoreStop) -> Result<Plan<'a>, PlanError> {
+    /// The way from the position of a backup on.
+    fn way(&self, base: &Base) -> Result<Way<'a>, PlanError> {
         let (mut pieces, breaks) = self.pieces();
         let start = pieces.iter().rposition(|piece| piece.has(base));
         let start = start.ok_or_else(|| self.without_start(base))?;
@@ -453,6 +423,11 @@ impl<'a> HistoryLine<'a> {
         if let Some(first) = pieces.get(start) {
             self.belongs(base, first)?;
         }
+        Ok((pieces, start, broken))
+    }
+
+    fn plan(&self, base: &Base, stop: &RestoreStop) -> Result<Plan<'a>, PlanError> {
+        let (pieces, start, broken) = self.way(base)?;
         // Also before the backup: the position of another server is another moment.
         if let RestoreStop::Position(at) = stop {
             let mut having = pieces.iter().filter(|piece| piece.has_position(at));

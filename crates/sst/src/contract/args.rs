@@ -132,7 +132,7 @@ impl Defaults {
 #[non_exhaustive]
 pub enum ArgsError {
     /// A required option is missing.
-    #[error("{0} is missing; only a Galera server starts this program")]
+    #[error("{0} is missing: a Galera server starts this program with it")]
     Missing(&'static str),
     /// An option has an invalid value.
     #[error("{option} has an invalid value")]

@@ -136,6 +136,10 @@ fn windows(out: &mut String, windows: &[Window]) {
                 };
                 format!("{:23}  only itself: {why}", time(window.from))
             }
+            (Some(problem), Some(until)) if window.is_cut() => {
+                let (from, until) = (time(window.from), time(until));
+                format!("{from:23}  {until}, not to the end: {}", printable(problem))
+            }
             (Some(problem), Some(_)) => format!("{:23}  {}", time(window.from), printable(problem)),
             (Some(problem), None) => format!("not to the end: {}", printable(problem)),
         };

@@ -191,7 +191,7 @@ impl ReceiverStatus {
                 self.event(&json!({ "what": "store back", "server": server }));
             }
             Notice::Disconnected(why) => {
-                let text = format!("the log of {server} is not received: {why}");
+                let text = format!("the log of {server} is not received, and tried again: {why}");
                 self.trouble(&mut seen, "disconnected", text);
                 seen.state.receiving = false;
             }

@@ -173,7 +173,7 @@ fn ready(args: &RestoreArgs, target: &Path) -> AfterRestore {
     ready.server = args.until.replay.server.clone();
     // Only root may change owners.
     if ready.owner.is_none() && rustix::process::geteuid().is_root() {
-        ready.owner = Owner::of_parent(target);
+        ready.owner = Owner::of_target(target);
     }
     ready
 }
@@ -289,4 +289,5 @@ fn finished(log: &Log, target: &Path, (plan, done): (&UntilPlan, &UntilReport), 
         plan.gtids,
         end.elapsed.as_secs_f64()
     ));
+    log.info(format!("next: {}", report::swap(target)));
 }
