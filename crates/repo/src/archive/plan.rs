@@ -194,7 +194,7 @@ pub fn places(streams: &[Stream], noted: &BasePosition) -> Vec<Base> {
         let (position, gtids) = (head.begin()?, head.before());
         Some(Base { position, gtids, at_most: Some(to.clone()), taken })
     };
-    last.into_iter().filter_map(place).collect()
+    lines.iter().filter_map(place).collect()
 }
 
 /// The place of a backup that was taken behind the last stored transaction of its server, if another server takes over
