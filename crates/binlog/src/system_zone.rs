@@ -1,5 +1,7 @@
 //! Local time of a server's system, which statements in a log mean by the time zone `SYSTEM`.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Most changes that are taken. Zones change twice a year, a few of them four times.
@@ -20,14 +22,24 @@ pub struct SystemZone {
 }
 
 impl SystemZone {
-    /// The SQL expression of the offset at a Unix time, in a session whose time zone is `SYSTEM`.
+    /// The SQL expression of the offset at a Unix time, a number or a column, in a session whose time zone is `SYSTEM`.
     #[must_use]
-    pub fn offset_at(time: i64) -> String {
+    pub fn offset_at(time: impl fmt::Display) -> String {
         format!("TIMESTAMPDIFF(SECOND, '1970-01-01', FROM_UNIXTIME({time})) - {time}")
     }
 
+    /// Returns whether another zone has the same offsets up to a Unix time.
+    #[must_use]
+    pub fn agrees_until(&self, other: &Self, time: i64) -> bool {
+        let until = |zone: &Self| {
+            let end = zone.offsets.partition_point(|(from, _)| *from <= time);
+            zone.offsets.get(..end).map(<[_]>::to_vec)
+        };
+        until(self) == until(other)
+    }
+
     /// Returns the zone as a file for the C library: `TZ=:PATH`. `None` if it cannot be one: without offsets, out of order,
-    /// or beyond what a server can have. (RFC 9636, version 1: times of 32 bits)
+    /// or beyond what a server can have. (RFC 9636, version 2, whose first block is for readers of times of 32 bits)
     #[must_use]
     pub fn to_file(&self) -> Option<Vec<u8>> {
         let (first, changes) = self.offsets.split_first()?;
@@ -39,7 +51,7 @@ impl SystemZone {
         let mut kinds = vec![first.1];
         let (mut times, mut kind_of_time) = (Vec::new(), Vec::new());
         for (time, offset) in changes {
-            times.extend(i32::try_from(*time).ok()?.to_be_bytes());
+            times.extend(time.to_be_bytes());
             let known = kinds.iter().position(|kind| kind == offset);
             let index = known.unwrap_or_else(|| {
                 kinds.push(*offset);
@@ -54,21 +66,25 @@ impl SystemZone {
             name = b"LOCAL".to_vec();
         }
         name.push(0);
-        let mut file = b"TZif".to_vec();
-        file.extend([0; 16]);
-        // Of the marks of UTC and standard time and the leap seconds there are none.
-        for count in [0, 0, 0, kind_of_time.len(), kinds.len(), name.len()] {
-            file.extend(u32::try_from(count).ok()?.to_be_bytes());
-        }
-        file.extend(times);
-        file.extend(kind_of_time);
-        for kind in kinds {
-            file.extend(kind.to_be_bytes());
-            // Not daylight saving time; the one name.
-            file.extend([0, 0]);
-        }
-        file.extend(name);
-        Some(file)
+        let block = |times: &[u8], kind_of_time: &[u8], kinds: &[i32]| {
+            let mut block = b"TZif2".to_vec();
+            block.extend([0; 15]);
+            // Of the marks of UTC and standard time and the leap seconds there are none.
+            for count in [0, 0, 0, kind_of_time.len(), kinds.len(), name.len()] {
+                block.extend(u32::try_from(count).ok()?.to_be_bytes());
+            }
+            block.extend([times, kind_of_time].concat());
+            for kind in kinds {
+                block.extend(kind.to_be_bytes());
+                // Not daylight saving time; the one name.
+                block.extend([0, 0]);
+            }
+            block.extend(&name);
+            Some(block)
+        };
+        // No rule for what comes after.
+        let end = b"\n\n".to_vec();
+        Some([block(&[], &[], &[first.1])?, block(&times, &kind_of_time, &kinds)?, end].concat())
     }
 }
 
@@ -83,14 +99,8 @@ mod tests {
     #[test]
     fn what_no_server_can_have_becomes_no_file() {
         let many: Vec<(i64, i32)> = (0..1002).map(|time| (time, 3600)).collect();
-        let wrong: [&[(i64, i32)]; 6] = [
-            &[],
-            &[(5, 0), (5, 3600)],
-            &[(5, 0), (4, 3600)],
-            &[(0, 16 * 3600)],
-            &[(0, 0), (1 << 40, 3600)],
-            &many,
-        ];
+        let wrong: [&[(i64, i32)]; 5] =
+            [&[], &[(5, 0), (5, 3600)], &[(5, 0), (4, 3600)], &[(0, 16 * 3600)], &many];
         for offsets in wrong {
             assert_eq!(zone(offsets).to_file(), None, "{offsets:?}");
         }
@@ -100,16 +110,27 @@ mod tests {
 
     #[test]
     fn a_file_has_the_changes_in_their_order() {
-        let file = zone(&[(0, 3600), (1000, 7200), (2000, 3600)]).to_file().unwrap();
-        let mut expected = b"TZif".to_vec();
-        expected.extend([0; 16]);
+        let file = zone(&[(0, 3600), (1000, 7200), (1 << 32, 3600)]).to_file().unwrap();
+        let mut expected = b"TZif2".to_vec();
+        expected.extend([0; 15]);
+        expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 4]);
+        expected.extend([0, 0, 14, 16, 0, 0]);
+        expected.extend(b"CET\0TZif2");
+        expected.extend([0; 15]);
         expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 4]);
-        expected.extend([0, 0, 3, 232, 0, 0, 7, 208, 1, 0]);
+        expected.extend([0, 0, 0, 0, 0, 0, 3, 232, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0]);
         expected.extend([0, 0, 14, 16, 0, 0, 0, 0, 28, 32, 0, 0]);
-        expected.extend(b"CET\0");
+        expected.extend(b"CET\0\n\n");
         assert_eq!(file, expected);
         // Letters only, and no empty name.
         let named = |name: &str| SystemZone { name: name.to_owned(), offsets: vec![(0, 0)] };
-        assert!(named("+03").to_file().unwrap().ends_with(b"LOCAL\0"));
+        assert!(named("+03").to_file().unwrap().ends_with(b"LOCAL\0\n\n"));
+    }
+
+    #[test]
+    fn zones_agree_until_one_of_them_changes() {
+        let (old, new) = (zone(&[(0, 3600), (1000, 7200)]), zone(&[(0, 3600), (2000, 7200)]));
+        assert!(old.agrees_until(&new, 999) && !old.agrees_until(&new, 1000));
+        assert!(old.agrees_until(&old, i64::MAX) && !old.agrees_until(&zone(&[(0, 0)]), 5));
     }
 }

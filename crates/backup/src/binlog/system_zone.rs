@@ -1,61 +1,72 @@
 //! Asks a server for the local time of its system.
 //!
-//! A server tells no more of it than an abbreviation (`system_time_zone`), so it is asked for local times over many years,
-//! and the moments at which the offset changes are found by halving.
+//! A server tells no more of it than an abbreviation (`system_time_zone`), so it is asked for local times of all years that a
+//! TIMESTAMP can have, and the moments at which the offset changes are found by halving.
 
 use std::collections::BTreeMap;
 
 use xb_binlog::SystemZone;
 use xb_mysql::{Client, Error};
 
-/// The years that are asked for, 2020 to 2037, as Unix times: beyond, some servers know no local time.
-const YEARS: std::ops::RangeInclusive<i64> = 1_577_836_800..=2_145_916_800;
-/// Seconds between two times that are asked for first, in one statement of 470 columns. No zone goes to another offset
-/// and back in less.
-const STEP: usize = 14 * 86_400;
-/// Offsets change at such seconds.
-const QUARTER: i64 = 900;
+/// The first Unix time that is asked for.
+const FIRST: i64 = 86_400;
+/// Seconds between two times that are asked for first. No zone goes to another offset and back in less.
+const STEP: i64 = 6 * 86_400;
+/// The square is the number of those times: up to the year 2106.
+const SIDE: i64 = 91;
 /// Most changes of the offset in those years: a zone has two to four a year.
-const MAX_CHANGES: usize = 100;
+const MAX_CHANGES: usize = 600;
 
 /// Returns the local time of the server's system; `None` if what it answers is none.
 pub(super) fn system_zone(client: &mut Client) -> Result<Option<SystemZone>, Error> {
     client.run("SET SESSION time_zone = 'SYSTEM'")?;
     let rows = client.rows("SELECT @@GLOBAL.system_time_zone")?;
     let [name] = rows.first().ok_or(Error::Unexpected)?.texts()?;
-    Ok(offsets(|times| ask(client, times))?.map(|offsets| SystemZone { name, offsets }))
+    let rows = client.rows(format!(
+        "WITH RECURSIVE n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < {SIDE} - 1) \
+         SELECT t, {} FROM (SELECT {FIRST} + (a.n * {SIDE} + b.n) * {STEP} AS t FROM n AS a, n AS b) AS times",
+        SystemZone::offset_at("t")
+    ))?;
+    let known = rows.iter().filter_map(|row| Some((number(row.get(0))?, number(row.get(1))?)));
+    let known = known.collect();
+    Ok(offsets(known, |times| ask(client, times))?.map(|offsets| SystemZone { name, offsets }))
 }
 
-/// Finds when the offset of local time changes.
+/// Finds when the offset of local time changes, from the offsets at some times. Many servers know none after 2037.
 fn offsets<E>(
+    mut known: BTreeMap<i64, i32>,
     mut ask: impl FnMut(&[i64]) -> Result<Option<Vec<i32>>, E>,
 ) -> Result<Option<Vec<(i64, i32)>>, E> {
-    let mut known = BTreeMap::new();
-    let mut times: Vec<i64> = YEARS.step_by(STEP).collect();
-    while !times.is_empty() {
-        let Some(offsets) = ask(&times)? else { return Ok(None) };
-        known.extend(times.iter().copied().zip(offsets));
+    loop {
         let pairs = known.iter().zip(known.iter().skip(1));
         let changes = pairs.filter(|((_, one), (_, two))| one != two);
-        let middles =
-            changes.map(|((from, _), (to, _))| from + (to - from) / QUARTER / 2 * QUARTER);
-        times = middles.filter(|middle| !known.contains_key(middle)).collect();
-        if times.len() > MAX_CHANGES {
-            return Ok(None);
+        let middles = changes.map(|((from, _), (to, _))| from + (to - from) / 2);
+        let times: Vec<i64> = middles.filter(|middle| !known.contains_key(middle)).collect();
+        if times.is_empty() {
+            break;
         }
+        let answers = match times.len() <= MAX_CHANGES {
+            true => ask(&times)?,
+            false => None,
+        };
+        let Some(answers) = answers else { return Ok(None) };
+        known.extend(times.into_iter().zip(answers));
     }
     let mut offsets: Vec<(i64, i32)> = known.into_iter().collect();
     offsets.dedup_by_key(|(_, offset)| *offset);
-    Ok(Some(offsets))
+    Ok(Some(offsets).filter(|offsets| !offsets.is_empty()))
 }
 
-/// The offsets of local time at some times. A server without an answer answers NULL.
+/// The offsets of local time at some times; `None` if the server does not know one of them.
 fn ask(client: &mut Client, times: &[i64]) -> Result<Option<Vec<i32>>, Error> {
-    let asked: Vec<String> = times.iter().map(|time| SystemZone::offset_at(*time)).collect();
+    let asked: Vec<String> = times.iter().map(SystemZone::offset_at).collect();
     let rows = client.rows(format!("SELECT {}", asked.join(", ")))?;
     let row = rows.first().ok_or(Error::Unexpected)?;
-    let offset = |value: Option<&[u8]>| std::str::from_utf8(value?).ok()?.parse().ok();
-    Ok(row.iter().map(offset).collect())
+    Ok(row.iter().map(number).collect())
+}
+
+fn number<N: std::str::FromStr>(value: Option<&[u8]>) -> Option<N> {
+    std::str::from_utf8(value?).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -66,51 +77,47 @@ mod tests {
 
     use super::*;
 
-    fn found(zone: &[(i64, i32)], asked: &mut usize) -> Option<Vec<(i64, i32)>> {
-        let at = |time: i64| {
-            let index = zone.partition_point(|(from, _)| *from <= time);
+    /// What is found of a zone by asking it.
+    fn found(zone: &[(i64, i32)]) -> Option<Vec<(i64, i32)>> {
+        let at = |time: &i64| {
+            let index = zone.partition_point(|(from, _)| from <= time);
             zone[index.saturating_sub(1)].1
         };
-        let answer = |times: &[i64]| {
-            *asked += times.len();
-            Ok::<_, Infallible>(Some(times.iter().map(|time| at(*time)).collect()))
-        };
-        offsets(answer).unwrap()
+        let times = (0..SIDE * SIDE).map(|number| FIRST + number * STEP);
+        let known = times.map(|time| (time, at(&time))).collect();
+        let answer = |times: &[i64]| Ok::<_, Infallible>(Some(times.iter().map(at).collect()));
+        offsets(known, answer).unwrap()
     }
 
     #[test]
-    fn a_zone_without_changes_takes_one_statement() {
-        let mut asked = 0;
-        assert_eq!(found(&[(0, 7200)], &mut asked), Some(vec![(*YEARS.start(), 7200)]));
-        assert_eq!(asked, 470);
+    fn a_zone_without_changes_has_one_offset() {
+        assert_eq!(found(&[(0, 7200)]), Some(vec![(FIRST, 7200)]));
     }
 
     #[test]
     fn answers_of_no_zone_are_none() {
-        let mut turn = 0;
-        let answer = |times: &[i64]| {
-            turn += 1;
-            Ok::<_, Infallible>(Some(
-                (0..times.len()).map(|one| i32::try_from(one * turn % 7).unwrap()).collect(),
-            ))
-        };
-        assert_eq!(offsets(answer), Ok(None));
-        assert_eq!(offsets(|_: &[i64]| Ok::<_, Infallible>(None)), Ok(None));
+        let known = |of: fn(i64) -> i32| (0..SIDE * SIDE).map(|n| (n * STEP, of(n))).collect();
+        let none = |_: &[i64]| Ok::<_, Infallible>(None);
+        assert_eq!(offsets(BTreeMap::new(), none), Ok(None));
+        assert_eq!(offsets(known(|n| i32::from(n > 5)), none), Ok(None));
+        let same = |times: &[i64]| Ok::<_, Infallible>(Some(vec![0; times.len()]));
+        assert_eq!(offsets(known(|n| i32::from(n % 2 == 1)), same), Ok(None));
     }
 
     proptest! {
         #[test]
         fn all_changes_of_a_zone_are_found_to_the_second(
-            gaps in proptest::collection::vec(1345_i64..30_000, 0..60),
+            gaps in proptest::collection::vec(STEP + 1..40_000_000, 0..200),
             first in -48_i32..56,
         ) {
-            let mut zone = vec![(*YEARS.start(), first * 900)];
+            let mut zone = vec![(FIRST, first * 900)];
             for gap in gaps {
                 let (time, offset) = *zone.last().unwrap();
-                zone.push((time + gap * QUARTER, if offset == first * 900 { offset + 3600 } else { first * 900 }));
+                let other = if offset == first * 900 { offset + 3600 } else { first * 900 };
+                zone.push((time + gap, other));
             }
-            zone.retain(|(time, _)| *time <= *YEARS.end() - i64::try_from(STEP).unwrap());
-            prop_assert_eq!(found(&zone, &mut 0), Some(zone));
+            zone.retain(|(time, _)| *time <= FIRST + (SIDE * SIDE - 1) * STEP);
+            prop_assert_eq!(found(&zone), Some(zone));
         }
     }
 }

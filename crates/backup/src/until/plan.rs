@@ -457,13 +457,17 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, V
                 .to_owned(),
         );
     }
-    let mut zones: Vec<&SystemZone> =
-        heads.iter().filter_map(|head| head.system_zone.as_ref()).collect();
-    zones.dedup_by_key(|zone| &zone.offsets);
-    if zones.len() > 1 {
+    // What is known last knows best, also of the time before: but not if the server moved to another zone.
+    let zones = heads.iter().filter_map(|head| Some((head.system_zone.as_ref()?, head.started)));
+    let zones: Vec<(&SystemZone, Timestamp)> = zones.collect();
+    let last = zones.last().copied();
+    let has_moved = |(last, began): (&SystemZone, Timestamp)| {
+        zones.iter().any(|(zone, _)| !zone.agrees_until(last, began.as_second()))
+    };
+    if last.is_some_and(has_moved) {
         remarks.push(
             "the local time of the server's system was changed within the log: statements with the time zone SYSTEM get \
-             that of the first connection"
+             the last one, so those before the change may give other values"
                 .to_owned(),
         );
     }
@@ -486,7 +490,7 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, V
     }
     let versions = heads.iter().map(|head| head.server_version.clone()).collect();
     (
-        OriginSettings { variables: settings, zone: zones.first().copied().cloned() },
+        OriginSettings { variables: settings, zone: last.map(|(zone, _)| zone.clone()) },
         versions,
         remarks,
     )
