@@ -4,9 +4,14 @@ use std::any::Any;
 use std::error::Error;
 use std::fmt;
 
+use clap::error::{ContextKind, ContextValue};
+
 use crate::args::usage_error::UsageError;
 use crate::exit::Exit;
 use crate::text::printable;
+
+/// Part of a tip on a wrong option: behind it, where the option is from.
+pub(crate) const COMES_FROM: &str = " comes from ";
 
 /// First cause of a failed run, as shown to the user: stage, message, source chain, hint.
 ///
@@ -224,11 +229,17 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// What clap has found, on one line: without the tips and the usage that it prints below.
+/// What clap has found, on one line: without the usage that it prints below, and of its tips with those that name the
+/// source of an option.
 fn finding(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.strip_prefix("error: ").unwrap_or(&text).lines().map(str::trim);
-    lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    let mut found = lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    if let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) {
+        let tips = tips.iter().map(ToString::to_string);
+        tips.filter(|tip| tip.contains(COMES_FROM)).for_each(|tip| found += &format!("; {tip}"));
+    }
+    found
 }
 
 /// Adds stage and hint to any result.
@@ -303,7 +314,10 @@ mod tests {
             (&["put", "--level=c"], "invalid value 'c' for '--level <N>' [possible values: a, b]"),
         ];
         for (words, line) in table {
-            let wrong = put().try_get_matches_from(words).unwrap_err();
+            let mut wrong = put().try_get_matches_from(words).unwrap_err();
+            let tips = ["--level comes from /etc/my.cnf".into(), "another tip".into()].to_vec();
+            wrong.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+            let line = format!("{line}; --level comes from /etc/my.cnf");
             assert_eq!(Failure::from(wrong).line(), line);
         }
     }

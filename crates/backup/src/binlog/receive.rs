@@ -450,6 +450,7 @@ impl<'a> Receiver<'a> {
             id: server.id,
             uuid: server.uuid.as_ref().and_then(|uuid| uuid.parse().ok()),
             applied: server.role.applied.clone(),
+            executed: server.role.executed.clone(),
             end: end.ok_or(ArchiveError::NoLog)?,
             is_node: server.role.node.is_some(),
         };

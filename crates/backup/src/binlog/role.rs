@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use xb_binlog::GtidPosition;
+use xb_binlog::{GtidPosition, GtidSet};
 use xb_mysql::{Client, Error, Row};
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::standing::{Values, values};
 
 /// Variables by which a replica leaves transactions of its source out, or changes them. They show the filters of the
 /// connection without a name.
@@ -42,6 +43,9 @@ const APPLIER_FILTERS: [&str; 2] = [
 const DENIED: u16 = 1227;
 const TABLE_DENIED: u16 = 1142;
 const SYNTAX: u16 = 1064;
+/// The variable of MySQL for what it replicates; before 8.0.26, it has only the older name.
+const MYSQL_UPDATES: &str =
+    "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_replica_updates', 'log_slave_updates')";
 const NO_REPLICA_UPDATES: &str = "its log lacks what other servers have committed first (NAME=OFF)";
 const OTHERS: [&str; 5] =
     ["wsrep_on", "wsrep_node_name", "wsrep_gtid_mode", "log_slave_updates", "gtid_slave_pos"];
@@ -53,6 +57,8 @@ pub(crate) struct Role {
     pub(crate) node: Option<String>,
     /// MariaDB: the last transactions that it has replicated.
     pub(crate) applied: GtidPosition,
+    /// MySQL: the transactions that it has, in its log or not.
+    pub(crate) executed: GtidSet,
     /// Why its log cannot be compared with that of another server.
     pub(crate) apart: Option<String>,
 }
@@ -66,8 +72,10 @@ impl Role {
     }
 
     fn ask_mysql(client: &mut Client) -> Result<Self, ArchiveError> {
-        let logs = client.rows("SELECT @@GLOBAL.log_replica_updates")?;
-        let [logs] = logs.first().ok_or(Error::Unexpected)?.texts()?;
+        let executed = client.rows("SELECT @@GLOBAL.gtid_executed")?;
+        let [executed] = executed.first().ok_or(Error::Unexpected)?.texts()?;
+        let executed = executed.parse().map_err(|_| Error::Unexpected)?;
+        let found = values(client, MYSQL_UPDATES)?;
         let mut filters = match of_status(client, "SHOW BINARY LOG STATUS", &LOG_FILTERS) {
             // Before 8.2.
             Err(Error::Server(error)) if error.code == SYNTAX => {
@@ -88,12 +96,7 @@ impl Role {
             }
         }
         filters.dedup();
-        let apart = match (&logs[..], &filters[..]) {
-            ("1", []) => None,
-            ("1", filters) => Some(leaves_out(filters)),
-            _ => Some(NO_REPLICA_UPDATES.replace("NAME", "log_replica_updates")),
-        };
-        Ok(Self { apart, ..Self::default() })
+        Ok(Self { apart: apart_of_mysql(&found, &filters), executed, ..Self::default() })
     }
 
     fn ask_mariadb(client: &mut Client) -> Result<Self, ArchiveError> {
@@ -140,7 +143,20 @@ impl Role {
             None
         };
         let applied = value("gtid_slave_pos").parse().unwrap_or_default();
-        Self { node, applied, apart }
+        Self { node, applied, apart, ..Self::default() }
+    }
+}
+
+/// Why the log of a server of MySQL cannot be compared with that of another one.
+fn apart_of_mysql(found: &Values, filters: &[String]) -> Option<String> {
+    let name = match found.contains_key("log_replica_updates") {
+        true => "log_replica_updates",
+        false => "log_slave_updates",
+    };
+    match (found.get(name).map(String::as_str), filters) {
+        (Some("ON"), []) => None,
+        (Some("ON"), filters) => Some(leaves_out(filters)),
+        _ => Some(NO_REPLICA_UPDATES.replace("NAME", name)),
     }
 }
 
@@ -202,5 +218,18 @@ mod tests {
         let others = vec!["Replicate_Do_DB=d".to_owned(), "Binlog_Ignore_DB=x".to_owned()];
         let apart = Role::of(&found, others).apart.unwrap();
         assert!(apart.contains("(replicate_do_db=d, Binlog_Ignore_DB=x)"), "{apart}");
+    }
+
+    #[test]
+    fn mysql_is_known_by_either_name_of_its_variable() {
+        for name in ["log_replica_updates", "log_slave_updates"] {
+            let of = |value: &str, filters: &[String]| {
+                apart_of_mysql(&Values::from([(name.to_owned(), value.to_owned())]), filters)
+            };
+            assert_eq!(of("ON", &[]), None);
+            let filters = ["REPLICATE_DO_DB=d".to_owned()];
+            assert!(of("ON", &filters).unwrap().contains("REPLICATE_DO_DB=d"));
+            assert!(of("OFF", &[]).unwrap().contains(&format!("{name}=OFF")));
+        }
     }
 }

@@ -51,7 +51,7 @@ impl Search {
     /// Takes bytes.
     pub(crate) fn take(&mut self, dumped: DumpItem<'_>) -> Result<SearchStep, ArchiveError> {
         let DumpItem::Event(part) = dumped else { return Err(ArchiveError::Ended) };
-        let mut input = part.bytes;
+        let (mut input, mut step) = (part.bytes, SearchStep::More);
         loop {
             let item = match self.sent.next(&mut input) {
                 Ok(Some(item)) => item,
@@ -61,15 +61,15 @@ impl Search {
                 }
                 Err(error) => return Err(error),
             };
-            match self.item(item) {
-                SearchStep::More => {}
-                found => return Ok(found),
+            step = self.item(item);
+            if let SearchStep::Ended(_) = step {
+                return Ok(step);
             }
         }
         if part.is_last {
             self.sent.end_packet()?;
         }
-        Ok(SearchStep::More)
+        Ok(step)
     }
 
     fn item(&mut self, item: SentItem) -> SearchStep {

@@ -72,8 +72,15 @@ impl SearchBySet {
         if *has == self.gtids {
             return SearchStep::Ended(self.judge());
         }
-        let settled = if is_past(sent, &self.server) { self.settled(has) } else { None };
-        settled.map_or(SearchStep::More, SearchStep::Ended)
+        if !is_past(sent, &self.server) {
+            return SearchStep::More;
+        }
+        match self.settled(has) {
+            Some(outcome) => SearchStep::Ended(outcome),
+            // A busy server is never idle, and what it lacks does not come behind this.
+            None if self.other.is_some() => SearchStep::Behind(self.lacks(has)),
+            None => SearchStep::More,
+        }
     }
 
     /// A transaction ends.
@@ -85,6 +92,11 @@ impl SearchBySet {
         };
         self.last = Some(stored);
         if !self.gtids.contains(&gtid) {
+            if self.began_behind(&gtid) {
+                return Some(Outcome::Unknown(format!(
+                    "it has {text} at {place}, and the archive begins behind it: its server was built with it, and never had it in its log"
+                )));
+            }
             if Some(gtid.source.uuid) == self.server.uuid {
                 self.own.get_or_insert((gtid.clone(), place.clone()));
             }
@@ -118,9 +130,32 @@ impl SearchBySet {
         Outcome::Branch { log: self.first_log.clone(), reason }
     }
 
-    /// The outcome of a search that goes no further: the server does not get what it lacks, because it has committed
-    /// transactions itself.
+    /// Returns whether the archive has transactions of a source, and all of them are later than this one of it.
+    fn began_behind(&self, gtid: &MySqlGtid) -> bool {
+        let of_source = self.gtids.iter().find(|(source, _)| **source == gtid.source);
+        let first = of_source.and_then(|(_, numbers)| numbers.first());
+        first.is_some_and(|first| gtid.number < first.start)
+    }
+
+    /// The outcome of a search that goes no further: the server does not get what its log lacks.
     fn settled(&self, has: &GtidSet) -> Option<Outcome> {
+        self.outside(has).or_else(|| self.lost(has))
+    }
+
+    /// The outcome if the server has transactions that its log lacks, such as those that it was built with. Its log
+    /// cannot continue the archive: what it lacks of them is not known to be the same.
+    fn outside(&self, has: &GtidSet) -> Option<Outcome> {
+        let lacking = self.gtids.without(has);
+        let outside = lacking.without(&lacking.without(&self.server.executed));
+        (!outside.is_empty()).then(|| {
+            Outcome::Unknown(format!(
+                "its log lacks {outside}, which it has: it was built with them, by a clone or from a backup"
+            ))
+        })
+    }
+
+    /// The outcome if the server has committed transactions itself, so that it does not get what it lacks.
+    fn lost(&self, has: &GtidSet) -> Option<Outcome> {
         let (own, at) = self.own.as_ref()?;
         Some(self.branch(format!("{}, and it has committed {own} at {at}", self.lacks(has))))
     }
@@ -157,7 +192,7 @@ impl SearchBySet {
                 }
                 Comparison::Branch => {
                     return self.branch(format!(
-                        "its {} do something else than those of the archive",
+                        "its {} do something else than those of the archive, unless the servers differ in binlog_row_metadata or binlog_row_event_max_size",
                         what()
                     ));
                 }
@@ -177,8 +212,16 @@ impl SearchBySet {
 
 #[cfg(test)]
 mod tests {
+    use xb_binlog::ChecksumKind;
+    use xb_mysql::{DumpItem, Part};
+
     use super::*;
-    use crate::binlog::search_by_domain::tests::{archives, ends, log, new_ones, search_on};
+    use crate::binlog::elsewhere::ArchiveEnd;
+    use crate::binlog::search::Search;
+    use crate::binlog::search_by_domain::tests::{
+        LOG, archives, ends, log, new_ones, other, search_as, search_on,
+    };
+    use crate::binlog::segmenter::tests::{ROTATION, events};
 
     /// A `server_uuid` that no transaction has.
     const NOBODY: &str = "99999999-9999-9999-9999-999999999999";
@@ -289,5 +332,76 @@ mod tests {
         let found = search_on(&lost, &log, own);
         let Ok(Outcome::Branch { reason, .. }) = found else { panic!("{found:?}") };
         assert!(reason.contains(last) && reason.contains(NOBODY), "{reason}");
+    }
+
+    fn set(gtids: &[&String]) -> GtidSet {
+        let mut set = GtidSet::default();
+        gtids.iter().for_each(|gtid| set.insert(gtid.parse().unwrap()));
+        set
+    }
+
+    /// The archive, with transactions that no log has.
+    fn with_more(archive: &ArchiveEnd, more: &GtidSet) -> ArchiveEnd {
+        let GtidState::MySql(gtids) = &archive.gtids else { panic!("no set") };
+        let mut gtids = gtids.clone();
+        gtids.unite(more);
+        ArchiveEnd { gtids: gtids.into(), ..archive.clone() }
+    }
+
+    /// Its log never has them, however long it is waited for, and it has lost nothing.
+    #[test]
+    fn a_server_that_was_built_with_stored_transactions_says_so() {
+        let log = log("mysql-row.p1");
+        let archives = archives(&log);
+        let built_with: GtidSet = format!("{NOBODY}:1-1000").parse().unwrap();
+        let middle = archives.len() / 2;
+        for (archive, stored) in [&archives[middle], archives.last().unwrap()] {
+            let archive = with_more(archive, &built_with);
+            // It is a replica, or was promoted and has committed.
+            let own = stored[0].split(':').next().unwrap();
+            for uuid in [NOBODY, own] {
+                let mut server =
+                    OtherServer { uuid: Some(uuid.parse().unwrap()), ..other(99, &log) };
+                server.executed = built_with.clone();
+                let found = search_as(&archive, &log, server);
+                let Ok(Outcome::Unknown(why)) = found else { panic!("{found:?}") };
+                assert!(why.contains(&format!("its log lacks {NOBODY}:1-1000")), "{why}");
+            }
+        }
+    }
+
+    /// It sends no heartbeat, so nobody would hear that it is waited for.
+    #[test]
+    fn a_busy_server_that_lacks_stored_transactions_is_behind() {
+        let log = log("mysql-row.p1");
+        let (archive, _) = &archives(&log)[20];
+        let archive = with_more(archive, &format!("{NOBODY}:1").parse().unwrap());
+        let end = other(99, &log[..ends(&log, 30)]).end;
+        let server = OtherServer { uuid: Some(NOBODY.parse().unwrap()), end, ..other(99, &log) };
+        let mut search = Search::new(ChecksumKind::None, LOG, archive, server);
+        let packets = events(&log).into_iter().map(|(begin, end)| &log[begin..end]);
+        let is_behind = [ROTATION].into_iter().chain(packets).any(|packet| {
+            let step = search.take(DumpItem::Event(Part::new(packet, true))).unwrap();
+            matches!(step, SearchStep::Behind(what) if what.contains(NOBODY))
+        });
+        assert!(is_behind);
+    }
+
+    /// The archive is of a server that was built with the other one's first transactions.
+    #[test]
+    fn an_archive_that_begins_behind_transactions_of_a_source_is_no_branch() {
+        let log = log("mysql-row.p1");
+        let archives = archives(&log);
+        let (whole, stored) = archives.last().unwrap();
+        let own = stored[0].split(':').next().unwrap();
+        let first = stored.iter().find(|gtid| gtid.ends_with(":1")).unwrap();
+        let GtidState::MySql(gtids) = &whole.gtids else { panic!("no set") };
+        let gtids = gtids.without(&set(&[first])).into();
+        let archive = ArchiveEnd { gtids, ..whole.clone() };
+        for uuid in [NOBODY, own] {
+            let found = search_on(&archive, &log, uuid);
+            let Ok(Outcome::Unknown(why)) = found else { panic!("{found:?}") };
+            assert!(why.contains("the archive begins behind it"), "{why}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What a search in another server's logs is about, and how it ends.
 
-use xb_binlog::{GtidPosition, GtidState, LogPosition, Uuid};
+use xb_binlog::{GtidPosition, GtidSet, GtidState, LogPosition, Uuid};
 use xb_repo::archive::segment::LastTransaction;
 use xb_repo::archive::stream::{StoredPosition, StoredRepeats};
 
@@ -15,6 +15,8 @@ pub(crate) struct OtherServer {
     pub(crate) uuid: Option<Uuid>,
     /// MariaDB: the last transactions that it has replicated.
     pub(crate) applied: GtidPosition,
+    /// MySQL: the transactions that it had before it was asked for its logs, in them or not.
+    pub(crate) executed: GtidSet,
     /// End of its newest log when it was asked.
     pub(crate) end: LogPosition,
     /// It is a node of Galera.

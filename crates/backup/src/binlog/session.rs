@@ -107,6 +107,8 @@ pub(crate) fn connect(
         false => Some(identity(&mut client)?),
     };
     let id = id.and_then(|id| id.parse().ok()).ok_or(xb_mysql::Error::Unexpected)?;
+    // Before the logs: they have every transaction that it says, unless none of them has it.
+    let role = Role::ask(&mut client, uuid.is_some())?;
     let rows = client.rows("SHOW BINARY LOGS")?;
     let logs = rows.iter().map(|row| {
         let text = |column| Some(String::from_utf8_lossy(row.get(column)?).into_owned());
@@ -115,7 +117,6 @@ pub(crate) fn connect(
     let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
     let settings = settings(&mut client, uuid.is_some())?;
     let system_zone = system_zone(&mut client)?;
-    let role = Role::ask(&mut client, uuid.is_some())?;
     let standing = Standing::ask(&mut client)?;
     Ok((client, Server { version, id, uuid, standing, logs, role, settings, system_zone }))
 }

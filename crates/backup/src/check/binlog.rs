@@ -16,7 +16,10 @@ const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 const KEPT: f64 = 86_400.0;
 const VARIABLES: &str = "'log_bin', 'sync_binlog', 'binlog_checksum', 'binlog_expire_logs_seconds', \
      'expire_logs_days', 'gtid_mode', 'binlog_format', 'binlog_row_image', 'binlog_row_value_options', \
-     'replica_preserve_commit_order', 'wsrep_on', 'wsrep_gtid_mode'";
+     'replica_preserve_commit_order', 'wsrep_on', 'wsrep_gtid_mode', \
+     'binlog_row_metadata', 'binlog_row_event_max_size'";
+/// Variables with which servers write the same rows with other table maps, or in events of another size.
+const SAME_ON_ALL: [&str; 2] = ["binlog_row_metadata", "binlog_row_event_max_size"];
 /// Privileges, and those that include them.
 const GRANTS: [(&str, &[&str]); 2] = [
     ("REPLICATION SLAVE", &["REPLICATION SLAVE", "REPLICATION REPLICA", "ALL PRIVILEGES"]),
@@ -30,24 +33,48 @@ const CLIENT: &str = "REPLICATION CLIENT";
 /// # Errors
 /// [`BackupError::Bug`].
 pub async fn check_binlog(servers: Vec<Access>) -> Result<Vec<CheckLine>, BackupError> {
-    let (mut lines, mut open) = (Vec::new(), Vec::new());
+    let (mut lines, mut open, mut variables) = (Vec::new(), Vec::new(), Vec::new());
+    let is_only = servers.len() == 1;
     for access in servers {
         let name = name(&access);
         let asked = tokio::task::spawn_blocking(move || Facts::ask(&access)).await;
-        match asked.map_err(|_| BackupError::Bug("the thread that asks panicked"))? {
+        let mut of_server = match asked
+            .map_err(|_| BackupError::Bug("the thread that asks panicked"))?
+        {
             Ok(facts) => {
-                lines.extend(facts.judge());
-                open.extend(facts.standing.filter(|of| of.closed.is_none()).map(|of| (name, of)));
+                let lines = facts.judge();
+                let standing = facts.standing.filter(|of| of.closed.is_none());
+                open.extend(standing.map(|of| (name.clone(), of)));
+                variables.push((name.clone(), facts.variables));
+                lines
             }
-            Err(error) => lines.push(CheckLine::warning(
+            Err(error) => vec![CheckLine::warning(
                 "binlog",
                 format!("the receiver's login does not work: {error}"),
                 "name the server with --source, and put user and password into the group [client] of --login-file",
-            )),
+            )],
+        };
+        if !is_only {
+            of_server.iter_mut().for_each(|line| line.found = format!("{name}: {}", line.found));
         }
+        lines.extend(of_server);
     }
     lines.extend(both_open(&open));
+    lines.extend(SAME_ON_ALL.iter().filter_map(|variable| differing(&variables, variable)));
     Ok(lines)
+}
+
+/// A warning if two servers have different values of this variable.
+fn differing(servers: &[(String, BTreeMap<String, String>)], variable: &str) -> Option<CheckLine> {
+    let mut values = servers.iter().filter_map(|(name, of)| Some((name, of.get(variable)?)));
+    let (first, value) = values.next()?;
+    let (other, another) = values.find(|(_, other)| *other != value)?;
+    let found = format!(
+        "{variable} is {value} on {first}, and {another} on {other}: after a failover, the archive takes the same transactions for other ones, and goes on with a branch"
+    );
+    let fix =
+        format!("give {variable} the same value on all servers, if another one may take over");
+    Some(CheckLine::warning("binlog", found, &fix))
 }
 
 /// A warning if two servers can be written to: the log of each lacks what the other commits.
@@ -228,6 +255,36 @@ mod tests {
         assert!(both_open(&[of("db1", "1"), of("db", "1")]).is_none());
         let found = both_open(&[of("db1", "1"), of("db2", "2")]).unwrap().found;
         assert!(found.contains("db1") && found.contains("db2"), "{found}");
+    }
+
+    #[test]
+    fn servers_that_write_the_same_rows_differently_are_warned_of() {
+        let of = |name: &str, metadata: &str| {
+            let variables = [("binlog_row_metadata".to_owned(), metadata.to_owned())];
+            (name.to_owned(), BTreeMap::from(variables))
+        };
+        // One of them does not have the variable.
+        let none = ("db0".to_owned(), BTreeMap::new());
+        let same = [none.clone(), of("db1", "FULL"), of("db2", "FULL")];
+        assert!(differing(&same, "binlog_row_metadata").is_none());
+        let other = [none, of("db1", "FULL"), of("db2", "MINIMAL")];
+        let found = differing(&other, "binlog_row_metadata").unwrap().found;
+        assert!(found.contains("FULL on db1, and MINIMAL on db2"), "{found}");
+        assert!(SAME_ON_ALL.iter().all(|name| VARIABLES.contains(name)));
+    }
+
+    #[tokio::test]
+    async fn of_several_servers_each_line_names_its_own() {
+        let access = |socket: &str| Access {
+            target: xb_mysql::Target::Socket(socket.into()),
+            account: xb_mysql::Account::default(),
+        };
+        let both = vec![access("/nowhere/one.sock"), access("/nowhere/two.sock")];
+        let lines = check_binlog(both).await.unwrap();
+        let names = lines.iter().map(|line| line.found.split(": the receiver's").next().unwrap());
+        assert_eq!(names.collect::<Vec<_>>(), ["/nowhere/one.sock", "/nowhere/two.sock"]);
+        let one = check_binlog(vec![access("/nowhere/one.sock")]).await.unwrap();
+        assert!(one[0].found.starts_with("the receiver's login"), "{}", one[0].found);
     }
 
     #[test]

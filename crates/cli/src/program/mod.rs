@@ -23,7 +23,7 @@ use crate::args::hide;
 use crate::args::sources::Sources;
 use crate::complete::Question;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{COMES_FROM, Failure};
 use crate::help;
 use crate::messages::log::{Log, LogOptions};
 use crate::personality::{Personality, program_name};
@@ -107,7 +107,7 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &ExpandedArg
     let mut tips: Vec<StyledStr> = names
         .iter()
         .filter_map(long)
-        .filter_map(|long| Some(format!("--{long} comes from {}", expanded.origin(&long)?).into()))
+        .filter_map(|long| Some(format!("--{long}{COMES_FROM}{}", expanded.origin(&long)?).into()))
         .collect();
     if let (ErrorKind::UnknownArgument, Some(word)) = (error.kind(), names.first()) {
         // Clap's advice is to pass an unknown option on as a value.
