@@ -43,7 +43,7 @@ struct Verifications {
     name: String,
     /// SHA-256 of the manifest, hexadecimal.
     manifest: String,
-    /// The last result of each level.
+    /// The last result and the last fault of each level.
     results: Vec<VerifyResult>,
     /// The last try that ended without a result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
