@@ -43,7 +43,7 @@ struct Verifications {
     name: String,
     /// SHA-256 of the manifest, hexadecimal.
     manifest: String,
-    /// The last result of each level.
+    /// The last result and the last fault of each level.
     results: Vec<VerifyResult>,
     /// The last try that ended without a result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -217,12 +217,23 @@ pub async fn results(
 
 /// The highest number of a result or try in the records that can be read, of whichever writer.
 pub async fn last_number(root: &Root, name: &BackupName, manifest: &str) -> u64 {
-    let (root, mut number) = (root.uncached(), 0);
+    last_numbers(root, name, manifest).await.0
+}
+
+/// More results and tries than the two records of a backup ever get.
+const UNREAD: u64 = 1 << 32;
+
+/// As [`last_number`], and a number that is also above those of a record that cannot be read: it may hold a result that
+/// passed, which must not refute a fault that is recorded later.
+async fn last_numbers(root: &Root, name: &BackupName, manifest: &str) -> (u64, u64) {
+    let (root, mut number, mut unread) = (root.uncached(), 0, 0);
     for last in BOTH {
-        let found = read_record(&root, name, manifest, last, None).await;
-        number = number.max(found.map_or(0, |found| found.last_number()));
+        match read_record(&root, name, manifest, last, None).await {
+            Ok(found) => number = number.max(found.last_number()),
+            Err(_) => unread = UNREAD,
+        }
     }
-    number
+    (number, unread.saturating_add(number))
 }
 
 async fn read_record(
@@ -337,7 +348,7 @@ async fn change_verified(
 ) -> Result<(), RepoError> {
     let below = &verified_key(name, if key.is_some() { WITH_KEY } else { WITHOUT_KEY });
     let what = || format!("the verification record of {name}");
-    let last = last_number(root, name, manifest).await;
+    let (_, last) = last_numbers(root, name, manifest).await;
     let new = |before: PresentState<'_>| {
         let before = match before {
             PresentState::Nothing => Some(VerificationState::default()),

@@ -192,6 +192,30 @@ async fn a_clock_that_is_ahead_hides_no_fault() {
 }
 
 /// Fails the first read.
+/// The other record may hold a result that began after more results than this host can see.
+#[tokio::test]
+async fn nothing_in_a_record_that_could_not_be_read_refutes_a_later_fault() {
+    let Site(folder, root, name) = Site::new(1);
+    let [with_key, without_key, ..] = keys(&name).map(|key| folder.path().join(key));
+    std::fs::remove_file(without_key).unwrap();
+    let key = xb_encryptor::FreshKey::generate().unwrap().key().manifest_key(&[1; 16]);
+    let held = VerifyResult { after: Some(4), ..result(Level::Restore, true) };
+    add(&root, &name, MANIFEST, held, Some(&key)).await.unwrap();
+    let record = std::fs::read(&with_key).unwrap();
+    std::fs::write(&with_key, "{").unwrap();
+    add(&root, &name, MANIFEST, result(Level::Checksum, false), None).await.unwrap();
+    std::fs::write(&with_key, record).unwrap();
+    let failed = async || {
+        let found = results(&root, &name, MANIFEST, Some(&key)).await.unwrap();
+        Proof::of(&found.results).failed
+    };
+    assert_eq!(failed().await, Some(Level::Checksum));
+    let after = Some(last_number(&root, &name, MANIFEST).await);
+    let later = VerifyResult { after, ..result(Level::Restore, true) };
+    add(&root, &name, MANIFEST, later, Some(&key)).await.unwrap();
+    assert_eq!(failed().await, None);
+}
+
 #[derive(Debug)]
 struct FirstReadFails(AtomicBool);
 
