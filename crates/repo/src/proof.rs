@@ -358,8 +358,6 @@ mod tests {
             results.reverse();
             prop_assert_eq!(forward, Proof::of(&made(&results)));
         }
-    }
-}
 
         /// Verifications that overlap, on hosts with any clocks: a fault counts until one of its level passes that began
         /// after it was recorded, and nothing that began before a fault proves anything. A record, which leaves out
@@ -394,3 +392,5 @@ mod tests {
             record.push(VerifyResult { after, ..result(Level::Restore, true, 0) });
             prop_assert_eq!(Proof::of(&record).level, Some(Level::Restore));
         }
+    }
+}
