@@ -58,6 +58,9 @@ pub struct LogVerdict {
     pub bytes: u64,
     /// Why nothing goes, if something stands against it.
     pub kept: Option<String>,
+    /// Why the store keeps segments that an earlier removal has left, if it does. They are behind a floor: only their room is lost.
+    #[serde(skip)]
+    pub left: Option<String>,
     #[serde(skip)]
     removals: Vec<Removal>,
 }
@@ -69,8 +72,8 @@ struct Removal {
     floor: Floor,
     /// Numbers of the segments.
     numbers: Vec<u64>,
-    /// Those before them that an earlier removal has left.
-    left: Vec<u64>,
+    /// Those before them that an earlier removal has left, and the bytes of each.
+    left: BTreeMap<u64, u64>,
     /// Roll-ups of nothing but such segments.
     rollups: Vec<Span>,
 }
@@ -155,12 +158,42 @@ pub async fn prune_logs(
             verdict.keep(why.clone());
         }
     }
-    for verdict in &verdicts {
+    remove_all(session, &mut verdicts).await?;
+    Ok(verdicts)
+}
+
+/// What was left comes last: what a store refuses to delete must not hold up anything else.
+async fn remove_all(session: &Session, verdicts: &mut [LogVerdict]) -> Result<(), BackupError> {
+    for verdict in &*verdicts {
         for removal in &verdict.removals {
             session.cancel.or(remove(session, &verdict.server, removal)).await?;
         }
     }
-    Ok(verdicts)
+    for verdict in verdicts {
+        for removal in verdict.removals.iter().filter(|removal| !removal.left.is_empty()) {
+            let numbers = removal.left.keys().copied();
+            let keys = keys(session, &verdict.server, removal.stream, numbers.map(segment_name))?;
+            let deleting =
+                async { Ok::<_, BackupError>(session.root.store().delete_all(keys).await) };
+            if let Err(error) = session.cancel.or(deleting).await? {
+                verdict.segments -= removal.left.len() as u64;
+                verdict.bytes -= removal.left.values().sum::<u64>();
+                verdict.left.get_or_insert_with(|| error.to_string());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Keys of objects of a stream.
+fn keys(
+    session: &Session,
+    server: &str,
+    stream: RunId,
+    names: impl Iterator<Item = String>,
+) -> Result<Vec<String>, BackupError> {
+    let folder = stream_folder(&server_folder(server).map_err(RepoError::from)?, stream);
+    Ok(names.map(|name| session.root.key(&format!("{folder}/{name}"))).collect())
 }
 
 /// Where the streams of a copy of an archive begin: what none of these backups needs is left out.
@@ -190,7 +223,7 @@ fn verdict(
     within: Option<Duration>,
 ) -> LogVerdict {
     let mut verdict =
-        LogVerdict { server, segments: 0, bytes: 0, kept: None, removals: Vec::new() };
+        LogVerdict { server, segments: 0, bytes: 0, kept: None, left: None, removals: Vec::new() };
     let is_own = |backup: &&KeptBackup| {
         backup.server.as_ref().is_none_or(|server| *server == verdict.server)
     };
@@ -250,10 +283,10 @@ fn verdict(
             numbers.pop();
             last = numbers.last().and_then(|number| stream.segments.get(number));
         }
-        let left: Vec<u64> = found.left.keys().copied().collect();
+        let left = found.left.clone();
         let bytes = numbers.iter().filter_map(|number| found.sizes.get(number)).sum::<u64>();
         verdict.segments += (numbers.len() + left.len()) as u64;
-        verdict.bytes += bytes + found.left.values().sum::<u64>();
+        verdict.bytes += bytes + left.values().sum::<u64>();
         let rollups_before =
             |end: u64| found.rollups.iter().filter(move |(_, last)| *last < end).copied().collect();
         let Some(last) = last else {
@@ -326,17 +359,18 @@ impl LogVerdict {
 /// The floor first: a reader that finds a segment missing knows why.
 async fn remove(session: &Session, server: &str, removal: &Removal) -> Result<(), BackupError> {
     let root = &session.root;
-    let folder = stream_folder(&server_folder(server).map_err(RepoError::from)?, removal.stream);
     let record = Record::encode(&removal.floor, None)
         .map_err(|error| BackupError::from(crate::archive_error::ArchiveError::from(error)))?;
-    let key = root.key(&format!("{folder}/{}", floor_name(removal.floor.number)));
     let record = Bytes::from(record);
-    root.store().put(&key, record.clone().into()).await?;
-    root.store().confirm_content(&key, &record).await?;
-    let segments = removal.left.iter().chain(&removal.numbers).map(|number| segment_name(*number));
+    let floor = [floor_name(removal.floor.number)].into_iter();
+    for key in keys(session, server, removal.stream, floor)? {
+        root.store().put(&key, record.clone().into()).await?;
+        root.store().confirm_content(&key, &record).await?;
+    }
+    let segments = removal.numbers.iter().map(|number| segment_name(*number));
     let names = segments.chain(removal.rollups.iter().map(|span| rollup_name(*span)));
-    let keys = names.map(|name| root.key(&format!("{folder}/{name}")));
-    Ok(root.store().delete_all(keys.collect()).await?)
+    let keys = keys(session, server, removal.stream, names)?;
+    Ok(root.store().delete_all(keys).await?)
 }
 
 #[cfg(test)]
@@ -347,8 +381,11 @@ mod tests {
     use xb_repo::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
     use xb_repo::manifest::clone_facts::CloneFacts;
     use xb_repo::manifest::{Manifest, sample};
+    use xb_repo::root::Root;
+    use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
     use super::*;
+    use crate::session::Resources;
 
     const UUID: &str = "11111111-2222-3333-4444-555555555555";
 
@@ -482,8 +519,56 @@ mod tests {
         let verdict = verdict("shop".to_owned(), &[found], &kept, None);
         assert_eq!((verdict.segments, verdict.bytes), (4, 40));
         let [removal] = &verdict.removals[..] else { panic!("{verdict:?}") };
-        assert_eq!((&removal.left[..], &removal.numbers[..]), (&[3, 4, 5, 6][..], &[][..]));
+        assert!(removal.left.keys().copied().eq(3..7) && removal.numbers.is_empty());
         assert_eq!((&removal.rollups[..], &removal.floor), (&[(0, 6)][..], &floor));
+    }
+
+    /// A store may refuse to delete what was left, as one with a retention time does.
+    #[tokio::test]
+    async fn what_cannot_be_deleted_holds_up_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: StorePlace::Local, path };
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        let session = Session::new(root, Resources { memory: 1 << 20, threads: 1, parallel: 1 });
+        let removal = |id: &str, left: &[u64]| {
+            let floor = Floor {
+                format: FORMAT,
+                stream: id.repeat(32),
+                number: 8,
+                head: digest(b""),
+                at: at(4),
+            };
+            Removal {
+                stream: RunId::parse(&id.repeat(32)).unwrap(),
+                floor,
+                numbers: vec![7],
+                left: left.iter().map(|number| (*number, 10)).collect(),
+                rollups: Vec::new(),
+            }
+        };
+        let removals = vec![removal("0", &[3]), removal("1", &[4])];
+        let path_of = |removal: &Removal, number: u64| {
+            let names = [segment_name(number)].into_iter();
+            let key = keys(&session, "shop", removal.stream, names).unwrap().remove(0);
+            folder.path().join(key)
+        };
+        let paths = [(0, 3), (0, 7), (1, 4), (1, 7)];
+        let paths = paths.map(|(of, number)| path_of(&removals[of], number));
+        for path in &paths {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, b"segment").unwrap();
+        }
+        // The store refuses to delete this one.
+        std::fs::remove_file(&paths[0]).unwrap();
+        std::os::unix::fs::symlink("/nowhere", &paths[0]).unwrap();
+        let (server, kept, left) = ("shop".to_owned(), None, None);
+        let mut all = [LogVerdict { server, segments: 4, bytes: 40, kept, left, removals }];
+        remove_all(&session, &mut all).await.unwrap();
+        let is_there = paths.map(|path| path.symlink_metadata().is_ok());
+        assert_eq!(is_there, [true, false, false, false]);
+        assert_eq!((all[0].segments, all[0].bytes, all[0].left.is_some()), (3, 30, true));
     }
 
     #[test]

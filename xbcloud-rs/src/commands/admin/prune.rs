@@ -116,6 +116,12 @@ impl Context {
                 }
                 Some(gone) => prune_logs(&session, backups, gone, keep.binlog_within).await?,
             };
+            for (log, why) in logs.iter().filter_map(|log| Some((log, log.left.as_ref()?))) {
+                self.log.warn(format!(
+                    "binary log of {}: segments that an earlier prune has left cannot be removed: {why}",
+                    log.server
+                ));
+            }
             Ok(Pruned { plan, left, gone, logs })
         };
         Ok(self.with_progress("prune", &common.run, None, run)?.0)
