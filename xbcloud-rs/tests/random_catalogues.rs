@@ -26,7 +26,7 @@ use xb_repo::names::BackupName;
 use xb_repo::records;
 use xb_repo::resolve::{BackupSelector, resolve};
 use xb_repo::root::Root;
-use xb_repo::verification::Level;
+use xb_repo::verification::{Level, PageReport};
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::stream::small_backup;
 use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
@@ -323,6 +323,7 @@ impl World {
         let finished = Timestamp::from_second(finished).unwrap().to_string();
         let result = serde_json::json!({
             "level": level.as_str(), "ok": ok, "finished": finished, "tool": "test",
+            "pages": PageReport::default(),
         });
         let result = serde_json::from_value(result).unwrap();
         records::add(&self.root, &of(name), &manifest, result, None).await.unwrap();

@@ -61,6 +61,22 @@ impl VerifyResult {
         }
     }
 
+    /// What this trial, which passed, proves of a base of its backup. It has read all of the base, but no server opens
+    /// what a later backup of the chain has replaced or dropped: of that, only `pages` tells, a check by a verification
+    /// of the base itself that still holds. `after` is the highest number of the base's results before the trial.
+    #[must_use]
+    pub fn for_base(self, pages: Option<PageReport>, after: u64) -> Self {
+        Self {
+            level: if pages.is_some() { Level::Restore } else { Level::Decrypt },
+            after: Some(after),
+            unpacked_bytes: None,
+            restore: self.restore.filter(|_| pages.is_some()),
+            // Its record keeps only this result of level restore, and the next trial asks for its pages.
+            pages,
+            ..self
+        }
+    }
+
     /// Returns whether the verification began after the result or try with this number and end was recorded.
     fn is_after(&self, number: Option<u64>, finished: Timestamp) -> bool {
         match (self.after, number) {
@@ -71,9 +87,18 @@ impl VerifyResult {
         }
     }
 
+    /// The level that it proves if it passed. Older programs recorded trials of an increment for its bases, too, without
+    /// the check of their pages: of these, such a trial has only read everything.
+    pub(crate) fn proves(&self) -> Level {
+        match self.level {
+            Level::Restore if self.pages.is_none() => Level::Decrypt,
+            level => level,
+        }
+    }
+
     /// Returns whether this result shows that what `fault` found is not there, or is no longer there.
     fn refutes(&self, fault: &Self) -> bool {
-        self.ok && self.level >= fault.level && self.is_after(fault.number, fault.finished)
+        self.ok && self.proves() >= fault.level && self.is_after(fault.number, fault.finished)
     }
 
     /// Returns whether a record needs this result no more once it has `newer`.
@@ -123,7 +148,7 @@ impl FailedTry {
 
     /// Returns whether a later result has answered what this try left open.
     fn is_answered_by(&self, result: &VerifyResult) -> bool {
-        result.ok && result.level >= self.level && result.is_after(self.number, self.finished)
+        result.ok && result.proves() >= self.level && result.is_after(self.number, self.finished)
     }
 }
 
@@ -186,18 +211,16 @@ impl Proof {
             let (failed, failed_at) = (Some(fault.level), Some(fault.finished));
             return Self { failed, failed_at, ..Self::default() };
         }
-        let holds = |result: &&VerifyResult| {
-            result.ok && faults().all(|fault| result.is_after(fault.number, fault.finished))
-        };
-        let holding: Vec<&VerifyResult> = results.iter().filter(holds).collect();
-        let Some(best) = holding.iter().max_by_key(|result| (result.level, result.finished)) else {
+        let holding = holding(results);
+        let Some(best) = holding.iter().max_by_key(|result| (result.proves(), result.finished))
+        else {
             return Self::default();
         };
         // A trial that a check of the user's own has failed proves only the levels below.
-        let tested = holding.iter().filter(|result| result.level == Level::Restore);
+        let tested = holding.iter().filter(|result| result.proves() == Level::Restore);
         let replayed = tested.filter_map(|result| result.restore.as_ref()?.replayed.as_ref());
         Self {
-            level: Some(best.level),
+            level: Some(best.proves()),
             at: Some(best.finished),
             proven_until: replayed.map(|replayed| replayed.proven_until).max(),
             ..Self::default()
@@ -209,6 +232,23 @@ impl Proof {
     pub fn reaches(&self, level: Level) -> bool {
         self.level >= Some(level)
     }
+}
+
+/// The results that passed and began after every fault was recorded.
+fn holding(results: &[VerifyResult]) -> Vec<&VerifyResult> {
+    let faults = || results.iter().filter(|result| !result.ok);
+    let holds = |result: &&VerifyResult| {
+        result.ok && faults().all(|fault| result.is_after(fault.number, fault.finished))
+    };
+    results.iter().filter(holds).collect()
+}
+
+/// The last check of the backup's pages, if it passed and still holds; `None` if a fault is known.
+#[must_use]
+pub fn intact_pages(results: &[VerifyResult]) -> Option<&PageReport> {
+    let held = holding(results).into_iter().filter(|result| result.proves() >= Level::Pages);
+    let last = held.max_by_key(|result| result.finished)?;
+    last.pages.as_ref().filter(|_| Proof::of(results).failed.is_none())
 }
 
 #[cfg(test)]
@@ -228,9 +268,35 @@ mod tests {
             tool: "test".into(),
             problems: u64::from(!ok),
             unpacked_bytes: None,
-            pages: None,
+            pages: (level >= Level::Pages).then(PageReport::default),
             restore: None,
         }
+    }
+
+    /// What an older program has recorded for a base after a trial of its increment.
+    #[test]
+    fn a_trial_without_a_check_of_the_pages_proves_only_that_all_was_read() {
+        use Level::{Decrypt, Pages, Restore};
+        let of_base = |at| VerifyResult { pages: None, ..result(Restore, true, at) };
+        let of = |results: &[VerifyResult]| {
+            let Proof { level, failed, .. } = Proof::of(results);
+            (level, failed, intact_pages(results).is_some())
+        };
+        assert_eq!(of(&[of_base(9)]), (Some(Decrypt), None, false));
+        assert_eq!(of(&[result(Pages, true, 5), of_base(9)]), (Some(Pages), None, true));
+        assert_eq!(of(&[result(Restore, true, 5)]), (Some(Restore), None, true));
+        assert_eq!(of(&[result(Pages, false, 5), of_base(9)]), (None, Some(Pages), false));
+        let failed = FailedTry { finished: Timestamp::MIN, ..FailedTry::now(Restore, "t", "") };
+        assert!(!failed.is_answered_by(&of_base(9)));
+        assert!(failed.is_answered_by(&result(Restore, true, 9)));
+
+        // A trial of today proves of a base what its own verification has checked, again and again.
+        let next = |results: &[VerifyResult]| {
+            result(Restore, true, 20).for_base(intact_pages(results).cloned(), 0)
+        };
+        assert_eq!(next(&[of_base(9)]).level, Decrypt);
+        let first = next(&[result(Pages, true, 5)]);
+        assert_eq!((first.level, next(&[first.clone()]).level), (Restore, Restore));
     }
 
     #[test]

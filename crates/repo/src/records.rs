@@ -19,7 +19,7 @@ use xb_uploader::{GuardedOutcome, PresentState, StoreErrorKind};
 use crate::error::RepoError;
 use crate::manifest::signed_text::{SignedText, attest};
 use crate::names::{BackupName, CATALOG};
-pub use crate::proof::{FailedTry, MAX_WHY, Proof, VerificationState, VerifyResult};
+pub use crate::proof::{FailedTry, MAX_WHY, Proof, VerificationState, VerifyResult, intact_pages};
 use crate::root::Root;
 use crate::verification::Level;
 
@@ -297,7 +297,7 @@ pub async fn add(
     result: VerifyResult,
     key: Option<&MacKey>,
 ) -> Result<(), RepoError> {
-    let proves_all = result.ok && result.level == Level::Restore;
+    let proves_all = result.ok && result.proves() == Level::Restore;
     change_verified(root, name, manifest, (key, proves_all), |verified, number| {
         let number = number.max(result.after.unwrap_or_default().saturating_add(1));
         let result = VerifyResult { number: Some(number), ..result.clone() };

@@ -11,7 +11,7 @@ use xb_repo::records::{
     remove_pin, results,
 };
 use xb_repo::root::Root;
-use xb_repo::verification::{Level, VerifyReport};
+use xb_repo::verification::{Level, PageReport, VerifyReport};
 use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
 
 const VERIFIED: &str = include_str!("../../../fixtures/records/verified-2026-11-27");
@@ -47,7 +47,8 @@ fn result(level: Level, ok: bool) -> VerifyResult {
     report.close(level, String::new());
     let found = VerifyResult::of(&report, "test");
     assert_eq!((found.level, found.ok), (level, true));
-    VerifyResult { ok, ..found }
+    let pages = (level >= Level::Pages).then(PageReport::default);
+    VerifyResult { ok, pages, ..found }
 }
 
 /// The record with another format and the right check line.
@@ -191,7 +192,6 @@ async fn a_clock_that_is_ahead_hides_no_fault() {
     assert_eq!(Proof::of(&found.results).failed, Some(Level::Checksum));
 }
 
-/// Fails the first read.
 /// The other record may hold a result that began after more results than this host can see.
 #[tokio::test]
 async fn nothing_in_a_record_that_could_not_be_read_refutes_a_later_fault() {
@@ -216,6 +216,7 @@ async fn nothing_in_a_record_that_could_not_be_read_refutes_a_later_fault() {
     assert_eq!(failed().await, None);
 }
 
+/// Fails the first read.
 #[derive(Debug)]
 struct FirstReadFails(AtomicBool);
 

@@ -19,9 +19,9 @@ use xb_repo::archive::stop::RestoreStop;
 use xb_repo::chain::{Link, chain};
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
-use xb_repo::records::{self, FailedTry, Proof, VerifyResult};
+use xb_repo::records::{self, FailedTry, VerifyResult, intact_pages};
 use xb_repo::root::Root;
-use xb_repo::verification::{Answer, ComparisonRecord, Replayed, VerifiedLink};
+use xb_repo::verification::{Answer, ComparisonRecord, PageReport, Replayed, VerifiedLink};
 
 use super::{
     Level, Problem, VerifyReport, VerifyRequest, can_be_recorded, keep_passed, phases, record,
@@ -283,8 +283,9 @@ struct RestoredBase {
     manifest: String,
     /// The manifest's key, if it is known.
     mac: Option<MacKey>,
-    /// The level that the trial proves of it.
-    level: Level,
+    /// The check of its pages by a verification of its own, if that still holds: only then the trial proves more than
+    /// that all of it can be read.
+    pages: Option<PageReport>,
     /// The highest number of its recorded results before the trial.
     after: u64,
 }
@@ -313,13 +314,12 @@ async fn bases(
         let after = records::last_number(root, &name, &manifest).await;
         // The trial reads all of it, but no server opens what a later link has replaced or dropped: of that, only its
         // own verification has checked the pages.
-        let known = match records::results(root, &name, &manifest, mac.as_ref()).await {
-            Ok(known) => Proof::of(&known.results),
-            Err(error) if error.is_of_one_object() => Proof::default(),
+        let pages = match records::results(root, &name, &manifest, mac.as_ref()).await {
+            Ok(known) => intact_pages(&known.results).cloned(),
+            Err(error) if error.is_of_one_object() => None,
             Err(error) => return Err(error.into()),
         };
-        let level = if known.reaches(Level::Pages) { Level::Restore } else { Level::Decrypt };
-        bases.push(RestoredBase { name, manifest, mac, level, after });
+        bases.push(RestoredBase { name, manifest, mac, pages, after });
     }
     Ok(bases)
 }
@@ -332,15 +332,7 @@ async fn record_of(
     base: &RestoredBase,
 ) {
     let Some(tool) = &request.record else { return };
-    let result = VerifyResult::of(report, tool);
-    let result = VerifyResult {
-        level: base.level,
-        after: Some(base.after),
-        pages: None,
-        unpacked_bytes: None,
-        restore: result.restore.filter(|_| base.level == Level::Restore),
-        ..result
-    };
+    let result = VerifyResult::of(report, tool).for_base(base.pages.clone(), base.after);
     let adding = records::add(root, &base.name, &base.manifest, result, base.mac.as_ref());
     if let Err(error) = adding.await {
         let warning = format!("cannot store the result for {}: {error}", base.name);
