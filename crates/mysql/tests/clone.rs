@@ -298,7 +298,10 @@ fn a_message_of_another_length_is_refused() {
         };
         for content in others {
             let changed = Message { content, ..*message };
-            assert!(feed(&mut run.clone(), &[changed.clone()]).is_err(), "{at}: {changed:x?}");
+            assert!(
+                feed(&mut run.clone(), std::slice::from_ref(&changed)).is_err(),
+                "{at}: {changed:x?}"
+            );
         }
     });
 }
@@ -787,8 +790,8 @@ fn messages_that_no_donor_sends_are_refused() {
     let collation = || vec![6, 1, 0, 0, 0, b'a'];
     assert!(with_changed(aside, |bytes| *bytes = collation()).is_err());
     // Those to leaving, on both connections.
-    for at in messages.len() - 2..messages.len() {
-        assert_eq!(messages[at].content, Content::Bytes(vec![99]));
+    for (at, message) in messages.iter().enumerate().skip(messages.len() - 2) {
+        assert_eq!(message.content, Content::Bytes(vec![99]));
         assert!(with_changed(at, |bytes| *bytes = collation()).is_err(), "{at}");
     }
     // A longer descriptor that says so.
