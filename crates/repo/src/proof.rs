@@ -296,7 +296,7 @@ mod tests {
         };
         assert_eq!(next(&[of_base(9)]).level, Decrypt);
         let first = next(&[result(Pages, true, 5)]);
-        assert_eq!((first.level, next(&[first.clone()]).level), (Restore, Restore));
+        assert_eq!((first.level, next(std::slice::from_ref(&first)).level), (Restore, Restore));
     }
 
     #[test]
