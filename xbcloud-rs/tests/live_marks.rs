@@ -3,7 +3,7 @@
 
 mod live_support;
 
-use xb_testkit::command::Signal;
+use xb_testkit::command::{Running, Signal};
 use xb_testkit::fault::{Action, Rule};
 
 use live_support::shop::Shop;
@@ -27,18 +27,24 @@ fn refuse(shop: &Shop, (status, code): (u16, &'static str), times: u64) {
     shop.proxy.set_rules(vec![Rule::new("POST", "delete", refuse).times(times)]);
 }
 
-/// The store answers with an error, and may carry the request out later. The process that sent it is
-/// gone.
-#[test]
-fn an_increment_does_not_rely_on_a_base_that_a_late_request_may_remove() {
-    let shop = shop();
-    refuse(&shop, (503, "SlowDown"), 3);
+/// An increment of a base whose removal the store has answered with an error: it waits for the end of that.
+fn waiting_increment(shop: &Shop) -> Running {
+    refuse(shop, (503, "SlowDown"), 3);
     let _ = shop.xbcloud(&["delete", "--yes"], "/n0").run().expect_failure();
     shop.proxy.set_rules(Vec::new());
     let looks = || shop.proxy.count("GET", "%40claims%2Fn0");
     let before = looks();
     let mut running = shop.backup("i1", (100, 200), Some("n0")).spawn();
     running.until("the run waits", || looks() >= before + 2);
+    running
+}
+
+/// The store answers with an error, and may carry the request out later. The process that sent it is
+/// gone.
+#[test]
+fn an_increment_does_not_rely_on_a_base_that_a_late_request_may_remove() {
+    let shop = shop();
+    let mut running = waiting_increment(&shop);
     assert!(!running.has_ended());
     running.kill_9();
     let said = running.wait().stderr_text();
@@ -53,13 +59,7 @@ fn an_increment_does_not_rely_on_a_base_that_a_late_request_may_remove() {
 #[test]
 fn a_signal_ends_the_wait_for_a_removal_of_the_base() {
     let shop = shop();
-    refuse(&shop, (503, "SlowDown"), 3);
-    let _ = shop.xbcloud(&["delete", "--yes"], "/n0").run().expect_failure();
-    shop.proxy.set_rules(Vec::new());
-    let looks = || shop.proxy.count("GET", "%40claims%2Fn0");
-    let before = looks();
-    let mut running = shop.backup("i1", (100, 200), Some("n0")).spawn();
-    running.until("the run waits", || looks() >= before + 2);
+    let running = waiting_increment(&shop);
     assert_eq!(manifests(&shop), ["n0"]);
     running.signal(Signal::TERM);
     let ended = running.wait().expect(128 + 15);
