@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use xb_delta::Checkpoints;
 use xb_encryptor::Keys;
 use xb_pipeline::Durability;
-use xb_repo::chain::{Link, chain};
+use xb_repo::chain::{Link, chain, unknown_import};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_repo::verification::{Level, VerifyReport};
@@ -246,22 +246,16 @@ fn refuse_unfit(chain: &[Link]) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Refuses increments that may lack the pages of an imported tablespace: a full backup made of them would lack them for
-/// good, and the trial restore cannot show it.
+/// Refuses increments that may lack the pages of an imported tablespace.
 fn refuse_unknown_imports(chain: &[Link]) -> Result<(), BackupError> {
-    for [before, link] in chain.array_windows() {
-        let [base, own] = [before, link].map(|link| link.stored.manifest.history.as_ref());
-        if !own.is_some_and(|own| own.rules_out_imports(base)) {
-            return Err(unfit_chain(
-                link.name.as_str(),
-                format!(
-                    "it is unknown whether a tablespace was imported since {} (ALTER TABLE ... IMPORT TABLESPACE), whose pages no increment would have: take a full backup, or add --accept-imports if you know that there was none",
-                    before.name
-                ),
-            ));
-        }
-    }
-    Ok(())
+    unknown_import(chain).map_or(Ok(()), |(name, base)| {
+        Err(unfit_chain(
+            name.as_str(),
+            format!(
+                "it is unknown whether a tablespace was imported since {base} (ALTER TABLE ... IMPORT TABLESPACE), whose pages no increment would have: take a full backup, or add --accept-imports if you know that there was none"
+            ),
+        ))
+    })
 }
 
 /// Refuses to make an unsealed backup out of a sealed one.
