@@ -7,6 +7,8 @@ mod condition;
 mod copy;
 mod definition;
 mod file_names;
+mod grants;
+mod in_use;
 mod names;
 mod physical;
 pub(crate) mod rows;
@@ -27,7 +29,8 @@ use xb_repo::names::BackupName;
 
 use self::condition::refuse_full_text;
 pub use self::copy::Rescued;
-use self::copy::{CopyOutcome, Order, copy};
+use self::copy::{CopyOutcome, copy};
+use self::in_use::Order;
 use self::names::{Chosen, NewNames, StoredTable, choose, choose_present, held};
 use self::sink::{LOGIN, LiveServer, Sink};
 use self::target::{TargetRequest, open};
