@@ -1,6 +1,7 @@
 //! Which tablespaces were imported into a server: their pages are in no increment.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use xb_binlog::Fork;
 use xb_mysql::Row;
@@ -12,6 +13,9 @@ use crate::server::session::Session;
 
 /// The tables with a tablespace of their own. Needs the privilege PROCESS.
 const TABLES: &str = "information_schema.innodb_sys_tables WHERE space BETWEEN 1 AND 4294967279";
+
+/// Time limit of each answer: a backup that is stored does not wait for a server that hangs.
+const REPLY_LIMIT: Duration = Duration::from_secs(30);
 
 /// A login to a MariaDB server, to look for imported tablespaces.
 pub(super) struct ImportSearch<'a> {
@@ -39,7 +43,7 @@ impl<'a> ImportSearch<'a> {
         let sql = format!(
             "SELECT CAST(COALESCE(MAX(table_id), 0) AS CHAR), CAST(COALESCE(MAX(space), 0) AS CHAR) FROM {TABLES}"
         );
-        let rows = self.session.rows(&sql, self.cancel).await?;
+        let rows = self.ask(&sql).await?;
         let found = rows.first().map(Row::texts).transpose()?;
         let numbers = found.and_then(|[table, space]| {
             Some(HighestNumbers { table: table.parse().ok()?, space: space.parse().ok()? })
@@ -60,7 +64,13 @@ impl<'a> ImportSearch<'a> {
         let sql = format!(
             "SELECT CAST(name AS CHAR) FROM {TABLES} AND table_id > {table} AND space <= {space} ORDER BY table_id LIMIT 1"
         );
-        let rows = self.session.rows(&sql, self.cancel).await?;
+        let rows = self.ask(&sql).await?;
         Ok(rows.first().map(Row::texts).transpose()?.map(|[name]| name))
+    }
+
+    /// Runs a statement.
+    async fn ask(&mut self, sql: &str) -> Result<Vec<Row>, LoginError> {
+        let rows = self.session.rows_within(sql, REPLY_LIMIT, self.cancel).await?;
+        Ok(rows.ok_or(xb_mysql::Error::Unusable)?)
     }
 }

@@ -51,26 +51,31 @@ impl std::fmt::Debug for Producer {
 }
 
 impl Producer {
-    /// Begins to look for imported tablespaces; `None` if the server cannot be asked.
-    async fn search(&self) -> Option<ImportSearch<'_>> {
+    /// The server's highest numbers now, and a table that was imported since they were these. `None` for what cannot be
+    /// told: then the server was asked once more, since an increment may be worth less for lack of an answer.
+    async fn look(&self, since: &[HighestNumbers]) -> Option<(HighestNumbers, Option<String>)> {
         let program = self.argv.first().and_then(|program| fork_of(program));
         program.filter(|fork| *fork == Fork::MariaDb)?;
-        ImportSearch::begin(&self.argv, &self.cancel).await.ok()
+        match self.try_look(since).await {
+            Ok(found) => Some(found),
+            Err(_) => self.try_look(since).await.ok(),
+        }
     }
 
-    /// The server's highest numbers now, and a table that was imported since they were these. `None` for what cannot be
-    /// told.
-    async fn look(&self, since: &[HighestNumbers]) -> Option<(HighestNumbers, Option<String>)> {
-        let mut search = self.search().await?;
+    async fn try_look(
+        &self,
+        since: &[HighestNumbers],
+    ) -> Result<(HighestNumbers, Option<String>), LoginError> {
+        let mut search = ImportSearch::begin(&self.argv, &self.cancel).await?;
         // First: what is imported from here on has a higher number.
-        let highest = search.highest().await.ok()?;
+        let highest = search.highest().await?;
         for then in since {
-            let imported = search.imported_since(*then).await.ok()?;
+            let imported = search.imported_since(*then).await?;
             if imported.is_some() {
-                return Some((highest, imported));
+                return Ok((highest, imported));
             }
         }
-        Some((highest, None))
+        Ok((highest, None))
     }
 }
 
