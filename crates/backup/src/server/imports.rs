@@ -51,6 +51,26 @@ impl<'a> ImportSearch<'a> {
         Ok(numbers.ok_or(xb_mysql::Error::Unexpected)?)
     }
 
+    /// Returns whether a table has no tablespace now because it was discarded. An import gives it one, and no new number.
+    ///
+    /// # Errors
+    /// [`LoginError::Session`].
+    pub(super) async fn has_discarded(&mut self) -> Result<bool, LoginError> {
+        let sql = format!(
+            "SELECT CAST(table_id AS CHAR), CAST(space AS CHAR) FROM {TABLES} AND space NOT IN (SELECT space FROM information_schema.innodb_sys_tablespaces)"
+        );
+        let found = self.ask(&sql).await?;
+        if found.is_empty() {
+            return Ok(false);
+        }
+        // The two lists are not of one moment: what is made or dropped in between is missing in one of them, once.
+        let again = self.ask(&sql).await?;
+        let pair = |row: &Row| row.texts::<2>();
+        let found = found.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+        let again = again.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+        Ok(found.iter().any(|table| again.contains(table)))
+    }
+
     /// A table whose tablespace was imported since the highest numbers were `then`: it has a newer number than its
     /// tablespace.
     ///
