@@ -182,6 +182,12 @@ fn a_restore_of_a_chain_resumes_when_there_is_room() {
     let run = xbcloud(&site.store, "restore", "two", &["--prepare"]).arg("--target-dir").arg(&odd);
     let told = run.run().expect(1).stderr_text();
     assert!(told.contains("the path is not UTF-8") && !odd.exists(), "{told}");
+    // The program keeps none.
+    let run = xbcloud(&site.store, "restore", "two", &["--prepare", "--prepare-chain=stock"]);
+    let _ = run.arg("--target-dir").arg(&odd).run().expect(0);
+    // The arguments of the tests' servers are text.
+    std::fs::rename(&odd, place.join("even")).unwrap();
+    site.assert_is_the_server_in(&place.join("even"));
 }
 
 #[test]

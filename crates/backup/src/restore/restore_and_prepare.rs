@@ -10,7 +10,7 @@ use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::restore::chain::{Chain, remove_increments};
-use crate::restore::choose::{ChosenBackup, links, look_for_program};
+use crate::restore::choose::{ChosenBackup, links, look_for_program, may_merge};
 use crate::restore::clone::RestoredClone;
 use crate::restore::export_log::EXPORT_LOG;
 use crate::restore::fetch_chain::{FetchedChain, done_before, fetch_or_continue};
@@ -61,8 +61,8 @@ pub(crate) async fn restore_locked(
         true => Some(RestoredClone::of(session, &mut request, ready.of_clone()).await?),
         false => None,
     };
-    if ready.prepare().is_some() && links.len() > 1 && target.to_str().is_none() {
-        let what = "the path is not UTF-8, and increments cannot be applied there; restore to another directory";
+    if may_merge(ready, &links) && target.to_str().is_none() {
+        let what = "the path is not UTF-8, and increments cannot be applied there in one pass; restore to another directory, or add --prepare-chain=stock";
         return Err(BackupError::of_target(target, what.to_owned()));
     }
     let mut node = NodePosition::stated(ready, &name, &links, cancel).await?;
