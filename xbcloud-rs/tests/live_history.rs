@@ -4,6 +4,9 @@
 
 mod live_support;
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use live_support::*;
@@ -318,4 +321,74 @@ fn the_producers_login_is_used_wherever_it_is_given() {
     back_up("one", &given, &["--incremental-from=full"]);
     back_up("two", &in_group, &["--incremental-from=one"]);
     assert_eq!(site.manifest("two")["history"]["redo"], site.manifest("full")["history"]["redo"]);
+}
+
+/// Passes connections on to a server. Once `silent` exists, questions for InnoDB's tables get no answer.
+fn hanging_proxy(socket: &Path, server: PathBuf, silent: PathBuf) {
+    let listener = UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut server) = (client.unwrap(), UnixStream::connect(&server).unwrap());
+            let (mut back, mut answers) =
+                (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+            let silent = silent.clone();
+            std::thread::spawn(move || {
+                let mut bytes = [0; 1 << 16];
+                while let Ok(len @ 1..) = client.read(&mut bytes) {
+                    let text = String::from_utf8_lossy(&bytes[..len]);
+                    let is_lost = text.contains("innodb_sys_tables") && silent.exists();
+                    if !is_lost && server.write_all(&bytes[..len]).is_err() {
+                        return;
+                    }
+                }
+                let _ = server.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+}
+
+/// By its end, the backup is stored. What the server would have said then is unknown.
+#[test]
+fn a_server_that_hangs_at_the_end_does_not_hang_the_backup() {
+    let (site, server) = Site::new(&[]);
+    let command = server.backup_command();
+    let (socket, silent) = (site.scratch.join("proxy"), site.scratch.join("silent"));
+    hanging_proxy(&socket, server.socket().to_owned(), silent.clone());
+    let program = site.scratch.join("mariadb-backup");
+    let script = format!("#!/bin/sh\n{} \"$@\" && touch {}\n", command[0], silent.display());
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let back_up = |name: &str, options: &[&str]| {
+        let state = format!("--state-dir={}", site.scratch.join("state").display());
+        let backup = xbcloud(&site.store, "backup", name, options).arg(state);
+        let backup = backup.args(["--checkpoint=no", "--"]).arg(&program);
+        let rest = command[1..].iter().filter(|word| !word.starts_with("--socket="));
+        backup.args(rest).arg(format!("--socket={}", socket.display())).run().expect(0)
+    };
+    let _ = back_up("full", &[]);
+    assert!(silent.exists());
+    let history = site.manifest("full")["history"].clone();
+    assert!(history["redo"].is_object() && history["highest"].is_null(), "{history}");
+    std::fs::remove_file(&silent).unwrap();
+    let said = site.back_up(&server, "one", &["--incremental-from=full"]).expect(0).stderr_text();
+    assert!(said.contains("the base does not state its highest numbers"), "{said}");
+    assert!(site.manifest("one")["history"]["highest"].is_object());
+}
+
+/// DISCARD gives a table a new number, and IMPORT does not: after a DISCARD before the base, no number shows the import.
+#[test]
+fn a_base_with_a_discarded_table_does_not_rule_out_an_import() {
+    let (site, server) = Site::new(&[]);
+    server.sql("CREATE TABLE shop.away LIKE shop.t; INSERT INTO shop.away SELECT * FROM shop.t");
+    server.sql("ALTER TABLE shop.away DISCARD TABLESPACE");
+    // Not known to the server by a table that was used.
+    let server = site.restarted(server, &[]);
+    let _ = site.back_up(&server, "full", &[]).expect(0);
+    assert!(site.manifest("full")["history"]["highest"].is_null());
+    let said = site.back_up(&server, "one", &["--incremental-from=full"]).expect(0).stderr_text();
+    assert!(said.contains("a table is discarded now"), "{said}");
+    server.sql("DROP TABLE shop.away");
+    let _ = site.back_up(&server, "anew", &[]).expect(0);
+    assert!(site.manifest("anew")["history"]["highest"].is_object());
 }

@@ -456,8 +456,11 @@ fn a_replacement_takes_nothing_from_a_live_server() {
     assert!(told.contains("a foreign key of another table refers to the existing table"), "{told}");
     server.sql("INSERT INTO acct.child VALUES (50)");
     assert_eq!(rows("SELECT COUNT(*) FROM shop.par"), "50");
-    assert_eq!(rows("SHOW TABLES FROM shop LIKE 'xb%'"), "");
-    server.sql("DROP TABLE acct.child");
+    // Clients may have written to the new one meanwhile.
+    let new = rows("SHOW TABLES FROM shop LIKE 'xb%'");
+    assert!(told.contains(&format!("drop `shop`.`{new}`")), "{told}");
+    assert_eq!(rows(&format!("SELECT COUNT(*) FROM shop.{new}")), "100");
+    server.sql(&format!("DROP TABLE acct.child, shop.{new}"));
 
     // A transaction that has read it, and does not end.
     let reads = "BEGIN; SELECT COUNT(*) FROM shop.par; SELECT SLEEP(600)";
@@ -475,6 +478,59 @@ fn a_replacement_takes_nothing_from_a_live_server() {
     open.kill_9();
     let _ = open.wait();
     assert_eq!(rows("SHOW TABLES FROM shop LIKE 'xb%'"), "");
+    shop.assert_tidy();
+}
+
+/// A table that clients use has all that belongs to it, also if another one cannot be replaced; and what the login may
+/// not make is found before anything is replaced.
+#[test]
+fn tables_in_use_are_complete_when_another_one_fails() {
+    let shop = Shop::new(&[]);
+    let server = &shop.server;
+    let rows = |sql: &str| server.sql(sql).trim().to_owned();
+    server.sql(
+        "USE shop; CREATE TABLE zz (id INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO zz VALUES (1)",
+    );
+    let triggers = "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = 'shop' AND event_object_table = 'orders'";
+    let (had, defined) = (rows(triggers), definition(server, "shop", "orders"));
+    assert!(!had.is_empty() && defined.contains("FOREIGN KEY"), "{had}, {defined}");
+    let _ = shop.back_up("full", &[]);
+    server.sql("DELETE FROM shop.orders WHERE id = 1; DELETE FROM shop.zz");
+    server.sql(
+        "CREATE USER plain@localhost, other@localhost; GRANT ALL ON shop.* TO plain@localhost, other@localhost;
+         REVOKE TRIGGER ON shop.* FROM plain@localhost",
+    );
+    for (user, why) in [("plain", "lacks the privilege TRIGGER"), ("other", "SET USER")] {
+        let home = shop.scratch.dir(user);
+        std::fs::write(home.join(".my.cnf"), format!("[client]\nuser={user}\n")).unwrap();
+        let run = shop.rescue_into(server, "full", &["shop.orders", "--as=orders", "--replace"]);
+        let told = run.env("HOME", &home).run().expect(1).stderr_text();
+        assert!(told.contains(why), "{told}");
+        assert_eq!(rows("SELECT COUNT(*) FROM shop.orders"), "19999");
+        assert_eq!(rows("SHOW TABLES FROM shop LIKE 'xb%'"), "");
+    }
+
+    let reads = "BEGIN; SELECT COUNT(*) FROM shop.zz; SELECT SLEEP(600)";
+    let mut open = Cmd::new(xb_testkit::tools::find("mariadb"))
+        .args(["--no-defaults", "--user=root", "--execute", reads])
+        .arg(format!("--socket={}", server.socket().display()))
+        .spawn();
+    open.until("the transaction has begun", || {
+        rows("SELECT COUNT(*) FROM information_schema.processlist WHERE info = 'SELECT SLEEP(600)'")
+            == "1"
+    });
+    let both = ["shop.orders", "shop.zz", "--as={table}", "--replace"];
+    let told = shop.rescue_into(server, "full", &both).run().expect(1).stderr_text();
+    open.kill_9();
+    let _ = open.wait();
+    assert!(told.contains("Lock wait timeout"), "{told}");
+    assert!(told.contains("have their names and all their rows: shop.orders"), "{told}");
+    assert_eq!((rows(triggers), definition(server, "shop", "orders")), (had, defined));
+    assert_eq!(rows("SELECT COUNT(*) FROM shop.orders"), "20000");
+    assert_eq!(rows("SELECT COUNT(*) FROM shop.zz"), "0");
+    assert_eq!(rows("SHOW TABLES FROM shop LIKE 'xb%'"), "");
+    let _ = shop.rescue_into(server, "full", &both).run().expect(0);
+    assert_eq!(rows("SELECT COUNT(*) FROM shop.zz"), "1");
     shop.assert_tidy();
 }
 

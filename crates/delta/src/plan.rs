@@ -246,7 +246,8 @@ fn deltas(link: &Link, system: &[PathBuf]) -> Result<Deltas, NotMergeable> {
 }
 
 /// Refuses a chain whose last increment has the definition of an InnoDB table and nothing of its tablespace, although the
-/// full backup has it: it was imported or discarded in between.
+/// full backup has it: it was imported or discarded in between, or the table was moved into the system tablespace, whose
+/// pages tell which only once they are prepared.
 fn refuse_lost(base: &Link, links: &[Link], parts: &[Deltas]) -> Result<(), NotMergeable> {
     let (Some(last), Some(newest)) = (links.last(), parts.last()) else { return Ok(()) };
     let mut there: HashSet<&Path> = newest.values().map(|delta| delta.name.as_path()).collect();
@@ -266,7 +267,7 @@ fn refuse_lost(base: &Link, links: &[Link], parts: &[Deltas]) -> Result<(), NotM
         if is_lost && is_of_innodb(&last.dir.join(definition)) {
             return Err(NotMergeable {
                 what: format!(
-                    "the last increment has the definition of {}, and nothing of its tablespace: it was imported or discarded since the full backup",
+                    "the last increment has the definition of {}, and nothing of its tablespace: it was imported or discarded since the full backup, or ALTER TABLE moved the table into the system tablespace; a new full backup ends the doubt",
                     space.display()
                 ),
                 lost: Some(space),

@@ -19,6 +19,17 @@ pub struct Link {
     pub stored: StoredManifest,
 }
 
+/// Finds the first increment of a chain of which it is unknown whether a tablespace was imported since its base, and
+/// that base. No increment would have the pages of such a tablespace, so a full backup made out of this chain may lack
+/// them for good, and no trial restore can show it.
+#[must_use]
+pub fn unknown_import(chain: &[Link]) -> Option<(&BackupName, &BackupName)> {
+    let history = |link: &Link| link.stored.manifest.history.clone().unwrap_or_default();
+    let mut pairs = chain.array_windows();
+    let found = pairs.find(|[base, link]| !history(link).rules_out_imports(Some(&history(base))));
+    found.map(|[base, link]| (&link.name, &base.name))
+}
+
 /// Finds all backups that a restore of `name` needs, the full one first. Reads each manifest once.
 ///
 /// # Errors

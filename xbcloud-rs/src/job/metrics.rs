@@ -53,6 +53,7 @@ pub(crate) fn metrics(result: &RunResult, old: Option<&str>) -> String {
         text.one(LAST_SUCCESS, "When the last successful run ended.", time);
     }
     text.one("xbcloud_run_duration_seconds", "Duration of the last run.", result.seconds);
+    text.one("xbcloud_run_warnings", "Warnings of the last run.", result.warnings.len());
     stages(&mut text, result);
     for (stage, field, name, help) in OF_DETAILS {
         let value = result.succeeded(stage).and_then(|stage| stage.details[field].as_u64());

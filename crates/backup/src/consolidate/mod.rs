@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use xb_delta::Checkpoints;
 use xb_encryptor::Keys;
 use xb_pipeline::Durability;
-use xb_repo::chain::{Link, chain};
+use xb_repo::chain::{Link, chain, unknown_import};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_repo::verification::{Level, VerifyReport};
@@ -26,7 +26,7 @@ use crate::read::unlock::Accept;
 use crate::restore::RestoreOptions;
 use crate::restore::chain::{ApplyMethod, Chain, merge_chain, remove_increments};
 use crate::restore::choose::links;
-use crate::restore::fetch_chain::{fetch, room_of_merge};
+use crate::restore::fetch_chain::fetch;
 use crate::restore::prepare::PrepareTool;
 use crate::restore::request::AfterRestore;
 use crate::restore::room::{all_unpacked, check_room};
@@ -170,10 +170,8 @@ async fn store_merged(
         let mut get = GetRequest { name, files, as_stored: false, keys, accept };
         let ready = AfterRestore::prepared(trial.private.prepare.clone());
         let wanted = cancel.or(links(session, &get, &ready)).await?;
-        let room_beside = room_of_merge(&wanted);
-        let how =
-            RestoreOptions { sync: Durability::None, room_beside, ..RestoreOptions::default() };
-        let (_, folders) = fetch(session, &mut get, &wanted, &data, how).await?;
+        let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
+        let (_, folders) = fetch(session, &mut get, &wanted, &data, how, on_line).await?;
         refuse_other(chain, &folders)?;
         session.observer.begin_phase("merge");
         let increments = folders.get(1..).unwrap_or_default();
@@ -246,22 +244,16 @@ fn refuse_unfit(chain: &[Link]) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Refuses increments that may lack the pages of an imported tablespace: a full backup made of them would lack them for
-/// good, and the trial restore cannot show it.
+/// Refuses increments that may lack the pages of an imported tablespace.
 fn refuse_unknown_imports(chain: &[Link]) -> Result<(), BackupError> {
-    for [before, link] in chain.array_windows() {
-        let [base, own] = [before, link].map(|link| link.stored.manifest.history.as_ref());
-        if !own.is_some_and(|own| own.rules_out_imports(base)) {
-            return Err(unfit_chain(
-                link.name.as_str(),
-                format!(
-                    "it is unknown whether a tablespace was imported since {} (ALTER TABLE ... IMPORT TABLESPACE), whose pages no increment would have: take a full backup, or add --accept-imports if you know that there was none",
-                    before.name
-                ),
-            ));
-        }
-    }
-    Ok(())
+    unknown_import(chain).map_or(Ok(()), |(name, base)| {
+        Err(unfit_chain(
+            name.as_str(),
+            format!(
+                "it is unknown whether a tablespace was imported since {base} (ALTER TABLE ... IMPORT TABLESPACE), whose pages no increment would have: take a full backup, or add --accept-imports if you know that there was none"
+            ),
+        ))
+    })
 }
 
 /// Refuses to make an unsealed backup out of a sealed one.

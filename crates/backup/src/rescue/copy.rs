@@ -1,13 +1,13 @@
 //! Copies tables from the private server to where they go. A table gets its name when all tables are
 //! complete, and on a server proven to be equal.
 
-use std::path::PathBuf;
-
 use xb_mysql::{Client, Error, Event, Row};
 use xb_pipeline::Observer;
 use xb_reader::Printable;
 
 use super::definition::Definition;
+use super::grants::refuse_without_trigger;
+use super::in_use::{Copier, Order, Source, failed};
 use super::names::Chosen;
 use super::physical;
 use super::rows::{Layout, SESSION, Sum, TablePass, is_table, literal, sql};
@@ -15,27 +15,6 @@ use super::sink::{LiveServer, PREFIX, QuotedTable, Sink};
 use super::trigger::Trigger;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
-
-/// The tables to copy.
-#[derive(Debug, Default)]
-pub(super) struct Order {
-    /// The tables, and the schema and name that each of them gets.
-    pub(super) tables: Vec<(Chosen, (String, String))>,
-    /// Whether names have a schema; without one, a dump can be read into any.
-    pub(super) with_schema: bool,
-    /// Whether a table that exists under a new name is replaced.
-    pub(super) replace: bool,
-    /// Whether a schema that does not exist is created.
-    pub(super) create_schema: bool,
-    /// Condition that the rows must meet.
-    pub(super) filter: Option<String>,
-    /// Data directory of the private server, if the server gets its files, not rows.
-    pub(super) files: Option<PathBuf>,
-    /// Text in a dump about its origin.
-    pub(super) about: String,
-    /// Distinguishes the unfinished tables of this run.
-    pub(super) run: String,
-}
 
 /// A rescued table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,26 +39,6 @@ pub(super) struct CopyOutcome {
     pub(super) remarks: Vec<String>,
 }
 
-/// A table that is known to be there, before the first one is copied.
-struct Source {
-    /// Its name for people.
-    shown: String,
-    /// Its name for SQL on the private server.
-    from: String,
-    /// Its files there, without a suffix, if they are imported.
-    files: Option<PathBuf>,
-    to: QuotedTable,
-    unfinished: QuotedTable,
-    definition: Definition,
-    layout: Layout,
-    triggers: Vec<Trigger>,
-    /// Whether the server has a trigger of these names: that of the table which is replaced, until it is dropped.
-    has_triggers: bool,
-    /// Whether it gets the schema and name that it had.
-    same_place: bool,
-    is_sequence: bool,
-}
-
 /// Copies all tables. What is half-made is removed if it fails.
 ///
 /// # Errors
@@ -95,29 +54,21 @@ pub(super) fn copy(
     let outcome = copier.run();
     let named = copier.named;
     let Err(error) = outcome else { return outcome };
-    sink.clean()?;
+    let left = sink.clean();
     match (error, cancel.reason()) {
-        (BackupError::Rescue { table, what }, _) if !named.is_empty() => Err(BackupError::Rescue {
-            table,
-            what: format!(
-                "{what}; these tables have their names and all their rows: {}",
-                named.join(", ")
-            ),
-        }),
+        (BackupError::Rescue { table, mut what }, _) if !named.is_empty() => {
+            what += "; these tables have their names and all their rows: ";
+            what += &named.join(", ");
+            if let Err(left) = left {
+                what += &format!("; {left}");
+            }
+            Err(BackupError::Rescue { table, what })
+        }
+        (_, _) if left.is_err() => left.map(|()| CopyOutcome::default()),
         // A connection that was closed because of the signal is no failure of a server.
         (_, Some(signal)) => Err(BackupError::Interrupted(signal)),
         (error, None) => Err(error),
     }
-}
-
-struct Copier<'a> {
-    order: &'a Order,
-    private: &'a mut Client,
-    sink: &'a mut Sink,
-    observer: &'a Observer,
-    cancel: &'a CancelToken,
-    /// Tables that have their new names.
-    named: Vec<String>,
 }
 
 impl Copier<'_> {
@@ -132,19 +83,15 @@ impl Copier<'_> {
             sources.into_iter().partition(|source| source.is_sequence);
         self.fill_all(&sequences, &mut copied)?;
         for sequence in &sequences {
-            self.name(sequence).map_err(|what| failed(&sequence.shown, what))?;
+            self.name(sequence).map(drop).map_err(|what| failed(&sequence.shown, what))?;
         }
         self.fill_all(&sources, &mut copied)?;
         for source in sources.iter().filter(|source| source.same_place) {
             self.add_early_triggers(source).map_err(|what| failed(&source.shown, what))?;
         }
         self.keep_sequences(&sequences);
-        for source in &sources {
-            self.name(source).map_err(|what| failed(&source.shown, what))?;
-        }
-        // After all names: a foreign key may refer to another of these tables.
+        self.put_in_use(&sources)?;
         for source in sources.iter().filter(|source| source.same_place) {
-            self.complete(source).map_err(|what| failed(&source.shown, what))?;
             if let (Sink::Server(_), keys @ 1..) =
                 (&*self.sink, source.definition.foreign_keys.len())
             {
@@ -254,8 +201,12 @@ impl Copier<'_> {
         };
         let same_place =
             *table == held.table && (!self.order.with_schema || *schema == held.schema);
+        let unfinished = to.beside(format!("{PREFIX}{}_{number}", self.order.run));
         let mut has_triggers = false;
         if let (Sink::Server(live), true) = (&mut *self.sink, same_place) {
+            if !triggers.is_empty() {
+                refuse_without_trigger(&mut live.client, (schema, &unfinished.table))?;
+            }
             for trigger in &triggers {
                 let owner = live.owner_of_trigger(schema, &trigger.name);
                 let owner = owner.map_err(|e| e.to_string())?;
@@ -283,7 +234,7 @@ impl Copier<'_> {
             shown: held.to_string(),
             from,
             files: self.order.files.as_ref().map(|data| data.join(&held.files)),
-            unfinished: to.beside(format!("{PREFIX}{}_{number}", self.order.run)),
+            unfinished,
             to,
             definition,
             layout,
@@ -350,6 +301,7 @@ impl Copier<'_> {
                 false => error.to_string(),
             }
         })?;
+        self.try_triggers(source)?;
         let mut sum = Sum::default();
         if let (Some(files), Sink::Server(live)) = (&source.files, &mut *self.sink) {
             let from = (&mut *self.private, &**files, &*source.from);
@@ -455,120 +407,36 @@ impl Copier<'_> {
         })
     }
 
-    /// Gives a complete table its name, in place of an existing one if that was asked for.
-    fn name(&mut self, source: &Source) -> Result<(), String> {
-        let (unfinished, to) = (source.unfinished.name(), source.to.name());
-        let mut old = None;
-        if let (Sink::Server(live), Some(schema), true) =
-            (&mut *self.sink, &source.to.schema, self.order.replace)
-            && live.has(schema, &source.to.table).map_err(|error| format!("the server: {error}"))?
-        {
-            old = Some(source.to.beside(format!("{}_old", source.unfinished.table)).name());
-        }
-        self.enter(&source.to)?;
-        let is_swap = old.is_some();
-        let rename = match &old {
-            None => format!("RENAME TABLE {unfinished} TO {to}"),
-            Some(old) => format!("RENAME TABLE {to} TO {old}, {unfinished} TO {to}"),
-        };
-        self.sink.run(rename.as_bytes()).map_err(|e| e.to_string())?;
-        if let Some(old) = old {
-            self.drop_replaced(&old, (&unfinished, &to))?;
-        }
-        let is_preliminary = source.is_sequence && !is_swap;
-        if let Sink::Server(live) = &mut *self.sink {
-            live.unfinished.retain(|name| *name != unfinished);
-            // It goes again if the tables fail.
-            live.unfinished.extend(is_preliminary.then_some(to));
-        }
-        if !is_preliminary {
-            self.named.push(source.shown_new());
-        }
-        Ok(())
-    }
-
-    /// Drops the table that was replaced. If a foreign key refers to it, both get their names back: the login may not see
-    /// the table that has the key, and the key may be newer than the check.
-    fn drop_replaced(&mut self, old: &str, (unfinished, to): (&str, &str)) -> Result<(), String> {
-        let mut run = |text: String| self.sink.run(text.as_bytes());
-        let dropped = run("SET foreign_key_checks = 1".to_owned())
-            .and_then(|()| run(format!("DROP TABLE {old}")));
-        let restored = run("SET foreign_key_checks = 0".to_owned());
-        let Err(error) = dropped else { return restored.map_err(|error| error.to_string()) };
-        if error.is_referred_to() {
-            let back = run(format!("RENAME TABLE {to} TO {unfinished}, {old} TO {to}"));
-            let stays = "a foreign key of another table refers to the existing table, and would follow it instead of the new one; rescue it under another name, and swap the rows";
-            return Err(match back {
-                Ok(()) => stays.to_owned(),
-                Err(back) => format!("{stays}; it has the name {old} now: {back}"),
-            });
-        }
-        // The new table has the name.
-        if let Sink::Server(live) = &mut *self.sink {
-            live.unfinished.retain(|name| *name != unfinished);
-        }
-        Err(format!("the table that was replaced cannot be dropped: {error}; drop {old}"))
-    }
-
-    /// The triggers of a table that it can have before its name, so that no row is written to it without them.
-    fn early_triggers(source: &Source) -> Vec<(&Trigger, Vec<u8>)> {
-        // They move with the table, and all of them in order, or none.
-        let table = sql(&source.unfinished.table);
-        let each = source.triggers.iter().map(|each| Some((each, each.on(&table)?)));
-        let all: Option<Vec<_>> = each.collect();
-        all.filter(|_| !source.has_triggers).unwrap_or_default()
-    }
-
     fn add_early_triggers(&mut self, source: &Source) -> Result<(), String> {
         self.enter(&source.unfinished)?;
         let early = Self::early_triggers(source);
         early.iter().try_for_each(|(trigger, statement)| self.add_trigger(trigger, statement))
     }
 
-    fn add_trigger(&mut self, trigger: &Trigger, statement: &[u8]) -> Result<(), String> {
-        let settings = trigger.settings.each_ref().map(String::as_str);
-        self.sink.create_trigger(statement, settings).map_err(|error| {
-            let name = Printable::new(trigger.name.as_bytes());
-            format!("its trigger {name} cannot be created: {error}")
-        })
-    }
-
-    /// Adds what belongs to a table under its old name, and cannot come before.
-    fn complete(&mut self, source: &Source) -> Result<(), String> {
-        self.enter(&source.to)?;
-        let table = source.to.name();
-        for key in &source.definition.foreign_keys {
-            let add = [format!("ALTER TABLE {table} ADD ").as_bytes(), &key[..]].concat();
-            self.sink.run(&add).map_err(|error| {
-                format!("its foreign key cannot be added: {error} ({})", Printable::new(key))
+    /// Finds out whether the login may make the triggers, before a row is copied and long before any table has its name.
+    fn try_triggers(&mut self, source: &Source) -> Result<(), String> {
+        if !source.same_place || matches!(self.sink, Sink::Dump(_)) {
+            return Ok(());
+        }
+        let (name, table) = (sql(&source.unfinished.table), sql(&source.unfinished.table));
+        for trigger in &source.triggers {
+            let Some(trial) = trigger.trial(&name, &table) else { continue };
+            let made = self.sink.run(&trial);
+            let made = made.and_then(|()| self.sink.run(format!("DROP TRIGGER {name}").as_bytes()));
+            made.map_err(|error| {
+                let name = Printable::new(trigger.name.as_bytes());
+                let next = match error.is_of_other_definer() {
+                    true => "; log in as its definer or with the privilege SET USER, or give another name with --as",
+                    false => "",
+                };
+                format!("its trigger {name} cannot be created: {error}{next}")
             })?;
         }
-        if Self::early_triggers(source).is_empty() {
-            for trigger in &source.triggers {
-                self.add_trigger(trigger, &trigger.statement)?;
-            }
-        }
         Ok(())
-    }
-
-    /// Makes the schema the default: names without one in a definition refer to it.
-    fn enter(&mut self, place: &QuotedTable) -> Result<(), String> {
-        let Some(schema) = &place.schema else { return Ok(()) };
-        let run =
-            |sink: &mut Sink, text: String| sink.run(text.as_bytes()).map_err(|e| e.to_string());
-        if self.order.create_schema {
-            run(self.sink, format!("CREATE DATABASE IF NOT EXISTS {}", sql(schema)))?;
-        }
-        run(self.sink, format!("USE {}", sql(schema)))
     }
 }
 
 impl Source {
-    /// Its new name, for people.
-    fn shown_new(&self) -> String {
-        shown(self.to.schema.as_deref(), &self.to.table)
-    }
-
     fn left_out(&self) -> Vec<String> {
         let mut left_out = Vec::new();
         if self.same_place {
@@ -594,6 +462,7 @@ fn refuse_loss(
     if !live.is_base_table(schema, table).map_err(theirs)? {
         return Ok(());
     }
+    refuse_without_trigger(&mut live.client, (schema, table))?;
     let mut lost = Vec::new();
     for name in live.triggers_of(schema, table).map_err(theirs)? {
         if triggers.iter().all(|kept| kept.name != name) {
@@ -655,15 +524,6 @@ fn each_row(
         }
     }
     Ok(())
-}
-
-fn shown(schema: Option<&str>, table: &str) -> String {
-    let name = schema.map_or_else(|| table.to_owned(), |schema| format!("{schema}.{table}"));
-    Printable::new(name.as_bytes()).to_string()
-}
-
-fn failed(table: &str, what: impl ToString) -> BackupError {
-    BackupError::Rescue { table: table.to_owned(), what: what.to_string() }
 }
 
 fn of_private(table: &str, error: &Error) -> BackupError {

@@ -7,6 +7,8 @@ mod condition;
 mod copy;
 mod definition;
 mod file_names;
+mod grants;
+mod in_use;
 mod names;
 mod physical;
 pub(crate) mod rows;
@@ -27,7 +29,8 @@ use xb_repo::names::BackupName;
 
 use self::condition::refuse_full_text;
 pub use self::copy::Rescued;
-use self::copy::{CopyOutcome, Order, copy};
+use self::copy::{CopyOutcome, copy};
+use self::in_use::Order;
 use self::names::{Chosen, NewNames, StoredTable, choose, choose_present, held};
 use self::sink::{LOGIN, LiveServer, Sink};
 use self::target::{TargetRequest, open};
@@ -41,7 +44,7 @@ use crate::read::unlock::Accept;
 use crate::restore::chain::Chain;
 use crate::restore::choose::{ChosenBackup, links, look_for_program};
 use crate::restore::clone::info::refuse_parts;
-use crate::restore::fetch_chain::{fetch, room_of_merge};
+use crate::restore::fetch_chain::fetch;
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::request::AfterRestore;
 use crate::restore::same_space::is_covered;
@@ -386,19 +389,15 @@ async fn restored(
     room_beside: u64,
     on_line: &OnLine,
 ) -> Result<Vec<(String, RestoreReport)>, BackupError> {
-    let room_beside = match get.files.is_all() {
-        true => room_beside.saturating_add(room_of_merge(links)),
-        false => room_beside,
-    };
     let how = RestoreOptions { sync: Durability::None, room_beside, ..RestoreOptions::default() };
     let failed = |what: String| BackupError::Restore { target: data.display().to_string(), what };
-    let (mut restored, mut folders) = fetch(session, get, links, data, how).await?;
+    let (mut restored, mut folders) = fetch(session, get, links, data, how, on_line).await?;
     let covered = is_covered(data, &folders[1..]);
     let covered = covered.map_err(|error| failed(format!("cannot read its files: {error}")))?;
     if !covered && !get.files.is_all() {
         std::fs::remove_dir_all(data).map_err(|error| failed(error.to_string()))?;
         get.files = Selection::default();
-        (restored, folders) = fetch(session, get, links, data, how).await?;
+        (restored, folders) = fetch(session, get, links, data, how, on_line).await?;
     }
     refuse_mysql_files(data)?;
     let unlinked = folders.iter().try_for_each(|folder| remove_links(folder));

@@ -12,9 +12,11 @@ pub(crate) const SESSION: &str = "SET NAMES utf8mb4, character_set_results = NUL
     time_zone = '+00:00', foreign_key_checks = 0, check_constraint_checks = 0, autocommit = 1, \
     sql_select_limit = 18446744073709551615, max_statement_time = 0, wait_timeout = 2147483, \
     net_read_timeout = 31536000, net_write_timeout = 31536000";
-/// A statement that waits for the lock of a live table holds up all later ones that use it, so it gives up after these
-/// seconds.
-pub(super) const ON_LIVE: &str = "SET lock_wait_timeout = 20";
+/// A statement that waits for the lock of a table in use holds up all later ones that use it, so it gives up after these
+/// seconds. All others wait as the server says: for a backup of it, too.
+pub(super) const SHORT_WAIT: &str = "SET lock_wait_timeout = 20";
+/// Ends [`SHORT_WAIT`].
+pub(super) const LONG_WAIT: &str = "SET lock_wait_timeout = DEFAULT";
 /// The end of a row that is current, or of one that ended later than any server counts: all history is
 /// before it.
 const END_OF_TIME: &str = "'2038-01-19 03:14:07.999999'";

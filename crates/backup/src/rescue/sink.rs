@@ -7,7 +7,7 @@ use xb_mysql::{Access, Client, Error, Timeouts};
 use xb_reader::Printable;
 
 use super::definition::Definition;
-use super::rows::{ON_LIVE, SESSION, is_table, literal, sql};
+use super::rows::{LONG_WAIT, SESSION, SHORT_WAIT, is_table, literal, sql};
 use crate::error::BackupError;
 
 /// Time limit of each step of a login.
@@ -72,15 +72,25 @@ pub(super) enum SinkError {
 impl SinkError {
     /// Returns whether a statement names a table or a sequence that the server does not have.
     pub(super) fn is_unknown_table(&self) -> bool {
-        self.has_code([1146, 4091])
+        self.has_code(&[1146, 4091])
+    }
+
+    /// Returns whether others held a table for too long.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.has_code(&[1205])
+    }
+
+    /// Returns whether the login may not make a trigger of another account.
+    pub(super) fn is_of_other_definer(&self) -> bool {
+        self.has_code(&[1227])
     }
 
     /// Returns whether a table stays because a foreign key of another one refers to it.
     pub(super) fn is_referred_to(&self) -> bool {
-        self.has_code([1217, 1451])
+        self.has_code(&[1217, 1451])
     }
 
-    fn has_code(&self, codes: [u16; 2]) -> bool {
+    fn has_code(&self, codes: &[u16]) -> bool {
         matches!(self, Self::Server(Error::Server(refused)) if codes.contains(&refused.code))
     }
 }
@@ -104,6 +114,23 @@ impl Sink {
             }
             Self::Server(live) => Ok(live.client.run(statement)?),
         }
+    }
+
+    /// Runs a statement on a table that clients use. It gives up before it holds them up for long.
+    pub(super) fn run_on_used(&mut self, statement: &[u8]) -> Result<(), SinkError> {
+        let Self::Server(live) = self else { return self.run(statement) };
+        live.client.run(SHORT_WAIT)?;
+        let outcome = live.client.run(statement);
+        live.client.run(LONG_WAIT)?;
+        Ok(outcome?)
+    }
+
+    /// Logs in again, if statements can be run at all: a signal closes the connection.
+    pub(super) fn renew(&mut self) -> Result<(), SinkError> {
+        let Self::Server(live) = self else { return Ok(()) };
+        let timeouts = Timeouts { login: LOGIN, reply: None };
+        live.client = Client::connect(&live.access.target, &live.access.account, timeouts)?;
+        self.run(SESSION.as_bytes())
     }
 
     /// Creates an unfinished table.
@@ -130,16 +157,17 @@ impl Sink {
             literal(mode)
         );
         self.run(settings.as_bytes())?;
-        match self {
+        let created = match self {
             Self::Dump(out) => {
                 // Its body may hold semicolons, and end with a comment.
                 out.write_all(b"DELIMITER ;;\n")?;
                 out.write_all(statement)?;
-                out.write_all(b"\n;;\nDELIMITER ;\n")?;
+                Ok(out.write_all(b"\n;;\nDELIMITER ;\n")?)
             }
-            Self::Server(live) => live.client.run(statement)?,
-        }
-        self.run(SESSION.as_bytes())
+            Self::Server(_) => self.run_on_used(statement),
+        };
+        self.run(SESSION.as_bytes())?;
+        created
     }
 
     /// Length that a statement with several rows should not exceed, in bytes.
@@ -177,7 +205,7 @@ impl Sink {
         let dropped = Client::connect(&live.access.target, &live.access.account, timeouts)
             .and_then(|mut client| {
                 client.run("SET foreign_key_checks = 0")?;
-                client.run(ON_LIVE)?;
+                client.run(SHORT_WAIT)?;
                 client.run(format!("DROP TABLE IF EXISTS {names}"))
             });
         dropped.map_err(|error| BackupError::Rescue {
@@ -226,6 +254,19 @@ impl LiveServer {
         let rows = self.client.rows(format!("SHOW CREATE TABLE {name}"))?;
         let definition = rows.first().and_then(|row| Definition::read(row.get(1)?, table));
         Ok(definition.ok_or(Error::Unexpected)?.foreign_keys)
+    }
+
+    /// Names of the foreign keys of a table.
+    pub(super) fn foreign_key_names(
+        &mut self,
+        schema: &str,
+        table: &str,
+    ) -> Result<Vec<String>, Error> {
+        let rows = self.client.rows(format!(
+            "SELECT constraint_name FROM information_schema.table_constraints WHERE {} AND constraint_type = 'FOREIGN KEY'",
+            is_table(schema, table)
+        ))?;
+        rows.iter().map(|row| row.texts().map(|[name]| name)).collect()
     }
 
     /// Returns whether a table is there that can have triggers and foreign keys: no view, and no sequence.

@@ -4,7 +4,7 @@ use xb_mysql::{Access, Client, Row, Timeouts};
 use xb_reader::Printable;
 
 use super::physical;
-use super::rows::{ON_LIVE, SESSION, is_table, literal, sql};
+use super::rows::{SESSION, is_table, literal, sql};
 use super::sink::{LOGIN, LiveServer, PREFIX};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
@@ -90,7 +90,6 @@ fn look(
         return Err(failed("into the server", format!("{address}: {why}")));
     }
     live.client.run(SESSION).map_err(asked)?;
-    live.client.run(ON_LIVE).map_err(asked)?;
     let packet = live.client.rows("SELECT CAST(@@max_allowed_packet AS CHAR)").map_err(asked)?;
     let packet = packet.first().map(Row::texts::<1>).transpose().map_err(asked)?;
     live.max_packet = packet.and_then(|[text]| text.parse().ok()).unwrap_or(1 << 20);

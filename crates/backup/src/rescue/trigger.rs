@@ -30,6 +30,22 @@ impl Trigger {
         let end = name.begin + name.text.len();
         after.is("FOR").then(|| [&text[..begin], table.as_bytes(), &text[end..]].concat())
     }
+
+    /// A statement that makes a trigger of this name on this table, both quoted for SQL, which does nothing: a login that
+    /// may make it may make this one, which has the same definer. `None` as for [`on`](Self::on).
+    pub(super) fn trial(&self, name: &str, table: &str) -> Option<Vec<u8>> {
+        let text = &self.statement[..];
+        let mut tokens = Tokens::new(text, DoubleQuoted::Names).map_while(Result::ok);
+        let begin = loop {
+            let token = tokens.next()?;
+            if token.is("TRIGGER") {
+                break token.begin;
+            }
+        };
+        let rest =
+            format!("TRIGGER {name} BEFORE INSERT ON {table} FOR EACH ROW SET @xb_rescue_ = 1");
+        Some([&text[..begin], rest.as_bytes()].concat())
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +85,20 @@ mod tests {
                 assert_eq!(found, format!("{head}`x`{tail}"));
             }
         }
+    }
+
+    #[test]
+    fn a_trial_has_the_definer_of_the_trigger() {
+        let trial = |statement: &str| {
+            let statement = statement.as_bytes().to_vec();
+            let trigger = Trigger { name: String::new(), statement, settings: Default::default() };
+            trigger.trial("`n`", "`t`").map(|text| String::from_utf8(text).unwrap())
+        };
+        let body = "TRIGGER `n` BEFORE INSERT ON `t` FOR EACH ROW SET @xb_rescue_ = 1";
+        let head = "CREATE DEFINER=`TRIGGER `@`%` ";
+        let found = trial(&format!("{head}trigger o AFTER INSERT ON a FOR EACH ROW SET @a = 1"));
+        assert_eq!(found.unwrap(), format!("{head}{body}"));
+        assert_eq!(trial("CREATE VIEW a AS SELECT 1"), None);
     }
 
     #[test]

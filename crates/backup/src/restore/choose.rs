@@ -11,6 +11,7 @@ use crate::read::file_list::packed;
 use crate::read::request::GetRequest;
 use crate::read::unlock::{UnlockedBackup, unlock};
 use crate::restore::journal::head::RestoreIdentity;
+use crate::restore::prepare::{PrepareChain, PrepareTool};
 use crate::restore::request::{AfterRestore, RestoreOptions};
 use crate::session::Session;
 
@@ -121,6 +122,13 @@ pub(crate) async fn links(
         wanted.push(ChosenBackup::of(session, request, link).await?);
     }
     Ok(wanted)
+}
+
+/// Returns whether increments may be merged in one pass, as far as the manifests tell: not those of xtrabackup.
+pub(crate) fn may_merge(ready: &AfterRestore, links: &[ChosenBackup]) -> bool {
+    let tool = links.iter().find_map(ChosenBackup::tool).and_then(PrepareTool::of_name);
+    let is_wanted = ready.prepare().is_some_and(|options| options.chain == PrepareChain::Auto);
+    is_wanted && links.len() > 1 && tool != Some(PrepareTool::XtraBackup)
 }
 
 /// Looks for the program that prepares, if a manifest names it: before hours of reading.

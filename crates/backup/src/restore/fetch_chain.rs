@@ -7,14 +7,17 @@ use xb_pipeline::CLONE_INFO;
 use xb_repo::names::BackupName;
 
 use crate::cancel::OrInterrupted as _;
+use crate::child::{OWN_WARNING, OnLine};
 use crate::error::BackupError;
 use crate::read::file_list::files_of;
 use crate::read::request::{GetReport, GetRequest};
 use crate::restore::chain::folders_of;
 use crate::restore::choose::ChosenBackup;
 use crate::restore::finished::{FinishedMark, Totals, totals};
+use crate::restore::journal::head::is_unfinished;
 use crate::restore::request::{RestoreOptions, RestoreReport, Resumed};
 use crate::restore::restore_and_keep;
+use crate::restore::room::doubtful_room;
 use crate::restore::same_space::is_covered;
 use crate::session::Session;
 
@@ -61,6 +64,7 @@ pub(super) async fn fetch_or_continue(
     target: &Path,
     how: RestoreOptions,
     finished: Option<&FinishedMark>,
+    on_line: &OnLine,
 ) -> Result<FetchedChain, BackupError> {
     let id = finished.and_then(|finished| finished.id(target));
     if id.and_then(|id| interrupted(target, &id)).is_some() {
@@ -68,20 +72,28 @@ pub(super) async fn fetch_or_continue(
         let folders = folders_of(target, links.len());
         return Ok(FetchedChain { restored, folders, is_merging: true });
     }
-    let (restored, folders) = fetch(session, request, links, target, how).await?;
+    let (restored, folders) = fetch(session, request, links, target, how, on_line).await?;
     Ok(FetchedChain { restored, folders, is_merging: false })
 }
 
 /// Fetches the backups of a chain, the full one first. Returns their reports and directories. A
-/// selection gains what was renamed during any of the backups.
+/// selection gains what was renamed during any of the backups. Says so if applying the increments may fill the disk.
 pub(crate) async fn fetch(
     session: &Session,
     request: &mut GetRequest,
     links: &[ChosenBackup],
     target: &Path,
     how: RestoreOptions,
+    on_line: &OnLine,
 ) -> Result<(Vec<(String, RestoreReport)>, Vec<PathBuf>), BackupError> {
     let (mut restored, mut folders) = (Vec::new(), Vec::new());
+    // Of a restore that an earlier run has begun, it is not known how much is there.
+    if request.files.is_all() && !how.no_space_check && !is_unfinished(target) {
+        let streams: Vec<u64> = links.iter().map(ChosenBackup::stream_bytes).collect();
+        if let Some(warning) = doubtful_room(target, &streams, how.room_beside) {
+            on_line(format!("{OWN_WARNING}{warning}").as_bytes());
+        }
+    }
     session.observer.begin_phase("fetch");
     if request.files.is_part_for_prepare() {
         for link in links {
@@ -107,12 +119,6 @@ pub(crate) async fn fetch(
         folders.push(folder.clone());
     }
     Ok((restored, folders))
-}
-
-/// Bytes by which the files of a full backup may grow while its increments are applied, which are still there then.
-pub(crate) fn room_of_merge(links: &[ChosenBackup]) -> u64 {
-    let increments = links.iter().skip(1).map(ChosenBackup::stream_bytes);
-    increments.fold(0, u64::saturating_add)
 }
 
 /// Reports of a restore that an earlier run has finished.

@@ -10,10 +10,10 @@ use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::restore::chain::{Chain, remove_increments};
-use crate::restore::choose::{ChosenBackup, links, look_for_program};
+use crate::restore::choose::{ChosenBackup, links, look_for_program, may_merge};
 use crate::restore::clone::RestoredClone;
 use crate::restore::export_log::EXPORT_LOG;
-use crate::restore::fetch_chain::{FetchedChain, done_before, fetch_or_continue, room_of_merge};
+use crate::restore::fetch_chain::{FetchedChain, done_before, fetch_or_continue};
 use crate::restore::finished::{FinishedMark, forget};
 use crate::restore::galera::{NodePosition, read_position, write_position};
 use crate::restore::journal::head::RestoreIdentity;
@@ -61,8 +61,8 @@ pub(crate) async fn restore_locked(
         true => Some(RestoredClone::of(session, &mut request, ready.of_clone()).await?),
         false => None,
     };
-    if ready.prepare().is_some() && links.len() > 1 && target.to_str().is_none() {
-        let what = "the path is not UTF-8, and increments cannot be applied there; restore to another directory";
+    if may_merge(ready, &links) && target.to_str().is_none() {
+        let what = "the path is not UTF-8, and increments cannot be applied there in one pass; restore to another directory, or add --prepare-chain=stock";
         return Err(BackupError::of_target(target, what.to_owned()));
     }
     let mut node = NodePosition::stated(ready, &name, &links, cancel).await?;
@@ -94,13 +94,14 @@ pub(crate) async fn restore_locked(
     let unsynced = ready.prepare().filter(|options| is_synced_later(options));
     let unsynced = unsynced.and_then(|_| WriteBack::watch(target));
     let how = RestoreOptions {
-        room_beside: room_beside(how, ready, clone.as_ref())
-            .saturating_add(ready.prepare().map_or(0, |_| room_of_merge(&links))),
+        room_beside: room_beside(how, ready, clone.as_ref()),
         is_synced_later: unsynced.is_some(),
         ..how
     };
 
-    let fetched = fetch_or_continue(session, &mut request, &links, target, how, finished.as_ref());
+    let finished_mark = finished.as_ref();
+    let fetched =
+        fetch_or_continue(session, &mut request, &links, target, how, finished_mark, on_line);
     let fetched = fetched.await?;
     fetched.refuse_useless(target, &request, clone.is_some(), ready.prepare().is_some())?;
     let FetchedChain { restored, mut folders, is_merging } = fetched;

@@ -22,12 +22,32 @@ pub(crate) fn check_room(
     needed: u64,
     next: &'static str,
 ) -> Result<(), BackupError> {
-    let there = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
-    if let Some(free) = free_bytes(there).filter(|free| *free < needed) {
+    if let Some(free) = free_for(target).filter(|free| *free < needed) {
         let what = format!("the files need about {needed} bytes, but only {free} are free");
         return Err(BackupError::FullDisk { dir: target.display().to_string(), what, next });
     }
     Ok(())
+}
+
+/// Returns a warning if a chain has room, but maybe not for what its increments add to the files of the full backup, where
+/// both are for a while. How much that is only its pages tell: at least nothing, at most all of the increments. So it is
+/// no reason to refuse a restore. `streams`: bytes of each backup, the full one first; `beside`: bytes that are
+/// written beside them.
+pub(crate) fn doubtful_room(target: &Path, streams: &[u64], beside: u64) -> Option<String> {
+    let [full, increments @ ..] = streams else { return None };
+    let added = increments.iter().copied().fold(0, u64::saturating_add);
+    let sure = full.saturating_add(added).saturating_add(beside);
+    let most = sure.saturating_add(added);
+    let free = free_for(target).filter(|free| (sure..most).contains(free))?;
+    Some(format!(
+        "the disk of {} may run full: the chain needs {sure} bytes, and up to {added} more while its increments are applied; {free} are free",
+        target.display()
+    ))
+}
+
+/// Bytes that are free where `target` is or will be, if the file system tells.
+fn free_for(target: &Path) -> Option<u64> {
+    free_bytes(target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/")))
 }
 
 /// Bytes that a restore still has to write, if they are known. `decompress`: files are decompressed.
@@ -91,4 +111,26 @@ pub(crate) async fn unpacked(
     };
     let known = verified.results.iter().filter_map(|result| result.unpacked_bytes).max();
     Ok(known.unwrap_or_default().max(stream))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_that_may_fit_is_not_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("not/yet/there");
+        let free = free_for(&target).unwrap();
+        let half = free / 2;
+        let refused = |needed| check_room(&target, needed, "").is_err();
+        // Other programs write to this disk, too.
+        assert!(!refused(half) && refused(free * 2));
+        let warns = |streams: &[u64], beside| doubtful_room(&target, streams, beside).is_some();
+        assert!(!warns(&[], 0) && !warns(&[half], 0) && !warns(&[half, free / 8], 0));
+        assert!(warns(&[free / 4, free / 4, free / 4], 0) && warns(&[free / 4, half], 0));
+        assert!(warns(&[free / 8, free * 3 / 8], free * 3 / 8));
+        // What is refused anyway.
+        assert!(!warns(&[free * 2, 1], 0));
+    }
 }

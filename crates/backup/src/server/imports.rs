@@ -1,6 +1,7 @@
 //! Which tablespaces were imported into a server: their pages are in no increment.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use xb_binlog::Fork;
 use xb_mysql::Row;
@@ -12,6 +13,9 @@ use crate::server::session::Session;
 
 /// The tables with a tablespace of their own. Needs the privilege PROCESS.
 const TABLES: &str = "information_schema.innodb_sys_tables WHERE space BETWEEN 1 AND 4294967279";
+
+/// Time limit of each answer: a backup that is stored does not wait for a server that hangs.
+const REPLY_LIMIT: Duration = Duration::from_secs(30);
 
 /// A login to a MariaDB server, to look for imported tablespaces.
 pub(super) struct ImportSearch<'a> {
@@ -39,12 +43,32 @@ impl<'a> ImportSearch<'a> {
         let sql = format!(
             "SELECT CAST(COALESCE(MAX(table_id), 0) AS CHAR), CAST(COALESCE(MAX(space), 0) AS CHAR) FROM {TABLES}"
         );
-        let rows = self.session.rows(&sql, self.cancel).await?;
+        let rows = self.ask(&sql).await?;
         let found = rows.first().map(Row::texts).transpose()?;
         let numbers = found.and_then(|[table, space]| {
             Some(HighestNumbers { table: table.parse().ok()?, space: space.parse().ok()? })
         });
         Ok(numbers.ok_or(xb_mysql::Error::Unexpected)?)
+    }
+
+    /// Returns whether a table has no tablespace now because it was discarded. An import gives it one, and no new number.
+    ///
+    /// # Errors
+    /// [`LoginError::Session`].
+    pub(super) async fn has_discarded(&mut self) -> Result<bool, LoginError> {
+        let sql = format!(
+            "SELECT CAST(table_id AS CHAR), CAST(space AS CHAR) FROM {TABLES} AND space NOT IN (SELECT space FROM information_schema.innodb_sys_tablespaces)"
+        );
+        let found = self.ask(&sql).await?;
+        if found.is_empty() {
+            return Ok(false);
+        }
+        // The two lists are not of one moment: what is made or dropped in between is missing in one of them, once.
+        let again = self.ask(&sql).await?;
+        let pair = |row: &Row| row.texts::<2>();
+        let found = found.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+        let again = again.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+        Ok(found.iter().any(|table| again.contains(table)))
     }
 
     /// A table whose tablespace was imported since the highest numbers were `then`: it has a newer number than its
@@ -60,7 +84,13 @@ impl<'a> ImportSearch<'a> {
         let sql = format!(
             "SELECT CAST(name AS CHAR) FROM {TABLES} AND table_id > {table} AND space <= {space} ORDER BY table_id LIMIT 1"
         );
-        let rows = self.session.rows(&sql, self.cancel).await?;
+        let rows = self.ask(&sql).await?;
         Ok(rows.first().map(Row::texts).transpose()?.map(|[name]| name))
+    }
+
+    /// Runs a statement.
+    async fn ask(&mut self, sql: &str) -> Result<Vec<Row>, LoginError> {
+        let rows = self.session.rows_within(sql, REPLY_LIMIT, self.cancel).await?;
+        Ok(rows.ok_or(xb_mysql::Error::Unusable)?)
     }
 }

@@ -96,16 +96,18 @@ impl Session {
         cancel: &CancelToken,
     ) -> Result<bool, SessionError> {
         let hang_up = self.client.as_ref().ok_or(Error::Unusable)?.hang_up()?;
-        let mut running = std::pin::pin!(self.run(sql, cancel));
-        tokio::select! {
-            outcome = &mut running => return outcome.map(|()| true),
-            () = tokio::time::sleep(limit) => hang_up.now(),
-        }
-        // The connection is gone, so the end of the statement can no longer be known.
-        match running.await {
-            Err(SessionError::Own(error)) => Err(error.into()),
-            _ => Ok(false),
-        }
+        Ok(within(self.run(sql, cancel), limit, &hang_up).await?.is_some())
+    }
+
+    /// Like [`rows`](Self::rows), but hangs up after `limit`; `None` then.
+    pub(crate) async fn rows_within(
+        &mut self,
+        sql: &str,
+        limit: Duration,
+        cancel: &CancelToken,
+    ) -> Result<Option<Vec<Row>>, SessionError> {
+        let hang_up = self.client.as_ref().ok_or(Error::Unusable)?.hang_up()?;
+        within(self.rows(sql, cancel), limit, &hang_up).await
     }
 
     /// Does any work with the connection, such as reading rows one by one.
@@ -131,6 +133,24 @@ impl Session {
                 Err(BackupError::Interrupted(signal).into())
             }
         }
+    }
+}
+
+/// Waits for an answer, and hangs up after `limit`; `None` then.
+async fn within<T>(
+    running: impl Future<Output = Result<T, SessionError>>,
+    limit: Duration,
+    hang_up: &ConnectionCloser,
+) -> Result<Option<T>, SessionError> {
+    let mut running = std::pin::pin!(running);
+    tokio::select! {
+        outcome = &mut running => return outcome.map(Some),
+        () = tokio::time::sleep(limit) => hang_up.now(),
+    }
+    // The connection is gone, so the end of the statement can no longer be known.
+    match running.await {
+        Err(SessionError::Own(error)) => Err(error.into()),
+        _ => Ok(None),
     }
 }
 

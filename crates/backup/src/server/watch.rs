@@ -51,27 +51,39 @@ impl std::fmt::Debug for Producer {
 }
 
 impl Producer {
-    /// Begins to look for imported tablespaces; `None` if the server cannot be asked.
-    async fn search(&self) -> Option<ImportSearch<'_>> {
+    /// The server's highest numbers now, and a table that was imported since they were these. `None` for what cannot be
+    /// told: then the server was asked once more, since an increment may be worth less for lack of an answer.
+    async fn look(&self, since: &[HighestNumbers]) -> Option<Numbers> {
         let program = self.argv.first().and_then(|program| fork_of(program));
         program.filter(|fork| *fork == Fork::MariaDb)?;
-        ImportSearch::begin(&self.argv, &self.cancel).await.ok()
+        match self.try_look(since).await {
+            Ok(found) => Some(found),
+            Err(_) => self.try_look(since).await.ok(),
+        }
     }
 
-    /// The server's highest numbers now, and a table that was imported since they were these. `None` for what cannot be
-    /// told.
-    async fn look(&self, since: &[HighestNumbers]) -> Option<(HighestNumbers, Option<String>)> {
-        let mut search = self.search().await?;
-        // First: what is imported from here on has a higher number.
-        let highest = search.highest().await.ok()?;
+    async fn try_look(&self, since: &[HighestNumbers]) -> Result<Numbers, LoginError> {
+        let mut search = ImportSearch::begin(&self.argv, &self.cancel).await?;
+        // First: what is discarded or imported from here on has a higher number.
+        let highest = search.highest().await?;
+        let highest = if search.has_discarded().await? { None } else { Some(highest) };
         for then in since {
-            let imported = search.imported_since(*then).await.ok()?;
+            let imported = search.imported_since(*then).await?;
             if imported.is_some() {
-                return Some((highest, imported));
+                return Ok(Numbers { highest, imported });
             }
         }
-        Some((highest, None))
+        Ok(Numbers { highest, imported: None })
     }
+}
+
+/// What the numbers of a server's tables tell.
+#[derive(Debug, Clone)]
+struct Numbers {
+    /// The highest ones; `None` while a table is discarded, whose import they would not show.
+    highest: Option<HighestNumbers>,
+    /// A table that was imported.
+    imported: Option<String>,
 }
 
 /// Evidence that is in the server's files now.
@@ -101,7 +113,7 @@ impl ServerWatch {
         let before = files.as_ref().map(ServerFiles::look).unwrap_or_default();
         let producer = Producer { argv: argv.to_vec(), cancel: cancel.clone() };
         let highest = match &files {
-            Ok(_) => producer.look(&[]).await.map(|(highest, _)| highest),
+            Ok(_) => producer.look(&[]).await.and_then(|found| found.highest),
             Err(_) => None,
         };
         Self { files, before, producer, highest }
@@ -129,11 +141,11 @@ impl ServerWatch {
         let files = self.files.as_ref().ok()?;
         let found = match highest_of(base) {
             Some(then) => self.producer.look(&[then]).await,
-            None => self.highest.map(|highest| (highest, None)),
+            None => Some(Numbers { highest: self.highest, imported: None }),
         };
-        let (highest, imported) = found.unzip();
+        let (highest, imported) = found.map_or((None, None), |it| (it.highest, it.imported));
         let history = files.history(&self.before, None, Some(base));
-        Some(History { highest, imported: imported.flatten(), ..history })
+        Some(History { highest, imported, ..history })
     }
 
     /// Evidence after the producer's end, with that at the end of the backup, and of its base.
@@ -150,11 +162,11 @@ impl ServerWatch {
         let history = files.history(&seen, Some(source), base);
         let of_base = base.and_then(highest_of);
         let since: Vec<_> = of_base.into_iter().chain(self.highest).collect();
-        let (highest, imported) = match self.highest {
-            Some(_) => self.producer.look(&since).await.unzip(),
-            None => (None, None),
+        let found = match self.highest {
+            Some(_) => self.producer.look(&since).await,
+            None => None,
         };
-        let imported = imported.flatten();
+        let (highest, imported) = found.map_or((None, None), |it| (it.highest, it.imported));
         // Of a full backup that saw an import, it is not known whether it has the pages: an increment on it is on its own.
         let highest = highest.filter(|_| imported.is_none());
         Some(History { highest, imported: imported.filter(|_| base.is_some()), ..history })

@@ -216,8 +216,12 @@ pub async fn since(
     let is_known = |now: &History| now.rules_out_imports(manifest.history.as_ref());
     if is_of_mariadb(manifest) && now.as_ref().is_some_and(|now| !is_known(now)) {
         let lacks = match now.is_some_and(|now| now.highest.is_some()) {
-            true => "the base does not state its highest numbers of tables",
-            false => "the server's tables cannot be listed (privilege PROCESS)",
+            true => {
+                "the base does not state its highest numbers of tables: an earlier version took it, a table was discarded then, or the server did not answer"
+            }
+            false => {
+                "a table is discarded now, or the server's tables cannot be listed (privilege PROCESS)"
+            }
         };
         doubts.push(format!(
             "base {name}: it is unknown whether a tablespace was imported since (ALTER TABLE ... IMPORT TABLESPACE), whose pages no increment would have: {lacks}; `consolidate` takes such a chain with --accept-imports only"

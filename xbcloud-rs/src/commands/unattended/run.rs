@@ -13,6 +13,7 @@ use xb_backup::{
 use xb_cli::{
     Exit, Failure, FailureContext as _, Personality, Secret, Signals, check_writable, host_name,
 };
+use xb_repo::chain::{Link, unknown_import};
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
@@ -160,10 +161,8 @@ impl Job<'_> {
         if let Some(to) = &args.copy_to {
             self.stage("copy", || self_copy(context, args, (&place, to), &name))?;
         }
-        if let Some(after) = args.consolidate_after
-            && increments(context, args, &place)? >= after as usize
-        {
-            self.stage("consolidate", || consolidate(context, args, &place))?;
+        if let Some(after) = args.consolidate_after {
+            self.consolidate(&place, after as usize)?;
         }
         let keep = args.keep;
         if !keep.is_empty() {
@@ -375,6 +374,29 @@ impl Job<'_> {
         })
     }
 
+    /// Consolidates the chain of the new backup if it has at least `after` increments. One that may lack the pages of an
+    /// imported tablespace is left as it is: it can be restored, and only a person knows whether there was an import.
+    fn consolidate(&mut self, place: &str, after: usize) -> Result<(), Failure> {
+        let (context, args) = (self.context, self.args);
+        let chain = chain_of(context, args, place)?;
+        if chain.len().saturating_sub(1) < after {
+            return Ok(());
+        }
+        let Some((name, base)) = unknown_import(&chain) else {
+            return self.stage("consolidate", || consolidate(context, args, place));
+        };
+        self.leave_out("consolidate");
+        self.warn(format!(
+            "the chain was not consolidated: it is unknown whether a tablespace was imported between {base} and {name} (ALTER TABLE ... IMPORT TABLESPACE), whose pages no increment would have; take a full backup, or, if you know that there was no import, run `xbcloud-rs consolidate --accept-imports` once"
+        ));
+        Ok(())
+    }
+
+    fn leave_out(&mut self, stage: &str) {
+        self.result.stage(stage, StageStatus::Skipped, 0.0, json!({}));
+        self.context.reporting.stage(stage, StageStatus::Skipped, 0.0);
+    }
+
     /// Notes the stages that were wanted and did not begin.
     fn skip(&mut self) {
         let args = self.args;
@@ -387,8 +409,7 @@ impl Job<'_> {
         ];
         for (stage, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
             if !self.result.stages.iter().any(|own| own.stage == stage) {
-                self.result.stage(stage, StageStatus::Skipped, 0.0, json!({}));
-                self.context.reporting.stage(stage, StageStatus::Skipped, 0.0);
+                self.leave_out(stage);
             }
         }
     }
@@ -460,8 +481,8 @@ impl Job<'_> {
     }
 
     fn summary(&self) -> String {
-        let done = self.result.stages.iter().map(|stage| stage.stage.as_str());
-        let done: Vec<&str> = done.collect();
+        let done = self.result.stages.iter().filter(|stage| stage.status == StageStatus::Ok);
+        let done: Vec<&str> = done.map(|stage| stage.stage.as_str()).collect();
         format!("{} done in {:.0} s", done.join(", "), self.result.seconds)
     }
 }
@@ -530,13 +551,13 @@ fn self_copy(
     )
 }
 
-/// Number of increments in the chain of the new backup.
-fn increments(context: &Context, args: &RunArgs, place: &str) -> Result<usize, Failure> {
+/// The chain of the new backup.
+fn chain_of(context: &Context, args: &RunArgs, place: &str) -> Result<Vec<Link>, Failure> {
     let (root, name) = backup_place(place, &args.common, false)?;
-    let chain = context.with_progress("compare", &args.common.run, None, |_, cancel| async move {
+    let read = |_, cancel: xb_backup::CancelToken| async move {
         cancel.or(xb_repo::chain::chain(&root, &name)).await
-    });
-    Ok(chain?.0.len().saturating_sub(1))
+    };
+    Ok(context.with_progress("compare", &args.common.run, None, read)?.0)
 }
 
 fn consolidate(context: &Context, args: &RunArgs, place: &str) -> Result<Value, Failure> {
