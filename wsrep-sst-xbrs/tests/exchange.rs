@@ -76,6 +76,18 @@ fn a_pattern_of_the_operators_forgets_nothing_that_galera_needs() {
 }
 
 #[test]
+fn a_position_that_the_data_lacks_is_in_the_log() {
+    let scene = Scene::new();
+    let said = "but the server's position in its data is";
+    let usual = succeeds(&scene, &[]);
+    assert!(!usual.log.contains(said), "{}", usual.log);
+    let earlier = STATE.replace(":42", ":41");
+    put(scene.bin().join("recorded"), &earlier);
+    let joiner = succeeds(&scene, &[]);
+    assert!(joiner.log.contains(&format!("{said} {earlier}")), "{}", joiner.log);
+}
+
+#[test]
 fn links_to_folders_elsewhere_stay() {
     let scene = Scene::new();
     let data = scene.data("joiner");

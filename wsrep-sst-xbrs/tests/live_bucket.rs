@@ -58,17 +58,14 @@ impl<'a> Unit<'a> {
         })
     }
 
-    fn run(&self, state: &Path) {
+    /// Runs it. Returns what it has logged.
+    fn run(&self, state: &Path) -> String {
         let [line] = &self.all("ExecStart")[..] else { panic!("not one ExecStart") };
         let mut words = line.split(' ');
         let program =
             sibling(Path::new(words.next().unwrap()).file_name().unwrap().to_str().unwrap());
-        let _ = Cmd::new(program)
-            .args(words)
-            .env("XBCLOUD_STATE_DIR", state)
-            .limit(LIMIT)
-            .run()
-            .expect(0);
+        let unit = Cmd::new(program).args(words).env("XBCLOUD_STATE_DIR", state).limit(LIMIT);
+        unit.run().expect(0).stderr_text()
     }
 }
 
@@ -134,12 +131,12 @@ fn an_empty_node_gets_the_newest_backup_and_then_what_differs() {
     std::fs::write(credentials.join("options"), options).unwrap();
     let datadir = cluster.datadir(2);
     let unit = |name| Unit::read(name, &credentials, &datadir);
-    unit("xb-backup@.service").run(&state);
+    let _ = unit("xb-backup@.service").run(&state);
     cluster.sql(
         1,
         "USE shop; CREATE TABLE shop.newest ENGINE=InnoDB SELECT seq AS id FROM seq_1_to_3000",
     );
-    unit("xb-backup@.service").run(&state);
+    let _ = unit("xb-backup@.service").run(&state);
 
     cluster.sql(1, CHANGES);
     without_write_sets(&mut cluster);
@@ -150,7 +147,9 @@ fn an_empty_node_gets_the_newest_backup_and_then_what_differs() {
 
     let join = unit("xb-join@.service");
     assert!(join.applies());
-    join.run(&state);
+    let log = join.run(&state);
+    // The server has not recorded the last statement before this backup in its data.
+    assert!(log.contains("but the server's position in its data is"), "{log}");
     assert!(datadir.join("shop/newest.ibd").exists());
     let restored = std::fs::read_to_string(datadir.join("grastate.dat")).unwrap();
     assert!(!restored.contains("seqno:   -1"), "{restored}");

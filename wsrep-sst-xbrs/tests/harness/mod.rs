@@ -33,6 +33,7 @@ case " $* " in
             : >"${word#*=}/prepared.txt"
             cp "${word#*=}/backup-my.cnf" "$here/prepare.cnf" 2>/dev/null
             ls -l "${word#*=}" >"$here/prepare.ls"
+            [ ! -e "$here/recorded" ] || cp "$here/recorded" "${word#*=}/xtrabackup_galera_info"
             [ ! -e "$here/replaces" ] || {
                 rm "${word#*=}/ibdata1" "${word#*=}/undo001"
                 printf replaced >"${word#*=}/ibdata1"

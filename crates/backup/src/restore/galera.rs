@@ -129,6 +129,15 @@ impl<'a> NodePosition<'a> {
         self.ask_donor().await
     }
 
+    /// Returns a remark if the prepared data itself has an earlier position than the backup.
+    pub(crate) fn remark_of_prepared(&self, target: &Path) -> Option<String> {
+        let position = self.position.as_ref().filter(|_| self.ready.galera)?;
+        let recorded = read_position(target).filter(|recorded| is_before(recorded, position))?;
+        Some(format!(
+            "the backup is at {position}, but the server's position in its data is {recorded}: the node will ask for what lies between once more; if that is a CREATE TABLE ... SELECT, it stops replicating (Inconsistent): restore another backup, or start the node with an empty data directory"
+        ))
+    }
+
     fn is_needed(&self) -> bool {
         self.ready.galera || self.ready.donor.is_some()
     }
@@ -144,6 +153,13 @@ impl<'a> NodePosition<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns whether the position that a server has recorded in its data is before the position of the backup. A server does
+/// not record every write set.
+fn is_before(recorded: &GaleraPosition, position: &GaleraPosition) -> bool {
+    recorded.uuid.eq_ignore_ascii_case(&position.uuid)
+        && (0..position.seqno).contains(&recorded.seqno)
 }
 
 /// Returns whether preparing will write the position: xtrabackup does so for a backup that it took with
@@ -321,6 +337,12 @@ mod tests {
             assert_eq!(read_position(dir.path()), Some(position(42)), "{name}");
             std::fs::remove_file(dir.path().join(name)).unwrap();
         }
+        assert!(is_before(&position(41), &position(42)));
+        for recorded in [position(42), position(43), position(-1)] {
+            assert!(!is_before(&recorded, &position(42)), "{recorded}");
+        }
+        let other = UUID.replace("9c9a", "9c9b");
+        assert!(!is_before(&GaleraPosition { uuid: other, seqno: 41 }, &position(42)));
         std::fs::write(dir.path().join("grastate.dat"), "old").unwrap();
         write_position(dir.path(), &position(42)).unwrap();
         let state = std::fs::read_to_string(dir.path().join("grastate.dat")).unwrap();

@@ -151,6 +151,7 @@ pub(crate) async fn restore_locked(
         }
     }
     node.take_prepared(target).await?;
+    remarks.extend(ready.prepare().and_then(|_| node.remark_of_prepared(target)));
 
     // Also removes increments of a chain that was started here before only this backup was
     // requested.

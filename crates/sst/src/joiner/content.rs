@@ -54,6 +54,17 @@ pub(super) fn position(
     }
 }
 
+/// Returns the position that the prepared data itself has, if it is before `position`. A server does not record every write
+/// set in its data, and is sent those behind the recorded position once more.
+pub(super) fn recorded_before(new: &Path, position: &Position) -> Option<Position> {
+    // The donor's own file states where the backup was taken. Preparing writes the others.
+    let [_, prepared @ ..] = POSITIONS;
+    let recorded: Position = first(new, &prepared)?.parse().ok()?;
+    let (data, backup) = (&recorded.state, &position.state);
+    let is_before = data.uuid() == backup.uuid() && data.seqno() < backup.seqno();
+    (is_before && data.seqno() >= 0).then_some(recorded)
+}
+
 /// The position in the files, if there is one, which must belong to what the donor offered.
 fn stated(new: &Path, offered: Option<&Position>) -> Result<Option<Position>, SstError> {
     let Some(text) = first(new, &POSITIONS) else { return Ok(None) };
@@ -128,6 +139,25 @@ mod tests {
         assert_eq!(after(Some(&offered)).unwrap(), STATE.replace(":42", ":43"));
         put("xtrabackup_galera_info", &STATE.replace(":42", ":41"));
         assert!(after(Some(&offered)).unwrap_err().contains("but the donor offered"));
+    }
+
+    #[test]
+    fn a_position_that_the_data_lacks_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let before = |text: &str| {
+            std::fs::write(folder.path().join("xtrabackup_galera_info"), text).unwrap();
+            let at = STATE.parse().unwrap();
+            recorded_before(folder.path(), &at).map(|position| position.to_string())
+        };
+        let earlier = STATE.replace(":42", ":41");
+        assert_eq!(before(&earlier), Some(earlier.clone()));
+        // What the donor states is not what the data has.
+        std::fs::write(folder.path().join("donor_galera_info"), &earlier).unwrap();
+        let other = earlier.replace("9c9a", "9c9b");
+        let unknown = STATE.replace(":42", ":-1");
+        for text in [STATE, &STATE.replace(":42", ":43"), &other, &unknown, "nonsense"] {
+            assert_eq!(before(text), None, "{text}");
+        }
     }
 
     #[test]

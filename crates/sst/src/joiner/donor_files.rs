@@ -34,9 +34,8 @@ const NOT_DATA: [&str; 15] = [
     ".stray",
 ];
 
-/// File in which backup programs since MariaDB 11 record the position; the stock method passes the
-/// state on since then, too.
-const INFO: &str = "mariadb_backup_binlog_info";
+/// Files in which backup programs record the position in the binary log; those of MariaDB since 11 use the second one.
+const INFO: [&str; 2] = ["xtrabackup_binlog_info", "mariadb_backup_binlog_info"];
 /// Longest note that is read, in bytes.
 const MAX_INFO: u64 = 1 << 20;
 
@@ -71,8 +70,7 @@ pub(super) fn clear(new: &Path, binlog: Option<&OsStr>) -> Result<(), SstError> 
 
 /// Returns the base name of the donor's binary log, which may differ from this node's.
 fn binlog_of(new: &Path) -> Option<OsString> {
-    let names = ["xtrabackup_binlog_info", "mariadb_backup_binlog_info"];
-    let text = names.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok())?;
+    let text = INFO.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok())?;
     let name = Path::new(text.split_whitespace().next()?);
     let is_number = |text: &OsStr| text.as_bytes().iter().all(u8::is_ascii_digit);
     name.extension().filter(|extension| is_number(extension))?;
@@ -86,13 +84,16 @@ fn binlog_of(new: &Path) -> Option<OsString> {
 /// GTID. Without it, `gtid_binlog_pos` of the joiner is empty until the next write set, and its own
 /// GTIDs begin at 1.
 fn write_binlog_state(new: &Path, base: &OsStr) -> Result<(), SstError> {
-    let info = new.join(INFO);
-    let text = match File::open(&info) {
-        Ok(file) => read_info(file).map_err(SstError::io("read", &info))?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(SstError::io("open", &info)(error)),
-    };
-    let Some(state) = binlog_state(&text) else { return Ok(()) };
+    let mut state = None;
+    for info in INFO.map(|name| new.join(name)) {
+        let text = match File::open(&info) {
+            Ok(file) => read_info(file).map_err(SstError::io("read", &info))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(SstError::io("open", &info)(error)),
+        };
+        state = binlog_state(&text);
+    }
+    let Some(state) = state else { return Ok(()) };
     let mut name = OsString::from(base);
     name.push(".state");
     let path = new.join(name);
@@ -146,12 +147,15 @@ mod tests {
 
     #[test]
     fn the_state_is_written_once_and_only_if_the_backup_notes_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let base = OsStr::new("mine");
-        write_binlog_state(folder.path(), base).unwrap();
-        assert!(!folder.path().join("mine.state").exists());
-        std::fs::write(folder.path().join(INFO), "theirs.000002\t328\t0-1-5\n").unwrap();
-        write_binlog_state(folder.path(), base).unwrap();
-        assert_eq!(std::fs::read(folder.path().join("mine.state")).unwrap(), b"0-1-5\n");
+        for info in INFO {
+            let folder = tempfile::tempdir().unwrap();
+            let base = OsStr::new("mine");
+            write_binlog_state(folder.path(), base).unwrap();
+            assert!(!folder.path().join("mine.state").exists());
+            std::fs::write(folder.path().join(info), "theirs.000002\t328\t0-1-5\n").unwrap();
+            write_binlog_state(folder.path(), base).unwrap();
+            let state = std::fs::read(folder.path().join("mine.state")).unwrap();
+            assert_eq!(state, b"0-1-5\n", "{info}");
+        }
     }
 }

@@ -35,6 +35,11 @@ pub(super) fn prepare(
     });
     destination.with_links(|| run_program(context, new))?;
     let position = content::position(new, stated, offered)?;
+    if let Some(recorded) = content::recorded_before(new, &position) {
+        context.error_log.warn(format_args!(
+            "the backup is at {position}, but the server's position in its data is {recorded}: this node is sent what lies between once more; if that is a CREATE TABLE ... SELECT, the node stops replicating (Inconsistent), and must join again"
+        ));
+    }
     syncing.join().unwrap_or(Ok(()))?;
     donor_files::clear(new, context.layout.binlog.as_deref())?;
     Ok(position)

@@ -52,7 +52,13 @@ impl ReceiveLedger {
         if head.number >= self.credit_blocks() || end > self.credit_bytes() {
             return wrong("it exceeds the credit");
         }
-        if head.offset < self.delivered_bytes {
+        // All of many blocks that overlap would be within the credit, and together need more memory than the window.
+        let before = self.held.range(..head.number).next_back();
+        let received = before.map_or(self.delivered_bytes, |(_, (before, _))| {
+            before.offset.saturating_add(u64::from(before.len))
+        });
+        let behind = self.held.range(head.number..).next();
+        if head.offset < received || behind.is_some_and(|(_, (behind, _))| behind.offset < end) {
             return wrong("it overlaps received data");
         }
         if self.totals.is_some_and(|(blocks, bytes)| head.number >= blocks || end > bytes) {
@@ -195,6 +201,22 @@ mod tests {
             2 => Just(Step::Ack),
             1 => (0_u64..3).prop_map(Step::Lose),
         ]
+    }
+
+    #[test]
+    fn blocks_that_wait_do_not_overlap() {
+        let mut ledger = ReceiveLedger::new(1 << 20, 64);
+        let mut arrives = |number, offset: u64| {
+            let head = DataHead { number, offset, len: 100, summed: false, again: false };
+            ledger.insert(&head, Bytes::from_static(&[0; 100]))
+        };
+        assert_eq!(arrives(4, 400), Ok(true));
+        for (number, offset) in [(5, 400), (5, 499), (7, 0), (3, 301), (3, 400), (1, 500)] {
+            assert!(arrives(number, offset).is_err(), "{number} at {offset}");
+        }
+        for (number, offset) in [(5, 500), (3, 300), (1, 100), (4, 400)] {
+            assert!(arrives(number, offset).is_ok(), "{number} at {offset}");
+        }
     }
 
     #[test]
