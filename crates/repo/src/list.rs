@@ -494,7 +494,7 @@ async fn has_objects_of(root: &Root, listing: &Listing) -> Result<bool, RepoErro
 }
 
 /// Returns whether the backup with this manifest has objects.
-async fn has_objects(
+pub(crate) async fn has_objects(
     root: &Root,
     name: &BackupName,
     manifest: &Manifest,
