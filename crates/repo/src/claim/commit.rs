@@ -6,7 +6,7 @@ use xb_uploader::{Operation, StoreError, StoreErrorKind};
 use super::Claim;
 use super::mark::{removing, settled, take_back, take_back_unmarked};
 use crate::error::RepoError;
-use crate::list::has_objects;
+use crate::first_object::has_objects;
 use crate::manifest::Base;
 use crate::names::BackupName;
 use crate::root::Root;
