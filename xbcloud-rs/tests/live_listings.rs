@@ -467,6 +467,12 @@ fn a_short_listing_is_no_damage_of_a_classic_backup() {
         assert!(ran.stderr_text().contains("does not list it"), "{hidden}: {ran:?}");
         assert_eq!(damaged(), Value::Null, "{hidden}");
     }
+    // All of it, for ever: what every backup has is asked for by its key.
+    let none =
+        Reply::text(200, "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>");
+    let ran = run(vec![Rule::new("GET", objects, Action::Reply(none))], &verify).expect(1);
+    assert!(ran.stderr_text().contains("does not list it"), "{ran:?}");
+    assert_eq!(damaged(), Value::Null);
     let part = "shop/c0/db/t.CSV.00000000000000000002";
     let content = shop.bucket.get(part).unwrap();
     shop.bucket.put(part, &content[1..]);

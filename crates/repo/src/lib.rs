@@ -12,6 +12,7 @@ pub mod claim;
 mod consolidated;
 pub mod contents;
 pub mod error;
+mod first_object;
 pub mod hex;
 pub mod history;
 pub mod keys;

@@ -216,6 +216,30 @@ async fn nothing_in_a_record_that_could_not_be_read_refutes_a_later_fault() {
     assert_eq!(failed().await, None);
 }
 
+/// Each verification reads the record, adds its result and writes it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn verifications_that_end_at_once_all_count() {
+    for _ in 0..20 {
+        let Site(folder, root, name) = Site::new(1);
+        std::fs::remove_dir_all(folder.path().join(".xb-catalog")).unwrap();
+        let levels = [Level::List, Level::Checksum, Level::Decrypt, Level::Pages];
+        let ends = levels.map(|level| {
+            let (root, name) = (root.clone(), name.clone());
+            let after = Some(0);
+            let ended = VerifyResult { after, ..result(level, level != Level::Checksum) };
+            tokio::spawn(async move { add(&root, &name, MANIFEST, ended, None).await })
+        });
+        for end in ends {
+            end.await.unwrap().unwrap();
+        }
+        let found = results(&root, &name, MANIFEST, None).await.unwrap();
+        let mut numbers: Vec<_> = found.results.iter().map(|result| result.number).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [Some(1), Some(2), Some(3), Some(4)], "{found:?}");
+        assert_eq!(Proof::of(&found.results).failed, Some(Level::Checksum));
+    }
+}
+
 /// Fails the first read.
 #[derive(Debug)]
 struct FirstReadFails(AtomicBool);

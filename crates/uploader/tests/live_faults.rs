@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 use common::*;
 use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::s3::{self, Bucket};
-use xb_uploader::{Lock, LockMode, PartSender, Policy, Store, StoreError, StoreErrorKind};
+use xb_uploader::{
+    GuardedOutcome, Lock, LockMode, PartSender, Policy, PresentState, Store, StoreError,
+    StoreErrorKind,
+};
 
 /// Uploads a mix of small objects and multipart objects. Returns keys and content.
 async fn backup(
@@ -404,6 +407,67 @@ async fn an_upload_that_is_forgotten_too_late_is_an_error() {
     sender.abort().await;
     assert_eq!(bucket.list("a/"), []);
     assert_eq!(store.unfinished_uploads("a/").await.unwrap(), []);
+}
+
+/// A write of what was read before does not replace what another program has written since; with conditions that the
+/// store refuses for ever, or does not support, it is a plain one.
+#[tokio::test]
+async fn a_write_that_was_overtaken_replaces_nothing() {
+    let bucket = s3::bucket();
+    for before in [Some("one"), None] {
+        let direct = opened(&bucket.url("a"), &s3_settings(&bucket.endpoint()), quick());
+        let _ = direct.delete("a/record").await;
+        if let Some(before) = before {
+            direct.put("a/record", before.into()).await.unwrap();
+        }
+        let rule = Rule::new("PUT", "a/record", Action::Hold).times(1);
+        let proxy = Proxy::start(bucket.address(), vec![rule]);
+        let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+        let is_before = move |there: PresentState<'_>| match (there, before) {
+            (PresentState::Content(there), Some(before)) => there == before.as_bytes(),
+            (there, None) => there == PresentState::Nothing,
+            _ => false,
+        };
+        let writing =
+            tokio::spawn(
+                async move { store.put_expected("a/record", "two".into(), is_before).await },
+            );
+        while proxy.held() < 1 {
+            tokio::task::yield_now().await;
+        }
+        direct.put("a/record", "other".into()).await.unwrap();
+        proxy.release();
+        assert_eq!(writing.await.unwrap().unwrap(), GuardedOutcome::Other);
+        assert_eq!(direct.get("a/record").await.unwrap(), "other");
+    }
+    for (status, code) in [(412, "PreconditionFailed"), (501, "NotImplemented")] {
+        let refuse = Action::Refuse { status, code };
+        let proxy =
+            Proxy::start(bucket.address(), vec![Rule::new("PUT", "a/record", refuse).times(6)]);
+        let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+        let any = |there: PresentState<'_>| there != PresentState::Nothing;
+        let written = store.put_expected("a/record", code.into(), any).await;
+        match status {
+            412 => assert_eq!(written.unwrap(), GuardedOutcome::Done { late: false }),
+            // Neither the one with a condition nor the plain one.
+            _ => drop(written.unwrap_err()),
+        }
+    }
+}
+
+/// One wrong answer to a part decides nothing either.
+#[tokio::test]
+async fn one_false_answer_to_a_part_loses_no_upload() {
+    let bucket = s3::bucket();
+    let lost = Action::Refuse { status: 404, code: "NoSuchUpload" };
+    let rule = Rule::new("PUT", "partNumber=", lost).skip(1).times(1);
+    let proxy = Proxy::start(bucket.address(), vec![rule]);
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+    let mut sender = PartSender::new(store.clone(), 1);
+    let content = upload(&mut sender, "a/object", 2).await.unwrap();
+    sender.finish().await.unwrap();
+    assert!(proxy.seen().iter().any(|seen| seen.action.is_some()), "the answer never came");
+    assert_whole(&bucket, &store, &BTreeMap::from([("a/object".to_owned(), content)])).await;
 }
 
 /// One wrong answer about an upload of which every part is acknowledged decides nothing.

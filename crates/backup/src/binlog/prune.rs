@@ -488,9 +488,8 @@ mod tests {
         }
     }
 
-    /// What an earlier removal has left is behind a floor, so that no floor of now shows it.
-    #[test]
-    fn what_a_killed_removal_has_left_goes_with_the_next_one() {
+    /// A stream of which an earlier removal has left segments behind its floor.
+    fn left_behind() -> (ListedStream, Floor) {
         let mut stream = stream();
         let mut segment = stream.segments.remove(&0).unwrap();
         segment.content.number = 7;
@@ -515,12 +514,39 @@ mod tests {
             problems: Vec::new(),
             remarks: Vec::new(),
         };
+        (found, floor)
+    }
+
+    /// What an earlier removal has left is behind a floor, so that no floor of now shows it.
+    #[test]
+    fn what_a_killed_removal_has_left_goes_with_the_next_one() {
+        let (found, floor) = left_behind();
         let kept = [kept(500, by_xtrabackup("filename 'bin.000001', position '400'".to_owned()))];
         let verdict = verdict("shop".to_owned(), &[found], &kept, None);
         assert_eq!((verdict.segments, verdict.bytes), (4, 40));
         let [removal] = &verdict.removals[..] else { panic!("{verdict:?}") };
         assert!(removal.left.keys().copied().eq(3..7) && removal.numbers.is_empty());
         assert_eq!((&removal.rollups[..], &removal.floor), (&[(0, 6)][..], &floor));
+    }
+
+    /// It may be of a backup that needs the log from its beginning on.
+    #[tokio::test]
+    async fn a_copy_takes_the_whole_log_while_a_manifest_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: StorePlace::Local, path };
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        let mut manifest = sample();
+        (manifest.name, manifest.server) = ("n".to_owned(), Some("shop".to_owned()));
+        by_xtrabackup("filename 'bin.000001', position '400'".to_owned())(&mut manifest);
+        let name = xb_repo::names::BackupName::new("n").unwrap();
+        root.commit(&name, &manifest, None).await.unwrap();
+        let found = [left_behind().0];
+        let begins = async || floors("shop", &found, &list_by_key(&root).await.unwrap());
+        assert_eq!(begins().await.len(), 1);
+        std::fs::write(folder.path().join(".xb-catalog/other"), "{").unwrap();
+        assert!(begins().await.is_empty());
     }
 
     /// A store may refuse to delete what was left, as one with a retention time does.

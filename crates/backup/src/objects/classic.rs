@@ -15,6 +15,15 @@ use crate::objects::checksums::KnownChecksums;
 use crate::selection::{Checkpoint, Chosen, ResumePoint};
 use crate::selection::{MatchedNames, Selection};
 
+/// Files of which every backup of a producer has some, but for suffixes of compression and encryption.
+const DESCRIBING: [&str; 5] = [
+    "xtrabackup_info",
+    "mariadb_backup_info",
+    "xtrabackup_checkpoints",
+    "mariadb_backup_checkpoints",
+    "backup-my.cnf",
+];
+
 /// The files of a classic backup, from a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClassicFiles {
@@ -239,6 +248,16 @@ impl ClassicFiles {
             Some(classic_key(path, last.checked_add(1)?))
         });
         between.chain(after).take(most)
+    }
+
+    /// Keys, below the backup's folder, of files that every backup of a producer has one of, and of which a listing shows
+    /// nothing.
+    pub(crate) fn hidden(&self) -> impl Iterator<Item = String> {
+        let codecs = ["", ".qp", ".lz4", ".zst"];
+        let forms = codecs.into_iter().flat_map(|codec| [(codec, ""), (codec, ".xbcrypt")]);
+        let names =
+            forms.flat_map(|(codec, seal)| DESCRIBING.map(|name| format!("{name}{codec}{seal}")));
+        names.filter(|name| !self.files.contains_key(name)).map(|name| classic_key(&name, 0))
     }
 
     fn ordered(&self) -> Vec<(&String, &BTreeMap<u64, u64>)> {

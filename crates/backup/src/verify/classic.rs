@@ -62,7 +62,8 @@ impl Run<'_> {
     }
 
     /// Absence and a wrong length count, unless the object itself exists and is not as it is listed. Only the first
-    /// [`MAX_PROBLEMS`] objects are asked. A file of which the listing shows no object has no key that could be asked for.
+    /// [`MAX_PROBLEMS`] objects are asked. A file of which the listing shows no object has no key that could be asked for,
+    /// except those that every backup of a producer has.
     async fn refuse_lying_list(
         &self,
         manifest: Option<&Manifest>,
@@ -74,7 +75,12 @@ impl Run<'_> {
                 let all = files.by_key().map(|(key, size)| (key, Some(size)));
                 all.take(MAX_PROBLEMS).collect()
             }
-            _ => files.unlisted(MAX_PROBLEMS).map(|key| (key, None)).collect(),
+            _ => {
+                let lacks_files = manifest.is_some_and(|there| files.count() < there.files);
+                let hidden = files.hidden().filter(|_| lacks_files);
+                let all = hidden.chain(files.unlisted(MAX_PROBLEMS));
+                all.take(MAX_PROBLEMS).map(|key| (key, None)).collect()
+            }
         };
         let doubtful = listed
             .into_iter()

@@ -6,6 +6,7 @@ use xb_uploader::{Operation, StoreError, StoreErrorKind};
 use super::Claim;
 use super::mark::{removing, settled, take_back, take_back_unmarked};
 use crate::error::RepoError;
+use crate::first_object::has_objects;
 use crate::manifest::Base;
 use crate::names::BackupName;
 use crate::root::Root;
@@ -95,7 +96,8 @@ pub async fn confirm_commit(
 /// Checks after the commit that the `bases` of an incremental backup still exist. Whoever removes one
 /// marks it, and then looks for dependants; so either they see this backup, or it sees their mark here
 /// and waits for what becomes of the base. Below its own base, they may have looked before the backups in
-/// between were committed, whose runs may have died since. `own` is the claim of the run.
+/// between were committed, whose runs may have died since. A late request may have written the manifest of a base again
+/// that is gone, so its objects count, too. `own` is the claim of the run.
 ///
 /// # Errors
 /// [`RepoError::Chain`] if one is gone: the manifest of `name` is removed again.
@@ -120,9 +122,14 @@ pub async fn recheck_bases(
     // One false answer must not cost a backup.
     let known = root.knowing(&root.catalogue().await.map_err(in_doubt)?);
     for (of_base, base) in names {
-        match known.manifest(&of_base).await {
-            Ok(Some(found)) if found.run == base.run => {}
-            Ok(_) => {
+        let is_there = match known.manifest(&of_base).await {
+            Ok(Some(found)) if found.run == base.run => has_objects(root, &of_base, &found).await,
+            Ok(_) => Ok(false),
+            Err(error) => Err(error),
+        };
+        match is_there {
+            Ok(true) => {}
+            Ok(false) => {
                 take_back(root, name, run, own).await?;
                 let what = format!(
                     "{of_base}, which its chain needs, was removed while it was being committed"

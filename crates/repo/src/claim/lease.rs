@@ -10,7 +10,8 @@
 //!
 //! A run that takes over on request, or under the stock name, does not wait for the lease. Nothing
 //! of the new run can be overwritten, because objects are only created; but it could be removed. So
-//! each removal looks for newer claims immediately before it.
+//! each removal looks for newer claims immediately before it. And objects could be added to a backup that
+//! the new run has completed; so every other change looks, too, if the last look was [`LOOK`] ago.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -29,6 +30,9 @@ use crate::root::Root;
 
 /// Time for which a confirmed claim holds.
 const LEASE: Duration = Duration::from_secs(1800);
+
+/// Time after which a change looks again for newer claims.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// A moment on two clocks: one that also counts while the machine is suspended, and the wall clock,
 /// which also counts while a virtual machine is paused.
@@ -63,6 +67,8 @@ pub(crate) struct Lease {
     key: String,
     note: Mutex<Note>,
     confirmed: Mutex<Option<ClockReading>>,
+    /// Beginning of the last look at the claims that showed no newer one.
+    looked: Mutex<Option<ClockReading>>,
     confirming: tokio::sync::Mutex<()>,
     /// Reason why the claim is permanently lost.
     lost: watch::Sender<Option<String>>,
@@ -72,8 +78,9 @@ impl Lease {
     pub(crate) fn new(root: &Root, name: &BackupName, key: String, note: Note) -> Arc<Self> {
         let (lost, _) = watch::channel(None);
         let (root, name, note) = (root.clone(), name.clone(), Mutex::new(note));
-        let (confirmed, confirming) = (Mutex::default(), tokio::sync::Mutex::default());
-        Arc::new(Self { root, name, key, note, confirmed, confirming, lost })
+        let (confirmed, looked) = (Mutex::default(), Mutex::default());
+        let confirming = tokio::sync::Mutex::default();
+        Arc::new(Self { root, name, key, note, confirmed, looked, confirming, lost })
     }
 
     /// Full key of the claim.
@@ -114,6 +121,16 @@ impl Lease {
     /// Starts the lease of a claim that was created at `begun` and found to be the newest.
     pub(crate) fn start(&self, begun: ClockReading) {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+        self.has_looked(Some(begun));
+    }
+
+    fn has_looked(&self, at: Option<ClockReading>) {
+        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    fn looked_lately(&self) -> bool {
+        let looked = *self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        looked.is_some_and(|moment| moment.elapsed() < LOOK)
     }
 
     /// Returns whether the lease ends for good. A removal looks for dependants once, under its mark, and
@@ -126,6 +143,12 @@ impl Lease {
     #[cfg(test)]
     pub(crate) fn expire(&self) {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Makes the last look at the claims count as too old.
+    #[cfg(test)]
+    pub(crate) fn forget_look(&self) {
+        self.has_looked(None);
     }
 
     /// Waits until the claim is lost, and returns the reason.
@@ -211,9 +234,13 @@ impl Lease {
             Err(error) => return Err(error),
         }
         self.root.store().put(&self.key, note.encode().into()).await?;
+        let begun = ClockReading::now();
         let newest = claims(&self.root, &self.name).await?.pop();
         match newest {
-            Some(newest) if newest.key == self.key => Ok(()),
+            Some(newest) if newest.key == self.key => {
+                self.has_looked(Some(begun));
+                Ok(())
+            }
             newest => {
                 let by = newest.map_or_else(String::new, |newest| format!(" with {}", newest.key));
                 Err(self.lose(format!("another run took over{by}")))
@@ -248,12 +275,36 @@ impl Fence for Lease {
             Change::Remove if !self.is_newest().await? => {
                 Err(self.lose("another run took over".to_owned()))
             }
-            _ => Ok(()),
+            Change::Remove => Ok(()),
+            _ => self.look().await,
         }
     }
 }
 
 impl Lease {
+    /// Looks for a newer claim, unless that was done a moment ago. That a listing does not show the own one says
+    /// nothing: one short answer must not end a run.
+    async fn look(&self) -> Result<(), StoreError> {
+        if self.looked_lately() {
+            return Ok(());
+        }
+        let _alone = self.confirming.lock().await;
+        // Another request that waited here may have looked.
+        if self.looked_lately() {
+            return Ok(());
+        }
+        let begun = ClockReading::now();
+        match claims(&self.root, &self.name).await?.pop() {
+            Some(newest) if newest.key > self.key => {
+                Err(self.lose(format!("another run took over with {}", newest.key)))
+            }
+            _ => {
+                self.has_looked(Some(begun));
+                Ok(())
+            }
+        }
+    }
+
     async fn pass_lease(&self) -> Result<(), StoreError> {
         if let Some(why) = self.lost.borrow().clone() {
             return Err(self.fenced(why));

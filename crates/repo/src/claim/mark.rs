@@ -342,6 +342,12 @@ mod tests {
         increment
     }
 
+    /// Stores the first object of a run.
+    async fn put_object(root: &Root, of: &str, run: &str) {
+        let key = root.run_keys(&name(of), run).data(0);
+        root.store().put(&key, "content".into()).await.unwrap();
+    }
+
     const NEW: &str = "ffffffffffffffffffffffffffffffff";
 
     impl Fixture {
@@ -352,6 +358,7 @@ mod tests {
             let policy = Policy::default().with_max_backoff(Duration::from_millis(1));
             let root = Root::open(&location, &StoreSettings::default(), policy, true).unwrap();
             root.commit(&name("old"), &sample_of_old(), None).await.unwrap();
+            put_object(&root, "old", &sample().run).await;
             let digest = root.stored_manifest(&name("old")).await.unwrap().unwrap().digest();
             Self { folder, root, digest }
         }
@@ -576,6 +583,24 @@ mod tests {
         }
     }
 
+    /// Another command removes the base, and then a late request of the base's own commit takes effect.
+    #[tokio::test]
+    async fn a_base_whose_manifest_came_back_without_objects_is_gone() {
+        for gone in [false, true] {
+            let fixture = Fixture::new().await;
+            let late = increment("late", NEW, "old", &sample().run);
+            fixture.root.commit(&name("late"), &late, None).await.unwrap();
+            if gone {
+                std::fs::remove_dir_all(fixture.folder.path().join("old")).unwrap();
+            }
+            let (run, needed) = (RunId::random().unwrap(), [late.base.clone().unwrap()]);
+            let own = Claim::packed(&fixture.root, &name("late"), run).await.unwrap();
+            let checked = recheck_bases(&fixture.root, &name("late"), NEW, &needed, &own).await;
+            assert_eq!(matches!(checked, Err(RepoError::Chain { .. })), gone, "{checked:?}");
+            assert_eq!(fixture.run("late").await.is_none(), gone);
+        }
+    }
+
     /// The removal has looked for dependants before the increment in between was committed, whose run died then.
     #[tokio::test]
     async fn an_increment_of_an_increment_waits_for_what_becomes_of_its_full_backup() {
@@ -584,6 +609,7 @@ mod tests {
             let mark = fixture.mark(&fixture.root).await;
             let middle = increment("middle", &"e".repeat(32), "old", &sample().run);
             fixture.root.commit(&name("middle"), &middle, None).await.unwrap();
+            put_object(&fixture.root, "middle", &middle.run).await;
             let late = increment("late", NEW, "middle", &middle.run);
             let needed = [&late, &middle].map(|link| link.base.clone().unwrap());
             fixture.root.commit(&name("late"), &late, None).await.unwrap();

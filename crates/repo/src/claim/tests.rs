@@ -72,6 +72,41 @@ async fn a_run_that_was_taken_over_can_change_nothing_any_more() {
     assert!(sleeping.store().get(&sleeping.key("n/a")).await.is_ok());
 }
 
+/// Whoever takes over by word does not wait for the lease.
+#[tokio::test]
+async fn a_living_run_adds_nothing_to_what_a_run_by_word_has_completed() {
+    let fixture = Fixture::new();
+    let (first, living) = fixture.run().await;
+    put(&living, "n/a").await.unwrap();
+    let by_word = fixture.root.taking_over(|_| {});
+    let run = RunId::random().unwrap();
+    let (second, _) = Claim::classic(&by_word, &fixture.name, run).await.unwrap();
+    let running = second.hold(&by_word, &fixture.name).await.unwrap();
+    put(&running, "n/b").await.unwrap();
+    second.end().await;
+    first.lease.as_ref().unwrap().forget_look();
+    assert!(is_fenced(put(&living, "n/c").await));
+    assert!(is_fenced(living.store().create(&living.key("m"), Bytes::new()).await));
+    // The lease itself would have lasted.
+    assert!(running.store().get(&running.key("n/b")).await.is_ok());
+}
+
+/// One listing that shows no claim at all ends no run.
+#[tokio::test]
+async fn a_listing_without_the_own_claim_ends_no_run() {
+    let fixture = Fixture::new();
+    let (first, living) = fixture.run().await;
+    let key = fixture.folder.path().join(first.lease.as_ref().unwrap().key());
+    let claim = std::fs::read(&key).unwrap();
+    std::fs::remove_file(&key).unwrap();
+    first.lease.as_ref().unwrap().forget_look();
+    put(&living, "n/a").await.unwrap();
+    std::fs::create_dir_all(key.parent().unwrap()).unwrap();
+    std::fs::write(&key, claim).unwrap();
+    first.lease.as_ref().unwrap().forget_look();
+    put(&living, "n/b").await.unwrap();
+}
+
 /// The suspended run's refresh was in flight when the other run removed its claim.
 #[tokio::test]
 async fn a_claim_that_comes_back_does_not_count() {

@@ -11,6 +11,7 @@ use object_store::Error;
 use crate::error::{StoreErrorKind, root_message};
 use crate::failed_try::denied::{denied, is_about_keys, protected};
 use crate::failed_try::message::describe;
+use crate::operation::Operation;
 use crate::policy::Policy;
 use crate::request::answer::AttemptNotes;
 use crate::request::bounds::is_excess;
@@ -42,8 +43,8 @@ pub(crate) struct RetryContext {
     pub(crate) has_responded: bool,
     /// Seconds by which this machine's clock is ahead of the store's, if the store reports a time.
     pub(crate) clock_ahead: Option<i64>,
-    /// Whether the request is a create-only write.
-    pub(crate) creates: bool,
+    /// What was requested.
+    pub(crate) operation: Operation,
 }
 
 /// Classifies a failure: by status and error code if the store responded, otherwise by the state of
@@ -85,6 +86,14 @@ pub(crate) fn judge(
         Error::NotFound { .. } => (StoreErrorKind::NotFound, None),
         Error::AlreadyExists { .. } | Error::Precondition { .. } => {
             (StoreErrorKind::AlreadyExists, protected(&message).map(Cow::Borrowed))
+        }
+        // Of a listing whose requests were accepted before, it is the token of its next page.
+        _ if about.operation == Operation::List
+            && about.authenticated
+            && !about.refreshable
+            && said("<Code>InvalidToken</Code>") =>
+        {
+            (StoreErrorKind::Rejected, Some(NO_SUCH_PAGE.into()))
         }
         _ if EXPIRED.iter().any(|code| said(code)) => expired(about),
         _ if said("<Code>AuthorizationHeaderMalformed</Code>") => {
@@ -156,7 +165,9 @@ pub(crate) fn judge(
             about.authenticated || !is_about_keys(&message, code.as_deref().unwrap_or_default())
         }
         // A store without conditional writes says so each time.
-        (StoreErrorKind::Rejected, Some(501)) => about.creates,
+        (StoreErrorKind::Rejected, Some(501)) => about.operation == Operation::Create,
+        // Twice, and the upload is gone.
+        (StoreErrorKind::NotFound, Some(404)) => about.operation == Operation::PutPart,
         // The request is a sound one, as far as we know: a proxy may have cut or altered it.
         (StoreErrorKind::Rejected, Some(400)) => true,
         // A range that was within the object.
@@ -173,6 +184,7 @@ const NOT_PARTIAL: &str = "Received non-partial response when range requested";
 const NO_LENGTH: &str = "Content-Length Header missing from response";
 const NO_LENGTHS: &str = "a proxy in front of the store leaves out the length of objects (Content-Length): go around the proxy, or change its settings";
 const NO_RANGES: &str = "the store, or a proxy in front of it, ignores the range of a request: go around the proxy, or change its settings; `check` tries a range";
+const NO_SUCH_PAGE: &str = "the store does not know the place in a listing that an answer before has named: a proxy in front of it may alter answers, or send requests to several stores; go around the proxy";
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
 /// Returns whether the store is full: 507 by its rules, 400 or 403 for the quota of a bucket or an owner (MinIO; Ceph and
@@ -337,7 +349,7 @@ mod tests {
         authenticated: true,
         has_responded: true,
         clock_ahead: None,
-        creates: false,
+        operation: Operation::Get,
     };
 
     fn verdict(error: Error, status: Option<u16>, broken: Option<u32>) -> RetryDecision {
@@ -563,13 +575,35 @@ mod tests {
         }
     }
 
+    /// `rclone serve s3` says so of a made-up token; a session token that is refused in the middle of a run has expired.
+    #[test]
+    fn a_token_that_a_listing_does_not_know_is_no_expired_one() {
+        let hint = |operation, authenticated, refreshable| {
+            let answer = AttemptNotes::default();
+            answer.asked.set(true);
+            answer.status.set(Some(400));
+            let about = RetryContext { operation, authenticated, refreshable, ..OLD };
+            let error = generic("<Code>InvalidToken</Code>");
+            judge(&error, &answer, &Policy::default(), about).hint.unwrap()
+        };
+        assert!(hint(Operation::List, true, false).contains("place in a listing"));
+        for of_keys in [
+            hint(Operation::List, false, false),
+            hint(Operation::List, true, true),
+            hint(Operation::Get, true, false),
+        ] {
+            assert!(of_keys.contains("expired"), "{of_keys}");
+        }
+    }
+
     #[test]
     fn one_501_does_not_show_that_a_store_has_no_conditional_writes() {
         let answer = AttemptNotes::default();
         answer.asked.set(true);
         answer.status.set(Some(501));
-        for creates in [true, false] {
-            let about = RetryContext { creates, ..OLD };
+        for operation in [Operation::Create, Operation::Put] {
+            let (creates, about) =
+                (operation == Operation::Create, RetryContext { operation, ..OLD });
             let verdict = judge(&generic("x"), &answer, &Policy::default(), about);
             assert_eq!((verdict.again, verdict.once_more), (false, creates));
             assert_eq!(verdict.kind, StoreErrorKind::Rejected);

@@ -3,10 +3,15 @@
 //! A request whose response was lost may have been carried out, and another program may have written
 //! the object since. So these requests are never repeated blindly: the object is read before each
 //! try, and once more after a try that the store acknowledged.
+//!
+//! What was read is also the condition of a write (`If-Match`), so nothing is replaced that was written
+//! in between. A directory has no such condition: there, a lock keeps other programs of this kind away.
+//! A store that ignores the condition gets a plain write, as does one that does not support it.
 
 use std::time::Duration;
 
 use bytes::Bytes;
+use object_store::{ObjectMeta, PutMode, UpdateVersion};
 use tokio::time::Instant;
 
 use crate::error::{StoreError, StoreErrorKind};
@@ -17,6 +22,8 @@ use crate::request::bounds::SMALL_OBJECT;
 use crate::store::Store;
 use crate::store::retry_loop::jitter;
 
+/// Maximum number of times that a store may refuse a condition that it fulfils.
+const REFUSED: u32 = 5;
 /// Maximum number of acknowledged requests that change nothing.
 const IGNORED: u32 = 5;
 
@@ -60,6 +67,23 @@ impl NewState {
     }
 }
 
+/// The condition that an object is as it was read. Without conditions, a store ignores it.
+fn unchanged(read: &Result<(Bytes, ObjectMeta), StoreError>) -> PutMode {
+    match read {
+        Ok((_, ObjectMeta { e_tag, version, .. })) if e_tag.is_some() => {
+            PutMode::Update(UpdateVersion { e_tag: e_tag.clone(), version: version.clone() })
+        }
+        Err(error) if error.kind == StoreErrorKind::NotFound => PutMode::Create,
+        _ => PutMode::Overwrite,
+    }
+}
+
+/// Whether a store may have refused a write for its condition alone.
+fn is_refused(error: &StoreError) -> bool {
+    use StoreErrorKind::{AlreadyExists, NotFound, Rejected};
+    matches!(error.kind, AlreadyExists | NotFound | Rejected)
+}
+
 impl Store {
     /// Deletes an object of at most [`SMALL_OBJECT`](crate::SMALL_OBJECT) bytes while `expected`
     /// accepts its content, and checks that it is gone.
@@ -98,9 +122,11 @@ impl Store {
     ) -> Result<GuardedOutcome, StoreError> {
         let once = self.once();
         let (mut sent, mut late, mut ignored, mut tries) = (None, false, 0, 0);
+        let (mut conditional, mut refused) = (self.has_conditions() && !self.is_folder(), 0);
+        let _alone = self.lock_beside(key, matches!(goal, NewState::Content(_))).await;
         let begun = Instant::now();
         loop {
-            let read = self.get_dated(key, SMALL_OBJECT).await;
+            let read = self.get_described(key, SMALL_OBJECT).await;
             let there = match &read {
                 Ok((content, _)) => PresentState::Content(content),
                 Err(error) if error.kind == StoreErrorKind::NotFound => PresentState::Nothing,
@@ -117,8 +143,8 @@ impl Store {
             if let Some(sent) = sent
                 && goal.is_met(there)
             {
-                if let (Ok((_, modified)), false) = (&read, late) {
-                    self.traffic().wrote(*modified, sent);
+                if let (Ok((_, meta)), false) = (&read, late) {
+                    self.traffic().wrote(meta.last_modified.timestamp(), sent);
                 }
                 return Ok(GuardedOutcome::Done { late });
             }
@@ -133,7 +159,22 @@ impl Store {
             sent = Some(std::time::Instant::now());
             let outcome = match goal {
                 NewState::Gone => once.delete(key).await,
-                NewState::Content(content) => once.put(key, content.clone().into()).await,
+                NewState::Content(content) => {
+                    let mode = if conditional { unchanged(&read) } else { PutMode::Overwrite };
+                    let options = || self.traits.put_options(mode.clone());
+                    let put = once.put_with(key, content.clone().into(), options).await;
+                    match put.map(drop) {
+                        Err(error) if mode != PutMode::Overwrite && is_refused(&error) => {
+                            // Either it was changed since, or the store does not mean the condition.
+                            conditional =
+                                error.kind != StoreErrorKind::Rejected && refused < REFUSED;
+                            refused += 1;
+                            self.pause(refused).await;
+                            continue;
+                        }
+                        put => put,
+                    }
+                }
             };
             let failed = match outcome {
                 Ok(()) if ignored < IGNORED => {

@@ -8,6 +8,7 @@ pub(crate) mod exclusive;
 pub(crate) mod faults;
 pub(crate) mod fence;
 pub(crate) mod folder;
+pub(crate) mod folder_lock;
 pub(crate) mod guarded;
 pub(crate) mod list;
 pub(crate) mod object_lock;

@@ -6,7 +6,9 @@ use std::os::unix::fs::FileExt as _;
 
 use bytes::Bytes;
 use futures::TryStreamExt as _;
-use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStoreExt as _};
+use object_store::{
+    GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStoreExt as _,
+};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
@@ -28,11 +30,15 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub async fn get_at_most(&self, key: &str, most: u64) -> Result<Bytes, StoreError> {
-        Ok(self.get_dated(key, most).await?.0)
+        Ok(self.get_described(key, most).await?.0)
     }
 
-    /// Like [`Store::get_at_most`], with the time of the last write in seconds since 1970.
-    pub(crate) async fn get_dated(&self, key: &str, most: u64) -> Result<(Bytes, i64), StoreError> {
+    /// Like [`Store::get_at_most`], with what the store says about the object.
+    pub(crate) async fn get_described(
+        &self,
+        key: &str,
+        most: u64,
+    ) -> Result<(Bytes, ObjectMeta), StoreError> {
         let path = path_of(Operation::Get, key)?;
         self.reading(Operation::Get, key, most, || async {
             let answer = self.objects.get(&path).await?;
@@ -40,8 +46,8 @@ impl Store {
             if size > most {
                 return Err(BoundExceeded::Object { size, most }.into());
             }
-            let modified = answer.meta.last_modified.timestamp();
-            Ok((answer.bytes().await?, modified))
+            let meta = answer.meta.clone();
+            Ok((answer.bytes().await?, meta))
         })
         .await
     }

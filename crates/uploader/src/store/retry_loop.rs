@@ -169,7 +169,7 @@ impl Store {
             authenticated: self.traffic.authenticated(),
             has_responded: self.traffic.has_responded(),
             clock_ahead: store_clock.map(|store_clock| local.saturating_sub(store_clock.now())),
-            creates: operation == Operation::Create,
+            operation,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+use object_store::{ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
@@ -99,10 +99,10 @@ impl Store {
                 })
                 .await;
             match (self.written(key, &content, outcome.is_ok()).await, outcome) {
-                (Ok((found, modified)), outcome) if found == content => {
+                (Ok((found, meta)), outcome) if found == content => {
                     // Otherwise an earlier try may have written it.
                     if let Ok(sent) = outcome {
-                        self.traffic().wrote(modified, sent);
+                        self.traffic().wrote(meta.last_modified.timestamp(), sent);
                     }
                     return Ok(());
                 }
@@ -144,9 +144,9 @@ impl Store {
         key: &str,
         content: &Bytes,
         acknowledged: bool,
-    ) -> Result<(Bytes, i64), StoreError> {
+    ) -> Result<(Bytes, ObjectMeta), StoreError> {
         let most = SMALL_OBJECT.max(content.len() as u64);
-        let mut last = self.get_dated(key, most).await;
+        let mut last = self.get_described(key, most).await;
         for retry in 1..=READ_AGAIN {
             match &last {
                 Ok((found, _)) if found == content => return last,
@@ -157,7 +157,7 @@ impl Store {
                 }
                 Err(_) => return last,
             }
-            let again = self.get_dated(key, most).await;
+            let again = self.get_described(key, most).await;
             if matches!((&last, &again), (Ok((last, _)), Ok((again, _))) if last == again) {
                 return again;
             }

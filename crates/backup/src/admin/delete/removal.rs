@@ -359,6 +359,7 @@ mod tests {
     use super::*;
     use crate::admin::delete::plan::plan;
     use xb_repo::manifest::{Base, Manifest, sample};
+    use xb_uploader::{Fault, Faults};
 
     fn empty() -> (tempfile::TempDir, Root) {
         use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
@@ -412,6 +413,42 @@ mod tests {
             let _ = removed.remove_objects().await.unwrap();
         }
         assert_eq!(marks(&folder), 0, "the name is free");
+    }
+
+    /// Notes what the mark of `old` says at each removal.
+    #[derive(Debug)]
+    struct MarkWatch(std::path::PathBuf, std::sync::Mutex<Vec<bool>>);
+
+    impl Faults for MarkWatch {
+        fn next(&self, operation: Operation) -> Option<Fault> {
+            if operation == Operation::Delete {
+                let marks = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
+                let mut texts = marks.filter_map(|mark| std::fs::read_to_string(mark.path()).ok());
+                self.1.lock().unwrap().push(texts.any(|text| text.contains("\"clearing\"")));
+            }
+            None
+        }
+    }
+
+    /// Whoever makes a new backup of the name need not wait for them, and whoever copies the run must.
+    #[tokio::test]
+    async fn while_objects_are_removed_the_mark_is_about_them_alone() {
+        let (folder, root) = empty();
+        let marks = folder.path().join(".xb-catalog/@claims/old");
+        let watch = std::sync::Arc::new(MarkWatch(marks, std::sync::Mutex::default()));
+        commit(&root, "old", |_| ()).await;
+        let object = root.run_keys(&name("old"), &*sample().run).data(0);
+        root.store().put(&object, "content".into()).await.unwrap();
+        let root = root.failing(watch.clone());
+        let planned = plan(&root, &name("old")).await.unwrap();
+        let removal = Removal::begin(&root, planned).await.unwrap();
+        let mut known = KnownManifests::of(&root).await.unwrap();
+        let mut removed = remove_manifests(&root, vec![removal], &mut known, &[]).await;
+        let of_manifest = watch.1.lock().unwrap().len();
+        let _ = removed.gone.pop().unwrap().remove_objects().await.unwrap();
+        let clearing = watch.1.lock().unwrap();
+        assert!(of_manifest > 0 && clearing.len() > of_manifest);
+        assert!(clearing.iter().enumerate().all(|(n, clearing)| *clearing == (n >= of_manifest)));
     }
 
     #[tokio::test]
