@@ -783,6 +783,8 @@ fn messages_that_no_donor_sends_are_refused() {
     for kind in [0, 10, 42, 98, 101, 255] {
         for at in [setup, stage] {
             assert!(with_changed(at, |bytes| bytes[0] = kind).is_err(), "kind {kind}");
+            // Without content, nothing but its kind is wrong.
+            assert!(with_changed(at, |bytes| *bytes = vec![kind]).is_err(), "only kind {kind}");
         }
     }
     // The answer to an acknowledgement.
