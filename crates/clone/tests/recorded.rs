@@ -38,17 +38,28 @@ impl Write for Sink {
     }
 }
 
+/// Receives a clone from a donor that plays these recorded ones.
+fn receive_into<W: Write>(
+    clones: Vec<Vec<Message>>,
+    settings: &Settings,
+    notify: &(dyn Fn(Notice<'_>) + Sync),
+    script: impl Fn(&str) -> Option<Rows> + Send + Sync + 'static,
+    output: W,
+) -> Result<(CloneInfo, W), Error> {
+    let scratch = Scratch::new();
+    let socket = scratch.join("sock");
+    let _donor = Donor::start(&socket, clones, script);
+    let account = Account { user: b"backup".to_vec(), ..Account::default() };
+    receive(&Target::Socket(socket), &account, settings, notify, output)
+}
+
 fn receive_from(
     clones: Vec<Vec<Message>>,
     settings: &Settings,
     script: impl Fn(&str) -> Option<Rows> + Send + Sync + 'static,
 ) -> (Result<CloneInfo, Error>, Sink) {
-    let scratch = Scratch::new();
-    let socket = scratch.join("sock");
-    let _donor = Donor::start(&socket, clones, script);
-    let account = Account { user: b"backup".to_vec(), ..Account::default() };
     let mut sink = Sink::default();
-    let received = receive(&Target::Socket(socket), &account, settings, &|_| (), &mut sink);
+    let received = receive_into(clones, settings, &|_| (), script, &mut sink);
     (received.map(|(info, _)| info), sink)
 }
 
@@ -267,13 +278,8 @@ fn a_file_that_ddl_makes_comes_with_its_first_page_and_key() {
     let error = received.unwrap_err().to_string();
     assert!(error.contains("shop/l.ibd is encrypted") && !sink.has_end, "{error}");
     settings.is_sealed = true;
-    let scratch = Scratch::new();
-    let socket = scratch.join("sock");
-    let _donor = Donor::start(&socket, vec![messages], |_| None);
-    let account = Account { user: b"backup".to_vec(), ..Account::default() };
-    let received =
-        receive(&Target::Socket(socket), &account, &settings, &|_| (), Vec::new()).unwrap();
-    let (info, stream) = received;
+    let received = receive_into(vec![messages], &settings, &|_| (), |_| None, Vec::new());
+    let (info, stream) = received.unwrap();
     let late = &info.files[count];
     assert!(late.is_late && late.is_encrypted, "{late:?}");
     assert_eq!((late.name.as_str(), late.space), ("shop/l.ibd", Some(77)));
@@ -306,13 +312,8 @@ fn a_stream_has_the_first_names_of_its_files_and_the_redo_log_among_its_patches(
     messages.insert(begin, Message { from: Side::Donor, content: Content::Bytes(head) });
     let mut settings = Settings::default();
     settings.allow_ddl = true;
-    let scratch = Scratch::new();
-    let socket = scratch.join("sock");
-    let _donor = Donor::start(&socket, vec![messages], |_| None);
-    let account = Account { user: b"backup".to_vec(), ..Account::default() };
-    let received =
-        receive(&Target::Socket(socket), &account, &settings, &|_| (), Vec::new()).unwrap();
-    let (info, stream) = received;
+    let received = receive_into(vec![messages], &settings, &|_| (), |_| None, Vec::new());
+    let (info, stream) = received.unwrap();
     let renamed = info.files.iter().find(|file| file.name == "shop/s.ibd").unwrap();
     assert_eq!(renamed.path, "shop/t.ibd");
     let chunks = scan(&stream);
@@ -476,15 +477,11 @@ fn resumed_after<W: Write>(
 ) -> (Result<(CloneInfo, W), Error>, u32) {
     let mut settings = Settings::default();
     (settings.retry, settings.silence) = (Duration::ZERO, silence);
-    let scratch = Scratch::new();
-    let socket = scratch.join("sock");
-    let _donor = Donor::start(&socket, clones, script);
-    let account = Account { user: b"backup".to_vec(), ..Account::default() };
     let told = AtomicU32::new(0);
     let notify = |notice: Notice<'_>| {
         told.fetch_add(u32::from(matches!(notice, Notice::Text(_))), Ordering::SeqCst);
     };
-    let received = receive(&Target::Socket(socket), &account, &settings, &notify, output);
+    let received = receive_into(clones, &settings, &notify, script, output);
     (received, told.into_inner())
 }
 
@@ -587,10 +584,6 @@ fn a_donor_that_would_have_to_keep_too_much_of_its_redo_log_is_let_go_while_the_
         let row = || vec!["Innodb_redo_log_current_lsn".to_owned(), position().to_string()];
         sql.contains("redo_log_current_lsn").then(|| vec![row()])
     };
-    let scratch = Scratch::new();
-    let socket = scratch.join("sock");
-    let _donor = Donor::start(&socket, vec![recorded()], grows);
-    let account = Account { user: b"backup".to_vec(), ..Account::default() };
     let ((end, let_go), told) = (channel(), AtomicU32::new(0));
     let notify = |notice: Notice<'_>| match notice {
         Notice::Text(text) => {
@@ -604,7 +597,7 @@ fn a_donor_that_would_have_to_keep_too_much_of_its_redo_log_is_let_go_while_the_
         _ => {}
     };
     let mut output = Stalling { sink: Sink::default(), let_go };
-    let received = receive(&Target::Socket(socket), &account, &settings, &notify, &mut output);
+    let received = receive_into(vec![recorded()], &settings, &notify, grows, &mut output);
     let error = received.unwrap_err().to_string();
     assert!(error.contains("6000 bytes of its redo log"), "{error}");
     assert!(!output.sink.has_end && told.into_inner() == 1);

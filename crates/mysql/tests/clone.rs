@@ -745,6 +745,9 @@ fn a_redo_log_with_a_hole_or_a_repetition_is_refused() {
     assert!(refused(2, &short), "a file before the last one is short");
     let behind = [(1, 1, 0, 2048, 2048), head, (3, 1, 0, 4096, 513)];
     assert!(refused(1, &behind), "more than one block behind the end");
+    // As a patch, it would make the stored clone useless.
+    let nothing = [(1, 1, 0, 2048, 1024), (1, 2, 0, 3072, 0), head, (3, 1, 0, 3072, 512)];
+    assert!(refused(1, &nothing), "no bytes");
     assert!(with_redo(0, 0, 0, &[]).is_err(), "no redo log");
 }
 
@@ -783,6 +786,8 @@ fn messages_that_no_donor_sends_are_refused() {
     for kind in [0, 10, 42, 98, 101, 255] {
         for at in [setup, stage] {
             assert!(with_changed(at, |bytes| bytes[0] = kind).is_err(), "kind {kind}");
+            // Without content, nothing but its kind is wrong.
+            assert!(with_changed(at, |bytes| *bytes = vec![kind]).is_err(), "only kind {kind}");
         }
     }
     // The answer to an acknowledgement.
@@ -801,6 +806,16 @@ fn messages_that_no_donor_sends_are_refused() {
         bytes[10] += 1;
     };
     assert!(with_changed(block, longer).is_err());
+    // A file of the redo log, in the stage before.
+    let of = |kind: u8, stage: u8| {
+        let is_it = |message: &Message| {
+            descriptor(message).is_some_and(|(of, bytes)| of == kind && bytes[15] == stage)
+        };
+        messages.iter().position(is_it).unwrap()
+    };
+    let (pages, redo) = (of(3, 3), of(4, 4));
+    let (before, after) = messages.split_at(pages + 1);
+    assert!(run(&[before, &messages[redo..=redo], after].concat()).is_err());
     // Flags of a file, a size of compressed pages, a long name.
     let file = find(&|bytes| bytes[0] == 2 && bytes.ends_with(b"./shop/t.ibd\0"));
     for flags in [8_u16, 16, 64, 1 << 15] {
