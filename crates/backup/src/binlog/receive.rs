@@ -23,6 +23,7 @@ use xb_repo::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::clock;
 use crate::binlog::elsewhere::{ArchiveEnd, LogPlace};
 use crate::binlog::notice::{Notice, Tell};
 use crate::binlog::search_outcome::{OtherServer, Outcome};
@@ -351,6 +352,9 @@ impl<'a> Receiver<'a> {
         })
         .await
         .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
+        if let Some(what) = clock::differs(server.ahead) {
+            (self.tell)(Notice::ClocksDiffer(what));
+        }
         match missing {
             None => {}
             // A gap in an archive is worse than commits that do not wait for it.

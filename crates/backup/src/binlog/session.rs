@@ -18,6 +18,7 @@ use xb_repo::archive::stream::{Origin, StoredPosition, StoredRepeats};
 use xb_repo::hex::hex;
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::clock;
 use crate::binlog::elsewhere::ArchiveEnd;
 use crate::binlog::log_files::{LogFile, LogSender};
 use crate::binlog::role::Role;
@@ -55,6 +56,8 @@ pub(crate) struct Server {
     pub(crate) settings: BTreeMap<String, String>,
     /// Local time of its system.
     pub(crate) system_zone: Option<SystemZone>,
+    /// Seconds by which its clock is ahead of this host's.
+    pub(crate) ahead: i64,
 }
 
 impl Server {
@@ -118,7 +121,8 @@ pub(crate) fn connect(
     let settings = settings(&mut client, uuid.is_some())?;
     let system_zone = system_zone(&mut client)?;
     let standing = Standing::ask(&mut client)?;
-    Ok((client, Server { version, id, uuid, standing, logs, role, settings, system_zone }))
+    let ahead = clock::ahead(&mut client)?;
+    Ok((client, Server { version, id, uuid, standing, logs, role, settings, system_zone, ahead }))
 }
 
 /// The `server_uuid` of a server of MySQL, each of whose transactions has a GTID.

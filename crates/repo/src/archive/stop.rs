@@ -77,13 +77,25 @@ impl fmt::Display for RestoreStop {
 pub struct Cutter {
     stop: RestoreStop,
     is_after: bool,
+    /// Transactions that were taken though their time is later than the stop, less those behind them that show that it
+    /// is wrong.
+    doubts: u64,
 }
 
 impl Cutter {
     /// Returns a cutter at the beginning of a replay.
     #[must_use]
     pub fn new(stop: &RestoreStop) -> Self {
-        Self { stop: stop.clone(), is_after: false }
+        Self { stop: stop.clone(), is_after: false, doubts: 0 }
+    }
+
+    /// Returns whether a transaction was taken that may lie behind the stop: its time is later, and ahead of the receiver's
+    /// clock. Either its time is wrong, or the clocks of server and receiver differ. Each later transaction whose time is
+    /// neither shows of one that its time was wrong: a session has set it. A single one shows no more than that, because a
+    /// statement that runs for long has the time of its beginning.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.doubts > 0
     }
 
     /// Returns whether a transaction was not taken, or was the last one.
@@ -103,7 +115,14 @@ impl Cutter {
         let takes = match &self.stop {
             RestoreStop::Latest => true,
             RestoreStop::Time(time) => {
-                micros <= time.as_microsecond() || micros / 1_000_000 > clock
+                let (is_later, is_ahead) =
+                    (micros > time.as_microsecond(), micros / 1_000_000 > clock);
+                self.doubts = match (is_later, is_ahead) {
+                    (true, true) => self.doubts.saturating_add(1),
+                    (false, false) => self.doubts.saturating_sub(1),
+                    _ => self.doubts,
+                };
+                !is_later || is_ahead
             }
             RestoreStop::Position(at) => begin.log() != at.log() || begin.offset() < at.offset(),
             RestoreStop::BeforeGtid(stop) => gtid != stop,
