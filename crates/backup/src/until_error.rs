@@ -154,6 +154,11 @@ pub enum UntilError {
 }
 
 impl UntilError {
+    /// Returns whether a backup was taken after the stop.
+    pub(crate) fn is_before_backup(&self) -> bool {
+        matches!(self, Self::Plan { error: PlanError::BeforeBackup { .. }, .. })
+    }
+
     /// Advice for the operator, if there is any.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {

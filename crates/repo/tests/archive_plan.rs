@@ -293,7 +293,12 @@ proptest! {
             i64::from(each.seconds) > time && i64::from(each.seconds) <= NOW + 5
         };
         let stop = RestoreStop::Time(Timestamp::from_second(time).unwrap());
+        let before = &changes[..first];
         match rest.iter().position(is_later) {
+            // The order of the commits says so, if the clock of the backup does not.
+            _ if matches!(applied(&stop), Err(PlanError::BeforeBackup { .. })) => {
+                prop_assert!(before.iter().any(is_later));
+            }
             Some(cut) => prop_assert_eq!(
                 applied(&stop),
                 Ok((all[..cut].to_vec(), is_doubtful(&rest[..cut], time)))
@@ -325,6 +330,34 @@ proptest! {
             let is_refused = matches!(before, Err(PlanError::BeforeBackup { .. }));
         prop_assert!(is_refused, "{:?}", before);
         }
+    }
+
+    /// The clock of the host that took a backup may be behind.
+    #[test]
+    fn a_backup_that_was_taken_after_the_stop_is_refused_whatever_its_clock_says(
+        count in 2_u64..40,
+        base in 1_usize..40,
+        stop in 0_i64..40,
+        cuts in vec(20_u64..90, 40),
+    ) {
+        let each = |n: u64| Change {
+            gtid: gtid(false, n + 1),
+            seconds: n as u32,
+            log: 1,
+            begin: 300 + 10 * n,
+            end: 310 + 10 * n,
+        };
+        let changes: Vec<Change> = (0..count).map(each).collect();
+        let streams = [stream(&changes, 0, ((1, 4), StreamOrigin::First), &cuts, Some(100))];
+        let (base, first) = base_at(&changes, base);
+        let stop = stop.min(count as i64);
+        let planned = plan(&streams, &base, &RestoreStop::Time(Timestamp::from_second(stop).unwrap()));
+        // What lies in the backup's own segment is read later.
+        let head = |segment: &SegmentHead| segment.from.offset <= base.position.offset();
+        let own = streams[0].segments.values().rfind(|each| head(&each.content)).unwrap();
+        let is_known = own.content.from.offset / 10 > 31 + stop as u64;
+        let is_refused = matches!(planned, Err(PlanError::BeforeBackup { .. }));
+        prop_assert!(is_refused == is_known || first == 0, "{is_refused} {is_known} {first} {stop}");
     }
 
     /// A clone notes bounds. Wherever its data is between them, every transaction that it lacks is on the way.

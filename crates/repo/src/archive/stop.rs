@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use jiff::Timestamp;
+use jiff::{Timestamp, Unit};
 use xb_binlog::{AnyGtid, LogPosition};
+
+use crate::archive::plan_error::PlanError;
 
 /// Stop of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +70,62 @@ impl fmt::Display for RestoreStop {
             Self::Gtid(gtid) => gtid.fmt(f),
             Self::BeforeGtid(gtid) => write!(f, "before:{gtid}"),
             Self::Position(position) => position.fmt(f),
+        }
+    }
+}
+
+/// Tells by the times of the transactions before a place whether it lies behind a stop by time, whatever another clock
+/// said there.
+#[derive(Debug, Clone)]
+pub struct TimesBefore {
+    stop: Timestamp,
+    /// Transactions with a later time, less those behind them without one.
+    later: u64,
+    /// The latest of these times, in microseconds since 1970.
+    latest: i64,
+}
+
+impl TimesBefore {
+    /// Begins before all transactions.
+    #[must_use]
+    pub fn new(stop: Timestamp) -> Self {
+        Self { stop, later: 0, latest: 0 }
+    }
+
+    /// Takes the next transactions, the latest of which has this time, in microseconds since 1970. They are in a segment with
+    /// this [`clock`](SegmentHead::clock): a time that is ahead of it says nothing.
+    pub fn take(&mut self, count: u64, micros: u64, clock: i64) {
+        let micros = i64::try_from(micros).unwrap_or(i64::MAX);
+        if micros / 1_000_000 > clock {
+            return;
+        }
+        if micros > self.stop.as_microsecond() {
+            self.later = self.later.saturating_add(count);
+            self.latest = self.latest.max(micros);
+        } else {
+            self.later = self.later.saturating_sub(count);
+        }
+    }
+
+    /// Returns the latest time before the place, if that lies behind the stop. It does not if as many transactions follow
+    /// whose times are not later: the clocks were wrong for a while.
+    #[must_use]
+    pub fn behind(&self) -> Option<Timestamp> {
+        Timestamp::from_microsecond(self.latest).ok().filter(|_| self.later > 0)
+    }
+
+    /// The error of a backup at this place, if that lies behind the stop.
+    ///
+    /// # Errors
+    /// [`PlanError::BeforeBackup`].
+    pub fn check(&self, position: &LogPosition) -> Result<(), PlanError> {
+        match self.behind() {
+            None => Ok(()),
+            Some(latest) => {
+                let (stop, latest) = (self.stop, latest.round(Unit::Second).unwrap_or(latest));
+                let backup = format!("{position}, behind a transaction of {latest}");
+                Err(PlanError::BeforeBackup { stop: stop.to_string(), backup })
+            }
         }
     }
 }
