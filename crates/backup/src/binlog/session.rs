@@ -39,6 +39,8 @@ const LOOK: Duration = Duration::from_millis(5);
 const LAST_READS: Duration = Duration::from_secs(5);
 /// A server's error for a log or a position that it cannot send.
 const NO_SUCH_POSITION: u16 = 1236;
+/// Parts of its message if the server lacks memory or file descriptors, or its disk does not answer.
+const UNREAD: [&str; 4] = ["could not open", "memory", "i/o error", "open log file"];
 
 /// Facts about the server for the receiver.
 #[derive(Debug, Clone)]
@@ -536,15 +538,24 @@ fn cut_short(error: ArchiveError, reader: &SentReader) -> ArchiveError {
     ArchiveError::Cut { log: at.log().to_owned(), offset: at.offset(), what }
 }
 
-/// Where the stored transaction should be, the server has something else, or nothing: that is another history.
+/// Where the stored transaction should be, the server has something else, or nothing: that is another history, if another
+/// connection finds the same. A log that the server cannot read at the moment says nothing of it.
 fn differing(error: ArchiveError) -> ArchiveError {
     match error {
-        ArchiveError::Server(xb_mysql::Error::Server(said)) if said.code == NO_SUCH_POSITION => {
+        ArchiveError::Server(xb_mysql::Error::Server(said))
+            if said.code == NO_SUCH_POSITION && !is_unread(&said.message) =>
+        {
             ArchiveError::Differs(said.to_string())
         }
         ArchiveError::Log(error) => ArchiveError::Differs(error.to_string()),
         error => error,
     }
+}
+
+/// Returns whether a server that says this cannot read its log for a reason that passes.
+fn is_unread(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    UNREAD.iter().any(|what| message.contains(what))
 }
 
 /// Compares the transaction that is sent again.
@@ -679,6 +690,16 @@ mod tests {
             self.has_more = has_more;
             pass(DumpItem::Event(Part::new(&bytes, is_last)))
         }
+    }
+
+    #[test]
+    fn a_server_that_cannot_read_its_log_has_no_other_history() {
+        assert!(!is_unread(
+            "Client requested source to start replication from position > file size"
+        ));
+        assert!(!is_unread("bogus data in log event; the first event ..."));
+        assert!(is_unread("Could not open log file"));
+        assert!(is_unread("memory allocation failed reading log event"));
     }
 
     proptest! {
