@@ -120,6 +120,18 @@ pub enum UntilError {
         /// Position up to which the log was read.
         end: LogPosition,
     },
+    /// The clocks of the server and of the receiver differ: a time does not say where the stop is.
+    #[error(
+        "it is not known whether transaction {transaction} is before the stop {stop}: its time is {seconds} s ahead of the clock of the receiver that stored it, so one of the two clocks was wrong, or a session has set the time"
+    )]
+    Clocks {
+        /// The stop.
+        stop: String,
+        /// The first transaction that may lie on either side of it.
+        transaction: String,
+        /// How far its time is ahead of the receiver's clock.
+        seconds: i64,
+    },
     /// The data has another replay's end.
     #[error("{}: an earlier replay onto this data has finished, with another backup or stop{at}", target.display())]
     OtherReplay {
@@ -142,6 +154,11 @@ pub enum UntilError {
 }
 
 impl UntilError {
+    /// Returns whether a backup was taken after the stop.
+    pub(crate) fn is_before_backup(&self) -> bool {
+        matches!(self, Self::Plan { error: PlanError::BeforeBackup { .. }, .. })
+    }
+
     /// Advice for the operator, if there is any.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
@@ -195,6 +212,9 @@ impl UntilError {
             ),
             Self::NotFound { .. } => Some(
                 "run the command with --until=latest --dry-run, which shows the last transaction",
+            ),
+            Self::Clocks { .. } => Some(
+                "name the stop by a transaction, which no clock decides: before:GTID with this one, or the GTID of the last one that you want; compare the clocks of server and receiver",
             ),
             Self::Logs(RelayError::LeftOutDdl(_)) => Some(
                 "add --exclude-ddl if no later transaction needs what it defines; the replay stops at the first that does",

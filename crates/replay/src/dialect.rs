@@ -84,7 +84,7 @@ pub(crate) const MYSQL: Dialect = Dialect {
     prepared: "XA RECOVER CONVERT XID",
     activity: &[
         "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_rows_inserted', 'Innodb_rows_updated', \
-         'Innodb_rows_deleted', 'Innodb_data_read', 'Innodb_data_written', 'Innodb_pages_created')",
+         'Innodb_rows_deleted', 'Innodb_rows_read', 'Innodb_data_read', 'Innodb_data_written', 'Innodb_pages_created')",
     ],
     dirty: "SELECT variable_value FROM performance_schema.global_status WHERE variable_name = \
             'Innodb_buffer_pool_pages_dirty'",

@@ -218,11 +218,15 @@ impl Proof {
         };
         // A trial that a check of the user's own has failed proves only the levels below.
         let tested = holding.iter().filter(|result| result.proves() == Level::Restore);
-        let replayed = tested.filter_map(|result| result.restore.as_ref()?.replayed.as_ref());
+        // No trial proves what was committed after it: a session may have set a time.
+        let replayed = tested.filter_map(|result| {
+            let replayed = result.restore.as_ref()?.replayed.as_ref()?;
+            Some(replayed.proven_until.min(result.finished))
+        });
         Self {
             level: Some(best.proves()),
             at: Some(best.finished),
-            proven_until: replayed.map(|replayed| replayed.proven_until).max(),
+            proven_until: replayed.max(),
             ..Self::default()
         }
     }
@@ -368,13 +372,15 @@ mod tests {
             proven_until: Timestamp::from_second(3).unwrap(),
         };
         let restore = RestoreTest { replayed: Some(replayed), ..RestoreTest::default() };
-        let of = |level| {
-            let tested = VerifyResult { restore: Some(restore.clone()), ..result(level, true, 5) };
-            Proof::of(&[tested]).proven_until
+        let of = |level, at| {
+            let tested = VerifyResult { restore: Some(restore.clone()), ..result(level, true, at) };
+            Proof::of(&[tested]).proven_until.map(Timestamp::as_second)
         };
-        assert!(of(Level::Restore).is_some());
+        assert_eq!(of(Level::Restore, 5), Some(3));
+        // A session has set a time.
+        assert_eq!(of(Level::Restore, 2), Some(2));
         // A check of the user's own has failed, or a comparison.
-        assert_eq!(of(Level::Pages), None);
+        assert_eq!(of(Level::Pages, 5), None);
     }
 
     #[test]

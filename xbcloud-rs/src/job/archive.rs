@@ -19,6 +19,8 @@ pub(crate) struct ArchiveFacts {
     pub(crate) uncovered: Option<(String, String)>,
     /// Age of the newest state to which a trial has replayed it.
     pub(crate) proven: Option<Duration>,
+    /// How far in the future the latest of these times lies, if that is more than clocks differ: then its age is not known.
+    pub(crate) ahead: Option<Duration>,
 }
 
 /// Limits for an archive; a limit that is not set is not checked.
@@ -50,6 +52,12 @@ pub(crate) fn judge_archive(found: &ArchiveFacts, limits: ArchiveLimits) -> Rema
         remarks
             .critical
             .push(format!("{name} has had no receiver {since}{limit}: see its unit xb-binlog@"));
+    }
+    if let Some(ahead) = found.ahead {
+        remarks.critical.push(format!(
+            "{name} has a time {} in the future: a clock is or was wrong, and how old its end is is not known",
+            span(ahead)
+        ));
     }
     if let Some(reason) = &found.gap {
         remarks
@@ -93,6 +101,7 @@ mod tests {
             gap: None,
             uncovered: None,
             proven: None,
+            ahead: None,
         };
         let backup = BackupFacts {
             last: Some("n".to_owned()),
@@ -110,6 +119,9 @@ mod tests {
         assert!(fine.line.contains("binlog_age=60s;;900;0"), "{}", fine.line);
         let late = ArchiveFacts { behind: Some(minute * 16), ..good.clone() };
         assert_eq!((verdict(&late, limit).code, verdict(&late, None).code), (2, 0));
+        let ahead = ArchiveFacts { ahead: Some(minute * 120), ..good.clone() };
+        let ahead = verdict(&ahead, limit);
+        assert!(ahead.code == 2 && ahead.line.contains("2h in the future"), "{}", ahead.line);
         let silent = ArchiveFacts { silent: Some(minute * 16), ..good.clone() };
         assert!(verdict(&silent, limit).line.contains("no receiver for 16m, the limit is 15m"));
         assert_eq!(verdict(&ArchiveFacts { behind: None, ..good.clone() }, limit).code, 2);

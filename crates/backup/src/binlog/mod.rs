@@ -1,6 +1,7 @@
 //! The archive of a server's binary logs: receive, push, list, show, verify.
 
 pub(crate) mod choose_archive;
+pub(crate) mod clock;
 pub(crate) mod copy;
 pub(crate) mod coverage;
 mod elsewhere;

@@ -36,6 +36,8 @@ pub enum Notice {
     Acknowledged(Option<[Timestamp; 2]>),
     /// Commits do not wait for the archive as they should, because of this.
     NotWaiting(String),
+    /// The clocks of the server and of this host differ, so that times of transactions may decide no stop.
+    ClocksDiffer(String),
     /// The stream has a new sign of life.
     Alive,
     /// The store does not take a segment; the receiver has stopped reading until it does.

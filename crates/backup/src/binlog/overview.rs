@@ -1,5 +1,7 @@
 //! How far the archives of a repository reach, by few requests.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use xb_repo::archive::listing::servers;
 use xb_repo::archive::newest::{Outline, outlines};
@@ -24,6 +26,15 @@ pub struct ArchiveState {
     pub gaps: Vec<(Timestamp, String)>,
     /// Why the archive does not have the position of the newest backup, and its name, if so.
     pub uncovered: Option<(String, String)>,
+}
+
+impl ArchiveState {
+    /// The state of an archive without gaps, which has the position of the newest backup.
+    #[must_use]
+    pub fn new(server: &str, stored_until: Option<Timestamp>, alive: Option<Timestamp>) -> Self {
+        let server = server.to_owned();
+        Self { server, stored_until, alive, gaps: Vec::new(), uncovered: None }
+    }
 }
 
 /// Reads how far the archive of each server reaches, and whether it has the position of the server's newest
@@ -73,15 +84,14 @@ async fn uncovered(
 }
 
 async fn state(root: &Root, server: String, found: &[Outline]) -> Result<ArchiveState, RepoError> {
-    let records = || found.iter().filter_map(|outline| Some(&outline.alive.as_ref()?.content));
+    let counted = counted(found);
+    let records = || counted.iter().filter_map(|outline| Some(&outline.alive.as_ref()?.content));
     let mut stored_until = records().filter_map(|alive| alive.covered_until).max();
     // Several receivers may be at work: the latest stored transaction counts.
-    let newest = found.iter().filter(|outline| !outline.has_ended).chain(found.last());
+    let newest = counted.iter().filter(|outline| !outline.has_ended).chain(counted.last());
     for outline in newest.rev().take(2) {
         if let Some(last) = outline.last_segment(root).await? {
-            let commits = last.content.commits;
-            let until = commits.and_then(|c| Timestamp::from_second(c.last.into()).ok());
-            stored_until = stored_until.max(until);
+            stored_until = stored_until.max(last.content.last_commit());
         }
     }
     let gaps = found.iter().filter_map(|outline| {
@@ -93,5 +103,127 @@ async fn state(root: &Root, server: String, found: &[Outline]) -> Result<Archive
     });
     let gaps = gaps.collect();
     let alive = records().map(|alive| alive.written).max();
-    Ok(ArchiveState { server, stored_until, alive, gaps, uncovered: None })
+    Ok(ArchiveState { gaps, ..ArchiveState::new(&server, stored_until, alive) })
+}
+
+/// The streams that say how far the archive reaches: not one that has ended, if another one that has a sign of life follows
+/// it. A clock that was ahead then would hide that nothing is received now.
+fn counted(found: &[Outline]) -> Vec<&Outline> {
+    let living = found.iter().filter(|outline| outline.alive.is_some());
+    let followed = living.filter_map(|outline| outline.head.content.begins.after());
+    let followed: HashSet<&str> = followed.map(|link| &*link.stream).collect();
+    let is_over =
+        |outline: &&Outline| outline.has_ended && followed.contains(&*outline.head.content.stream);
+    found.iter().filter(|outline| !is_over(outline)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use xb_repo::archive::names::segment_name;
+    use xb_repo::archive::record::{FORMAT, Record, digest};
+    use xb_repo::archive::segment::{Body, Commits, SegmentHead};
+    use xb_repo::archive::stream::{Alive, End, Link, StoredPosition, StreamHead};
+    use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
+
+    use super::*;
+
+    fn time(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// Stores a stream of one segment, whose receiver's clock is at `now`, and which has ended if another one follows.
+    fn store(folder: &std::path::Path, id: u8, now: i64, last: u32, has_ended: bool) {
+        const BODY: &[u8] = b"whatever";
+        let name = |id: u8| format!("{id:032x}");
+        let at = |offset| StoredPosition { log: "bin.000001".to_owned(), offset };
+        let after = id.checked_sub(1).map(|before| Link {
+            stream: name(before),
+            number: 0,
+            head: digest(b""),
+        });
+        let head = StreamHead {
+            format: FORMAT,
+            stream: name(id),
+            server: "shop".to_owned(),
+            tool: "test".to_owned(),
+            started: time(now),
+            server_version: "10.11.19-MariaDB".to_owned(),
+            server_id: 1,
+            server_uuid: None,
+            node: None,
+            host: None,
+            repeats: None,
+            start: at(4),
+            gtids: None,
+            begins: match after {
+                Some(after) => StreamOrigin::Continues { after, at: None },
+                None => StreamOrigin::First,
+            },
+            settings: BTreeMap::new(),
+            system_zone: None,
+            sealed: Vec::new(),
+        };
+        let segment = SegmentHead {
+            format: FORMAT,
+            stream: name(id),
+            number: 0,
+            previous: digest(b""),
+            from: at(4),
+            to: at(300),
+            next_log: None,
+            description: "0f".repeat(100),
+            gtids_before: None,
+            gtids_after: None,
+            starts_inside: false,
+            ends_inside: false,
+            transactions: 1,
+            domains: None,
+            commits: Some(Commits { first: last, last, greatest: last }),
+            received: [time(now); 2],
+            last: None,
+            barriers: Vec::new(),
+            more_barriers: 0,
+            prepared: 0,
+            altering: 0,
+            body: Body { id: None, len: BODY.len() as u64, sha256: digest(BODY) },
+        };
+        let alive = Alive {
+            format: FORMAT,
+            stream: name(id),
+            segments: 1,
+            head: digest(b""),
+            position: at(300),
+            covered_until: Some(time(now)),
+            acknowledged: None,
+            written: time(now),
+            trouble: None,
+        };
+        let end = End { format: FORMAT, stream: name(id), segments: 1, head: digest(b"") };
+        let place = folder.join(".xb-binlog/shop").join(name(id));
+        std::fs::create_dir_all(&place).unwrap();
+        let write = |name: &str, bytes: Vec<u8>| std::fs::write(place.join(name), bytes).unwrap();
+        write("head", Record::encode(&head, None).unwrap());
+        write("alive", Record::encode(&alive, None).unwrap());
+        write(&segment_name(0), [&Record::encode(&segment, None).unwrap()[..], BODY].concat());
+        if has_ended {
+            write("end", Record::encode(&end, None).unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_was_ahead_makes_no_archive_young() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: StorePlace::Local, path };
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        // One of a time before the network's, and the one that follows it, whose last session has set a time.
+        store(folder.path(), 0, 9000, 9000, true);
+        store(folder.path(), 1, 2000, 2_000_000_000, false);
+        let states = archive_states(&root, |_| None).await.unwrap();
+        let [state] = &states[..] else { panic!("{states:?}") };
+        assert_eq!((state.alive, state.stored_until), (Some(time(2000)), Some(time(2000))));
+    }
 }

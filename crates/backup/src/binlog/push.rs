@@ -152,5 +152,6 @@ async fn server(
         logs,
         settings: settings.unwrap_or_else(BTreeMap::new),
         system_zone,
+        ahead: 0,
     })
 }

@@ -23,6 +23,7 @@ use xb_repo::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::clock;
 use crate::binlog::elsewhere::{ArchiveEnd, LogPlace};
 use crate::binlog::notice::{Notice, Tell};
 use crate::binlog::search_outcome::{OtherServer, Outcome};
@@ -106,8 +107,8 @@ pub async fn receive(
     receiver.patience = sources.patience();
     let mut pause = 1;
     let mut fork = None;
-    // Where a log ended too early the last time.
-    let mut cut: Option<(String, u64)> = None;
+    // Where a log ended too early the last time, and how the history differed.
+    let (mut cut, mut other) = (Finding::default(), Finding::default());
     while session.cancel.reason().is_none() {
         let differed = matches!(fork, Some(StreamBreak::Differs(_)));
         let (stored, outcome) = match receiver.source(&mut sources).await {
@@ -115,7 +116,7 @@ pub async fn receive(
             Ok(Some((access, is_new))) => {
                 if is_new {
                     // What is known of the logs is that of another server.
-                    (fork, cut) = (None, None);
+                    (fork, cut, other) = (None, Finding::default(), Finding::default());
                 }
                 receiver.waiting = request.acknowledge.then(|| access.clone());
                 receiver.others = sources.others(access);
@@ -133,10 +134,14 @@ pub async fn receive(
         }
         let error = match outcome {
             Ok(()) => return Ok(()),
-            // The next stream is a branch, at once, or another server has to show that it has the archive's history.
+            // If another connection finds the same, the next stream is a branch, or another server has to show that it has
+            // the archive's history. A packet that was damaged on its way is no other history.
             Err(ArchiveError::Differs(what)) if !stored && !differed => {
-                fork = Some(StreamBreak::Differs(what));
-                continue;
+                if other.is_found_again(what.clone()) {
+                    fork = Some(StreamBreak::Differs(what));
+                    continue;
+                }
+                ArchiveError::Differs(what)
             }
             // The server's own logs lack something: what follows is received behind a gap.
             Err(ArchiveError::Log(error @ xb_binlog::Error::History { .. })) => {
@@ -156,13 +161,11 @@ pub async fn receive(
             Err(error) => return Err(error.into()),
         };
         if let ArchiveError::Cut { log, offset, .. } = &error {
-            let place = Some((log.clone(), *offset));
             // Repeated events are no fault of the connection. Events between the last transaction and the cut, such
             // as the beginning of the log, are stored each time.
-            if cut == place {
+            if cut.is_found_again(format!("{log}:{offset}")) {
                 fork = Some(StreamBreak::Cut { log: log.clone(), reason: error.to_string() });
             }
-            cut = place;
         }
         if fork.is_none() {
             (receiver.tell)(Notice::Disconnected(error.to_string()));
@@ -190,6 +193,17 @@ pub(super) struct Receiver<'a> {
     patience: Option<Duration>,
     /// Digest of the head of the last segment that this process has stored.
     stored: Mutex<Option<String>>,
+}
+
+/// What was found on a connection, which counts once another one finds the same.
+#[derive(Debug, Default)]
+struct Finding(Option<String>);
+
+impl Finding {
+    /// Notes what was found; returns whether it is what was found the last time.
+    fn is_found_again(&mut self, what: String) -> bool {
+        self.0.replace(what) == self.0
+    }
 }
 
 /// Reason why the next stream does not continue.
@@ -351,6 +365,9 @@ impl<'a> Receiver<'a> {
         })
         .await
         .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
+        if let Some(what) = clock::differs(server.ahead) {
+            (self.tell)(Notice::ClocksDiffer(what));
+        }
         match missing {
             None => {}
             // A gap in an archive is worse than commits that do not wait for it.
@@ -734,4 +751,17 @@ async fn ended(receiving: Receiving) -> ArchiveError {
 async fn stopped(receiving: Receiving) -> Result<(), ArchiveError> {
     ended(receiving).await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_connection_finds_counts_once_another_one_finds_it() {
+        let mut finding = Finding::default();
+        let found = ["damaged: 1", "damaged: 2", "other", "other", "other"];
+        let again = found.map(|what| finding.is_found_again(what.to_owned()));
+        assert_eq!(again, [false, false, false, true, true]);
+    }
 }

@@ -18,6 +18,7 @@ use xb_repo::archive::stream::{Origin, StoredPosition, StoredRepeats};
 use xb_repo::hex::hex;
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::clock;
 use crate::binlog::elsewhere::ArchiveEnd;
 use crate::binlog::log_files::{LogFile, LogSender};
 use crate::binlog::role::Role;
@@ -38,6 +39,8 @@ const LOOK: Duration = Duration::from_millis(5);
 const LAST_READS: Duration = Duration::from_secs(5);
 /// A server's error for a log or a position that it cannot send.
 const NO_SUCH_POSITION: u16 = 1236;
+/// Parts of its message if the server lacks memory or file descriptors, or its disk does not answer.
+const UNREAD: [&str; 4] = ["could not open", "memory", "i/o error", "open log file"];
 
 /// Facts about the server for the receiver.
 #[derive(Debug, Clone)]
@@ -55,6 +58,8 @@ pub(crate) struct Server {
     pub(crate) settings: BTreeMap<String, String>,
     /// Local time of its system.
     pub(crate) system_zone: Option<SystemZone>,
+    /// Seconds by which its clock is ahead of this host's.
+    pub(crate) ahead: i64,
 }
 
 impl Server {
@@ -118,7 +123,8 @@ pub(crate) fn connect(
     let settings = settings(&mut client, uuid.is_some())?;
     let system_zone = system_zone(&mut client)?;
     let standing = Standing::ask(&mut client)?;
-    Ok((client, Server { version, id, uuid, standing, logs, role, settings, system_zone }))
+    let ahead = clock::ahead(&mut client)?;
+    Ok((client, Server { version, id, uuid, standing, logs, role, settings, system_zone, ahead }))
 }
 
 /// The `server_uuid` of a server of MySQL, each of whose transactions has a GTID.
@@ -532,15 +538,24 @@ fn cut_short(error: ArchiveError, reader: &SentReader) -> ArchiveError {
     ArchiveError::Cut { log: at.log().to_owned(), offset: at.offset(), what }
 }
 
-/// Where the stored transaction should be, the server has something else, or nothing: that is another history.
+/// Where the stored transaction should be, the server has something else, or nothing: that is another history, if another
+/// connection finds the same. A log that the server cannot read at the moment says nothing of it.
 fn differing(error: ArchiveError) -> ArchiveError {
     match error {
-        ArchiveError::Server(xb_mysql::Error::Server(said)) if said.code == NO_SUCH_POSITION => {
+        ArchiveError::Server(xb_mysql::Error::Server(said))
+            if said.code == NO_SUCH_POSITION && !is_unread(&said.message) =>
+        {
             ArchiveError::Differs(said.to_string())
         }
         ArchiveError::Log(error) => ArchiveError::Differs(error.to_string()),
         error => error,
     }
+}
+
+/// Returns whether a server that says this cannot read its log for a reason that passes.
+fn is_unread(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    UNREAD.iter().any(|what| message.contains(what))
 }
 
 /// Compares the transaction that is sent again.
@@ -593,9 +608,10 @@ impl Overlap {
         before: Option<&LogPosition>,
     ) -> Result<(), ArchiveError> {
         let differs = |what: String| Err(ArchiveError::Differs(what));
-        let at = before.map(ToString::to_string).unwrap_or_default();
         if let Event::Heartbeat = sent.entry().event {
-            return differs(format!("the log ends at {at}, before what is stored"));
+            // Where it ends now would differ with each connection to a busy server.
+            let log = before.map(LogPosition::log).unwrap_or_default();
+            return differs(format!("the log {log} ends before what is stored"));
         }
         let Some(now) = self.reader.position() else { return Ok(()) };
         let Some(expected) = &self.expected else {
@@ -675,6 +691,16 @@ mod tests {
             self.has_more = has_more;
             pass(DumpItem::Event(Part::new(&bytes, is_last)))
         }
+    }
+
+    #[test]
+    fn a_server_that_cannot_read_its_log_has_no_other_history() {
+        assert!(!is_unread(
+            "Client requested source to start replication from position > file size"
+        ));
+        assert!(!is_unread("bogus data in log event; the first event ..."));
+        assert!(is_unread("Could not open log file"));
+        assert!(is_unread("memory allocation failed reading log event"));
     }
 
     proptest! {

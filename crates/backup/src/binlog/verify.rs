@@ -638,7 +638,7 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
                 window.to = Some(format!("{}:{}", piece.segment.content.from.log, piece.until));
                 let stream = streams.iter().find(|stream| stream.id() == piece.stream);
                 let covered = stream.and_then(|stream| stream.covered_until);
-                window.until = covered.max(last_commit(&piece.segment.content));
+                window.until = covered.max(piece.segment.content.last_commit());
             }
         }
         Err(error) => {
@@ -649,16 +649,11 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
             let is_limit = matches!(error, PlanError::Gap { .. } | PlanError::Branch { .. });
             if let Some(piece) = furthest(streams, base).filter(|_| is_limit) {
                 window.to = Some(format!("{}:{}", piece.segment.content.from.log, piece.until));
-                window.until = last_commit(&piece.segment.content);
+                window.until = piece.segment.content.last_commit();
             }
         }
     }
     window
-}
-
-/// Time of the last transaction of a segment.
-fn last_commit(head: &SegmentHead) -> Option<Timestamp> {
-    head.commits.and_then(|commits| Timestamp::from_second(commits.last.into()).ok())
 }
 
 /// The sound manifests of a server's backups.
@@ -709,7 +704,7 @@ fn stream_report(CheckedStream { found, problems, .. }: &CheckedStream) -> Strea
     report.reason = reason;
     let (pieces, breaks) = stream.chain();
     if let Some(last) = pieces.last() {
-        report.covered_until = report.covered_until.max(last_commit(&last.segment.content));
+        report.covered_until = report.covered_until.max(last.segment.content.last_commit());
         report.to = Some(last.segment.content.to.to_string());
         report.gtids.clone_from(&last.segment.content.gtids_after);
     }

@@ -190,7 +190,7 @@ impl StreamWriter {
             altering: cut.altering,
             body: Body { id, len: body.len() as u64, sha256: digest(&body) },
         };
-        let until = head.commits.and_then(|c| Timestamp::from_second(c.last.into()).ok());
+        let until = head.last_commit();
         let record: Bytes = Record::encode(&head, self.mac.as_ref())?.into();
         let object = [&record[..], &body].concat().into();
         self.previous = digest(&record);

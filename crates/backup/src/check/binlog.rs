@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use xb_mysql::{Access, Client, Timeouts};
 
+use crate::binlog::clock;
 use crate::binlog::sources::name;
 use crate::binlog::standing::Standing;
 use crate::check::CheckLine;
@@ -94,6 +95,8 @@ struct Facts {
     grants: String,
     /// `None` if it does not say.
     standing: Option<Standing>,
+    /// Seconds by which its clock is ahead of this host's.
+    ahead: i64,
 }
 
 impl Facts {
@@ -113,6 +116,7 @@ impl Facts {
             }
         }
         facts.standing = Standing::ask(&mut client).ok();
+        facts.ahead = clock::ahead(&mut client)?;
         Ok(facts)
     }
 
@@ -136,6 +140,12 @@ impl Facts {
         let mut warn = |found: String, fix: &str| {
             lines.push(CheckLine::warning("binlog", found, fix));
         };
+        if let Some(what) = clock::differs(self.ahead) {
+            warn(
+                what,
+                "synchronise the clocks of the server and of this host (chrony, systemd-timesyncd)",
+            );
+        }
         if self.is("binlog_checksum", "NONE") {
             warn(
                 "the binary log has no checksums, and `binlog receive` refuses it".to_owned(),
@@ -239,7 +249,7 @@ mod tests {
     fn found(variables: &[(&str, &str)], grants: &str) -> Vec<String> {
         let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
         let facts =
-            Facts { variables: variables.collect(), grants: grants.to_owned(), standing: None };
+            Facts { variables: variables.collect(), grants: grants.to_owned(), ..Facts::default() };
         let lines = facts.judge();
         lines.into_iter().filter(|l| l.state == CheckState::Warning).map(|l| l.found).collect()
     }

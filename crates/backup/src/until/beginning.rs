@@ -2,8 +2,11 @@
 //!
 //! Logs of two histories may have the same names, so a position alone may be found in a log that is not the backup's.
 
+use jiff::Timestamp;
 use xb_binlog::{Error, GtidState, History, LogPosition, Reader, Repeats};
+use xb_repo::archive::plan::PlanError;
 use xb_repo::archive::segment::SegmentHead;
+use xb_repo::archive::stop::TimesBefore;
 
 /// Returns why the first segment of a replay does not have `start` with `gtids`; `None` if it has, or if it begins within a
 /// transaction, so that its events cannot be read from its beginning.
@@ -42,6 +45,35 @@ pub(super) fn displaced(
     Some(format!("the archive has {found} at {start}, and the backup notes {gtids}"))
 }
 
+/// Checks by the transactions before `start` in the first segment that a stop by time does not lie before it. Nothing is
+/// known of a segment that begins within a transaction.
+pub(super) fn before_stop(
+    head: &SegmentHead,
+    events: &[u8],
+    repeats: Option<&Repeats>,
+    (start, time): (&LogPosition, Timestamp),
+) -> Result<(), PlanError> {
+    let mut times = TimesBefore::new(time);
+    let mut read = || {
+        let from = start.offset().checked_sub(head.from.offset).filter(|_| !head.starts_inside)?;
+        let mut input = events.get(..usize::try_from(from).ok()?)?;
+        let description = base16ct::lower::decode_vec(&head.description).ok()?;
+        let mut reader = Reader::resume(&description, head.from.offset).ok()?;
+        let history = History::new(&head.from.log, head.before());
+        let mut history = history.with_repeats(repeats.cloned());
+        while !input.is_empty() {
+            let entry = reader.next(&mut input).ok()??;
+            history.push(&entry).ok()?;
+            if let Some(open) = history.open().filter(|open| open.begin == entry.begin) {
+                times.take(1, open.micros, head.clock());
+            }
+        }
+        Some(())
+    };
+    read();
+    times.check(start)
+}
+
 /// Returns whether two states cannot be of one place of a log. A backup of MariaDB may note domains that the log lacks, or lack
 /// one, by what its server had replicated: those in both count.
 fn are_two(archived: &GtidState, noted: &GtidState) -> bool {
@@ -55,7 +87,6 @@ fn are_two(archived: &GtidState, noted: &GtidState) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use xb_repo::archive::record::{FORMAT, digest};
     use xb_repo::archive::segment::Body;
     use xb_repo::archive::stream::StoredPosition;
@@ -139,5 +170,15 @@ mod tests {
         assert!(found.contains("cannot be read") && found.contains("checksum"), "{found}");
         head.starts_inside = true;
         assert_eq!(check(&head, end - 1, gtids), None);
+        // Whatever the clock of the host said that took the backup.
+        head.starts_inside = false;
+        let time = |second| Timestamp::from_second(second).unwrap();
+        let is_before = |head: &SegmentHead, second| {
+            before_stop(head, &log[4..], None, (&start, time(second))).is_err()
+        };
+        assert_eq!((is_before(&head, 1), is_before(&head, 4_000_000_000)), (true, false));
+        // But times that are ahead of the receiver's clock say nothing.
+        head.received = [time(0); 2];
+        assert!(!is_before(&head, 1));
     }
 }

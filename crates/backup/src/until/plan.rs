@@ -24,7 +24,7 @@ use crate::restore::prepare::PrepareTool;
 use crate::restore::request::AfterRestore;
 use crate::session::Session;
 use crate::until::archive::Archive;
-use crate::until::beginning::displaced;
+use crate::until::beginning::{before_stop, displaced};
 use crate::until::request::UntilRequest;
 use crate::until::scan::{Neighbour, Scanned, Scanner, Span};
 use crate::until_error::UntilError;
@@ -73,9 +73,12 @@ pub(super) struct OriginSettings {
 }
 
 impl UntilPlan {
-    /// Time of the last transaction, or of the backup's end if there is none.
+    /// Time of the last transaction, or of the backup's end if there is none. If a session has set a later time than that at
+    /// which it was received, that one.
     pub(crate) fn time(&self) -> Timestamp {
-        self.last.as_ref().map_or(self.work.taken, |last| last.time)
+        let received = self.work.needed.last().map(|needed| needed.segment.content.received[1]);
+        let time = self.last.as_ref().map_or(self.work.taken, |last| last.time);
+        received.map_or(time, |received| time.min(received))
     }
 
     /// The stop.
@@ -124,22 +127,39 @@ pub async fn plan_until(
     get: &mut GetRequest,
 ) -> Result<UntilPlan, BackupError> {
     session.observer.begin_phase("logs");
-    let (archive, (noted, taken_from)) = match &request.name {
-        Some(name) => {
-            get.name = name.clone();
-            let proven = proven(session, get).await?;
-            let of_backup = proven.1.server.as_deref();
-            (session.cancel.or(archive(session, request, of_backup, get)).await?, proven)
+    if let Some(name) = &request.name {
+        get.name = name.clone();
+        let proven = proven(session, get).await?;
+        let of_backup = proven.1.server.as_deref();
+        let archive = session.cancel.or(archive(session, request, of_backup, get)).await?;
+        return plan_from(session, request, &archive, (name, proven)).await;
+    }
+    let archive = session.cancel.or(archive(session, request, None, get)).await?;
+    let listed = session.cancel.or(listed(session)).await?;
+    let mut later = BTreeSet::new();
+    loop {
+        get.name = newest_fitting(&listed, &archive, &request.stop, &later)?;
+        let proven = proven(session, get).await?;
+        match plan_from(session, request, &archive, (&get.name, proven)).await {
+            // Only the events show that it was taken after the stop: an older one may do.
+            Err(BackupError::Until(error)) if error.is_before_backup() => {
+                if !later.insert(get.name.clone()) {
+                    return Err(BackupError::Until(error));
+                }
+            }
+            planned => return planned,
         }
-        None => {
-            let archive = session.cancel.or(archive(session, request, None, get)).await?;
-            let listed = session.cancel.or(listed(session)).await?;
-            get.name = newest_fitting(&listed, &archive, &request.stop)?;
-            let proven = proven(session, get).await?;
-            (archive, proven)
-        }
-    };
-    let name = get.name.clone();
+    }
+}
+
+/// The same from one backup.
+async fn plan_from(
+    session: &Session,
+    request: &UntilRequest,
+    archive: &Archive,
+    (name, (noted, taken_from)): (&BackupName, (BasePosition, BackupOrigin)),
+) -> Result<UntilPlan, BackupError> {
+    let name = name.clone();
     let no_position = || UntilError::NoPosition { backup: name.to_string() };
     let unplaced = || UntilError::Unplaced { backup: name.to_string() };
     let base = locate(&archive.streams, &noted).ok_or_else(unplaced)?;
@@ -149,9 +169,7 @@ pub async fn plan_until(
         Err(error) => {
             if matches!(error, PlanError::BeforeBackup { .. }) {
                 match session.cancel.or(listed(session)).await {
-                    Ok(listed) => {
-                        too_early(&candidates(&listed, &archive), &archive, &request.stop)?
-                    }
+                    Ok(listed) => too_early(&candidates(&listed, archive), archive, &request.stop)?,
                     Err(interrupted @ BackupError::Interrupted(_)) => return Err(interrupted),
                     // Without the listing, nothing can be added to the error.
                     Err(_) => {}
@@ -160,7 +178,7 @@ pub async fn plan_until(
             return Err(UntilError::Plan { backup: name.to_string(), error }.into());
         }
     };
-    let needed = needed(&planned, &archive);
+    let needed = needed(&planned, archive);
     let mut relay = RelayPlan {
         start: gtids.clone(),
         stop: xb_binlog::ReplayStop::End,
@@ -189,7 +207,7 @@ pub async fn plan_until(
         .map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
     relay.stop = xb_binlog::ReplayStop::At(scanned.stop.clone());
     relay.servers = scanned.servers;
-    let (origin, mut versions, mut remarks) = origin(&archive, &planned);
+    let (origin, mut versions, mut remarks) = origin(archive, &planned);
     versions.extend(taken_from.version);
     let run = taken_from.run;
     if scanned.ahead > 0 {
@@ -209,7 +227,7 @@ pub async fn plan_until(
             needed,
             origin,
             versions,
-            source_id: source_id(&archive, &planned),
+            source_id: source_id(archive, &planned),
         },
         scanned,
         remarks,
@@ -305,11 +323,13 @@ fn too_early(
     Ok(())
 }
 
-/// The newest backup that can be restored and from which the archive reaches the stop.
+/// The newest backup that can be restored and from which the archive reaches the stop. Those that were taken `later` than
+/// that do not.
 fn newest_fitting(
     listed: &ListedRoot,
     archive: &Archive,
     stop: &RestoreStop,
+    later: &BTreeSet<BackupName>,
 ) -> Result<BackupName, UntilError> {
     let candidates = candidates(listed, archive);
     let mut why = Vec::new();
@@ -329,6 +349,9 @@ fn newest_fitting(
             }
         };
         match plan(&archive.streams, &base, stop) {
+            Ok(_) if later.contains(name) => {
+                why.push(format!("{name}: it was taken after the stop"))
+            }
             Ok(_) => return Ok(name.clone()),
             // An older backup may do, on the same history.
             Err(
@@ -503,7 +526,7 @@ async fn scan(
     needed: &Arc<[NeededSegment]>,
     span: Span,
 ) -> Result<Scanned, BackupError> {
-    let (start, gtids) = (span.start.clone(), span.gtids.clone());
+    let (start, gtids, stop) = (span.start.clone(), span.gtids.clone(), span.stop.clone());
     let mut scanner = Scanner::new(span);
     let mut fetched = fetch(session, server, needed);
     while !scanner.has_stopped()
@@ -520,6 +543,11 @@ async fn scan(
             )
         {
             return Err(UntilError::Displaced { backup: backup.to_string(), what }.into());
+        }
+        if let (0, RestoreStop::Time(time)) = (fetched.number, &stop) {
+            let head = &one.segment.content;
+            before_stop(head, &fetched.bytes, one.repeats.as_ref(), (&start, *time))
+                .map_err(|error| UntilError::Plan { backup: backup.to_string(), error })?;
         }
         let part = one.part(&fetched, &start)?;
         tokio::task::block_in_place(|| -> Result<(), UntilError> {

@@ -7,6 +7,7 @@ use xb_binlog::{
     AnyGtid, Entry, Error, GtidPosition, GtidState, History, LogPosition, MAGIC, Reader, RelayEnd,
     RelayError, RelayPlan, RelayWriter, Repeats, TransactionSummary,
 };
+use xb_repo::archive::segment::AHEAD;
 use xb_repo::archive::stop::{Cutter, RestoreStop};
 
 use crate::until_error::UntilError;
@@ -91,6 +92,8 @@ pub(super) struct Scanner {
     next: Option<Neighbour>,
     bytes: u64,
     ahead: u64,
+    /// The first transaction that may lie behind the stop, and the seconds by which it is ahead of the receiver's clock.
+    doubt: Option<(Neighbour, i64)>,
     /// Number of the present server.
     server: usize,
 }
@@ -155,6 +158,7 @@ impl Scanner {
             next: None,
             bytes: 0,
             ahead: 0,
+            doubt: None,
             server: 0,
         }
     }
@@ -305,6 +309,12 @@ impl Scanner {
                 matches!(self.span.stop, RestoreStop::Position(_)) && !self.is_last_server();
             let takes =
                 is_repeat || is_before || self.cutter.takes(&begin, &gtid, open.micros, clock);
+            if !self.cutter.is_doubtful() {
+                self.doubt = None;
+            } else if self.doubt.is_none() {
+                let ahead = i64::from(open.seconds).saturating_sub(clock).saturating_add(AHEAD);
+                self.doubt = self.open.neighbour().map(|transaction| (transaction, ahead));
+            }
             if is_after || !takes {
                 self.next = self.open.neighbour();
                 self.stopped = Some(begin);
@@ -364,6 +374,10 @@ impl Scanner {
         };
         if !is_found {
             return Err(UntilError::NotFound { stop: self.span.stop.to_string(), end: stop });
+        }
+        if let Some((transaction, seconds)) = self.doubt {
+            let (stop, transaction) = (self.span.stop.to_string(), transaction.to_string());
+            return Err(UntilError::Clocks { stop, transaction, seconds });
         }
         Ok(Scanned {
             stop,
@@ -577,10 +591,18 @@ mod tests {
         let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
         let (all, gtids) = transactions(&log);
         let (start, end) = (all[0].begin, all.last().unwrap().end);
-        let stop = RestoreStop::Time(Timestamp::from_second(1).unwrap());
-        let found = scan(&log, (start, &gtids), &stop, end, &[4096], 0).unwrap();
+        let until = |time, clock| {
+            let stop = RestoreStop::Time(Timestamp::from_second(time).unwrap());
+            scan(&log, (start, &gtids), &stop, end, &[4096], clock)
+        };
+        // Before the stop in any case.
+        let found = until(CLOCK, 0).unwrap();
         assert_eq!((found.stop, found.ahead), (position(end), all.len() as u64));
-        let found = scan(&log, (start, &gtids), &stop, end, &[4096], CLOCK).unwrap();
+        let found = until(1, CLOCK).unwrap();
         assert_eq!((found.stop, found.end.transactions), (position(start), 0));
+        // Neither the end nor the beginning is the stop, if it is not known which clock is wrong.
+        let refused = until(1, 0).map(|found| found.stop).unwrap_err().to_string();
+        let first = all[0].gtid.to_string();
+        assert!(refused.contains(&first) && refused.contains("clock"), "{refused}");
     }
 }

@@ -14,7 +14,7 @@ pub use crate::archive::fit::{are_apart, misplaced};
 pub use crate::archive::plan_error::PlanError;
 use crate::archive::record::Record;
 use crate::archive::segment::{SegmentHead, StoredBarrier};
-use crate::archive::stop::RestoreStop;
+use crate::archive::stop::{RestoreStop, TimesBefore};
 use crate::archive::stream::{Floor, StoredPosition, StreamHead, StreamOrigin};
 
 /// Why a segment is a break if there is nothing to compare.
@@ -436,10 +436,13 @@ impl<'a> HistoryLine<'a> {
                 return Err(PlanError::Ambiguous { stop: stop.to_string() });
             }
         }
-        let pieces = pieces.get(start..).unwrap_or_default();
+        let (before, pieces) = pieces.split_at_checked(start).unwrap_or_default();
         let is_one_server =
             pieces.first().map(|piece| piece.server) == pieces.last().map(|piece| piece.server);
         before_backup(base, stop, is_one_server)?;
+        if let RestoreStop::Time(time) = stop {
+            before_log(before, base, *time)?;
+        }
         let reached = pieces.last().and_then(|piece| piece.segment.content.after());
         if let Some(at_most) = &base.at_most
             && broken.is_none()
@@ -549,6 +552,19 @@ fn before_backup(base: &Base, stop: &RestoreStop, is_one_server: bool) -> Result
         _ => return Ok(()),
     };
     Err(PlanError::BeforeBackup { stop: stop.to_string(), backup })
+}
+
+/// Checks that the pieces before that of the backup do not go beyond a time, whatever the clock of its host said. What
+/// lies before the backup in its own piece shows when that is read.
+fn before_log(before: &[Piece<'_>], base: &Base, time: Timestamp) -> Result<(), PlanError> {
+    let mut times = TimesBefore::new(time);
+    for head in before.iter().map(|piece| &piece.segment.content) {
+        if let Some(commits) = head.commits {
+            let greatest = u64::from(commits.greatest).saturating_mul(1_000_000);
+            times.take(head.transactions, greatest, head.clock());
+        }
+    }
+    times.check(&base.position)
 }
 
 /// Returns whether the data surely has a later transaction than this one: of MariaDB, one of the same domain. A set of MySQL

@@ -170,6 +170,13 @@ impl SegmentHead {
         self.received[1].as_second().saturating_add(AHEAD)
     }
 
+    /// Time of its last transaction; if a session has set a later time than that at which it was received, that one.
+    #[must_use]
+    pub fn last_commit(&self) -> Option<Timestamp> {
+        let last = Timestamp::from_second(self.commits?.last.into()).ok()?;
+        Some(last.min(self.received[1]))
+    }
+
     /// GTIDs after its last whole transaction.
     #[must_use]
     pub fn after(&self) -> Option<GtidState> {

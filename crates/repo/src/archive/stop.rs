@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use jiff::Timestamp;
+use jiff::{Timestamp, Unit};
 use xb_binlog::{AnyGtid, LogPosition};
+
+use crate::archive::plan_error::PlanError;
 
 /// Stop of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,18 +74,86 @@ impl fmt::Display for RestoreStop {
     }
 }
 
+/// Tells by the times of the transactions before a place whether it lies behind a stop by time, whatever another clock
+/// said there.
+#[derive(Debug, Clone)]
+pub struct TimesBefore {
+    stop: Timestamp,
+    /// Transactions with a later time, less those behind them without one.
+    later: u64,
+    /// The latest of these times, in microseconds since 1970.
+    latest: i64,
+}
+
+impl TimesBefore {
+    /// Begins before all transactions.
+    #[must_use]
+    pub fn new(stop: Timestamp) -> Self {
+        Self { stop, later: 0, latest: 0 }
+    }
+
+    /// Takes the next transactions, the latest of which has this time, in microseconds since 1970. They are in a segment with
+    /// this [`clock`](SegmentHead::clock): a time that is ahead of it says nothing.
+    pub fn take(&mut self, count: u64, micros: u64, clock: i64) {
+        let micros = i64::try_from(micros).unwrap_or(i64::MAX);
+        if micros / 1_000_000 > clock {
+            return;
+        }
+        if micros > self.stop.as_microsecond() {
+            self.later = self.later.saturating_add(count);
+            self.latest = self.latest.max(micros);
+        } else {
+            self.later = self.later.saturating_sub(count);
+        }
+    }
+
+    /// Returns the latest time before the place, if that lies behind the stop. It does not if as many transactions follow
+    /// whose times are not later: the clocks were wrong for a while.
+    #[must_use]
+    pub fn behind(&self) -> Option<Timestamp> {
+        Timestamp::from_microsecond(self.latest).ok().filter(|_| self.later > 0)
+    }
+
+    /// The error of a backup at this place, if that lies behind the stop.
+    ///
+    /// # Errors
+    /// [`PlanError::BeforeBackup`].
+    pub fn check(&self, position: &LogPosition) -> Result<(), PlanError> {
+        match self.behind() {
+            None => Ok(()),
+            Some(latest) => {
+                let (stop, latest) = (self.stop, latest.round(Unit::Second).unwrap_or(latest));
+                let backup = format!("{position}, behind a transaction of {latest}");
+                Err(PlanError::BeforeBackup { stop: stop.to_string(), backup })
+            }
+        }
+    }
+}
+
 /// Finds the stop among the transactions of a piece.
 #[derive(Debug, Clone)]
 pub struct Cutter {
     stop: RestoreStop,
     is_after: bool,
+    /// Transactions that were taken though their time is later than the stop, less those behind them that show that it
+    /// is wrong.
+    doubts: u64,
 }
 
 impl Cutter {
     /// Returns a cutter at the beginning of a replay.
     #[must_use]
     pub fn new(stop: &RestoreStop) -> Self {
-        Self { stop: stop.clone(), is_after: false }
+        Self { stop: stop.clone(), is_after: false, doubts: 0 }
+    }
+
+    /// Returns whether a transaction was taken that may lie behind the stop: its time is later, and ahead of the receiver's
+    /// clock. Either its time is wrong, or the clocks of server and receiver differ. Each later transaction whose time is
+    /// neither shows of one that its time was wrong: a session has set it. A single one shows no more than that, because a
+    /// statement that runs for long has the time of its beginning.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.doubts > 0
     }
 
     /// Returns whether a transaction was not taken, or was the last one.
@@ -103,7 +173,14 @@ impl Cutter {
         let takes = match &self.stop {
             RestoreStop::Latest => true,
             RestoreStop::Time(time) => {
-                micros <= time.as_microsecond() || micros / 1_000_000 > clock
+                let (is_later, is_ahead) =
+                    (micros > time.as_microsecond(), micros / 1_000_000 > clock);
+                self.doubts = match (is_later, is_ahead) {
+                    (true, true) => self.doubts.saturating_add(1),
+                    (false, false) => self.doubts.saturating_sub(1),
+                    _ => self.doubts,
+                };
+                !is_later || is_ahead
             }
             RestoreStop::Position(at) => begin.log() != at.log() || begin.offset() < at.offset(),
             RestoreStop::BeforeGtid(stop) => gtid != stop,

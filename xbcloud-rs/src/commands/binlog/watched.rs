@@ -38,6 +38,8 @@ struct StatusState {
     trouble: Option<String>,
     /// Since when every commit waits for the archive, or that this is not known; `None` if it was not asked to wait.
     acknowledged: Option<Option<Timestamp>>,
+    /// How the clocks of the server and of this host differ, as it was reported.
+    clocks: Option<String>,
     /// The state has changed since it was published.
     is_new: bool,
     published: Option<Timestamp>,
@@ -174,6 +176,13 @@ impl ReceiverStatus {
                     self.log
                         .warn(format!("commits of {server} do not wait for the archive: {why}"));
                     self.event(&json!({ "what": "acknowledged", "server": server, "since": null }));
+                }
+            }
+            Notice::ClocksDiffer(what) => {
+                let text = format!("the log of {server}: {what}; synchronise both clocks");
+                if seen.clocks.replace(what.clone()).as_ref() != Some(&what) {
+                    self.log.warn(text);
+                    self.event(&json!({ "what": "clocks", "server": server, "reason": what }));
                 }
             }
             Notice::Alive => seen.state.alive = Some(Timestamp::now()),

@@ -15,6 +15,9 @@ use crate::job::{ArchiveFacts, BackupFacts};
 /// Maximum difference between clocks.
 const SKEW: i64 = 3600;
 
+/// The same for an archive, whose age may be limited to a minute.
+const ARCHIVE_SKEW: i64 = 60;
+
 /// Why there is nothing to judge where backups are.
 pub(crate) const ALL_IGNORED: &str = "every backup is of a server that --ignore-server leaves out";
 
@@ -84,14 +87,19 @@ fn found_archive(archive: &ArchiveState, listings: &[Listing], now: Timestamp) -
     let newest = listings.iter().filter(own).filter_map(|line| line.finished).max();
     let gap = archive.gaps.iter().rev().find(|(at, _)| newest.is_none_or(|newest| newest < *at));
     let restorable = listings.iter().filter(own).filter(|line| line.restorable);
-    let proven = restorable.filter_map(|line| line.verified?.proven_until);
+    let proven = restorable.filter_map(|line| line.verified?.proven_until).max();
+    // A time in the future would look young for as long as it takes.
+    let latest = [archive.stored_until, archive.alive, proven].into_iter().flatten().max();
+    let ahead = latest.map(|at| at.as_second() - now.as_second());
+    let ahead = ahead.filter(|seconds| *seconds > ARCHIVE_SKEW);
     ArchiveFacts {
         server: archive.server.clone(),
         behind: archive.stored_until.map(age),
         silent: archive.alive.map(age),
         gap: gap.map(|(_, reason)| reason.clone()),
         uncovered: archive.uncovered.clone(),
-        proven: proven.max().map(age),
+        proven: proven.map(age),
+        ahead: ahead.map(|seconds| Duration::from_secs(seconds.unsigned_abs())),
     }
 }
 
@@ -181,5 +189,22 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> BackupF
         untrusted: listings.iter().filter(|l| l.untrusted).map(|l| l.name.clone()).collect(),
         future: complete().filter(future).map(|line| line.name.clone()).collect(),
         backups: complete().count(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_in_the_future_is_no_age() {
+        let time = |second| Timestamp::from_second(second).ok();
+        let of = |stored_until, alive| {
+            let state = ArchiveState::new("shop", stored_until, alive);
+            found_archive(&state, &[], Timestamp::from_second(10_000).unwrap()).ahead
+        };
+        assert_eq!(of(time(9_000), time(10_050)), None);
+        assert_eq!(of(time(9_000), time(17_200)), Some(Duration::from_secs(7200)));
+        assert_eq!(of(time(17_200), time(9_000)), Some(Duration::from_secs(7200)));
     }
 }
