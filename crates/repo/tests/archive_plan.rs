@@ -9,7 +9,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 use xb_repo::archive::base::{Base, BasePosition};
-use xb_repo::archive::plan::{Plan, PlanError, Stream, furthest, holders, locate, plan, witness};
+use xb_repo::archive::plan::{
+    Plan, PlanError, Stream, ends_before, furthest, holders, locate, newest, plan, witness,
+};
 use xb_repo::archive::record::{FORMAT, FORMAT_OF_ANOTHER, Record, RecordError, digest};
 use xb_repo::archive::segment::{Body, Commits, LastTransaction, SegmentHead, StoredBarrier};
 use xb_repo::archive::stop::{Cutter, RestoreStop};
@@ -473,6 +475,42 @@ proptest! {
 }
 
 proptest! {
+    /// Two receivers store one history, and either may lag behind, be away, or have a wrong clock.
+    #[test]
+    fn the_latest_is_the_end_of_the_receiver_that_reached_furthest(
+        changes in history(),
+        lives in vec(vec(1_u64..90, 1..12), 0..4),
+        others in vec(vec(1_u64..90, 1..12), 0..4),
+        (first, second) in (1_usize..40, 1_usize..40),
+        (life, other_life) in (0_i64..9000, 0_i64..9000),
+        follows in prop::option::of(any::<prop::sample::Index>()),
+        base in 0_usize..40,
+    ) {
+        let (first, second) = (first.min(changes.len()), second.min(changes.len()));
+        let mut streams = archive(&changes[..first], &lives, NOW + life);
+        // It began at the beginning, too, or continues what the other one had.
+        let (start, begins) = match follows.map(|index| index.get(&streams).clone()) {
+            Some(before) if before.segments.values().next_back().is_some_and(|last| {
+                let end = position(changes[second - 1].log, changes[second - 1].end);
+                last.content.last.as_ref().is_some_and(|last| last.to.position().unwrap() < end)
+            }) => {
+                let last = before.segments.values().next_back().unwrap().content.last.clone().unwrap();
+                let log = last.to.log.rsplit_once('.').unwrap().1.parse().unwrap();
+                let after = link_to_end(&before);
+                ((log, last.to.offset), StreamOrigin::Continues { after, at: None })
+            }
+            _ => ((1, 4), StreamOrigin::First),
+        };
+        let cuts: Vec<u64> = others.concat().into_iter().chain([23; 2000]).collect();
+        let covered = Some(NOW + other_life);
+        streams.push(stream(&changes[..second], 100, (start, begins), &cuts, covered));
+        let reached = first.max(second);
+        let (base, from) = base_at(&changes[..reached], base);
+        let found = plan(&streams, &base, &RestoreStop::Latest);
+        let all: Vec<AnyGtid> = changes[from..reached].iter().map(|each| each.gtid.clone()).collect();
+        prop_assert_eq!(found.map(|plan| replayed(&plan, &changes, &base)), Ok(all));
+    }
+
     /// A server may have data of domains of which its log has nothing, as one that was built from a backup.
     #[test]
     fn domains_that_the_log_lacks_hide_no_backup(
@@ -668,6 +706,72 @@ fn a_gap_and_a_barrier_are_not_crossed() {
     assert!(plan(&streams, &base, &RestoreStop::Gtid("0-1-3".parse().unwrap())).is_ok());
 }
 
+/// Nothing of the clocks is wrong: the one that came back began, and stores, later than the other one.
+#[test]
+fn a_receiver_that_catches_up_is_not_the_end_of_the_archive() {
+    let changes = changes(20);
+    let whole = stream(&changes, 0, ((1, 4), StreamOrigin::First), &[50; 40], Some(NOW + 10));
+    let behind =
+        stream(&changes[..6], 1, ((1, 4), StreamOrigin::First), &[50; 40], Some(NOW + 5000));
+    let (base, _) = base_at(&changes, 2);
+    let streams = [behind.clone(), whole.clone()];
+    let all: Vec<_> = changes[2..].iter().map(|change| change.gtid.clone()).collect();
+    let found = plan(&streams, &base, &RestoreStop::Latest).unwrap();
+    assert_eq!(replayed(&found, &changes, &base), all);
+    assert_eq!(newest(&streams).unwrap().0.id(), whole.id());
+    // What a host remembers of either is there; it is not where only the other one is left.
+    let last = |stream: &Stream| stream.segments.values().next_back().unwrap().content.clone();
+    assert!(!ends_before(&streams, &last(&whole)) && !ends_before(&streams, &last(&behind)));
+    let mut short = whole.clone();
+    short.segments.retain(|number, _| *number < 3);
+    short.stated = 3;
+    assert!(ends_before(&[behind, short], &last(&whole)));
+}
+
+/// It began when the other one had ended, though its clock says that it is older.
+#[test]
+fn a_stream_that_follows_another_one_is_newer_than_it() {
+    let changes = changes(20);
+    let ahead =
+        stream(&changes[..10], 9, ((1, 4), StreamOrigin::First), &[50; 40], Some(NOW + 7200));
+    let after = link_to_end(&ahead);
+    let (base, _) = base_at(&changes, 2);
+    let all: Vec<_> = changes[2..].iter().map(|change| change.gtid.clone()).collect();
+    let begins = StreamOrigin::Continues { after: after.clone(), at: None };
+    let streams = [simple(&changes, begins, 1, (1, 550)), ahead.clone()];
+    let found = plan(&streams, &base, &RestoreStop::Latest).unwrap();
+    assert_eq!(replayed(&found, &changes, &base), all);
+    // A branch, too, which is shorter.
+    let branch = StreamOrigin::Branch { after, reason: "shorter".to_owned() };
+    let streams = [simple(&changes[..3], branch, 1, (1, 4)), ahead];
+    assert_eq!(newest(&streams).unwrap().0.id(), streams[0].id());
+    assert!(!ends_before(&streams, &streams[1].segments[&4].content));
+}
+
+#[test]
+fn what_one_receiver_missed_is_taken_from_another_one() {
+    let mut changes = changes(30);
+    for change in &mut changes[10..] {
+        (change.log, change.begin, change.end) = (2, change.begin - 250, change.end - 250);
+    }
+    let logs = |stop: usize| simple(&changes[..stop], StreamOrigin::First, 0, (1, 4));
+    let whole = logs(25);
+    let early = simple(&changes[..6], StreamOrigin::First, 1, (1, 4));
+    let gap = StreamOrigin::Gap { after: link_to_end(&early), reason: "purged".to_owned() };
+    let back = stream(&changes, 2, ((2, 4), gap), &[40; 40], Some(NOW + 5000));
+    let (base, _) = base_at(&changes, 2);
+    let gtids = |to: usize| changes[2..to].iter().map(|c| c.gtid.clone()).collect::<Vec<_>>();
+    let streams = [whole, early.clone(), back.clone()];
+    let found = plan(&streams, &base, &RestoreStop::Latest).unwrap();
+    assert_eq!(replayed(&found, &changes, &base), gtids(30));
+    let found = plan(&streams, &base, &"0-1-9".parse().unwrap()).unwrap();
+    assert_eq!(replayed(&found, &changes, &base), gtids(9));
+    // It lacks a part of the gap.
+    let streams = [logs(8), early, back];
+    let error = plan(&streams, &base, &RestoreStop::Latest).unwrap_err();
+    assert!(matches!(error, PlanError::Gap { .. }), "{error}");
+}
+
 #[test]
 fn the_branch_that_goes_on_is_the_default() {
     let changes = changes(10);
@@ -687,6 +791,12 @@ fn the_branch_that_goes_on_is_the_default() {
     // Whether an earlier backup lies before the difference is not known.
     let error = plan(&streams, &base, &RestoreStop::Latest);
     assert!(matches!(error, Err(PlanError::Branch { .. })), "{error:?}");
+    // The history that was left has its moments.
+    for (stop, count) in [("0-1-5", 3), ("before:0-1-7", 4), ("1970-01-01T00:00:45Z", 3)] {
+        let plan = plan(&streams, &base, &stop.parse().unwrap()).unwrap();
+        assert!(plan.pieces.iter().all(|piece| piece.stream == streams[0].id()), "{stop}");
+        assert_eq!(replayed(&plan, &changes, &base).len(), count, "{stop}");
+    }
     let later = Base { taken: Timestamp::from_second(NOW + 1000).unwrap(), ..base };
     let plan = plan(&streams, &later, &RestoreStop::Latest).unwrap();
     assert!(plan.pieces.iter().all(|piece| piece.stream == streams[1].id()));

@@ -5,11 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use xb_binlog::MAGIC;
-use xb_repo::archive::listing::{servers, streams};
-use xb_repo::archive::newest::outlines;
-use xb_repo::archive::plan::{Stream, newest};
-use xb_repo::archive::record::Record;
-use xb_repo::archive::segment::SegmentHead;
+use xb_repo::archive::listing::servers;
+use xb_repo::archive::newest::{last_stored, outlines};
 use xb_repo::archive::stream::{Origin, StreamOrigin};
 
 use crate::archive_error::ArchiveError;
@@ -19,7 +16,7 @@ use crate::binlog::receive::{ArchiveSettings, Receiver};
 use crate::binlog::role::Role;
 use crate::binlog::session::{Server, send};
 use crate::binlog::standing::Standing;
-use crate::binlog::start::{ServerLog, last_stored, start_on};
+use crate::binlog::start::{ServerLog, start_on};
 use crate::binlog::watch::Watch;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
@@ -69,7 +66,8 @@ pub async fn push(
     let logs: Vec<ServerLog> = files.iter().map(|file| (file.name.clone(), file.size)).collect();
     // Says if the archive lacks what this host remembers.
     session.cancel.or(receiver.before()).await?;
-    let before = session.cancel.or(end_of(session, &settings.server)).await?;
+    // What this host remembers may be older, if another one has received since.
+    let before = session.cancel.or(last_stored(&session.root, &settings.server)).await?;
     // Files do not state a server_uuid.
     let id = files.last().ok_or(ArchiveError::NoLog)?.server_id;
     let now = (Origin { id, uuid: None, node: None }, logs.as_slice());
@@ -115,21 +113,6 @@ pub async fn push(
         report.left = size.saturating_sub(if log == last { offset } else { MAGIC.len() as u64 });
     }
     Ok(report)
-}
-
-/// The last segment of the archive: that at which a restore of its latest state ends. What this host remembers may be
-/// older, if another one has received since.
-async fn end_of(
-    session: &Session,
-    server: &str,
-) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
-    let found = streams(&session.root, server).await?;
-    let all: Vec<Stream> = found.into_iter().filter_map(|found| found.stream).collect();
-    let end = newest(&all).and_then(|(stream, _)| Some(stream.chain().0.last()?.segment.clone()));
-    match end {
-        Some(end) => Ok(Some(end)),
-        None => last_stored(&session.root, server).await,
-    }
 }
 
 /// Returns the facts about the server: the files state its version, and the archive the settings that a replay needs.

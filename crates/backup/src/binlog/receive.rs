@@ -15,7 +15,7 @@ use xb_binlog::{GtidState, LogPosition};
 use xb_compressor::Algorithm;
 use xb_encryptor::KeySlots;
 use xb_mysql::{Access, Client};
-use xb_repo::archive::newest::stream_head;
+use xb_repo::archive::newest::{last_stored, stream_head};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::RollUp;
 use xb_repo::archive::segment::SegmentHead;
@@ -33,7 +33,7 @@ use crate::binlog::session::{
 };
 use crate::binlog::sources::Sources;
 use crate::binlog::start::{
-    Start, behind_cut, behind_hole, branch, last_stored, on_another, repeated, start_on,
+    Start, behind_cut, behind_hole, branch, on_another, repeated, start_on,
 };
 use crate::binlog::state::StateFile;
 use crate::binlog::watch::Watch;
@@ -399,8 +399,8 @@ impl<'a> Receiver<'a> {
         let (root, name) = (self.root(), self.settings.server.as_str());
         let now = server.origin();
         let mut start = start_on(root, name, before.as_ref(), (now, logs)).await?;
-        if matches!(start.begins, StreamOrigin::Gap { .. }) {
-            // Another receiver may have stored what this one has missed.
+        if matches!(start.begins, StreamOrigin::Gap { .. } | StreamOrigin::Branch { .. }) {
+            // Another receiver may have stored what this one has missed, or the branch.
             before = last_stored(root, name).await?;
             start = start_on(root, name, before.as_ref(), (now, logs)).await?;
         }
@@ -671,7 +671,7 @@ impl<'a> Receiver<'a> {
 
     /// The segment that a new stream follows.
     pub(super) async fn before(&self) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
-        let stored = async || last_stored(self.root(), &self.settings.server).await;
+        let stored = async || Ok(last_stored(self.root(), &self.settings.server).await?);
         let Some(state) = &self.state else { return stored().await };
         let Some(ours) = state.read()? else { return stored().await };
         let head = &ours.content;

@@ -1,6 +1,6 @@
 //! Decides where a stream begins: what the archive has, and what the server still has.
 
-use xb_repo::archive::newest::{outlines, stream_head};
+use xb_repo::archive::newest::stream_head;
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::{LastTransaction, SegmentHead};
 use xb_repo::archive::stream::{
@@ -34,19 +34,6 @@ impl Start {
         let at = StoredPosition { log: log.to_owned(), offset: 4 };
         Self { begins, at, gtids: None, overlap: None, repeats: None }
     }
-}
-
-/// The last stored segment of the newest stream that has one.
-pub(crate) async fn last_stored(
-    root: &Root,
-    server: &str,
-) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
-    for outline in outlines(root, server).await?.iter().rev() {
-        if let Some(head) = outline.last_segment(root).await? {
-            return Ok(Some(head));
-        }
-    }
-    Ok(None)
 }
 
 /// Decides where a stream begins that follows `before`. The server has `logs`, the oldest first.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use xb_repo::archive::listing::is_stored;
-use xb_repo::archive::plan::{Stream, newest};
+use xb_repo::archive::plan::{Stream, ends_before, newest};
 use xb_repo::root::Root;
 
 use crate::binlog::state::StateFile;
@@ -44,6 +44,12 @@ pub(crate) async fn tail(
         if !is_stored(root, server, &head.stream, head.number, &ours.digest).await? {
             return Ok(Tail::Shorter(format!(
                 "the archive ends before what this host remembers: segment {} of stream {}, up to {}, is missing or was changed",
+                head.number, head.stream, head.to
+            )));
+        }
+        if ends_before(streams, head) {
+            return Ok(Tail::Shorter(format!(
+                "the present history of the archive ends before what this host remembers: segment {} of stream {}, up to {}",
                 head.number, head.stream, head.to
             )));
         }

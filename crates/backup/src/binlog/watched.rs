@@ -30,7 +30,7 @@ pub(super) struct Watched {
 /// What the server was at a moment.
 pub(super) struct Look {
     pub(super) standing: Standing,
-    /// Whatever it, or its cluster, had committed at this time lies before that position in its log. Not known of a
+    /// Whatever it, or its cluster, had committed at this time, by its clock and by that of this host, lies before that position in its log. Not known of a
     /// replica.
     pub(super) end: Option<(Timestamp, LogPosition)>,
 }
@@ -59,7 +59,7 @@ impl Watched {
     ) -> Result<Option<Look>, ArchiveError> {
         let is_mysql = self.is_mysql;
         self.with(|client| {
-            let at = Timestamp::now();
+            let at = moment(client, Timestamp::now())?;
             let standing = Standing::ask(client)?;
             if standing.who != *who {
                 return Ok(None);
@@ -116,6 +116,21 @@ impl Drop for Watched {
     }
 }
 
+/// The present moment by the clock that is behind, that of this host or that of the server: transactions have times of the
+/// server, and one clock that is ahead would say of a later moment that all is stored.
+fn moment(client: &mut Client, own: Timestamp) -> Result<Timestamp, ArchiveError> {
+    let rows = client.rows("SELECT CAST(UTC_TIMESTAMP(6) AS CHAR)")?;
+    let text = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
+    Ok(earlier(own, &String::from_utf8_lossy(text)))
+}
+
+/// The earlier one of this host's time and the server's, in UTC; the first one if the second one cannot be read.
+fn earlier(own: Timestamp, of_server: &str) -> Timestamp {
+    let time: Result<jiff::civil::DateTime, _> = of_server.parse();
+    let time = time.ok().and_then(|time| time.to_zoned(jiff::tz::TimeZone::UTC).ok());
+    time.map_or(own, |time| own.min(time.timestamp()))
+}
+
 /// The end of the server's log.
 fn end(client: &mut Client, is_mysql: bool) -> Result<Option<LogPosition>, ArchiveError> {
     let rows = match is_mysql {
@@ -138,6 +153,15 @@ fn end(client: &mut Client, is_mysql: bool) -> Result<Option<LogPosition>, Archi
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_clock_that_is_behind_says_up_to_when_all_is_stored() {
+        let own: Timestamp = "2026-11-28T12:00:00.5Z".parse().unwrap();
+        let of = |text| earlier(own, text).to_string();
+        assert_eq!(of("2026-11-28 10:00:00.250000"), "2026-11-28T10:00:00.25Z");
+        assert_eq!(of("2026-11-28 14:00:00.250000"), own.to_string());
+        assert_eq!(of(""), own.to_string());
+    }
 
     #[test]
     fn a_server_that_fails_is_asked_ever_more_rarely() {

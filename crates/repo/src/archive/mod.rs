@@ -12,6 +12,7 @@
 //! STREAM is the life of one receiver on one server. The format is described in `docs/spec/binlog.md`.
 
 pub mod base;
+mod chain;
 pub mod domain;
 mod fit;
 pub mod listing;
@@ -19,6 +20,7 @@ pub mod names;
 pub mod newest;
 pub mod plan;
 mod plan_error;
+mod present;
 pub mod record;
 pub mod rollup;
 pub mod segment;

@@ -10,6 +10,7 @@ use crate::archive::listing::{PARALLEL, record, segment_head};
 use crate::archive::names::{
     ALIVE, END, HEAD, parse_floor, parse_segment, segment_name, server_folder, stream_folder,
 };
+use crate::archive::present::{LineEnd, present};
 use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
 use crate::archive::stream::{Alive, End, StreamHead};
@@ -84,6 +85,48 @@ pub async fn one_segment_head(
     }
 }
 
+/// The last segment of the archive: that at which a restore of its latest state ends. Takes three requests for each
+/// stream, and two more for each that no other one follows, or whose receiver did not end in order.
+///
+/// # Errors
+/// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
+pub async fn last_stored(
+    root: &Root,
+    server: &str,
+) -> Result<Option<Record<SegmentHead>>, RepoError> {
+    let outlines = outlines(root, server).await?;
+    let is_followed = |outline: &Outline| {
+        let stated = outline.alive.as_ref().map_or(u64::MAX, |alive| alive.content.segments);
+        outline.has_ended
+            && outlines.iter().any(|other| {
+                let link = other.head.content.begins.after();
+                other.alive.as_ref().is_some_and(|alive| alive.content.segments > 0)
+                    && link.is_some_and(|link| {
+                        link.stream == outline.head.content.stream && stated <= link.number + 1
+                    })
+            })
+    };
+    let reading = outlines.iter().map(|outline| async {
+        match is_followed(outline) {
+            true => Ok(None),
+            false => outline.last_segment(root).await,
+        }
+    });
+    let reading: Vec<_> = reading.collect();
+    let mut lasts: Vec<Option<Record<SegmentHead>>> =
+        futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
+    let is_stored = |(n, outline): &(usize, &Outline)| {
+        lasts.get(*n).is_some_and(Option::is_some) || is_followed(outline)
+    };
+    let stored: Vec<(usize, &Outline)> = outlines.iter().enumerate().filter(is_stored).collect();
+    let ends: Vec<LineEnd<'_>> = stored
+        .iter()
+        .map(|(n, outline)| outline.line_end(lasts.get(*n).and_then(Option::as_ref)))
+        .collect();
+    let number = present(&ends).and_then(|n| stored.get(n)).map(|(number, _)| *number);
+    Ok(number.and_then(|number| lasts.get_mut(number)?.take()))
+}
+
 async fn outline(root: &Root, folder: String, id: RunId) -> Result<Option<Outline>, RepoError> {
     // `streams` reports faults of records.
     let mut problems = Vec::new();
@@ -97,6 +140,11 @@ async fn outline(root: &Root, folder: String, id: RunId) -> Result<Option<Outlin
 }
 
 impl Outline {
+    fn line_end<'a>(&'a self, last: Option<&'a Record<SegmentHead>>) -> LineEnd<'a> {
+        let covered = self.alive.as_ref().and_then(|alive| alive.content.covered_until);
+        LineEnd::new(&self.head.content, last.map(|last| &last.content), covered)
+    }
+
     /// The last segment up to which the stream has no hole, as far as its sign of life does not say that there
     /// is none; `None` if it has no segment, or if that one cannot be read. Lists only what was stored after
     /// the sign of life.

@@ -9,9 +9,11 @@ use jiff::Timestamp;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 
 use crate::archive::base::{Base, BasePosition};
+use crate::archive::chain::takes_over;
 use crate::archive::fit::fits;
 pub use crate::archive::fit::{are_apart, misplaced};
 pub use crate::archive::plan_error::PlanError;
+use crate::archive::present::{LineEnd, are_of_one_server, lacks_end, present, reaches};
 use crate::archive::record::Record;
 use crate::archive::segment::{SegmentHead, StoredBarrier};
 use crate::archive::stop::{RestoreStop, TimesBefore};
@@ -93,9 +95,10 @@ pub struct Plan<'a> {
     pub must_be_found: bool,
 }
 
-/// Plans a replay from `base` to `stop`. Of several histories it takes the one that continues: that with the newest
-/// sign of life. Only if that lacks the position of the backup, the stop is sought in the history that it left: the one
-/// of a server that was restored, or whose logs began anew. The latest is never sought there, because that is an older state.
+/// Plans a replay from `base` to `stop`. Of several histories it takes the [`present`] one. What that lacks behind a gap
+/// may be in another stream of the same history. Only if the backup is of the history that the present one left, the stop is
+/// sought there: in that of a server that was restored, that lost the end of its log, or whose logs began anew. The latest
+/// is never sought there, because that is an older state.
 ///
 /// # Errors
 /// [`PlanError`].
@@ -104,19 +107,37 @@ pub fn plan<'a>(
     base: &Base,
     stop: &RestoreStop,
 ) -> Result<Plan<'a>, PlanError> {
-    let Some(newest) = streams.iter().max_by_key(|stream| stream.newest()) else {
+    let (ends, lines) = (ends(streams), histories(streams));
+    let Some((newest, others)) = lines.split_first() else {
         return Err(PlanError::NoStart { position: base.position.clone() });
     };
-    match HistoryLine::ending_with(&by_id(streams), newest).plan(base, stop) {
-        Err(error @ PlanError::NoStart { .. }) => {
-            let lines = histories(streams);
-            match (left(&lines, base), stop) {
-                (None, _) => Err(error),
-                (Some((_, error)), RestoreStop::Latest) => Err(error),
-                (Some((line, _)), _) => line.plan(base, stop),
-            }
+    let error = match newest.plan(base, stop) {
+        Err(error) => error,
+        planned => return planned,
+    };
+    let is_latest = *stop == RestoreStop::Latest;
+    match &error {
+        // A segment that is missing or changed is no reason to look elsewhere: another stream may hide that.
+        PlanError::Gap { .. } if newest.received_behind_gap().is_some() => {
+            let of_one = |line: &&HistoryLine<'_>| are_of_one_server(&ends, line.last, newest.last);
+            let mended = others.iter().filter(of_one).find_map(|other| {
+                let is_enough = !is_latest || reaches(&ends, other.last, newest.last);
+                let whole = || is_enough.then(|| other.plan(base, stop).ok()).flatten();
+                let joined = || newest.plan_way(newest.joined(other, base)?, base, stop).ok();
+                whole().or_else(joined)
+            });
+            mended.ok_or(error)
         }
-        planned => planned,
+        PlanError::NoStart { .. } => match left(&lines, base) {
+            None => Err(error),
+            Some((_, error)) if is_latest => Err(error),
+            Some((line, _)) => line.plan(base, stop),
+        },
+        PlanError::Branch { .. } if !is_latest => match left(&lines, base) {
+            None => Err(error),
+            Some((line, _)) => line.plan(base, stop),
+        },
+        _ => Err(error),
     }
 }
 
@@ -124,9 +145,9 @@ pub fn plan<'a>(
 /// position, or it is not known which history it belongs to.
 #[must_use]
 pub fn furthest<'a>(streams: &'a [Stream], base: &Base) -> Option<Piece<'a>> {
-    let newest = streams.iter().max_by_key(|stream| stream.newest())?;
-    let way = match HistoryLine::ending_with(&by_id(streams), newest).way(base) {
-        Err(PlanError::NoStart { .. }) => left(&histories(streams), base)?.0.way(base),
+    let lines = histories(streams);
+    let way = match lines.first()?.way(base) {
+        Err(PlanError::NoStart { .. }) => left(&lines, base)?.0.way(base),
         way => way,
     };
     let is_clear = |piece: &Piece<'_>| {
@@ -137,10 +158,21 @@ pub fn furthest<'a>(streams: &'a [Stream], base: &Base) -> Option<Piece<'a>> {
     pieces.into_iter().skip(start).take_while(is_clear).last()
 }
 
-/// All histories, the newest first; of two that are as new, that of the later stream.
+/// Where each stream ends.
+fn ends(streams: &[Stream]) -> Vec<LineEnd<'_>> {
+    let end = |stream| {
+        let last: Option<&SegmentHead> =
+            Stream::chain(stream).0.last().map(|piece| &piece.segment.content);
+        LineEnd { head: &stream.head.content, last, life: stream.newest() }
+    };
+    streams.iter().map(end).collect()
+}
+
+/// All histories: the present one first, then by their signs of life; of two that are as new, that of the later stream.
 fn histories(streams: &[Stream]) -> Vec<HistoryLine<'_>> {
-    let mut last: Vec<&Stream> = streams.iter().rev().collect();
-    last.sort_by_key(|stream| std::cmp::Reverse(stream.newest()));
+    let present = present(&ends(streams));
+    let mut last: Vec<(usize, &Stream)> = streams.iter().enumerate().rev().collect();
+    last.sort_by_key(|(n, stream)| std::cmp::Reverse((Some(*n) == present, stream.newest())));
     let by_id = by_id(streams);
     last.into_iter().map(|last| HistoryLine::ending_with(&by_id, last)).collect()
 }
@@ -154,7 +186,7 @@ fn left<'l, 'a>(
     let (newest, others) = lines.split_first()?;
     let line = others.iter().find(|line| {
         line.parts.last().is_some_and(|(last, _)| last.newest() >= Some(base.taken))
-            && !matches!(line.way(base), Err(PlanError::NoStart { .. }))
+            && !matches!(line.way(base), Err(PlanError::NoStart { .. } | PlanError::Branch { .. }))
     })?;
     let is_other = |stream: &Stream| line.parts.iter().all(|(part, _)| part.id() != stream.id());
     newest.parts.iter().find_map(|(stream, _)| match &stream.head.content.begins {
@@ -247,11 +279,24 @@ pub fn holders<'a>(
     })
 }
 
-/// The stream at whose end the archive ends, by [`plan`], and its newest sign of life.
+/// The stream at whose end the archive ends, by [`plan`], and the newest sign of life of all.
 #[must_use]
 pub fn newest(streams: &[Stream]) -> Option<(&Stream, Option<Timestamp>)> {
-    let last = streams.iter().max_by_key(|stream| stream.newest())?;
-    Some((last, last.newest()))
+    let last = streams.get(present(&ends(streams))?)?;
+    Some((last, streams.iter().filter_map(Stream::newest).max()))
+}
+
+/// Whether the archive ends before this segment of it, by [`plan`]. Not if its history branches behind it: that is no loss
+/// of the archive.
+#[must_use]
+pub fn ends_before(streams: &[Stream], segment: &SegmentHead) -> bool {
+    let ends = ends(streams);
+    let lines = histories(streams);
+    let is_it = |piece: &Piece<'_>| {
+        piece.stream == segment.stream && piece.segment.content.number == segment.number
+    };
+    let is_in = lines.first().is_none_or(|line| line.pieces().0.iter().any(is_it));
+    !is_in && lines.first().is_some_and(|line| lacks_end(&ends, line.last, segment))
 }
 
 /// Stream and number of all segments from the position of one of these backups on, in every history that has it: what a
@@ -259,14 +304,14 @@ pub fn newest(streams: &[Stream]) -> Option<(&Stream, Option<Timestamp>)> {
 #[must_use]
 pub fn reach<'a>(streams: &'a [Stream], bases: &[Base]) -> BTreeSet<(&'a str, u64)> {
     let by_id = by_id(streams);
-    let of_line = |last| {
+    let of_line = |last: (usize, &'a Stream)| {
         let (mut pieces, _) = HistoryLine::ending_with(&by_id, last).pieces();
         // Also the pieces behind a break, because the break may be mended.
         let starts = |piece: &Piece<'_>| bases.iter().any(|base| piece.has(base));
         let start = pieces.iter().position(starts).unwrap_or(pieces.len());
         pieces.split_off(start)
     };
-    let pieces = streams.iter().flat_map(of_line);
+    let pieces = streams.iter().enumerate().flat_map(of_line);
     pieces.map(|piece| (piece.stream, piece.segment.content.number)).collect()
 }
 
@@ -282,10 +327,15 @@ type Way<'a> = (Vec<Piece<'a>>, usize, Option<PlanError>);
 struct HistoryLine<'a> {
     /// The streams, from the first on, each with what ends its part: the beginning of the next one.
     parts: Vec<(&'a Stream, Option<&'a Stream>)>,
+    /// Number of the last one in the archive.
+    last: usize,
 }
 
 impl<'a> HistoryLine<'a> {
-    fn ending_with(streams: &HashMap<&str, &'a Stream>, last: &'a Stream) -> Self {
+    fn ending_with(
+        streams: &HashMap<&str, &'a Stream>,
+        (number, last): (usize, &'a Stream),
+    ) -> Self {
         let mut parts = vec![(last, None)];
         let mut seen = HashSet::from([last.id()]);
         let mut first = last;
@@ -299,7 +349,7 @@ impl<'a> HistoryLine<'a> {
             first = before;
         }
         parts.reverse();
-        Self { parts }
+        Self { parts, last: number }
     }
 
     /// Checks that the backup belongs to this history: a branch has the same positions as the history that it
@@ -426,8 +476,54 @@ impl<'a> HistoryLine<'a> {
         Ok((pieces, start, broken))
     }
 
+    /// The pieces behind the last break of this line, if its receiver missed what is before them.
+    fn received_behind_gap(&self) -> Option<Vec<Piece<'a>>> {
+        let (mut pieces, breaks) = self.pieces();
+        let behind = pieces.split_off(breaks.last()?.0);
+        let first = behind.first().filter(|first| first.segment.content.number == 0)?;
+        let (stream, _) = self.parts.iter().find(|(stream, _)| stream.id() == first.stream)?;
+        matches!(stream.head.content.begins, StreamOrigin::Gap { .. }).then_some(behind)
+    }
+
+    /// The way from a backup to the last break of this line in another line, and then on in this one. None, unless the pieces
+    /// behind the break follow there.
+    fn joined(&self, other: &Self, base: &Base) -> Option<Way<'a>> {
+        let behind = self.received_behind_gap()?;
+        let next = behind.first()?;
+        let (mut way, start, _) = other.way(base).ok()?;
+        let at = way.iter().rposition(|piece| {
+            let head = &piece.segment.content;
+            let is_one = piece.until == head.to.offset && self.server(next) == other.server(piece);
+            is_one
+                && head.is_followed_by(&next.segment.content.from)
+                && head.gtids_after.is_some()
+                && head.after() == next.segment.content.before()
+        })?;
+        let moved = way.get(at)?.server;
+        way.truncate(at + 1);
+        let renumbered =
+            |piece: &Piece<'a>| Piece { server: moved + piece.server - next.server, ..*piece };
+        way.extend(behind.iter().map(renumbered));
+        (start <= at).then_some((way, start, None))
+    }
+
+    /// What the server of a piece is, as far as its stream states it.
+    fn server(&self, piece: &Piece<'_>) -> Option<(u32, Option<&'a str>, Option<&'a str>)> {
+        let (stream, _) = self.parts.iter().find(|(stream, _)| stream.id() == piece.stream)?;
+        let origin = stream.head.content.origin();
+        Some((origin.id, origin.uuid, origin.node))
+    }
+
     fn plan(&self, base: &Base, stop: &RestoreStop) -> Result<Plan<'a>, PlanError> {
-        let (pieces, start, broken) = self.way(base)?;
+        self.plan_way(self.way(base)?, base, stop)
+    }
+
+    fn plan_way(
+        &self,
+        (pieces, start, broken): Way<'a>,
+        base: &Base,
+        stop: &RestoreStop,
+    ) -> Result<Plan<'a>, PlanError> {
         // Also before the backup: the position of another server is another moment.
         if let RestoreStop::Position(at) = stop {
             let mut having = pieces.iter().filter(|piece| piece.has_position(at));
@@ -575,158 +671,6 @@ fn beyond(gtids: &GtidState, gtid: &AnyGtid) -> bool {
             gtids.get(gtid.domain).is_some_and(|last| last.sequence > gtid.sequence)
         }
         _ => gtids.contains(gtid),
-    }
-}
-
-impl Stream {
-    /// Adds the segments of this stream up to where `next` takes over, and a break wherever one does not follow the
-    /// one before it. Those behind a break can be replayed onto a backup that was taken there.
-    fn add_to<'a>(
-        &'a self,
-        pieces: &mut Vec<Piece<'a>>,
-        breaks: &mut Vec<(usize, PlanError)>,
-        (next, server): (Option<&'a Stream>, usize),
-    ) {
-        let link = next.and_then(|next| next.head.content.begins.after());
-        let first = self.floor.as_ref().map_or(0, |floor| floor.number);
-        // Segments hidden by a floor lie between the streams before and this one.
-        if first > 0 && !pieces.is_empty() {
-            breaks.push((pieces.len(), self.missing(0, first, pieces.last())));
-        }
-        // Behind a later hole lies what a receiver had on its way when it was killed.
-        let stated = self.stated.max(self.removed_below).max(first);
-        let mut known = stated;
-        for number in self.segments.range(stated..).map(|(number, _)| *number) {
-            if number != known {
-                break;
-            }
-            known = known.saturating_add(1);
-        }
-        let count = link.map_or(known, |link| link.number.saturating_add(1));
-        // End of the segment before the next one; none behind a break.
-        let mut previous = Some(match &self.floor {
-            Some(floor) => (floor.head.as_str(), &floor.at, None),
-            None => (self.head.digest.as_str(), &self.head.content.start, None),
-        });
-        let mut is_over = false;
-        let mut number = first;
-        while number < count {
-            let found = self.segments.range(number..count).next();
-            let Some((_, segment)) = found.filter(|(found, _)| **found == number) else {
-                let until = found.map_or(count, |(found, _)| *found);
-                breaks.push((pieces.len(), self.missing(number, until, pieces.last())));
-                (previous, number) = (None, until);
-                continue;
-            };
-            let head = &segment.content;
-            if let Some(previous) = previous
-                && let Err(what) = follows(head, previous)
-            {
-                let (stream, what) = (self.id().to_owned(), what.to_owned());
-                breaks.push((pieces.len(), PlanError::Segment { stream, number, what }));
-            }
-            previous = Some((&segment.digest, &head.to, Some(head)));
-            number += 1;
-            let start = next.and_then(|next| next.head.content.takes_over_at(&self.head.content));
-            let start = start.filter(|start| start.log == head.from.log);
-            let until = start.map_or(head.to.offset, |start| start.offset.min(head.to.offset));
-            // Later segments belong to the other history, or are received again: but the chain up to the segment that the next
-            // stream names has to hold.
-            is_over |= until <= head.from.offset;
-            if !is_over {
-                pieces.push(Piece { stream: self.id(), segment, until, server });
-            }
-            is_over |= until < head.to.offset || start.is_some_and(|start| start.offset == until);
-        }
-        // The segment that it names may be removed already; the floor names the last one that is.
-        let named = link.filter(|link| link.number.saturating_add(1) >= first);
-        if let (Some(link), Some((digest, ..))) = (named, previous)
-            && link.head != digest
-        {
-            breaks.push((
-                pieces.len(),
-                PlanError::Segment {
-                    stream: self.id().to_owned(),
-                    number: link.number,
-                    what: "the stream that follows it names another one".to_owned(),
-                },
-            ));
-        }
-    }
-
-    /// Returns the beginning of the first segment behind this position, if the segments before it were removed.
-    fn left_after(&self, position: &LogPosition) -> Option<StoredPosition> {
-        let floor = self.floor.as_ref().map(|floor| (floor.number, &floor.at));
-        let segments = self.segments.range(..=self.removed_below);
-        let left =
-            floor.into_iter().chain(segments.map(|(number, of)| (*number, &of.content.from)));
-        let (number, at) =
-            left.into_iter().find(|(_, at)| at.position().is_some_and(|at| *position < at))?;
-        let is_removed = number.checked_sub(1).is_some_and(|n| !self.segments.contains_key(&n));
-        is_removed.then(|| at.clone())
-    }
-
-    /// The break at which the segments of this stream from `number` to before `until` are missing.
-    fn missing(&self, number: u64, until: u64, last: Option<&Piece<'_>>) -> PlanError {
-        match last.filter(|_| until <= self.removed_below) {
-            Some(last) => PlanError::Gap {
-                at: last.segment.content.to.clone(),
-                reason: format!(
-                    "segments {number} to {} of stream {} were removed before they could be copied here, or by a `prune` that did not finish",
-                    until - 1,
-                    self.id()
-                ),
-            },
-            None => PlanError::Segment {
-                stream: self.id().to_owned(),
-                number,
-                what: MISSING.to_owned(),
-            },
-        }
-    }
-}
-
-/// Returns whether a stream of another server takes over where the stream before it ends, with the same transactions.
-fn takes_over(
-    head: &StreamHead,
-    (at, end): (&StoredPosition, Option<&StoredPosition>),
-    last: &Piece<'_>,
-) -> Result<(), &'static str> {
-    let before = &last.segment.content;
-    if end != Some(at) {
-        return Err("it begins at a place where the stream of the server before it does not end");
-    }
-    let gtids = head.gtids.as_ref().and_then(|gtids| gtids.parse::<GtidState>().ok());
-    let repeats = head.repeats.as_ref().map(|of| of.gtids.parse::<GtidState>());
-    match (repeats, &gtids) {
-        (None, _) => {}
-        (Some(Ok(of)), Some(now)) if of == *now => {}
-        _ => return Err("it repeats other transactions than the stream before it ends with"),
-    }
-    match gtids.is_some() && gtids == before.after() {
-        true => Ok(()),
-        false => Err("its GTIDs are not those at which the stream of the server before it ends"),
-    }
-}
-
-/// Whether a segment follows what is before it: a head with this digest, which ends there; and the head, if it is that of
-/// a segment.
-fn follows(
-    head: &SegmentHead,
-    (digest, end, before): (&str, &StoredPosition, Option<&SegmentHead>),
-) -> Result<(), &'static str> {
-    if head.previous != digest {
-        return Err("it does not name the one before it");
-    }
-    let follows = match before {
-        Some(before) => {
-            before.is_followed_by(&head.from) && before.gtids_after == head.gtids_before
-        }
-        None => head.from == *end,
-    };
-    match follows {
-        true => Ok(()),
-        false => Err("the segment does not continue the previous one"),
     }
 }
 
