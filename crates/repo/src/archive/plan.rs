@@ -3,82 +3,21 @@
 //! The stop is a boundary between two transactions in the order of their commits. The heads show in which
 //! segment it lies; [`Cutter`](crate::archive::stop::Cutter) finds it among that segment's transactions.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
-use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
+use xb_binlog::{AnyGtid, GtidState};
 
 use crate::archive::base::{Base, BasePosition};
 use crate::archive::chain::takes_over;
-use crate::archive::fit::fits;
+pub use crate::archive::chain::{MISSING, Piece, Stream};
 pub use crate::archive::fit::{are_apart, misplaced};
 pub use crate::archive::plan_error::PlanError;
 use crate::archive::present::{LineEnd, are_of_one_server, lacks_end, present, reaches};
 use crate::archive::record::Record;
 use crate::archive::segment::{SegmentHead, StoredBarrier};
 use crate::archive::stop::{RestoreStop, TimesBefore};
-use crate::archive::stream::{Floor, StoredPosition, StreamHead, StreamOrigin};
-
-/// Why a segment is a break if there is nothing to compare.
-pub const MISSING: &str = "missing or unreadable";
-
-/// A stream as far as its records show it.
-#[derive(Debug, Clone)]
-pub struct Stream {
-    /// Its head.
-    pub head: Record<StreamHead>,
-    /// Its segments, by number. One that cannot be read is missing.
-    pub segments: BTreeMap<u64, Record<SegmentHead>>,
-    /// Number of segments that its records say are stored. Behind a later hole lies what a receiver had on its
-    /// way when it was killed.
-    pub stated: u64,
-    /// A record of it shows how far it reaches. Without one, its last segments may have been removed together
-    /// with it.
-    pub shows_end: bool,
-    /// Beginning of the rest of it, if `prune` has removed segments.
-    pub floor: Option<Floor>,
-    /// Segments before this number may be missing: `prune` has removed them, here or where they were copied from.
-    /// Segments that are still there count.
-    pub removed_below: u64,
-    /// Everything up to this time is in it, if it says so.
-    pub covered_until: Option<Timestamp>,
-}
-
-impl Stream {
-    /// Its segments, and where one is missing or does not follow the one before it: the number of the piece behind
-    /// the break, and why.
-    #[must_use]
-    pub fn chain(&self) -> (Vec<Piece<'_>>, Vec<(usize, PlanError)>) {
-        let (mut pieces, mut breaks) = (Vec::new(), Vec::new());
-        self.add_to(&mut pieces, &mut breaks, (None, 0));
-        (pieces, breaks)
-    }
-
-    /// ID of the stream.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        &self.head.content.stream
-    }
-
-    /// Its newest sign of life.
-    fn newest(&self) -> Option<Timestamp> {
-        let stored = self.segments.values().next_back().map(|each| each.content.received[1]);
-        self.covered_until.max(stored).max(Some(self.head.content.started))
-    }
-}
-
-/// A part of a segment that a replay needs.
-#[derive(Debug, Clone, Copy)]
-pub struct Piece<'a> {
-    /// ID of the stream.
-    pub stream: &'a str,
-    /// The segment.
-    pub segment: &'a Record<SegmentHead>,
-    /// Offset behind the last byte that counts: another stream continues from there.
-    pub until: u64,
-    /// Number of the server in this history, from 0: logs of two servers may have the same names.
-    pub server: usize,
-}
+use crate::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
 
 /// Segments that a replay needs, in order.
 #[derive(Debug, Clone)]
@@ -671,56 +610,5 @@ fn beyond(gtids: &GtidState, gtid: &AnyGtid) -> bool {
             gtids.get(gtid.domain).is_some_and(|last| last.sequence > gtid.sequence)
         }
         _ => gtids.contains(gtid),
-    }
-}
-
-impl Piece<'_> {
-    /// Of the GTIDs that a backup notes here, those of domains of which the log has nothing before the segment: only the
-    /// transactions behind the backup tell whether its data has them. A domain may begin in the segment itself, on either
-    /// side of the backup.
-    #[must_use]
-    pub fn outside(&self, base: &Base) -> GtidPosition {
-        match (&base.gtids, self.segment.content.before()) {
-            (Some(GtidState::MariaDb(noted)), Some(GtidState::MariaDb(before))) => {
-                let mut outside = GtidPosition::default();
-                let has_none = |gtid: &&Gtid| before.get(gtid.domain).is_none();
-                noted.iter().filter(has_none).for_each(|gtid| outside.advance(*gtid));
-                outside
-            }
-            _ => GtidPosition::default(),
-        }
-    }
-
-    fn end(&self) -> String {
-        format!("{}:{}", self.segment.content.from.log, self.until)
-    }
-
-    /// Returns whether the position of a backup lies in it, with the same history.
-    fn has(&self, base: &Base) -> bool {
-        let head = &self.segment.content;
-        let at = &base.position;
-        let lies = head.from.log == at.log()
-            && head.from.offset <= at.offset()
-            && (at.offset() < self.until
-                // At its end, if nothing follows it here.
-                || at.offset() == self.until);
-        lies && fits(head, base)
-    }
-
-    /// Returns whether it has a transaction with a later time.
-    fn is_beyond(&self, time: i64) -> bool {
-        let greatest = self.segment.content.commits.map(|commits| i64::from(commits.greatest));
-        greatest.is_some_and(|greatest| greatest > time)
-    }
-
-    fn has_gtid(&self, gtid: &AnyGtid) -> bool {
-        let head = &self.segment.content;
-        let is_before = head.before().is_some_and(|before| before.contains(gtid));
-        !is_before && head.after().is_some_and(|after| after.contains(gtid))
-    }
-
-    fn has_position(&self, at: &LogPosition) -> bool {
-        let head = &self.segment.content;
-        head.from.log == at.log() && head.from.offset <= at.offset() && at.offset() <= self.until
     }
 }

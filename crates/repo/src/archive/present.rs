@@ -31,8 +31,18 @@ pub(super) fn present(ends: &[LineEnd<'_>]) -> Option<usize> {
     let is_passed = |end: &LineEnd<'_>| {
         ends.iter().any(|other| passes(&heads, other, end) && !passes(&heads, end, other))
     };
-    let left: Vec<usize> =
-        ends.iter().enumerate().filter(|(_, end)| !is_passed(end)).map(|(n, _)| n).collect();
+    // Of many streams, few are followed by none: only those are compared with all.
+    let mut followed: HashMap<&str, u64> = HashMap::new();
+    for link in ends.iter().filter_map(|end| end.head.begins.after()) {
+        let number = followed.entry(&link.stream).or_default();
+        *number = link.number.max(*number);
+    }
+    let is_followed = |end: &LineEnd<'_>| {
+        let number = followed.get(end.head.stream.as_str());
+        number.is_some_and(|number| end.last.is_none_or(|last| last.number <= *number))
+    };
+    let left = ends.iter().enumerate().filter(|(_, end)| !is_followed(end) && !is_passed(end));
+    let left = left.map(|(n, _)| n).collect();
     let newest = |of: Vec<usize>| of.into_iter().max_by_key(|n| ends.get(*n)?.life);
     newest(left).or_else(|| newest((0..ends.len()).collect()))
 }
