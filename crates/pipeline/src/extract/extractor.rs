@@ -456,9 +456,12 @@ impl Extractor {
                     self.end_stretch();
                 }
             }
-            Change::Renamed { open, .. } => {
+            Change::Renamed { open, replaces, .. } => {
                 if let ChunkKind::Rename { to } = head.kind {
                     let (path, to) = self.rename(&path, &to, position)?;
+                    if replaces.is_some() {
+                        self.batch.push(Step::Remove { path: to.clone(), position });
+                    }
                     self.batch.push(if open {
                         // The file is renamed at its end; until then the name only has to be free.
                         Step::CheckAbsent { path: to, position }
