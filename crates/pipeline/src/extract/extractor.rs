@@ -110,7 +110,7 @@ impl Extractor {
                 if extractor.options.decoding.is_active() {
                     extractor.names.claim(&plan).map_err(failed)?;
                 }
-                let partial = extractor.target.go_on(&plan.name, number);
+                let partial = extractor.target.go_on(&plan.name, number, upto);
                 let partial =
                     partial.map_err(|source| ExtractCause::Target { position: 0, source })?;
                 Ok(OpenFile::begun(plan.name, holes, partial, ContentSum::new(upto, crc)))
