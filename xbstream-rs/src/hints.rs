@@ -95,6 +95,7 @@ fn other_format(found: &Printable) -> String {
 fn order(error: &OrderError) -> String {
     match error {
         OrderError::AfterEnd { .. } => "check how the stream was made: it contains the same file twice, or is two streams in one".to_owned(),
+        OrderError::RenameUnknown { .. } => "take a new backup while no table is renamed: the producer did not copy this one before its name changed".to_owned(),
         _ => DISORDER.to_owned(),
     }
 }

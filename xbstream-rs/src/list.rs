@@ -106,7 +106,8 @@ impl List {
                     entry.complete = true;
                 }
             }
-            Change::Renamed { id, .. } => {
+            Change::Renamed { id, replaces, .. } => {
+                replaces.and_then(|old| self.entries.remove(&old));
                 if let (Some(entry), ChunkKind::Rename { to }) =
                     (self.entries.get_mut(&id), &head.kind)
                 {

@@ -11,6 +11,7 @@ use support::{extract, linked_as, xbstream};
 use xb_testkit::command::Cmd;
 use xb_testkit::data::mixed;
 use xb_testkit::files::assert_same_tree;
+use xb_testkit::stream::StreamWriter;
 
 const TEN: usize = 10 << 20;
 
@@ -69,6 +70,25 @@ fn we_read_the_stream_of_mbstream() {
         let _ = extract(to.path(), &stream, threads).expect(0);
         assert_same_tree(from.path(), to.path());
     }
+}
+
+/// As mariadb-backup writes it when a MyISAM table is renamed after its files were copied.
+#[test]
+fn a_rename_onto_a_file_of_the_stream_replaces_it_as_with_mbstream() {
+    let mut writer = StreamWriter::new(Vec::new());
+    writer.file("db/m1.MYD", &mixed(1, 70_001), 10_000).file("db/m9.MYD", &mixed(2, 999), 500);
+    writer.rename("db/m1.MYD", "db/m9.MYD").file("db/m1.MYI", &mixed(3, 5), 5);
+    let stream = writer.finish();
+    let to = tempfile::tempdir().unwrap();
+    let _ = mbstream().args(["-x", "-C"]).arg(to.path()).stdin_bytes(&stream[..]).run().expect(0);
+    for threads in [1, 3] {
+        let ours = tempfile::tempdir().unwrap();
+        let _ = extract(ours.path(), &stream, threads).expect(0);
+        assert_same_tree(to.path(), ours.path());
+    }
+    let listed = xbstream().arg("--list").stdin_bytes(&stream[..]).run().expect(0).stdout;
+    let listed = String::from_utf8(listed).unwrap();
+    assert_eq!(listed.matches("db/m9.MYD").count(), 1, "{listed}");
 }
 
 #[test]

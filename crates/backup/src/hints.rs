@@ -1,7 +1,7 @@
 //! Advice for errors that have several causes.
 
 use xb_pipeline::StreamError;
-use xb_reader::DecodeError;
+use xb_reader::{DecodeError, OrderError};
 
 /// How the system, MariaDB and InnoDB say that a disk or a quota is full.
 const FULL: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
@@ -43,6 +43,9 @@ pub(crate) fn stream_hint(error: &StreamError) -> &'static str {
         StreamError::Decode(DecodeError::Magic { .. }) => {
             "run mariadb-backup or xtrabackup with --stream=xbstream, and let nothing else write to its stdout"
         }
+        StreamError::Order(OrderError::RenameUnknown { .. }) => {
+            "take a new backup while no table is renamed: none was made, because the backup program did not copy this table before its name changed"
+        }
         StreamError::Name { .. } => {
             "store the input unchecked with --raw if you need it; no backup was made, because it could not be restored"
         }
@@ -53,6 +56,15 @@ pub(crate) fn stream_hint(error: &StreamError) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rename_without_data_names_the_table_and_what_to_do() {
+        let name = |name: &str| xb_reader::RelPath::new(name.as_bytes()).unwrap();
+        let (path, to) = (name("shop/old.MAD"), name("shop/new.MAD"));
+        let error = StreamError::Order(OrderError::RenameUnknown { position: 7, path, to });
+        assert!(error.to_string().ends_with("the data of shop/new.MAD is missing"), "{error}");
+        assert!(stream_hint(&error).contains("while no table is renamed"));
+    }
 
     #[test]
     fn a_full_disk_is_known_by_the_words_of_each_program() {

@@ -297,6 +297,30 @@ pub(crate) struct Checkpoint {
     pub(crate) whole: HashSet<Vec<u8>>,
     /// Incomplete files.
     pub(crate) begun: HashMap<Vec<u8>, ResumePoint>,
+    /// Names of files in the target that the earlier restore may have written, but has not listed: without the suffixes of
+    /// decoded layers.
+    pub(crate) unlisted: HashSet<Vec<u8>>,
+}
+
+/// What a resumed restore takes over of a [`Checkpoint`]. All the rest is fetched, as if it had never been there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Resumable {
+    /// Names in the stream of the complete files that are left out, and of the incomplete ones that are continued.
+    pub(crate) kept: HashSet<Vec<u8>>,
+    /// The unlisted names that files of the backup have.
+    pub(crate) known: HashSet<Vec<u8>>,
+}
+
+impl Resumable {
+    /// Notes that the backup has a file of this name, with suffixes or without.
+    pub(crate) fn meet(&mut self, path: &[u8], proven: &Checkpoint) {
+        if proven.unlisted.is_empty() {
+            return;
+        }
+        for name in [path, logical_name(path)] {
+            self.known.extend(proven.unlisted.get(name).cloned());
+        }
+    }
 }
 
 /// Progress of an incomplete file.

@@ -12,8 +12,7 @@ use xb_uploader::ListedObject;
 
 use crate::error::BackupError;
 use crate::objects::checksums::KnownChecksums;
-use crate::selection::{Checkpoint, Chosen, ResumePoint};
-use crate::selection::{MatchedNames, Selection};
+use crate::selection::{Checkpoint, Chosen, MatchedNames, Resumable, ResumePoint, Selection};
 
 /// Files of which every backup of a producer has some, but for suffixes of compression and encryption.
 const DESCRIBING: [&str; 5] = [
@@ -32,6 +31,8 @@ pub(crate) struct ClassicFiles {
     /// Position at which a resumed restore continues in each file: the bytes to skip at the front
     /// of its objects, and the file offset after them. `None` unless an earlier run is resumed.
     begun: Option<BTreeMap<String, ResumePoint>>,
+    /// What an earlier run has left that counts.
+    resumable: Resumable,
     /// The known checksums of the objects.
     known: KnownChecksums,
 }
@@ -156,9 +157,20 @@ impl ClassicFiles {
 
     /// Excludes what an earlier run has completed and checked.
     pub(crate) fn leave_out(&mut self, proven: &Checkpoint) {
-        self.files.retain(|path, _| !proven.whole.contains(path.as_bytes()));
+        let mut resumable = Resumable::default();
+        self.files.keys().for_each(|path| resumable.meet(path.as_bytes(), proven));
+        let is_whole = |path: &str| proven.whole.contains(path.as_bytes());
+        let left_out = self.files.extract_if(.., |path, _| is_whole(path));
+        resumable.kept.extend(left_out.map(|(path, _)| path.into_bytes()));
         let come = |path: &String| Some((path.clone(), *proven.begun.get(path.as_bytes())?));
-        self.begun = Some(self.files.keys().filter_map(come).collect());
+        let begun: BTreeMap<_, _> = self.files.keys().filter_map(come).collect();
+        resumable.kept.extend(begun.keys().map(|path| path.clone().into_bytes()));
+        (self.begun, self.resumable) = (Some(begun), resumable);
+    }
+
+    /// What [`ClassicFiles::leave_out`] has left out.
+    pub(crate) fn resumable(&self) -> &Resumable {
+        &self.resumable
     }
 
     /// The files that an earlier run began, with their completed lengths; `None` if there was no

@@ -86,7 +86,11 @@ struct Files {
 impl Files {
     fn record(&mut self, record: &Record<'_>) {
         match record {
-            Record::File { file, path, .. } => drop(self.names.insert(*file, path.to_vec())),
+            Record::File { file, path, .. } => {
+                // It replaces a file of that name, even if it is removed itself.
+                self.sizes.remove(*path);
+                self.names.insert(*file, path.to_vec());
+            }
             Record::End { file, size } => {
                 if let Some(path) = self.names.get(file) {
                     self.sizes.insert(path.clone(), (*file, *size));
@@ -94,6 +98,7 @@ impl Files {
             }
             Record::Rename { file, path } => {
                 let Some(old) = self.names.insert(*file, path.to_vec()) else { return };
+                self.sizes.remove(*path);
                 if let Some(of_old) = self.sizes.get(&old).copied().filter(|(id, _)| id == file) {
                     self.sizes.remove(&old);
                     self.sizes.insert(path.to_vec(), of_old);
@@ -155,6 +160,11 @@ mod tests {
             Record::End { file: 3, size: 40 },
             // The older file of that name, before it was replaced.
             Record::Remove { file: 0 },
+            // What is replaced does not come back.
+            file(4, "again"),
+            Record::End { file: 4, size: 50 },
+            file(5, "again"),
+            Record::Remove { file: 5 },
         ] {
             files.record(&record);
         }

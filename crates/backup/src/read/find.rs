@@ -18,7 +18,7 @@ use crate::read::packed_index::{Index, PackedBody};
 use crate::read::partial::{Parts, parts};
 use crate::read::request::GetRequest;
 use crate::read::unlock::{UnlockedBackup, keys_object, unlock};
-use crate::selection::{Checkpoint, Chosen};
+use crate::selection::{Checkpoint, Chosen, Resumable};
 use crate::session::Session;
 
 /// Data objects of a backup, in stream order.
@@ -68,6 +68,15 @@ impl Objects {
     /// Returns whether the backup holds raw bytes of unknown content.
     pub(crate) fn is_raw(&self) -> bool {
         matches!(self, Self::Packed(packed, _) if packed.manifest.end == End::Raw)
+    }
+
+    /// What counts of that which an earlier restore has left; `None` if nothing was given to [`find`].
+    pub(crate) fn resumable(&self) -> Option<&Resumable> {
+        match self {
+            Self::Packed(_, ReadMode::Parts { parts, .. }) => Some(&parts.resumable),
+            Self::Packed(..) => None,
+            Self::Classic(_, files, _) => Some(files.resumable()),
+        }
     }
 
     /// Bytes of the stream that will be fetched, if known: with a backup that is returned as

@@ -3,23 +3,26 @@
 use std::path::Path;
 
 use xb_reader::{RelPath, TargetDir, TargetError};
+use xb_repo::manifest::Layout;
 use xb_repo::root::Root;
 
 use super::chain::INCREMENTS;
 use super::clone::state::State;
 use super::journal::head::{RestoreIdentity, is_unfinished};
-use super::journal::load::load;
-use super::journal::resume_state::ResumeState;
+use super::journal::load::{foreign, load};
+use super::journal::resume_state::{ResumeState, as_path};
 use super::lost_and_found::{is_lost_and_found, shows_nothing};
 use super::request::{RestoreOptions, RestoreReport, Resumed};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::read::request::{GetReport, GetRequest};
+use crate::selection::Resumable;
 
 const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";
 const HALF_MERGED: &str = "a restore of a chain was interrupted in it while its pages were merged: run the command of that restore again, or, if the system was started again since, empty the directory";
 const HALF_PREPARED: &str = "a restore of a chain was interrupted in it while the files were prepared, and they are of no use now: empty the directory, and restore it again";
 const HALF_RECOVERED: &str = "the server that was to prepare it did not stop cleanly, so it is not proven that another one can use its files; empty the directory, and restore it again";
+const RENAMES: &str = "it holds an unfinished restore of a stream that renames or removes files in the classic layout, which cannot be resumed; empty the directory";
 /// Hint for a target that cannot be used.
 pub(super) const OTHER_TARGET: &str = "name a directory that this user can create or write to";
 
@@ -27,6 +30,27 @@ pub(super) const OTHER_TARGET: &str = "name a directory that this user can creat
 pub(super) struct Interrupted {
     pub(super) folder: TargetDir,
     pub(super) state: ResumeState,
+}
+
+impl Interrupted {
+    /// Removes everything that does not count: it is written again.
+    ///
+    /// # Errors
+    /// A text that explains why the restore cannot be resumed; nothing is removed if a file is not of this restore.
+    pub(super) fn keep(&mut self, resumable: &Resumable) -> Result<(), String> {
+        let gone = self.state.keep(resumable).map_err(|name| foreign(as_path(&name)))?;
+        for name in gone {
+            let name = RelPath::new(&name).map_err(|error| error.to_string())?;
+            match self.folder.remove(&name) {
+                Err(TargetError::Remove { source, .. })
+                    if source.kind() == std::io::ErrorKind::NotFound => {}
+                done => done.map_err(|error| error.to_string())?,
+            }
+        }
+        self.folder.clear(|number| self.state.keeps(number)).map_err(|error| error.to_string())?;
+        self.folder.number_from(self.state.next_number());
+        Ok(())
+    }
 }
 
 /// Reads what an earlier run of this restore has left in the target, and locks the target. Returns
@@ -73,13 +97,8 @@ pub(super) async fn interrupted(
     let (folder, Some(state)) = loaded.map_err(failed)? else {
         return Err(failed(NOT_EMPTY.into()));
     };
-    for name in &state.doubtful {
-        let name = RelPath::new(name).map_err(|error| failed(error.to_string()))?;
-        match folder.remove(&name) {
-            Err(TargetError::Remove { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound => {}
-            done => done.map_err(|error| failed(error.to_string()))?,
-        }
+    if state.changes_names && manifest.layout == Layout::Classic {
+        return Err(failed(RENAMES.into()));
     }
     Ok(Some(Interrupted { folder, state }))
 }

@@ -113,17 +113,15 @@ async fn attempt(
     if clone::state::is_fetched(target) {
         return cancel.or(fetched_clone(root, request, target, how)).await;
     }
-    let earlier = cancel.or(interrupted(root, request, target, how)).await?;
+    let mut earlier = cancel.or(interrupted(root, request, target, how)).await?;
     let proven = earlier.as_ref().map(|earlier| earlier.state.proven());
     let objects = cancel.or(find(session, request, unlocked, proven.as_ref())).await?;
     if objects.is_raw() {
         return Err(BackupError::of_target(target, RAW.into()));
     }
-    if let Some(Interrupted { folder, state }) = &earlier {
-        // Unproven data is written again, so its room is free.
-        folder
-            .clear(|number| state.keeps(number))
-            .map_err(|error| BackupError::of_target(target, error.to_string()))?;
+    if let (Some(earlier), Some(resumable)) = (&mut earlier, objects.resumable()) {
+        // Before the room is checked: what is written again has its room already.
+        earlier.keep(resumable).map_err(|what| BackupError::of_target(target, what))?;
     }
     if !how.no_space_check {
         let there = earlier.as_ref().map_or(0, |earlier| earlier.state.bytes());
@@ -216,8 +214,9 @@ fn begin(
         let sink = FileSink::new(extractor, target.to_owned());
         return Ok(Extraction { sink, journal: None, earlier });
     };
-    let keeps = |number| earlier.as_ref().is_some_and(|state| state.keeps(number));
-    folder.clear(keeps).map_err(|error| error.to_string())?;
+    if earlier.is_none() {
+        folder.clear(|_| false).map_err(|error| error.to_string())?;
+    }
     let is_synced = how.sync != Durability::None;
     let journal = Journal::begin(&folder, about, earlier.as_ref(), is_synced)
         .map_err(|error| format!("cannot write the journal: {error}"))?;

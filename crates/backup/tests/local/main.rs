@@ -12,5 +12,6 @@ mod gc;
 mod native;
 mod parts;
 mod resume;
+mod resume_streams;
 mod round_trip;
 mod verify;

@@ -110,7 +110,7 @@ impl Extractor {
                 if extractor.options.decoding.is_active() {
                     extractor.names.claim(&plan).map_err(failed)?;
                 }
-                let partial = extractor.target.go_on(&plan.name, number);
+                let partial = extractor.target.go_on(&plan.name, number, upto);
                 let partial =
                     partial.map_err(|source| ExtractCause::Target { position: 0, source })?;
                 Ok(OpenFile::begun(plan.name, holes, partial, ContentSum::new(upto, crc)))
@@ -456,9 +456,12 @@ impl Extractor {
                     self.end_stretch();
                 }
             }
-            Change::Renamed { open, .. } => {
+            Change::Renamed { open, replaces, .. } => {
                 if let ChunkKind::Rename { to } = head.kind {
                     let (path, to) = self.rename(&path, &to, position)?;
+                    if replaces.is_some() {
+                        self.batch.push(Step::Remove { path: to.clone(), position });
+                    }
                     self.batch.push(if open {
                         // The file is renamed at its end; until then the name only has to be free.
                         Step::CheckAbsent { path: to, position }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use xb_reader::{ChunkHead, ChunkKind, PayloadCheck, PieceCheck, TargetDir};
+use xb_reader::{ChunkHead, ChunkKind, PayloadCheck, PieceCheck, RelPath, TargetDir};
 
 use super::open_file::{OpenFile, at};
 use super::piece::Content;
@@ -177,7 +177,10 @@ impl Finalizer {
                 }
             }
             Step::Discard { file } => {
-                self.rolled_back();
+                self.taken_back([file.path()]);
+                if let (Some(log), Some(number)) = (&self.log, file.number()) {
+                    log.overwritten(number);
+                }
                 match &self.crew {
                     Some(crew) if file.member.is_some() => crew.discard(&file),
                     _ => {
@@ -188,18 +191,18 @@ impl Finalizer {
                 }
             }
             Step::Rename { path, to, position } => {
-                self.rolled_back();
+                self.taken_back([&path, &to]);
                 self.drain()?;
                 self.target.rename(&path, &to).map_err(at(position))?;
             }
             Step::Remove { path, position } => {
-                self.rolled_back();
+                self.taken_back([&path]);
                 self.drain()?;
                 self.target.remove(&path).map_err(at(position))?;
                 self.removed += 1;
             }
             Step::CheckAbsent { path, position } => {
-                self.rolled_back();
+                self.taken_back([&path]);
                 self.drain()?;
                 self.target.check_absent(&path).map_err(at(position))?;
             }
@@ -232,9 +235,9 @@ impl Finalizer {
         }
     }
 
-    fn rolled_back(&self) {
+    fn taken_back<'p>(&self, names: impl IntoIterator<Item = &'p RelPath>) {
         if let Some(log) = &self.log {
-            log.rolled_back();
+            names.into_iter().for_each(|name| log.taken_back(name));
         }
     }
 

@@ -129,8 +129,9 @@ pub trait ExtractLog: Send + Sync {
     /// was written out of order.
     fn whole(&self, path: &RelPath, number: u64, name: &RelPath, size: u64, crc: Option<u32>);
 
-    /// The stream removes files or changes names: no earlier report can be used to resume.
-    fn rolled_back(&self);
+    /// The stream removes or renames the file whose final name is `name`, or gives that name to another one: earlier
+    /// reports about it are no longer valid.
+    fn taken_back(&self, name: &RelPath);
 }
 
 /// A file that an earlier run left unfinished, without layers to decode.

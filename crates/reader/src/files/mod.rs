@@ -53,6 +53,8 @@ pub enum Change {
         id: FileId,
         /// Whether the file is still open.
         open: bool,
+        /// The finished file of this stream that had the new name and is replaced, if any.
+        replaces: Option<FileId>,
     },
     /// A file was removed, complete or not.
     Removed {
@@ -92,15 +94,19 @@ pub enum OrderError {
         path: RelPath,
     },
     /// A rename of a file that is not in the stream.
-    #[error("{path}: chunk at stream offset {position} renames a file that is not in the stream")]
+    #[error(
+        "{path}: chunk at stream offset {position} renames it to {to}, but it is not in the stream: the data of {to} is missing"
+    )]
     RenameUnknown {
         /// Offset of the chunk in the stream.
         position: u64,
         /// The old name.
         path: RelPath,
+        /// The new name.
+        to: RelPath,
     },
-    /// A rename to a name that another file of the stream already has.
-    #[error("{path}: chunk at stream offset {position} renames it to {to}, which already exists")]
+    /// A rename to the name of another file of the stream that has not ended.
+    #[error("{path}: chunk at stream offset {position} renames it to {to}, which has not ended")]
     RenameTaken {
         /// Offset of the chunk in the stream.
         position: u64,
@@ -354,22 +360,27 @@ impl FileTable {
         let (position, path) = (head.position, head.path.clone());
         let (old, new) = (self.key(&path), self.key(to));
         if !self.open.contains_key(&path) && !self.finished.contains_key(&old) {
-            return Err(OrderError::RenameUnknown { position, path });
+            return Err(OrderError::RenameUnknown { position, path, to: to.clone() });
         }
-        if self.open.contains_key(to) || self.finished.contains_key(&new) {
+        if path == *to {
+            return Ok(Change::Ignored);
+        }
+        if self.open.contains_key(to) {
             return Err(OrderError::RenameTaken { position, path, to: to.clone() });
         }
+        // As with rename(2), which mbstream calls.
+        let replaces = self.finished.remove(&new);
         if let Some(file) = self.open.remove(&path) {
             let id = file.id;
             self.open.insert(to.clone(), file);
-            return Ok(Change::Renamed { id, open: true });
+            return Ok(Change::Renamed { id, open: true, replaces });
         }
         match self.finished.remove(&old) {
             Some(id) => {
                 self.finished.insert(new, id);
-                Ok(Change::Renamed { id, open: false })
+                Ok(Change::Renamed { id, open: false, replaces })
             }
-            None => Err(OrderError::RenameUnknown { position, path }),
+            None => Err(OrderError::RenameUnknown { position, path, to: to.clone() }),
         }
     }
 

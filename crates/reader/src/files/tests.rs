@@ -104,15 +104,17 @@ fn renames_and_removals_follow_the_names() {
     table.apply(&payload("b", 0, 1)).unwrap();
     let unknown = table.apply(&rename("nobody", "c")).unwrap_err();
     assert!(matches!(unknown, OrderError::RenameUnknown { .. }));
-    for taken in ["a", "b"] {
-        let error = table.apply(&rename("a", taken)).unwrap_err();
-        assert!(matches!(error, OrderError::RenameTaken { .. }));
+    assert!(unknown.to_string().ends_with("the data of c is missing"), "{unknown}");
+    let error = table.apply(&rename("a", "b")).unwrap_err();
+    assert!(matches!(error, OrderError::RenameTaken { .. }));
+    for same in ["a", "b"] {
+        assert_eq!(table.apply(&rename(same, same)).unwrap(), Change::Ignored);
     }
     let renamed = table.apply(&rename("a", "c")).unwrap();
-    assert_eq!(renamed, Change::Renamed { id: FileId(0), open: false });
+    assert_eq!(renamed, Change::Renamed { id: FileId(0), open: false, replaces: None });
     // Two files swap names by way of a third, and a chunk arrives for a file renamed while open.
     let renamed = table.apply(&rename("b", "a")).unwrap();
-    assert_eq!(renamed, Change::Renamed { id: FileId(1), open: true });
+    assert_eq!(renamed, Change::Renamed { id: FileId(1), open: true, replaces: None });
     table.apply(&payload("a", 1, 1)).unwrap();
     let removed = table.apply(&head("a", ChunkKind::Remove)).unwrap();
     assert_eq!(removed, Change::Removed { id: Some(FileId(1)), open: true });
@@ -124,6 +126,27 @@ fn renames_and_removals_follow_the_names() {
     table.finish().unwrap();
     // The name is free again.
     table.apply(&payload("a", 0, 1)).unwrap();
+}
+
+#[test]
+fn a_rename_replaces_a_finished_file() {
+    for is_open in [false, true] {
+        let mut table = FileTable::new();
+        table.apply(&end("taken")).unwrap();
+        table.apply(&payload("a", 0, 1)).unwrap();
+        if !is_open {
+            table.apply(&end("a")).unwrap();
+        }
+        let renamed = table.apply(&rename("a", "taken")).unwrap();
+        let replaces = Some(FileId(0));
+        assert_eq!(renamed, Change::Renamed { id: FileId(1), open: is_open, replaces });
+        if is_open {
+            let ended = table.apply(&end("taken")).unwrap();
+            assert_eq!(ended, Change::Ended { id: FileId(1), size: 1, only_chunk: false });
+        }
+        assert_eq!(table.finished(), 1);
+        table.finish().unwrap();
+    }
 }
 
 #[test]

@@ -149,19 +149,30 @@ impl TargetDir {
         Ok(())
     }
 
-    /// Resumes the unfinished file of this number, whose final name is `path`.
+    /// Numbers new files from `next` on, at least: earlier runs have given the numbers before it.
+    pub fn number_from(&self, next: u64) {
+        self.next.fetch_max(next, Ordering::Relaxed);
+    }
+
+    /// Resumes the unfinished file of this number, whose final name is `path`, behind its first `upto` bytes. What it
+    /// has beyond them is cut off.
     ///
     /// # Errors
     ///
-    /// The file is missing or cannot be opened, or its final name is taken.
-    pub fn go_on(&self, path: &RelPath, number: u64) -> Result<PartialFile, TargetError> {
+    /// The file is missing or cannot be opened or cut, or its final name is taken.
+    pub fn go_on(
+        &self,
+        path: &RelPath,
+        number: u64,
+        upto: u64,
+    ) -> Result<PartialFile, TargetError> {
         if let Some(target) = self.other_of(path) {
-            return target.go_on(path, number);
+            return target.go_on(path, number, upto);
         }
         self.check_absent(path)?;
         let failed = |error: io::Error| TargetError::Create { path: path.clone(), source: error };
         let file = self.partial(path, number);
-        file.reopen().map_err(failed)?;
+        file.reopen(upto).map_err(failed)?;
         Ok(file)
     }
 

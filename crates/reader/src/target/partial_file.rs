@@ -79,9 +79,11 @@ impl PartialFile {
         self.opened(REOPEN | OFlags::CREATE | OFlags::EXCL).map(drop)
     }
 
-    /// Opens the file that an earlier run has left.
-    pub(crate) fn reopen(&self) -> io::Result<()> {
-        self.size.store(self.file()?.metadata()?.len(), Ordering::Release);
+    /// Opens the file that an earlier run has left, and makes it `upto` bytes long: what may lie beyond was never
+    /// compared with a checksum, and ranges that are not written must be holes.
+    pub(crate) fn reopen(&self, upto: u64) -> io::Result<()> {
+        self.file()?.set_len(upto)?;
+        self.size.store(upto, Ordering::Release);
         Ok(())
     }
 

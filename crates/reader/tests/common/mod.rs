@@ -87,8 +87,11 @@ pub fn extract(input: impl Read, dir: &Path) -> Result<(), Box<dyn Error>> {
                         };
                         file.commit(&target, path, size, false)?;
                     }
-                    Change::Renamed { open: still_open, .. } => {
+                    Change::Renamed { open: still_open, replaces, .. } => {
                         let xb_reader::ChunkKind::Rename { to } = &head.kind else { panic!() };
+                        if replaces.is_some() {
+                            target.remove(to)?;
+                        }
                         if still_open {
                             target.check_absent(to)?;
                             let file = open.remove(path).unwrap();

@@ -1,34 +1,18 @@
 //! Turns index records into the chunks of the selected files.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use bytes::BytesMut;
 use xb_frame::Record;
 use xb_reader::ChunkWriter;
 
+use super::changes::LaterChanges;
 use super::plan::{Parts, PlanFailure, SelectedPiece};
 use crate::error::BackupError;
 use crate::selection::{Checkpoint, MatchedNames, SelectReason, Selection};
 
 /// Memory limit for a plan of single files, in bytes. A file takes about 120.
 const MAX_PLAN: usize = 256 << 20;
-
-/// Final names of files that were renamed or removed in the course of the stream.
-#[derive(Debug, Default)]
-pub(super) struct FinalNames {
-    renamed: HashMap<u64, Vec<u8>>,
-    removed: HashSet<u64>,
-}
-
-impl FinalNames {
-    pub(super) fn take(&mut self, record: &Record<'_>) {
-        match record {
-            Record::Rename { file, path } => drop(self.renamed.insert(*file, path.to_vec())),
-            Record::Remove { file } => drop(self.removed.insert(*file)),
-            _ => {}
-        }
-    }
-}
 
 /// A selected file whose end has not been reached.
 #[derive(Debug)]
@@ -46,7 +30,7 @@ struct Open {
 pub(super) struct ChunkSelector<'a> {
     selection: &'a Selection,
     proven: &'a Checkpoint,
-    names: FinalNames,
+    changes: LaterChanges,
     matched: MatchedNames,
     open: HashMap<u64, Open>,
     parts: Parts,
@@ -56,11 +40,15 @@ pub(super) struct ChunkSelector<'a> {
 }
 
 impl<'a> ChunkSelector<'a> {
-    pub(super) fn new(selection: &'a Selection, proven: &'a Checkpoint, names: FinalNames) -> Self {
+    pub(super) fn new(
+        selection: &'a Selection,
+        proven: &'a Checkpoint,
+        changes: LaterChanges,
+    ) -> Self {
         Self {
             selection,
             proven,
-            names,
+            changes,
             matched: MatchedNames::default(),
             open: HashMap::new(),
             parts: Parts::default(),
@@ -111,31 +99,43 @@ impl<'a> ChunkSelector<'a> {
                 let (path, why) = (open.path.clone(), open.why);
                 self.say(|writer| writer.end(&path))?;
                 self.parts.chosen.add(why, 1, 0);
-                if !self.names.renamed.contains_key(file) {
+                if self.changes.new_name(*file).is_none() {
                     self.open.remove(file);
                 }
             }
             Record::Rename { file, path } => {
+                self.parts.resumable.meet(path, self.proven);
                 let Some(open) = self.open.get_mut(file) else { return Ok(()) };
                 let old = std::mem::replace(&mut open.path, path.to_vec());
                 self.say(|writer| writer.rename(&old, path))?;
             }
-            // A removed file was never selected; the other records are not needed here.
+            // A file that is removed or replaced was never selected; the other records are not needed here.
             Record::Remove { .. } | Record::Frames(_) | _ => {}
         }
         Ok(())
     }
 
     fn file(&mut self, file: u64, path: &[u8]) {
-        if self.names.removed.contains(&file) {
+        self.parts.resumable.meet(path, self.proven);
+        if self.changes.is_removed(file) {
             return;
         }
-        let name = self.names.renamed.get(&file).map_or(path, Vec::as_slice);
+        let name = self.changes.new_name(file).unwrap_or(path);
         let Some(why) = self.selection.judge(name, &mut self.matched) else { return };
-        if self.proven.whole.contains(name) {
-            return;
+        let mut proven = 0;
+        // A file that the stream changes later is fetched from its beginning: what an earlier run has of it may be
+        // what came before the change, or after it.
+        if self.changes.only_grows(file, path) {
+            let is_whole = self.proven.whole.contains(path);
+            let begun = self.proven.begun.get(path);
+            if is_whole || begun.is_some() {
+                self.parts.resumable.kept.insert(path.to_vec());
+            }
+            if is_whole {
+                return;
+            }
+            proven = begun.map_or(0, |come| come.upto);
         }
-        let proven = self.proven.begun.get(path).map_or(0, |come| come.upto);
         // Offset at which the reader of a partial file continues.
         let open = Open { path: path.to_vec(), why, next: 0, proven, ended: false };
         self.open.insert(file, open);

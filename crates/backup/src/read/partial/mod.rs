@@ -1,5 +1,6 @@
 //! Finds the parts of a stream that must be read for a selection, from the index.
 
+mod changes;
 mod chooser;
 mod frames;
 mod picker;
@@ -9,7 +10,8 @@ mod tests;
 
 use xb_frame::Record;
 
-use self::chooser::{ChunkSelector, FinalNames};
+use self::changes::LaterChanges;
+use self::chooser::ChunkSelector;
 use self::frames::FrameFinder;
 pub(crate) use self::picker::Picker;
 pub(crate) use self::plan::Parts;
@@ -23,14 +25,14 @@ pub(crate) async fn parts(
     selection: &Selection,
     proven: &Checkpoint,
 ) -> Result<Parts, BackupError> {
-    let mut names = FinalNames::default();
+    let mut changes = LaterChanges::default();
     for number in 0..index.len() {
         let payload = index.payload(number).await?;
         for record in index.records(&payload)? {
-            names.take(&record.map_err(|error| index.bad_record(error))?);
+            changes.take(&record.map_err(|error| index.bad_record(error))?);
         }
     }
-    let mut chooser = ChunkSelector::new(selection, proven, names);
+    let mut chooser = ChunkSelector::new(selection, proven, changes);
     for number in 0..index.len() {
         let payload = index.payload(number).await?;
         for record in index.records(&payload)? {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::error::BackupError;
 use crate::read::packed_index::Index;
-use crate::selection::Chosen;
+use crate::selection::{Chosen, Resumable};
 
 /// One piece of the stream of the selected files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(crate) struct Parts {
     /// Ranges of the body that contain the frames.
     pub(crate) runs: Vec<Range<u64>>,
     pub(crate) chosen: Chosen,
+    /// What an earlier restore has left that counts.
+    pub(crate) resumable: Resumable,
 }
 
 impl Parts {

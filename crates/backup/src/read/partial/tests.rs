@@ -229,9 +229,9 @@ fn parts_of(
 ) -> Result<Parts, PlanFailure> {
     let payloads = index(native);
     let records = || payloads.iter().flat_map(|p| parse(p).unwrap().map(Result::unwrap));
-    let mut names = FinalNames::default();
-    records().for_each(|record| names.take(&record));
-    let mut chooser = ChunkSelector::new(selection, proven, names);
+    let mut changes = LaterChanges::default();
+    records().for_each(|record| changes.take(&record));
+    let mut chooser = ChunkSelector::new(selection, proven, changes);
     records().try_for_each(|record| chooser.take(&record))?;
     let mut parts = chooser.finish()?;
     let mut frames = FrameFinder::new(&parts.picks);

@@ -16,8 +16,8 @@ pub(super) const JOURNAL: &str = "journal";
 /// Name of a journal that is being created.
 pub(super) const NEW_JOURNAL: &str = "journal.new";
 
-/// Version of the journal format: version 1 had no checksums.
-pub(super) const FORMAT: u32 = 2;
+/// Version of the journal format: version 1 had no checksums, version 2 no names of files that were taken back.
+pub(super) const FORMAT: u32 = 3;
 
 /// Path of the journal of a restore into `target`.
 pub(super) fn path(target: &Path) -> PathBuf {

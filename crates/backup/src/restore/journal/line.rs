@@ -24,7 +24,10 @@ pub(super) enum Line {
         size: u64,
         crc: Option<u32>,
     },
-    TakenBack,
+    /// The stream removes or renames the file of this name, or gives the name to another one.
+    TakenBack {
+        name: Vec<u8>,
+    },
     Synced {
         upto: u64,
     },
@@ -41,7 +44,7 @@ impl Line {
                 let crc = crc.map_or("-".to_owned(), |crc| format!("{crc:08x}"));
                 format!("whole {number} {size} {crc} {} {}\n", hex(path), hex(name))
             }
-            Self::TakenBack => "taken-back\n".to_owned(),
+            Self::TakenBack { name } => format!("taken-back {}\n", hex(name)),
             Self::Synced { upto } => format!("synced {upto}\n"),
         }
     }
@@ -67,7 +70,7 @@ impl Line {
                 let (path, name) = (name(words.next()?)?, name(words.next()?)?);
                 Self::Whole { number, size, path, name, crc }
             }
-            "taken-back" => Self::TakenBack,
+            "taken-back" => Self::TakenBack { name: name(words.next()?)? },
             "synced" => Self::Synced { upto: number()? },
             _ => return None,
         };

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, openat};
@@ -73,7 +73,7 @@ pub(crate) fn load(
     let mut read = parse(lines, first.len() as u64, still_held);
     drop(text);
     reconcile(target, &mut read, still_held)?;
-    check_foreign(target, &read)?;
+    check_foreign(target, &mut read, still_held)?;
     trust::compare(folder, target, &mut read, cancel)?;
     Ok(Some(read))
 }
@@ -94,11 +94,15 @@ pub(super) fn parse(text: &[u8], start: u64, still_held: bool) -> ResumeState {
             Line::Overwritten { number } => drop(left.begun.remove(&number)),
             Line::Whole { number, path, name, size, crc } => match crc.filter(|_| certain) {
                 Some(crc) => {
-                    drop(left.whole.insert(path, CompleteFile { number, name, size, crc }))
+                    left.doubtful.remove(&name);
+                    left.whole.insert(name, CompleteFile { number, path, size, crc });
                 }
-                None => left.doubtful.push(name),
+                None => left.doubt(name),
             },
-            Line::TakenBack => left.rolled_back = true,
+            Line::TakenBack { name } => {
+                left.changes_names = true;
+                left.doubt(name);
+            }
             Line::Checkpoint { .. } | Line::Synced { .. } => {}
         }
     }
@@ -117,27 +121,24 @@ fn synced(text: &[u8]) -> u64 {
 
 /// Checks which complete files have their final names: a line is written before the rename.
 fn reconcile(target: &Path, left: &mut ResumeState, still_held: bool) -> Result<(), String> {
-    if left.rolled_back {
-        return Err("it holds an unfinished restore of a stream that renames files, which cannot be resumed; empty the directory".into());
-    }
     let kept = TargetDir::kept_folder(target);
     let mut gone = Vec::new();
-    for (path, file) in &left.whole {
-        let there = std::fs::symlink_metadata(target.join(as_path(&file.name)));
+    for (name, file) in &left.whole {
+        let there = std::fs::symlink_metadata(target.join(as_path(name)));
         match there {
             Ok(meta) if meta.is_file() && (meta.len() == file.size || !still_held) => {}
             Ok(_) => {
-                let name = as_path(&file.name).display();
+                let name = as_path(name).display();
                 return Err(format!(
                     "{name} was changed after it was restored; empty the directory"
                 ));
             }
             // The file was about to be renamed. If it is still incomplete, it is resumed.
-            Err(_) => gone.push(path.clone()),
+            Err(_) => gone.push(name.clone()),
         }
     }
-    for path in gone {
-        left.whole.remove(&path);
+    for name in gone {
+        left.whole.remove(&name);
     }
     // A file with its final name is complete.
     let whole: HashSet<u64> = left.whole.values().map(|file| file.number).collect();
@@ -146,14 +147,19 @@ fn reconcile(target: &Path, left: &mut ResumeState, still_held: bool) -> Result<
     Ok(())
 }
 
-/// Refuses files that do not belong to the restore.
-fn check_foreign(target: &Path, left: &ResumeState) -> Result<(), String> {
-    let ours: HashSet<&[u8]> = left
-        .whole
-        .values()
-        .map(|file| file.name.as_slice())
-        .chain(left.doubtful.iter().map(Vec::as_slice))
-        .collect();
+/// Says that a file keeps a restore from being resumed.
+pub(crate) fn foreign(name: &Path) -> String {
+    format!(
+        "it holds an unfinished restore, but {} is not in the backup, or was not written by that restore: move the file elsewhere, or empty the directory",
+        name.display()
+    )
+}
+
+/// Refuses files that do not belong to the restore. After a power cut, the journal may lack lines of files that have
+/// their names: these are noted as unlisted.
+fn check_foreign(target: &Path, left: &mut ResumeState, still_held: bool) -> Result<(), String> {
+    let ours: HashSet<&[u8]> = left.whole.keys().chain(&left.doubtful).map(Vec::as_slice).collect();
+    let mut unlisted = HashSet::new();
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
         let entries = std::fs::read_dir(target.join(&folder)).map_err(|error| error.to_string())?;
@@ -166,15 +172,17 @@ fn check_foreign(target: &Path, left: &ResumeState) -> Result<(), String> {
             if first && (is_own || is_lost_and_found(&entry)) {
                 continue;
             }
-            if entry.file_type().map_err(|error| error.to_string())?.is_dir() {
+            let kind = entry.file_type().map_err(|error| error.to_string())?;
+            if kind.is_dir() {
                 folders.push(name);
             } else if !ours.contains(name.as_os_str().as_bytes()) {
-                return Err(format!(
-                    "it holds an unfinished restore, but {} does not belong to it",
-                    name.display()
-                ));
+                if still_held || !kind.is_file() {
+                    return Err(foreign(&name));
+                }
+                unlisted.insert(name.into_os_string().into_vec());
             }
         }
     }
+    left.unlisted = unlisted;
     Ok(())
 }

@@ -1,19 +1,20 @@
 //! Remains of an unfinished restore, as its journal describes them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use xb_pipeline::PartialFileState;
 use xb_reader::RelPath;
 
-use crate::selection::{Checkpoint, ResumePoint};
+use crate::selection::{Checkpoint, Resumable, ResumePoint};
 
 /// Journal entry of a complete file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CompleteFile {
     pub(super) number: u64,
-    pub(super) name: Vec<u8>,
+    /// Name in the stream.
+    pub(super) path: Vec<u8>,
     pub(super) size: u64,
     pub(super) crc: u32,
 }
@@ -32,14 +33,16 @@ pub(super) struct IncompleteFile {
 /// Remains of an unfinished restore.
 #[derive(Debug, Default)]
 pub(crate) struct ResumeState {
-    /// Complete files by their names in the stream.
+    /// Complete files by their names in the target.
     pub(super) whole: HashMap<Vec<u8>, CompleteFile>,
     /// Incomplete files by their numbers.
     pub(super) begun: HashMap<u64, IncompleteFile>,
     /// Names of our own files that are not proven; they are restored again.
-    pub(crate) doubtful: Vec<Vec<u8>>,
-    /// The stream has removed or renamed files: the state of the files is unknown.
-    pub(super) rolled_back: bool,
+    pub(super) doubtful: HashSet<Vec<u8>>,
+    /// Names of files that no line lists, after a power cut that may have taken their lines.
+    pub(super) unlisted: HashSet<Vec<u8>>,
+    /// The stream has removed or renamed files.
+    pub(crate) changes_names: bool,
     /// Number of files whose content differs from what was written.
     pub(crate) distrusted: u64,
 }
@@ -48,13 +51,42 @@ impl ResumeState {
     /// Files and parts that need not be fetched again.
     pub(crate) fn proven(&self) -> Checkpoint {
         Checkpoint {
-            whole: self.whole.keys().cloned().collect(),
+            whole: self.whole.values().map(|file| file.path.clone()).collect(),
             begun: self
                 .begun
                 .values()
                 .map(|file| (file.path.clone(), ResumePoint { upto: file.upto, taken: file.taken }))
                 .collect(),
+            unlisted: self.unlisted.clone(),
         }
+    }
+
+    /// Forgets what does not count, and returns the names of the files in the target that are to be removed.
+    ///
+    /// # Errors
+    /// The name of a file that this restore did not write.
+    pub(crate) fn keep(&mut self, resumable: &Resumable) -> Result<HashSet<Vec<u8>>, Vec<u8>> {
+        if let Some(foreign) = self.unlisted.difference(&resumable.known).min() {
+            return Err(foreign.clone());
+        }
+        let mut gone = std::mem::take(&mut self.doubtful);
+        gone.extend(std::mem::take(&mut self.unlisted));
+        let left = self.whole.extract_if(|_, file| !resumable.kept.contains(&file.path));
+        gone.extend(left.map(|(name, _)| name));
+        self.begun.retain(|_, file| resumable.kept.contains(&file.path));
+        Ok(gone)
+    }
+
+    /// The first number that no partial file of an earlier run has had, as far as the journal knows.
+    pub(crate) fn next_number(&self) -> u64 {
+        let numbers = self.whole.values().map(|file| file.number).chain(self.begun.keys().copied());
+        numbers.max().map_or(0, |last| last.saturating_add(1))
+    }
+
+    /// Takes the file of this name for one that is not proven.
+    pub(super) fn doubt(&mut self, name: Vec<u8>) {
+        self.whole.remove(&name);
+        self.doubtful.insert(name);
     }
 
     /// Incomplete files to resume.
@@ -86,6 +118,6 @@ impl ResumeState {
 }
 
 /// A name in the stream as a path.
-pub(super) fn as_path(name: &[u8]) -> &Path {
+pub(crate) fn as_path(name: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(name))
 }

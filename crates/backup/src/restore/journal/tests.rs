@@ -35,7 +35,28 @@ fn a_torn_end_is_left_out_and_a_reboot_leaves_what_was_synced() {
     let text: String = all.iter().map(Line::text).collect();
     let left = parse(text.as_bytes(), 0, false);
     assert_eq!(left.begun[&0].upto, 10);
-    assert_eq!((left.whole.len(), &left.doubtful[..]), (0, &[b"c".to_vec()][..]));
+    assert_eq!((left.whole.len(), left.doubtful), (0, [b"c".to_vec()].into()));
+}
+
+#[test]
+fn what_was_taken_back_is_not_proven_until_it_is_whole_again() {
+    let path = |name: &str| name.as_bytes().to_vec();
+    let whole = |number, crc| Line::Whole {
+        number,
+        path: path("c.lz4"),
+        name: path("c"),
+        size: 3,
+        crc: Some(crc),
+    };
+    let lines = [whole(1, 2), Line::TakenBack { name: path("c") }, whole(2, 3)];
+    for (count, expected) in [(1, Some(1)), (2, None), (3, Some(2))] {
+        let text: String = lines[..count].iter().map(Line::text).collect();
+        let left = parse(text.as_bytes(), 0, true);
+        let found = left.whole.get(&path("c")).map(|file| file.number);
+        assert_eq!(found, expected);
+        assert_eq!(left.doubtful.contains(&path("c")), expected.is_none());
+        assert_eq!(left.changes_names, count > 1);
+    }
 }
 
 fn about() -> RestoreIdentity {
@@ -65,7 +86,7 @@ fn a_journal_replaces_a_link_under_its_name() {
     let loaded = load(&folder, &target, &about(), &CancelToken::new());
     assert!(loaded.is_err(), "a link was followed");
     let journal = Journal::begin(&folder, &about(), None, false).unwrap();
-    journal.log().rolled_back();
+    journal.log().taken_back(&RelPath::new(b"a").unwrap());
     assert_eq!(std::fs::read(&precious).unwrap(), b"keep me");
     assert!(std::fs::symlink_metadata(path(&target)).unwrap().is_file());
     drop(journal);
@@ -119,7 +140,7 @@ proptest! {
             Line::Whole { number, path: path.clone(), name: path.clone(), size: upto, crc: None },
             Line::Overwritten { number },
             Line::Synced { upto },
-            Line::TakenBack,
+            Line::TakenBack { name: path.clone() },
         ] {
             let text = line.text();
             prop_assert_eq!(Line::parse(text.trim_end_matches('\n').as_bytes()), Some(line));

@@ -31,11 +31,11 @@ pub(super) fn compare(
         let found = sum(at, name, wanted.len(), go_on);
         found.is_ok_and(|(found, len)| found == wanted && (!whole || len == wanted.len()))
     };
-    let whole = left.whole.iter().filter(|(_, file)| {
+    let whole = left.whole.iter().filter(|(name, file)| {
         let wanted = ContentSum::new(file.size, file.crc);
-        !is(CWD, &target.join(as_path(&file.name)), wanted, true)
+        !is(CWD, &target.join(as_path(name)), wanted, true)
     });
-    let whole: Vec<_> = whole.map(|(path, _)| path.clone()).collect();
+    let whole: Vec<_> = whole.map(|(name, _)| name.clone()).collect();
     let begun = left.begun.iter().filter(|(number, file)| {
         let wanted = ContentSum::new(file.upto, file.crc);
         !is(folder.unfinished(), Path::new(&number.to_string()), wanted, false)
@@ -44,8 +44,8 @@ pub(super) fn compare(
     if go_on().is_err() {
         return Err("resuming it was interrupted".into());
     }
-    for path in whole {
-        left.doubtful.extend(left.whole.remove(&path).map(|file| file.name));
+    for name in whole {
+        left.doubt(name);
         left.distrusted += 1;
     }
     for number in begun {

@@ -84,9 +84,9 @@ impl Journal {
         let mut text = serde_json::to_vec(&head)?;
         text.push(b'\n');
         let mut files = HashMap::new();
-        for (path, file) in left.iter().flat_map(|left| &left.whole) {
-            let CompleteFile { number, name, size, crc } = file.clone();
-            let (path, crc) = (path.clone(), Some(crc));
+        for (name, file) in left.iter().flat_map(|left| &left.whole) {
+            let CompleteFile { number, path, size, crc } = file.clone();
+            let (name, crc) = (name.clone(), Some(crc));
             text.extend(Line::Whole { number, path, name, size, crc }.text().bytes());
         }
         for (number, file) in left.iter().flat_map(|left| &left.begun) {
@@ -221,7 +221,7 @@ impl State {
             }
         }
         // Without this line, earlier lines would claim what is no longer true.
-        if self.failed && matches!(line, Line::Overwritten { .. } | Line::TakenBack) {
+        if self.failed && matches!(line, Line::Overwritten { .. } | Line::TakenBack { .. }) {
             let _ = self.file.set_len(0);
         }
     }
@@ -263,8 +263,8 @@ impl ExtractLog for Shared {
         state.write(&Line::Whole { number, path, name, size, crc });
     }
 
-    fn rolled_back(&self) {
-        self.state().write(&Line::TakenBack);
+    fn taken_back(&self, name: &RelPath) {
+        self.state().write(&Line::TakenBack { name: name.as_bytes().to_vec() });
     }
 }
 

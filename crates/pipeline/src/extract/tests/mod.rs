@@ -1,4 +1,5 @@
 mod interleaved;
+mod resumed;
 mod stored;
 
 use std::collections::BTreeMap;
