@@ -68,6 +68,14 @@ pub enum ArchiveError {
         /// The server's reason.
         what: String,
     },
+    /// The server cannot read a log of its own.
+    #[error("the server cannot read {log}: {what}")]
+    Unread {
+        /// Name of the log.
+        log: String,
+        /// The server's reason.
+        what: String,
+    },
     /// A log file cannot be sent to the archive.
     #[error("{path}: {what}")]
     File {
@@ -141,6 +149,7 @@ impl ArchiveError {
             Self::Log(_)
             | Self::Anonymous { .. }
             | Self::Cut { .. }
+            | Self::Unread { .. }
             | Self::Ended
             | Self::NoSource(_)
             | Self::SeveralOpen { .. }

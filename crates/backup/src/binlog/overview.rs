@@ -106,10 +106,14 @@ async fn state(root: &Root, server: String, found: &[Outline]) -> Result<Archive
     Ok(ArchiveState { gaps, ..ArchiveState::new(&server, stored_until, alive) })
 }
 
-/// The streams that say how far the archive reaches: not one that has ended, if another one that has a sign of life follows
-/// it. A clock that was ahead then would hide that nothing is received now.
+/// The streams that say how far the archive reaches: not one that has ended, if another one that says so itself follows it.
+/// A clock that was ahead then would hide that nothing is received now.
 fn counted(found: &[Outline]) -> Vec<&Outline> {
-    let living = found.iter().filter(|outline| outline.alive.is_some());
+    let says = |outline: &&Outline| {
+        let alive = outline.alive.as_ref().map(|alive| &alive.content);
+        alive.is_some_and(|alive| alive.segments > 0 || alive.covered_until.is_some())
+    };
+    let living = found.iter().filter(says);
     let followed = living.filter_map(|outline| outline.head.content.begins.after());
     let followed: HashSet<&str> = followed.map(|link| &*link.stream).collect();
     let is_over =

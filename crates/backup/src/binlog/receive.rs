@@ -56,6 +56,8 @@ const FINISH: Duration = Duration::from_secs(30);
 const END_RECORDS_LIMIT: Duration = Duration::from_secs(10);
 /// The longest pause between two connections, in seconds.
 const LONGEST_PAUSE: u64 = 30;
+/// A log that the server could not read for this time is passed over, behind a named gap.
+const UNREAD_LIMIT: Duration = Duration::from_secs(600);
 /// Why another server cannot be recognised.
 const UNRECOGNISED: &str = "the last segments of the archive do not say what their transactions do: they have none, an earlier version of this program has stored them, or their GTIDs are out of order";
 /// Why the commits of a server that lacks the marks of semi-synchronous replication do not wait.
@@ -107,8 +109,9 @@ pub async fn receive(
     receiver.patience = sources.patience();
     let mut pause = 1;
     let mut fork = None;
-    // Where a log ended too early the last time, and how the history differed.
-    let (mut cut, mut other) = (Finding::default(), Finding::default());
+    // Where a log ended too early the last time, and whether the history differed.
+    let (mut cut, mut has_differed) = (Finding::default(), false);
+    let mut unread = Unread::default();
     while session.cancel.reason().is_none() {
         let differed = matches!(fork, Some(StreamBreak::Differs(_)));
         let (stored, outcome) = match receiver.source(&mut sources).await {
@@ -116,7 +119,7 @@ pub async fn receive(
             Ok(Some((access, is_new))) => {
                 if is_new {
                     // What is known of the logs is that of another server.
-                    (fork, cut, other) = (None, Finding::default(), Finding::default());
+                    (fork, cut, has_differed) = (None, Finding::default(), false);
                 }
                 receiver.waiting = request.acknowledge.then(|| access.clone());
                 receiver.others = sources.others(access);
@@ -132,12 +135,15 @@ pub async fn receive(
             pause = 1;
             sources.has_stored();
         }
+        has_differed &= matches!(outcome, Err(ArchiveError::Differs(_)));
         let error = match outcome {
             Ok(()) => return Ok(()),
             // If another connection finds the same, the next stream is a branch, or another server has to show that it has
             // the archive's history. A packet that was damaged on its way is no other history.
             Err(ArchiveError::Differs(what)) if !stored && !differed => {
-                if other.is_found_again(what.clone()) {
+                // The words of two connections differ if another receiver has stored something meanwhile.
+                if std::mem::replace(&mut has_differed, true) {
+                    has_differed = false;
                     fork = Some(StreamBreak::Differs(what));
                     continue;
                 }
@@ -166,6 +172,9 @@ pub async fn receive(
             if cut.is_found_again(format!("{log}:{offset}")) {
                 fork = Some(StreamBreak::Cut { log: log.clone(), reason: error.to_string() });
             }
+        }
+        if let Some(log) = unread.lasting(&error, Instant::now()) {
+            fork = Some(StreamBreak::Cut { log, reason: error.to_string() });
         }
         if fork.is_none() {
             (receiver.tell)(Notice::Disconnected(error.to_string()));
@@ -203,6 +212,28 @@ impl Finding {
     /// Notes what was found; returns whether it is what was found the last time.
     fn is_found_again(&mut self, what: String) -> bool {
         self.0.replace(what) == self.0
+    }
+}
+
+/// A log that the server cannot read. Memory and descriptors come back; a bad sector or a removed file does not, and the
+/// logs behind it may be purged meanwhile.
+#[derive(Debug, Default)]
+struct Unread(Option<(String, Instant)>);
+
+impl Unread {
+    /// Notes the error of a connection. Returns the log if nothing else was found for [`UNREAD_LIMIT`].
+    fn lasting(&mut self, error: &ArchiveError, now: Instant) -> Option<String> {
+        let ArchiveError::Unread { log, .. } = error else {
+            self.0 = None;
+            return None;
+        };
+        let since = match self.0.take() {
+            Some((before, since)) if before == *log => since,
+            _ => now,
+        };
+        let is_lasting = now.saturating_duration_since(since) >= UNREAD_LIMIT;
+        self.0 = (!is_lasting).then(|| (log.clone(), since));
+        is_lasting.then(|| log.clone())
     }
 }
 
@@ -763,5 +794,24 @@ mod tests {
         let found = ["damaged: 1", "damaged: 2", "other", "other", "other"];
         let again = found.map(|what| finding.is_found_again(what.to_owned()));
         assert_eq!(again, [false, false, false, true, true]);
+    }
+
+    #[test]
+    fn a_log_that_stays_unread_is_a_gap_and_one_that_was_for_moments_is_not() {
+        let begin = Instant::now();
+        let error = |log: &str| ArchiveError::Unread { log: log.to_owned(), what: String::new() };
+        let mut unread = Unread::default();
+        let mut after = |error: &ArchiveError, seconds| {
+            unread.lasting(error, begin + Duration::from_secs(seconds))
+        };
+        let limit = UNREAD_LIMIT.as_secs();
+        assert_eq!(after(&error("bin.1"), 0), None);
+        assert_eq!(after(&error("bin.1"), limit - 1), None);
+        // It was sent again meanwhile.
+        assert_eq!(after(&ArchiveError::Ended, limit), None);
+        assert_eq!(after(&error("bin.1"), limit), None);
+        assert_eq!(after(&error("bin.2"), 2 * limit), None);
+        assert_eq!(after(&error("bin.2"), 3 * limit), Some("bin.2".to_owned()));
+        assert_eq!(after(&error("bin.2"), 3 * limit), None);
     }
 }

@@ -123,7 +123,8 @@ pub(crate) fn connect(
     let settings = settings(&mut client, uuid.is_some())?;
     let system_zone = system_zone(&mut client)?;
     let standing = Standing::ask(&mut client)?;
-    let ahead = clock::ahead(&mut client)?;
+    // Only a warning rests on it.
+    let ahead = clock::ahead(&mut client).unwrap_or(0);
     Ok((client, Server { version, id, uuid, standing, logs, role, settings, system_zone, ahead }))
 }
 
@@ -402,7 +403,7 @@ fn run(
         match log.next(|dumped| overlap.take(dumped)) {
             Ok(true) => {}
             Ok(false) => return Err(log.early_end()),
-            Err(error) => return Err(differing(error)),
+            Err(error) => return Err(differing(error, &start.at.log)),
         }
         check(&overlap.reader, needs_checksums)?;
     }
@@ -540,19 +541,21 @@ fn cut_short(error: ArchiveError, reader: &SentReader) -> ArchiveError {
 
 /// Where the stored transaction should be, the server has something else, or nothing: that is another history, if another
 /// connection finds the same. A log that the server cannot read at the moment says nothing of it.
-fn differing(error: ArchiveError) -> ArchiveError {
+fn differing(error: ArchiveError, log: &str) -> ArchiveError {
     match error {
-        ArchiveError::Server(xb_mysql::Error::Server(said))
-            if said.code == NO_SUCH_POSITION && !is_unread(&said.message) =>
-        {
-            ArchiveError::Differs(said.to_string())
+        ArchiveError::Server(xb_mysql::Error::Server(said)) if said.code == NO_SUCH_POSITION => {
+            let what = said.to_string();
+            match is_unread(&said.message) {
+                true => ArchiveError::Unread { log: log.to_owned(), what },
+                false => ArchiveError::Differs(what),
+            }
         }
         ArchiveError::Log(error) => ArchiveError::Differs(error.to_string()),
         error => error,
     }
 }
 
-/// Returns whether a server that says this cannot read its log for a reason that passes.
+/// Returns whether a server that says this cannot read its log, for a reason that may pass.
 fn is_unread(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     UNREAD.iter().any(|what| message.contains(what))

@@ -244,6 +244,12 @@ fn refuse_unfit(chain: &[Link]) -> Result<(), BackupError> {
     Ok(())
 }
 
+/// Returns what keeps a chain that is fit for a consolidation otherwise from one: see [`unknown_import`].
+#[must_use]
+pub fn needs_accept_imports(chain: &[Link]) -> Option<(&BackupName, &BackupName)> {
+    refuse_unfit(chain).ok().and_then(|()| unknown_import(chain))
+}
+
 /// Refuses increments that may lack the pages of an imported tablespace.
 fn refuse_unknown_imports(chain: &[Link]) -> Result<(), BackupError> {
     unknown_import(chain).map_or(Ok(()), |(name, base)| {

@@ -116,15 +116,28 @@ pub async fn last_stored(
     let mut lasts: Vec<Option<Record<SegmentHead>>> =
         futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
     let is_stored = |(n, outline): &(usize, &Outline)| {
-        lasts.get(*n).is_some_and(Option::is_some) || is_followed(outline)
+        // One that has stored nothing yet may still tell a branch.
+        lasts.get(*n).is_some_and(Option::is_some)
+            || is_followed(outline)
+            || outline.head.content.begins.after().is_some()
     };
     let stored: Vec<(usize, &Outline)> = outlines.iter().enumerate().filter(is_stored).collect();
     let ends: Vec<LineEnd<'_>> = stored
         .iter()
         .map(|(n, outline)| outline.line_end(lasts.get(*n).and_then(Option::as_ref)))
         .collect();
-    let number = present(&ends).and_then(|n| stored.get(n)).map(|(number, _)| *number);
-    Ok(number.and_then(|number| lasts.get_mut(number)?.take()))
+    let Some((number, outline)) = present(&ends).and_then(|n| stored.get(n)).copied() else {
+        return Ok(None);
+    };
+    let last = match lasts.get_mut(number).and_then(Option::take) {
+        None => outline.last_segment(root).await?,
+        last => last,
+    };
+    match (last, outline.head.content.begins.after()) {
+        // It goes on from there.
+        (None, Some(link)) => one_segment_head(root, server, &link.stream, link.number).await,
+        (last, _) => Ok(last),
+    }
 }
 
 async fn outline(root: &Root, folder: String, id: RunId) -> Result<Option<Outline>, RepoError> {

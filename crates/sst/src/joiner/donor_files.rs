@@ -34,8 +34,8 @@ const NOT_DATA: [&str; 15] = [
     ".stray",
 ];
 
-/// Files in which backup programs record the position in the binary log; those of MariaDB since 11 use the second one.
-const INFO: [&str; 2] = ["xtrabackup_binlog_info", "mariadb_backup_binlog_info"];
+/// Files in which backup programs record the position in the binary log; those of MariaDB since 11 use the first one.
+const INFO: [&str; 2] = ["mariadb_backup_binlog_info", "xtrabackup_binlog_info"];
 /// Longest note that is read, in bytes.
 const MAX_INFO: u64 = 1 << 20;
 
@@ -92,6 +92,9 @@ fn write_binlog_state(new: &Path, base: &OsStr) -> Result<(), SstError> {
             Err(error) => return Err(SstError::io("open", &info)(error)),
         };
         state = binlog_state(&text);
+        if state.is_some() {
+            break;
+        }
     }
     let Some(state) = state else { return Ok(()) };
     let mut name = OsString::from(base);

@@ -9,11 +9,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use xb_backup::{
     BackupError, CopyOptions, CopyRequest, Coverage, Keep, OrInterrupted as _, VerifyRequest,
+    needs_accept_imports,
 };
 use xb_cli::{
     Exit, Failure, FailureContext as _, Personality, Secret, Signals, check_writable, host_name,
 };
-use xb_repo::chain::{Link, unknown_import};
+use xb_repo::chain::Link;
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
@@ -382,7 +383,7 @@ impl Job<'_> {
         if chain.len().saturating_sub(1) < after {
             return Ok(());
         }
-        let Some((name, base)) = unknown_import(&chain) else {
+        let Some((name, base)) = needs_accept_imports(&chain) else {
             return self.stage("consolidate", || consolidate(context, args, place));
         };
         self.leave_out("consolidate");
