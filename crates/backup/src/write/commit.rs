@@ -4,12 +4,13 @@ use jiff::Timestamp;
 use xb_pipeline::{EndProof, PackOutput};
 use xb_repo::chain::bases;
 use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
-use xb_repo::claim::mark::settled;
+use xb_repo::claim::mark::{settled, take_back};
 use xb_repo::error::RepoError;
-use xb_repo::manifest::Base;
 use xb_repo::manifest::clone_facts::CloneFacts;
+use xb_repo::manifest::{Base, Manifest};
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
+use xb_uploader::StoreErrorKind;
 
 use super::request::{PutReport, PutRequest};
 use super::run_folder::{CompanionObjects, RunFolder};
@@ -90,18 +91,51 @@ impl RunFolder {
         // A base that was asked for was found with its whole chain.
         let bases = cancel.or(bases(root, &manifest, request.since.is_some())).await?;
         cancel.or(refuse_committed(root, &self.name, &manifest.run)).await?;
+        // Before the look for removals: whoever takes this run for dead, because it slept, sees the claim, or is seen.
+        cancel.or(self.claim.confirm()).await?;
         cancel.or(settled(root, &self.name, &manifest.run)).await?;
         cancel.or(bases_settled(root, &bases)).await?;
         // Right before the manifest: a late request of a run that lost the name may still arrive.
         cancel.or(self.prove(&mut manifest, &beside, records.ledger.as_ref())).await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
         commit(root, &self.name, &manifest.run, bytes).await?;
+        self.recheck(&manifest, &beside).await?;
         recheck_bases(root, &self.name, &manifest.run, &bases, &self.claim).await?;
         confirm_commit(root, &self.name, &self.claim, &manifest.run).await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();
         Ok(PutReport { manifest, requests, retries, protection, plan: sent.plan, compression })
+    }
+
+    /// Checks after the commit that the objects of a packed run still exist. The run may have slept at any moment before
+    /// it; a process that took it for dead then saw no manifest. That its mark is over may be the end of the objects.
+    ///
+    /// # Errors
+    /// [`BackupError::Damaged`] if some are gone: the manifest is removed again. [`RepoError::InDoubt`] if that cannot be
+    /// determined.
+    async fn recheck(
+        &self,
+        manifest: &Manifest,
+        beside: &CompanionObjects,
+    ) -> Result<(), BackupError> {
+        // The name of a classic run is its own: see `confirm_commit`.
+        if self.claim.holds_name() {
+            return Ok(());
+        }
+        match self.list(manifest, beside).await {
+            Ok(_) => Ok(()),
+            Err(BackupError::Repo(RepoError::Store(source)))
+                if source.kind != StoreErrorKind::Rejected =>
+            {
+                let name = self.name.to_string();
+                Err(RepoError::InDoubt { name, source }.into())
+            }
+            Err(gone) => {
+                take_back(&self.root, &self.name, &manifest.run, &self.claim).await?;
+                Err(gone)
+            }
+        }
     }
 
     /// Writes the lists that accompany the objects. Returns the size of the checksum list of a

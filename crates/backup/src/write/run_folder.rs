@@ -86,12 +86,24 @@ impl RunFolder {
         beside: &CompanionObjects,
         ledger: Option<&Ledger>,
     ) -> Result<(), BackupError> {
-        self.claim.confirm().await?;
-        let mut listed = list_stored(&self.root, &self.keys, manifest, beside).await?;
+        // The claim of a packed run has no lease that may have ended while a removal was waited for.
+        if self.claim.holds_name() {
+            self.claim.confirm().await?;
+        }
+        let mut listed = self.list(manifest, beside).await?;
         beside.prove_keys(&self.root, &self.keys).await?;
         let Some(ledger) = ledger else { return Ok(()) };
         listed.retain(|object| of_classic(&object.key));
         prove_classic(&self.root, &self.keys, manifest, ledger, &listed).await
+    }
+
+    /// Lists the objects of the run, all of which must be there.
+    pub(super) async fn list(
+        &self,
+        manifest: &Manifest,
+        beside: &CompanionObjects,
+    ) -> Result<Vec<ListedObject>, BackupError> {
+        list_stored(&self.root, &self.keys, manifest, beside).await
     }
 
     /// Ends a classic run of an incomplete stream, whose objects stay as the stock tool leaves them.
