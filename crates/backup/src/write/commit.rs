@@ -19,6 +19,7 @@ use super::upload::UploadOutcome;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::objects::checksums;
+use crate::objects::ledger::Ledger;
 use crate::session::Session;
 use crate::write::md5_list::Md5List;
 use crate::write::writer::Writer;
@@ -41,7 +42,25 @@ impl RunFolder {
         &self,
         session: &Session,
         request: &PutRequest,
+        mut sent: UploadOutcome,
+        producer: Option<&mut Writer>,
+        started: Timestamp,
+    ) -> Result<PutReport, BackupError> {
+        let ledger = sent.records.ledger.take();
+        let committed =
+            self.commit_sent(session, request, sent, ledger.as_ref(), producer, started).await;
+        if committed.is_err() {
+            self.has_sent(ledger);
+        }
+        committed
+    }
+
+    async fn commit_sent(
+        &self,
+        session: &Session,
+        request: &PutRequest,
         sent: UploadOutcome,
+        ledger: Option<&Ledger>,
         producer: Option<&mut Writer>,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
@@ -53,7 +72,7 @@ impl RunFolder {
             sent.keys_object.as_ref().map(|keys_object| keys_object.encode().to_vec().into());
         let beside = CompanionObjects { keys, sums };
         if let EndProof::Missing(why) = &put.scanned.proof {
-            if let Some(ledger) = &records.ledger {
+            if let Some(ledger) = ledger {
                 // If this fails, the objects count as those of a failed run.
                 cancel
                     .or(async {
@@ -96,7 +115,7 @@ impl RunFolder {
         cancel.or(settled(root, &self.name, &manifest.run)).await?;
         cancel.or(bases_settled(root, &bases)).await?;
         // Right before the manifest: a late request of a run that lost the name may still arrive.
-        cancel.or(self.prove(&mut manifest, &beside, records.ledger.as_ref())).await?;
+        cancel.or(self.prove(&mut manifest, &beside, ledger)).await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
         commit(root, &self.name, &manifest.run, bytes).await?;
         self.recheck(&manifest, &beside).await?;

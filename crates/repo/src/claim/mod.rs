@@ -318,6 +318,12 @@ impl Claim {
         }
     }
 
+    /// Returns whether a run before this one may have been alive, so that its objects may still arrive.
+    #[must_use]
+    pub fn has_predecessor(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.has_predecessor())
+    }
+
     /// Waits until the claim is lost, and returns the reason. The claim of a packed run is never
     /// lost.
     pub async fn lost(&self) -> RepoError {
