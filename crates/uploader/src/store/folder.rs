@@ -44,6 +44,15 @@ impl Store {
         })
     }
 
+    /// Returns whether the folder `key` exists and holds no file, as a mount point does whose disk is not mounted; `false`
+    /// for other stores. A removal takes the folder along.
+    #[must_use]
+    pub fn may_be_mount_point(&self, key: &str) -> bool {
+        let RawApi::Folder(root) = &self.traits.raw_api else { return false };
+        let folder = root.join(key);
+        folder.is_dir() && !has_file(&folder)
+    }
+
     /// Adds the likely cause if a file cannot be created under its name.
     pub(crate) fn with_link_hint(&self, error: StoreError) -> StoreError {
         let folder = matches!(self.traits.raw_api, RawApi::Folder(_));
