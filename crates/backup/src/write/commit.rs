@@ -89,7 +89,7 @@ impl RunFolder {
             Some(producer) => {
                 // The producer's output has ended; only its exit status is missing.
                 tokio::select! {
-                    ended = producer.ended() => ended?,
+                    ended = producer.exits(xb_uploader::warn) => ended?,
                     signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
                 }
                 producer.facts()
