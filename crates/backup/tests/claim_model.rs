@@ -463,7 +463,13 @@ impl World {
                 vec![world.go(r, if spared { spared_at } else { At::CleanUpRemove(0) })]
             }
             At::CleanUpRemove(n) if usize::from(n) == OBJECTS => {
-                vec![world.go(r, if run.met { At::Over } else { At::End(false) })]
+                // Without a predecessor, what is left is of another program.
+                let has_left = self.objects.iter().flatten().any(|owner| *owner != me);
+                let stays = run.late && (run.met || has_left);
+                vec![world.go(r, if stays { At::Over } else { At::End(false) })]
+            }
+            At::CleanUpRemove(n) if self.objects[usize::from(n)] != Some(me) => {
+                vec![world.go(r, At::CleanUpRemove(n + 1))]
             }
             At::CleanUpRemove(n) => self.remove(r, with, Next::CleanUpRemove(n), n, false),
             At::DeleteManifest => {

@@ -1,11 +1,12 @@
 //! Model of what meets at one packed run: removals, copies of it, `gc` and rewraps; and a search through
-//! all their interleavings. A copy keeps the run of its source, so it has the keys of an earlier copy.
+//! all their interleavings. A copy keeps the run of its source, so it has the keys of an earlier copy. A packed put is
+//! a copy that nothing was there before.
 //!
 //! Every request is one step. Between two steps of one command, every other may take any number of steps,
 //! a command may crash or sleep until its claim counts as old, and a request may fail: without effect, with
 //! effect, or with an effect that comes later. What a late request does comes before its claim is old. A
 //! command does not sleep between the check of its lease and the request after it; no store can make a
-//! request depend on a claim.
+//! request depend on a claim. A copy may sleep at any moment, also right before its commit.
 //!
 //! The defences can be switched off one by one; the search must then find the fault that each of them
 //! prevents. Marks, increments and pins are in `removal_model.rs`.
@@ -79,6 +80,7 @@ enum At {
     /// A copy.
     WaitFirst,
     Send,
+    Renew,
     WaitBefore,
     Commit,
     WaitAfter,
@@ -313,11 +315,15 @@ impl World {
             At::Send => {
                 world.objects = true;
                 let next = if with.copy_claims { At::Claim } else { At::Compare };
-                world.go(c, if self.is_sealed { next } else { At::WaitBefore })
+                world.go(c, if self.is_sealed { next } else { At::Renew })
             }
             At::Compare if command.kind == Kind::Copy => {
                 let is_taken = self.manifest.is_some() && with.copy_looks;
                 world.go(c, if is_taken { At::Free } else { At::Put })
+            }
+            At::Renew => {
+                world.copying = true;
+                world.go(c, At::WaitBefore)
             }
             At::WaitBefore if self.is_being_removed() => Vec::new(),
             At::WaitBefore => world.go(c, At::Commit),
@@ -341,7 +347,7 @@ impl World {
             }
             At::Put => {
                 let (claims, next) = match command.kind {
-                    Kind::Copy => (with.copy_claims, At::WaitBefore),
+                    Kind::Copy => (with.copy_claims, At::Renew),
                     _ => (with.rewrap_claims, At::Over),
                 };
                 if claims && !command.fresh {
@@ -395,7 +401,7 @@ impl World {
         effect.take(c as u8, request);
         // It is read before the next try, and found as wanted.
         let is_copy = command.kind == Kind::Copy;
-        effect.commands[c].at = if is_copy { At::WaitBefore } else { At::Free };
+        effect.commands[c].at = if is_copy { At::Renew } else { At::Free };
         effect.commands[c].succeeded = request == Request::PutKeys && !is_copy;
         late.in_flight.push((c as u8, request));
         vec![world, effect, late]
@@ -424,9 +430,14 @@ impl World {
                 (world.crashes, world.commands[c].crashed) = (self.crashes - 1, true);
                 all.push(world);
             }
-            if self.sleeps > 0 && command.fresh {
+            // Only a `gc` looks at the claim of a copy.
+            let is_judged = self.commands.iter().any(|other| other.kind == Kind::Collect);
+            let has_claim =
+                is_judged && command.kind == Kind::Copy && self.copying && command.at != At::Begin;
+            if self.sleeps > 0 && (command.fresh || has_claim) {
                 let mut world = self.clone();
                 (world.sleeps, world.commands[c].fresh) = (self.sleeps - 1, false);
+                world.copying &= !has_claim;
                 all.push(world);
             }
         }

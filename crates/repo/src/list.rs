@@ -503,6 +503,9 @@ async fn missing(root: &Root, listing: &mut Listing) -> Result<(), RepoError> {
     };
     let why = match (root.store().link_in(&root.key(&listing.name)), listing.layout) {
         (Some(link), _) => format!("the symbolic link {link} leads to none: is its disk mounted?"),
+        (None, _) if root.store().may_be_mount_point(&root.key(&listing.name)) => {
+            "its folder is empty: is its disk mounted?".to_owned()
+        }
         (None, Some(Layout::Packed)) => format!("{REMOVED}; a new backup may take the name"),
         // Without keys to look for, only `delete` frees the name.
         _ => format!("{REMOVED}; delete it, then a new backup may take the name"),

@@ -18,7 +18,7 @@ mod settings;
 mod store;
 
 pub use error::{StoreError, StoreErrorKind};
-pub use failed_try::notice::{report_retries, report_warnings};
+pub use failed_try::notice::{report_retries, report_warnings, warn};
 pub use multipart::parts::{PartData, PartSender, StoredObject, Uploaded};
 pub use multipart::unfinished::Unfinished;
 pub use open::open;

@@ -26,6 +26,17 @@ struct Entry {
     crc: Option<u64>,
     /// Digest of the entity tag in the store's response.
     tag: Option<u64>,
+    /// Whether the store has acknowledged it.
+    acknowledged: bool,
+}
+
+/// Who stored an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    ThisRun,
+    /// This run has sent it, and got no response.
+    Unknown,
+    Other,
 }
 
 /// Objects, keyed by the digest of their keys, because keys are long and numerous.
@@ -55,7 +66,9 @@ impl Ledger {
     pub(crate) fn stored(&mut self, keys: &RunKeys, stored: Vec<StoredObject>) {
         for StoredObject { key, tag, .. } in stored {
             if let Some(below) = keys.below(&key) {
-                self.entry(below, |entry| entry.tag = tag.as_deref().map(mark));
+                self.entry(below, |entry| {
+                    (entry.tag, entry.acknowledged) = (tag.as_deref().map(mark), true);
+                });
             }
         }
     }
@@ -73,6 +86,31 @@ impl Ledger {
     pub(crate) fn sum(&self, key: &str) -> Option<(u64, u64)> {
         let entry = self.entries.get(&id(key))?;
         Some((entry.len, entry.crc?))
+    }
+
+    /// Whose a listed object is: that of this run only if its size and its entity tag, or else its content, are what was
+    /// stored.
+    pub(crate) async fn owner(
+        &self,
+        root: &Root,
+        keys: &RunKeys,
+        listed: &ListedObject,
+    ) -> Result<Owner, BackupError> {
+        let Some(entry) = self.entries.get(&id(&listed.key)) else { return Ok(Owner::Other) };
+        let Some(crc) = entry.crc.filter(|_| entry.len == listed.size) else {
+            return Ok(Owner::Other);
+        };
+        let tag = listed.tag.as_deref().map(mark);
+        let is_same = (tag.is_some() && tag == entry.tag) || {
+            let there = root.store().read_back(&keys.at(&listed.key)).await?;
+            (there.len, there.crc64) == (entry.len, crc)
+        };
+        Ok(match (is_same, entry.acknowledged) {
+            (true, true) => Owner::ThisRun,
+            // Another program may have stored the same bytes.
+            (true, false) => Owner::Unknown,
+            (false, _) => Owner::Other,
+        })
     }
 
     /// Checks that the objects listed in the backup's folder are those that were sent. Reads an

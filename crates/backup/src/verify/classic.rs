@@ -4,11 +4,12 @@ use bytes::Bytes;
 use xb_pipeline::{
     InspectError, InspectOptions, InspectReport, Inspector, PassthroughError, UnpackPlan,
 };
+use xb_repo::keys::RunKeys;
 use xb_repo::manifest::Manifest;
 use xb_repo::verification::{Level, MAX_PROBLEMS, Problem};
 
 use super::contradicted::refuse_contradicted;
-use super::results::not_damage;
+use super::results::{altered_once, not_damage};
 use super::run::Run;
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
@@ -115,8 +116,11 @@ impl Run<'_> {
             // A check that could not be made is no damage.
             return Err(error.into());
         }
-        for error in replaced {
-            self.found(Level::Checksum, Some(error.key.clone()), error.to_string());
+        for (n, error) in replaced.into_iter().enumerate() {
+            match n < MAX_PROBLEMS && self.is_sound_again(files, &keys, &error.key).await {
+                true => self.warn(&altered_once(&error.key)),
+                false => self.found(Level::Checksum, Some(error.key.clone()), error.to_string()),
+            }
         }
         match (fetched, scanned) {
             (_, Err(PassthroughError::Stream(error))) => {
@@ -170,6 +174,14 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Reads an object with a wrong checksum again. If it is right then, the first response was altered in transit.
+    async fn is_sound_again(&self, files: &ClassicFiles, keys: &RunKeys, key: &str) -> bool {
+        let Some(expected) = keys.below(key).and_then(|below| files.sum_of(below)) else {
+            return false;
+        };
+        self.root.store().read_back(key).await.is_ok_and(|again| again.crc64 == expected)
+    }
+
     /// Reads all chunks again for the files for which memory did not suffice, until none is left.
     async fn chunks_again(
         &self,
@@ -182,8 +194,13 @@ impl Run<'_> {
         while !found.postponed.is_empty() {
             let inspector = Inspector::again(options.clone(), found);
             let relayed = self.relay_all(files, inspector, plan, cancel, |_, _| {}).await?;
-            let TransferResults { fetched, taken, .. } = relayed;
+            let TransferResults { fetched, taken, recent } = relayed;
             let RelayReport { scanned, sink: inspector, .. } = taken;
+            if scanned.is_err()
+                && let Some(error) = recent.altered(self.root.store()).await
+            {
+                return Err(error.into());
+            }
             match (fetched, scanned) {
                 (_, Err(PassthroughError::Sink(error))) => return Ok(Err(error)),
                 (_, Err(PassthroughError::Stream(error))) => {

@@ -15,7 +15,7 @@ use super::contradicted::refuse_contradicted;
 use super::files::{Hit, files_in};
 use super::intact_objects::IntactObjects;
 use super::passes::Content;
-use super::results::{counted, not_damage};
+use super::results::{altered_once, counted, not_damage};
 use super::run::{ReadableBackup, Run};
 use super::sum_check::SumCheck;
 use crate::cancel::{CancelToken, OrInterrupted as _};
@@ -279,7 +279,7 @@ impl Run<'_> {
             let key = keys.data(*number);
             let again = self.root.store().read_back(&key).await;
             if again.is_ok_and(|again| again.crc64 == *expected) {
-                self.warn(&format!("{key} was altered in transit; a second response is sound"));
+                self.warn(&altered_once(&key));
                 altered.push(*number);
             }
         }

@@ -26,10 +26,16 @@ impl Run<'_> {
             let stated = (!matches!(end, End::NativeTrailer)).then_some(end);
             let options = self.inspect(stated, self.plan()?.1)?;
             let content = Content::Xbstream(Box::new(Inspector::again(options, found)));
-            let TransferResults { fetched, taken: (outcome, content), .. } = packed
+            let TransferResults { fetched, taken: (outcome, content), recent } = packed
                 .stream(self, None)
                 .unpack(&self.fetching(*plan, cancel), |_, _| {}, |_, _| {}, content, Content::feed)
                 .await?;
+            if outcome.is_err()
+                && let Some(error) = recent.altered(self.root.store()).await
+            {
+                // A check that could not be made is no damage.
+                return Err(error.into());
+            }
             match (fetched, outcome) {
                 (_, Err(UnpackError::Sink(error))) => return Ok(Err(error)),
                 (Err(error), _) => return Err(error.into()),

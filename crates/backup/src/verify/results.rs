@@ -14,6 +14,11 @@ pub(super) fn counted(number: u64, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
+/// Warning of an object whose first response was damaged.
+pub(super) fn altered_once(key: &str) -> String {
+    format!("{key} was altered in transit; a second response is sound")
+}
+
 /// The reason why a stream could not be inspected, unless it is damage.
 pub(super) fn not_damage(error: &InspectError) -> Option<BackupError> {
     let InspectError::FileDecoding { path, source, .. } = error else { return None };

@@ -4,12 +4,13 @@ use jiff::Timestamp;
 use xb_pipeline::{EndProof, PackOutput};
 use xb_repo::chain::bases;
 use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
-use xb_repo::claim::mark::settled;
+use xb_repo::claim::mark::{settled, take_back};
 use xb_repo::error::RepoError;
-use xb_repo::manifest::Base;
 use xb_repo::manifest::clone_facts::CloneFacts;
+use xb_repo::manifest::{Base, Manifest};
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
+use xb_uploader::StoreErrorKind;
 
 use super::request::{PutReport, PutRequest};
 use super::run_folder::{CompanionObjects, RunFolder};
@@ -18,6 +19,7 @@ use super::upload::UploadOutcome;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::objects::checksums;
+use crate::objects::ledger::Ledger;
 use crate::session::Session;
 use crate::write::md5_list::Md5List;
 use crate::write::writer::Writer;
@@ -40,7 +42,25 @@ impl RunFolder {
         &self,
         session: &Session,
         request: &PutRequest,
+        mut sent: UploadOutcome,
+        producer: Option<&mut Writer>,
+        started: Timestamp,
+    ) -> Result<PutReport, BackupError> {
+        let ledger = sent.records.ledger.take();
+        let committed =
+            self.commit_sent(session, request, sent, ledger.as_ref(), producer, started).await;
+        if committed.is_err() {
+            self.has_sent(ledger);
+        }
+        committed
+    }
+
+    async fn commit_sent(
+        &self,
+        session: &Session,
+        request: &PutRequest,
         sent: UploadOutcome,
+        ledger: Option<&Ledger>,
         producer: Option<&mut Writer>,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
@@ -52,7 +72,7 @@ impl RunFolder {
             sent.keys_object.as_ref().map(|keys_object| keys_object.encode().to_vec().into());
         let beside = CompanionObjects { keys, sums };
         if let EndProof::Missing(why) = &put.scanned.proof {
-            if let Some(ledger) = &records.ledger {
+            if let Some(ledger) = ledger {
                 // If this fails, the objects count as those of a failed run.
                 cancel
                     .or(async {
@@ -69,7 +89,7 @@ impl RunFolder {
             Some(producer) => {
                 // The producer's output has ended; only its exit status is missing.
                 tokio::select! {
-                    ended = producer.ended() => ended?,
+                    ended = producer.exits(xb_uploader::warn) => ended?,
                     signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
                 }
                 producer.facts()
@@ -90,18 +110,51 @@ impl RunFolder {
         // A base that was asked for was found with its whole chain.
         let bases = cancel.or(bases(root, &manifest, request.since.is_some())).await?;
         cancel.or(refuse_committed(root, &self.name, &manifest.run)).await?;
+        // Before the look for removals: whoever takes this run for dead, because it slept, sees the claim, or is seen.
+        cancel.or(self.claim.confirm()).await?;
         cancel.or(settled(root, &self.name, &manifest.run)).await?;
         cancel.or(bases_settled(root, &bases)).await?;
         // Right before the manifest: a late request of a run that lost the name may still arrive.
-        cancel.or(self.prove(&mut manifest, &beside, records.ledger.as_ref())).await?;
+        cancel.or(self.prove(&mut manifest, &beside, ledger)).await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
         commit(root, &self.name, &manifest.run, bytes).await?;
+        self.recheck(&manifest, &beside).await?;
         recheck_bases(root, &self.name, &manifest.run, &bases, &self.claim).await?;
         confirm_commit(root, &self.name, &self.claim, &manifest.run).await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();
         Ok(PutReport { manifest, requests, retries, protection, plan: sent.plan, compression })
+    }
+
+    /// Checks after the commit that the objects of a packed run still exist. The run may have slept at any moment before
+    /// it; a process that took it for dead then saw no manifest. That its mark is over may be the end of the objects.
+    ///
+    /// # Errors
+    /// [`BackupError::Damaged`] if some are gone: the manifest is removed again. [`RepoError::InDoubt`] if that cannot be
+    /// determined.
+    async fn recheck(
+        &self,
+        manifest: &Manifest,
+        beside: &CompanionObjects,
+    ) -> Result<(), BackupError> {
+        // The name of a classic run is its own: see `confirm_commit`.
+        if self.claim.holds_name() {
+            return Ok(());
+        }
+        match self.list(manifest, beside).await {
+            Ok(_) => Ok(()),
+            Err(BackupError::Repo(RepoError::Store(source)))
+                if source.kind != StoreErrorKind::Rejected =>
+            {
+                let name = self.name.to_string();
+                Err(RepoError::InDoubt { name, source }.into())
+            }
+            Err(gone) => {
+                take_back(&self.root, &self.name, &manifest.run, &self.claim).await?;
+                Err(gone)
+            }
+        }
     }
 
     /// Writes the lists that accompany the objects. Returns the size of the checksum list of a

@@ -20,14 +20,15 @@ const SUFFIXES: [&str; 8] =
 
 /// Returns whether no object of the backup exists. A listing may lag behind or leave objects out, so they
 /// are also looked up by key. A backup of which no key is known never counts as vacant, and neither does one behind a
-/// symbolic link.
+/// symbolic link, or in an empty folder.
 pub(crate) async fn is_vacant(
     root: &Root,
     name: &BackupName,
     manifest: &Manifest,
 ) -> Result<bool, BackupError> {
-    // What a link leads to may be on a disk that is not mounted now.
-    if root.refuse_links(name).is_err() {
+    // What a link leads to may be on a disk that is not mounted now, and an empty folder may be its mount point.
+    if root.refuse_links(name).is_err() || root.store().may_be_mount_point(&root.key(name.as_str()))
+    {
         return Ok(false);
     }
     let (keys, known): (RunKeys, Vec<String>) = match (manifest.layout, manifest.run_id()) {
@@ -110,8 +111,8 @@ mod tests {
 
     /// The disk may only not be mounted.
     #[tokio::test]
-    async fn a_name_whose_link_leads_nowhere_is_not_free() {
-        for linked in [true, false] {
+    async fn a_name_whose_link_leads_nowhere_or_whose_folder_is_empty_is_not_free() {
+        for (linked, emptied) in [(true, false), (false, true), (false, false)] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
             let location = Location { place: StorePlace::Local, path };
@@ -120,13 +121,17 @@ mod tests {
             let name = BackupName::new("monday").unwrap();
             let manifest = Manifest { name: "monday".to_owned(), ..sample() };
             root.commit(&name, &manifest, None).await.unwrap();
+            let place = folder.path().join("monday");
             if linked {
-                std::os::unix::fs::symlink("/nowhere/monday", folder.path().join("monday"))
-                    .unwrap();
+                std::os::unix::fs::symlink("/nowhere/monday", &place).unwrap();
             }
-            assert_eq!(is_vacant(&root, &name, &manifest).await.unwrap(), !linked);
-            assert_eq!(free_if_vacant(&root, &name).await.unwrap(), !linked);
-            assert_eq!(root.manifest(&name).await.unwrap().is_some(), linked);
+            if emptied {
+                std::fs::create_dir(&place).unwrap();
+            }
+            let free = !linked && !emptied;
+            assert_eq!(is_vacant(&root, &name, &manifest).await.unwrap(), free);
+            assert_eq!(free_if_vacant(&root, &name).await.unwrap(), free);
+            assert_eq!(root.manifest(&name).await.unwrap().is_some(), !free);
             let line = xb_repo::list::line(&root, &name).await.unwrap();
             if let Some((line, _)) = line {
                 assert!(!line.problem.unwrap().contains("may take the name"));

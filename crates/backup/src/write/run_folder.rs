@@ -1,6 +1,8 @@
 //! The folder of a run's objects: claimed before the run, compared with the sent objects after it,
 //! and cleared after a failure.
 
+use std::sync::{Mutex, PoisonError};
+
 use bytes::Bytes;
 use xb_repo::claim::{Claim, RemainingObjects, belongs_to_run, refuse_earlier};
 use xb_repo::contents::Contents;
@@ -11,12 +13,12 @@ use xb_repo::names::{BackupName, RunId, SUMS, is_data_object, of_classic, sums_f
 use xb_repo::root::Root;
 use xb_uploader::{ListedObject, StoreError};
 
-use super::request::PutRequest;
+use super::request::{PutLayout, PutRequest};
 use crate::error::BackupError;
 use crate::hints::REMOVERS;
 use crate::objects::classic::{ClassicFiles, remove_classic_objects};
 use crate::objects::classic_checksums;
-use crate::objects::ledger::Ledger;
+use crate::objects::ledger::{Ledger, Owner};
 
 /// The claimed folder of a run's objects.
 pub(super) struct RunFolder {
@@ -28,6 +30,8 @@ pub(super) struct RunFolder {
     pub(super) claim: Claim,
     /// ROOT for the run's changes; its store refuses them once the claim is lost.
     pub(super) root: Root,
+    /// What a failed run has sent, in the classic layout.
+    sent: Mutex<Option<Ledger>>,
 }
 
 impl RunFolder {
@@ -42,7 +46,8 @@ impl RunFolder {
             Layout::Packed => {
                 let keys = root.run_keys(&name, run);
                 let claim = Claim::packed(root, &name, run).await?;
-                let place = Self { run, name, keys, claim, root: root.clone() };
+                let (root, sent) = (root.clone(), Mutex::default());
+                let place = Self { run, name, keys, claim, root, sent };
                 if let Err(taken) = place.refuse_taken(request.generated).await {
                     let _ = place.clean_up(request, false).await;
                     return Err(taken);
@@ -51,7 +56,8 @@ impl RunFolder {
             }
             Layout::Classic => {
                 let (claim, root) = claim_emptied(root, &name, run, ForeignObjects::Refuse).await?;
-                Ok(Self { run, keys: root.classic_keys(&name), name, claim, root })
+                let (keys, sent) = (root.classic_keys(&name), Mutex::default());
+                Ok(Self { run, keys, name, claim, root, sent })
             }
         }
     }
@@ -86,12 +92,24 @@ impl RunFolder {
         beside: &CompanionObjects,
         ledger: Option<&Ledger>,
     ) -> Result<(), BackupError> {
-        self.claim.confirm().await?;
-        let mut listed = list_stored(&self.root, &self.keys, manifest, beside).await?;
+        // The claim of a packed run has no lease that may have ended while a removal was waited for.
+        if self.claim.holds_name() {
+            self.claim.confirm().await?;
+        }
+        let mut listed = self.list(manifest, beside).await?;
         beside.prove_keys(&self.root, &self.keys).await?;
         let Some(ledger) = ledger else { return Ok(()) };
         listed.retain(|object| of_classic(&object.key));
         prove_classic(&self.root, &self.keys, manifest, ledger, &listed).await
+    }
+
+    /// Lists the objects of the run, all of which must be there.
+    pub(super) async fn list(
+        &self,
+        manifest: &Manifest,
+        beside: &CompanionObjects,
+    ) -> Result<Vec<ListedObject>, BackupError> {
+        list_stored(&self.root, &self.keys, manifest, beside).await
     }
 
     /// Ends a classic run of an incomplete stream, whose objects stay as the stock tool leaves them.
@@ -107,11 +125,15 @@ impl RunFolder {
         Ok(self.claim.end_leaving(RemainingObjects::of(&listed)).await?)
     }
 
+    /// Records what the run has sent, for its removal.
+    pub(super) fn has_sent(&self, ledger: Option<Ledger>) {
+        *self.sent.lock().unwrap_or_else(PoisonError::into_inner) = ledger;
+    }
+
     /// Removes the objects that the failed run wrote, and frees the name.
     ///
-    /// `met` says that the run met an object of another one, which may live, and write more: then
-    /// the claim stays as that of a dead run, so that such objects are not mistaken for a stock
-    /// backup.
+    /// `met` says that the run met an object of another one. If that may be a run of ours, which may live, and write
+    /// more, the claim stays as that of a dead run, so that such objects are not mistaken for a stock backup.
     pub(super) async fn clean_up(
         &self,
         request: &PutRequest,
@@ -128,19 +150,51 @@ impl RunFolder {
                 // stay.
                 match root.knowing(&root.catalogue().await?).manifest(name).await {
                     Ok(None) => {
-                        remove_classic_objects(root, name).await?;
-                        root.store().delete(&root.md5_key(name)).await?;
+                        let has_left = self.remove_own(met).await?;
+                        if matches!(request.layout, PutLayout::Classic { md5: true, .. }) {
+                            root.store().delete(&root.md5_key(name)).await?;
+                        }
                         root.remove_below(&sums_folder(name)).await?;
+                        if self.claim.has_predecessor() && (met || has_left) {
+                            return Ok(());
+                        }
                     }
                     Err(error) if !error.is_of_one_object() => return Err(error.into()),
+                    Ok(Some(_)) | Err(_) if met => return Ok(()),
                     Ok(Some(_)) | Err(_) => {}
                 }
-                if !met {
-                    self.claim.end().await;
-                }
+                self.claim.end().await;
             }
         }
         Ok(())
+    }
+
+    /// Removes the objects that this run has stored in the classic layout. Another program may have stored its backup
+    /// under the same name meanwhile, whose objects stay. Returns whether there are any.
+    async fn remove_own(&self, met: bool) -> Result<bool, BackupError> {
+        let Self { root, keys, name, .. } = self;
+        let Some(ledger) = self.sent.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return Ok(false);
+        };
+        let mut listed = root.list_below(keys.folder()).await?;
+        listed.retain(|object| of_classic(&object.key));
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        for object in &listed {
+            let is_own = match ledger.owner(root, keys, object).await? {
+                Owner::ThisRun => true,
+                Owner::Unknown => !met,
+                Owner::Other => false,
+            };
+            if is_own { own.push(keys.at(&object.key)) } else { others.push(&object.key) }
+        }
+        root.store().delete_all(own).await?;
+        if let Some(key) = others.first() {
+            let number = others.len();
+            xb_uploader::warn(&format!(
+                "objects in {name} that this run did not store were left: {number}, such as {key}"
+            ));
+        }
+        Ok(!others.is_empty())
     }
 }
 

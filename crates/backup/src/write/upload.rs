@@ -93,6 +93,8 @@ impl RunFolder {
                     tokio::task::block_in_place(|| producer.end(&cause));
                 }
                 sender.abort().await;
+                records.stored(&self.keys, &mut sender);
+                self.has_sent(records.ledger);
                 return Err(cause);
             }
         };

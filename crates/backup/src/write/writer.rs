@@ -8,6 +8,8 @@ use crate::error::BackupError;
 use crate::write::clone_source::CloneSource;
 use crate::write::producer::Producer;
 
+/// How long a program may take to exit after the end of its output before a message says so.
+const SLOW_EXIT: Duration = Duration::from_secs(10);
 /// How long an end of the stream waits for its cause.
 const CAUSE: Duration = Duration::from_secs(1);
 
@@ -39,6 +41,24 @@ impl Writer {
             Self::Program(producer) => producer.ended().await,
             Self::Clone(clone) => clone.ended().await,
         }
+    }
+
+    /// Waits for its end as [`Writer::ended`], and says so if that takes long: nothing but its exit status is missing, and
+    /// no limit ends the wait.
+    ///
+    /// # Errors
+    /// As [`Writer::ended`].
+    pub(super) async fn exits(&mut self, tell: impl FnOnce(&str)) -> Result<(), BackupError> {
+        if let Ok(ended) = tokio::time::timeout(SLOW_EXIT, self.ended()).await {
+            return ended;
+        }
+        if let Self::Program(producer) = self {
+            let (program, pid) = (producer.program(), producer.pid());
+            tell(&format!(
+                "{program} (process {pid}) has closed its output, but does not exit; the backup waits for its exit status"
+            ));
+        }
+        self.ended().await
     }
 
     /// Returns its failure if it has failed by itself: then an incomplete stream is only the
@@ -86,5 +106,27 @@ pub(crate) async fn stalled(producer: Option<&mut Writer>) -> BackupError {
     match producer {
         Some(producer) => producer.stalled().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use xb_process::LockGuard;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_program_that_closes_its_output_and_does_not_exit_is_named() {
+        let argv = ["sh", "-c", "exec >&-; exec sleep 600"].map(OsString::from);
+        let (program, _output) =
+            Producer::start(&argv, None, &LockGuard::default(), |_| {}).unwrap();
+        let pid = program.pid();
+        let (mut writer, mut told) = (Writer::from(program), None);
+        let waiting = writer.exits(|what| told = Some(what.to_owned()));
+        assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_err());
+        let told = told.unwrap();
+        assert!(told.starts_with(&format!("sh (process {pid}) has closed")), "{told}");
     }
 }

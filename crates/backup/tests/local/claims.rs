@@ -155,7 +155,46 @@ fn a_run_that_wakes_up_after_it_was_taken_for_dead_changes_nothing() {
     assert!(verify(&store, "n", Level::Checksum).is_ok());
 }
 
-/// As above, but the other run has failed: the old claim must not count as the newest again.
+/// The other program stores its objects while ours runs: one beside ours, or one that ours meets.
+#[test]
+fn a_run_that_fails_leaves_the_objects_of_another_program() {
+    static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    xb_uploader::report_warnings(|what| WARNINGS.lock().unwrap().push(what.to_owned()));
+    for foreign in ["shop/other.ibd", "shop/items.ibd"] {
+        let store = Store::new();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let root = store.root.clone();
+        let put = std::thread::spawn(move || block_on(put_classic(root, "n".into(), reader)));
+        let stream = stream_of(b'a');
+        writer.write_all(&stream[..1000]).unwrap();
+        let claim = claims_of(&store, "n").join("000001");
+        while !std::fs::read_to_string(&claim).is_ok_and(|text| text.contains("holding")) {
+            std::thread::yield_now();
+        }
+        let key = format!("{foreign}.00000000000000000000");
+        let theirs = object(&store, "n", &key);
+        std::fs::create_dir_all(theirs.parent().unwrap()).unwrap();
+        std::fs::write(&theirs, "of another program").unwrap();
+        let _ = writer.write_all(&stream[1000..]);
+        drop(writer);
+        put.join().unwrap().unwrap_err();
+        assert_eq!(store.files_but_claims(), std::slice::from_ref(&theirs), "{foreign}");
+        assert_eq!(std::fs::read(&theirs).unwrap(), b"of another program");
+        // It is no remains of ours, which the next run would remove.
+        assert_eq!(store.state("n"), Some(State::StockUnproven));
+        age(&claim, Duration::from_secs(2 * 3600));
+        let next = block_on(put_classic(store.root.clone(), "n".into(), stream_reader()));
+        assert!(matches!(next, Err(BackupError::Repo(RepoError::Exists { .. }))), "{next:?}");
+        assert!(theirs.exists());
+        let said = WARNINGS.lock().unwrap();
+        assert!(
+            said.iter().any(|what| what.contains("did not store") && what.contains(&key)),
+            "{said:?}"
+        );
+    }
+}
+
+/// A run sleeps as above, but the other run has failed: the old claim must not count as the newest again.
 #[test]
 fn an_older_claim_never_counts_again() {
     let store = Store::new();

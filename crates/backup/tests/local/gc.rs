@@ -1,14 +1,17 @@
 //! `gc` finds and removes what dead runs have left, and nothing else.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use xb_backup::GcFindings;
+use xb_backup::{BackupError, GcFindings};
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
+use xb_repo::root::Root;
+use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
 
-use crate::common::{Store, block_on, stream, stream_reader};
+use crate::common::{Store, block_on, put_request, session, stream, stream_reader};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -271,4 +274,83 @@ fn a_run_that_lives_again_or_has_become_a_backup_is_left_alone() {
     age(&store.files().into_iter().find(|path| path.ends_with("claim")).unwrap(), Duration::ZERO);
     let left = block_on(xb_backup::remove_all(&store.root, &mut found)).unwrap();
     assert_eq!((left.len(), found.dead.len()), (1, 0));
+}
+
+/// A run that sleeps while another host's `gc` looks, or removes: when it has stored its objects, and right before its
+/// manifest.
+#[derive(Debug)]
+struct Asleep {
+    root: Root,
+    folder: PathBuf,
+    /// Whether `gc` has looked before the run slept, as opposed to right before the manifest.
+    has_looked: bool,
+    found: Mutex<Option<GcFindings>>,
+}
+
+impl Asleep {
+    fn objects(&self) -> Vec<PathBuf> {
+        let runs = std::fs::read_dir(self.folder.join("n")).into_iter().flatten().flatten();
+        let objects = runs.flat_map(|run| std::fs::read_dir(run.path()).into_iter().flatten());
+        objects.map(|object| object.unwrap().path()).collect()
+    }
+
+    fn find(&self) -> GcFindings {
+        self.objects().iter().for_each(|path| age(path, 2 * DAY));
+        block_on(xb_backup::find_orphaned(&self.root, DAY)).unwrap()
+    }
+
+    fn act(&self, operation: Operation) {
+        let mut found = self.found.lock().unwrap();
+        match (operation, found.take()) {
+            // The lists of what is already there come first.
+            (Operation::List, None) if self.objects().len() > 2 => {
+                *found = Some(if self.has_looked { self.find() } else { GcFindings::default() });
+            }
+            (Operation::Create, Some(mut all)) => {
+                if !self.has_looked {
+                    all = self.find();
+                }
+                assert_eq!(all.dead.len(), 1);
+                let removed = block_on(xb_backup::remove(&self.root, &all.dead[0])).unwrap();
+                assert_eq!(removed, !self.has_looked, "it has shown that it lives");
+            }
+            (_, before) => *found = before,
+        }
+    }
+}
+
+impl Faults for Asleep {
+    fn next(&self, operation: Operation) -> Option<Fault> {
+        std::thread::scope(|scope| scope.spawn(|| self.act(operation)).join().unwrap());
+        None
+    }
+}
+
+/// ROOT of the store, without long pauses between listings that lack objects.
+fn impatient(store: &Store) -> Root {
+    let path =
+        store.folder.path().join("root").to_str().unwrap().trim_start_matches('/').to_owned();
+    let location = Location { place: StorePlace::Local, path };
+    let policy = Policy::default().with_max_backoff(Duration::from_millis(1));
+    Root::open(&location, &StoreSettings::default(), policy, true).unwrap()
+}
+
+#[test]
+fn no_run_that_slept_is_a_backup_without_objects() {
+    for has_looked in [true, false] {
+        let store = Store::new();
+        let (root, folder) = (store.root.clone(), store.folder.path().join("root"));
+        let asleep = Arc::new(Asleep { root, folder, has_looked, found: Mutex::default() });
+        let root = impatient(&store).failing(Arc::clone(&asleep) as Arc<dyn Faults>);
+        let request = put_request("n", Layout::Packed, 500);
+        let outcome = block_on(xb_backup::put(&session(&root), &request, stream_reader()));
+        match has_looked {
+            true => assert_eq!(store.get("n").unwrap(), stream()),
+            false => {
+                let gone = matches!(outcome, Err(BackupError::Damaged { .. }));
+                assert!(gone, "{outcome:?}");
+                assert_eq!((store.state("n"), asleep.objects()), (None, Vec::new()));
+            }
+        }
+    }
 }

@@ -31,10 +31,10 @@ pub(crate) struct PartialDir {
 pub(crate) const KEPT: &str = "restore";
 
 /// Returns the reserved prefix of the name, if it has one. Reserved names belong to a restore in
-/// progress: unfinished files, and increments not applied yet. They are removed when it ends.
+/// progress: unfinished files, and increments not applied yet or being merged. They are removed when it ends.
 #[must_use]
 pub fn reserved(path: &RelPath) -> Option<&'static str> {
-    [PARTIAL_DIR, ".xb-incremental"]
+    [PARTIAL_DIR, ".xb-incremental", ".xb-merge"]
         .into_iter()
         .find(|prefix| path.as_bytes().starts_with(prefix.as_bytes()))
 }

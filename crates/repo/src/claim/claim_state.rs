@@ -1,11 +1,15 @@
 //! State of a name from its claims: whether a run is alive, and which objects a dead one may have
 //! left.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::time::Instant;
 use xb_uploader::{ListedObject, StoreError, StoreErrorKind};
 
-use crate::claim::alive;
 use crate::claim::left::RemainingObjects;
 use crate::claim::note::{Note, Phase};
+use crate::claim::{SKEW, alive};
 use crate::error::RepoError;
 use crate::names::{BackupName, claims_folder, of_classic};
 use crate::root::Root;
@@ -154,12 +158,12 @@ pub async fn standing(root: &Root, claims: &[NumberedClaim]) -> Result<NameState
     // Whether a claim has shown what the objects are; below it, only requests of removals count.
     let mut decided = false;
     for claim in claims.iter().rev() {
-        let age = now.saturating_sub(claim.modified);
+        let age = age(claim, now);
         if decided && age >= DEAD {
             continue;
         }
         let Some(note) = read(root, claim).await? else { continue };
-        standing.removals.extend(note.removing(root, claim, age));
+        standing.removals.extend(note.removing(root, claim, age, now));
         if decided {
             continue;
         }
@@ -188,6 +192,19 @@ pub async fn standing(root: &Root, claims: &[NumberedClaim]) -> Result<NameState
     Ok(standing)
 }
 
+/// Age of a claim in seconds at the time `now`. A claim that is dated in the future has the time of a wrong clock: its
+/// age is unknown, and counts from the first look of this process.
+fn age(claim: &NumberedClaim, now: i64) -> i64 {
+    static FIRST_LOOKS: Mutex<BTreeMap<(String, i64), Instant>> = Mutex::new(BTreeMap::new());
+    let age = now.saturating_sub(claim.modified);
+    if age >= -SKEW {
+        return age.max(0);
+    }
+    let mut looks = FIRST_LOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = looks.entry((claim.key.clone(), claim.modified)).or_insert_with(Instant::now);
+    i64::try_from(first.elapsed().as_secs()).unwrap_or(i64::MAX)
+}
+
 /// Reads a claim; `None` if it was removed since it was listed.
 async fn read(root: &Root, claim: &NumberedClaim) -> Result<Option<Note>, RepoError> {
     let mut asked = 0;
@@ -211,7 +228,7 @@ async fn read(root: &Root, claim: &NumberedClaim) -> Result<Option<Note>, RepoEr
 impl Note {
     /// The removal that this mark shows, while requests of it may take effect: those of a process that
     /// is gone may be on their way.
-    fn removing(&self, root: &Root, claim: &NumberedClaim, age: i64) -> Option<Removing> {
+    fn removing(&self, root: &Root, claim: &NumberedClaim, age: i64, now: i64) -> Option<Removing> {
         let counts = match alive::is_proven_dead(&self.mark) {
             true if root.store().is_folder() => 0,
             true => LATE,
@@ -224,7 +241,7 @@ impl Note {
             run: self.run.clone(),
             only_objects,
             by: self.describe(),
-            until: claim.modified.saturating_add(counts),
+            until: now.saturating_add(counts - age),
         })
     }
 }
@@ -237,9 +254,12 @@ pub(crate) async fn outdated(
 ) -> Result<Vec<String>, RepoError> {
     let mut outdated = Vec::new();
     for claim in older {
-        let age = root.store().now().saturating_sub(claim.modified);
+        let now = root.store().now();
+        let age = age(&claim, now);
         let late = age < DEAD
-            && read(root, &claim).await?.is_some_and(|n| n.removing(root, &claim, age).is_some());
+            && read(root, &claim)
+                .await?
+                .is_some_and(|note| note.removing(root, &claim, age, now).is_some());
         if !late {
             outdated.push(claim.key);
         }

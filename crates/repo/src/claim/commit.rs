@@ -43,7 +43,9 @@ pub async fn refuse_committed(root: &Root, name: &BackupName, run: &str) -> Resu
 ///
 /// An earlier backup of this name may be in the middle of its removal: the name is free, and a late
 /// request of the removal could hit the new manifest. So the caller has waited for it ([`settled`]),
-/// and one that has begun since is waited for here.
+/// and one that has begun since is waited for here. Such a removal may have been one of the objects of this very
+/// run, if that looked dead; so may one that is over. The caller looks for the objects once more: see
+/// [`take_back`].
 ///
 /// # Errors
 /// As [`Root::commit_bytes`]; [`RepoError::NotThere`] if the new backup was removed at once.

@@ -37,7 +37,7 @@ pub async fn refuse_earlier(
     // If the listing lags behind, ours is the last one.
     let own = own.map_or(i64::MAX, |(written, _)| *written);
     for (written, other) in claims {
-        let seconds = root.store().now().saturating_sub(written);
+        let seconds = root.store().now().saturating_sub(written).max(0);
         if other == run || written > own || seconds >= DEAD {
             continue;
         }

@@ -118,6 +118,11 @@ impl Lease {
         confirmed.is_some_and(|moment| moment.elapsed() < LEASE)
     }
 
+    /// As [`Note::late`].
+    pub(crate) fn has_predecessor(&self) -> bool {
+        self.note().late
+    }
+
     /// Starts the lease of a claim that was created at `begun` and found to be the newest.
     pub(crate) fn start(&self, begun: ClockReading) {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);

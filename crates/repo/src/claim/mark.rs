@@ -539,6 +539,22 @@ mod tests {
         assert!((60..=85).contains(&looks), "{looks}");
     }
 
+    /// The clock of the host that began the removal was ahead, and it was switched off.
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_is_dated_in_the_future_is_waited_for_for_an_hour() {
+        let fixture = Fixture::new().await;
+        let mark = fixture.mark(&fixture.root).await;
+        let key = fixture.folder.path().join(mark.claim.lease.as_ref().unwrap().key());
+        let ahead = std::time::SystemTime::now() + Duration::from_secs(365 * 86_400);
+        std::fs::File::options().append(true).open(key).unwrap().set_modified(ahead).unwrap();
+        let old = name("old");
+        let waited = |seconds| {
+            tokio::time::timeout(Duration::from_secs(seconds), settled(&fixture.root, &old, NEW))
+        };
+        assert!(waited(3000).await.is_err());
+        waited(700).await.unwrap().unwrap();
+    }
+
     #[tokio::test]
     async fn a_commit_waits_for_the_removal_of_its_name() {
         let fixture = Fixture::new().await;

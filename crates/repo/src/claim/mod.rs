@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use xb_uploader::{Fence, StoreErrorKind};
+use xb_uploader::{Fence, StoreError, StoreErrorKind};
 
 pub use self::claim_state::{
     ClaimSnapshot, DEAD, FORGOTTEN, NumberedClaim, Removing, belongs_to_run, claims, numbered,
@@ -52,9 +52,35 @@ const REFRESH: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub struct Claim {
     lease: Option<Arc<Lease>>,
+    /// The claim of a packed run, which has no lease.
+    packed: Option<Arc<PackedClaim>>,
     /// Number of the claim; 0 for a packed run.
     number: u64,
     refresher: JoinHandle<()>,
+}
+
+/// The claim in the folder of a packed run.
+#[derive(Debug)]
+struct PackedClaim {
+    root: Root,
+    /// Full key.
+    key: String,
+    note: Note,
+}
+
+impl PackedClaim {
+    async fn write(&self) -> Result<(), StoreError> {
+        self.root.store().put(&self.key, self.note.encode().into()).await
+    }
+
+    async fn confirm(&self) -> Result<(), StoreError> {
+        self.write().await?;
+        // Another copy of the run writes the same claim.
+        match Note::read(&self.root.store().get(&self.key).await?).run == self.note.run {
+            true => Ok(()),
+            false => Err(StoreError::not_kept(&self.key)),
+        }
+    }
 }
 
 /// Seconds between two reports of the store's clock that do not come from the time that requests take.
@@ -82,15 +108,16 @@ impl Claim {
         }
         // If the store ignores the condition, the claim has that content.
         obeys_conditions(root, &key, &note).await?;
-        let root = root.clone();
+        let packed = Arc::new(PackedClaim { root: root.clone(), key, note });
+        let renewed = Arc::clone(&packed);
         let refresher = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(REFRESH).await;
                 // A failed refresh is retried at the next interval: three may fail in a row.
-                let _ = root.store().put(&key, note.encode().into()).await;
+                let _ = renewed.write().await;
             }
         });
-        Ok(Self { lease: None, number: 0, refresher })
+        Ok(Self { lease: None, packed: Some(packed), number: 0, refresher })
     }
 
     /// Claims the name for a classic run, or for a command that removes classic objects. The claim
@@ -240,7 +267,7 @@ impl Claim {
                 }
             }
         });
-        Self { lease: Some(lease), number, refresher }
+        Self { lease: Some(lease), packed: None, number, refresher }
     }
 
     /// Holds the name: from here on objects may be written and removed. Returns the ROOT to use for
@@ -264,14 +291,17 @@ impl Claim {
         Ok(())
     }
 
-    /// Checks that no later run has replaced this claim.
+    /// Rewrites the claim, and checks that no later run has replaced it. The refresher does not run while the machine is
+    /// suspended, so the claim may be old although its run lives. Whoever takes a packed run for dead looks at its claim
+    /// under a mark: so it sees this claim, or who looks for marks afterwards sees that one.
     ///
     /// # Errors
     /// If one has, or if that cannot be determined.
     pub async fn confirm(&self) -> Result<(), RepoError> {
-        match &self.lease {
-            Some(lease) => Ok(lease.confirm().await?),
-            None => Ok(()),
+        match (&self.lease, &self.packed) {
+            (Some(lease), _) => Ok(lease.confirm().await?),
+            (None, Some(packed)) => Ok(packed.confirm().await?),
+            (None, None) => Ok(()),
         }
     }
 
@@ -286,6 +316,12 @@ impl Claim {
             Some(lease) => Ok(lease.is_newest().await?),
             None => Ok(true),
         }
+    }
+
+    /// Returns whether a run before this one may have been alive, so that its objects may still arrive.
+    #[must_use]
+    pub fn has_predecessor(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.has_predecessor())
     }
 
     /// Waits until the claim is lost, and returns the reason. The claim of a packed run is never

@@ -132,6 +132,19 @@ async fn a_run_that_slept_and_was_not_taken_over_goes_on() {
     assert!(matches!(fixture.claim().await, Err(RepoError::Running { .. })));
 }
 
+/// The refresher sleeps with the machine.
+#[tokio::test]
+async fn the_claim_of_a_packed_run_is_young_again_once_it_is_confirmed() {
+    let fixture = Fixture::new();
+    let run = RunId::random().unwrap();
+    let claim = Claim::packed(&fixture.root, &fixture.name, run).await.unwrap();
+    let key = fixture.folder.path().join(fixture.root.run_keys(&fixture.name, run).claim());
+    let old = SystemTime::now() - Duration::from_secs(3 * 86_400);
+    std::fs::File::options().append(true).open(&key).unwrap().set_modified(old).unwrap();
+    claim.confirm().await.unwrap();
+    assert!(key.metadata().unwrap().modified().unwrap() > old + Duration::from_secs(86_400));
+}
+
 #[tokio::test]
 async fn a_claim_that_was_removed_or_replaced_is_lost() {
     for replaced in [false, true] {

@@ -26,7 +26,8 @@ pub fn report_warnings(report: impl Fn(&str) + Send + Sync + 'static) {
     let _ = WARNING.set(Box::new(report));
 }
 
-pub(crate) fn warn(message: &str) {
+/// Warns of something about a store; see [`report_warnings`].
+pub fn warn(message: &str) {
     if let Some(report) = WARNING.get() {
         report(message);
     }

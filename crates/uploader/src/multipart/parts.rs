@@ -350,14 +350,24 @@ impl PartSender {
     pub async fn abort(&mut self) {
         self.give_up.cancel(());
         let mut beginning = self.beginning.take();
-        let mut started = None;
+        let (mut started, mut acknowledged) = (None, Vec::new());
         let drained = async {
             if let Some(task) = beginning.as_mut().and_then(|beginning| beginning.task.as_mut()) {
                 started = task.await.ok().and_then(Result::ok);
             }
-            while self.running.join_next().await.is_some() {}
+            while let Some(finished) = self.running.join_next().await {
+                if let Ok(Ok(
+                    FinishedRequest::Object { stored } | FinishedRequest::Completed { stored },
+                )) = finished
+                {
+                    acknowledged.push(stored);
+                }
+            }
         };
         let _ = tokio::time::timeout(DRAIN_LIMIT, drained).await;
+        if self.shared {
+            self.stored.extend(acknowledged);
+        }
         self.running.shutdown().await;
         if let Some(task) = beginning.as_mut().and_then(|beginning| beginning.task.take()) {
             task.abort();

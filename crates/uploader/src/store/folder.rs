@@ -44,6 +44,15 @@ impl Store {
         })
     }
 
+    /// Returns whether the folder `key` exists and holds no file, as a mount point does whose disk is not mounted; `false`
+    /// for other stores. A removal takes the folder along.
+    #[must_use]
+    pub fn may_be_mount_point(&self, key: &str) -> bool {
+        let RawApi::Folder(root) = &self.traits.raw_api else { return false };
+        let folder = root.join(key);
+        folder.is_dir() && !has_file(&folder)
+    }
+
     /// Adds the likely cause if a file cannot be created under its name.
     pub(crate) fn with_link_hint(&self, error: StoreError) -> StoreError {
         let folder = matches!(self.traits.raw_api, RawApi::Folder(_));
@@ -101,13 +110,22 @@ impl Store {
             match file.to_str().and(path_of(Operation::List, &key).ok()) {
                 None => found.push((key + UNUSABLE, None)),
                 Some(path) => {
-                    // It may have been removed since.
-                    let meta = self.objects.head(&path).await.ok();
+                    let meta = unless_gone(self.objects.head(&path).await)
+                        .map_err(|error| unread(&file, &io::Error::other(error)))?;
                     found.extend(meta.map(|meta| (key, Some(meta))));
                 }
             }
         }
         Ok(found)
+    }
+}
+
+/// What is known of a file that may have been removed since its name was read. Any other error must not leave it out of
+/// a listing.
+fn unless_gone(head: object_store::Result<ObjectMeta>) -> object_store::Result<Option<ObjectMeta>> {
+    match head {
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        other => other.map(Some),
     }
 }
 
@@ -190,4 +208,18 @@ pub(crate) fn has_file(folder: &Path) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_that_is_gone_is_left_out() {
+        let failed = || Box::new(io::Error::other("Input/output error"));
+        let gone = object_store::Error::NotFound { path: "a".to_owned(), source: failed() };
+        assert_eq!(unless_gone(Err(gone)).unwrap(), None);
+        let broken = object_store::Error::Generic { store: "LocalFileSystem", source: failed() };
+        assert!(unless_gone(Err(broken)).is_err());
+    }
 }
