@@ -250,6 +250,8 @@ fn missing_and_foreign_pages_are_found() {
         "t/plain.ibd" => content[6 * page..8 * page].fill(0),
         "t/scattered.ibd" => content.truncate(content.len() - 4 * page),
         "t/doc.ibd" => content[4 * page..5 * page].copy_from_slice(&other[4 * page..5 * page]),
+        // The number of the tablespace, which the first page has twice.
+        "t/old.ibd" | "t/secret.ibd" => content[37] ^= 1,
         _ => {}
     });
     let found = verified(&damaged, 7);
@@ -263,9 +265,11 @@ fn missing_and_foreign_pages_are_found() {
     let expected = [
         ("sysdata1", 100 * page as u64),
         ("t/doc.ibd", 4 * page as u64),
+        ("t/old.ibd", 0),
         ("t/plain.ibd", 6 * page as u64),
         ("t/plain.ibd", 7 * page as u64),
         ("t/scattered.ibd", end),
+        ("t/secret.ibd", 0),
     ];
     assert_eq!(named, expected);
 }
@@ -280,10 +284,14 @@ fn page_size(name: &str, usual: u32) -> usize {
     kib as usize * 1024
 }
 
-/// Returns whether a byte of a page is in its checksum or compared otherwise. Servers do not read the rest.
-fn is_protected(name: &str, at: usize) -> bool {
-    let without_lsn = name.contains("zip") && (16..24).contains(&at);
-    !without_lsn && !(26..34).contains(&at)
+/// Returns whether a byte of a page is in its checksum or always compared otherwise. Servers do not read the
+/// rest, except the number of the tablespace: it is compared in pages that are in use, if the first page is
+/// sound (`missing_and_foreign_pages_are_found`).
+fn is_protected(name: &str, page: usize, at: usize) -> bool {
+    let zipped = name.contains("zip");
+    let without_lsn = zipped && (16..24).contains(&at);
+    let space = !zipped && page > 0 && (34..38).contains(&at);
+    !without_lsn && !space && !(26..34).contains(&at)
 }
 
 /// Bytes at random, of random pages of random files: each is named, with file and page, and nothing
@@ -327,7 +335,7 @@ fn changed_bytes(page_kib: u32, rounds: u64) {
                 }
             };
             let at = random.below(page_size(&name));
-            if is_protected(&name, at) {
+            if is_protected(&name, page, at) {
                 let change = u8::try_from(1 + random.below(255)).unwrap();
                 flips.insert((name, page), (at, change));
             }

@@ -47,7 +47,10 @@ fn by_number(bytes: &[u8], named: Option<Format>) -> Option<(usize, Format)> {
         let pages = bytes.chunks_exact(size).enumerate().skip(1);
         pages.filter(|(n, page)| number(page).is_some_and(|got| got as usize == *n)).count() * size
     };
-    let formats = named.into_iter().chain(Format::all().filter(|format| format.kind == Kind::Both));
+    // The flags may be the damage: pages of full_crc32 never have their checksums inside.
+    let named = named.filter(|format| format.kind != Kind::Full);
+    let of = |kind| Format::all().filter(move |format| format.kind == kind);
+    let formats = named.into_iter().chain(of(Kind::Both)).chain(of(Kind::Zip));
     let scores = formats.map(|format| (numbered(format.page_size), format));
     // The first of several that match equally.
     scores.reduce(|best, next| if next.0 > best.0 { next } else { best })
@@ -60,8 +63,12 @@ mod tests {
     /// Only a changed first page is not encrypted.
     #[test]
     fn the_size_of_encrypted_pages_is_found_by_their_numbers() {
-        for size in [4096, 8192, 16384, 65536] {
-            let mut bytes = vec![0xa5; 8 * size];
+        // Sizes below 4 KiB are those of compressed pages only. The flags state nothing, or full_crc32.
+        let both = [4096, 8192, 16384, 65536].map(|size| (size, Kind::Both));
+        let sizes = [(1024, Kind::Zip), (2048, Kind::Zip)].into_iter().chain(both);
+        for ((size, kind), flags) in sizes.flat_map(|of| [(of, 0xa5a5_a5a5), (of, 0xf3_u32)]) {
+            let mut bytes = vec![0xa5; 64 * size];
+            bytes[54..58].copy_from_slice(&flags.to_be_bytes());
             for (n, page) in bytes.chunks_exact_mut(size).enumerate() {
                 page[4..8].copy_from_slice(&u32::try_from(n).unwrap().to_be_bytes());
                 page[24..26].copy_from_slice(&15_u16.to_be_bytes());
@@ -70,7 +77,7 @@ mod tests {
             bytes[7 * size + 1024..7 * size + 2048].fill(0);
             bytes[7 * size + 1024 + 17] = 1;
             let found = recognise(&bytes, true);
-            assert_eq!((found.page_size, found.kind), (size, Kind::Both));
+            assert_eq!((found.page_size, found.kind), (size, kind), "{flags:#x}");
         }
     }
 }

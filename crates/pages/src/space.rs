@@ -41,10 +41,16 @@ pub(crate) struct SpaceHeader {
 }
 
 impl SpaceHeader {
+    /// The number of the tablespace that the header of the first page states; `None` if the page is of
+    /// another type.
+    pub(crate) fn id_of(page: &[u8]) -> Option<u32> {
+        if be16(page, TYPE)? == FIRST_PAGE { be32(page, SPACE_ID) } else { None }
+    }
+
     /// Reads the first page; `None` if it is of another type.
     pub(crate) fn of_page(format: Format, page: &[u8]) -> Option<Self> {
-        let (id, flags) = (be32(page, SPACE_ID)?, be32(page, FLAGS)?);
-        if be16(page, TYPE)? != FIRST_PAGE || be32(page, SPACE)? != id {
+        let (id, flags) = (Self::id_of(page)?, be32(page, FLAGS)?);
+        if be32(page, SPACE)? != id {
             return None;
         }
         Some(Self {
