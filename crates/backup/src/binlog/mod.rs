@@ -5,6 +5,7 @@ pub(crate) mod clock;
 pub(crate) mod copy;
 pub(crate) mod coverage;
 mod elsewhere;
+mod finding;
 mod log_files;
 pub(crate) mod notice;
 pub(crate) mod open;

@@ -25,6 +25,7 @@ use xb_repo::root::Root;
 use crate::archive_error::ArchiveError;
 use crate::binlog::clock;
 use crate::binlog::elsewhere::{ArchiveEnd, LogPlace};
+use crate::binlog::finding::{Finding, Unread};
 use crate::binlog::notice::{Notice, Tell};
 use crate::binlog::search_outcome::{OtherServer, Outcome};
 use crate::binlog::semi_sync::{self, Claim, TimedSample};
@@ -56,8 +57,6 @@ const FINISH: Duration = Duration::from_secs(30);
 const END_RECORDS_LIMIT: Duration = Duration::from_secs(10);
 /// The longest pause between two connections, in seconds.
 const LONGEST_PAUSE: u64 = 30;
-/// A log that the server could not read for this time is passed over, behind a named gap.
-const UNREAD_LIMIT: Duration = Duration::from_secs(600);
 /// Why another server cannot be recognised.
 const UNRECOGNISED: &str = "the last segments of the archive do not say what their transactions do: they have none, an earlier version of this program has stored them, or their GTIDs are out of order";
 /// Why the commits of a server that lacks the marks of semi-synchronous replication do not wait.
@@ -202,39 +201,6 @@ pub(super) struct Receiver<'a> {
     patience: Option<Duration>,
     /// Digest of the head of the last segment that this process has stored.
     stored: Mutex<Option<String>>,
-}
-
-/// What was found on a connection, which counts once another one finds the same.
-#[derive(Debug, Default)]
-struct Finding(Option<String>);
-
-impl Finding {
-    /// Notes what was found; returns whether it is what was found the last time.
-    fn is_found_again(&mut self, what: String) -> bool {
-        self.0.replace(what) == self.0
-    }
-}
-
-/// A log that the server cannot read. Memory and descriptors come back; a bad sector or a removed file does not, and the
-/// logs behind it may be purged meanwhile.
-#[derive(Debug, Default)]
-struct Unread(Option<(String, Instant)>);
-
-impl Unread {
-    /// Notes the error of a connection. Returns the log if nothing else was found for [`UNREAD_LIMIT`].
-    fn lasting(&mut self, error: &ArchiveError, now: Instant) -> Option<String> {
-        let ArchiveError::Unread { log, .. } = error else {
-            self.0 = None;
-            return None;
-        };
-        let since = match self.0.take() {
-            Some((before, since)) if before == *log => since,
-            _ => now,
-        };
-        let is_lasting = now.saturating_duration_since(since) >= UNREAD_LIMIT;
-        self.0 = (!is_lasting).then(|| (log.clone(), since));
-        is_lasting.then(|| log.clone())
-    }
 }
 
 /// Reason why the next stream does not continue.
@@ -782,36 +748,4 @@ async fn ended(receiving: Receiving) -> ArchiveError {
 async fn stopped(receiving: Receiving) -> Result<(), ArchiveError> {
     ended(receiving).await;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_one_connection_finds_counts_once_another_one_finds_it() {
-        let mut finding = Finding::default();
-        let found = ["damaged: 1", "damaged: 2", "other", "other", "other"];
-        let again = found.map(|what| finding.is_found_again(what.to_owned()));
-        assert_eq!(again, [false, false, false, true, true]);
-    }
-
-    #[test]
-    fn a_log_that_stays_unread_is_a_gap_and_one_that_was_for_moments_is_not() {
-        let begin = Instant::now();
-        let error = |log: &str| ArchiveError::Unread { log: log.to_owned(), what: String::new() };
-        let mut unread = Unread::default();
-        let mut after = |error: &ArchiveError, seconds| {
-            unread.lasting(error, begin + Duration::from_secs(seconds))
-        };
-        let limit = UNREAD_LIMIT.as_secs();
-        assert_eq!(after(&error("bin.1"), 0), None);
-        assert_eq!(after(&error("bin.1"), limit - 1), None);
-        // It was sent again meanwhile.
-        assert_eq!(after(&ArchiveError::Ended, limit), None);
-        assert_eq!(after(&error("bin.1"), limit), None);
-        assert_eq!(after(&error("bin.2"), 2 * limit), None);
-        assert_eq!(after(&error("bin.2"), 3 * limit), Some("bin.2".to_owned()));
-        assert_eq!(after(&error("bin.2"), 3 * limit), None);
-    }
 }

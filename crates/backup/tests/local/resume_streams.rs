@@ -220,10 +220,7 @@ fn files_whose_lines_a_power_cut_took_are_fetched_again() {
         assert!(there.keys().any(|name| !name.starts_with(".xb-partial")), "{:?}", there.keys());
         std::fs::write(target.join("foreign"), "mine").unwrap();
         let error = restore(&store, &target).unwrap_err().to_string();
-        assert!(
-            error.contains("foreign") && error.contains("is not in the backup"),
-            "{error}"
-        );
+        assert!(error.contains("foreign") && error.contains("is not in the backup"), "{error}");
         assert!(error.contains("empty the directory"), "{error}");
         assert_eq!(std::fs::read(target.join("foreign")).unwrap(), b"mine");
         assert_eq!(tree(&target).len(), there.len() + 1);

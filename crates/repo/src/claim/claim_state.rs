@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 use xb_uploader::{ListedObject, StoreError, StoreErrorKind};
 
+use crate::claim::alive;
 use crate::claim::left::RemainingObjects;
 use crate::claim::note::{Note, Phase};
-use crate::claim::{SKEW, alive};
 use crate::error::RepoError;
 use crate::names::{BackupName, claims_folder, of_classic};
 use crate::root::Root;
@@ -191,6 +191,9 @@ pub async fn standing(root: &Root, claims: &[NumberedClaim]) -> Result<NameState
     }
     Ok(standing)
 }
+
+/// Seconds between two reports of the store's clock that do not come from the time that requests take.
+pub(super) const SKEW: i64 = 60;
 
 /// Age of a claim in seconds at the time `now`. A claim that is dated in the future has the time of a wrong clock: its
 /// age is unknown, and counts from the first look of this process.

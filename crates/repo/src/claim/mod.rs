@@ -32,6 +32,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use xb_uploader::{Fence, StoreError, StoreErrorKind};
 
+use self::claim_state::SKEW;
 pub use self::claim_state::{
     ClaimSnapshot, DEAD, FORGOTTEN, NumberedClaim, Removing, belongs_to_run, claims, numbered,
     refuse_living, snapshot_claim, standing,
@@ -82,9 +83,6 @@ impl PackedClaim {
         }
     }
 }
-
-/// Seconds between two reports of the store's clock that do not come from the time that requests take.
-const SKEW: i64 = 60;
 
 impl Drop for Claim {
     fn drop(&mut self) {

@@ -1,0 +1,75 @@
+//! What a connection finds out about a server's logs, and when it counts.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::archive_error::ArchiveError;
+
+/// A log that the server could not read for this time is passed over, behind a named gap.
+const UNREAD_LIMIT: Duration = Duration::from_secs(600);
+
+/// What was found on a connection, which counts once another one finds the same.
+#[derive(Debug, Default)]
+pub(super) struct Finding(Option<String>);
+
+impl Finding {
+    /// Notes what was found; returns whether it is what was found the last time.
+    pub(super) fn is_found_again(&mut self, what: String) -> bool {
+        self.0.replace(what) == self.0
+    }
+}
+
+/// A log that the server cannot read. Memory and descriptors come back; a bad sector or a removed file does not, and the
+/// logs behind it may be purged meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Unread(Option<(String, Instant)>);
+
+impl Unread {
+    /// Notes the error of a connection. Returns the log if nothing else was found for [`UNREAD_LIMIT`].
+    pub(super) fn lasting(&mut self, error: &ArchiveError, now: Instant) -> Option<String> {
+        let ArchiveError::Unread { log, .. } = error else {
+            self.0 = None;
+            return None;
+        };
+        let since = match self.0.take() {
+            Some((before, since)) if before == *log => since,
+            _ => now,
+        };
+        let is_lasting = now.saturating_duration_since(since) >= UNREAD_LIMIT;
+        self.0 = (!is_lasting).then(|| (log.clone(), since));
+        is_lasting.then(|| log.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_connection_finds_counts_once_another_one_finds_it() {
+        let mut finding = Finding::default();
+        let found = ["damaged: 1", "damaged: 2", "other", "other", "other"];
+        let again = found.map(|what| finding.is_found_again(what.to_owned()));
+        assert_eq!(again, [false, false, false, true, true]);
+    }
+
+    #[test]
+    fn a_log_that_stays_unread_is_a_gap_and_one_that_was_for_moments_is_not() {
+        let begin = Instant::now();
+        let error = |log: &str| ArchiveError::Unread { log: log.to_owned(), what: String::new() };
+        let mut unread = Unread::default();
+        let mut after = |error: &ArchiveError, seconds| {
+            unread.lasting(error, begin + Duration::from_secs(seconds))
+        };
+        let limit = UNREAD_LIMIT.as_secs();
+        assert_eq!(after(&error("bin.1"), 0), None);
+        assert_eq!(after(&error("bin.1"), limit - 1), None);
+        // It was sent again meanwhile.
+        assert_eq!(after(&ArchiveError::Ended, limit), None);
+        assert_eq!(after(&error("bin.1"), limit), None);
+        assert_eq!(after(&error("bin.2"), 2 * limit), None);
+        assert_eq!(after(&error("bin.2"), 3 * limit), Some("bin.2".to_owned()));
+        assert_eq!(after(&error("bin.2"), 3 * limit), None);
+    }
+}
