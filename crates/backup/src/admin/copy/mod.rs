@@ -295,8 +295,6 @@ impl CopyContext<'_> {
         let (Self { from, to, request, source, .. }, name) = (self, &self.request.to);
         let (packed, run) = (source.manifest.layout == Layout::Packed, &source.manifest.run);
         // An earlier copy of the run may be on its way out, with the same keys.
-        // As a put does: the command may have slept.
-        cancel.or(claim.confirm()).await?;
         cancel.or(settled(to, name, run)).await?;
         let objects = cancel.or(self.objects()).await?;
         let there = cancel.or(self.there(&keys.to)).await?;
@@ -341,6 +339,8 @@ impl CopyContext<'_> {
             false => cancel.or(bases(to, &source.copied, false)).await?,
         };
         cancel.or(refuse_committed(to, name, run)).await?;
+        // As a put does: the command may have slept.
+        cancel.or(claim.confirm()).await?;
         cancel.or(settled(to, name, run)).await?;
         cancel.or(bases_settled(to, &bases)).await?;
         if packed {

@@ -170,6 +170,11 @@ fn a_backup_whose_objects_are_gone_is_not_complete_and_its_name_is_free() {
         let row = line(&store, "n");
         assert_eq!(row.state, State::Missing);
         assert!(row.problem.unwrap().contains("objects missing"));
+        // Its folder may be the mount point of a disk.
+        let taken = store.put("n", layout, 300, stream_reader());
+        assert!(matches!(taken, Err(BackupError::Repo(RepoError::Exists { .. }))), "{taken:?}");
+        std::fs::remove_dir_all(store.folder.path().join("root/n")).unwrap();
+        assert_eq!(line(&store, "n").state, State::Missing);
         let latest =
             block_on(xb_repo::resolve::resolve(&store.root, &BackupSelector::Latest, None))
                 .unwrap();
