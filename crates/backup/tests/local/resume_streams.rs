@@ -220,10 +220,7 @@ fn files_whose_lines_a_power_cut_took_are_fetched_again() {
         assert!(there.keys().any(|name| !name.starts_with(".xb-partial")), "{:?}", there.keys());
         std::fs::write(target.join("foreign"), "mine").unwrap();
         let error = restore(&store, &target).unwrap_err().to_string();
-        assert!(
-            error.contains("foreign") && error.contains("is not in the backup"),
-            "{error}"
-        );
+        assert!(error.contains("foreign") && error.contains("is not in the backup"), "{error}");
         assert!(error.contains("empty the directory"), "{error}");
         assert_eq!(std::fs::read(target.join("foreign")).unwrap(), b"mine");
         assert_eq!(tree(&target).len(), there.len() + 1);
@@ -232,27 +229,4 @@ fn files_whose_lines_a_power_cut_took_are_fetched_again() {
         assert_eq!(std::fs::read(target.join("shop/t.MYD")).unwrap(), noise(1, 2 * MIB));
         assert_eq!(std::fs::read(target.join("shop/big.ibd")).unwrap(), noise(3, 6 * MIB));
     }
-}
-
-#[test]
-fn progress_survives_every_interruption() {
-    let mut writer = StreamWriter::new(Vec::new());
-    let (first, second) = (noise(1, 2 * MIB), noise(2, 8 * MIB));
-    writer.payload("shop/first.ibd", 0, &first);
-    for n in 0..4 {
-        writer.file(&format!("shop/small{n}.ibd"), &noise(10 + n, MIB / 2), MIB);
-    }
-    writer.file("shop/second.ibd", &second, MIB);
-    writer.end("shop/first.ibd").info();
-    let stream = writer.finish();
-    let (store, objects) = put(Layout::Packed, &stream);
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("t");
-    assert!(cut(&store, &target, &objects[5]));
-    // The last objects hold the index.
-    assert!(cut(&store, &target, &objects[objects.len() * 3 / 4]));
-    let report = restore(&store, &target).unwrap();
-    let resumed = report.resumed.unwrap();
-    assert!(resumed.bytes > 5 * MIB as u64, "{resumed:?}");
-    assert_eq!(std::fs::read(target.join("shop/second.ibd")).unwrap(), second);
 }
