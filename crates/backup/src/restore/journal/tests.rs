@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use xb_reader::{RelPath, TargetDir};
+use xb_reader::{RelPath, TargetDir, crc32};
 
 use super::head::{FORMAT, JOURNAL, NEW_JOURNAL, RestoreIdentity, path};
 use super::line::Line;
@@ -7,6 +7,8 @@ use super::load::{load, parse};
 use super::write::{Journal, STEP};
 use crate::cancel::CancelToken;
 use crate::restore::finished::forget;
+use crate::restore::interrupted::Interrupted;
+use crate::selection::Resumable;
 
 fn lines() -> Vec<Line> {
     let path = |name: &str| name.as_bytes().to_vec();
@@ -107,6 +109,28 @@ fn a_run_killed_while_it_removed_its_last_folder_leaves_none() {
     }
     forget(dir.path()).unwrap();
     assert!(!holder.exists());
+}
+
+#[test]
+fn no_number_is_given_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = TargetDir::open_kept(dir.path()).unwrap();
+    let name = |name: &str| RelPath::new(name.as_bytes()).unwrap();
+    let journal = Journal::begin(&folder, &about(), None, false).unwrap();
+    let begun = vec![0; usize::try_from(STEP).unwrap()];
+    std::fs::write(TargetDir::kept_folder(dir.path()).join("0"), &begun).unwrap();
+    journal.log().proven(&name("big"), 0, STEP, STEP, crc32(&begun));
+    std::fs::write(dir.path().join("small"), "x").unwrap();
+    journal.log().whole(&name("small"), 5, &name("small"), 1, Some(crc32(b"x")));
+    drop((journal, folder));
+    let folder = TargetDir::open_kept(dir.path()).unwrap();
+    let state = load(&folder, dir.path(), &about(), &CancelToken::new()).unwrap().unwrap();
+    let kept = [b"big".to_vec(), b"small".to_vec()].into();
+    let mut left = Interrupted { folder, state };
+    left.keep(&Resumable { kept, ..Resumable::default() }).unwrap();
+    assert!(left.state.keeps(0) && left.state.files() == 1);
+    // A complete file's number stays in the journal: an unfinished one that got it again would be forgotten.
+    assert_eq!(left.folder.begin(&name("next")).unwrap().number(), 6);
 }
 
 #[test]
