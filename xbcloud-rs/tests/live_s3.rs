@@ -416,9 +416,9 @@ fn a_listing_that_lags_behind_is_waited_for() {
     let (ran, proxy) = put("n", Vec::new());
     let _ = ran.expect(0);
     let listings = proxy.count("GET", "list-type=2") as u64;
-    // One listing follows it, which looks for removals of the name.
+    // Two listings follow it: one looks for removals of the name, and one for the objects once more.
     let lag = Rule::new("GET", "list-type=2", Action::Reply(Reply::text(200, NOTHING)))
-        .skip(listings - 2);
+        .skip(listings - 3);
     let (ran, proxy) = put("m", vec![lag.clone().times(2)]);
     let _ = ran.expect(0);
     assert_eq!(proxy.count("GET", "list-type=2") as u64, listings + 2);

@@ -18,7 +18,10 @@ const AROUND_PUT: Requests = Requests { put: 3, list: 4, get: 4 };
 /// Extra requests of a classic run, which claims its name, confirms the claim three times, looks for
 /// objects that a dead run left, and asks for the size of its checksum list. Counted as the dearest kind.
 const AROUND_CLASSIC_PUT: Requests = Requests { put: 16, list: 0, get: 0 };
-/// Objects in one page of a listing; all objects are listed before the manifest is written.
+/// Extra requests of a packed run, which writes its claim again and reads it back before it lists its objects.
+const AROUND_PACKED_PUT: Requests = Requests { put: 1, list: 0, get: 1 };
+/// Objects in one page of a listing; all objects are listed before the manifest is written, and those of a packed run
+/// also after it.
 const LISTED: u64 = 1000;
 /// Extra requests of a sealed run: it also writes its keys object.
 const FOR_KEYS: u64 = 1;
@@ -133,16 +136,20 @@ pub fn estimate(request: &EstimateRequest) -> Estimate {
     let sum = |of: &dyn Fn(u64) -> u64| full * of(object_bytes) + others * of(other);
     let keys = if *sealed { FOR_KEYS } else { 0 };
     let sums = if (1..=MAX_SUMS as u64).contains(&objects) { FOR_SUMS } else { 0 };
-    let classic = if *layout == Layout::Packed { Requests::default() } else { AROUND_CLASSIC_PUT };
+    let pages = objects.div_ceil(LISTED).max(1);
+    let (of_layout, listings) = match layout {
+        Layout::Packed => (AROUND_PACKED_PUT, 2 * pages),
+        Layout::Classic => (AROUND_CLASSIC_PUT, pages),
+    };
     let backup_kinds = AROUND_PUT
-        + classic
+        + of_layout
         + Requests::puts(keys + sums + sum(&per_object))
         + Requests::gets(keys)
-        + Requests::lists(objects.div_ceil(LISTED).max(1));
+        + Requests::lists(listings);
     let verify_kinds = Requests::gets(AROUND_GET + keys + sums + sum(&reads));
     let copy_kinds = Requests::puts(AROUND_COPY + keys)
         + Requests::gets(2 * keys)
-        + classic
+        + of_layout
         + copies(object_bytes) * full
         + copies(other) * others;
     Estimate {
@@ -221,7 +228,7 @@ mod tests {
         let small = estimate(&request(TIB, 10 * MIB, Layout::Packed));
         let large = estimate(&request(TIB, 1024 * MIB, Layout::Packed));
         assert_eq!((small.objects, large.objects), (104_858, 1024));
-        assert_eq!(small.backup_requests, 104_858 + 12 + 105);
+        assert_eq!(small.backup_requests, 104_858 + 14 + 2 * 105);
         assert!(large.backup_requests < small.backup_requests / 5);
         assert!(large.copy_requests < small.copy_requests / 100);
         // Users of the stock tool report about 100,000 objects per TB.
