@@ -106,8 +106,9 @@ pub async fn last_stored(
                     })
             })
     };
-    let reading = outlines.iter().map(|outline| async {
-        match is_followed(outline) {
+    let followed: Vec<bool> = outlines.iter().map(is_followed).collect();
+    let reading = outlines.iter().zip(&followed).map(|(outline, is_followed)| async move {
+        match is_followed {
             true => Ok(None),
             false => outline.last_segment(root).await,
         }
@@ -118,7 +119,7 @@ pub async fn last_stored(
     let is_stored = |(n, outline): &(usize, &Outline)| {
         // One that has stored nothing yet may still tell a branch.
         lasts.get(*n).is_some_and(Option::is_some)
-            || is_followed(outline)
+            || followed.get(*n) == Some(&true)
             || outline.head.content.begins.after().is_some()
     };
     let stored: Vec<(usize, &Outline)> = outlines.iter().enumerate().filter(is_stored).collect();
@@ -130,11 +131,11 @@ pub async fn last_stored(
         return Ok(None);
     };
     let last = match lasts.get_mut(number).and_then(Option::take) {
-        None => outline.last_segment(root).await?,
+        None if followed.get(number) == Some(&true) => outline.last_segment(root).await?,
         last => last,
     };
     match (last, outline.head.content.begins.after()) {
-        // It goes on from there.
+        // It has stored nothing yet: the archive ends with the segment that it follows.
         (None, Some(link)) => one_segment_head(root, server, &link.stream, link.number).await,
         (last, _) => Ok(last),
     }
