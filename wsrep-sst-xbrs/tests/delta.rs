@@ -19,14 +19,7 @@ const SIZE: usize = 24 * MIB;
 
 /// Bytes without repetition, which no codec shrinks.
 fn noise(len: usize) -> Vec<u8> {
-    let mut state = 7_u64;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        bytes.extend((state ^ (state >> 29)).to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
+    xb_testkit::data::noise(7, len)
 }
 
 /// A scene whose backup has a large table, which the joiner has, too, as `change` leaves it.
