@@ -2,18 +2,17 @@
 //! server.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+mod live_support;
 
+use std::net::TcpListener;
+use std::path::Path;
+
+use live_support::rescue::{RescueShop as Shop, in_transaction};
 use rustix::fs::inotify;
 use rustix::process::{Pid, Signal};
 use xb_testkit::command::{Cmd, Ran};
-use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
-use xb_testkit::store::Store;
 
-/// Tables of every kind that a dump can get wrong.
-const TABLES: &str = include_str!("live_support/tables.sql");
 /// A name with a newline, a dot, quotes and a comment in it.
 const ODD: &str = "100% ä.x\nDROP \"line\" \\! it's";
 /// The tables without the views, each with what orders its rows.
@@ -36,58 +35,6 @@ const NAMES: [&str; 17] = [
     "latin",
     ODD,
 ];
-
-struct Shop {
-    store: Store,
-    server: MariaDb,
-    scratch: Scratch,
-}
-
-impl Shop {
-    fn new(options: &[&str]) -> Self {
-        let server = MariaDb::start_with(options);
-        server.sql(TABLES);
-        Self { store: Store::folder(), server, scratch: Scratch::new() }
-    }
-
-    fn back_up(&self, name: &str, options: &[&str]) -> Ran {
-        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-            .args(["backup", "--quiet", &self.store.url(name), "--chunk-size=4M", "--server=a"])
-            .arg(format!("--state-dir={}", self.scratch.join("state").display()))
-            .args(self.store.options())
-            .args(options)
-            .arg("--")
-            .args(self.server.backup_command())
-            .run()
-            .expect(0)
-    }
-
-    /// The directory that holds the scratch directories of all rescues.
-    fn room(&self) -> PathBuf {
-        let room = self.scratch.join("room");
-        std::fs::create_dir_all(&room).unwrap();
-        room
-    }
-
-    fn rescue(&self, name: &str, args: &[&str]) -> Cmd {
-        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-            .arg("rescue")
-            .args(self.store.options())
-            .arg(format!("--scratch-dir={}", self.room().display()))
-            .arg(self.store.url(name))
-            .args(args)
-    }
-
-    fn rescue_into(&self, server: &MariaDb, name: &str, args: &[&str]) -> Cmd {
-        self.rescue(name, args).arg(format!("--into={}", server.socket().display()))
-    }
-
-    #[track_caller]
-    fn assert_tidy(&self) {
-        let left: Vec<_> = std::fs::read_dir(self.room()).unwrap().collect();
-        assert!(left.is_empty(), "scratch directories are left: {left:?}");
-    }
-}
 
 fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
@@ -463,15 +410,7 @@ fn a_replacement_takes_nothing_from_a_live_server() {
     server.sql(&format!("DROP TABLE acct.child, shop.{new}"));
 
     // A transaction that has read it, and does not end.
-    let reads = "BEGIN; SELECT COUNT(*) FROM shop.par; SELECT SLEEP(600)";
-    let mut open = Cmd::new(xb_testkit::tools::find("mariadb"))
-        .args(["--no-defaults", "--user=root", "--execute", reads])
-        .arg(format!("--socket={}", server.socket().display()))
-        .spawn();
-    open.until("the transaction has begun", || {
-        rows("SELECT COUNT(*) FROM information_schema.processlist WHERE info = 'SELECT SLEEP(600)'")
-            == "1"
-    });
+    let mut open = in_transaction(server, "SELECT COUNT(*) FROM shop.par");
     let told = replace().run().expect(1).stderr_text();
     assert!(told.contains("Lock wait timeout"), "{told}");
     assert_eq!(rows("SELECT COUNT(*) FROM shop.par"), "50");
@@ -510,15 +449,7 @@ fn tables_in_use_are_complete_when_another_one_fails() {
         assert_eq!(rows("SHOW TABLES FROM shop LIKE 'xb%'"), "");
     }
 
-    let reads = "BEGIN; SELECT COUNT(*) FROM shop.zz; SELECT SLEEP(600)";
-    let mut open = Cmd::new(xb_testkit::tools::find("mariadb"))
-        .args(["--no-defaults", "--user=root", "--execute", reads])
-        .arg(format!("--socket={}", server.socket().display()))
-        .spawn();
-    open.until("the transaction has begun", || {
-        rows("SELECT COUNT(*) FROM information_schema.processlist WHERE info = 'SELECT SLEEP(600)'")
-            == "1"
-    });
+    let mut open = in_transaction(server, "SELECT COUNT(*) FROM shop.zz");
     let both = ["shop.orders", "shop.zz", "--as={table}", "--replace"];
     let told = shop.rescue_into(server, "full", &both).run().expect(1).stderr_text();
     open.kill_9();
