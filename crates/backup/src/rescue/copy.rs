@@ -1,6 +1,8 @@
 //! Copies tables from the private server to where they go. A table gets its name when all tables are
 //! complete, and on a server proven to be equal.
 
+use std::sync::atomic::AtomicBool;
+
 use xb_mysql::{Client, Error, Event, Row};
 use xb_pipeline::Observer;
 use xb_reader::Printable;
@@ -39,7 +41,8 @@ pub(super) struct CopyOutcome {
     pub(super) remarks: Vec<String>,
 }
 
-/// Copies all tables. What is half-made is removed if it fails.
+/// Copies all tables. What is half-made is removed if it fails. From `in_use` on, tables that clients use may be incomplete,
+/// and it should not be ended.
 ///
 /// # Errors
 /// [`BackupError::Rescue`] with the table; [`BackupError::Interrupted`].
@@ -49,8 +52,10 @@ pub(super) fn copy(
     sink: &mut Sink,
     observer: &Observer,
     cancel: &CancelToken,
+    in_use: &AtomicBool,
 ) -> Result<CopyOutcome, BackupError> {
-    let mut copier = Copier { order, private, sink, observer, cancel, named: Vec::new() };
+    let mut copier =
+        Copier { order, private, sink, observer, cancel, in_use, named: Vec::new(), todo: None };
     let outcome = copier.run();
     let named = copier.named;
     let Err(error) = outcome else { return outcome };
@@ -77,7 +82,9 @@ impl Copier<'_> {
         self.private.run(SESSION).map_err(of_all)?;
         let mut copied = CopyOutcome::default();
         let sources = self.sources(&mut copied)?;
-        self.sink.begin(&self.order.about).map_err(|error| failed("the tables", error))?;
+        self.sink
+            .begin(&self.order.about, &self.order.run)
+            .map_err(|error| failed("the tables", error))?;
         // The definition of a table may name a sequence, which has to exist by then.
         let (sequences, sources): (Vec<Source>, Vec<Source>) =
             sources.into_iter().partition(|source| source.is_sequence);
@@ -205,7 +212,7 @@ impl Copier<'_> {
         let mut has_triggers = false;
         if let (Sink::Server(live), true) = (&mut *self.sink, same_place) {
             if !triggers.is_empty() {
-                refuse_without_trigger(&mut live.client, (schema, &unfinished.table))?;
+                refuse_without_trigger(&mut live.client, (schema, &unfinished.table), Need::Make)?;
             }
             for trigger in &triggers {
                 let owner = live.owner_of_trigger(schema, &trigger.name);
@@ -410,7 +417,9 @@ impl Copier<'_> {
     fn add_early_triggers(&mut self, source: &Source) -> Result<(), String> {
         self.enter(&source.unfinished)?;
         let early = Self::early_triggers(source);
-        early.iter().try_for_each(|(trigger, statement)| self.add_trigger(trigger, statement))
+        early.iter().try_for_each(|(trigger, statement)| {
+            self.add_trigger(trigger, statement, &source.unfinished)
+        })
     }
 
     /// Finds out whether the login may make the triggers, before a row is copied and long before any table has its name.

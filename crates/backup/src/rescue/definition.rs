@@ -78,6 +78,14 @@ fn is_foreign_key(part: &[u8]) -> bool {
     rest.trim_ascii_start().starts_with(b"FOREIGN KEY ")
 }
 
+/// The name of a foreign key; `None` if the server chooses one.
+pub(super) fn key_name(key: &[u8]) -> Option<String> {
+    let named = key.strip_prefix(b"CONSTRAINT ")?;
+    let name = named.get(..named.len() - past_name(named)?.len())?;
+    let name = name.strip_prefix(b"`")?.strip_suffix(b"`")?;
+    Some(std::str::from_utf8(name).ok()?.replace("``", "`"))
+}
+
 /// Returns the text after the quoted name with which it begins.
 fn past_name(text: &[u8]) -> Option<&[u8]> {
     let mut end = 0;
@@ -114,6 +122,7 @@ mod tests {
     #[test]
     fn foreign_keys_are_told_from_all_that_looks_like_them() {
         let found = Definition::read(ORDERS.as_bytes(), "or`ders").unwrap();
+        assert_eq!(key_name(&found.foreign_keys[0]).as_deref(), Some("of `(),x"));
         let keys: Vec<_> =
             found.foreign_keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
         assert_eq!(
