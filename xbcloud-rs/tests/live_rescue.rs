@@ -465,6 +465,59 @@ fn tables_in_use_are_complete_when_another_one_fails() {
     shop.assert_tidy();
 }
 
+/// A key that cannot be added is found before anything is replaced, as is a name that another table has; and a table that
+/// others hold is not waited for.
+#[test]
+fn keys_are_tried_before_a_table_is_replaced() {
+    let shop = Shop::new(&[]);
+    let server = &shop.server;
+    server.sql(
+        "USE shop; CREATE TABLE far (id INT PRIMARY KEY) ENGINE=InnoDB;
+         CREATE TABLE par (id INT PRIMARY KEY, f INT, KEY (f), CONSTRAINT par_far FOREIGN KEY (f) REFERENCES far (id)) ENGINE=InnoDB;
+         CREATE TABLE zz (id INT PRIMARY KEY) ENGINE=InnoDB",
+    );
+    let _ = shop.back_up("full", &[]);
+    let defined = definition(server, "shop", "par");
+    let replace = || {
+        let run = shop.rescue_into(server, "full", &["shop.par", "--as=par", "--replace"]);
+        run.limit(std::time::Duration::from_secs(120)).run()
+    };
+    let far = |kind: &str| {
+        server.sql(&format!("SET foreign_key_checks = 0; DROP TABLE shop.far; CREATE TABLE shop.far (id {kind} PRIMARY KEY) ENGINE=InnoDB"));
+    };
+    server.sql("INSERT INTO shop.par VALUES (7, NULL)");
+    far("CHAR(9)");
+    let told = replace().expect(1).stderr_text();
+    assert!(told.contains("its foreign key cannot be added"), "{told}");
+    assert_eq!(server.sql("SELECT id FROM shop.par"), "7\n");
+    far("INT");
+    assert_eq!(definition(server, "shop", "par"), defined);
+
+    // The table was renamed, and its keys went with it.
+    server.sql("RENAME TABLE shop.par TO shop.kept");
+    let told = replace().expect(1).stderr_text();
+    assert!(
+        told.contains("table kept of the server has a foreign key of the name par_far"),
+        "{told}"
+    );
+    server.sql("RENAME TABLE shop.kept TO shop.par");
+    assert_eq!(server.sql("SHOW TABLES FROM shop LIKE 'xb%'"), "");
+
+    // Somebody else's statement holds it, and waits for another table.
+    let mut open = in_transaction(server, "SELECT COUNT(*) FROM shop.zz");
+    let both = "RENAME TABLE shop.par TO shop.par2, shop.zz TO shop.zz2";
+    let mut waits = Cmd::new(xb_testkit::tools::find("mariadb"))
+        .args(["--no-defaults", "--user=root", "--execute", both])
+        .arg(format!("--socket={}", server.socket().display()))
+        .spawn();
+    let waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata%'";
+    waits.until("it waits", || server.sql(waiting).trim() == "1");
+    let told = replace().expect(1).stderr_text();
+    open.kill_9();
+    waits.kill_9();
+    assert!(told.contains("Lock wait timeout"), "{told}");
+}
+
 /// What a killed rescue leaves: no scratch directory, no server, and no table under its new name.
 #[test]
 fn a_rescue_that_is_killed_leaves_nothing() {

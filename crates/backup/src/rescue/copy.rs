@@ -7,7 +7,7 @@ use xb_mysql::{Client, Error, Event, Row};
 use xb_pipeline::Observer;
 use xb_reader::Printable;
 
-use super::definition::Definition;
+use super::definition::{Definition, key_name, referenced};
 use super::grants::refuse_without_trigger;
 use super::in_use::{Copier, Order, Source, failed};
 use super::names::Chosen;
@@ -227,6 +227,18 @@ impl Copier<'_> {
                 }
             }
         }
+        if let (Sink::Server(live), true) = (&mut *self.sink, same_place) {
+            for name in definition.foreign_keys.iter().filter_map(|key| key_name(key)) {
+                let owner = live.owner_of_key(schema, &name).map_err(|e| e.to_string())?;
+                if let Some(owner) = owner.filter(|owner| owner != table) {
+                    return Err(format!(
+                        "table {} of the server has a foreign key of the name {}, which this table needs; drop it, or give another name with --as",
+                        Printable::new(owner.as_bytes()),
+                        Printable::new(name.as_bytes())
+                    ));
+                }
+            }
+        }
         if let (Some(_), Sink::Server(live)) = (&self.order.files, &mut *self.sink) {
             physical::check(self.private, &mut live.client, held)?;
         }
@@ -309,6 +321,7 @@ impl Copier<'_> {
             }
         })?;
         self.try_triggers(source)?;
+        self.try_keys(source)?;
         let mut sum = Sum::default();
         if let (Some(files), Sink::Server(live)) = (&source.files, &mut *self.sink) {
             let from = (&mut *self.private, &**files, &*source.from);
@@ -439,6 +452,42 @@ impl Copier<'_> {
                     false => "",
                 };
                 format!("its trigger {name} cannot be created: {error}{next}")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Copier<'_> {
+    /// Finds out whether the foreign keys can be added, under another name: before a row is copied, and before the table
+    /// that is replaced gives up the names of its own.
+    fn try_keys(&mut self, source: &Source) -> Result<(), String> {
+        if !source.same_place || matches!(self.sink, Sink::Dump(_)) {
+            return Ok(());
+        }
+        let (schema, _) = source.to.names();
+        let (table, name) = (source.unfinished.name(), sql(&source.unfinished.table));
+        for key in &source.definition.foreign_keys {
+            // A table that comes with it is not there yet, or is another one.
+            let is_ours = |(of, table): &(Option<String>, String)| {
+                let of = of.as_deref().unwrap_or(schema);
+                self.order.tables.iter().any(|(_, (s, t))| s == of && t == table)
+            };
+            let Some((parent, rest)) = referenced(key) else { continue };
+            if is_ours(&parent) {
+                continue;
+            }
+            let add =
+                [format!("ALTER TABLE {table} ADD CONSTRAINT {name} ").as_bytes(), rest].concat();
+            let added = self.sink.run_on_used(&add).and_then(|()| {
+                let drop = format!("ALTER TABLE {table} DROP FOREIGN KEY {name}");
+                self.sink.run_on_used(drop.as_bytes())
+            });
+            added.map_err(|error| {
+                format!(
+                    "its foreign key cannot be added: {error} ({}); give another name with --as",
+                    Printable::new(key)
+                )
             })?;
         }
         Ok(())
