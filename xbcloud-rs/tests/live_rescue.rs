@@ -465,6 +465,39 @@ fn tables_in_use_are_complete_when_another_one_fails() {
     shop.assert_tidy();
 }
 
+/// A server that lets nobody make triggers says nothing about the privilege to see them.
+#[test]
+fn triggers_that_a_login_cannot_see_are_not_lost() {
+    let shop = Shop::new(&["--log-bin=log", "--server-id=1"]);
+    let server = &shop.server;
+    server.sql(
+        "CREATE TABLE shop.par (id INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO shop.par VALUES (1)",
+    );
+    let _ = shop.back_up("full", &[]);
+    server.sql(
+        "CREATE TRIGGER shop.since BEFORE INSERT ON shop.par FOR EACH ROW SET NEW.id = NEW.id + 1;
+         CREATE USER blind@localhost, seeing@localhost; GRANT ALL ON shop.* TO blind@localhost, seeing@localhost;
+         REVOKE TRIGGER ON shop.* FROM blind@localhost",
+    );
+    let home = shop.scratch.dir("home");
+    let replace = |user: &str, table: &str| {
+        std::fs::write(home.join(".my.cnf"), format!("[client]\nuser={user}\n")).unwrap();
+        let args = [table, "--as={table}", "--replace"];
+        shop.rescue_into(server, "full", &args).env("HOME", &home).run()
+    };
+    for (user, table, why) in [
+        ("blind", "shop.par", "lacks the privilege TRIGGER on shop.par"),
+        ("seeing", "shop.par", "trigger since; drop it before"),
+        ("seeing", "shop.orders", "SET GLOBAL log_bin_trust_function_creators = 1"),
+    ] {
+        let told = replace(user, table).expect(1).stderr_text();
+        assert!(told.contains(why), "{user}: {told}");
+    }
+    server.sql("DROP TRIGGER shop.since");
+    let _ = replace("seeing", "shop.par").expect(0);
+    assert_eq!(server.sql("SHOW TABLES FROM shop LIKE 'xb%'"), "");
+}
+
 /// A key that cannot be added is found before anything is replaced, as is a name that another table has; and a table that
 /// others hold is not waited for.
 #[test]

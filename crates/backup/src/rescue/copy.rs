@@ -8,7 +8,7 @@ use xb_pipeline::Observer;
 use xb_reader::Printable;
 
 use super::definition::{Definition, key_name, referenced};
-use super::grants::refuse_without_trigger;
+use super::grants::{Need, refuse_without_trigger};
 use super::in_use::{Copier, Order, Source, failed};
 use super::names::Chosen;
 use super::physical;
@@ -520,7 +520,7 @@ fn refuse_loss(
     if !live.is_base_table(schema, table).map_err(theirs)? {
         return Ok(());
     }
-    refuse_without_trigger(&mut live.client, (schema, table))?;
+    refuse_without_trigger(&mut live.client, (schema, table), Need::See)?;
     let mut lost = Vec::new();
     for name in live.triggers_of(schema, table).map_err(theirs)? {
         if triggers.iter().all(|kept| kept.name != name) {
