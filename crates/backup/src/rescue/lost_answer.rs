@@ -24,7 +24,7 @@ const END: [u32; 2] = [5, 60];
 const LOST: [u16; 9] = [1053, 1158, 1159, 1160, 1161, 1927, 2003, 2006, 2013];
 
 /// Returns whether the error leaves open whether the statement ran.
-fn is_lost(error: &Error) -> bool {
+pub(super) fn is_lost(error: &Error) -> bool {
     match error {
         Error::Server(refused) => LOST.contains(&refused.code),
         Error::Unexpected => false,
@@ -45,27 +45,21 @@ impl Sink {
         loop {
             let Err(error) = run(self) else { return Ok(()) };
             let Self::Server(live) = self else { return Err(error) };
-            // A proxy may keep the connection, and have lost what was set in it.
-            let (is_done, error) = match error {
+            match error {
                 SinkError::Server(lost) if is_lost(&lost) => {
+                    // A proxy may keep the connection, and have lost what was set in it.
                     match live.renew().and_then(|()| live.asked(&is_done)) {
-                        Ok(is_done) => (is_done, SinkError::Server(lost)),
+                        Ok(true) => return Ok(()),
+                        Ok(false) if losses + 1 < TRIES => losses += 1,
+                        Ok(false) => return Err(SinkError::Server(lost)),
                         Err(why) => return Err(SinkError::Unknown { lost, why }),
                     }
                 }
-                error => (live.asked(&is_done).unwrap_or_default(), error),
-            };
-            let again = if is_done {
-                return Ok(());
-            } else if matches!(&error, SinkError::Server(lost) if is_lost(lost)) {
-                losses += 1;
-                losses < TRIES
-            } else {
-                held_up += 1;
-                error.is_held_up() && held_up < tries && cancel.reason().is_none()
-            };
-            if !again {
-                return Err(error);
+                // What a server refuses has not been done.
+                error if error.is_held_up() && held_up + 1 < tries && cancel.reason().is_none() => {
+                    held_up += 1;
+                }
+                error => return Err(error),
             }
         }
     }

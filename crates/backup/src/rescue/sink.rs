@@ -7,6 +7,7 @@ use xb_mysql::{Access, Client, Error, Row, Timeouts};
 use xb_reader::Printable;
 
 use super::definition::Definition;
+use super::lost_answer::is_lost;
 use super::rows::{LONG_WAIT, LOOK, SESSION, SHORT_WAIT, is_table, literal, sql};
 use crate::error::BackupError;
 
@@ -335,13 +336,15 @@ impl LiveServer {
         Ok(!rows.is_empty())
     }
 
-    /// Returns whether a table is there.
+    /// Returns whether a table is there, in whatever letters the server keeps names. The tables of `information_schema` lack
+    /// one that others hold for long.
     pub(super) fn holds(&mut self, place: &QuotedTable) -> Result<bool, Error> {
-        let (schema, table) = place.names();
-        let rows = self.look(format!(
-            "SELECT table_type FROM information_schema.tables WHERE {}",
-            is_table(schema, table)
-        ))?;
-        Ok(!rows.is_empty())
+        match self.look(format!("SHOW CREATE TABLE {}", place.name())) {
+            Err(Error::Server(refused)) if [1049, 1146].contains(&refused.code) => Ok(false),
+            Err(error) if is_lost(&error) => Err(error),
+            // Such as one whose files are damaged.
+            Err(Error::Server(refused)) if refused.code != 1205 => Ok(true),
+            shown => shown.map(|_| true),
+        }
     }
 }
