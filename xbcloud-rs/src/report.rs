@@ -536,6 +536,7 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     );
     let merged: Vec<&str> = l.consolidated_from.iter().map(|link| &*link.name).collect();
     add("merged from", (!merged.is_empty()).then(|| merged.join(", ")));
+    add("imports", l.may_lack_imports.then(|| xb_repo::consolidated::UNKNOWN_IMPORTS.to_owned()));
     if let Some(clone) = &l.mysql_clone {
         // The data is of one moment between both, which only a server that starts on it knows.
         add("gtids, at least", clone.gtids_from.clone());

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::daemon::Scratch;
 use xb_testkit::stream::small_backup;
 
 const LINES: usize = 10;
@@ -296,6 +297,33 @@ fn a_second_run_of_a_server_is_refused_while_the_first_works() {
     std::fs::write(&gate, "go").unwrap();
     let _ = first.wait().expect(0);
     let _ = again(&["--", "cat", &stream]).expect(0);
+}
+
+/// Two stores may have buckets of one name.
+#[test]
+fn a_prune_of_another_store_is_not_refused() {
+    let (silent, scratch) = (TcpListener::bind("127.0.0.1:0").unwrap(), Scratch::new());
+    let prune = |port: u16| {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["--no-defaults", "prune", "s3://bucket/shop", "--keep-last=1", "--yes"])
+            .arg(format!("--s3-endpoint=http://127.0.0.1:{port}"))
+            .args([
+                "--s3-access-key=k",
+                "--s3-secret-key=s",
+                "--max-retries=0",
+                "--retry-timeout=0",
+            ])
+            .env("XBCLOUD_STATE_DIR", scratch.path())
+    };
+    let port = silent.local_addr().unwrap().port();
+    let mut first = prune(port).spawn();
+    let _connection = silent.accept().unwrap();
+    let again = prune(port).run().expect(1).stderr_text();
+    assert!(again.contains("a prune of s3://bucket/shop is under way already"), "{again}");
+    // Nothing listens on port 1.
+    let other = prune(1).run().expect_failure().stderr_text();
+    assert!(!other.contains("under way already"), "{other}");
+    first.kill_9();
 }
 
 /// A store that takes the connection and never answers.

@@ -225,6 +225,20 @@ fn an_imported_tablespace_is_in_no_increment() {
     assert!(refused.contains("unknown whether a tablespace was imported since anew"), "{refused}");
     let _ = site.consolidate("three", &["--accept-imports"]).run().expect(0);
     site.assert_is_the_server("three-full", &[]);
+
+    // An earlier version did not look, and took a trial restore for a proof.
+    site.forge("three-full", "\"accepted\"", "\"of_older\"");
+    site.forge("three-full", "\"highest\"", "\"of_old\"");
+    let tried = site.xbcloud(&["verify", "--level=restore"], "three-full").run().expect_failure();
+    let told = tried.stdout_text() + &tried.stderr_text();
+    assert!(told.contains("without looking for imported tablespaces"), "{told}");
+    assert_ne!(site.line("three-full")["verified"]["level"], "restore");
+    let listed = site.xbcloud(&["list"], "").run().expect(0).stdout_text();
+    assert!(listed.contains("full, consolidated, imports unknown"), "{listed}");
+    let refused = site.consolidate("three", &["--as=again"]).run().expect_failure().stderr_text();
+    assert!(refused.contains("--accept-imports"), "{refused}");
+    let _ = site.consolidate("three", &["--as=again", "--accept-imports"]).run().expect(0);
+    assert_eq!(site.line("again")["verified"]["level"], "restore");
 }
 
 /// Until the trial has proven the new backup, its chain is what counts: for `latest`, and for `prune`.

@@ -2,18 +2,17 @@
 //! server.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+mod live_support;
 
+use std::net::TcpListener;
+use std::path::Path;
+
+use live_support::rescue::{RescueShop as Shop, in_transaction};
 use rustix::fs::inotify;
 use rustix::process::{Pid, Signal};
 use xb_testkit::command::{Cmd, Ran};
-use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
-use xb_testkit::store::Store;
 
-/// Tables of every kind that a dump can get wrong.
-const TABLES: &str = include_str!("live_support/tables.sql");
 /// A name with a newline, a dot, quotes and a comment in it.
 const ODD: &str = "100% ä.x\nDROP \"line\" \\! it's";
 /// The tables without the views, each with what orders its rows.
@@ -36,58 +35,6 @@ const NAMES: [&str; 17] = [
     "latin",
     ODD,
 ];
-
-struct Shop {
-    store: Store,
-    server: MariaDb,
-    scratch: Scratch,
-}
-
-impl Shop {
-    fn new(options: &[&str]) -> Self {
-        let server = MariaDb::start_with(options);
-        server.sql(TABLES);
-        Self { store: Store::folder(), server, scratch: Scratch::new() }
-    }
-
-    fn back_up(&self, name: &str, options: &[&str]) -> Ran {
-        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-            .args(["backup", "--quiet", &self.store.url(name), "--chunk-size=4M", "--server=a"])
-            .arg(format!("--state-dir={}", self.scratch.join("state").display()))
-            .args(self.store.options())
-            .args(options)
-            .arg("--")
-            .args(self.server.backup_command())
-            .run()
-            .expect(0)
-    }
-
-    /// The directory that holds the scratch directories of all rescues.
-    fn room(&self) -> PathBuf {
-        let room = self.scratch.join("room");
-        std::fs::create_dir_all(&room).unwrap();
-        room
-    }
-
-    fn rescue(&self, name: &str, args: &[&str]) -> Cmd {
-        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-            .arg("rescue")
-            .args(self.store.options())
-            .arg(format!("--scratch-dir={}", self.room().display()))
-            .arg(self.store.url(name))
-            .args(args)
-    }
-
-    fn rescue_into(&self, server: &MariaDb, name: &str, args: &[&str]) -> Cmd {
-        self.rescue(name, args).arg(format!("--into={}", server.socket().display()))
-    }
-
-    #[track_caller]
-    fn assert_tidy(&self) {
-        let left: Vec<_> = std::fs::read_dir(self.room()).unwrap().collect();
-        assert!(left.is_empty(), "scratch directories are left: {left:?}");
-    }
-}
 
 fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
@@ -463,15 +410,7 @@ fn a_replacement_takes_nothing_from_a_live_server() {
     server.sql(&format!("DROP TABLE acct.child, shop.{new}"));
 
     // A transaction that has read it, and does not end.
-    let reads = "BEGIN; SELECT COUNT(*) FROM shop.par; SELECT SLEEP(600)";
-    let mut open = Cmd::new(xb_testkit::tools::find("mariadb"))
-        .args(["--no-defaults", "--user=root", "--execute", reads])
-        .arg(format!("--socket={}", server.socket().display()))
-        .spawn();
-    open.until("the transaction has begun", || {
-        rows("SELECT COUNT(*) FROM information_schema.processlist WHERE info = 'SELECT SLEEP(600)'")
-            == "1"
-    });
+    let mut open = in_transaction(server, "SELECT COUNT(*) FROM shop.par");
     let told = replace().run().expect(1).stderr_text();
     assert!(told.contains("Lock wait timeout"), "{told}");
     assert_eq!(rows("SELECT COUNT(*) FROM shop.par"), "50");
@@ -510,15 +449,7 @@ fn tables_in_use_are_complete_when_another_one_fails() {
         assert_eq!(rows("SHOW TABLES FROM shop LIKE 'xb%'"), "");
     }
 
-    let reads = "BEGIN; SELECT COUNT(*) FROM shop.zz; SELECT SLEEP(600)";
-    let mut open = Cmd::new(xb_testkit::tools::find("mariadb"))
-        .args(["--no-defaults", "--user=root", "--execute", reads])
-        .arg(format!("--socket={}", server.socket().display()))
-        .spawn();
-    open.until("the transaction has begun", || {
-        rows("SELECT COUNT(*) FROM information_schema.processlist WHERE info = 'SELECT SLEEP(600)'")
-            == "1"
-    });
+    let mut open = in_transaction(server, "SELECT COUNT(*) FROM shop.zz");
     let both = ["shop.orders", "shop.zz", "--as={table}", "--replace"];
     let told = shop.rescue_into(server, "full", &both).run().expect(1).stderr_text();
     open.kill_9();
@@ -532,6 +463,92 @@ fn tables_in_use_are_complete_when_another_one_fails() {
     let _ = shop.rescue_into(server, "full", &both).run().expect(0);
     assert_eq!(rows("SELECT COUNT(*) FROM shop.zz"), "1");
     shop.assert_tidy();
+}
+
+/// A server that lets nobody make triggers says nothing about the privilege to see them.
+#[test]
+fn triggers_that_a_login_cannot_see_are_not_lost() {
+    let shop = Shop::new(&["--log-bin=log", "--server-id=1"]);
+    let server = &shop.server;
+    server.sql(
+        "CREATE TABLE shop.par (id INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO shop.par VALUES (1)",
+    );
+    let _ = shop.back_up("full", &[]);
+    server.sql(
+        "CREATE TRIGGER shop.since BEFORE INSERT ON shop.par FOR EACH ROW SET NEW.id = NEW.id + 1;
+         CREATE USER blind@localhost, seeing@localhost; GRANT ALL ON shop.* TO blind@localhost, seeing@localhost;
+         REVOKE TRIGGER ON shop.* FROM blind@localhost",
+    );
+    let home = shop.scratch.dir("home");
+    let replace = |user: &str, table: &str| {
+        std::fs::write(home.join(".my.cnf"), format!("[client]\nuser={user}\n")).unwrap();
+        let args = [table, "--as={table}", "--replace"];
+        shop.rescue_into(server, "full", &args).env("HOME", &home).run()
+    };
+    for (user, table, why) in [
+        ("blind", "shop.par", "lacks the privilege TRIGGER on shop.par"),
+        ("seeing", "shop.par", "trigger since; drop it before"),
+        ("seeing", "shop.orders", "SET GLOBAL log_bin_trust_function_creators = 1"),
+    ] {
+        let told = replace(user, table).expect(1).stderr_text();
+        assert!(told.contains(why), "{user}: {told}");
+    }
+    server.sql("DROP TRIGGER shop.since");
+    let _ = replace("seeing", "shop.par").expect(0);
+    assert_eq!(server.sql("SHOW TABLES FROM shop LIKE 'xb%'"), "");
+}
+
+/// A key that cannot be added is found before anything is replaced, as is a name that another table has; and a table that
+/// others hold is not waited for.
+#[test]
+fn keys_are_tried_before_a_table_is_replaced() {
+    let shop = Shop::new(&[]);
+    let server = &shop.server;
+    server.sql(
+        "USE shop; CREATE TABLE far (id INT PRIMARY KEY) ENGINE=InnoDB;
+         CREATE TABLE par (id INT PRIMARY KEY, f INT, KEY (f), CONSTRAINT par_far FOREIGN KEY (f) REFERENCES far (id)) ENGINE=InnoDB;
+         CREATE TABLE zz (id INT PRIMARY KEY) ENGINE=InnoDB",
+    );
+    let _ = shop.back_up("full", &[]);
+    let defined = definition(server, "shop", "par");
+    let replace = || {
+        let run = shop.rescue_into(server, "full", &["shop.par", "--as=par", "--replace"]);
+        run.limit(std::time::Duration::from_secs(120)).run()
+    };
+    let far = |kind: &str| {
+        server.sql(&format!("SET foreign_key_checks = 0; DROP TABLE shop.far; CREATE TABLE shop.far (id {kind} PRIMARY KEY) ENGINE=InnoDB"));
+    };
+    server.sql("INSERT INTO shop.par VALUES (7, NULL)");
+    far("CHAR(9)");
+    let told = replace().expect(1).stderr_text();
+    assert!(told.contains("its foreign key cannot be added"), "{told}");
+    assert_eq!(server.sql("SELECT id FROM shop.par"), "7\n");
+    far("INT");
+    assert_eq!(definition(server, "shop", "par"), defined);
+
+    // The table was renamed, and its keys went with it.
+    server.sql("RENAME TABLE shop.par TO shop.kept");
+    let told = replace().expect(1).stderr_text();
+    assert!(
+        told.contains("table kept of the server has a foreign key of the name par_far"),
+        "{told}"
+    );
+    server.sql("RENAME TABLE shop.kept TO shop.par");
+    assert_eq!(server.sql("SHOW TABLES FROM shop LIKE 'xb%'"), "");
+
+    // Somebody else's statement holds it, and waits for another table.
+    let mut open = in_transaction(server, "SELECT COUNT(*) FROM shop.zz");
+    let both = "RENAME TABLE shop.par TO shop.par2, shop.zz TO shop.zz2";
+    let mut waits = Cmd::new(xb_testkit::tools::find("mariadb"))
+        .args(["--no-defaults", "--user=root", "--execute", both])
+        .arg(format!("--socket={}", server.socket().display()))
+        .spawn();
+    let waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata%'";
+    waits.until("it waits", || server.sql(waiting).trim() == "1");
+    let told = replace().expect(1).stderr_text();
+    open.kill_9();
+    waits.kill_9();
+    assert!(told.contains("Lock wait timeout"), "{told}");
 }
 
 /// What a killed rescue leaves: no scratch directory, no server, and no table under its new name.

@@ -5,6 +5,10 @@ use crate::manifest::merged_link::MergedLink;
 use crate::manifest::source_info::SourceInfo;
 use crate::manifest::{Manifest, StoredManifest};
 
+/// Why a full backup of an earlier version is not proven by a trial restore: see
+/// [`may_lack_imports`](Manifest::may_lack_imports).
+pub const UNKNOWN_IMPORTS: &str = "an earlier version made it of a chain without looking for imported tablespaces (ALTER TABLE ... IMPORT TABLESPACE), whose pages it would lack; take a full backup, or run `consolidate --accept-imports --as=...` on its chain if you know that there was none";
+
 impl StoredManifest {
     /// The entry of this backup in the list of one that it is merged into.
     #[must_use]
@@ -21,12 +25,25 @@ impl Manifest {
         self.consolidated_from.last()
     }
 
+    /// Returns whether this backup was made of a chain of which nobody knows whether a tablespace was imported: earlier versions
+    /// did not look. Pages of such a tablespace are in no increment, and no trial restore shows that they are missing.
+    #[must_use]
+    pub fn may_lack_imports(&self) -> bool {
+        let is_known = |history: &History| history.highest.is_some() || history.accepted;
+        !self.consolidated_from.is_empty() && !self.history.as_ref().is_some_and(is_known)
+    }
+
     /// Makes this full backup one of the data of `last`, which ends the chain `from`: it gets the times, the server and
-    /// the history of `last`.
+    /// the history of `last`. `accepted`: the user knows that no tablespace was imported, and the backups do not.
     ///
     /// # Errors
     /// The first fact that its stream states otherwise than that of `last`.
-    pub fn take_over(&mut self, last: &Self, from: Vec<MergedLink>) -> Result<(), String> {
+    pub fn take_over(
+        &mut self,
+        last: &Self,
+        from: Vec<MergedLink>,
+        accepted: bool,
+    ) -> Result<(), String> {
         // Earlier versions did not write where the redo log begins.
         let start = last.source.redo_start_lsn.or(self.source.redo_start_lsn);
         let stated = SourceInfo { redo_start_lsn: start, ..last.source.clone() };
@@ -39,6 +56,9 @@ impl Manifest {
         (self.started, self.finished) = (last.started, last.finished);
         self.server.clone_from(&last.server);
         self.history = last.history.as_ref().map(of_full);
+        if accepted {
+            self.history.get_or_insert_default().accepted = true;
+        }
         self.consolidated_from = from;
         Ok(())
     }
@@ -49,7 +69,7 @@ impl Manifest {
         self.source == as_full(&last.source)
             && (self.started, self.finished) == (last.started, last.finished)
             && self.server == last.server
-            && self.history == last.history.as_ref().map(of_full)
+            && evidence(self) == evidence(last)
     }
 }
 
@@ -75,6 +95,11 @@ fn first_difference(stated: &SourceInfo, found: &SourceInfo) -> Option<String> {
     Some(format!("{name} is {} and {}", shown(&stated), shown(&found)))
 }
 
+/// The evidence of a history, without what is about a base or was accepted.
+fn evidence(of: &Manifest) -> History {
+    of.history.as_ref().map(of_full).unwrap_or_default()
+}
+
 /// The evidence without what is about a base.
 fn of_full(history: &History) -> History {
     History { binlog_at_base: None, accepted: false, ..history.clone() }
@@ -83,6 +108,7 @@ fn of_full(history: &History) -> History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::history::HighestNumbers;
     use crate::manifest::{Base, sample};
 
     fn increment() -> Manifest {
@@ -113,7 +139,8 @@ mod tests {
         let stored = Manifest::decode(&last.encode(None).unwrap()).unwrap();
         let (mut full, links) = (merged(&last), vec![stored.merged_link()]);
         assert!(!full.has_the_facts_of(&last));
-        full.take_over(&last, links).unwrap();
+        full.take_over(&last, links, false).unwrap();
+        assert!(full.may_lack_imports());
         assert!(full.has_the_facts_of(&last) && !full.is_incremental());
         assert_eq!(full.stands_for().unwrap().run, last.run);
         assert_eq!((full.finished, full.history), (last.finished, Some(History::default())));
@@ -121,6 +148,24 @@ mod tests {
         assert_eq!(last.text_digest().unwrap(), digest);
         let text = String::from_utf8(last.encode(None).unwrap()).unwrap();
         assert!(text.ends_with(&format!("\nsha256:{digest}\n")), "{text}");
+    }
+
+    #[test]
+    fn imports_are_ruled_out_by_numbers_or_by_word() {
+        let mut last = increment();
+        let link = Manifest::decode(&last.encode(None).unwrap()).unwrap().merged_link();
+        let merge = |last: &Manifest, accepted| {
+            let mut full = merged(last);
+            full.take_over(last, vec![link.clone()], accepted).unwrap();
+            assert!(full.has_the_facts_of(last));
+            full.may_lack_imports()
+        };
+        assert!(merge(&last, false) && !merge(&last, true));
+        last.history = None;
+        assert!(merge(&last, false) && !merge(&last, true));
+        let highest = Some(HighestNumbers { table: 1, space: 1 });
+        last.history = Some(History { highest, ..History::default() });
+        assert!(!merge(&last, false) && !last.may_lack_imports());
     }
 
     #[test]
@@ -134,14 +179,14 @@ mod tests {
         ] {
             let mut full = merged(&last);
             change(&mut full.source);
-            let what = full.take_over(&last, Vec::new()).unwrap_err();
+            let what = full.take_over(&last, Vec::new(), false).unwrap_err();
             assert!(what.contains(" is ") && what.contains(" and "), "{what}");
         }
         // An earlier version did not note where the redo log begins.
         let mut earlier = increment();
         earlier.source.redo_start_lsn = None;
         let mut full = merged(&last);
-        full.take_over(&earlier, Vec::new()).unwrap();
+        full.take_over(&earlier, Vec::new(), false).unwrap();
         assert!(!full.has_the_facts_of(&earlier));
     }
 }

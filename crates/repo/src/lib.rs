@@ -9,7 +9,7 @@ pub mod archive;
 pub mod catalogue;
 pub mod chain;
 pub mod claim;
-mod consolidated;
+pub mod consolidated;
 pub mod contents;
 pub mod error;
 mod first_object;

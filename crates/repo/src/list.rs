@@ -102,6 +102,9 @@ pub struct Listing {
     pub base: Option<Base>,
     /// The chain that was merged into this full backup, the full one first.
     pub consolidated_from: Vec<MergedLink>,
+    /// Whether it may lack imported tablespaces; see [`Manifest::may_lack_imports`].
+    #[serde(skip)]
+    pub may_lack_imports: bool,
     /// The operator's name for the backed-up server.
     pub server: Option<String>,
     /// Version of that server.
@@ -588,6 +591,7 @@ async fn verified(
         Ok(records::VerificationState { results, failed_try }) => {
             let proof = Proof::of(&results);
             listing.verified_age_seconds = proof.at.map(age);
+            let proof = if listing.may_lack_imports { proof.without_trial() } else { proof };
             listing.verified = (!results.is_empty()).then_some(proof);
             listing.failed_try = failed_try;
         }
@@ -608,6 +612,7 @@ fn age(time: Timestamp) -> i64 {
 fn fill_in(listing: &mut Listing, manifest: Manifest) {
     listing.layout = Some(manifest.layout);
     let incremental = manifest.is_incremental();
+    let may_lack_imports = manifest.may_lack_imports();
     listing.encrypted = Some(manifest.is_encrypted());
     listing.run = Some(manifest.run);
     listing.started = Some(manifest.started);
@@ -633,6 +638,7 @@ fn fill_in(listing: &mut Listing, manifest: Manifest) {
     };
     listing.mysql_clone = manifest.mysql_clone;
     listing.base = manifest.base;
+    listing.may_lack_imports = may_lack_imports;
     listing.consolidated_from = manifest.consolidated_from;
     listing.server = manifest.server;
     listing.server_version = facts.server_version;
@@ -661,6 +667,7 @@ fn empty(name: &str, state: State) -> Listing {
         kind: None,
         base: None,
         consolidated_from: Vec::new(),
+        may_lack_imports: false,
         server: None,
         server_version: None,
         from_lsn: None,

@@ -201,6 +201,13 @@ pub struct Proof {
 }
 
 impl Proof {
+    /// What is left of it for a backup of which a trial restore proves nothing.
+    #[must_use]
+    pub(crate) fn without_trial(self) -> Self {
+        let level = self.level.map(|level| level.min(Level::Pages));
+        Self { level, proven_until: None, ..self }
+    }
+
     /// Combines results. Of several faults the one of the highest level counts, until a verification of at least that
     /// level that began later passes. What held before a fault was found counts no more.
     #[must_use]

@@ -228,7 +228,8 @@ async fn why_another(
     Ok(None)
 }
 
-/// Returns whether a trial restore has proven a backup, as its records state.
+/// Returns whether a trial restore has proven a backup, as its records state. It cannot prove one that may lack imported
+/// tablespaces.
 ///
 /// # Errors
 /// [`RepoError::Store`].
@@ -237,6 +238,9 @@ pub async fn is_proven(
     name: &BackupName,
     stored: &StoredManifest,
 ) -> Result<bool, RepoError> {
+    if stored.manifest.may_lack_imports() {
+        return Ok(false);
+    }
     match records::results(root, name, &stored.digest(), None).await {
         Ok(found) => Ok(Proof::of(&found.results).reaches(Level::Restore)),
         Err(error) if error.is_of_one_object() => Ok(false),

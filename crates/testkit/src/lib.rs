@@ -43,6 +43,6 @@ pub use contents::{clone, data, files, stream, vectors};
 pub use http::{fault, reply};
 pub use process::{browser, command, daemon, flood, short_disk, small_disk, tools};
 pub use search::search;
-pub use servers::{donor, galera, mariadb, mysql, scripted};
+pub use servers::{cut, donor, galera, mariadb, mysql, scripted};
 pub use skip::skipped;
 pub use stores::{azure, s3, sink, store};

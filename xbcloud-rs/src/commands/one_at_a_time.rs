@@ -15,7 +15,8 @@ use xb_cli::{Failure, Log, printable};
 /// Longest text of a lock that is read.
 const MAX_TEXT: u64 = 200;
 
-/// Locks `what`, such as the runs of a server, by its `identity`. `None` if this host has no place for locks.
+/// Locks `what`, such as the runs of a server, by its `identity`, which tells it from all that can be meant by the same
+/// words: one name of a bucket at two endpoints. `None` if this host has no place for locks.
 ///
 /// # Errors
 /// Another process has the lock.
@@ -27,7 +28,7 @@ pub(crate) fn one_at_a_time(
 ) -> Result<Option<File>, Failure> {
     let Some(folder) = state.map(|state| state.join("locks")) else { return Ok(None) };
     let mut hasher = DefaultHasher::new();
-    (what, identity).hash(&mut hasher);
+    identity.hash(&mut hasher);
     let name = format!("{:016x}", hasher.finish());
     // For this user alone: whoever can open a lock can hold it for ever.
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
@@ -82,7 +83,7 @@ mod tests {
         };
         let first = lock("a prune of @shop", "").unwrap();
         assert!(first.is_some() && lock("a prune of @shop", "other").unwrap().is_some());
-        let second = lock("a prune of @shop", "").unwrap_err().report("x");
+        let second = lock("a prune of s3://b/shop", "").unwrap_err().report("x");
         let process = format!("already on this host: process {}, since ", std::process::id());
         assert!(second.contains(&process) && second.contains("hint: wait until"), "{second}");
         drop(first);

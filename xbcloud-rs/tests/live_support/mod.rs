@@ -1,6 +1,7 @@
 //! Helpers of the live tests: the program under test with a store.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub(crate) mod rescue;
 pub(crate) mod shop;
 
 use std::path::Path;

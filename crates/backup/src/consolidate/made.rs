@@ -11,7 +11,8 @@ use xb_repo::root::Root;
 
 /// The backup that was consolidated from `chain`, the full backup first, if there is one that is not known to be
 /// damaged, and whether a trial restore has proven it. A proven one is preferred. One that states other links, or other
-/// facts than the last of them, was not made of this chain; nor was an unsealed one, if the chain is sealed.
+/// facts than the last of them, was not made of this chain; nor was an unsealed one, if the chain is sealed. One that may lack
+/// imported tablespaces is left alone.
 pub(super) async fn made_before(
     root: &Root,
     chain: &[Link],
@@ -23,6 +24,8 @@ pub(super) async fn made_before(
     for (name, stored) in manifests(root).await?.sound {
         let made = &stored.manifest;
         let is_of_chain = made.consolidated_from == links && has_facts(made, last);
+        // Earlier versions made some without a word, and proved them.
+        let is_of_chain = is_of_chain && !made.may_lack_imports();
         if !is_of_chain || (is_sealed && !made.is_sealed()) {
             continue;
         }

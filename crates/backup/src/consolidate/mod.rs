@@ -181,10 +181,11 @@ async fn store_merged(
         }
         remove_increments(&data)?;
         let merged = chain.iter().map(|link| link.stored.merged_link()).collect();
+        let accepted_imports = unknown_import(chain).is_some();
         let last = last.stored.manifest.clone();
         let new = PutRequest {
             server: last.server.clone(),
-            merged: Some(MergedChain { last, links: merged }),
+            merged: Some(MergedChain { last, links: merged, accepted_imports }),
             ..new
         };
         let (stream, writing) = merged_stream(&data)?;

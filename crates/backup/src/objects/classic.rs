@@ -249,7 +249,7 @@ impl ClassicFiles {
 
     /// Keys, below the backup's folder, of at most `most` objects that a listing may leave out, as far as it shows that:
     /// first numbers between others, then the one after the last of each file.
-    pub(crate) fn unlisted(&self, most: usize) -> impl Iterator<Item = String> {
+    fn unlisted(&self, most: usize) -> impl Iterator<Item = String> {
         let between = self.files.iter().flat_map(|(path, objects)| {
             let last = objects.keys().next_back().copied().unwrap_or_default();
             let missing = (0..last).filter(|number| !objects.contains_key(number));
@@ -262,9 +262,29 @@ impl ClassicFiles {
         between.chain(after).take(most)
     }
 
+    /// Keys of objects that a listing may deny, or give a wrong size, and the sizes that it gives: at most `most`, and those
+    /// of [`hidden`](Self::hidden). `expected` are the numbers of objects and files of the manifest.
+    pub(crate) fn doubtful(
+        &self,
+        expected: Option<(u64, u64)>,
+        most: usize,
+    ) -> Vec<(String, Option<u64>)> {
+        match expected {
+            Some((objects, _)) if self.objects() == objects => {
+                self.by_key().take(most).map(|(key, size)| (key, Some(size))).collect()
+            }
+            _ => {
+                // The hidden ones are few. They take no place from objects that the listing denies.
+                let lacks_files = expected.is_some_and(|(_, files)| self.count() < files);
+                let hidden = self.hidden().filter(|_| lacks_files);
+                self.unlisted(most).chain(hidden).map(|key| (key, None)).collect()
+            }
+        }
+    }
+
     /// Keys, below the backup's folder, of files that every backup of a producer has one of, and of which a listing shows
     /// nothing.
-    pub(crate) fn hidden(&self) -> impl Iterator<Item = String> {
+    fn hidden(&self) -> impl Iterator<Item = String> {
         let codecs = ["", ".qp", ".lz4", ".zst"];
         let forms = codecs.into_iter().flat_map(|codec| [(codec, ""), (codec, ".xbcrypt")]);
         let names =
@@ -359,6 +379,15 @@ mod tests {
         assert_eq!(unlisted(3), [gap.clone(), other, after]);
         assert_eq!(unlisted(1), [gap]);
         assert_eq!(unlisted(9).len(), 5);
+    }
+
+    #[test]
+    fn files_that_may_be_hidden_take_no_place_from_objects_that_are_denied() {
+        let asked = files(&[("a", &[0, 9])]).doubtful(Some((20, 2)), 8);
+        let denied = asked.iter().filter(|(key, _)| key.starts_with("a.")).count();
+        assert_eq!((denied, asked.len()), (8, 8 + 8 * DESCRIBING.len()));
+        let as_many = files(&[("a", &[0, 1])]).doubtful(Some((2, 1)), 8);
+        assert_eq!(as_many.iter().filter_map(|(_, size)| *size).sum::<u64>(), 20);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Copies tables from the private server to where they go. A table gets its name when all tables are
 //! complete, and on a server proven to be equal.
 
+use std::sync::atomic::AtomicBool;
+
 use xb_mysql::{Client, Error, Event, Row};
 use xb_pipeline::Observer;
 use xb_reader::Printable;
 
-use super::definition::Definition;
-use super::grants::refuse_without_trigger;
+use super::definition::{Definition, key_name, referenced};
+use super::grants::{Need, refuse_without_trigger};
 use super::in_use::{Copier, Order, Source, failed};
 use super::names::Chosen;
 use super::physical;
@@ -39,7 +41,8 @@ pub(super) struct CopyOutcome {
     pub(super) remarks: Vec<String>,
 }
 
-/// Copies all tables. What is half-made is removed if it fails.
+/// Copies all tables. What is half-made is removed if it fails. From `in_use` on, tables that clients use may be incomplete,
+/// and it should not be ended.
 ///
 /// # Errors
 /// [`BackupError::Rescue`] with the table; [`BackupError::Interrupted`].
@@ -49,8 +52,10 @@ pub(super) fn copy(
     sink: &mut Sink,
     observer: &Observer,
     cancel: &CancelToken,
+    in_use: &AtomicBool,
 ) -> Result<CopyOutcome, BackupError> {
-    let mut copier = Copier { order, private, sink, observer, cancel, named: Vec::new() };
+    let mut copier =
+        Copier { order, private, sink, observer, cancel, in_use, named: Vec::new(), todo: None };
     let outcome = copier.run();
     let named = copier.named;
     let Err(error) = outcome else { return outcome };
@@ -77,7 +82,9 @@ impl Copier<'_> {
         self.private.run(SESSION).map_err(of_all)?;
         let mut copied = CopyOutcome::default();
         let sources = self.sources(&mut copied)?;
-        self.sink.begin(&self.order.about).map_err(|error| failed("the tables", error))?;
+        self.sink
+            .begin(&self.order.about, &self.order.run)
+            .map_err(|error| failed("the tables", error))?;
         // The definition of a table may name a sequence, which has to exist by then.
         let (sequences, sources): (Vec<Source>, Vec<Source>) =
             sources.into_iter().partition(|source| source.is_sequence);
@@ -205,7 +212,7 @@ impl Copier<'_> {
         let mut has_triggers = false;
         if let (Sink::Server(live), true) = (&mut *self.sink, same_place) {
             if !triggers.is_empty() {
-                refuse_without_trigger(&mut live.client, (schema, &unfinished.table))?;
+                refuse_without_trigger(&mut live.client, (schema, &unfinished.table), Need::Make)?;
             }
             for trigger in &triggers {
                 let owner = live.owner_of_trigger(schema, &trigger.name);
@@ -216,6 +223,18 @@ impl Copier<'_> {
                         "table {} of the server has a trigger of the name {}, which this table needs; drop it, or give another name with --as",
                         Printable::new(owner.as_bytes()),
                         Printable::new(trigger.name.as_bytes())
+                    ));
+                }
+            }
+        }
+        if let (Sink::Server(live), true) = (&mut *self.sink, same_place) {
+            for name in definition.foreign_keys.iter().filter_map(|key| key_name(key)) {
+                let owner = live.owner_of_key(schema, &name).map_err(|e| e.to_string())?;
+                if let Some(owner) = owner.filter(|owner| owner != table) {
+                    return Err(format!(
+                        "table {} of the server has a foreign key of the name {}, which this table needs; drop it, or give another name with --as",
+                        Printable::new(owner.as_bytes()),
+                        Printable::new(name.as_bytes())
                     ));
                 }
             }
@@ -302,6 +321,7 @@ impl Copier<'_> {
             }
         })?;
         self.try_triggers(source)?;
+        self.try_keys(source)?;
         let mut sum = Sum::default();
         if let (Some(files), Sink::Server(live)) = (&source.files, &mut *self.sink) {
             let from = (&mut *self.private, &**files, &*source.from);
@@ -410,7 +430,9 @@ impl Copier<'_> {
     fn add_early_triggers(&mut self, source: &Source) -> Result<(), String> {
         self.enter(&source.unfinished)?;
         let early = Self::early_triggers(source);
-        early.iter().try_for_each(|(trigger, statement)| self.add_trigger(trigger, statement))
+        early.iter().try_for_each(|(trigger, statement)| {
+            self.add_trigger(trigger, statement, &source.unfinished)
+        })
     }
 
     /// Finds out whether the login may make the triggers, before a row is copied and long before any table has its name.
@@ -430,6 +452,42 @@ impl Copier<'_> {
                     false => "",
                 };
                 format!("its trigger {name} cannot be created: {error}{next}")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Copier<'_> {
+    /// Finds out whether the foreign keys can be added, under another name: before a row is copied, and before the table
+    /// that is replaced gives up the names of its own.
+    fn try_keys(&mut self, source: &Source) -> Result<(), String> {
+        if !source.same_place || matches!(self.sink, Sink::Dump(_)) {
+            return Ok(());
+        }
+        let (schema, _) = source.to.names();
+        let (table, name) = (source.unfinished.name(), sql(&source.unfinished.table));
+        for key in &source.definition.foreign_keys {
+            // A table that comes with it is not there yet, or is another one.
+            let is_ours = |(of, table): &(Option<String>, String)| {
+                let of = of.as_deref().unwrap_or(schema);
+                self.order.tables.iter().any(|(_, (s, t))| s == of && t == table)
+            };
+            let Some((parent, rest)) = referenced(key) else { continue };
+            if is_ours(&parent) {
+                continue;
+            }
+            let add =
+                [format!("ALTER TABLE {table} ADD CONSTRAINT {name} ").as_bytes(), rest].concat();
+            let added = self.sink.run_on_used(&add).and_then(|()| {
+                let drop = format!("ALTER TABLE {table} DROP FOREIGN KEY {name}");
+                self.sink.run_on_used(drop.as_bytes())
+            });
+            added.map_err(|error| {
+                format!(
+                    "its foreign key cannot be added: {error} ({}); give another name with --as",
+                    Printable::new(key)
+                )
             })?;
         }
         Ok(())
@@ -462,7 +520,7 @@ fn refuse_loss(
     if !live.is_base_table(schema, table).map_err(theirs)? {
         return Ok(());
     }
-    refuse_without_trigger(&mut live.client, (schema, table))?;
+    refuse_without_trigger(&mut live.client, (schema, table), Need::See)?;
     let mut lost = Vec::new();
     for name in live.triggers_of(schema, table).map_err(theirs)? {
         if triggers.iter().all(|kept| kept.name != name) {

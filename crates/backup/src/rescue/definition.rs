@@ -78,6 +78,43 @@ fn is_foreign_key(part: &[u8]) -> bool {
     rest.trim_ascii_start().starts_with(b"FOREIGN KEY ")
 }
 
+/// The name of a foreign key; `None` if the server chooses one.
+pub(super) fn key_name(key: &[u8]) -> Option<String> {
+    let named = key.strip_prefix(b"CONSTRAINT ")?;
+    let name = named.get(..named.len() - past_name(named)?.len())?;
+    let name = name.strip_prefix(b"`")?.strip_suffix(b"`")?;
+    Some(std::str::from_utf8(name).ok()?.replace("``", "`"))
+}
+
+/// The table to which a foreign key refers, with its schema if it is another one, and the text of the key without its name.
+/// `None` if it has a form that is not known.
+pub(super) fn referenced(key: &[u8]) -> Option<((Option<String>, String), &[u8])> {
+    const WORD: &[u8] = b" REFERENCES ";
+    let rest = match key.strip_prefix(b"CONSTRAINT ") {
+        Some(named) => past_name(named)?.trim_ascii_start(),
+        None => key,
+    };
+    let mut at = 0;
+    while !rest.get(at..)?.starts_with(WORD) {
+        at = if rest[at] == b'`' { past_quotes(rest, at)? } else { at } + 1;
+    }
+    let names = rest.get(at + WORD.len()..)?;
+    let after = past_name(names)?;
+    let name = |text: &[u8]| {
+        let text = text.strip_prefix(b"`")?.strip_suffix(b"`")?;
+        Some(std::str::from_utf8(text).ok()?.replace("``", "`"))
+    };
+    let first = name(&names[..names.len() - after.len()])?;
+    let table = match after.strip_prefix(b".") {
+        None => (None, first),
+        Some(second) => {
+            let length = second.len() - past_name(second)?.len();
+            (Some(first), name(&second[..length])?)
+        }
+    };
+    Some((table, rest))
+}
+
 /// Returns the text after the quoted name with which it begins.
 fn past_name(text: &[u8]) -> Option<&[u8]> {
     let mut end = 0;
@@ -114,6 +151,14 @@ mod tests {
     #[test]
     fn foreign_keys_are_told_from_all_that_looks_like_them() {
         let found = Definition::read(ORDERS.as_bytes(), "or`ders").unwrap();
+        assert_eq!(key_name(&found.foreign_keys[0]).as_deref(), Some("of `(),x"));
+        let key = &found.foreign_keys[0][..];
+        let rest = "FOREIGN KEY (`a`,`b`) REFERENCES `p` (`a`,`b`) ON DELETE CASCADE";
+        assert_eq!(referenced(key), Some(((None, "p".to_owned()), rest.as_bytes())));
+        let other = b"FOREIGN KEY (` REFERENCES `) REFERENCES `s``.`.`p.` (`a`)";
+        let place = (Some("s`.".to_owned()), "p.".to_owned());
+        assert_eq!(referenced(other), Some((place, &other[..])));
+        assert_eq!(referenced(b"FOREIGN KEY (`a`) REFERENCES `p"), None);
         let keys: Vec<_> =
             found.foreign_keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
         assert_eq!(

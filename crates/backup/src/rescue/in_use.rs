@@ -1,21 +1,21 @@
 //! Puts tables that have all their rows in use: under their names, with what cannot come before, in place of others.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use xb_mysql::{Client, Error};
 use xb_pipeline::Observer;
 use xb_reader::Printable;
 
-use super::definition::Definition;
+use super::completing::Incomplete;
+use super::definition::{Definition, key_name};
+use super::lost_answer::TRIES;
 use super::names::Chosen;
 use super::rows::{Layout, sql};
-use super::sink::{QuotedTable, Sink, SinkError};
+use super::sink::{LiveServer, QuotedTable, Sink, SinkError};
 use super::trigger::Trigger;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
-
-/// How often a statement that others hold up is run again, once the table that it completes is in use.
-const TRIES: usize = 9;
 
 /// The tables to copy.
 #[derive(Debug, Default)]
@@ -65,8 +65,12 @@ pub(super) struct Copier<'a> {
     pub(super) sink: &'a mut Sink,
     pub(super) observer: &'a Observer,
     pub(super) cancel: &'a CancelToken,
+    /// Whether clients may use a table that is not complete.
+    pub(super) in_use: &'a AtomicBool,
     /// Tables that have their new names.
     pub(super) named: Vec<String>,
+    /// The table with the statements that complete the others, if this run is killed.
+    pub(super) todo: Option<QuotedTable>,
 }
 
 impl Copier<'_> {
@@ -74,6 +78,7 @@ impl Copier<'_> {
     /// table that clients use is completed, whatever happens to another one.
     pub(super) fn put_in_use(&mut self, sources: &[Source]) -> Result<(), BackupError> {
         let (mut in_use, mut failures) = (Vec::new(), Vec::new());
+        self.in_use.store(true, Ordering::SeqCst);
         for source in sources {
             match self.name(source) {
                 Ok(old) => in_use.push((source, old)),
@@ -83,18 +88,15 @@ impl Copier<'_> {
                 }
             }
         }
-        let mut is_renewed = false;
         for (source, old) in in_use {
-            // A signal has closed the connection.
-            if self.cancel.reason().is_some() && !is_renewed {
-                is_renewed = self.sink.renew().is_ok();
-            }
             if let Err(what) = self.complete(source, old.as_ref()) {
                 failures.push((source, what));
             }
         }
         let mut failures = failures.into_iter();
-        let Some((first, mut what)) = failures.next() else { return Ok(()) };
+        let Some((first, mut what)) = failures.next() else {
+            return self.forget_todo().map_err(|error| failed("the tables", error));
+        };
         for (source, more) in failures {
             what += &format!("; {}: {more}", source.shown);
         }
@@ -104,20 +106,33 @@ impl Copier<'_> {
     /// Gives a table with all its rows its name, in place of an existing one if that was asked for. Returns the place of
     /// that one, unless it is gone.
     pub(super) fn name(&mut self, source: &Source) -> Result<Option<QuotedTable>, String> {
+        let text = |error: SinkError| error.to_string();
         let (unfinished, to) = (source.unfinished.name(), source.to.name());
-        let mut old = None;
-        if let (Sink::Server(live), Some(schema), true) =
-            (&mut *self.sink, &source.to.schema, self.order.replace)
-            && live.has(schema, &source.to.table).map_err(|error| format!("the server: {error}"))?
-        {
-            old = Some(source.to.beside(format!("{}_old", source.unfinished.table)));
-        }
         self.enter(&source.to)?;
+        let is_taken =
+            self.order.replace && self.sink.asked(|live| live.holds(&source.to)).map_err(text)?;
+        let old = is_taken.then(|| source.to.beside(format!("{}_old", source.unfinished.table)));
         let rename = match &old {
             None => format!("RENAME TABLE {unfinished} TO {to}"),
             Some(old) => format!("RENAME TABLE {to} TO {}, {unfinished} TO {to}", old.name()),
         };
-        self.sink.run_on_used(rename.as_bytes()).map_err(|error| error.to_string())?;
+        self.note(source, old.as_ref()).map_err(text)?;
+        let cancel = self.cancel;
+        let renamed = self.sink.surely(
+            (1, cancel),
+            |sink| match cancel.reason() {
+                Some(_) => Err(SinkError::Interrupted),
+                None => sink.run_on_used(rename.as_bytes()),
+            },
+            |live| Ok(!live.holds(&source.unfinished)?),
+        );
+        renamed.map_err(|error| match error {
+            SinkError::Unknown { .. } => format!(
+                "{error}; if {unfinished} is gone, it is {to} now{}",
+                Incomplete::of(source, old.as_ref())
+            ),
+            error => error.to_string(),
+        })?;
         let is_preliminary = source.is_sequence && old.is_none();
         if let Sink::Server(live) = &mut *self.sink {
             // Clients may write to it from here on: it is not dropped.
@@ -134,16 +149,29 @@ impl Copier<'_> {
         }
     }
 
+    /// Runs a statement on tables that clients use, again while they hold it up.
+    fn patiently(
+        &mut self,
+        run: impl Fn(&mut Sink) -> Result<(), SinkError>,
+        is_done: impl Fn(&mut LiveServer) -> Result<bool, Error>,
+    ) -> Result<(), SinkError> {
+        self.sink.surely((TRIES, self.cancel), run, is_done)
+    }
+
     /// Drops the table that was replaced. If a foreign key refers to it, a table that has taken nothing from it gives it
     /// its name back: the login may not see the table that has the key, and the key may be newer than the check.
-    fn drop_replaced(&mut self, source: &Source, old: &QuotedTable) -> Result<(), String> {
-        let (new, to, old) = (source.unfinished.name(), source.to.name(), old.name());
-        let run = |sink: &mut Sink, text: &str| sink.run(text.as_bytes());
-        run(self.sink, "SET foreign_key_checks = 1").map_err(|error| error.to_string())?;
-        let dropped =
-            self.patiently(|sink| sink.run_on_used(format!("DROP TABLE {old}").as_bytes()));
-        let unchecked = run(self.sink, "SET foreign_key_checks = 0");
-        let Err(error) = dropped else { return unchecked.map_err(|error| error.to_string()) };
+    fn drop_replaced(&mut self, source: &Source, place: &QuotedTable) -> Result<(), String> {
+        let (new, to, old) = (source.unfinished.name(), source.to.name(), place.name());
+        let dropped = self.patiently(
+            |sink| {
+                sink.run(b"SET foreign_key_checks = 1")?;
+                sink.run_on_used(format!("DROP TABLE {old}").as_bytes())
+            },
+            |live| Ok(!live.holds(place)?),
+        );
+        // Without a connection, the next one begins with it.
+        let _ = self.sink.run(b"SET foreign_key_checks = 0");
+        let Err(error) = dropped else { return Ok(()) };
         if !error.is_referred_to() {
             return Err(format!(
                 "the table that was replaced cannot be dropped: {error}; drop {old}"
@@ -156,7 +184,11 @@ impl Copier<'_> {
             ));
         }
         let back = format!("RENAME TABLE {to} TO {new}, {old} TO {to}");
-        match self.patiently(|sink| sink.run_on_used(back.as_bytes())) {
+        let back = self.patiently(
+            |sink| sink.run_on_used(back.as_bytes()),
+            |live| live.holds(&source.unfinished),
+        );
+        match back {
             Ok(()) => {
                 let shown = source.shown_new();
                 self.named.retain(|name| *name != shown);
@@ -168,43 +200,28 @@ impl Copier<'_> {
         }
     }
 
-    /// Runs a statement on tables that clients use, again while they hold it up.
-    fn patiently(
-        &mut self,
-        run: impl Fn(&mut Sink) -> Result<(), SinkError>,
-    ) -> Result<(), SinkError> {
-        let mut tries = 1;
-        loop {
-            match run(self.sink) {
-                Err(error)
-                    if error.is_held_up() && tries < TRIES && self.cancel.reason().is_none() =>
-                {
-                    tries += 1;
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
     /// Takes the names of its triggers and foreign keys from a table that was replaced: a schema has each of them once.
-    fn free_names(&mut self, old: &QuotedTable) -> Result<(), String> {
-        let (Sink::Server(live), Some(schema)) = (&mut *self.sink, &old.schema) else {
-            return Ok(());
-        };
-        let theirs = |error: Error| format!("the server: {error}");
-        let triggers = live.triggers_of(schema, &old.table).map_err(theirs)?;
-        let keys = live.foreign_key_names(schema, &old.table).map_err(theirs)?;
-        let drop_key = |key: &String| format!("DROP FOREIGN KEY {}", sql(key));
-        let keys: Vec<String> = keys.iter().map(drop_key).collect();
-        let trigger = |name: &String| format!("DROP TRIGGER {}.{}", sql(schema), sql(name));
-        let mut statements: Vec<String> = triggers.iter().map(trigger).collect();
-        if !keys.is_empty() {
-            statements.push(format!("ALTER TABLE {} {}", old.name(), keys.join(", ")));
+    fn free_names(&mut self, old: &QuotedTable) -> Result<(), SinkError> {
+        let (schema, table) = old.names();
+        let triggers = self.sink.asked(|live| live.triggers_of(schema, table))?;
+        let keys = self.sink.asked(|live| live.foreign_key_names(schema, table))?;
+        for trigger in &triggers {
+            let statement = format!("DROP TRIGGER {}.{}", sql(schema), sql(trigger));
+            self.patiently(
+                |sink| sink.run_on_used(statement.as_bytes()),
+                |live| Ok(!live.triggers_of(schema, table)?.contains(trigger)),
+            )?;
         }
-        statements.iter().try_for_each(|statement| {
-            self.patiently(|sink| sink.run_on_used(statement.as_bytes()))
-                .map_err(|error| error.to_string())
-        })
+        if !keys.is_empty() {
+            let drop_key = |key: &String| format!("DROP FOREIGN KEY {}", sql(key));
+            let keys: Vec<String> = keys.iter().map(drop_key).collect();
+            let statement = format!("ALTER TABLE {} {}", old.name(), keys.join(", "));
+            self.patiently(
+                |sink| sink.run_on_used(statement.as_bytes()),
+                |live| Ok(live.foreign_key_names(schema, table)?.is_empty()),
+            )?;
+        }
+        Ok(())
     }
 
     /// Adds what belongs to a table under its old name, and cannot come before, and drops the table that was replaced then.
@@ -213,30 +230,43 @@ impl Copier<'_> {
         if source.is_complete() {
             return Ok(());
         }
-        self.enter(&source.to)?;
         let mut failures = Vec::new();
-        failures.extend(old.and_then(|old| self.free_names(old).err()));
-        let table = source.to.name();
+        let mut missing = Incomplete::new(source, old);
+        failures.extend(self.enter(&source.to).err());
+        if let Some(error) = old.and_then(|old| self.free_names(old).err()) {
+            failures.push(format!("the names of its parts cannot be freed: {error}"));
+        }
+        let (schema, name) = source.to.names();
         for key in &source.definition.foreign_keys {
-            let add = [format!("ALTER TABLE {table} ADD ").as_bytes(), &key[..]].concat();
-            failures.extend(self.patiently(|sink| sink.run_on_used(&add)).err().map(|error| {
-                format!("its foreign key cannot be added: {error} ({})", Printable::new(key))
-            }));
+            let add =
+                [format!("ALTER TABLE {} ADD ", source.to.name()).as_bytes(), &key[..]].concat();
+            let added = self.patiently(
+                |sink| sink.run_on_used(&add),
+                |live| {
+                    let key = key_name(key);
+                    Ok(live
+                        .foreign_key_names(schema, name)?
+                        .iter()
+                        .any(|has| Some(has) == key.as_ref()))
+                },
+            );
+            if let Err(error) = added {
+                failures.push(format!("its foreign key cannot be added: {error}"));
+                missing.keys.push(key);
+            }
         }
         if Self::early_triggers(source).is_empty() {
             for trigger in &source.triggers {
-                failures.extend(self.add_trigger(trigger, &trigger.statement).err());
+                if let Err(what) = self.add_trigger(trigger, &trigger.statement, &source.to) {
+                    failures.push(what);
+                    missing.triggers.push(trigger);
+                }
             }
         }
         match (old, failures.is_empty()) {
             (Some(old), true) => self.drop_replaced(source, old),
             (None, true) => Ok(()),
-            (old, false) => {
-                failures.extend(
-                    old.map(|old| format!("the table that it replaced is {} now", old.name())),
-                );
-                Err(failures.join("; "))
-            }
+            (_, false) => Err(format!("{}{missing}", failures.join("; "))),
         }
     }
 
@@ -249,13 +279,22 @@ impl Copier<'_> {
         all.filter(|_| !source.has_triggers).unwrap_or_default()
     }
 
+    /// Creates a trigger of a table.
     pub(super) fn add_trigger(
         &mut self,
         trigger: &Trigger,
         statement: &[u8],
+        on: &QuotedTable,
     ) -> Result<(), String> {
         let settings = trigger.settings.each_ref().map(String::as_str);
-        let created = self.patiently(|sink| sink.create_trigger(statement, settings));
+        let (schema, table) = on.names();
+        let created = self.patiently(
+            |sink| sink.create_trigger(statement, settings),
+            |live| {
+                let owner = live.owner_of_trigger(schema, &trigger.name)?;
+                Ok(owner.is_some_and(|owner| owner == table))
+            },
+        );
         created.map_err(|error| {
             let name = Printable::new(trigger.name.as_bytes());
             format!("its trigger {name} cannot be created: {error}")
@@ -265,12 +304,17 @@ impl Copier<'_> {
     /// Makes the schema the default: names without one in a definition refer to it.
     pub(super) fn enter(&mut self, place: &QuotedTable) -> Result<(), String> {
         let Some(schema) = &place.schema else { return Ok(()) };
-        let run =
-            |sink: &mut Sink, text: String| sink.run(text.as_bytes()).map_err(|e| e.to_string());
-        if self.order.create_schema {
-            run(self.sink, format!("CREATE DATABASE IF NOT EXISTS {}", sql(schema)))?;
-        }
-        run(self.sink, format!("USE {}", sql(schema)))
+        let create = self.order.create_schema;
+        let entered = self.patiently(
+            |sink| {
+                if create {
+                    sink.run(format!("CREATE DATABASE IF NOT EXISTS {}", sql(schema)).as_bytes())?;
+                }
+                sink.enter(schema)
+            },
+            |_| Ok(false),
+        );
+        entered.map_err(|error| error.to_string())
     }
 }
 
@@ -281,7 +325,7 @@ impl Source {
     }
 
     /// Returns whether it has everything as soon as it has its name.
-    fn is_complete(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         let late_triggers = !self.triggers.is_empty() && Copier::early_triggers(self).is_empty();
         !self.same_place || self.definition.foreign_keys.is_empty() && !late_triggers
     }

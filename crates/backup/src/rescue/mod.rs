@@ -3,12 +3,14 @@
 //! Their files are restored to a scratch directory and prepared. A private server reads them there: it
 //! has the definitions, and any engine and any form of a table that the server had.
 
+mod completing;
 mod condition;
 mod copy;
 mod definition;
 mod file_names;
 mod grants;
 mod in_use;
+mod lost_answer;
 mod names;
 mod physical;
 pub(crate) mod rows;
@@ -19,6 +21,8 @@ mod trigger;
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use xb_mysql::{Client, ConnectionCloser, Timeouts};
@@ -62,6 +66,8 @@ const ON_SERVER: &str = "{table}_rescued_{date}";
 const MAX_ROW: &str = "--max-allowed-packet=1073741824";
 /// Time for a copy to end after its connections were closed.
 const LAST_STEPS: Duration = Duration::from_secs(90);
+/// More time for it if clients use tables that are not complete.
+const COMPLETION: Duration = Duration::from_secs(900);
 
 /// A rescue: from which backup, and what.
 #[derive(Debug)]
@@ -443,8 +449,10 @@ async fn copied(
         false
     };
     let (observer, token) = (observer.clone(), cancel.clone());
+    let in_use = Arc::new(AtomicBool::new(false));
+    let is_in_use = Arc::clone(&in_use);
     let mut copying = tokio::task::spawn_blocking(move || {
-        let outcome = copy(&order, &mut private, &mut sink, &observer, &token);
+        let outcome = copy(&order, &mut private, &mut sink, &observer, &token, &is_in_use);
         if let Sink::Server(live) = sink {
             // The answer changes nothing.
             let _ = live.client.quit();
@@ -458,8 +466,13 @@ async fn copied(
             lines.iter().for_each(ConnectionCloser::now);
             // A dump may be stalled by its reader, and has nothing to clean up.
             let limit = if on_server { LAST_STEPS } else { Duration::from_secs(1) };
-            match tokio::time::timeout(limit, copying).await {
-                Ok(done) => done.map_err(panicked)?.and(Err(BackupError::Interrupted(signal))),
+            let mut ended = tokio::time::timeout(limit, &mut copying).await;
+            if ended.is_err() && in_use.load(Ordering::SeqCst) {
+                ended = tokio::time::timeout(COMPLETION, &mut copying).await;
+            }
+            match ended {
+                // All of it may have been done before the signal could end it.
+                Ok(done) => done.map_err(panicked)?,
                 Err(_) => Err(BackupError::Interrupted(signal)),
             }
         }

@@ -15,6 +15,8 @@ pub(crate) const SESSION: &str = "SET NAMES utf8mb4, character_set_results = NUL
 /// A statement that waits for the lock of a table in use holds up all later ones that use it, so it gives up after these
 /// seconds. All others wait as the server says: for a backup of it, too.
 pub(super) const SHORT_WAIT: &str = "SET lock_wait_timeout = 20";
+/// Begins a statement that looks at a table in use, which waits for its lock as long as [`SHORT_WAIT`] says.
+pub(super) const LOOK: &str = "SET STATEMENT lock_wait_timeout = 20 FOR ";
 /// Ends [`SHORT_WAIT`].
 pub(super) const LONG_WAIT: &str = "SET lock_wait_timeout = DEFAULT";
 /// The end of a row that is current, or of one that ended later than any server counts: all history is

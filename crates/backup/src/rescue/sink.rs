@@ -3,11 +3,12 @@
 use std::io::Write;
 use std::time::Duration;
 
-use xb_mysql::{Access, Client, Error, Timeouts};
+use xb_mysql::{Access, Client, Error, Row, Timeouts};
 use xb_reader::Printable;
 
 use super::definition::Definition;
-use super::rows::{LONG_WAIT, SESSION, SHORT_WAIT, is_table, literal, sql};
+use super::lost_answer::is_lost;
+use super::rows::{LONG_WAIT, LOOK, SESSION, SHORT_WAIT, is_table, literal, sql};
 use crate::error::BackupError;
 
 /// Time limit of each step of a login.
@@ -36,6 +37,11 @@ impl QuotedTable {
         }
     }
 
+    /// The names of schema and table, as they are.
+    pub(super) fn names(&self) -> (&str, &str) {
+        (self.schema.as_deref().unwrap_or_default(), &self.table)
+    }
+
     /// The place of another table beside this one.
     pub(super) fn beside(&self, table: String) -> Self {
         Self { schema: self.schema.clone(), table }
@@ -58,6 +64,12 @@ pub(super) struct LiveServer {
     pub(super) max_packet: usize,
     /// Unfinished tables, as names for SQL.
     pub(super) unfinished: Vec<String>,
+    /// The default schema, once there is one.
+    pub(super) schema: Option<String>,
+    /// Distinguishes the connections of this run from others; empty if the server has no locks by name.
+    pub(super) lock: String,
+    /// Whether it was away for too long.
+    pub(super) is_away: bool,
 }
 
 /// Reason why a statement was not accepted.
@@ -67,6 +79,11 @@ pub(super) enum SinkError {
     Dump(#[from] std::io::Error),
     #[error("the server: {0}")]
     Server(#[from] Error),
+    /// The answer to a statement was lost, and the server cannot be asked.
+    #[error("the server: {lost}; what it did is not known, because it cannot be asked: {why}")]
+    Unknown { lost: Error, why: Error },
+    #[error("interrupted")]
+    Interrupted,
 }
 
 impl SinkError {
@@ -75,9 +92,9 @@ impl SinkError {
         self.has_code(&[1146, 4091])
     }
 
-    /// Returns whether others held a table for too long.
+    /// Returns whether others held a table for too long, or ended the statement for that reason.
     pub(super) fn is_held_up(&self) -> bool {
-        self.has_code(&[1205])
+        self.has_code(&[1205, 1213, 1317])
     }
 
     /// Returns whether the login may not make a trigger of another account.
@@ -97,12 +114,28 @@ impl SinkError {
 
 impl Sink {
     /// Begins the session.
-    pub(super) fn begin(&mut self, about: &str) -> Result<(), SinkError> {
-        if let Self::Dump(out) = self {
+    pub(super) fn begin(&mut self, about: &str, run: &str) -> Result<(), SinkError> {
+        match self {
             // A comment ends with its line.
-            writeln!(out, "-- Rescued by xbcloud-rs from {}", Printable::new(about.as_bytes()))?;
+            Self::Dump(out) => {
+                writeln!(
+                    out,
+                    "-- Rescued by xbcloud-rs from {}",
+                    Printable::new(about.as_bytes())
+                )?;
+            }
+            Self::Server(live) => live.mark_connection(run)?,
         }
         self.run(SESSION.as_bytes())
+    }
+
+    /// Makes the schema the default.
+    pub(super) fn enter(&mut self, schema: &str) -> Result<(), SinkError> {
+        self.run(format!("USE {}", sql(schema)).as_bytes())?;
+        if let Self::Server(live) = self {
+            live.schema = Some(schema.to_owned());
+        }
+        Ok(())
     }
 
     /// Runs one statement.
@@ -126,14 +159,6 @@ impl Sink {
         Ok(outcome?)
     }
 
-    /// Logs in again, if statements can be run at all: a signal closes the connection.
-    pub(super) fn renew(&mut self) -> Result<(), SinkError> {
-        let Self::Server(live) = self else { return Ok(()) };
-        let timeouts = Timeouts { login: LOGIN, reply: None };
-        live.client = Client::connect(&live.access.target, &live.access.account, timeouts)?;
-        self.run(SESSION.as_bytes())
-    }
-
     /// Creates an unfinished table.
     pub(super) fn create(
         &mut self,
@@ -151,13 +176,9 @@ impl Sink {
     pub(super) fn create_trigger(
         &mut self,
         statement: &[u8],
-        [mode, charset, collation]: [&str; 3],
+        settings: [&str; 3],
     ) -> Result<(), SinkError> {
-        let settings = format!(
-            "SET sql_mode = {}, character_set_client = {charset}, collation_connection = {collation}",
-            literal(mode)
-        );
-        self.run(settings.as_bytes())?;
+        self.run(trigger_settings(settings).as_bytes())?;
         let created = match self {
             Self::Dump(out) => {
                 // Its body may hold semicolons, and end with a comment.
@@ -218,14 +239,50 @@ impl Sink {
     }
 }
 
+/// The statement that gives a session the settings of the one that made a trigger.
+pub(super) fn trigger_settings([mode, charset, collation]: [&str; 3]) -> String {
+    format!(
+        "SET sql_mode = {}, character_set_client = {charset}, collation_connection = {collation}",
+        literal(mode)
+    )
+}
+
 impl LiveServer {
+    /// Runs a statement that reads a table in use, or what it is. It does not wait for long.
+    pub(super) fn look(&mut self, statement: impl AsRef<str>) -> Result<Vec<Row>, Error> {
+        self.client.rows(format!("{LOOK}{}", statement.as_ref()))
+    }
+
+    /// Fails if others hold a table. All other looks at it would wait for them, and then know nothing.
+    pub(super) fn refuse_held(&mut self, schema: &str, table: &str) -> Result<(), Error> {
+        match self.look(format!("SHOW CREATE TABLE {}.{}", sql(schema), sql(table))) {
+            Err(Error::Server(refused)) if refused.code != 1205 => Ok(()),
+            shown => shown.map(drop),
+        }
+    }
+
+    /// Returns the table that has a foreign key of this name.
+    pub(super) fn owner_of_key(
+        &mut self,
+        schema: &str,
+        key: &str,
+    ) -> Result<Option<String>, Error> {
+        let rows = self.look(format!(
+            "SELECT table_name FROM information_schema.table_constraints WHERE constraint_schema = {} AND constraint_name = {} \
+             AND constraint_type = 'FOREIGN KEY'",
+            literal(schema),
+            literal(key)
+        ))?;
+        rows.first().map(|row| row.texts().map(|[table]| table)).transpose()
+    }
+
     /// Returns whether a trigger of this name belongs to another table; its name.
     pub(super) fn owner_of_trigger(
         &mut self,
         schema: &str,
         trigger: &str,
     ) -> Result<Option<String>, Error> {
-        let rows = self.client.rows(format!(
+        let rows = self.look(format!(
             "SELECT event_object_table FROM information_schema.triggers WHERE trigger_schema = {} AND trigger_name = {}",
             literal(schema),
             literal(trigger)
@@ -235,7 +292,7 @@ impl LiveServer {
 
     /// Names of the triggers of a table.
     pub(super) fn triggers_of(&mut self, schema: &str, table: &str) -> Result<Vec<String>, Error> {
-        let rows = self.client.rows(format!(
+        let rows = self.look(format!(
             "SELECT DISTINCT trigger_name FROM information_schema.triggers WHERE event_object_schema = {0} AND \
              CAST(event_object_schema AS BINARY) = CAST({0} AS BINARY) AND event_object_table = {1} AND \
              CAST(event_object_table AS BINARY) = CAST({1} AS BINARY)",
@@ -252,7 +309,7 @@ impl LiveServer {
         table: &str,
     ) -> Result<Vec<Vec<u8>>, Error> {
         let name = format!("{}.{}", sql(schema), sql(table));
-        let rows = self.client.rows(format!("SHOW CREATE TABLE {name}"))?;
+        let rows = self.look(format!("SHOW CREATE TABLE {name}"))?;
         let definition = rows.first().and_then(|row| Definition::read(row.get(1)?, table));
         Ok(definition.ok_or(Error::Unexpected)?.foreign_keys)
     }
@@ -263,7 +320,7 @@ impl LiveServer {
         schema: &str,
         table: &str,
     ) -> Result<Vec<String>, Error> {
-        let rows = self.client.rows(format!(
+        let rows = self.look(format!(
             "SELECT constraint_name FROM information_schema.table_constraints WHERE {} AND constraint_type = 'FOREIGN KEY'",
             is_table(schema, table)
         ))?;
@@ -272,19 +329,22 @@ impl LiveServer {
 
     /// Returns whether a table is there that can have triggers and foreign keys: no view, and no sequence.
     pub(super) fn is_base_table(&mut self, schema: &str, table: &str) -> Result<bool, Error> {
-        let rows = self.client.rows(format!(
+        let rows = self.look(format!(
             "SELECT table_type FROM information_schema.tables WHERE {} AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')",
             is_table(schema, table)
         ))?;
         Ok(!rows.is_empty())
     }
 
-    /// Returns whether a table is there.
-    pub(super) fn has(&mut self, schema: &str, table: &str) -> Result<bool, Error> {
-        let rows = self.client.rows(format!(
-            "SELECT table_type FROM information_schema.tables WHERE {}",
-            is_table(schema, table)
-        ))?;
-        Ok(!rows.is_empty())
+    /// Returns whether a table is there, in whatever letters the server keeps names. The tables of `information_schema` lack
+    /// one that others hold for long.
+    pub(super) fn holds(&mut self, place: &QuotedTable) -> Result<bool, Error> {
+        match self.look(format!("SHOW CREATE TABLE {}", place.name())) {
+            Err(Error::Server(refused)) if [1049, 1146].contains(&refused.code) => Ok(false),
+            Err(error) if is_lost(&error) => Err(error),
+            // Such as one whose files are damaged.
+            Err(Error::Server(refused)) if refused.code != 1205 => Ok(true),
+            shown => shown.map(|_| true),
+        }
     }
 }

@@ -3,6 +3,7 @@
 use xb_mysql::{Access, Client, Row, Timeouts};
 use xb_reader::Printable;
 
+use super::completing::TODO;
 use super::physical;
 use super::rows::{SESSION, is_table, literal, sql};
 use super::sink::{LOGIN, LiveServer, PREFIX};
@@ -62,7 +63,15 @@ pub(super) async fn open(
             "{address}: {error}; check the address, and put user and password into the group [client] of ~/.my.cnf"
         ))
     })?;
-    let mut live = LiveServer { client, access, max_packet: 0, unfinished: Vec::new() };
+    let mut live = LiveServer {
+        client,
+        access,
+        max_packet: 0,
+        unfinished: Vec::new(),
+        schema: None,
+        lock: String::new(),
+        is_away: false,
+    };
     let remarks = tokio::task::block_in_place(|| look(&mut live, wish, address))?;
     Ok((live, remarks))
 }
@@ -98,7 +107,7 @@ fn look(
     schemas.sort_unstable();
     schemas.dedup();
     for schema in schemas {
-        let found = live.client.rows(format!(
+        let found = live.look(format!(
             "SELECT 1 FROM information_schema.schemata WHERE schema_name = {0} AND CAST(schema_name AS BINARY) = CAST({0} AS BINARY)",
             literal(schema)
         ));
@@ -109,7 +118,7 @@ fn look(
             }
             continue;
         }
-        let left = live.client.rows(format!(
+        let left = live.look(format!(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = {} AND table_name LIKE '{}%'",
             literal(schema),
             PREFIX.replace('_', "\\\\_")
@@ -121,18 +130,26 @@ fn look(
                 row.texts().ok().map(|[table]| format!("{}.{}", sql(schema), sql(&table)))
             })
             .collect();
+        let is_todo = |name: &String| name.ends_with(&format!("{TODO}`"));
+        remarks.extend(left.iter().filter(|name| is_todo(name)).map(|todo| {
+            format!(
+                "{todo}: the statements that complete the tables which a rescue had put in use when it was killed. If none runs, carry out those whose table `unfinished` is gone, in the order of their numbers, and drop it"
+            )
+        }));
+        let left: Vec<String> = left.into_iter().filter(|name| !is_todo(name)).collect();
         if !left.is_empty() {
             remarks.push(format!(
-                "{}: left by a rescue that was killed, or by one that still runs; drop it if none runs",
+                "{}: left by a rescue that was killed, or by one that still runs; if none runs, drop it: one that ends with _old was replaced, and goes last",
                 left.join(", ")
             ));
         }
     }
     for (schema, table) in wish.names {
         let name = format!("{schema}.{table}");
+        live.refuse_held(schema, table)
+            .map_err(|error| failed(&name, format!("{address}: {error}")))?;
         let found = live
-            .client
-            .rows(format!(
+            .look(format!(
                 "SELECT table_type FROM information_schema.tables WHERE {}",
                 is_table(schema, table)
             ))
@@ -151,8 +168,7 @@ fn look(
             return Err(failed(&name, what));
         }
         let children = live
-            .client
-            .rows(format!(
+            .look(format!(
                 "SELECT CONCAT(constraint_schema, '.', table_name) FROM information_schema.referential_constraints \
                  WHERE unique_constraint_schema = {0} AND referenced_table_name = {1} AND NOT (constraint_schema = {0} AND table_name = {1})",
                 literal(schema),

@@ -63,7 +63,7 @@ impl Run<'_> {
     }
 
     /// Absence and a wrong length count, unless the object itself exists and is not as it is listed. Only the first
-    /// [`MAX_PROBLEMS`] objects are asked. A file of which the listing shows no object has no key that could be asked for,
+    /// [`MAX_PROBLEMS`] objects are asked for, and those that may be hidden. A file of which the listing shows no object has no key that could be asked for,
     /// except those that every backup of a producer has.
     async fn refuse_lying_list(
         &self,
@@ -71,18 +71,8 @@ impl Run<'_> {
         files: &ClassicFiles,
     ) -> Result<(), BackupError> {
         let keys = self.root.classic_keys(&self.request.name);
-        let listed: Vec<(String, Option<u64>)> = match manifest {
-            Some(manifest) if files.objects() == manifest.objects => {
-                let all = files.by_key().map(|(key, size)| (key, Some(size)));
-                all.take(MAX_PROBLEMS).collect()
-            }
-            _ => {
-                let lacks_files = manifest.is_some_and(|there| files.count() < there.files);
-                let hidden = files.hidden().filter(|_| lacks_files);
-                let all = hidden.chain(files.unlisted(MAX_PROBLEMS));
-                all.take(MAX_PROBLEMS).map(|key| (key, None)).collect()
-            }
-        };
+        let expected = manifest.map(|there| (there.objects, there.files));
+        let listed = files.doubtful(expected, MAX_PROBLEMS);
         let doubtful = listed
             .into_iter()
             .map(|(key, listed)| (keys.at(&key), move |size: u64| listed != Some(size)));

@@ -45,6 +45,8 @@ pub struct MergedChain {
     pub last: Manifest,
     /// All of its backups, the full one first.
     pub links: Vec<MergedLink>,
+    /// The user knows that no tablespace was imported between them, and they do not.
+    pub accepted_imports: bool,
 }
 
 /// Layout of a backup in the store, with the settings that only this layout has.

@@ -130,8 +130,8 @@ pub(super) async fn find_its_base(
     request: &PutRequest,
     manifest: &mut Manifest,
 ) -> Result<(), BackupError> {
-    if let Some(MergedChain { last, links }) = &request.merged {
-        let taken = manifest.take_over(last, links.clone());
+    if let Some(MergedChain { last, links, accepted_imports }) = &request.merged {
+        let taken = manifest.take_over(last, links.clone(), *accepted_imports);
         return taken.map_err(|what| BackupError::Consolidate { name: last.name.clone(), what });
     }
     let Some(since) = &request.since else {

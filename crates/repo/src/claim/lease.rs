@@ -13,6 +13,7 @@
 //! each removal looks for newer claims immediately before it. And objects could be added to a backup that
 //! the new run has completed; so every other change looks, too, if the last look was [`LOOK`] ago.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -70,6 +71,8 @@ pub(crate) struct Lease {
     /// Beginning of the last look at the claims that showed no newer one.
     looked: Mutex<Option<ClockReading>>,
     confirming: tokio::sync::Mutex<()>,
+    /// Whether what follows completes or removes a backup, and needs every look.
+    decides: AtomicBool,
     /// Reason why the claim is permanently lost.
     lost: watch::Sender<Option<String>>,
 }
@@ -80,7 +83,8 @@ impl Lease {
         let (root, name, note) = (root.clone(), name.clone(), Mutex::new(note));
         let (confirmed, looked) = (Mutex::default(), Mutex::default());
         let confirming = tokio::sync::Mutex::default();
-        Arc::new(Self { root, name, key, note, confirmed, looked, confirming, lost })
+        let decides = AtomicBool::new(false);
+        Arc::new(Self { root, name, key, note, confirmed, looked, confirming, decides, lost })
     }
 
     /// Full key of the claim.
@@ -138,6 +142,10 @@ impl Lease {
         looked.is_some_and(|moment| moment.elapsed() < LOOK)
     }
 
+    fn must_look(&self) -> bool {
+        self.decides.load(Ordering::SeqCst) || !self.is_fresh()
+    }
+
     /// Returns whether the lease ends for good. A removal looks for dependants once, under its mark, and
     /// must not rely on that look after others may have taken the mark for that of a dead process.
     fn ends_for_good(&self) -> bool {
@@ -180,6 +188,15 @@ impl Lease {
     pub(crate) async fn confirm(&self) -> Result<(), StoreError> {
         let _alone = self.confirming.lock().await;
         self.confirm_alone().await
+    }
+
+    /// As [`Lease::confirm`], before what completes or removes a backup: from now on, no change is made without a look.
+    ///
+    /// # Errors
+    /// As [`Lease::confirm`].
+    pub(crate) async fn decide(&self) -> Result<(), StoreError> {
+        self.decides.store(true, Ordering::SeqCst);
+        self.confirm().await
     }
 
     /// Rewrites the claim, but leaves its lease as it is.
@@ -288,7 +305,8 @@ impl Fence for Lease {
 
 impl Lease {
     /// Looks for a newer claim, unless that was done a moment ago. That a listing does not show the own one says
-    /// nothing: one short answer must not end a run.
+    /// nothing: one short answer must not end a run. Nor does one that fails, while the lease holds: the next change looks
+    /// again, and no manifest is written without a look.
     async fn look(&self) -> Result<(), StoreError> {
         if self.looked_lately() {
             return Ok(());
@@ -299,14 +317,22 @@ impl Lease {
             return Ok(());
         }
         let begun = ClockReading::now();
-        match claims(&self.root, &self.name).await?.pop() {
-            Some(newest) if newest.key > self.key => {
-                Err(self.lose(format!("another run took over with {}", newest.key)))
-            }
-            _ => {
-                self.has_looked(Some(begun));
+        match claims(&self.root, &self.name).await {
+            Err(error) if error.kind == StoreErrorKind::Unavailable && !self.must_look() => {
+                // Not before each part: every try takes as long as the retries do.
+                self.has_looked(Some(ClockReading::now()));
                 Ok(())
             }
+            Err(error) => Err(error),
+            Ok(mut claims) => match claims.pop() {
+                Some(newest) if newest.key > self.key => {
+                    Err(self.lose(format!("another run took over with {}", newest.key)))
+                }
+                _ => {
+                    self.has_looked(Some(begun));
+                    Ok(())
+                }
+            },
         }
     }
 

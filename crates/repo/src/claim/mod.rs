@@ -297,7 +297,7 @@ impl Claim {
     /// If one has, or if that cannot be determined.
     pub async fn confirm(&self) -> Result<(), RepoError> {
         match (&self.lease, &self.packed) {
-            (Some(lease), _) => Ok(lease.confirm().await?),
+            (Some(lease), _) => Ok(lease.decide().await?),
             (None, Some(packed)) => Ok(packed.confirm().await?),
             (None, None) => Ok(()),
         }

@@ -1,9 +1,13 @@
 //! Runs that are suspended, taken over and resumed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use xb_uploader::{Location, Policy, StoreError, StorePlace, StoreSettings};
+use xb_uploader::{
+    Fault, Faults, Location, Operation, Policy, StoreError, StorePlace, StoreSettings,
+};
 
 use super::*;
 
@@ -15,10 +19,14 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with(Policy::default())
+    }
+
+    fn with(policy: Policy) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
         let location = Location { place: StorePlace::Local, path };
-        let (settings, policy) = (StoreSettings::default(), Policy::default());
+        let settings = StoreSettings::default();
         let root = Root::open(&location, &settings, policy, true).unwrap();
         Self { folder, root, name: BackupName::new("n").unwrap() }
     }
@@ -105,6 +113,39 @@ async fn a_listing_without_the_own_claim_ends_no_run() {
     std::fs::write(&key, claim).unwrap();
     first.lease.as_ref().unwrap().forget_look();
     put(&living, "n/b").await.unwrap();
+}
+
+/// Whether listings fail.
+#[derive(Debug, Default)]
+struct NoLists(AtomicBool);
+
+impl Faults for NoLists {
+    fn next(&self, operation: Operation) -> Option<Fault> {
+        let fails = operation == Operation::List && self.0.load(Ordering::SeqCst);
+        fails.then_some(Fault::Refused)
+    }
+}
+
+/// The lease holds without a look. A manifest is not written without one.
+#[tokio::test]
+async fn a_listing_that_fails_ends_no_run_within_its_lease() {
+    let policy = Policy { max_retries: 0, retry_timeout: Duration::ZERO, ..Policy::default() };
+    let mut fixture = Fixture::with(policy);
+    let lists = Arc::new(NoLists::default());
+    fixture.root = fixture.root.failing(Arc::clone(&lists) as Arc<dyn Faults>);
+    let (first, living) = fixture.run().await;
+    let lease = first.lease.as_ref().unwrap();
+    lists.0.store(true, Ordering::SeqCst);
+    lease.forget_look();
+    put(&living, "n/a").await.unwrap();
+    lease.expire();
+    assert!(put(&living, "n/b").await.is_err(), "the lease is over");
+    lists.0.store(false, Ordering::SeqCst);
+    put(&living, "n/b").await.unwrap();
+    first.confirm().await.unwrap();
+    lists.0.store(true, Ordering::SeqCst);
+    lease.forget_look();
+    assert!(put(&living, "m").await.is_err(), "the manifest needs the look");
 }
 
 /// The suspended run's refresh was in flight when the other run removed its claim.

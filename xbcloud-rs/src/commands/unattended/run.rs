@@ -185,10 +185,11 @@ impl Job<'_> {
             }
             Origin::Server(_) => args.from.clone().unwrap_or_default(),
         };
-        let root = folder(place).0.or(self.args.common.store.root.as_deref()).unwrap_or_default();
+        let root = root_place(folder(place).0, &self.args.common)?;
         let state = state_dir(args.producer_options.state_dir.as_deref());
         let what = format!("a run of server {server}");
-        one_at_a_time(&self.context.log, state, &what, &format!("{root}\n{origin}"))
+        let identity = format!("run {}\n{server}\n{origin}", root.identity());
+        one_at_a_time(&self.context.log, state, &what, &identity)
     }
 
     /// Warns if the new backup is much smaller than those before it. `prune` looks for itself.

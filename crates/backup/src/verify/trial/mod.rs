@@ -17,6 +17,7 @@ use xb_encryptor::MacKey;
 use xb_pipeline::Durability;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::chain::{Link, chain};
+use xb_repo::consolidated::UNKNOWN_IMPORTS;
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
 use xb_repo::records::{self, FailedTry, VerifyResult, intact_pages};
@@ -122,7 +123,12 @@ pub async fn verify_by_restore(
     // The pages of an incremental backup cannot be checked, but a server can be started on it.
     let sound = report.is_ok();
     report.level = Level::Restore;
-    if sound {
+    let stored = cancel.or(root.stored_manifest(&request.name)).await;
+    let is_unknown =
+        stored.is_ok_and(|there| there.is_some_and(|it| it.manifest.may_lack_imports()));
+    if sound && is_unknown {
+        report.close_unchecked(Level::Restore, format!("not tried: {UNKNOWN_IMPORTS}"));
+    } else if sound {
         let bases = match cancel.or(bases(session, &request)).await {
             Ok(bases) => bases,
             Err(error) => return Err(unopened(root, &request, error).await),

@@ -1,0 +1,152 @@
+//! Statements whose answer is lost: a connection breaks, a signal closes it, or the server restarts. The server is asked on
+//! a new connection what it did.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use xb_mysql::{Client, Error, Row, Timeouts};
+
+use super::rows::{SESSION, literal, sql};
+use super::sink::{LOGIN, LiveServer, PREFIX, Sink, SinkError};
+use crate::cancel::CancelToken;
+
+/// How often a statement is run again that others hold up, or whose answer is lost.
+pub(super) const TRIES: usize = 9;
+/// How long a server may be away, such as for a restart, and how often it is looked for.
+const ABSENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(200);
+/// Longest time for one answer on a connection that follows a lost one.
+const REPLY: Duration = Duration::from_secs(600);
+/// Seconds for the statement of a lost connection to end: by itself, and after that was asked for.
+const END: [u32; 2] = [5, 60];
+/// Codes with which a server, or a proxy before it, ends the connection: 1053 it shuts down, 1158 to 1161 the network
+/// fails, 1927 somebody ended the connection, 2003 to 2013 a proxy has lost the server.
+const LOST: [u16; 9] = [1053, 1158, 1159, 1160, 1161, 1927, 2003, 2006, 2013];
+
+/// Returns whether the error leaves open whether the statement ran.
+pub(super) fn is_lost(error: &Error) -> bool {
+    match error {
+        Error::Server(refused) => LOST.contains(&refused.code),
+        Error::Unexpected => false,
+        _ => true,
+    }
+}
+
+impl Sink {
+    /// Runs a statement, and again while others hold it up, at most `tries` times. If its answer is lost, `is_done` tells
+    /// whether it took effect, and it is run again if not.
+    pub(super) fn surely(
+        &mut self,
+        (tries, cancel): (usize, &CancelToken),
+        run: impl Fn(&mut Self) -> Result<(), SinkError>,
+        is_done: impl Fn(&mut LiveServer) -> Result<bool, Error>,
+    ) -> Result<(), SinkError> {
+        let (mut held_up, mut losses) = (0, 0);
+        loop {
+            let Err(error) = run(self) else { return Ok(()) };
+            let Self::Server(live) = self else { return Err(error) };
+            match error {
+                SinkError::Server(lost) if is_lost(&lost) => {
+                    // A proxy may keep the connection, and have lost what was set in it.
+                    match live.renew().and_then(|()| live.asked(&is_done)) {
+                        Ok(true) => return Ok(()),
+                        Ok(false) if losses + 1 < TRIES => losses += 1,
+                        Ok(false) => return Err(SinkError::Server(lost)),
+                        Err(why) => return Err(SinkError::Unknown { lost, why }),
+                    }
+                }
+                // What a server refuses has not been done.
+                error if error.is_held_up() && held_up + 1 < tries && cancel.reason().is_none() => {
+                    held_up += 1;
+                }
+                error => return Err(error),
+            }
+        }
+    }
+
+    /// Asks the server, on a new connection if that is lost. A dump has nothing to say.
+    pub(super) fn asked<T: Default>(
+        &mut self,
+        ask: impl Fn(&mut LiveServer) -> Result<T, Error>,
+    ) -> Result<T, SinkError> {
+        match self {
+            Self::Dump(_) => Ok(T::default()),
+            Self::Server(live) => Ok(live.asked(ask)?),
+        }
+    }
+}
+
+impl LiveServer {
+    fn asked<T>(&mut self, ask: impl Fn(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        let mut tries = 1;
+        loop {
+            match ask(self) {
+                Err(error) if is_lost(&error) && tries < TRIES => {
+                    tries += 1;
+                    self.renew()?;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Lets the server know the connections of this run: the lock ends with the connection, and so does what that runs.
+    pub(super) fn mark_connection(&mut self, run: &str) -> Result<(), Error> {
+        self.lock = format!("{PREFIX}{run}");
+        match self.take_lock(0) {
+            // Clusters may have none; nothing else depends on it.
+            Err(error) if !is_lost(&error) => self.lock.clear(),
+            taken => drop(taken?),
+        }
+        Ok(())
+    }
+
+    fn take_lock(&mut self, seconds: u32) -> Result<bool, Error> {
+        let ask = format!("SELECT CAST(GET_LOCK({}, {seconds}) AS CHAR)", literal(&self.lock));
+        Ok(self.client.rows(ask)?.first().and_then(|row| row.get(0)) == Some(b"1"))
+    }
+
+    /// Logs in again. What the lost connection ran has ended when this returns.
+    fn renew(&mut self) -> Result<(), Error> {
+        if self.is_away {
+            return Err(Error::Unusable);
+        }
+        let timeouts = Timeouts { login: LOGIN, reply: Some(REPLY) };
+        let begun = Instant::now();
+        self.client = loop {
+            match Client::connect(&self.access.target, &self.access.account, timeouts) {
+                Ok(client) => break client,
+                Err(error) if begun.elapsed() > ABSENCE => {
+                    self.is_away = true;
+                    return Err(error);
+                }
+                Err(_) => sleep(PAUSE),
+            }
+        };
+        if !self.lock.is_empty() {
+            self.end_lost_connection()?;
+        }
+        self.client.run(SESSION)?;
+        match &self.schema {
+            Some(schema) => self.client.run(format!("USE {}", sql(schema))),
+            None => Ok(()),
+        }
+    }
+
+    fn end_lost_connection(&mut self) -> Result<(), Error> {
+        let [by_itself, by_force] = END;
+        if self.take_lock(by_itself)? {
+            return Ok(());
+        }
+        let holder = format!("SELECT CAST(IS_USED_LOCK({}) AS CHAR)", literal(&self.lock));
+        let holder = self.client.rows(holder)?;
+        if let Some(Ok([id])) = holder.first().map(Row::texts::<1>) {
+            // It may have ended meanwhile.
+            let _ = self.client.run(format!("KILL {id}"));
+        }
+        match self.take_lock(by_force)? {
+            true => Ok(()),
+            false => Err(Error::Timeout { doing: "ending a statement whose answer was lost" }),
+        }
+    }
+}

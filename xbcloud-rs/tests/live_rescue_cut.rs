@@ -1,0 +1,213 @@
+//! `rescue --replace` into a real server whose connection breaks at each of the statements that clients notice: no table
+//! stays without its foreign keys or triggers.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+mod live_support;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use live_support::rescue::RescueShop;
+use rustix::process::{Pid, Signal, kill_process};
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::cut::{CutLine, Fate};
+use xb_testkit::mariadb::MariaDb;
+
+/// Two tables with keys and triggers, and what they refer to.
+const TABLES: &str = "CREATE DATABASE cut; USE cut;
+    CREATE TABLE goods (id INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO goods SELECT seq FROM seq_1_to_9;
+    CREATE TABLE seen (what CHAR(9)) ENGINE=InnoDB;
+    CREATE TABLE one (id INT PRIMARY KEY, g INT, KEY (g), CONSTRAINT one_goods FOREIGN KEY (g) REFERENCES goods (id)) ENGINE=InnoDB;
+    CREATE TABLE two (id INT PRIMARY KEY, g INT, KEY (g), CONSTRAINT two_goods FOREIGN KEY (g) REFERENCES goods (id) ON DELETE CASCADE) ENGINE=InnoDB;
+    INSERT INTO one SELECT seq, seq FROM seq_1_to_9; INSERT INTO two SELECT seq, seq FROM seq_1_to_9;
+    CREATE TRIGGER one_in BEFORE INSERT ON one FOR EACH ROW INSERT INTO seen VALUES ('one');
+    CREATE TRIGGER two_in BEFORE INSERT ON two FOR EACH ROW INSERT INTO seen VALUES ('two')";
+
+/// The server, and a socket in front of it.
+struct Line {
+    shop: RescueShop,
+    /// All that the two tables are.
+    complete: String,
+}
+
+impl Line {
+    fn new() -> Self {
+        let shop = RescueShop::new(&[]);
+        shop.server.sql(TABLES);
+        let _ = shop.back_up("full", &[]);
+        let complete = state(&shop.server);
+        shop.server.sql("DELETE FROM cut.one WHERE id = 1; DELETE FROM cut.two WHERE id = 1");
+        Self { shop, complete }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.shop.scratch.join("line")
+    }
+
+    fn cut(&self, judge: impl Fn(&str) -> Fate + Send + Sync + 'static) -> CutLine {
+        CutLine::start(&self.socket(), self.shop.server.socket(), judge)
+    }
+
+    fn replace(&self, socket: &Path) -> Cmd {
+        let args = ["cut.one", "cut.two", "--as={table}", "--replace"];
+        self.shop.rescue("full", &args).arg(format!("--into={}", socket.display()))
+    }
+
+    /// The replacement gets the signal at the statement of `index`, which the server does or does not run.
+    fn signalled(&self, index: usize, signal: Signal, fate: Fate) -> Ran {
+        self.shop.server.sql("DELETE FROM cut.one WHERE id = 2; DELETE FROM cut.two WHERE id = 2");
+        let pid = Arc::new(AtomicI32::new(0));
+        let (judge, theirs) = (once(index, fate), Arc::clone(&pid));
+        let cut = self.cut(move |sql| {
+            let fate = judge(sql);
+            if fate != Fate::Passes {
+                let pid = Pid::from_raw(theirs.load(Ordering::SeqCst)).unwrap();
+                kill_process(pid, signal).unwrap();
+            }
+            fate
+        });
+        let run = self.replace(cut.socket()).spawn();
+        pid.store(i32::try_from(run.pid()).unwrap(), Ordering::SeqCst);
+        run.wait()
+    }
+
+    /// The names of all tables that a rescue has left.
+    fn left(&self) -> Vec<String> {
+        let left = self.shop.server.sql("SHOW TABLES FROM cut LIKE 'xb%'");
+        left.lines().map(str::to_owned).collect()
+    }
+
+    /// The statements that change a table which clients use, in their order.
+    fn statements(&self) -> Vec<String> {
+        let all = Arc::new(Mutex::new(Vec::new()));
+        let (kept, begun) = (Arc::clone(&all), AtomicBool::new(false));
+        let line = self.cut(move |sql| {
+            begun.fetch_or(sql.starts_with("RENAME"), Ordering::SeqCst);
+            if begun.load(Ordering::SeqCst) && is_change(sql) {
+                kept.lock().unwrap().push(sql.to_owned());
+            }
+            Fate::Passes
+        });
+        let _ = self.replace(line.socket()).run().expect(0);
+        drop(line);
+        Arc::into_inner(all).unwrap().into_inner().unwrap()
+    }
+}
+
+fn is_change(sql: &str) -> bool {
+    let word = sql.split_whitespace().next().unwrap_or_default();
+    ["RENAME", "ALTER", "DROP", "CREATE"].contains(&word) && !sql.contains("DATABASE")
+}
+
+/// The names of the tables, their definitions, triggers and rows.
+fn state(server: &MariaDb) -> String {
+    parts(server) + &server.sql("USE cut; SELECT * FROM one; SELECT * FROM two")
+}
+
+/// The names of the tables, their definitions and triggers.
+fn parts(server: &MariaDb) -> String {
+    server.sql(
+        "USE cut; SHOW TABLES; SHOW CREATE TABLE one; SHOW CREATE TABLE two;
+         SELECT trigger_name, event_object_table, action_statement FROM information_schema.triggers WHERE trigger_schema = 'cut' ORDER BY 1",
+    )
+}
+
+/// The statement at `index`, counted from the first RENAME, has this fate once; all others pass.
+fn once(index: usize, fate: Fate) -> impl Fn(&str) -> Fate + Send + Sync + 'static {
+    let seen = Mutex::new(None);
+    move |sql| {
+        let mut seen = seen.lock().unwrap();
+        if seen.is_none() && sql.starts_with("RENAME") {
+            *seen = Some(0);
+        }
+        match &mut *seen {
+            Some(count) if is_change(sql) => {
+                *count += 1;
+                if *count == index + 1 { fate } else { Fate::Passes }
+            }
+            _ => Fate::Passes,
+        }
+    }
+}
+
+/// A connection that breaks is made anew, and what it was about is finished, whether the server ran the statement or not.
+#[test]
+fn a_connection_that_breaks_leaves_no_table_incomplete() {
+    let line = Line::new();
+    let statements = line.statements();
+    assert!(statements.len() >= 10, "{statements:#?}");
+    for (index, statement) in statements.iter().enumerate() {
+        for fate in [Fate::AnswerLost, Fate::NotSent] {
+            let at = format!("{fate:?} {statement}");
+            line.shop.server.sql("DELETE FROM cut.one WHERE id = 2");
+            let cut = line.cut(once(index, fate));
+            let ran = line.replace(cut.socket()).run();
+            let told = ran.stderr_text();
+            assert_eq!(state(&line.shop.server), line.complete, "{at}: {told}");
+            assert_eq!(ran.code(), 0, "{at}: {told}");
+        }
+    }
+    line.shop.assert_tidy();
+}
+
+/// A signal at any of the statements leaves each table as it was, or replaced and complete.
+#[test]
+fn a_signal_leaves_no_table_incomplete() {
+    let line = Line::new();
+    let whole = parts(&line.shop.server);
+    for (index, statement) in line.statements().iter().enumerate() {
+        let ran = line.signalled(index, Signal::TERM, Fate::AnswerHeld);
+        let at = format!("{statement}: {}", ran.stderr_text());
+        assert_eq!(parts(&line.shop.server), whole, "{at}");
+        let is_replaced = state(&line.shop.server) == line.complete;
+        assert_eq!(ran.code() == 0, is_replaced, "{at}");
+    }
+    line.shop.assert_tidy();
+}
+
+/// After a SIGKILL at any of the statements, the next rescue names all that is left, and the statements that it names make
+/// the tables complete.
+#[test]
+fn what_a_killed_rescue_leaves_can_be_completed() {
+    let line = Line::new();
+    let server = &line.shop.server;
+    let whole = parts(server);
+    for (index, statement) in line.statements().iter().enumerate() {
+        for fate in [Fate::AnswerLost, Fate::NotSent] {
+            assert_ne!(line.signalled(index, Signal::KILL, fate).code(), 0);
+            let left = line.left();
+            let args = ["cut.seen", "--as=again", "--replace"];
+            let told = line.shop.rescue_into(server, "full", &args).run().expect(0).stderr_text();
+            server.sql("DROP TABLE cut.again");
+            let at = format!("{fate:?} {statement}: {told}");
+            for name in &left {
+                assert!(told.contains(&format!("`cut`.`{name}`")), "{name} at {at}");
+            }
+            let (todo, left): (Vec<&String>, Vec<&String>) =
+                left.iter().partition(|name| name.ends_with("_todo"));
+            for todo in todo {
+                let statements = server.sql(&format!(
+                    "SELECT statement FROM cut.{todo} WHERE unfinished NOT IN \
+                     (SELECT table_name FROM information_schema.tables WHERE table_schema = 'cut') ORDER BY n"
+                ));
+                for statement in statements.lines().collect::<Vec<_>>().join(";\n").split(";\nUSE ")
+                {
+                    // What was done already fails.
+                    let statement = format!("USE {}", statement.trim_start_matches("USE "));
+                    let _ = Cmd::new(xb_testkit::tools::find("mariadb"))
+                        .args(["--no-defaults", "--user=root", "--force", "--execute", &statement])
+                        .arg(format!("--socket={}", server.socket().display()))
+                        .run();
+                }
+                server.sql(&format!("DROP TABLE cut.{todo}"));
+            }
+            for name in left {
+                server.sql(&format!("SET foreign_key_checks = 0; DROP TABLE IF EXISTS cut.{name}"));
+            }
+            assert_eq!(parts(server), whole, "{at}");
+        }
+    }
+    let _ = line.replace(server.socket()).run().expect(0);
+    assert_eq!(state(server), line.complete);
+}
