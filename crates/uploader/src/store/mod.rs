@@ -173,6 +173,16 @@ impl Store {
         }
     }
 
+    /// The address of the bucket or container, or the directory: that of no other store, whatever it calls its buckets.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match &self.traits.raw_api {
+            RawApi::S3 { bucket, .. } | RawApi::Google { bucket, .. } => bucket.clone(),
+            RawApi::Azure { container, .. } => container.clone(),
+            RawApi::Folder(root) => root.display().to_string(),
+        }
+    }
+
     /// Returns the store's limits for sizes and numbers of parts.
     #[must_use]
     pub fn limits(&self) -> StoreLimits {
