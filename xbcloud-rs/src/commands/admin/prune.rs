@@ -66,7 +66,7 @@ impl Context {
         let _alone = match yes {
             true => {
                 let what = format!("a prune of {shown}");
-                match one_at_a_time(&self.log, state_dir(None), &what, "") {
+                match one_at_a_time(&self.log, state_dir(None), &what, &root.store().address()) {
                     // No night is lost over it: two of them do each other no harm, only the same work.
                     Err(_) if just_made.is_some() => {
                         self.log

@@ -185,10 +185,15 @@ impl Job<'_> {
             }
             Origin::Server(_) => args.from.clone().unwrap_or_default(),
         };
-        let root = folder(place).0.or(self.args.common.store.root.as_deref()).unwrap_or_default();
+        let common = &self.args.common;
+        let root = folder(place).0.or(common.store.root.as_deref()).unwrap_or_default();
+        // Two stores may have a bucket of one name. What is wrong with the place, the backup says.
+        let address = root_place(folder(place).0, common)
+            .map_or_else(|_| String::new(), |root| root.store().address());
         let state = state_dir(args.producer_options.state_dir.as_deref());
         let what = format!("a run of server {server}");
-        one_at_a_time(&self.context.log, state, &what, &format!("{root}\n{origin}"))
+        let identity = format!("{address}\n{root}\n{origin}");
+        one_at_a_time(&self.context.log, state, &what, &identity)
     }
 
     /// Warns if the new backup is much smaller than those before it. `prune` looks for itself.
