@@ -372,6 +372,35 @@ fn an_altered_record_hides_no_result() {
     }
 }
 
+/// A store that always hides all of a backup from its listings cannot hide it from a host that has seen it, for as long as
+/// reads find it.
+#[test]
+fn a_backup_that_was_seen_and_that_no_listing_shows_any_more_is_asked_for() {
+    let shop = Shop::with_chain();
+    let look = |args: &[&str]| {
+        let look = shop.xbcloud(args, "");
+        look.env("XDG_CACHE_HOME", shop.scratch.join("cache")).run()
+    };
+    let names = || {
+        let lines: Value =
+            serde_json::from_slice(&look(&["list", "--json"]).expect(0).stdout).unwrap();
+        let names = lines.as_array().unwrap().iter().map(|line| line["name"].as_str().unwrap());
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(names(), ["i1", "n0", "n2", "n3"]);
+    shop.with(["/n0", "/i1"].map(|entry| hide("list-type=2", entry)).to_vec());
+    for _ in 0..2 {
+        assert_eq!(names(), ["i1", "n0", "n2", "n3"]);
+    }
+    let seen = look(&["monitor", "--max-age=1h"]).expect(0).stdout;
+    let seen = String::from_utf8(seen).unwrap();
+    assert!(seen.contains("the newest backup i1"), "{seen}");
+    // One that is gone is forgotten.
+    shop.with(Vec::new());
+    let _ = shop.xbcloud(&["delete", "--yes"], "/i1").run().expect(0);
+    assert_eq!(names(), ["n0", "n2", "n3"]);
+}
+
 /// Which backup is the latest, and whether its base is there, no single listing decides.
 #[test]
 fn latest_is_not_what_a_short_listing_shows() {
@@ -439,6 +468,44 @@ fn a_short_listing_is_no_damage() {
     }
     shop.bucket.delete(first);
     let _ = verify(Vec::new()).expect(7);
+}
+
+/// An object that reads never find is missing only if neither its headers nor a listing show it.
+#[test]
+fn a_read_that_denies_what_a_listing_shows_is_no_damage() {
+    let shop = Shop::new();
+    let stream = |to| {
+        let mut out = StreamWriter::new(Vec::new());
+        let _ = out.file("db/t.CSV", &xb_testkit::data::noise(1, 300_000), 64 << 10);
+        let _ = out.positions(0, to).info();
+        out.finish()
+    };
+    let key = shop.scratch.join("key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    let sealed = format!("--encrypt-key-file={}", key.display());
+    let stored = |name: &str, options: &[&str]| {
+        let put = [&["put", "--chunk-size=64K"], options].concat();
+        let _ = shop.xbcloud(&put, name).stdin_bytes(stream(100)).run().expect(0);
+    };
+    stored("/p0", &[&sealed]);
+    stored("/c0", &["--layout=classic"]);
+    let object = "t.CSV.00000000000000000002";
+    for (name, options, part) in [
+        ("/p0", &[&*sealed][..], "/000000002"),
+        ("/p0", &[&*sealed], "/keys"),
+        ("/c0", &[], object),
+    ] {
+        let verify = [&["verify", "--level=checksum"], options].concat();
+        let denied = Action::Refuse { status: 404, code: "NoSuchKey" };
+        let rule = |method| Rule::new(method, part, denied.clone());
+        for rules in [vec![rule("GET")], vec![rule("GET"), rule("HEAD")]] {
+            let ran = shop.with(rules).xbcloud(&verify, name).run().expect(1);
+            assert!(ran.stderr_text().contains("as if it did not exist"), "{part}: {ran:?}");
+            let line = shop.with(Vec::new()).line(&name[1..]);
+            assert_eq!(line["verified"]["failed"], Value::Null, "{part}: {line}");
+        }
+    }
+    let _ = shop.xbcloud(&["verify", "--level=checksum"], "/c0").run().expect(0);
 }
 
 /// The objects of a classic backup are known from a listing alone: where it shows a hole or another length, the

@@ -198,10 +198,15 @@ impl Selection {
         }
         match self.patterns.iter().enumerate().find(|(n, _)| !matched.globs.contains(n)) {
             Some((_, pattern)) => {
-                let hint = encoded(pattern).map_or_else(
-                    || "; `show` lists its files".to_owned(),
-                    |encoded| format!("; file names encode special characters: try `{encoded}`"),
-                );
+                let hint = match encoded(pattern) {
+                    Some(encoded) => {
+                        format!("; file names encode special characters: try `{encoded}`")
+                    }
+                    None if !pattern.is_ascii() => {
+                        "; file names encode letters outside ASCII: `show` lists them".to_owned()
+                    }
+                    None => "; `show` lists its files".to_owned(),
+                };
                 let what = format!("no file in the backup matches `{pattern}`{hint}");
                 Err(BackupError::Selection(what))
             }
@@ -468,6 +473,8 @@ mod tests {
         let mut matched = MatchedNames::default();
         let _ = error.judge(b"shop/a", &mut matched);
         assert!(error.check(&matched).unwrap_err().to_string().contains("nope/*"));
+        let letters = globs(&["shop/\u{fc}*"]).check(&MatchedNames::default()).unwrap_err();
+        assert!(letters.to_string().contains("letters outside ASCII: `show`"), "{letters}");
         let exact = Selection::exact(["a".to_owned(), "b".to_owned()]);
         let mut matched = MatchedNames::default();
         assert_eq!(exact.judge(b"a", &mut matched), Some(SelectReason::Asked));

@@ -305,15 +305,29 @@ async fn listings(
     let folders = folders(root, shown, complete.map(|line| &*line.name)).await?;
     mark_missing(root, &mut lines, &folders).await?;
     let named: BTreeSet<String> = lines.iter().map(|line| line.name.clone()).collect();
+    let remembered = cache.map(ListCache::names).unwrap_or_default();
+    let hidden =
+        remembered.into_iter().filter(|name| !named.contains(name) && !folders.contains(name));
+    let hidden: Vec<Option<ListedManifest>> = stream::iter(hidden.collect::<Vec<_>>())
+        .map(|name| async move { shown_before(known, &name).await })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
     let unnamed = folders.into_iter().filter(|folder| folder != CATALOG && !named.contains(folder));
     let others: Vec<Option<ListedManifest>> = stream::iter(unnamed)
         .map(|folder| async move { unlisted(known, &folder).await })
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    for (line, manifest) in others.into_iter().flatten() {
+    for (line, manifest) in hidden.into_iter().chain(others).flatten() {
         lines.push(line);
         sound.push(manifest);
+    }
+    if let Some(cache) = cache {
+        let has_manifest = |line: &&Listing| {
+            matches!(line.state, State::Complete | State::Damaged | State::Unreadable)
+        };
+        cache.remember(lines.iter().filter(has_manifest).map(|line| &*line.name));
     }
     let sound: ReadableManifests = sound.into_iter().flatten().collect();
     judge_chains(&mut lines, &sound);
@@ -696,6 +710,15 @@ fn empty(name: &str, state: State) -> Listing {
         unread_record: false,
         untrusted: false,
         may_depend_since: None,
+    }
+}
+
+/// Listing of a backup that an earlier listing has shown, and of which this one shows nothing, unless it is gone.
+async fn shown_before(root: &Root, name: &str) -> Result<Option<ListedManifest>, RepoError> {
+    let Ok(of) = BackupName::new(name) else { return Ok(None) };
+    match root.manifest(&of).await {
+        Ok(None) => Ok(None),
+        _ => unlisted(root, name).await,
     }
 }
 

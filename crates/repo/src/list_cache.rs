@@ -1,4 +1,5 @@
-//! Local cache of what listings read from the catalogue.
+//! Local cache of what listings read from the catalogue, and of the names that they showed: a backup that vanishes from
+//! the listings is asked for by its key.
 //!
 //! It serves only people who look at the same backups every day: no decision about a backup relies
 //! on it. An entry is identified by what the store's listing reports about the object, so a
@@ -22,6 +23,9 @@ use crate::names::BackupName;
 const MAX_LEN: usize = 1 << 20;
 /// Length of the checksum before an entry, in bytes.
 const SUM: usize = 32;
+
+/// Entry with the names of the backups that the last listing has shown.
+const NAMES: &str = "names";
 
 /// Directory in which listings of one ROOT cache what they read.
 #[derive(Debug, Clone)]
@@ -63,6 +67,24 @@ impl ListCache {
         file.write_all(content)?;
         file.persist(self.folder.join(entry)).map_err(|error| error.error)?;
         Ok(())
+    }
+
+    /// The names of the backups that the last listing has shown.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        let names = self.get(NAMES).unwrap_or_default();
+        String::from_utf8_lossy(&names).lines().map(str::to_owned).collect()
+    }
+
+    /// Remembers the names of the backups that a listing has shown, unless they are too many.
+    pub(crate) fn remember<'a>(&self, names: impl Iterator<Item = &'a str>) {
+        let names: BTreeSet<&str> = names.collect();
+        let text = Bytes::from(names.into_iter().flat_map(|name| [name, "\n"]).collect::<String>());
+        if self.get(NAMES).as_ref() == Some(&text) {
+            return;
+        }
+        if text.len() > MAX_LEN || self.put(NAMES, &text).is_err() {
+            let _ = fs::remove_file(self.folder.join(NAMES));
+        }
     }
 
     /// Removes all entries except these.
@@ -156,6 +178,22 @@ mod tests {
         let changed = Cached::new(&cache, &[listed("a", "2")]);
         assert_eq!(changed.get("a"), None);
         assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_names_of_the_last_listing_are_remembered() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = ListCache::open(folder.path(), "p").unwrap();
+        assert!(cache.names().is_empty());
+        cache.remember(["b", "a b"].into_iter());
+        let _ = Cached::new(&cache, &[]);
+        assert_eq!(cache.names(), ["a b", "b"].map(str::to_owned).into());
+        cache.remember(std::iter::empty());
+        assert!(cache.names().is_empty());
+        let long = "n".repeat(MAX_LEN);
+        cache.remember(["b"].into_iter());
+        cache.remember([&*long].into_iter());
+        assert!(cache.names().is_empty(), "those of an earlier listing");
     }
 
     #[test]

@@ -455,6 +455,38 @@ async fn a_write_that_was_overtaken_replaces_nothing() {
     }
 }
 
+/// A removal of what was read before does not remove what another program has written since, however late it arrives; a
+/// condition that the store refuses for ever, or does not know, is left out.
+#[tokio::test]
+async fn a_removal_that_was_overtaken_removes_nothing() {
+    let bucket = s3::bucket();
+    let direct = opened(&bucket.url("a"), &s3_settings(&bucket.endpoint()), quick());
+    let is_one = |there: PresentState<'_>| there == PresentState::Content(b"one");
+    direct.put("a/record", "one".into()).await.unwrap();
+    let proxy =
+        Proxy::start(bucket.address(), vec![Rule::new("POST", "delete=", Action::Hold).times(1)]);
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+    let removing = tokio::spawn(async move { store.delete_expected("a/record", is_one).await });
+    while proxy.held() < 1 {
+        tokio::task::yield_now().await;
+    }
+    direct.put("a/record", "other".into()).await.unwrap();
+    proxy.release();
+    assert_eq!(removing.await.unwrap().unwrap(), GuardedOutcome::Other);
+    assert_eq!(direct.get("a/record").await.unwrap(), "other");
+
+    for (status, code, times) in [(412, "PreconditionFailed", 6), (400, "MalformedXML", 1)] {
+        direct.put("a/record", "one".into()).await.unwrap();
+        let refuse = Action::Refuse { status, code };
+        let rule = Rule::new("POST", "delete=", refuse).times(times);
+        let proxy = Proxy::start(bucket.address(), vec![rule]);
+        let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+        let removed = store.delete_expected("a/record", is_one).await.unwrap();
+        assert_eq!(removed, GuardedOutcome::Done { late: false }, "{code}");
+        assert_eq!(direct.size("a/record").await.unwrap(), None, "{code}");
+    }
+}
+
 /// One wrong answer to a part decides nothing either.
 #[tokio::test]
 async fn one_false_answer_to_a_part_loses_no_upload() {

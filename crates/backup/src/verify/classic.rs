@@ -132,7 +132,7 @@ impl Run<'_> {
                 };
                 self.chunk_fault(level, files, &error);
             }
-            (Err(error), _) => self.lost(Level::Checksum, error)?,
+            (Err(error), _) => self.lost(Level::Checksum, error).await?,
             (Ok(()), Err(_)) => {
                 return Err(BackupError::Bug("the download stopped without a cause"));
             }

@@ -1,4 +1,5 @@
-//! A listing that the objects themselves contradict shows no damage.
+//! A listing that the objects themselves contradict shows no damage, and neither does an answer that an object does not
+//! exist, which a listing or its headers contradict.
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use xb_uploader::{Operation, Store, StoreError, StoreErrorKind};
@@ -27,4 +28,21 @@ pub(super) async fn refuse_contradicted<F: Fn(u64) -> bool>(
         }
     }
     Ok(())
+}
+
+/// Fails if an object of which reads say that it does not exist is there: its headers are, or a listing still shows it.
+///
+/// # Errors
+/// [`StoreErrorKind::Rejected`] if it is; any other error, after all retries.
+pub(super) async fn refuse_denied(store: &Store, key: &str) -> Result<(), StoreError> {
+    let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let is_there = store.size(key).await?.is_some()
+        || store.list(folder).await?.iter().any(|listed| listed.key == key);
+    match is_there {
+        true => {
+            let what = "the store has this object, but answers reads as if it did not exist";
+            Err(StoreError::new(Operation::Get, key, StoreErrorKind::Rejected, what))
+        }
+        false => Ok(()),
+    }
 }

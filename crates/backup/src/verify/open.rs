@@ -7,6 +7,7 @@ use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, Manifest, StoredManifest};
 use xb_repo::names::{CATALOG, KEYS};
 use xb_repo::verification::{Authenticity, Level};
+use xb_uploader::StoreErrorKind;
 
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
@@ -14,6 +15,7 @@ use crate::objects::checksums::KnownChecksums;
 use crate::objects::classic_checksums::list_with_sums;
 use crate::read::find::stock_files;
 use crate::read::unlock::{keys_object, open_sealed};
+use crate::verify::contradicted::refuse_denied;
 use crate::verify::run::{ReadableBackup, Run};
 
 impl Run<'_> {
@@ -77,6 +79,11 @@ impl Run<'_> {
                     }
                 }
                 Err(BackupError::Damaged { what, .. }) => {
+                    let (store, key) = (self.root.store(), self.root.run_keys(name, run).keys());
+                    let missing = StoreErrorKind::NotFound;
+                    if store.get(&key).await.is_err_and(|error| error.kind == missing) {
+                        cancel.or(refuse_denied(store, &key)).await?;
+                    }
                     self.found(Level::Manifest, Some(object), what);
                 }
                 Err(error) => return Err(error),

@@ -11,7 +11,7 @@ use xb_repo::manifest::End;
 use xb_repo::verification::{Level, MAX_PROBLEMS, Problem};
 use xb_uploader::{StoreError, StoreErrorKind};
 
-use super::contradicted::refuse_contradicted;
+use super::contradicted::{refuse_contradicted, refuse_denied};
 use super::files::{Hit, files_in};
 use super::intact_objects::IntactObjects;
 use super::passes::Content;
@@ -229,7 +229,7 @@ impl Run<'_> {
         )
         .await?;
         if let Err(error) = fetched {
-            self.lost(Level::Checksum, error)?;
+            self.lost(Level::Checksum, error).await?;
             return Ok("the objects cannot be read to the end".to_owned());
         }
         self.compare(packed, check, sound.is_all()).await;
@@ -305,15 +305,20 @@ impl Run<'_> {
         files_in(&body, &ranges).await.unwrap_or_default()
     }
 
-    /// Records a listed object that is missing or damaged; returns any other error.
-    pub(super) fn lost(&mut self, level: Level, error: StoreError) -> Result<(), BackupError> {
+    /// Records a listed object that is missing or damaged; returns any other error. It is missing only if the store shows it
+    /// in no other way either.
+    pub(super) async fn lost(
+        &mut self,
+        level: Level,
+        error: StoreError,
+    ) -> Result<(), BackupError> {
         match error.kind {
-            StoreErrorKind::NotFound | StoreErrorKind::Damaged => {
-                self.found(level, Some(error.key.clone()), error.to_string());
-                Ok(())
-            }
-            _ => Err(error.into()),
+            StoreErrorKind::NotFound => refuse_denied(self.root.store(), &error.key).await?,
+            StoreErrorKind::Damaged => {}
+            _ => return Err(error.into()),
         }
+        self.found(level, Some(error.key.clone()), error.to_string());
+        Ok(())
     }
 
     /// Reads and inspects the stream; again from the start if a response was altered in transit.
@@ -394,7 +399,7 @@ impl Run<'_> {
                 return Ok(ReadAll::Damaged);
             }
             (Err(error), _) => {
-                self.lost(Level::Checksum, error)?;
+                self.lost(Level::Checksum, error).await?;
                 return Ok(ReadAll::Damaged);
             }
             (_, Err(error)) => {

@@ -109,6 +109,7 @@ impl RawApi {
         let path = bucket.clone();
         Err(match status.as_u16() {
             404 => object_store::Error::NotFound { path, source },
+            412 => object_store::Error::Precondition { path, source },
             401 | 403 => object_store::Error::PermissionDenied { path, source },
             _ => object_store::Error::Generic { store: "own request", source },
         })

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
-use http::Method;
-use object_store::{Error, ObjectStoreExt as _};
+use http::{HeaderMap, HeaderValue, Method, header};
+use object_store::{Error, ObjectStoreExt as _, PutMode, UpdateVersion};
 use serde::Deserialize;
 
 use crate::error::{StoreError, StoreErrorKind};
@@ -36,6 +36,40 @@ impl Store {
         }
     }
 
+    /// As [`Store::delete`], on condition that the object still is as it was read, in stores that have such a condition:
+    /// `as_read` is a [`PutMode::Update`] then.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::AlreadyExists`] if the store says that it is another one by now; any other error, after all
+    /// retries.
+    pub(crate) async fn delete_unchanged(
+        &self,
+        key: &str,
+        as_read: &PutMode,
+    ) -> Result<(), StoreError> {
+        let PutMode::Update(UpdateVersion { e_tag: Some(tag), .. }) = as_read else {
+            return self.delete(key).await;
+        };
+        match &self.traits.raw_api {
+            RawApi::S3 { bulk: true, .. } => {
+                self.delete_in_one(key, &[key.to_owned()], Some(tag)).await
+            }
+            raw_api @ RawApi::Azure { .. } => {
+                let outcome = self.retrying(Operation::Delete, key, || async {
+                    let condition = HeaderValue::from_str(tag).map_err(failed)?;
+                    let headers = HeaderMap::from_iter([(header::IF_MATCH, condition)]);
+                    let target = in_container(key);
+                    raw_api.exchange(Method::DELETE, &target, Bytes::new(), headers).await.map(drop)
+                });
+                match outcome.await {
+                    Err(error) if error.kind == StoreErrorKind::NotFound => Ok(()),
+                    other => other,
+                }
+            }
+            _ => self.delete(key).await,
+        }
+    }
+
     /// Deletes many objects, in bulk if the store supports it. Missing objects count as success.
     ///
     /// # Errors
@@ -55,7 +89,7 @@ impl Store {
             let Some(first) = keys.first() else { continue };
             keys.iter().try_for_each(|key| self.refuse_link(Operation::Delete, key))?;
             if matches!(self.traits.raw_api, RawApi::S3 { bulk: true, .. }) {
-                self.delete_in_one(first, keys).await?;
+                self.delete_in_one(first, keys, None).await?;
                 continue;
             }
             if matches!(self.traits.raw_api, RawApi::Azure { .. }) {
@@ -80,16 +114,24 @@ impl Store {
     }
 
     /// Sends S3's `DeleteObjects`. The `object_store` crate takes any answer in XML without errors
-    /// for success, and all errors of single keys for those of the store.
-    async fn delete_in_one(&self, first: &str, keys: &[String]) -> Result<(), StoreError> {
+    /// for success, and all errors of single keys for those of the store. `tag`: that of each object, as a condition.
+    async fn delete_in_one(
+        &self,
+        first: &str,
+        keys: &[String],
+        tag: Option<&str>,
+    ) -> Result<(), StoreError> {
         let raw_api = &self.traits.raw_api;
         let headers = match raw_api {
             RawApi::S3 { headers, .. } => headers.clone(),
-            _ => http::HeaderMap::new(),
+            _ => HeaderMap::new(),
         };
+        let tag = tag.map(|tag| format!("<ETag>{}</ETag>", quick_xml::escape::escape(tag)));
+        let tag = tag.unwrap_or_default();
+        let key_of = |key| quick_xml::escape::escape(key);
         let objects: String = keys
             .iter()
-            .map(|key| format!("<Object><Key>{}</Key></Object>", quick_xml::escape::escape(key)))
+            .map(|key| format!("<Object><Key>{}</Key>{tag}</Object>", key_of(key)))
             .collect();
         let body = Bytes::from(format!(
             r#"<Delete xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{objects}</Delete>"#
@@ -180,6 +222,7 @@ fn check(answer: &[u8], keys: &[String]) -> object_store::Result<()> {
             "AccessDenied" | "AllAccessDisabled" | "AccountProblem" => {
                 Error::PermissionDenied { path, source: Box::new(source) }
             }
+            "PreconditionFailed" => Error::Precondition { path, source: Box::new(source) },
             code if TRANSIENT.contains(&code) => failed(source),
             _ => Error::NotSupported { source: Box::new(source) },
         });

@@ -4,9 +4,9 @@
 //! the object since. So these requests are never repeated blindly: the object is read before each
 //! try, and once more after a try that the store acknowledged.
 //!
-//! What was read is also the condition of a write (`If-Match`), so nothing is replaced that was written
-//! in between. A directory has no such condition: there, a lock keeps other programs of this kind away.
-//! A store that ignores the condition gets a plain write, as does one that does not support it.
+//! What was read is also the condition of the request (`If-Match`), so nothing is replaced or removed that was
+//! written in between. A directory has no such condition: there, a lock keeps other programs of this kind away from
+//! writes. A store that ignores the condition gets a plain request, as does one that does not support it.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ fn unchanged(read: &Result<(Bytes, ObjectMeta), StoreError>) -> PutMode {
     }
 }
 
-/// Whether a store may have refused a write for its condition alone.
+/// Whether a store may have refused a request for its condition alone.
 fn is_refused(error: &StoreError) -> bool {
     use StoreErrorKind::{AlreadyExists, NotFound, Rejected};
     matches!(error.kind, AlreadyExists | NotFound | Rejected)
@@ -157,24 +157,23 @@ impl Store {
                 return Ok(GuardedOutcome::Other);
             }
             sent = Some(std::time::Instant::now());
+            let mode = if conditional { unchanged(&read) } else { PutMode::Overwrite };
             let outcome = match goal {
-                NewState::Gone => once.delete(key).await,
+                NewState::Gone => once.delete_unchanged(key, &mode).await,
                 NewState::Content(content) => {
-                    let mode = if conditional { unchanged(&read) } else { PutMode::Overwrite };
                     let options = || self.traits.put_options(mode.clone());
-                    let put = once.put_with(key, content.clone().into(), options).await;
-                    match put.map(drop) {
-                        Err(error) if mode != PutMode::Overwrite && is_refused(&error) => {
-                            // Either it was changed since, or the store does not mean the condition.
-                            conditional =
-                                error.kind != StoreErrorKind::Rejected && refused < REFUSED;
-                            refused += 1;
-                            self.pause(refused).await;
-                            continue;
-                        }
-                        put => put,
-                    }
+                    once.put_with(key, content.clone().into(), options).await.map(drop)
                 }
+            };
+            let outcome = match outcome {
+                Err(error) if mode != PutMode::Overwrite && is_refused(&error) => {
+                    // Either it was changed since, or the store does not mean the condition.
+                    conditional = error.kind != StoreErrorKind::Rejected && refused < REFUSED;
+                    refused += 1;
+                    self.pause(refused).await;
+                    continue;
+                }
+                outcome => outcome,
             };
             let failed = match outcome {
                 Ok(()) if ignored < IGNORED => {
