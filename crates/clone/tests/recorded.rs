@@ -358,6 +358,16 @@ fn a_server_that_encrypts_its_logs_is_refused_before_a_byte_is_written() {
     assert!(receive_from(vec![recorded()], &settings, encrypts).0.is_ok());
 }
 
+/// Without one, the position that its files state is of an earlier time.
+#[test]
+fn whether_the_server_writes_a_binary_log_is_recorded() {
+    for (answer, has_binlog) in [("0", false), ("1", true)] {
+        let log = move |sql: &str| sql.contains("log_bin").then(|| vec![vec![answer.to_owned()]]);
+        let (received, _) = receive_from(vec![recorded()], &Settings::default(), log);
+        assert_eq!(received.unwrap().has_binlog, has_binlog);
+    }
+}
+
 #[test]
 fn a_server_that_is_not_proven_is_not_connected_to() {
     let target = Target::Tcp {
