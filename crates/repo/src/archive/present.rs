@@ -251,9 +251,10 @@ fn is_in_order(one: &SegmentHead, other: &SegmentHead) -> bool {
     }
 }
 
-/// When the log of a segment was made, by the server's clock, in seconds since 1970.
+/// When the log of a segment was made, by the server's clock, in seconds since 1970, if that is stated.
 fn made(head: &SegmentHead) -> Option<u32> {
-    unhex::<4>(head.description.get(..TIME_DIGITS)?).map(u32::from_le_bytes)
+    let made = unhex::<4>(head.description.get(..TIME_DIGITS)?).map(u32::from_le_bytes);
+    made.filter(|made| *made > 0)
 }
 
 impl<'a> LineEnd<'a> {
