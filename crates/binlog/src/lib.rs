@@ -41,6 +41,7 @@ mod header;
 mod history;
 mod inflate;
 mod intervals;
+mod left_out;
 mod log_digest;
 mod mariadb_gtid;
 mod mysql_gtid;

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::event::{Entry, Event};
 use crate::format::{ChecksumKind, Fork};
 use crate::history::{History, Repeats};
+use crate::left_out::LeftOut;
 use crate::position::{GtidState, LogPosition};
 use crate::reader::{MAGIC, Reader};
 use crate::relay_error::RelayError;
@@ -98,6 +99,8 @@ struct Log {
     begin: u64,
     /// Bytes of it that were written.
     written: u64,
+    /// Of one that is left out: what its compressed payload does.
+    left_out: LeftOut,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,6 +174,7 @@ impl RelayWriter {
             held: Vec::new(),
             begin: offset,
             written: 0,
+            left_out: LeftOut::default(),
         });
         self.check_position()?;
         Ok(abandoned)
@@ -234,7 +238,8 @@ impl RelayWriter {
                     out.extend_from_slice(taken);
                     log.written += taken.len() as u64;
                 }
-                State::LeavingOut(_) | State::Repeat(_) | State::Stopped => {}
+                State::LeavingOut(_) => log.left_out.take(taken, entry.is_some()),
+                State::Repeat(_) | State::Stopped => {}
             }
             match entry {
                 Some(entry) => self.take(&entry, out)?,
@@ -394,7 +399,9 @@ impl RelayWriter {
             self.end.transactions += 1;
             self.end.later += u64::from(self.end.left_out > 0);
         } else {
-            if ended.is_ddl() && !self.plan.may_leave_out_ddl {
+            let left_out = self.log.as_mut().map(|log| std::mem::take(&mut log.left_out));
+            let is_ddl = ended.is_ddl() || left_out.is_some_and(|of| of.may_be_ddl);
+            if is_ddl && !self.plan.may_leave_out_ddl {
                 return Err(RelayError::LeftOutDdl(gtid));
             }
             self.end.left_out += 1;

@@ -3,14 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 mod listing;
+mod made;
 
 use std::collections::BTreeSet;
 
 use listing::{read, transactions};
 use proptest::prelude::*;
 use xb_binlog::{
-    AnyGtid, Event, GtidPosition, GtidState, LogPosition, RelayEnd, RelayError, RelayPlan,
-    RelayWriter, ReplayStop, Transaction, TransactionSummary,
+    AnyGtid, Event, EventType, GtidPosition, GtidState, LogPosition, RelayEnd, RelayError,
+    RelayPlan, RelayWriter, ReplayStop, Transaction, TransactionSummary,
 };
 use xb_testkit::vectors;
 
@@ -153,6 +154,39 @@ fn ends_before_the_stop(name: &str) {
 #[test]
 fn a_transaction_is_left_out_whole_and_once() {
     RICH.iter().copied().for_each(is_left_out);
+}
+
+/// The statement lies in the compressed payload.
+#[test]
+fn a_definition_in_a_compressed_transaction_is_not_left_out_unasked() {
+    let packed = |statement: &str| {
+        let plain = made::Log(Vec::new()).query("BEGIN").query(statement).xid().0;
+        let zstd = zstd::bulk::compress(&plain, 3).unwrap();
+        let length = u8::try_from(plain.len()).unwrap();
+        // Compressed with zstd, this length, and the end of the fields.
+        let body = [&[2, 1, 0, 3, 1, length, 0][..], &zstd].concat();
+        let length = u8::try_from(69 + 19 + body.len()).unwrap();
+        made::Log::mysql().mysql_gtid(1, length).event(EventType::TRANSACTION_PAYLOAD, &body).0
+    };
+    let out: AnyGtid = "00000000-0000-0000-0000-000000000000:1".parse().unwrap();
+    let left_out = |log: &[u8], piece: usize, may_leave_out_ddl| {
+        let start = "11111111-2222-3333-4444-555555555555:1".parse().unwrap();
+        let leave_out = BTreeSet::from([out.clone()]);
+        let plan = RelayPlan { start, leave_out, may_leave_out_ddl, ..plan(ReplayStop::End) };
+        relay_from(("bin.000001", log), 4, plan, piece).map(|(_, end)| end.left_out)
+    };
+    for piece in [1, 7, usize::MAX] {
+        let ddl = packed("CREATE TABLE `t` (`a` int) START TRANSACTION");
+        assert_eq!(left_out(&ddl, piece, false), Err(RelayError::LeftOutDdl(out.clone())));
+        assert_eq!(left_out(&ddl, piece, true), Ok(1));
+        assert_eq!(left_out(&packed("INSERT INTO t VALUES (1)"), piece, false), Ok(1));
+    }
+    // One that cannot be read may define something.
+    let mut damaged = packed("INSERT INTO t VALUES (1)");
+    let magic = [0x28, 0xb5, 0x2f, 0xfd];
+    let begin = damaged.windows(4).position(|at| at == magic).unwrap();
+    damaged[begin] ^= 0x55;
+    assert_eq!(left_out(&damaged, 9, false), Err(RelayError::LeftOutDdl(out.clone())));
 }
 
 fn is_left_out(name: &str) {

@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::plan::{
-    Plan, PlanError, Stream, ends_before, furthest, holders, locate, newest, plan, witness,
+    Plan, PlanError, Stream, ends_before, furthest, holders, locate, newest, plan, unproven,
+    witness,
 };
 use xb_repo::archive::record::{FORMAT, FORMAT_OF_ANOTHER, Record, RecordError, digest};
 use xb_repo::archive::segment::{Body, Commits, LastTransaction, SegmentHead, StoredBarrier};
@@ -179,7 +180,16 @@ fn stream(
     }
     let stated = segments.len() as u64;
     let covered_until = covered.map(|time| Timestamp::from_second(time).unwrap());
-    Stream { head, segments, stated, shows_end: true, floor: None, removed_below: 0, covered_until }
+    Stream {
+        head,
+        segments,
+        stated,
+        shows_end: true,
+        floor: None,
+        removed_below: 0,
+        covered_until,
+        written: None,
+    }
 }
 
 /// Streams, each of which follows some segment of the one before it, the last with everything.
@@ -748,6 +758,83 @@ fn a_stream_that_follows_another_one_is_newer_than_it() {
     assert!(!ends_before(&streams, &streams[1].segments[&4].content));
 }
 
+/// The heads of MariaDB do not tell which of two servers lost transactions.
+#[test]
+fn a_receiver_of_another_server_that_catches_up_leaves_the_latest_in_doubt() {
+    let changes = changes(20);
+    let first = || ((1, 4), StreamOrigin::First);
+    let further = stream(&changes, 0, first(), &[50; 40], Some(NOW + 60));
+    let other = |stop: usize, life: i64| {
+        stream(&changes[..stop], OTHER_SERVER, first(), &[50; 40], Some(NOW + life))
+    };
+    let streams = [further.clone(), other(6, 5000)];
+    assert_eq!(newest(&streams).unwrap().0.id(), streams[1].id());
+    assert_eq!(unproven(&streams).map(Stream::id), Some(further.id()));
+    // What only the other one has is found there.
+    let (base, _) = base_at(&changes, 2);
+    for (stop, count) in [("0-1-20", 18), ("before:0-1-9", 6)] {
+        let found = plan(&streams, &base, &stop.parse().unwrap()).unwrap();
+        assert_eq!(replayed(&found, &changes, &base).len(), count, "{stop}");
+    }
+    assert!(plan(&streams, &base, &"0-1-21".parse().unwrap()).is_err());
+    // It has caught up, or both were received to the end: then the one that has more counts.
+    let streams = [further.clone(), other(20, 5000)];
+    assert!(unproven(&streams).is_none());
+    let streams = [further.clone(), other(6, 100)];
+    assert_eq!(newest(&streams).unwrap().0.id(), further.id());
+    assert!(unproven(&streams).is_none());
+    // Of one server, nothing is in doubt.
+    let same = stream(&changes[..6], 1, first(), &[50; 40], Some(NOW + 5000));
+    assert!(unproven(&[further, same]).is_none());
+}
+
+/// A clock that was ahead is not that of the store.
+#[test]
+fn a_sign_of_life_is_no_later_than_the_store_has_it() {
+    let changes = changes(10);
+    let second = |seconds: i64| Some(Timestamp::from_second(NOW + seconds).unwrap());
+    let mut ahead = stream(&changes, 0, ((1, 4), StreamOrigin::First), &[50; 40], Some(NOW + 7200));
+    ahead.written = second(100);
+    let mut others = changes[..6].to_vec();
+    for change in &mut others {
+        let AnyGtid::MariaDb(gtid) = &mut change.gtid else { unreachable!() };
+        gtid.sequence += 100;
+    }
+    let mut now = stream(&others, 1, ((1, 4), StreamOrigin::First), &[50; 40], Some(NOW + 900));
+    now.written = second(900);
+    let streams = [ahead, now];
+    let (last, life) = newest(&streams).unwrap();
+    assert_eq!((last.id(), life), (streams[1].id(), second(900)));
+}
+
+/// Both end at the same place, and one of them lacks a part.
+#[test]
+fn of_two_lines_with_one_end_the_whole_one_is_replayed() {
+    let changes = changes(20);
+    let (base, _) = base_at(&changes, 2);
+    let all: Vec<_> = changes[2..].iter().map(|change| change.gtid.clone()).collect();
+    let line = |id, life| {
+        let cuts = [50 + u64::from(id); 40];
+        stream(&changes, id, ((1, 4), StreamOrigin::First), &cuts, Some(NOW + life))
+    };
+    let mut broken = line(0, 5000);
+    broken.segments.remove(&7);
+    let streams = [broken.clone(), line(1, 10)];
+    let found = plan(&streams, &base, &RestoreStop::Latest).unwrap();
+    assert_eq!(replayed(&found, &changes, &base), all);
+    // Not if the end of the broken one is missing, or the whole one does not reach it.
+    let mut endless = broken.clone();
+    let last = *endless.segments.keys().next_back().unwrap();
+    endless.segments.remove(&last);
+    let mut short = stream(&changes, 1, ((1, 4), StreamOrigin::First), &[50; 40], Some(NOW + 10));
+    short.segments.pop_last();
+    short.stated -= 1;
+    for streams in [[endless, short.clone()], [broken, short]] {
+        let found = plan(&streams, &base, &RestoreStop::Latest);
+        assert!(matches!(found, Err(PlanError::Segment { .. })), "{found:?}");
+    }
+}
+
 #[test]
 fn what_one_receiver_missed_is_taken_from_another_one() {
     let mut changes = changes(30);
@@ -770,6 +857,111 @@ fn what_one_receiver_missed_is_taken_from_another_one() {
     let streams = [logs(8), early, back];
     let error = plan(&streams, &base, &RestoreStop::Latest).unwrap_err();
     assert!(matches!(error, PlanError::Gap { .. }), "{error}");
+}
+
+/// The first bytes of the format description event of a log that was made at this second.
+fn made_at(streams: &mut Stream, seconds: impl Fn(u64) -> u32) {
+    let mut previous = streams.head.digest.clone();
+    for segment in streams.segments.values_mut() {
+        let mut head = segment.content.clone();
+        let log = head.to.log.rsplit_once('.').unwrap().1.parse().unwrap();
+        head.description =
+            seconds(log).to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        head.previous = previous;
+        *segment = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
+        previous = segment.digest.clone();
+    }
+}
+
+/// The server lost the end of its log in a crash. One receiver had that end, and received a branch; the other one was away
+/// before it, and had nothing to branch from.
+#[test]
+fn a_branch_counts_only_against_a_history_that_has_what_was_left() {
+    let mut changes = changes(30);
+    let mut lost = changes[..12].to_vec();
+    for change in &mut lost[8..] {
+        let AnyGtid::MariaDb(gtid) = &mut change.gtid else { unreachable!() };
+        gtid.server = 9;
+    }
+    // The log ends with the eighth.
+    for change in &mut changes[8..] {
+        (change.log, change.begin, change.end) = (2, change.begin - 200, change.end - 200);
+    }
+    let logs = |log| 1000 + log as u32;
+    let old = simple(&lost, StreamOrigin::First, 0, (1, 4));
+    let q = |stop: usize, life: i64| {
+        let after = link_to_end(&old);
+        let begins = StreamOrigin::Branch { after, reason: "shorter".to_owned() };
+        let mut q = stream(&changes[..stop], 1, ((1, 4), begins), &[50; 40], Some(NOW + life));
+        made_at(&mut q, logs);
+        q
+    };
+    let p = |stop: usize, life: i64| {
+        let first = ((1, 4), StreamOrigin::First);
+        let mut p = stream(&changes[..stop], 2, first, &[50; 40], Some(NOW + life));
+        made_at(&mut p, logs);
+        p
+    };
+    let (base, _) = base_at(&changes, 2);
+    let last = |stream: &Stream| stream.segments.values().next_back().unwrap().content.clone();
+    // The one that reached further, and the newest sign of life is that of the other one: which is in the same log, in the
+    // log that branched, or before the difference.
+    let pairs = [
+        (q(30, 10), p(20, 5000), true),
+        (q(20, 5000), p(30, 10), false),
+        (q(30, 10), p(6, 5000), true),
+        (q(5, 5000), p(30, 10), false),
+    ];
+    for (n, (q, p, is_q)) in pairs.into_iter().enumerate() {
+        let (further, behind) = if is_q { (&q, &p) } else { (&p, &q) };
+        let streams = [old.clone(), q.clone(), p.clone()];
+        assert_eq!(newest(&streams).unwrap().0.id(), further.id(), "{n}");
+        // Whichever of them a host remembers, this reaches it.
+        assert!(!ends_before(&streams, &last(further)), "{n}");
+        assert!(!ends_before(&streams, &last(behind)), "{n}");
+        // Without the end of that one, the archive ends before what its host remembers.
+        let mut short = further.clone();
+        short.segments.retain(|_, segment| segment.content.to.log == log_name(1));
+        short.stated = short.segments.len() as u64;
+        let streams = [old.clone(), short, behind.clone()];
+        assert!(ends_before(&streams, &last(further)), "{n}");
+        if is_q {
+            continue;
+        }
+        // As an older backup is restored by it.
+        let streams = [old.clone(), q, p];
+        let found = plan(&streams, &base, &RestoreStop::Latest).unwrap();
+        let all: Vec<_> = changes[2..].iter().map(|change| change.gtid.clone()).collect();
+        assert_eq!(replayed(&found, &changes, &base), all, "{n}");
+    }
+    // A third receiver of the history that was lost: it has what was left, so its clock decides nothing, but it does not pass.
+    let dead = stream(&lost, 3, ((1, 4), StreamOrigin::First), &[70; 40], Some(NOW + 9));
+    let streams = [old.clone(), q(7, 100), dead];
+    assert_eq!(newest(&streams).unwrap().0.id(), streams[1].id());
+}
+
+/// No branch is recorded between them: the head of its stream was lost.
+#[test]
+fn logs_that_were_made_in_another_order_are_of_two_histories() {
+    let mut old = changes(20);
+    for change in &mut old {
+        change.log = 9;
+    }
+    let first = ((9, 4), StreamOrigin::First);
+    let mut dead = stream(&old, 0, first, &[50; 40], Some(NOW + 10));
+    made_at(&mut dead, |_| 1000);
+    let mut new = changes(5);
+    for change in &mut new {
+        change.log = 3;
+    }
+    let mut alive = stream(&new, 1, ((3, 4), StreamOrigin::First), &[50; 40], Some(NOW + 5000));
+    made_at(&mut alive, |_| 2000);
+    let streams = [dead.clone(), alive.clone()];
+    assert_eq!(newest(&streams).unwrap().0.id(), alive.id());
+    // Made in the order of their names, they are one history.
+    made_at(&mut alive, |_| 500);
+    let streams = [dead.clone(), alive];
+    assert_eq!(newest(&streams).unwrap().0.id(), dead.id());
 }
 
 #[test]

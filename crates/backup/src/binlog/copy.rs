@@ -14,7 +14,7 @@ use xb_repo::archive::listing::{ListedStream, servers, streams};
 use xb_repo::archive::names::{
     ALIVE, END, HEAD, KEYS, floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
-use xb_repo::archive::plan::{Plan, PlanError, Stream, locate, plan};
+use xb_repo::archive::plan::{Histories, Stream};
 use xb_repo::archive::record::{Content, Record};
 use xb_repo::archive::rollup;
 use xb_repo::archive::segment::SegmentHead;
@@ -222,8 +222,9 @@ async fn prove(
 /// Where a replay to the end of the archive ends.
 fn reached(streams: &[Stream], noted: &BasePosition) -> Result<String, String> {
     let none = || "the archive does not have its transactions".to_owned();
-    let base = locate(streams, noted).ok_or_else(none)?;
-    let planned: Result<Plan<'_>, PlanError> = plan(streams, &base, &RestoreStop::Latest);
+    let histories = Histories::new(streams);
+    let base = histories.locate(noted).ok_or_else(none)?;
+    let planned = histories.plan(&base, &RestoreStop::Latest);
     let planned = planned.map_err(|error| error.to_string())?;
     let last = planned.pieces.last();
     Ok(last.map_or_else(

@@ -15,7 +15,7 @@ use xb_repo::archive::listing::{ListedStream, is_stored, servers, streams};
 use xb_repo::archive::names::{
     floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
-use xb_repo::archive::plan::{Stream, locate, places, plan, reach, witness};
+use xb_repo::archive::plan::{Histories, Stream, reach, witness};
 use xb_repo::archive::record::{FORMAT, Record};
 use xb_repo::archive::rollup::Span;
 use xb_repo::archive::segment::SegmentHead;
@@ -243,7 +243,8 @@ fn verdict(
         return verdict;
     }
     let noted = kept.iter().filter_map(|backup| backup.noted.as_ref());
-    let bases: Vec<Base> = noted.flat_map(|noted| places(&all, noted)).collect();
+    let histories = Histories::new(&all);
+    let bases: Vec<Base> = noted.flat_map(|noted| histories.places(noted)).collect();
     let mut needed = reach(&all, &bases);
     let witnesses = kept.iter().filter_map(|backup| witness(&all, backup.noted.as_ref()?));
     needed.extend(witnesses.map(|head| (&*head.content.stream, head.content.number)));
@@ -327,11 +328,12 @@ fn limit(
 ) {
     let Some(edge) = edge(streams, within, now) else { return };
     kept.sort_by_key(|backup| std::cmp::Reverse(backup.started));
+    let histories = Histories::new(streams);
     let is_base = |backup: &&KeptBackup| {
-        let base = backup.noted.as_ref().and_then(|noted| locate(streams, noted));
+        let base = backup.noted.as_ref().and_then(|noted| histories.locate(noted));
         // On a branch that has ended, or behind a gap, it is none.
         let reaches = base.is_some_and(|base| {
-            base.taken <= edge && plan(streams, &base, &RestoreStop::Latest).is_ok()
+            base.taken <= edge && histories.plan(&base, &RestoreStop::Latest).is_ok()
         });
         let is_usable = backup.is_restorable && backup.is_replayed;
         is_usable && reaches && backup.server.as_deref() == Some(server)
@@ -454,6 +456,7 @@ mod tests {
             floor: None,
             removed_below: 0,
             covered_until: None,
+            written: None,
         }
     }
 

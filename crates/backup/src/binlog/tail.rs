@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use xb_repo::archive::listing::is_stored;
-use xb_repo::archive::plan::{Stream, ends_before, newest};
+use xb_repo::archive::plan::{Stream, ends_before, newest, unproven};
 use xb_repo::root::Root;
 
 use crate::binlog::state::StateFile;
@@ -17,7 +17,7 @@ pub(crate) enum Tail {
     Shown,
     /// This host remembers a segment that the archive lacks.
     Shorter(String),
-    /// No authentic record shows how far the last stream reaches.
+    /// No authentic record shows how far the last stream reaches, or another one may go on behind its end.
     Open {
         /// ID of the stream.
         stream: String,
@@ -58,8 +58,18 @@ pub(crate) async fn tail(
     let open = |stream: &str, what: &str| {
         Ok(Tail::Open { stream: stream.to_owned(), what: what.to_owned() })
     };
-    if let Some(empty) = empty.iter().find(|empty| Some(empty.head.content.started) > life) {
+    if let Some(empty) = empty.iter().find(|empty| empty.newest() > life) {
         return open(empty.id(), "nothing is stored of it but its head");
+    }
+    if let Some(further) = unproven(streams) {
+        let gtids = further.segments.values().next_back().and_then(|last| last.content.after());
+        let gtids = gtids.map(|gtids| gtids.to_string()).unwrap_or_default();
+        let what = format!(
+            "it ends the archive, but stream {} of another server ({}) has more transactions, up to {gtids}. Whether they were lost there is not known: let a receiver catch up, or give --until=GTID",
+            further.id(),
+            further.head.content.origin(),
+        );
+        return open(last.id(), &what);
     }
     // This host knows it as well as the record.
     let is_remembered = ours.is_some_and(|ours| ours.content.stream == last.id());

@@ -11,9 +11,7 @@ use xb_binlog::{GtidState, History, LogPosition, SentReader};
 use xb_encryptor::Keys;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listing::{ListedStream, streams};
-use xb_repo::archive::plan::{
-    MISSING, PlanError, Stream, are_apart, furthest, holders, locate, plan,
-};
+use xb_repo::archive::plan::{Histories, MISSING, PlanError, Stream, are_apart, holders};
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::{Origin, StreamHead, StreamOrigin};
@@ -482,6 +480,7 @@ async fn report(
             Some(id)
         }
     };
+    let histories = Histories::new(&streams);
     for (name, base) in backups {
         let base = match base {
             Ok(base) => base,
@@ -493,7 +492,7 @@ async fn report(
         if verified && let Some(what) = displaced(&base, &streams, &met) {
             report.problems.push(format!("backup {name}: {what}"));
         }
-        let mut window = window(&name, &base, &streams);
+        let mut window = window(&name, &base, (&histories, &streams));
         if let (Some(stream), None) = (&open, &window.problem) {
             let to = window.to.as_deref().unwrap_or(&window.position);
             window.problem = Some(format!(
@@ -579,9 +578,11 @@ async fn backups(
     found: &[ListedStream],
 ) -> Result<Backups, BackupError> {
     let streams: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
+    let found = manifests(&session.root, server).await?;
+    let histories = Histories::new(&streams);
     let placed = |(name, manifest): (BackupName, Manifest)| {
         let noted = BasePosition::replayed(&manifest)?;
-        let base = match (locate(&streams, &noted), noted) {
+        let base = match (histories.locate(&noted), noted) {
             (Some(base), _) | (None, BasePosition::Position(base)) => Ok(base),
             (None, BasePosition::Between { from, taken, .. }) => {
                 Err(unplaced(&name, &from, taken, &streams))
@@ -589,7 +590,7 @@ async fn backups(
         };
         Some((name, base))
     };
-    Ok(manifests(&session.root, server).await?.into_iter().filter_map(placed).collect())
+    Ok(found.into_iter().filter_map(placed).collect())
 }
 
 /// The window of a clone of which no stream has all transactions from the first on that it may lack.
@@ -629,9 +630,13 @@ impl Window {
     }
 }
 
-fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
+fn window(
+    name: &BackupName,
+    base: &Base,
+    (histories, streams): (&Histories<'_>, &[Stream]),
+) -> Window {
     let mut window = Window::new(name, base.position.to_string(), base.taken);
-    match plan(streams, base, &RestoreStop::Latest) {
+    match histories.plan(base, &RestoreStop::Latest) {
         Ok(plan) => {
             window.is_whole = true;
             if let Some(piece) = plan.pieces.last() {
@@ -647,7 +652,7 @@ fn window(name: &BackupName, base: &Base, streams: &[Stream]) -> Window {
             window.problem = Some(error.to_string());
             window.is_removed = matches!(error, PlanError::Removed { .. });
             let is_limit = matches!(error, PlanError::Gap { .. } | PlanError::Branch { .. });
-            if let Some(piece) = furthest(streams, base).filter(|_| is_limit) {
+            if let Some(piece) = histories.furthest(base).filter(|_| is_limit) {
                 window.to = Some(format!("{}:{}", piece.segment.content.from.log, piece.until));
                 window.until = piece.segment.content.last_commit();
             }
@@ -775,6 +780,7 @@ mod tests {
             floor: None,
             removed_below: 0,
             covered_until: None,
+            written: None,
         };
         let from: xb_binlog::GtidSet = "11111111-2222-3333-4444-555555555555:1-3".parse().unwrap();
         let name = BackupName::new("clone").unwrap();

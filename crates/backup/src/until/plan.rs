@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use xb_binlog::{AnyGtid, LogPosition, RelayPlan, SystemZone};
 use xb_replay::lost_settings;
 use xb_repo::archive::base::{Base, BasePosition};
-use xb_repo::archive::plan::{Piece, Plan, PlanError, locate, plan};
+use xb_repo::archive::plan::{Histories, Piece, Plan, PlanError};
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::list::{ListedRoot, Listing, State, list_by_key};
 use xb_repo::manifest::Manifest;
@@ -162,9 +162,10 @@ async fn plan_from(
     let name = name.clone();
     let no_position = || UntilError::NoPosition { backup: name.to_string() };
     let unplaced = || UntilError::Unplaced { backup: name.to_string() };
-    let base = locate(&archive.streams, &noted).ok_or_else(unplaced)?;
+    let histories = Histories::new(&archive.streams);
+    let base = histories.locate(&noted).ok_or_else(unplaced)?;
     let gtids = base.gtids.clone().ok_or_else(no_position)?;
-    let planned = match plan(&archive.streams, &base, &request.stop) {
+    let planned = match histories.plan(&base, &request.stop) {
         Ok(planned) => planned,
         Err(error) => {
             if matches!(error, PlanError::BeforeBackup { .. }) {
@@ -300,10 +301,11 @@ fn too_early(
     archive: &Archive,
     stop: &RestoreStop,
 ) -> Result<(), UntilError> {
+    let histories = Histories::new(&archive.streams);
     for (name, manifest) in candidates.iter().rev() {
         let noted = BasePosition::replayed(manifest);
-        let base = noted.and_then(|noted| locate(&archive.streams, &noted));
-        match base.map(|base| (plan(&archive.streams, &base, stop), base)) {
+        let base = noted.and_then(|noted| histories.locate(&noted));
+        match base.map(|base| (histories.plan(&base, stop), base)) {
             Some((Err(PlanError::BeforeBackup { .. }), base)) => {
                 return Err(UntilError::TooEarly {
                     stop: stop.to_string(),
@@ -332,12 +334,13 @@ fn newest_fitting(
     later: &BTreeSet<BackupName>,
 ) -> Result<BackupName, UntilError> {
     let candidates = candidates(listed, archive);
+    let histories = Histories::new(&archive.streams);
     let mut why = Vec::new();
     let mut unreached = None;
     for (name, manifest) in &candidates {
         let backup = name.to_string();
         let base = match BasePosition::replayed(manifest) {
-            Some(noted) => locate(&archive.streams, &noted).ok_or(UntilError::Unplaced { backup }),
+            Some(noted) => histories.locate(&noted).ok_or(UntilError::Unplaced { backup }),
             None if BasePosition::of(manifest).is_some() => Err(UntilError::NoClone { backup }),
             None => Err(UntilError::NoPosition { backup }),
         };
@@ -348,7 +351,7 @@ fn newest_fitting(
                 continue;
             }
         };
-        match plan(&archive.streams, &base, stop) {
+        match histories.plan(&base, stop) {
             Ok(_) if later.contains(name) => {
                 why.push(format!("{name}: it was taken after the stop"))
             }

@@ -35,6 +35,8 @@ pub struct Stream {
     pub removed_below: u64,
     /// Everything up to this time is in it, if it says so.
     pub covered_until: Option<Timestamp>,
+    /// When its newest object was written, by the store's clock, if that is known.
+    pub written: Option<Timestamp>,
 }
 
 impl Stream {
@@ -53,11 +55,25 @@ impl Stream {
         &self.head.content.stream
     }
 
-    /// Its newest sign of life.
-    pub(super) fn newest(&self) -> Option<Timestamp> {
-        let stored = self.segments.values().next_back().map(|each| each.content.received[1]);
-        self.covered_until.max(stored).max(Some(self.head.content.started))
+    /// Its newest sign of life; `None` if there is none. The clock of a receiver may have been ahead: it is no later than its
+    /// newest object by the store's clock.
+    #[must_use]
+    pub fn newest(&self) -> Option<Timestamp> {
+        let stored = self.segments.values().next_back().map(|each| &each.content);
+        Some(life(&self.head.content, stored, (self.covered_until, self.written)))
     }
+}
+
+/// Newest sign of life of a stream with this last segment, of which everything is stored up to the time `covered`, and whose
+/// newest object has the time `written` by the store's clock.
+pub(super) fn life(
+    head: &StreamHead,
+    last: Option<&SegmentHead>,
+    (covered, written): (Option<Timestamp>, Option<Timestamp>),
+) -> Timestamp {
+    let stored = last.map(|last| last.received[1]);
+    let own = [covered, stored].into_iter().flatten().fold(head.started, Timestamp::max);
+    written.map_or(own, |written| own.min(written))
 }
 
 /// A part of a segment that a replay needs.

@@ -4,6 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
 use xb_encryptor::{DataKey, KeysObject, MacKey};
 use xb_uploader::{StoreError, StoreErrorKind};
 
@@ -101,19 +102,38 @@ pub async fn servers(root: &Root) -> Result<Vec<String>, RepoError> {
 pub async fn streams(root: &Root, server: &str) -> Result<Vec<ListedStream>, RepoError> {
     let folder = server_folder(server)?;
     let mut all: BTreeMap<RunId, BTreeMap<String, u64>> = BTreeMap::new();
+    let mut written: BTreeMap<RunId, i64> = BTreeMap::new();
     for listed in root.list_below(&folder).await? {
         if let Some((id, name)) = listed.key.split_once('/')
             && let Some(id) = RunId::parse(id)
         {
             all.entry(id).or_default().insert(name.to_owned(), listed.size);
+            // Who prunes writes a floor.
+            if parse_floor(name).is_some() {
+                continue;
+            }
+            let newest = written.entry(id).or_default();
+            *newest = listed.modified.max(*newest);
         }
     }
     let reading: Vec<_> =
         all.iter().map(|(id, objects)| read(root, &folder, *id, objects)).collect();
     let mut found: Vec<ListedStream> =
         futures::stream::iter(reading).buffered(STREAMS).try_collect().await?;
+    for ListedStream { id, stream, .. } in &mut found {
+        if let Some(stream) = stream {
+            stream.written = written.get(id).and_then(|seconds| store_time(*seconds));
+        }
+    }
     found.sort_by_key(|found| found.stream.as_ref().map(|stream| stream.head.content.started));
     Ok(found)
+}
+
+/// A time by the store's clock, of which a store that has none says 0. It has seconds: one that is written in the same second is
+/// not before the time that it states.
+pub(super) fn store_time(seconds: i64) -> Option<Timestamp> {
+    let end = seconds.checked_add(1).filter(|_| seconds > 0)?;
+    Timestamp::from_second(end).ok()
 }
 
 async fn read(
@@ -264,6 +284,7 @@ async fn read(
         floor,
         removed_below,
         covered_until,
+        written: None,
     });
     Ok(ListedStream { id, stream, alive, end, sizes, left, rollups, keys, problems, remarks })
 }

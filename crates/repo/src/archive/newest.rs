@@ -4,16 +4,18 @@
 use std::cmp::Ordering;
 
 use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
 use xb_binlog::LogPosition;
 
-use crate::archive::listing::{PARALLEL, record, segment_head};
+use crate::archive::chain::life;
+use crate::archive::listing::{PARALLEL, record, segment_head, store_time};
 use crate::archive::names::{
     ALIVE, END, HEAD, parse_floor, parse_segment, segment_name, server_folder, stream_folder,
 };
 use crate::archive::present::{LineEnd, present};
 use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
-use crate::archive::stream::{Alive, End, StreamHead};
+use crate::archive::stream::{Alive, End, StreamHead, StreamOrigin};
 use crate::error::RepoError;
 use crate::names::RunId;
 use crate::root::Root;
@@ -86,7 +88,8 @@ pub async fn one_segment_head(
 }
 
 /// The last segment of the archive: that at which a restore of its latest state ends. Takes three requests for each
-/// stream, and two more for each that no other one follows, or whose receiver did not end in order.
+/// stream, and two more for each that no other one follows, or whose receiver did not end in order; if there are several of
+/// these, two for each branch.
 ///
 /// # Errors
 /// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
@@ -109,12 +112,25 @@ pub async fn last_stored(
     let followed: Vec<bool> = outlines.iter().map(is_followed).collect();
     let reading = outlines.iter().zip(&followed).map(|(outline, is_followed)| async move {
         match is_followed {
-            true => Ok(None),
-            false => outline.last_segment(root).await,
+            true => Ok((None, None)),
+            false => outline.end(root).await,
         }
     });
     let reading: Vec<_> = reading.collect();
-    let mut lasts: Vec<Option<Record<SegmentHead>>> =
+    let found: Vec<FoundEnd> =
+        futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
+    let (mut lasts, written): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let has_several = followed.iter().filter(|is_followed| !**is_followed).count() > 1;
+    let reading = outlines.iter().map(|outline| async move {
+        match &outline.head.content.begins {
+            StreamOrigin::Branch { after, .. } if has_several => {
+                one_segment_head(root, server, &after.stream, after.number).await
+            }
+            _ => Ok(None),
+        }
+    });
+    let reading: Vec<_> = reading.collect();
+    let lefts: Vec<Option<Record<SegmentHead>>> =
         futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
     let is_stored = |(n, outline): &(usize, &Outline)| {
         // One that has stored nothing yet may still tell a branch.
@@ -125,7 +141,11 @@ pub async fn last_stored(
     let stored: Vec<(usize, &Outline)> = outlines.iter().enumerate().filter(is_stored).collect();
     let ends: Vec<LineEnd<'_>> = stored
         .iter()
-        .map(|(n, outline)| outline.line_end(lasts.get(*n).and_then(Option::as_ref)))
+        .map(|(n, outline)| {
+            let left = lefts.get(*n).and_then(Option::as_ref).map(|left| &left.content);
+            let last = lasts.get(*n).and_then(Option::as_ref);
+            LineEnd { left, ..outline.line_end(last, written.get(*n).copied().flatten()) }
+        })
         .collect();
     let Some((number, outline)) = present(&ends).and_then(|n| stored.get(n)).copied() else {
         return Ok(None);
@@ -141,6 +161,9 @@ pub async fn last_stored(
     }
 }
 
+/// The last segment of a stream, and the time of its newest object by the store's clock.
+type FoundEnd = (Option<Record<SegmentHead>>, Option<Timestamp>);
+
 async fn outline(root: &Root, folder: String, id: RunId) -> Result<Option<Outline>, RepoError> {
     // `streams` reports faults of records.
     let mut problems = Vec::new();
@@ -154,9 +177,16 @@ async fn outline(root: &Root, folder: String, id: RunId) -> Result<Option<Outlin
 }
 
 impl Outline {
-    fn line_end<'a>(&'a self, last: Option<&'a Record<SegmentHead>>) -> LineEnd<'a> {
+    /// Its end, with this last segment, and this time of its newest object by the store's clock.
+    fn line_end<'a>(
+        &'a self,
+        last: Option<&'a Record<SegmentHead>>,
+        written: Option<Timestamp>,
+    ) -> LineEnd<'a> {
         let covered = self.alive.as_ref().and_then(|alive| alive.content.covered_until);
-        LineEnd::new(&self.head.content, last.map(|last| &last.content), covered)
+        let (head, last) = (&self.head.content, last.map(|last| &last.content));
+        let life = Some(life(head, last, (covered, written)));
+        LineEnd { head, last, life, segments: None, left: None }
     }
 
     /// The last segment up to which the stream has no hole, as far as its sign of life does not say that there
@@ -169,16 +199,21 @@ impl Outline {
         &self,
         root: &Root,
     ) -> Result<Option<Record<SegmentHead>>, RepoError> {
+        Ok(self.end(root).await?.0)
+    }
+
+    /// The same, and the time of its newest object by the store's clock.
+    async fn end(&self, root: &Root) -> Result<FoundEnd, RepoError> {
         let stated = self.alive.as_ref().map_or(0, |alive| alive.content.segments);
         let from = stated.saturating_sub(1);
-        let last = match self.tail(root, from).await? {
-            None if from > 0 => self.tail(root, 0).await?,
-            last => last,
+        let (last, written) = match self.tail(root, from).await? {
+            (None, _) if from > 0 => self.tail(root, 0).await?,
+            found => found,
         };
-        let Some((number, size)) = last else { return Ok(None) };
+        let Some((number, size)) = last else { return Ok((None, written)) };
         let key = format!("{}/{}", self.folder, segment_name(number));
         let head = segment_head(root, &key, size).await?;
-        Ok(head.ok().filter(|head| head.content.number == number))
+        Ok((head.ok().filter(|head| head.content.number == number), written))
     }
 
     /// The first segment up to number `last` that has a position, or the beginning of what follows it; `None` if
@@ -214,12 +249,19 @@ impl Outline {
         Ok(found)
     }
 
-    /// Number and size of the last segment before a hole, from this number on.
-    async fn tail(&self, root: &Root, from: u64) -> Result<Option<(u64, u64)>, RepoError> {
+    /// Number and size of the last segment before a hole, from this number on, and the time of the newest object there, by the
+    /// store's clock: `alive` is listed behind the segments.
+    async fn tail(
+        &self,
+        root: &Root,
+        from: u64,
+    ) -> Result<(Option<(u64, u64)>, Option<Timestamp>), RepoError> {
         let listed = match from.checked_sub(1) {
             Some(before) => root.list_below_after(&self.folder, &segment_name(before)).await?,
             None => root.list_below(&self.folder).await?,
         };
+        let own = listed.iter().filter(|listed| parse_floor(&listed.key).is_none());
+        let written = own.map(|listed| listed.modified).max().and_then(store_time);
         // Segments before a floor may be gone.
         let floor = listed.iter().filter_map(|l| parse_floor(&l.key)).max().unwrap_or(0);
         let first = from.max(floor);
@@ -227,6 +269,6 @@ impl Outline {
         let sizes = sizes.filter(|(number, _)| *number >= first);
         // Behind a hole lies what a receiver had on its way when it was killed.
         let stored = (first..).zip(sizes).take_while(|(n, (number, _))| n == number);
-        Ok(stored.map(|(_, last)| last).last())
+        Ok((stored.map(|(_, last)| last).last(), written))
     }
 }

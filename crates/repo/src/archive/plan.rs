@@ -4,6 +4,7 @@
 //! segment it lies; [`Cutter`](crate::archive::stop::Cutter) finds it among that segment's transactions.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::OnceLock;
 
 use jiff::Timestamp;
 use xb_binlog::{AnyGtid, GtidState};
@@ -13,7 +14,7 @@ use crate::archive::chain::takes_over;
 pub use crate::archive::chain::{MISSING, Piece, Stream};
 pub use crate::archive::fit::{are_apart, misplaced};
 pub use crate::archive::plan_error::PlanError;
-use crate::archive::present::{LineEnd, are_of_one_server, lacks_end, present, reaches};
+use crate::archive::present::{self, LineEnd, are_of_one_server, lacks_end, present, reaches};
 use crate::archive::record::Record;
 use crate::archive::segment::{SegmentHead, StoredBarrier};
 use crate::archive::stop::{RestoreStop, TimesBefore};
@@ -34,10 +35,16 @@ pub struct Plan<'a> {
     pub must_be_found: bool,
 }
 
-/// Plans a replay from `base` to `stop`. Of several histories it takes the [`present`] one. What that lacks behind a gap
-/// may be in another stream of the same history. Only if the backup is of the history that the present one left, the stop is
-/// sought there: in that of a server that was restored, that lost the end of its log, or whose logs began anew. The latest
-/// is never sought there, because that is an older state.
+/// All histories of an archive. To look at several backups, make it once.
+#[derive(Debug)]
+pub struct Histories<'a> {
+    streams: &'a [Stream],
+    ends: Vec<LineEnd<'a>>,
+    /// The present one first, then by their signs of life; of two that are as new, that of the later stream.
+    lines: Vec<HistoryLine<'a>>,
+}
+
+/// [`Histories::plan`] of one backup.
 ///
 /// # Errors
 /// [`PlanError`].
@@ -46,74 +53,150 @@ pub fn plan<'a>(
     base: &Base,
     stop: &RestoreStop,
 ) -> Result<Plan<'a>, PlanError> {
-    let (ends, lines) = (ends(streams), histories(streams));
-    let Some((newest, others)) = lines.split_first() else {
-        return Err(PlanError::NoStart { position: base.position.clone() });
-    };
-    let error = match newest.plan(base, stop) {
-        Err(error) => error,
-        planned => return planned,
-    };
-    let is_latest = *stop == RestoreStop::Latest;
-    match &error {
-        // A segment that is missing or changed is no reason to look elsewhere: another stream may hide that.
-        PlanError::Gap { .. } if newest.received_behind_gap().is_some() => {
-            let of_one = |line: &&HistoryLine<'_>| are_of_one_server(&ends, line.last, newest.last);
-            let mended = others.iter().filter(of_one).find_map(|other| {
-                let is_enough = !is_latest || reaches(&ends, other.last, newest.last);
-                let whole = || is_enough.then(|| other.plan(base, stop).ok()).flatten();
-                let joined = || newest.plan_way(newest.joined(other, base)?, base, stop).ok();
-                whole().or_else(joined)
-            });
-            mended.ok_or(error)
+    Histories::new(streams).plan(base, stop)
+}
+
+/// [`Histories::furthest`] of one backup.
+#[must_use]
+pub fn furthest<'a>(streams: &'a [Stream], base: &Base) -> Option<Piece<'a>> {
+    Histories::new(streams).furthest(base)
+}
+
+/// [`Histories::locate`] of one backup.
+#[must_use]
+pub fn locate(streams: &[Stream], noted: &BasePosition) -> Option<Base> {
+    Histories::new(streams).locate(noted)
+}
+
+impl<'a> Histories<'a> {
+    /// The histories of these streams.
+    #[must_use]
+    pub fn new(streams: &'a [Stream]) -> Self {
+        let ends = ends(streams);
+        let present = present(&ends);
+        let life = |n: usize| ends.get(n).and_then(|end| end.life);
+        let mut last: Vec<(usize, &Stream)> = streams.iter().enumerate().rev().collect();
+        last.sort_by_key(|(n, _)| std::cmp::Reverse((Some(*n) == present, life(*n))));
+        let by_id = by_id(streams);
+        let lines = last.into_iter().map(|last| HistoryLine::ending_with(&by_id, last)).collect();
+        Self { streams, ends, lines }
+    }
+
+    /// Plans a replay from `base` to `stop`. Of several histories it takes the [`present`] one. What that lacks behind a gap
+    /// may be in another stream of the same history, and so may be what another server of MariaDB has behind its end, if the
+    /// stop is not the latest. Only if the backup is of the history that the present one left, the stop is sought there: in
+    /// that of a server that was restored, that lost the end of its log, or whose logs began anew. The latest is never sought
+    /// there, because that is an older state.
+    ///
+    /// # Errors
+    /// [`PlanError`].
+    pub fn plan(&self, base: &Base, stop: &RestoreStop) -> Result<Plan<'a>, PlanError> {
+        let Some((newest, others)) = self.lines.split_first() else {
+            return Err(PlanError::NoStart { position: base.position.clone() });
+        };
+        let error = match newest.plan(base, stop) {
+            Err(error) => error,
+            planned => return planned,
+        };
+        let is_latest = *stop == RestoreStop::Latest;
+        let reaches = |other: &HistoryLine<'_>| reaches(&self.ends, other.last, newest.last);
+        match &error {
+            PlanError::Gap { .. } if newest.received_behind_gap().is_some() => {
+                let of_one =
+                    |line: &&HistoryLine<'_>| are_of_one_server(&self.ends, line.last, newest.last);
+                let mended = others.iter().filter(of_one).find_map(|other| {
+                    let is_enough = !is_latest || reaches(other);
+                    let whole = || is_enough.then(|| other.plan(base, stop).ok()).flatten();
+                    let joined = || newest.plan_way(newest.joined(other, base)?, base, stop).ok();
+                    whole().or_else(joined)
+                });
+                mended.ok_or(error)
+            }
+            // A segment that is missing or changed is no reason to look elsewhere, because another stream may hide that: only in one
+            // that reaches a known end.
+            PlanError::Segment { .. } if newest.shows_last() => {
+                let mut whole = others.iter().filter(|other| reaches(other));
+                whole.find_map(|other| other.plan(base, stop).ok()).ok_or(error)
+            }
+            PlanError::NotReached { .. } if !is_latest => {
+                let further = present::unproven(&self.ends, newest.last);
+                let mut further = others.iter().filter(|other| further.contains(&other.last));
+                further.find_map(|other| other.plan(base, stop).ok()).ok_or(error)
+            }
+            PlanError::NoStart { .. } => match left(&self.lines, base) {
+                None => Err(error),
+                Some((_, error)) if is_latest => Err(error),
+                Some((line, _)) => line.plan(base, stop),
+            },
+            PlanError::Branch { .. } if !is_latest => match left(&self.lines, base) {
+                None => Err(error),
+                Some((line, _)) => line.plan(base, stop),
+            },
+            _ => Err(error),
         }
-        PlanError::NoStart { .. } => match left(&lines, base) {
-            None => Err(error),
-            Some((_, error)) if is_latest => Err(error),
-            Some((line, _)) => line.plan(base, stop),
-        },
-        PlanError::Branch { .. } if !is_latest => match left(&lines, base) {
-            None => Err(error),
-            Some((line, _)) => line.plan(base, stop),
-        },
-        _ => Err(error),
+    }
+
+    /// The last piece that a replay from a backup can reach in its history; `None` if the archive does not have its
+    /// position, or it is not known which history it belongs to.
+    #[must_use]
+    pub fn furthest(&self, base: &Base) -> Option<Piece<'a>> {
+        let way = match self.lines.first()?.way(base) {
+            Err(PlanError::NoStart { .. }) => left(&self.lines, base)?.0.way(base),
+            way => way,
+        };
+        let is_clear = |piece: &Piece<'_>| {
+            let head = &piece.segment.content;
+            head.barriers.is_empty() && head.more_barriers == 0
+        };
+        let (pieces, start, _) = way.ok()?;
+        pieces.into_iter().skip(start).take_while(is_clear).last()
+    }
+
+    /// The place of a backup in an archive; `None` of a clone whose transactions the archive does not have from the first on.
+    /// Of several histories it takes the newest that has it.
+    #[must_use]
+    pub fn locate(&self, noted: &BasePosition) -> Option<Base> {
+        self.places(noted).into_iter().next()
+    }
+
+    /// The places of a backup in all histories that have it, the newest history first.
+    #[must_use]
+    pub fn places(&self, noted: &BasePosition) -> Vec<Base> {
+        let (from, to, taken) = match noted {
+            BasePosition::Position(base) => {
+                return vec![
+                    moved(self.streams, base).map_or_else(|| base.clone(), |(base, _)| base),
+                ];
+            }
+            BasePosition::Between { from, to, taken } => (from, to, *taken),
+        };
+        // A replay can begin before its data, but not behind any part of it.
+        let begins = |piece: &&Piece<'_>| {
+            let head = &piece.segment.content;
+            !head.starts_inside && head.before().is_some_and(|before| before.is_within(from))
+        };
+        let place = |line: &HistoryLine<'_>| {
+            let head = &line.pieces().0.iter().rfind(begins)?.segment.content;
+            let (position, gtids) = (head.begin()?, head.before());
+            Some(Base { position, gtids, at_most: Some(to.clone()), taken })
+        };
+        self.lines.iter().filter_map(place).collect()
     }
 }
 
-/// The last piece that a replay from a backup can reach in its history; `None` if the archive does not have its
-/// position, or it is not known which history it belongs to.
-#[must_use]
-pub fn furthest<'a>(streams: &'a [Stream], base: &Base) -> Option<Piece<'a>> {
-    let lines = histories(streams);
-    let way = match lines.first()?.way(base) {
-        Err(PlanError::NoStart { .. }) => left(&lines, base)?.0.way(base),
-        way => way,
-    };
-    let is_clear = |piece: &Piece<'_>| {
-        let head = &piece.segment.content;
-        head.barriers.is_empty() && head.more_barriers == 0
-    };
-    let (pieces, start, _) = way.ok()?;
-    pieces.into_iter().skip(start).take_while(is_clear).last()
-}
-
 /// Where each stream ends.
-fn ends(streams: &[Stream]) -> Vec<LineEnd<'_>> {
-    let end = |stream| {
-        let last: Option<&SegmentHead> =
-            Stream::chain(stream).0.last().map(|piece| &piece.segment.content);
-        LineEnd { head: &stream.head.content, last, life: stream.newest() }
+fn ends<'a>(streams: &'a [Stream]) -> Vec<LineEnd<'a>> {
+    let by_id = by_id(streams);
+    let end = |stream: &'a Stream| {
+        let head = &stream.head.content;
+        let last = stream.chain().0.last().map(|piece| &piece.segment.content);
+        let left = head.begins.after().and_then(|link| {
+            let left = by_id.get(&*link.stream)?.segments.get(&link.number)?;
+            Some(&left.content)
+        });
+        LineEnd { head, last, life: stream.newest(), segments: Some(&stream.segments), left }
     };
     streams.iter().map(end).collect()
-}
-
-/// All histories: the present one first, then by their signs of life; of two that are as new, that of the later stream.
-fn histories(streams: &[Stream]) -> Vec<HistoryLine<'_>> {
-    let present = present(&ends(streams));
-    let mut last: Vec<(usize, &Stream)> = streams.iter().enumerate().rev().collect();
-    last.sort_by_key(|(n, stream)| std::cmp::Reverse((Some(*n) == present, stream.newest())));
-    let by_id = by_id(streams);
-    last.into_iter().map(|last| HistoryLine::ending_with(&by_id, last)).collect()
 }
 
 /// The history of a backup that the newest one left, and how. It was still received when the backup had ended: one that was
@@ -135,37 +218,6 @@ fn left<'l, 'a>(
         }
         _ => None,
     })
-}
-
-/// The place of a backup in an archive; `None` of a clone whose transactions the archive does not have from the first on.
-/// Of several histories it takes the newest that has it.
-#[must_use]
-pub fn locate(streams: &[Stream], noted: &BasePosition) -> Option<Base> {
-    places(streams, noted).into_iter().next()
-}
-
-/// The places of a backup in all histories that have it, the newest history first.
-#[must_use]
-pub fn places(streams: &[Stream], noted: &BasePosition) -> Vec<Base> {
-    let (from, to, taken) = match noted {
-        BasePosition::Position(base) => {
-            return vec![moved(streams, base).map_or_else(|| base.clone(), |(base, _)| base)];
-        }
-        BasePosition::Between { from, to, taken } => (from, to, *taken),
-    };
-    // A replay can begin before its data, but not behind any part of it.
-    let begins = |piece: &&Piece<'_>| {
-        let head = &piece.segment.content;
-        !head.starts_inside && head.before().is_some_and(|before| before.is_within(from))
-    };
-    let lines = histories(streams);
-    let place = |line: &HistoryLine<'_>| {
-        let pieces = line.pieces().0;
-        let head = &pieces.iter().rfind(begins)?.segment.content;
-        let (position, gtids) = (head.begin()?, head.before());
-        Some(Base { position, gtids, at_most: Some(to.clone()), taken })
-    };
-    lines.iter().filter_map(place).collect()
 }
 
 /// The place of a backup that was taken behind the last stored transaction of its server, if another server takes over
@@ -225,17 +277,24 @@ pub fn newest(streams: &[Stream]) -> Option<(&Stream, Option<Timestamp>)> {
     Some((last, streams.iter().filter_map(Stream::newest).max()))
 }
 
+/// A stream that may go on behind the end of the archive, though its receiver has ended: it is that of another server of
+/// MariaDB, and whether the present one will have all its transactions is not known.
+#[must_use]
+pub fn unproven(streams: &[Stream]) -> Option<&Stream> {
+    let ends = ends(streams);
+    streams.get(*present::unproven(&ends, present(&ends)?).first()?)
+}
+
 /// Whether the archive ends before this segment of it, by [`plan`]. Not if its history branches behind it: that is no loss
 /// of the archive.
 #[must_use]
 pub fn ends_before(streams: &[Stream], segment: &SegmentHead) -> bool {
-    let ends = ends(streams);
-    let lines = histories(streams);
+    let all = Histories::new(streams);
+    let Some(newest) = all.lines.first() else { return false };
     let is_it = |piece: &Piece<'_>| {
         piece.stream == segment.stream && piece.segment.content.number == segment.number
     };
-    let is_in = lines.first().is_none_or(|line| line.pieces().0.iter().any(is_it));
-    !is_in && lines.first().is_some_and(|line| lacks_end(&ends, line.last, segment))
+    !newest.pieces().0.iter().any(is_it) && lacks_end(&all.ends, newest.last, segment)
 }
 
 /// Stream and number of all segments from the position of one of these backups on, in every history that has it: what a
@@ -244,7 +303,7 @@ pub fn ends_before(streams: &[Stream], segment: &SegmentHead) -> bool {
 pub fn reach<'a>(streams: &'a [Stream], bases: &[Base]) -> BTreeSet<(&'a str, u64)> {
     let by_id = by_id(streams);
     let of_line = |last: (usize, &'a Stream)| {
-        let (mut pieces, _) = HistoryLine::ending_with(&by_id, last).pieces();
+        let (mut pieces, _) = HistoryLine::ending_with(&by_id, last).read();
         // Also the pieces behind a break, because the break may be mended.
         let starts = |piece: &Piece<'_>| bases.iter().any(|base| piece.has(base));
         let start = pieces.iter().position(starts).unwrap_or(pieces.len());
@@ -268,7 +327,12 @@ struct HistoryLine<'a> {
     parts: Vec<(&'a Stream, Option<&'a Stream>)>,
     /// Number of the last one in the archive.
     last: usize,
+    /// What [`Self::read`] returns.
+    pieces: OnceLock<Pieces<'a>>,
 }
+
+/// Pieces, and where they do not follow each other: the number of the piece behind the break, and why.
+type Pieces<'a> = (Vec<Piece<'a>>, Vec<(usize, PlanError)>);
 
 impl<'a> HistoryLine<'a> {
     fn ending_with(
@@ -288,7 +352,7 @@ impl<'a> HistoryLine<'a> {
             first = before;
         }
         parts.reverse();
-        Self { parts, last: number }
+        Self { parts, last: number, pieces: OnceLock::new() }
     }
 
     /// Checks that the backup belongs to this history: a branch has the same positions as the history that it
@@ -326,9 +390,20 @@ impl<'a> HistoryLine<'a> {
         }
     }
 
-    /// All pieces of the line, and where they do not follow each other: the number of the piece behind the break,
-    /// and why.
-    fn pieces(&self) -> (Vec<Piece<'a>>, Vec<(usize, PlanError)>) {
+    /// All pieces of the line, computed once.
+    fn pieces(&self) -> &Pieces<'a> {
+        self.pieces.get_or_init(|| self.read())
+    }
+
+    /// Whether the last segment is there of those that the records of the last stream state.
+    fn shows_last(&self) -> bool {
+        self.parts.last().is_some_and(|(last, _)| {
+            last.segments.keys().next_back().is_some_and(|n| n.saturating_add(1) >= last.stated)
+        })
+    }
+
+    /// All pieces of the line.
+    fn read(&self) -> Pieces<'a> {
         let mut pieces: Vec<Piece<'a>> = Vec::new();
         let mut breaks = Vec::new();
         let mut before: Option<&StreamHead> = None;
@@ -400,7 +475,7 @@ impl<'a> HistoryLine<'a> {
 
     /// The way from the position of a backup on.
     fn way(&self, base: &Base) -> Result<Way<'a>, PlanError> {
-        let (mut pieces, breaks) = self.pieces();
+        let (mut pieces, breaks) = self.pieces().clone();
         let start = pieces.iter().rposition(|piece| piece.has(base));
         let start = start.ok_or_else(|| self.without_start(base))?;
         // Segments behind a break cannot be reached.
@@ -417,8 +492,8 @@ impl<'a> HistoryLine<'a> {
 
     /// The pieces behind the last break of this line, if its receiver missed what is before them.
     fn received_behind_gap(&self) -> Option<Vec<Piece<'a>>> {
-        let (mut pieces, breaks) = self.pieces();
-        let behind = pieces.split_off(breaks.last()?.0);
+        let (pieces, breaks) = self.pieces();
+        let behind = pieces.get(breaks.last()?.0..)?.to_vec();
         let first = behind.first().filter(|first| first.segment.content.number == 0)?;
         let (stream, _) = self.parts.iter().find(|(stream, _)| stream.id() == first.stream)?;
         matches!(stream.head.content.begins, StreamOrigin::Gap { .. }).then_some(behind)

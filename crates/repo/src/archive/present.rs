@@ -1,16 +1,23 @@
 //! Which history of an archive is the present one: that which reaches furthest. Positions and GTIDs tell it of one history
-//! that several receivers store; clocks tell only which of several histories is the newest.
+//! that several receivers store; clocks tell only which of several histories is the newest. Two lines are of one history if
+//! their logs were made in one order, and each needs as many branches as the other: a branch of one is needed by the other
+//! only if that may have the end of what was left.
 
-use std::collections::{HashMap, HashSet};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use jiff::Timestamp;
-use xb_binlog::GtidState;
+use jiff::{SignedDuration, Timestamp};
+use xb_binlog::{GtidState, LogPosition};
 
+use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
 use crate::archive::stream::{StreamHead, StreamOrigin};
+use crate::hex::unhex;
 
 /// Hexadecimal digits of the time at the beginning of a format description event: when the log was made.
 const TIME_DIGITS: usize = 8;
+/// Time between the signs of life of two receivers of which neither ended before the other.
+const TOGETHER: SignedDuration = SignedDuration::from_mins(1);
 
 /// A stream as the last one of a history.
 #[derive(Debug, Clone, Copy)]
@@ -21,15 +28,36 @@ pub(super) struct LineEnd<'a> {
     pub(super) last: Option<&'a SegmentHead>,
     /// Its newest sign of life.
     pub(super) life: Option<Timestamp>,
+    /// Its segments, if more than the last one is known.
+    pub(super) segments: Option<&'a BTreeMap<u64, Record<SegmentHead>>>,
+    /// Of a branch: the last segment of what it left, if it can be read.
+    pub(super) left: Option<&'a SegmentHead>,
 }
 
 /// Number of the stream at whose end the archive ends; `None` if there is none. A history whose end lies in another one
 /// is not the newest, whatever the clocks of the receivers say; the newest sign of life decides among those that differ.
 #[must_use]
 pub(super) fn present(ends: &[LineEnd<'_>]) -> Option<usize> {
-    let heads = by_id(ends);
+    let newest = |of: Vec<usize>| of.into_iter().max_by_key(|n| ends.get(*n)?.life);
+    newest(last(ends)).or_else(|| newest((0..ends.len()).collect()))
+}
+
+/// Of the histories that no other one passes, those that may go on behind the end of this one, as far as the records show:
+/// those of another server of MariaDB, whose GTIDs do not tell whether it has lost transactions.
+pub(super) fn unproven(ends: &[LineEnd<'_>], one: usize) -> Vec<usize> {
+    let all = by_id(ends);
+    let Some(one) = ends.get(one) else { return Vec::new() };
+    let goes_on = |other: &LineEnd<'_>| {
+        one.is_of_another_server(other) && has_more(other, one) && are_one(&all, other, one, true)
+    };
+    last(ends).into_iter().filter(|n| ends.get(*n).is_some_and(goes_on)).collect()
+}
+
+/// The histories that no other one follows or passes.
+fn last(ends: &[LineEnd<'_>]) -> Vec<usize> {
+    let all = by_id(ends);
     let is_passed = |end: &LineEnd<'_>| {
-        ends.iter().any(|other| passes(&heads, other, end) && !passes(&heads, end, other))
+        ends.iter().any(|other| passes(&all, other, end) && !passes(&all, end, other))
     };
     // Of many streams, few are followed by none: only those are compared with all.
     let mut followed: HashMap<&str, u64> = HashMap::new();
@@ -42,86 +70,133 @@ pub(super) fn present(ends: &[LineEnd<'_>]) -> Option<usize> {
         number.is_some_and(|number| end.last.is_none_or(|last| last.number <= *number))
     };
     let left = ends.iter().enumerate().filter(|(_, end)| !is_followed(end) && !is_passed(end));
-    let left = left.map(|(n, _)| n).collect();
-    let newest = |of: Vec<usize>| of.into_iter().max_by_key(|n| ends.get(*n)?.life);
-    newest(left).or_else(|| newest((0..ends.len()).collect()))
+    left.map(|(n, _)| n).collect()
 }
 
 /// Whether two ends are of one history of one server, and the first one reaches at least as far as the second.
 pub(super) fn reaches(ends: &[LineEnd<'_>], one: usize, other: usize) -> bool {
-    let heads = by_id(ends);
+    let all = by_id(ends);
     let (Some(one), Some(other)) = (ends.get(one), ends.get(other)) else { return false };
-    passes(&heads, one, other) || (are_one(&heads, one, other) && is_at(one, other))
+    passes(&all, one, other) || (are_one(&all, one, other, false) && is_at(one, other))
 }
 
 /// Whether two ends are of one history of one server, as far as the records show.
 pub(super) fn are_of_one_server(ends: &[LineEnd<'_>], one: usize, other: usize) -> bool {
-    let heads = by_id(ends);
+    let all = by_id(ends);
     let (Some(one), Some(other)) = (ends.get(one), ends.get(other)) else { return false };
-    are_one(&heads, one, other) && !one.is_of_another_server(other)
+    are_one(&all, one, other, false) && !one.is_of_another_server(other)
 }
 
 /// Whether a history ends before a stored segment, and does not branch from that one's.
 pub(super) fn lacks_end(ends: &[LineEnd<'_>], one: usize, segment: &SegmentHead) -> bool {
-    let heads = by_id(ends);
-    let Some((one, &head)) = ends.get(one).zip(heads.get(&*segment.stream)) else { return false };
-    let other = LineEnd { head, last: Some(segment), life: None };
+    let all = by_id(ends);
+    let Some((one, &of)) = ends.get(one).zip(all.get(&*segment.stream)) else { return false };
+    let other = LineEnd { last: Some(segment), ..of };
     let has_gtids = || {
         // Another server has other positions.
         one.is_of_another_server(&other)
             && other.gtids().zip(one.gtids()).is_some_and(|(other, one)| other.is_within(&one))
     };
-    let is_there = passes(&heads, one, &other) || is_at(one, &other) || has_gtids();
-    !is_there && branches(&heads, one.head, head) == 0
+    let is_there = passes(&all, one, &other) || is_at(one, &other) || has_gtids();
+    !is_there && branches(&all, one, &other, true) == 0
 }
 
-type Heads<'a> = HashMap<&'a str, &'a StreamHead>;
+type Ends<'a> = HashMap<&'a str, LineEnd<'a>>;
 
-fn by_id<'a>(ends: &[LineEnd<'a>]) -> Heads<'a> {
-    ends.iter().map(|end| (end.head.stream.as_str(), end.head)).collect()
+fn by_id<'a>(ends: &[LineEnd<'a>]) -> Ends<'a> {
+    ends.iter().map(|end| (end.head.stream.as_str(), *end)).collect()
 }
 
 /// The streams of a history, the last one first.
-fn line<'a>(heads: &Heads<'a>, last: &'a StreamHead) -> Vec<&'a StreamHead> {
-    let (mut line, mut seen) = (vec![last], HashSet::from([last.stream.as_str()]));
-    let mut next = last;
-    while let Some(&before) = next.begins.after().and_then(|link| heads.get(&*link.stream)) {
+fn line<'a>(ends: &Ends<'a>, last: &LineEnd<'a>) -> Vec<LineEnd<'a>> {
+    let (mut line, mut seen) = (vec![*last], HashSet::from([last.head.stream.as_str()]));
+    let mut next = last.head;
+    while let Some(before) = next.begins.after().and_then(|link| ends.get(&*link.stream)) {
         // A circle is no history.
-        if !seen.insert(&before.stream) {
+        if !seen.insert(&before.head.stream) {
             break;
         }
-        line.push(before);
-        next = before;
+        line.push(*before);
+        next = before.head;
     }
     line
 }
 
-/// How often a history branched that the other one does not have.
-fn branches<'a>(heads: &Heads<'a>, one: &'a StreamHead, other: &'a StreamHead) -> usize {
-    let shared: HashSet<&str> =
-        line(heads, other).into_iter().map(|head| head.stream.as_str()).collect();
-    let own = line(heads, one).into_iter().filter(|head| !shared.contains(head.stream.as_str()));
-    own.filter(|head| matches!(head.begins, StreamOrigin::Branch { .. })).count()
+/// How often a history branched where the other one needed a branch, too, and does not have it: it may have the end of what
+/// was left. One that is asked whether it `lags` needs none either if it ends before that.
+fn branches<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>, lags: bool) -> usize {
+    let of_other = line(ends, other);
+    let is_shared =
+        |branch: &LineEnd<'_>| of_other.iter().any(|end| end.head.stream == branch.head.stream);
+    let needs = |branch: &LineEnd<'a>| {
+        let of_left = branch.head.begins.after().and_then(|link| ends.get(&*link.stream));
+        let Some((left, of_left)) = branch.left.zip(of_left) else { return true };
+        if of_left.is_of_another_server(other) {
+            return true;
+        }
+        // Both are in one log that was made later.
+        let is_one = one.last.zip(other.last).is_some_and(|(one, other)| {
+            one.to.log == other.to.log
+                && one.to.log != left.to.log
+                && made(one).is_some_and(|of_one| made(other) == Some(of_one))
+        });
+        let ends_before =
+            || other.last.is_some_and(|last| is_in_order(last, left) && last.end() < left.end());
+        !(is_one && !one.is_of_another_server(other))
+            && !(lags && ends_before())
+            && may_have_end(&of_other, left, of_left)
+    };
+    let own = line(ends, one).into_iter().filter(|end| !is_shared(end));
+    own.filter(|end| matches!(end.head.begins, StreamOrigin::Branch { .. })).filter(needs).count()
 }
 
-/// Two receivers may both have stored where their server's history branches.
-fn are_one<'a>(heads: &Heads<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> bool {
-    branches(heads, one.head, other.head) == branches(heads, other.head, one.head)
-        && is_of_same_log(one, other)
+/// Whether a history may have the end of a segment: unless its log of that name has other transactions there, or ends before.
+fn may_have_end(line: &[LineEnd<'_>], segment: &SegmentHead, of: &LineEnd<'_>) -> bool {
+    let Some(at) = segment.end() else { return true };
+    let shows = |head: &SegmentHead| {
+        if head.from.log != segment.to.log || head.from.offset >= segment.to.offset {
+            return None;
+        }
+        let is_in = segment.to.offset <= head.to.offset;
+        let known = segment.after().zip(head.before()).zip(head.after());
+        match known {
+            Some(((here, before), after)) if is_in => {
+                Some(before.is_within(&here) && here.is_within(&after))
+            }
+            _ if is_in => Some(true),
+            _ => head.next_log.is_some().then_some(false),
+        }
+    };
+    let next = std::iter::once(None).chain(line.iter().map(|next| Some(next.head)));
+    let shown = line.iter().zip(next).find_map(|(end, next)| {
+        // What lies behind the beginning of the next stream is not of this history.
+        let takes_over = next.and_then(|next| next.takes_over_at(end.head));
+        let counts = !end.is_of_another_server(of)
+            && takes_over.is_none_or(|over| over.position().is_some_and(|over| at <= over));
+        counts.then(|| end.segments().find_map(shows)).flatten()
+    });
+    shown.unwrap_or(true)
+}
+
+/// Whether two ends are of one history, as far as the records show. If one `lags`, the other one may have branched behind it.
+fn are_one<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>, lags: bool) -> bool {
+    let are_in_order = one.is_of_another_server(other)
+        || one.last.zip(other.last).is_none_or(|(one, other)| is_in_order(one, other));
+    are_in_order && branches(ends, one, other, lags) == branches(ends, other, one, false)
 }
 
 /// Whether the history that ends with `one` begins to differ behind the end of `other`, or goes on behind it.
-fn passes<'a>(heads: &Heads<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> bool {
-    let line = line(heads, one.head);
+fn passes<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> bool {
+    let line = line(ends, one);
     let follower = line.windows(2).find_map(|pair| match pair {
-        [next, before] if before.stream == other.head.stream => next.begins.after(),
+        [next, before] if before.head.stream == other.head.stream => next.head.begins.after(),
         _ => None,
     });
     match (follower, other.last) {
         // It began when the other one had ended, or goes on from there.
         (Some(link), Some(last)) if last.number <= link.number => true,
         (Some(_), None) => true,
-        _ => are_one(heads, one, other) && is_beyond(one, other),
+        _ => is_beyond(one, other) && are_one(ends, one, other, true),
     }
 }
 
@@ -134,13 +209,24 @@ fn is_beyond(one: &LineEnd<'_>, other: &LineEnd<'_>) -> bool {
         {
             before.is_subset(&now) && now != before
         }
-        _ if one.is_of_another_server(other) => false,
+        // Those of MariaDB do not, but both were received to the end.
+        _ if one.is_of_another_server(other) => {
+            let until = one.life.and_then(|life| life.checked_add(TOGETHER).ok());
+            until >= other.life && has_more(one, other)
+        }
         (now, before) => {
             let (end, of_other) = (one.position(), other.position());
             end.zip(of_other).is_some_and(|(now, before)| before < now)
                 && before.zip(now).is_none_or(|(before, now)| before.is_within(&now))
         }
     }
+}
+
+/// Whether the first one has all GTIDs of the second, and others.
+fn has_more(one: &LineEnd<'_>, other: &LineEnd<'_>) -> bool {
+    one.gtids()
+        .zip(other.gtids())
+        .is_some_and(|(one, other)| other.is_within(&one) && !one.is_within(&other))
 }
 
 /// Whether they end at the same place.
@@ -152,32 +238,37 @@ fn is_at(one: &LineEnd<'_>, other: &LineEnd<'_>) -> bool {
     }
 }
 
-/// Whether logs of one name may be the same log: not if they were made at different times, as after RESET MASTER.
-fn is_of_same_log(one: &LineEnd<'_>, other: &LineEnd<'_>) -> bool {
-    let (Some(one), Some(other)) = (one.last, other.last) else { return true };
-    let made = |head: &SegmentHead| head.description.get(..TIME_DIGITS).map(str::to_owned);
-    match (made(one), made(other)) {
-        (Some(of_one), Some(of_other)) if one.to.log == other.to.log => of_one == of_other,
-        _ => true,
+/// Whether the logs of two segments of one server were made in the order of their names: they were not if these began anew
+/// between them, as after RESET MASTER.
+fn is_in_order(one: &SegmentHead, other: &SegmentHead) -> bool {
+    let log = |head: &SegmentHead| LogPosition::new(&head.to.log, 0);
+    let (Some(of_one), Some(of_other)) = (made(one), made(other)) else { return true };
+    match log(one).zip(log(other)).and_then(|(one, other)| one.partial_cmp(&other)) {
+        Some(Ordering::Less) => of_one <= of_other,
+        Some(Ordering::Equal) => of_one == of_other,
+        Some(Ordering::Greater) => of_one >= of_other,
+        None => true,
     }
 }
 
+/// When the log of a segment was made, by the server's clock, in seconds since 1970, if that is stated.
+fn made(head: &SegmentHead) -> Option<u32> {
+    let made = unhex::<4>(head.description.get(..TIME_DIGITS)?).map(u32::from_le_bytes);
+    made.filter(|made| *made > 0)
+}
+
 impl<'a> LineEnd<'a> {
-    /// The end of a stream of which everything is stored up to the time `covered`, if it says so.
-    pub(super) fn new(
-        head: &'a StreamHead,
-        last: Option<&'a SegmentHead>,
-        covered: Option<Timestamp>,
-    ) -> Self {
-        let stored = last.map(|last| last.received[1]);
-        Self { head, last, life: covered.max(stored).max(Some(head.started)) }
+    /// Its segments, as far as they are known.
+    fn segments(&self) -> impl Iterator<Item = &'a SegmentHead> {
+        let stored = self.segments.into_iter().flat_map(BTreeMap::values);
+        stored.map(|segment| &segment.content).chain(self.last)
     }
 
     fn is_of_another_server(&self, other: &Self) -> bool {
         self.head.origin().differs_from(other.head.origin()).is_some()
     }
 
-    fn position(&self) -> Option<xb_binlog::LogPosition> {
+    fn position(&self) -> Option<LogPosition> {
         self.last.map_or_else(|| self.head.start.position(), SegmentHead::end)
     }
 

@@ -123,7 +123,9 @@ impl TimesBefore {
             None => Ok(()),
             Some(latest) => {
                 let (stop, latest) = (self.stop, latest.round(Unit::Second).unwrap_or(latest));
-                let backup = format!("{position}, behind a transaction of {latest}");
+                let backup = format!(
+                    "{position} (behind a transaction of {latest}, unless the server's clock was ahead then; a stop by GTID needs no clock)"
+                );
                 Err(PlanError::BeforeBackup { stop: stop.to_string(), backup })
             }
         }
