@@ -2,168 +2,11 @@
 //! changed on their way.
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
-use std::time::Duration;
+mod recording;
 
 use proptest::prelude::*;
-use xb_mysql::clone::{
-    CloneError, CloneEvent, CloneFile, Ddl, FileName, Recipient, RedoFile, Stage,
-};
-use xb_testkit::vectors;
-
-/// A message of the donor.
-#[derive(Debug, Clone, PartialEq)]
-struct Message {
-    is_auxiliary: bool,
-    content: Content,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Content {
-    Bytes(Vec<u8>),
-    /// Data of this length; recorded without its bytes.
-    Data(usize),
-    /// Data that is a page; recorded without its bytes.
-    Page {
-        len: usize,
-        number: u32,
-        space: u32,
-    },
-}
-
-/// What a clone came to.
-#[derive(Debug, PartialEq)]
-struct Outcome {
-    files: Vec<CloneFile>,
-    redo: Vec<RedoFile>,
-    blocks: Vec<(Stage, u32, u64, usize)>,
-    sent: Vec<Vec<u8>>,
-}
-
-/// The messages of the donor, and those of the recipient.
-fn recorded() -> (Vec<Message>, Vec<Vec<u8>>) {
-    let text = String::from_utf8(vectors::read("mysql/clone-9.7.messages")).unwrap();
-    let (mut donor, mut recipient) = (Vec::<Message>::new(), Vec::new());
-    let mut spaces = Vec::new();
-    for line in text.lines() {
-        let (side, message) = line.split_once(' ').unwrap();
-        let content = match message.strip_prefix("data ") {
-            Some(len) => data(len.parse().unwrap(), donor.last().unwrap(), &spaces),
-            None => Content::Bytes(unhex(message)),
-        };
-        match (side.strip_prefix('<'), content) {
-            (Some(more), content) => {
-                donor.push(Message { is_auxiliary: !more.is_empty(), content })
-            }
-            (None, Content::Bytes(bytes)) => recipient.push(bytes),
-            (None, _) => panic!("data of the recipient"),
-        }
-        if let Some((4, head)) = donor.last().and_then(descriptor) {
-            spaces.push(number(head, 42));
-        }
-    }
-    (donor, recipient)
-}
-
-/// Data after its descriptor. In the page stage the file's tablespace is that of the description with its index.
-fn data(len: usize, before: &Message, spaces: &[u32]) -> Content {
-    let (_, head) = descriptor(before).unwrap();
-    match number(head, 12) {
-        3 => {
-            let space = spaces[usize::try_from(number(head, 28)).unwrap()];
-            let offset = usize::try_from(number(head, 40)).unwrap();
-            Content::Page { len, number: u32::try_from(offset / len).unwrap(), space }
-        }
-        _ => Content::Data(len),
-    }
-}
-
-fn number(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(*bytes[at..].first_chunk().unwrap())
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    text.as_bytes()
-        .chunks(2)
-        .map(|digits| u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap())
-        .collect()
-}
-
-/// A recipient, and what came of its clone so far.
-#[derive(Debug, Clone, PartialEq)]
-struct Run {
-    recipient: Recipient,
-    blocks: Vec<(Stage, u32, u64, usize)>,
-    sent: Vec<Vec<u8>>,
-}
-
-impl Run {
-    fn new() -> Self {
-        let (recipient, init) = Recipient::new(Ddl::Waits(Duration::from_secs(300)));
-        Self { recipient, blocks: Vec::new(), sent: vec![init] }
-    }
-
-    /// An error if the clone is not whole.
-    fn end(self) -> Result<Outcome, CloneError> {
-        let Self { recipient, blocks, sent } = self;
-        if !recipient.is_whole() {
-            return Err(CloneError::Broken { what: "the connection ended".to_owned() });
-        }
-        let (files, redo) = (recipient.files().to_vec(), recipient.redo().to_vec());
-        Ok(Outcome { files, redo, blocks, sent })
-    }
-}
-
-/// What a recipient makes of the messages of a donor; an error if the clone is not whole at their end.
-fn run(messages: &[Message]) -> Result<Outcome, CloneError> {
-    let mut run = Run::new();
-    feed(&mut run, messages)?;
-    run.end()
-}
-
-fn feed(run: &mut Run, messages: &[Message]) -> Result<(), CloneError> {
-    thread_local! { static DATA: Vec<u8> = vec![3; (2 << 20) + 1]; }
-    let Run { recipient, blocks, sent } = run;
-    DATA.with(|data| {
-        let mut page = vec![3; 100_000];
-        for message in messages {
-            let bytes = match &message.content {
-                Content::Bytes(bytes) => bytes,
-                Content::Data(len) => &data[..=*len],
-                Content::Page { len, number, space } => {
-                    page[5..9].copy_from_slice(&number.to_be_bytes());
-                    page[35..39].copy_from_slice(&space.to_be_bytes());
-                    &page[..=*len]
-                }
-            };
-            if message.is_auxiliary {
-                recipient.answered(bytes)?;
-                continue;
-            }
-            match recipient.receive(bytes)? {
-                CloneEvent::Ready => sent.push(recipient.execute()?),
-                CloneEvent::Acknowledge(message) => sent.push(message),
-                CloneEvent::Complete => sent.push(recipient.leave()?),
-                CloneEvent::Block(block) => {
-                    blocks.push((block.stage, block.file, block.offset, block.bytes.len()));
-                }
-                CloneEvent::Nothing
-                | CloneEvent::Stage(..)
-                | CloneEvent::File(_)
-                | CloneEvent::Redo(_)
-                | CloneEvent::Left => {}
-            }
-        }
-        Ok(())
-    })
-}
-
-/// The descriptor's kind and its bytes.
-fn descriptor(message: &Message) -> Option<(u8, &[u8])> {
-    match &message.content {
-        Content::Bytes(bytes) if bytes.first() == Some(&2) => Some((bytes[14], &bytes[3..])),
-        _ => None,
-    }
-}
+use recording::*;
+use xb_mysql::clone::{CloneError, FileName, Stage};
 
 /// Returns whether a message tells a plugin, a collation or a setting that the recipient does not need.
 fn is_hint(message: &Message) -> bool {
@@ -327,30 +170,6 @@ fn a_clone_that_ends_early_is_not_whole() {
     }
 }
 
-/// A message with each of its bytes altered, in each bit and in all of them: the place, and the message. Of data, only
-/// the kind; of a page, as far as it says where it belongs.
-fn altered(message: &Message) -> impl Iterator<Item = (usize, Message)> {
-    let (bytes, len) = match &message.content {
-        Content::Bytes(bytes) => (bytes.clone(), bytes.len()),
-        Content::Data(len) => (vec![3; len + 1], 1),
-        Content::Page { len, number, space } => {
-            let mut bytes = vec![3; len + 1];
-            bytes[5..9].copy_from_slice(&number.to_be_bytes());
-            bytes[35..39].copy_from_slice(&space.to_be_bytes());
-            (bytes, 39)
-        }
-    };
-    let is_auxiliary = message.is_auxiliary;
-    (0..len).flat_map(move |at| {
-        let bytes = bytes.clone();
-        [1, 2, 4, 8, 16, 32, 64, 128, 255].into_iter().map(move |flip: u8| {
-            let mut bytes = bytes.clone();
-            bytes[at] ^= flip;
-            (at, Message { is_auxiliary, content: Content::Bytes(bytes) })
-        })
-    })
-}
-
 #[test]
 fn a_message_with_another_byte_is_refused_or_changes_nothing_that_can_be_lost() {
     let (messages, _) = recorded();
@@ -417,34 +236,6 @@ fn is_told(message: &Message, byte: usize) -> bool {
 }
 
 #[test]
-fn an_answer_to_a_resumed_clone_with_another_byte_is_refused() {
-    let (messages, _) = recorded();
-    for stage in 2..=4 {
-        let blocks = blocks_of(&messages, stage);
-        let from = blocks[blocks.len() / 2];
-        let mut run = Run::new();
-        feed(&mut run, &messages[..from]).unwrap();
-        let _ = run.recipient.resume().unwrap();
-        let answers = again(&messages);
-        for (at, answer) in answers.iter().enumerate() {
-            let goes_on = |changed: &Message| {
-                let mut run = run.clone();
-                feed(&mut run, &answers[..at])?;
-                feed(&mut run, std::slice::from_ref(changed))?;
-                feed(&mut run, &answers[at + 1..])?;
-                feed(&mut run, &messages[from..]).and_then(|()| run.end())
-            };
-            assert!(goes_on(answer).is_ok());
-            for (byte, changed) in altered(answer) {
-                // How far the clone has come, which the donor is told and does not tell.
-                let is_place = at == 0 && byte >= 42;
-                assert!(goes_on(&changed).is_err() || is_place, "{stage} {at}: byte {byte}");
-            }
-        }
-    }
-}
-
-#[test]
 fn numbers_that_changed_alike_at_both_ends_of_a_stage_are_refused() {
     let (messages, _) = recorded();
     for stage in 2..=4 {
@@ -479,125 +270,6 @@ fn an_error_of_the_donor_is_reported() {
     messages.push(Message { is_auxiliary: false, content: Content::Bytes(error) });
     let error = run(&messages).unwrap_err().to_string();
     assert_eq!(error, "the donor ended the clone: error 3862: Clone Donor Error");
-}
-
-/// What a donor sends after REINIT, before it continues.
-fn again(messages: &[Message]) -> Vec<Message> {
-    let of_kind = |kind: u8| {
-        messages
-            .iter()
-            .find(|message| matches!(&message.content, Content::Bytes(bytes) if bytes[0] == kind))
-    };
-    let task =
-        messages.iter().find(|message| descriptor(message).is_some_and(|(kind, _)| kind == 2));
-    [of_kind(1), of_kind(99), task].map(|message| message.unwrap().clone()).to_vec()
-}
-
-#[test]
-fn a_clone_whose_connections_break_resumes() {
-    let (messages, _) = recorded();
-    let whole = run(&messages).unwrap();
-    let (mut resumed, mut in_blocks) = (0, 0);
-    for at in 0..messages.len() {
-        let mut run = Run::new();
-        feed(&mut run, &messages[..at]).unwrap();
-        let Some(reinit) = run.recipient.resume() else {
-            // A resumed clone does not begin before its first block, and nothing is resumed that came whole.
-            assert!(
-                run.blocks.is_empty()
-                    || run.blocks.len() == whole.blocks.len()
-                    || is_early(&messages[..at]),
-                "{at}"
-            );
-            continue;
-        };
-        let kind = descriptor(&messages[at - 1]).map(|(kind, _)| kind);
-        // A block whose bytes did not come is sent again; so is an end that was not acknowledged.
-        let from = if matches!(kind, Some(5)) { at - 1 } else { at };
-        let ended = matches!(descriptor(&messages[at - 1]), Some((3, head)) if head[45] == 0);
-        let from = if ended { at - 1 } else { from };
-        let place = place(&reinit);
-        let blocks = messages[..at].iter().filter_map(descriptor).filter(|(kind, _)| *kind == 5);
-        let last = blocks.take(run.blocks.len()).last().unwrap().1;
-        assert_eq!(place[..3], [number(last, 12), number(last, 20), number(last, 24)], "{at}");
-        assert_eq!(place[3], place[1], "a bit for each chunk that has begun, {at}");
-        feed(&mut run, &again(&messages)).unwrap();
-        feed(&mut run, &messages[from..]).unwrap_or_else(|error| panic!("{at}: {error}"));
-        let outcome = run.end().unwrap();
-        assert_eq!(
-            (outcome.files, outcome.redo, outcome.blocks),
-            (whole.files.clone(), whole.redo.clone(), whole.blocks.clone()),
-            "{at}"
-        );
-        resumed += 1;
-        in_blocks += usize::from(kind == Some(5));
-    }
-    assert!(resumed > 400 && in_blocks > 200, "{resumed} {in_blocks}");
-}
-
-/// Returns whether no block of the current stage came.
-fn is_early(messages: &[Message]) -> bool {
-    // Without its bytes, the last block did not.
-    let is_block = |message: &Message| descriptor(message).is_some_and(|(kind, _)| kind == 5);
-    let messages = if messages.last().is_some_and(is_block) {
-        &messages[..messages.len() - 1]
-    } else {
-        messages
-    };
-    let mut descriptors = messages.iter().rev().filter_map(descriptor);
-    let found = descriptors.find(|(kind, head)| *kind == 5 || (*kind == 3 && head[45] == 1));
-    found.is_some_and(|(kind, _)| kind == 3)
-}
-
-/// Stage, chunk and block of a REINIT, and the number of its bits.
-fn place(reinit: &[u8]) -> [u32; 4] {
-    assert_eq!((reinit[0], reinit[9]), (3, 12));
-    let locator = &reinit[14..];
-    assert_eq!(u32::try_from(locator.len()).unwrap().to_le_bytes(), reinit[10..14]);
-    assert_eq!(
-        number(locator, 4).to_be_bytes(),
-        u32::try_from(locator.len()).unwrap().to_be_bytes()
-    );
-    assert_eq!((number(locator, 34), number(locator, 46) as usize * 4), (1, locator.len() - 50));
-    let bits: u32 = locator[50..].iter().map(|byte| byte.count_ones()).sum();
-    [locator[32].into(), number(locator, 38), number(locator, 42), bits]
-}
-
-#[test]
-fn a_clone_resumes_with_nothing_lost_or_sent_twice() {
-    let (messages, _) = recorded();
-    let blocks: Vec<usize> = (0..messages.len())
-        .filter(|at| descriptor(&messages[*at]).is_some_and(|(kind, _)| kind == 5))
-        .collect();
-    for at in blocks
-        .into_iter()
-        .step_by(7)
-        .filter(|at| descriptor(&messages[at + 2]).is_some_and(|(kind, _)| kind == 5))
-    {
-        let after = at + 2;
-        let goes_on = |from: usize, answer: &[Message]| {
-            let mut run = Run::new();
-            feed(&mut run, &messages[..after]).unwrap();
-            let _ = run.recipient.resume().unwrap();
-            feed(&mut run, answer)
-                .and_then(|()| feed(&mut run, &messages[from..]))
-                .and_then(|()| run.end())
-        };
-        let usual = again(&messages);
-        assert!(goes_on(after, &usual).is_ok(), "{at}");
-        assert!(goes_on(at, &usual).is_err(), "{at}: the last block twice");
-        assert!(goes_on(after + 2, &usual).is_err(), "{at}: the next one lost");
-        // The clone of someone else; a donor that does not say that it continues; no task.
-        let mut other = usual.clone();
-        let Content::Bytes(bytes) = &mut other[0].content else { panic!("locators") };
-        bytes[10 + 12 + 7] ^= 1;
-        assert!(goes_on(after, &other).is_err(), "{at}: another clone");
-        assert!(goes_on(after, &usual[1..]).is_err(), "{at}: the clone is not named");
-        assert!(
-            goes_on(after, &usual[1..2]).is_err() && goes_on(after, &usual[..2]).is_err(),
-            "{at}"
-        );
-    }
 }
 
 /// The recorded clone, with a change to its locators.
@@ -749,15 +421,6 @@ fn a_redo_log_with_a_hole_or_a_repetition_is_refused() {
     let nothing = [(1, 1, 0, 2048, 1024), (1, 2, 0, 3072, 0), head, (3, 1, 0, 3072, 512)];
     assert!(refused(1, &nothing), "no bytes");
     assert!(with_redo(0, 0, 0, &[]).is_err(), "no redo log");
-}
-
-/// Descriptors of blocks of a stage.
-fn blocks_of(messages: &[Message], stage: u32) -> Vec<usize> {
-    let is_it = |at: &usize| {
-        descriptor(&messages[*at])
-            .is_some_and(|(kind, head)| kind == 5 && number(head, 12) == stage)
-    };
-    (0..messages.len()).filter(is_it).collect()
 }
 
 fn numbers(message: &Message, at: usize) -> u32 {
