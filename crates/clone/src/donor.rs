@@ -7,7 +7,7 @@ use xb_mysql::{Account, Client, CloneLink, Target, Timeouts};
 use xb_process::CancelHook;
 
 use crate::error::Error;
-use crate::guards::Incarnation;
+use crate::guards::{self, Incarnation};
 use crate::settings::Settings;
 
 /// Longest time for which the end of a clone waits for the answer to another message, and the pause between two looks.
@@ -33,6 +33,9 @@ pub(crate) struct DonorAddress<'a> {
     pub(crate) account: &'a Account,
     pub(crate) settings: &'a Settings,
     pub(crate) auxiliary: &'a Auxiliary,
+    /// The server that the first connection has reached. All others have to reach it, too: a name, an address or a proxy
+    /// may lead to several.
+    pub(crate) server: &'a OnceLock<Incarnation>,
 }
 
 /// The connection for data.
@@ -92,11 +95,20 @@ impl DonorAddress<'_> {
         let timeouts = Timeouts { login: Duration::from_secs(30), reply: Some(settings.silence) };
         let check = || settings.cancel.check().map_err(|()| Error::Stopped);
         check()?;
-        let client = Client::connect(target, account, timeouts)?;
+        let mut client = Client::connect(target, account, timeouts)?;
         let hang_up = client.hang_up()?;
         let hook = settings.cancel.on_cancel(move || hang_up.now());
         check()?;
-        Ok(Connection { client, hook })
+        // One that cannot be cloned need not be able to say which it is.
+        guards::version(&client)?;
+        let found = Incarnation::of(&mut client)?;
+        match self.server.get_or_init(|| found.clone()).is_still(&found) {
+            true => Ok(Connection { client, hook }),
+            // By its number, another one could give us the clone of another recipient.
+            false => Err(Error::Refused(
+                "the server was started again, or another one answers at its address: the clone cannot be continued; give an address that leads to one server".to_owned(),
+            )),
+        }
     }
 
     /// Makes both connections of a clone.
@@ -108,12 +120,7 @@ impl DonorAddress<'_> {
     }
 
     /// Connects again, until the donor would give the clone up. `error` is why the connections broke.
-    pub(crate) fn link_again(
-        &self,
-        server: &Incarnation,
-        until: Instant,
-        error: Error,
-    ) -> Result<Link, Error> {
+    pub(crate) fn link_again(&self, until: Instant, error: Error) -> Result<Link, Error> {
         *self.auxiliary.link() = None;
         loop {
             if self.settings.cancel.wait(self.settings.retry).is_some() {
@@ -122,17 +129,7 @@ impl DonorAddress<'_> {
             if Instant::now() >= until {
                 return Err(error);
             }
-            let is_still = || {
-                let found = Incarnation::of(&mut self.connect()?.client)?;
-                match server.is_still(&found) {
-                    true => self.link(),
-                    // By its number, it could give us the clone of another recipient.
-                    false => Err(Error::Refused(
-                        "the connection broke, and the server was started again, or is another one: the clone cannot be continued".to_owned(),
-                    )),
-                }
-            };
-            match is_still() {
+            match self.link() {
                 Err(failed) if is_break(&failed) || is_busy(&failed) => {}
                 other => return other,
             }

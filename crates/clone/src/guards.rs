@@ -11,6 +11,9 @@ use crate::settings::Settings;
 const MAX_RESUME_TIME: u64 = 86_400;
 /// Seconds by which the start of a server may seem to move.
 const CLOCK: u64 = 5;
+/// One statement: between two, the server could be stopped for a while.
+const INCARNATION: &str = "SELECT @@GLOBAL.server_uuid, UNIX_TIMESTAMP(), variable_value
+    FROM performance_schema.global_status WHERE variable_name = 'Uptime'";
 /// Oldest server whose redo log lies in `#innodb_redo`, and for which DDL can wait.
 const OLDEST: (u32, u32, u32) = (8, 0, 30);
 
@@ -24,9 +27,8 @@ pub(crate) fn connection(target: &Target) -> Result<(), Error> {
     }
 }
 
-/// Checks the server, and returns the tables that come back empty.
+/// Checks a server whose version is right, and returns the tables that come back empty.
 pub(crate) fn server(client: &mut Client, settings: &Settings) -> Result<Vec<String>, Error> {
-    version(client)?;
     if !settings.is_sealed && encrypts_logs(client)? {
         return refused(
             "the server encrypts its redo or undo log, and a clone has the keys in clear: seal the backup, such as with --recipient",
@@ -99,12 +101,14 @@ fn has_right(grant: &str, wanted: &[&str]) -> bool {
     rights.is_some_and(|(rights, _)| rights.split(',').map(str::trim).any(has))
 }
 
-/// The tables whose rows a clone does not have. MEMORY and BLACKHOLE keep none.
+/// The tables whose rows a clone does not have, whichever schema they lie in. MEMORY and BLACKHOLE keep none. The tables
+/// of the general and the slow log are left out: every server has them, and how many rows they have is unknown to an account
+/// that may not read them.
 pub(crate) fn empty_tables(client: &mut Client) -> Result<Vec<String>, Error> {
     let rows = client.rows(
         "SELECT table_schema, table_name, engine FROM information_schema.tables
          WHERE table_type = 'BASE TABLE' AND engine NOT IN ('InnoDB', 'MEMORY', 'BLACKHOLE', 'PERFORMANCE_SCHEMA')
-         AND table_schema NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema') ORDER BY 1, 2",
+         AND NOT (table_schema = 'mysql' AND table_name IN ('general_log', 'slow_log')) ORDER BY 1, 2",
     )?;
     let named = rows.iter().map(|row| {
         let [schema, table, engine] = row.texts()?;
@@ -149,10 +153,8 @@ pub(crate) struct Incarnation {
 impl Incarnation {
     pub(crate) fn of(client: &mut Client) -> Result<Self, Error> {
         let unexpected = |_| xb_mysql::Error::Unexpected;
-        let rows = client.rows("SELECT @@GLOBAL.server_uuid, UNIX_TIMESTAMP()")?;
-        let [uuid, now] = one(&rows)?;
-        let rows = client.rows("SHOW GLOBAL STATUS LIKE 'Uptime'")?;
-        let [_, uptime] = one(&rows)?;
+        let rows = client.rows(INCARNATION)?;
+        let [uuid, now, uptime] = one(&rows)?;
         let now: i64 = now.parse().map_err(unexpected)?;
         let uptime: i64 = uptime.parse().map_err(unexpected)?;
         Ok(Self { uuid, started: now.saturating_sub(uptime) })

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::sync::OnceLock;
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use xb_process::{CancelOnDrop, CancelToken};
 
 use crate::donor::{Auxiliary, DonorAddress, Link, is_break, is_busy};
 use crate::error::Error;
-use crate::guards::{self, Incarnation};
+use crate::guards;
 use crate::kept_redo::{RedoWatch, ServerRedo};
 use crate::notice::{Notice, Notify};
 use crate::settings::Settings;
@@ -46,7 +47,9 @@ pub fn receive<W: Write>(
     let over = is_over.clone();
     let _hook = settings.cancel.on_cancel(move || over.cancel(()));
     let auxiliary = Auxiliary::default();
-    let donor = DonorAddress { target, account, settings: &own, auxiliary: &auxiliary };
+    let server = OnceLock::new();
+    let donor =
+        DonorAddress { target, account, settings: &own, auxiliary: &auxiliary, server: &server };
     let watch = RedoWatch::new(donor, notify);
     let (received, is_cancelled) = std::thread::scope(|threads| {
         let ends = std::thread::Builder::new().name("end".to_owned());
@@ -91,7 +94,6 @@ fn receive_into<'scope, W: Write>(
     let mut first = donor.connect()?.client;
     let empty_tables = guards::server(&mut first, settings)?.into_iter().collect();
     let patience = guards::patience(&mut first)?;
-    let server = Incarnation::of(&mut first)?;
     let version = first.greeting().version.clone();
     drop(first);
     let (recipient, init) = Recipient::new(settings.ddl());
@@ -144,7 +146,7 @@ fn receive_into<'scope, W: Write>(
             patience.as_secs()
         )));
         drop(link);
-        link = donor.link_again(&server, since + patience, error)?;
+        link = donor.link_again(since + patience, error)?;
         // If it fails, the next step does as well.
         let _ = link.data.send(&reinit);
     }

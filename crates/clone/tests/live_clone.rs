@@ -294,17 +294,19 @@ fn a_clone_that_would_lose_or_reveal_data_is_refused_before_a_byte_is_written() 
     refuses(&donor.tcp(Trust::Fingerprint(Fingerprint([7; 32]))), &plain, "has the fingerprint");
     // Rows of other engines.
     sql(
-        "CREATE TABLE t.gone (id INT) ENGINE=MyISAM; CREATE TABLE t.lines (id INT NOT NULL) ENGINE=CSV",
+        "CREATE TABLE t.gone (id INT) ENGINE=MyISAM; CREATE TABLE t.lines (id INT NOT NULL) ENGINE=CSV;
+         CREATE TABLE mysql.mine (id INT) ENGINE=MyISAM; CREATE TABLE sys.mine (id INT NOT NULL) ENGINE=CSV",
     );
-    refuses(&donor.socket(), &plain, "t.gone (MyISAM), t.lines (CSV)");
+    let empty = ["mysql.mine (MyISAM)", "sys.mine (CSV)", "t.gone (MyISAM)", "t.lines (CSV)"];
+    refuses(&donor.socket(), &plain, &format!(": {}: convert", empty.join(", ")));
     let mut allowed = Settings::default();
     allowed.allow_empty_tables = true;
     let (info, _) = receive(&donor.socket(), &account(), &allowed, &|_| (), Vec::new()).unwrap();
-    assert_eq!(info.empty_tables, ["t.gone (MyISAM)", "t.lines (CSV)"]);
+    assert_eq!(info.empty_tables, empty);
     // An account that would not see them.
     sql("REVOKE REFERENCES ON *.* FROM backup@'%'");
     refuses(&donor.socket(), &plain, "GRANT REFERENCES ON *.*");
-    sql("GRANT REFERENCES ON *.* TO backup@'%'; DROP TABLE t.gone, t.lines");
+    sql("GRANT REFERENCES ON *.* TO backup@'%'; DROP TABLE t.gone, t.lines, mysql.mine, sys.mine");
     // Keys in clear.
     sql("CREATE TABLE t.secret (id INT PRIMARY KEY) ENCRYPTION='Y'");
     let tls = donor.tcp(Trust::Fingerprint(donor.fingerprint()));

@@ -429,6 +429,25 @@ fn an_account_that_may_not_see_every_table_is_refused() {
     }
 }
 
+/// An address may move from one server to another, and a proxy has several.
+#[test]
+fn a_clone_whose_connections_reach_another_server_has_no_end() {
+    // The first, those of the clone, those that ask for transactions and redo log, the last.
+    for before in 1..6 {
+        let asked = AtomicUsize::new(0);
+        let moved = move |sql: &str| {
+            let row = || ["66666666-2222-3333-4444-555555555555", "2000000000", "1000"];
+            let is_asked = sql.contains("server_uuid");
+            (is_asked && asked.fetch_add(1, Ordering::Relaxed) >= before)
+                .then(|| vec![row().map(str::to_owned).to_vec()])
+        };
+        let (received, sink) = receive_from(vec![recorded()], &Settings::default(), moved);
+        let error = received.unwrap_err().to_string();
+        assert!(error.contains("another one answers") && !sink.has_end, "{before}: {error}");
+        assert!(sink.len == 0 || before > 2, "{before}");
+    }
+}
+
 /// A donor that is busy with another clone.
 fn busy() -> Vec<Message> {
     let error = [&[100][..], &3634_i32.to_le_bytes(), b"Too many concurrent clone operations"];

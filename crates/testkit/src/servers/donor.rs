@@ -204,10 +204,9 @@ fn answer(sql: &str) -> Rows {
     match sql {
         _ if sql.contains("gtid_executed") => row(&["11111111-2222-3333-4444-555555555555:1-7"]),
         _ if sql.contains("server_uuid") => {
-            row(&["11111111-2222-3333-4444-555555555555", "2000000000"])
+            row(&["11111111-2222-3333-4444-555555555555", "2000000000", "1000"])
         }
         _ if sql.contains("redo_log_current_lsn") => row(&["Innodb_redo_log_current_lsn", "5"]),
-        _ if sql.contains("'Uptime'") => row(&["Uptime", "1000"]),
         _ if sql.contains("log_bin") => row(&["1"]),
         _ if sql.contains("innodb_redo_log_encrypt") => row(&["0"]),
         _ if sql.contains("CURRENT_USER") => row(&["backup@%", "67108864", "1"]),
