@@ -129,8 +129,8 @@ fn row(line: &Listing) -> [String; 6] {
     let mut kind = match (line.kind, &line.base) {
         (Some(BackupKind::Full), _) if line.mysql_clone.is_some() => "full clone".to_owned(),
         (Some(BackupKind::Full), _) if !line.consolidated_from.is_empty() => {
-            let doubt = if line.may_lack_imports { ", imports unknown" } else { "" };
-            format!("full, consolidated{doubt}")
+            let what = if line.may_lack_imports { "imports unknown" } else { "consolidated" };
+            format!("full, {what}")
         }
         (Some(BackupKind::Full), _) => "full".to_owned(),
         (Some(BackupKind::Incremental), Some(base)) => format!("on {}", printable(&base.name)),

@@ -9,7 +9,7 @@ use xb_cli::{Failure, host_name};
 use xb_encryptor::SigningKey;
 use xb_repo::names::BackupName;
 use xb_repo::resolve::BackupSelector;
-use xb_repo::root::{Root, Signing};
+use xb_repo::root::{Root, Signing, identity};
 use xb_uploader::{Location, Policy, StorePlace};
 
 use crate::args::copy_destination::Destination;
@@ -211,6 +211,14 @@ pub(crate) fn root_place(
     CommonOptions { run, store }: &CommonOptions,
 ) -> Result<Root, Failure> {
     open(&locate(root.unwrap_or_default(), store)?, store, run, false)
+}
+
+/// What tells this ROOT from all others; see [`Root::identity`]. It need not be there.
+pub(crate) fn root_identity(
+    root: Option<&str>,
+    CommonOptions { run, store }: &CommonOptions,
+) -> Result<String, Failure> {
+    Ok(identity(&locate(root.unwrap_or_default(), store)?, &settings(store, run)?))
 }
 
 pub(crate) fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failure> {

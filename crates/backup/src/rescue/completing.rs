@@ -46,25 +46,24 @@ impl<'a> Incomplete<'a> {
         let (schema, _) = self.source.to.names();
         let mut statements =
             vec![format!("USE {}", sql(schema)), "SET foreign_key_checks = 0".to_owned()];
-        if let Some(old) = self.old {
-            let names = self.keys.iter().filter_map(|key| key_name(key));
-            statements.extend(names.map(|name| {
-                format!("ALTER TABLE {} DROP FOREIGN KEY IF EXISTS {}", old.name(), sql(&name))
-            }));
-            statements.extend(
-                self.triggers
-                    .iter()
-                    .map(|each| format!("DROP TRIGGER IF EXISTS {}", sql(&each.name))),
-            );
-        }
+        // Whatever of it was done before: all of them can be run once more.
         let table = self.source.to.name();
+        let names = self.keys.iter().filter_map(|key| key_name(key));
+        for name in names.map(|name| sql(&name)) {
+            let has = self.old.map(QuotedTable::name).into_iter().chain([table.clone()]);
+            statements.extend(has.map(|has| {
+                format!("ALTER TABLE IF EXISTS {has} DROP FOREIGN KEY IF EXISTS {name}")
+            }));
+        }
         let add = |key: &&[u8]| format!("ALTER TABLE {table} ADD {}", String::from_utf8_lossy(key));
         statements.extend(self.keys.iter().map(add));
+        let drop = |each: &&Trigger| format!("DROP TRIGGER IF EXISTS {}", sql(&each.name));
+        statements.extend(self.triggers.iter().map(drop));
         for trigger in &self.triggers {
             statements.push(trigger_settings(trigger.settings.each_ref().map(String::as_str)));
             statements.push(String::from_utf8_lossy(&trigger.statement).into_owned());
         }
-        statements.extend(self.old.map(|old| format!("DROP TABLE {}", old.name())));
+        statements.extend(self.old.map(|old| format!("DROP TABLE IF EXISTS {}", old.name())));
         statements
     }
 }

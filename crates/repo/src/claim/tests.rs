@@ -129,7 +129,8 @@ impl Faults for NoLists {
 /// The lease holds without a look. A manifest is not written without one.
 #[tokio::test]
 async fn a_listing_that_fails_ends_no_run_within_its_lease() {
-    let policy = Policy { max_retries: 0, retry_timeout: Duration::ZERO, ..Policy::default() };
+    let mut policy = Policy::default();
+    (policy.max_retries, policy.retry_timeout) = (0, Duration::ZERO);
     let mut fixture = Fixture::with(policy);
     let lists = Arc::new(NoLists::default());
     fixture.root = fixture.root.failing(Arc::clone(&lists) as Arc<dyn Faults>);

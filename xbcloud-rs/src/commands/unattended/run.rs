@@ -33,7 +33,8 @@ use crate::commands::transfer::backup::{stuck, unarchived};
 use crate::commands::transfer::origin::{Origin, server_name};
 use crate::commands::whole_files::{is_collected, unwritable, write};
 use crate::location::{
-    NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name, root_place,
+    NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name,
+    root_identity, root_place,
 };
 
 /// Time limit for the list of backups after a failure.
@@ -185,10 +186,10 @@ impl Job<'_> {
             }
             Origin::Server(_) => args.from.clone().unwrap_or_default(),
         };
-        let root = root_place(folder(place).0, &self.args.common)?;
+        let root = root_identity(folder(place).0, &self.args.common)?;
         let state = state_dir(args.producer_options.state_dir.as_deref());
         let what = format!("a run of server {server}");
-        let identity = format!("run {}\n{server}\n{origin}", root.identity());
+        let identity = format!("run {root}\n{server}\n{origin}");
         one_at_a_time(&self.context.log, state, &what, &identity)
     }
 
