@@ -464,7 +464,7 @@ async fn a_removal_that_was_overtaken_removes_nothing() {
     let is_one = |there: PresentState<'_>| there == PresentState::Content(b"one");
     direct.put("a/record", "one".into()).await.unwrap();
     let proxy =
-        Proxy::start(bucket.address(), vec![Rule::new("POST", "delete=", Action::Hold).times(1)]);
+        Proxy::start(bucket.address(), vec![Rule::new("POST", "?delete", Action::Hold).times(1)]);
     let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
     let removing = tokio::spawn(async move { store.delete_expected("a/record", is_one).await });
     while proxy.held() < 1 {
@@ -478,7 +478,7 @@ async fn a_removal_that_was_overtaken_removes_nothing() {
     for (status, code, times) in [(412, "PreconditionFailed", 6), (400, "MalformedXML", 1)] {
         direct.put("a/record", "one".into()).await.unwrap();
         let refuse = Action::Refuse { status, code };
-        let rule = Rule::new("POST", "delete=", refuse).times(times);
+        let rule = Rule::new("POST", "?delete", refuse).times(times);
         let proxy = Proxy::start(bucket.address(), vec![rule]);
         let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
         let removed = store.delete_expected("a/record", is_one).await.unwrap();
