@@ -27,6 +27,11 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
+        Self::with(MySql::start_with)
+    }
+
+    /// The server that `start` starts with the options that it is given.
+    fn with(start: impl FnOnce(&[&str]) -> MySql) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let network = [format!("--port={port}"), "--bind-address=127.0.0.1".to_owned()];
         let mut options = vec![
@@ -36,7 +41,7 @@ impl Site {
             "--enforce-gtid-consistency=ON",
         ];
         options.extend(network.iter().map(String::as_str));
-        let server = MySql::start_with(&options);
+        let server = start(&options);
         server.sql(
             "CREATE USER backup@'%' IDENTIFIED BY 'secret' REQUIRE SSL; CREATE DATABASE t; USE t;
              CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(100)); INSERT INTO a VALUES (1, 'one');",
@@ -185,4 +190,47 @@ fn a_clone_that_loses_or_reveals_data_is_refused() {
     let _ = running.wait().expect(128 + 15);
     assert_eq!(site.list().as_array().unwrap().len(), 2);
     let _ = backup("c", &[&key]).expect(0);
+}
+
+/// A server sends the bytes of its files without a look at them, and so they are stored. Its buffer pool has no copy of
+/// that page.
+#[test]
+fn a_page_that_is_damaged_on_the_servers_disk_is_stored_and_named() {
+    if skipped() {
+        return;
+    }
+    let (page, number) = (16384, 20_u64);
+    let off = "--innodb-buffer-pool-load-at-startup=OFF";
+    let first = MySql::start_with(&[off]);
+    first.sql(
+        "INSTALL PLUGIN clone SONAME 'mysql_clone.so'; CREATE DATABASE b; SET SESSION cte_max_recursion_depth=10000;
+         CREATE TABLE b.plain (id INT PRIMARY KEY, v VARCHAR(400));
+         INSERT INTO b.plain WITH RECURSIVE s AS (SELECT 1 n UNION ALL SELECT n+1 FROM s WHERE n<4000) SELECT n, REPEAT(SHA2(n,256),6) FROM s;",
+    );
+    let folder = first.shut_down();
+    let data = folder.join("data");
+    let path = data.join("b/plain.ibd");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = usize::try_from(number).unwrap() * page;
+    assert_eq!(&bytes[at + 24..at + 26], [0x45, 0xbf], "no page of an index");
+    bytes[at + 500] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let site = Site::with(|options| MySql::start_on(&data, &[options, &[off]].concat()));
+    site.sql("GRANT BACKUP_ADMIN, REFERENCES ON *.* TO backup@'%'");
+    let ca = format!("--ssl-ca={}", data.join("ca.pem").display());
+    let url = site.url("a");
+    let _ = site.run(&["backup", &url, &ca]).expect(0);
+    let verify = |level: &str| {
+        let args = ["verify", &url, "--json", level];
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(args).run();
+        let found: Value = serde_json::from_slice(&ran.expect(7).stdout).unwrap();
+        found["problems"].as_array().unwrap().clone()
+    };
+    let problems = verify("--level=pages");
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(
+        (&problems[0]["file"], &problems[0]["offset"]),
+        (&"b/plain.ibd".into(), &(number * page as u64).into())
+    );
+    assert!(!verify("--level=restore").is_empty());
 }
