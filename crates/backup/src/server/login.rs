@@ -155,6 +155,8 @@ pub(crate) fn about_files(args: &[OsString]) -> OptionFileArgs {
         only: value("--defaults-file").map(PathBuf::from),
         extra: value("--defaults-extra-file").map(PathBuf::from),
         group_suffix: value("--defaults-group-suffix").and_then(|text| text.into_string().ok()),
+        // The producer reads them in this way, too.
+        as_stock: true,
     }
 }
 
