@@ -139,6 +139,12 @@ impl OptionFilePaths {
         Self::default()
     }
 
+    /// Returns one location: `.my.cnf` in this home.
+    #[must_use]
+    pub fn of_home(home: &Path) -> Self {
+        Self { home: Some(home.to_owned()), ..Self::default() }
+    }
+
     fn with(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut system = vec![PathBuf::from("/etc/my.cnf"), PathBuf::from("/etc/mysql/my.cnf")];
         system.extend(lookup("MYSQL_HOME").map(|home| Path::new(&home).join("my.cnf")));
