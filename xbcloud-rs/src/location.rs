@@ -281,7 +281,7 @@ fn check_settings(
     run: &RunOptions,
 ) -> Result<(), Failure> {
     match location.place {
-        StorePlace::Local => settings(store, run).map(drop),
+        StorePlace::Local => settings(&location.place, store, run).map(drop),
         _ => open(location, store, run, false).map(drop),
     }
 }
@@ -298,7 +298,7 @@ fn open(
         );
     }
     let signing = signing(&store.signing)?;
-    Root::open(location, &settings(store, run)?, policy(run), create)
+    Root::open(location, &settings(&location.place, store, run)?, policy(run), create)
         .map(|root| root.with_signing(signing))
         .map_err(|error| crate::report::failure(error.into()))
 }

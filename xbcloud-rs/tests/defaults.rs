@@ -161,3 +161,28 @@ fn an_option_file_that_is_left_out_ends_the_run() {
     let text = site.run(&[&extra, "put", "ROOT/n"], &stream(b"x")).stderr_text();
     assert!(!text.contains("not sealed"), "{text}");
 }
+
+/// A restore from a disk needs no certificates, whatever the variables of other tools say.
+#[test]
+fn a_local_store_needs_no_file_that_a_variable_of_another_tool_names() {
+    let site = Site(tempfile::tempdir().unwrap());
+    std::fs::create_dir(site.path("shop")).unwrap();
+    let root = format!("file://{}/n", site.path("shop").display());
+    let target = format!("--target-dir={}", site.path("t").display());
+    let run = |words: &[&str], stdin: &[u8]| {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(words)
+            .env("HOME", site.path("home"))
+            .env("AWS_CA_BUNDLE", "/no/such/bundle")
+            .stdin_bytes(stdin)
+            .run()
+    };
+    let _ = run(&["put", &root], &stream(b"x")).expect(0);
+    let _ = run(&["restore", &root, &target], b"").expect(0);
+    let _ = run(&["list", root.trim_end_matches("/n")], b"").expect(0);
+    // The option is meant for this program.
+    let text = run(&["put", &root, "--cacert=/no/such/bundle"], b"").expect(2).stderr_text();
+    assert!(text.contains("cannot read the certificates"), "{text}");
+    let text = run(&["list", "s3://bucket/x"], b"").expect(2).stderr_text();
+    assert!(text.contains("AWS_CA_BUNDLE"), "{text}");
+}
