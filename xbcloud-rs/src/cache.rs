@@ -28,7 +28,7 @@ fn open(
     location: Location,
     CommonOptions { run, store }: &CommonOptions,
 ) -> Result<Option<ListCache>, Failure> {
-    let settings = settings(store, run)?;
+    let settings = settings(&location.place, store, run)?;
     Ok(of_identity(&location, &identity(&location, &settings)))
 }
 

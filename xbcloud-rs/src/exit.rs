@@ -18,7 +18,7 @@ pub(crate) fn exit(error: &BackupError) -> Exit {
         E::NotStarted { .. } | E::Producer { .. } | E::Clone(_) => Exit::Input,
         E::System { .. } if error.fifo().is_some() => Exit::Input,
         E::LockStall { .. } => Exit::Unreachable,
-        E::Put(PackError::Plan(_)) | E::Plan(_) | E::Login(_) => Exit::Usage,
+        E::Put(PackError::Plan(_)) | E::Plan(_) | E::Login(_) | E::ClearKeys(_) => Exit::Usage,
         E::Keys(_) | E::FileKey { .. } | E::Unsealed { .. } | E::Unvouched { .. } => {
             Exit::NotPermitted
         }

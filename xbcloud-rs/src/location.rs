@@ -289,7 +289,7 @@ fn check_settings(
     run: &RunOptions,
 ) -> Result<(), Failure> {
     match location.place {
-        StorePlace::Local => settings(store, run).map(drop),
+        StorePlace::Local => settings(&location.place, store, run).map(drop),
         _ => open(location, store, run, false).map(drop),
     }
 }
@@ -306,7 +306,7 @@ fn open(
         );
     }
     let signing = signing(&store.signing)?;
-    Root::open(location, &settings(store, run)?, policy(run), create)
+    Root::open(location, &settings(&location.place, store, run)?, policy(run), create)
         .map(|root| root.with_signing(signing))
         .map_err(|error| crate::report::failure(error.into()))
 }

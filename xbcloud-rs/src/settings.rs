@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use xb_cli::{Failure, Secret, env_first};
 use xb_uploader::{
     AwsProfile, AzureSettings, Checksum, ContainerCredentials, Encryption, GoogleSettings,
-    HttpSettings, S3Settings, StoreSettings, Tags, WebIdentity,
+    HttpSettings, S3Settings, StorePlace, StoreSettings, Tags, WebIdentity,
 };
 
 use crate::args::{
@@ -15,13 +15,18 @@ use crate::args::{
     StoreOptions,
 };
 
-/// Settings for all kinds of store; the place decides which of them are used.
-pub(crate) fn settings(store: &StoreOptions, run: &RunOptions) -> Result<StoreSettings, Failure> {
+/// Settings for all kinds of store; the place decides which of them are used. For a local directory, the files that variables of
+/// other tools name are not read.
+pub(crate) fn settings(
+    place: &StorePlace,
+    store: &StoreOptions,
+    run: &RunOptions,
+) -> Result<StoreSettings, Failure> {
     let mut settings = StoreSettings::default();
     settings.s3 = s3(&store.s3)?;
     settings.google = google(&store.google);
     settings.azure = azure(&store.azure);
-    settings.http = http(&store.connection, run)?;
+    settings.http = http(place, &store.connection, run)?;
     settings.tags =
         Tags::parse(&store.tag).map_err(|error| Failure::usage(format!("--tag: {error}")))?;
     Ok(settings)
@@ -89,8 +94,16 @@ fn env_path(name: &str) -> Option<PathBuf> {
     env_first(&[name]).map(Into::into)
 }
 
-fn http(options: &ConnectionOptions, run: &RunOptions) -> Result<HttpSettings, Failure> {
-    let bundle = options.cacert.clone().or_else(|| from_variables("cacert").map(Into::into));
+fn http(
+    place: &StorePlace,
+    options: &ConnectionOptions,
+    run: &RunOptions,
+) -> Result<HttpSettings, Failure> {
+    let of_variable = || {
+        let is_remote = *place != StorePlace::Local;
+        is_remote.then(|| from_variables("cacert").map(PathBuf::from)).flatten()
+    };
+    let bundle = options.cacert.clone().or_else(of_variable);
     let ca_bundle = match bundle {
         None => None,
         Some(path) => Some(std::fs::read(&path).map_err(|error| {

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
+use xb_repo::manifest::Manifest;
 use xb_testkit::command::{Cmd, Ran, Signal};
 use xb_testkit::donor::{Content, Donor, Message, Side, kinds, recorded};
 use xb_testkit::stream::{CLONE_INFO, StreamWriter};
@@ -127,6 +128,80 @@ fn a_clone_whose_files_are_compressed_is_verified_as_one() {
     assert_eq!(site.list()[0]["mysql_clone"]["page_size"], 16384);
     let _ = site.run(&["verify", &site.url("a"), "--level=checksum"]).run().expect(0);
     let _ = site.run(&["verify", &site.url("a"), "--level=decrypt"]).run().expect(0);
+}
+
+/// The same clone, whose files say about its keys what `has_keys` says.
+fn clone_with_keys(has_keys: &str, readme: &str) -> Vec<u8> {
+    let info = CLONE_INFO.replace("\"has_keys\": false, ", has_keys);
+    assert_ne!(info, CLONE_INFO);
+    let mut stream = StreamWriter::new(Vec::new());
+    stream.file("xb_clone.README", readme.as_bytes(), 1 << 20);
+    stream.file("ibdata1", &[0; 16384], 1 << 20);
+    stream.file("xb_clone.patches", &[&b"XBCLPT01\x03"[..], &[0; 16]].concat(), 100);
+    stream.file("xb_clone.json", info.as_bytes(), 100);
+    stream.finish()
+}
+
+#[test]
+fn keys_of_a_clone_are_stored_only_under_a_seal() {
+    let site = Site::new();
+    let key = site.path("key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    let sealed = format!("--encrypt-key-file={}", key.display());
+    let [has, unknown] = ["\"has_keys\": true, ", ""];
+    let declared = clone_with_keys(has, xb_clone::KEYS_TEXT);
+    let old = clone_with_keys(unknown, "Read me.\n");
+    let of_redo_log = clone_with_keys(has, "Read me.\n");
+    for (stream, options) in [
+        (&declared, &[][..]),
+        (&of_redo_log, &[]),
+        (&old, &[]),
+        (&old, &["--layout=classic"]),
+        (&declared, &["--layout=classic"]),
+        (&declared, &["--unsafe-any-end"]),
+        (&declared, &["--raw"]),
+        // With --raw, nothing else of it is looked at.
+        (&old, &["--raw"]),
+    ] {
+        let ran = site.put("bad", options, stream.clone()).expect(2);
+        let text = ran.stderr_text();
+        assert!(text.contains("keys are never stored in clear"), "{options:?}: {text}");
+        assert!(text.contains("--recipient"), "{text}");
+        assert!(site.list().as_array().unwrap().is_empty(), "{options:?}");
+    }
+    // By the word of a producer.
+    std::fs::write(site.path("stream"), &declared).unwrap();
+    let from = site.path("stream").display().to_string();
+    let args = ["backup", &site.url("bad"), "--", "cat", &from];
+    let text = site.run(&args).run().expect(2).stderr_text();
+    assert!(text.contains("keys are never stored in clear"), "{text}");
+    for (name, stream) in [("a", &declared), ("b", &old)] {
+        let _ = site.put(name, &[&sealed], stream.clone()).expect(0);
+        let plain = site.run(&["get", &site.url(name), &sealed]).run().expect(0).stdout;
+        assert!(plain == *stream);
+        let _ = site.put("bad", &[], plain).expect(2);
+    }
+    let _ = site.run(&["verify", &site.url("b"), "--level=checksum", &sealed]).run().expect(0);
+    let to = format!("file://{}/", site.path("copy").display());
+    let _ = site.run(&["copy", &site.url("b"), &to, &sealed]).run().expect(0);
+}
+
+#[test]
+fn a_clone_in_clear_that_an_earlier_version_stored_is_not_copied() {
+    let site = Site::new();
+    let _ = site.put("a", &[], clone()).expect(0);
+    let _ = site.run(&["verify", &site.url("a"), "--level=checksum"]).run().expect(0);
+    let to = format!("file://{}/", site.path("copy").display());
+    let _ = site.run(&["copy", &site.url("a"), &to]).run().expect(0);
+    // The manifest of an earlier version does not say whether there are keys.
+    let catalog = site.path("root/.xb-catalog/a");
+    let mut manifest = Manifest::decode(&std::fs::read(&catalog).unwrap()).unwrap().manifest;
+    assert_eq!(manifest.mysql_clone.as_ref().unwrap().has_keys, Some(false));
+    manifest.mysql_clone.as_mut().unwrap().has_keys = None;
+    std::fs::write(&catalog, manifest.encode_signed(None, None).unwrap()).unwrap();
+    let args = ["copy", &site.url("a"), &site.url("b")];
+    let text = site.run(&args).run().expect_failure().stderr_text();
+    assert!(text.contains("keys are never stored in clear"), "{text}");
 }
 
 #[test]

@@ -16,6 +16,14 @@ impl Site {
     fn new(is_encrypted: bool) -> Self {
         let site =
             Self { folder: tempfile::tempdir().unwrap(), clone: MadeClone::new(is_encrypted) };
+        if is_encrypted {
+            // Keys are stored only under a seal.
+            let (home, key) = (site.path("home"), site.path("key"));
+            std::fs::create_dir(&home).unwrap();
+            std::fs::write(&key, [7; 32]).unwrap();
+            let options = format!("[xbcloud]\nencrypt-key-file={}\n", key.display());
+            std::fs::write(home.join(".my.cnf"), options).unwrap();
+        }
         let _ = site.run(&["put", &site.url()]).stdin_bytes(site.clone.stream()).run().expect(0);
         site
     }
@@ -105,7 +113,8 @@ fn a_clone_of_which_the_manifest_says_nothing_is_put_together_or_refused() {
     let target = site.path("u");
     let into = format!("--target-dir={}", target.display());
     let ran = site.run(&["restore", &stock, &into]).run().expect_failure();
-    assert!(ran.stderr_text().contains("store it anew"), "{}", ran.stderr_text());
+    let text = ran.stderr_text();
+    assert!(text.contains("store it anew and sealed"), "{text}");
 }
 
 /// Killed before each of its changes in turn, and again while it continues.

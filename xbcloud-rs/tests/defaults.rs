@@ -124,3 +124,65 @@ fn risks_are_told_before_the_first_byte() {
     let (risk, done) = (said.find("last file is not looked for"), said.find("any: complete"));
     assert!(risk.unwrap() < done.unwrap(), "{said}");
 }
+
+/// A seal that an option file asks for, and that would be left out with the file.
+#[test]
+fn an_option_file_that_is_left_out_ends_the_run() {
+    let site = Site(tempfile::tempdir().unwrap());
+    let program = Path::new(env!("CARGO_BIN_EXE_xbcloud-rs"));
+    std::fs::create_dir(site.path("shop")).unwrap();
+    std::fs::create_dir(site.path("home")).unwrap();
+    std::fs::write(site.path("key"), [7; 32]).unwrap();
+    let seal = format!("[xbcloud]\nencrypt-key-file={}\n", site.path("key").display());
+    let write = |name: &str, text: &str, mode| {
+        std::fs::write(site.path(name), text).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(site.path(name), mode).unwrap();
+    };
+    let refused = |words: &[&str], named: &[&str]| {
+        let text = site.program(program, words, &stream(b"x")).expect(2).stderr_text();
+        assert!(named.iter().all(|part| text.contains(part)), "{text}");
+        assert_eq!(std::fs::read_dir(site.path("shop")).unwrap().count(), 0, "something is stored");
+    };
+    write("home/.my.cnf", &seal, 0o666);
+    let own = site.path("home/.my.cnf").display().to_string();
+    refused(&["put", "ROOT/n"], &["world-writable", &own, "chmod o-w"]);
+    write("home/.my.cnf", "[xbcloud]\n!include /no/such/seal.cnf\n", 0o600);
+    refused(&["put", "ROOT/n"], &["/no/such/seal.cnf", &own, "line 2", "create it"]);
+    write("home/.my.cnf", "[xbcloud]\n!includes /no/such/seal.cnf\n", 0o600);
+    refused(&["put", "ROOT/n"], &[&own, "line 2", "unknown ! directive", "write it as"]);
+    // What the programs of the server alone read in such a file is theirs.
+    write("home/.my.cnf", "[client]\nuser=u\n", 0o666);
+    write("seal.cnf", &seal, 0o666);
+    let named = site.path("seal.cnf").display().to_string();
+    let extra = format!("--defaults-extra-file={named}");
+    refused(&[&extra, "put", "ROOT/n"], &["world-writable", &named]);
+    write("seal.cnf", &seal, 0o600);
+    let text = site.run(&[&extra, "put", "ROOT/n"], &stream(b"x")).stderr_text();
+    assert!(!text.contains("not sealed"), "{text}");
+}
+
+/// A restore from a disk needs no certificates, whatever the variables of other tools say.
+#[test]
+fn a_local_store_needs_no_file_that_a_variable_of_another_tool_names() {
+    let site = Site(tempfile::tempdir().unwrap());
+    std::fs::create_dir(site.path("shop")).unwrap();
+    let root = format!("file://{}/n", site.path("shop").display());
+    let target = format!("--target-dir={}", site.path("t").display());
+    let run = |words: &[&str], stdin: &[u8]| {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(words)
+            .env("HOME", site.path("home"))
+            .env("AWS_CA_BUNDLE", "/no/such/bundle")
+            .stdin_bytes(stdin)
+            .run()
+    };
+    let _ = run(&["put", &root], &stream(b"x")).expect(0);
+    let _ = run(&["restore", &root, &target], b"").expect(0);
+    let _ = run(&["list", root.trim_end_matches("/n")], b"").expect(0);
+    // The option is meant for this program.
+    let text = run(&["put", &root, "--cacert=/no/such/bundle"], b"").expect(2).stderr_text();
+    assert!(text.contains("cannot read the certificates"), "{text}");
+    let text = run(&["list", "s3://bucket/x"], b"").expect(2).stderr_text();
+    assert!(text.contains("AWS_CA_BUNDLE"), "{text}");
+}

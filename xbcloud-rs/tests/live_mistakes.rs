@@ -354,7 +354,7 @@ fn a_mistake_in_an_option_file_is_named_with_its_line() {
     let site = Site::new();
     let group = format!("[xbcloud.shop]\nroot=file://{}/shop\n", site.scratch.path().display());
     let run = |text: &str, mode| {
-        site.file("my.cnf", format!("{group}{text}\n").as_bytes(), mode);
+        site.file("my.cnf", format!("{group}{}\n", site.text(text)).as_bytes(), mode);
         Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .arg(format!("--defaults-file={}", site.path("my.cnf").display()))
             .args(["list", "@shop"])
@@ -367,7 +367,9 @@ fn a_mistake_in_an_option_file_is_named_with_its_line() {
         ("loose-wrong hush", 0o600, 0, "ignored unknown option wrong in DIR/my.cnf line 3"),
         ("compres=zstd", 0o600, 2, "ambiguous: it may be compress or compress-"),
         ("memory=lots", 0o600, 2, "--memory comes from DIR/my.cnf line 3"),
-        ("", 0o666, 2, "ignored world-writable option file DIR/my.cnf"),
+        ("", 0o666, 2, "ignored world-writable option file DIR/my.cnf: run chmod o-w on it"),
+        ("!include DIR/none.cnf", 0o600, 2, "DIR/my.cnf includes in line 3: it does not exist"),
+        ("!includes DIR/none.cnf", 0o600, 2, "DIR/my.cnf line 3: unknown ! directive"),
         ("s3-secret-key=x", 0o644, 0, "run chmod 600 on it"),
         ("s3-secret-key=x", 0o640, 0, ""),
     ] {

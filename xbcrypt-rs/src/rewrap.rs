@@ -33,7 +33,15 @@ pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
     let named = |error: &dyn std::fmt::Display| {
         Failure::new(format!("{}: {error}", args.file.display())).stage("rewrap")
     };
-    let mut file = File::open(&args.file).map_err(|error| named(&error))?;
+    let mut file = match args.output {
+        Some(_) => File::open(&args.file).map_err(|error| named(&error))?,
+        None => open_alone(&args.file).map_err(|error| match error {
+            TryLockError::Error(error) => named(&error),
+            TryLockError::WouldBlock => {
+                named(&"another run changes it").hint("run the command again once that has ended")
+            }
+        })?,
+    };
     let facts = match facts(&mut file).map_err(|error| named(&error))? {
         Facts::Native(facts) => facts,
         _ => return Err(named(&"only native files have key slots")),
@@ -75,6 +83,22 @@ pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
         log.info(format_args!("key slot {}: {slot}", slot.slot));
     }
     Ok(())
+}
+
+/// Opens a file that is to be replaced, and locks it against other runs until the end of this one: of two at once, the later
+/// would bring a key slot back that the earlier has removed. On a file system without locks it is not locked.
+fn open_alone(path: &Path) -> Result<File, TryLockError> {
+    loop {
+        let path = fs::canonicalize(path).map_err(TryLockError::Error)?;
+        let file = File::open(&path).map_err(TryLockError::Error)?;
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Err(TryLockError::WouldBlock);
+        }
+        // Another run may have replaced it before the lock was taken.
+        if has_name(&path, &file) {
+            return Ok(file);
+        }
+    }
 }
 
 fn unlock(

@@ -254,6 +254,27 @@ fn rewrap_removes_the_files_of_a_killed_one() {
     assert!(folder.read("file")[4096..] == file[4096..]);
 }
 
+/// Of two at once, the later would bring back a key slot that the earlier has removed.
+#[test]
+fn one_rewrap_at_a_time_replaces_a_file() {
+    let folder = Folder::new();
+    let (key, new) = (folder.file("key", &KEY), folder.file("new", &[8; 32]));
+    let file = filter(&["--format=native", "-f", &key], &mixed(4, 50_000)).expect(0).stdout;
+    let path = folder.file("file", &file);
+    let words = ["rewrap", &path, "--encrypt-key-file", &key, "--new-key-file", &new];
+    let other = std::fs::File::open(folder.path("file")).unwrap();
+    other.lock().unwrap();
+    let text = xbcrypt().args(words).run().expect(1).stderr_text();
+    assert!(text.contains("another run changes it"), "{text}");
+    assert!(folder.read("file") == file);
+    // It is only read for another file.
+    let aside = folder.name("aside");
+    let _ = xbcrypt().args(words).args(["-o", &aside]).run().expect(0);
+    drop(other);
+    let _ = xbcrypt().args(words).run().expect(0);
+    assert!(folder.read("file") != file);
+}
+
 #[test]
 fn inspect_needs_no_key() {
     let folder = Folder::new();

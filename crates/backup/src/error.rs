@@ -116,6 +116,9 @@ pub enum BackupError {
     /// The input is not of the announced kind.
     #[error("{0}")]
     Input(String),
+    /// A clone with keys in clear is not stored without a seal.
+    #[error("{0}, and the backup is not sealed: keys are never stored in clear")]
+    ClearKeys(&'static str),
     /// The input is a tar archive, as `BACKUP SERVER` of MariaDB makes it.
     #[error("the input is a tar archive, not an xbstream")]
     TarInput,
@@ -349,6 +352,7 @@ impl BackupError {
             | Self::NoBase { .. }
             | Self::History(_) => "catalogue",
             Self::Keys(_)
+            | Self::ClearKeys(_)
             | Self::FileKey { .. }
             | Self::Unsealed { .. }
             | Self::Unvouched { .. } => "keys",
@@ -415,6 +419,9 @@ impl BackupError {
                 "check the address, and put user and password of the donor into the group [client] of ~/.my.cnf",
             ),
             Self::Keys(what) => Some(keys_hint(what)),
+            Self::ClearKeys(_) => Some(
+                "store it with a seal, such as with --recipient: `get NAME | put --recipient=... NEW`, or take another backup",
+            ),
             Self::LockStall { .. } => Some(
                 "find out why the store was slow or stalled, and take a new backup: none was made. Raise --spool-size to bridge longer outages, or --lock-stall to let commits wait longer",
             ),

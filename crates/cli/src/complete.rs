@@ -114,7 +114,8 @@ fn places(
 
 /// The repositories that this user's option files name, sorted.
 fn repository_names(sources: &Sources<'_>) -> Vec<String> {
-    let loaded = load(&OptionFilePaths::usual(), &OptionFileArgs::default(), sources.groups);
+    let wanted = OptionFileArgs { as_stock: true, ..OptionFileArgs::default() };
+    let loaded = load(&OptionFilePaths::usual(), &wanted, sources.groups);
     // A mistake in a file is not reported here; the command itself does that.
     let mut names: Vec<String> =
         loaded.map(|loaded| loaded.repositories.into_keys().collect()).unwrap_or_default();

@@ -337,6 +337,7 @@ mod tests {
             plugins: Vec::new(),
             page_size: 16384,
             protocol: 0x103,
+            has_keys: Some(false),
             files,
             redo: vec![StoredRedo { index: 0, size: 4096 }],
             patches: 0,

@@ -46,4 +46,4 @@ pub use position::binlog_position;
 pub use receive::receive;
 pub use settings::Settings;
 pub use shared_keys::has_shared_keys;
-pub use stored::{CloneInfo, INFO, OUTSIDE, PATCHES, StoredFile, StoredRedo};
+pub use stored::{CloneInfo, INFO, KEYS_TEXT, OUTSIDE, PATCHES, README, StoredFile, StoredRedo};

@@ -105,6 +105,7 @@ fn receive_into<'scope, W: Write>(
         sink,
         empty_tables,
         gtids_from: None,
+        has_keys: false,
         is_page_stage: false,
         is_begun: false,
         notify,
@@ -164,6 +165,7 @@ fn receive_into<'scope, W: Write>(
     // DDL may have made one meanwhile.
     job.empty_tables.extend(guards::server(&mut last, settings)?);
     let mut info = info(&job.recipient)?;
+    info.has_keys = Some(job.has_keys || job.recipient.files().iter().any(|f| f.is_encrypted));
     info.allows_ddl = settings.allow_ddl;
     info.empty_tables = job.empty_tables.into_iter().collect();
     info.gtids_from = job.gtids_from.unwrap_or_default();
@@ -188,6 +190,8 @@ struct Job<'scope, 'env, 'n, W> {
     /// Tables of other engines than InnoDB, whose rows do not come.
     empty_tables: BTreeSet<String>,
     gtids_from: Option<String>,
+    /// Whether a key came in clear.
+    has_keys: bool,
     is_page_stage: bool,
     is_begun: bool,
     notify: &'n Notify<'n>,
@@ -231,7 +235,10 @@ impl<W: Write> Job<'_, '_, '_, W> {
                     self.sink.begin(self.recipient.files())?;
                     self.is_begun = true;
                 }
-                no_clear_key(&self.recipient, &block, settings)?;
+                if has_clear_key(&self.recipient, &block) {
+                    self.has_keys = true;
+                    no_clear_key(&block, settings)?;
+                }
                 no_damaged_end(&self.recipient, &block)?;
                 self.sink.block(&block)?;
                 return Ok(Step::Progress);
@@ -310,15 +317,19 @@ fn no_clear_keys(recipient: &Recipient, settings: &Settings) -> Result<(), Error
     }
 }
 
-/// Refuses keys in clear, by what comes: a key lies in the first page of a file, and in the head of the redo log.
-fn no_clear_key(
-    recipient: &Recipient,
-    block: &Block<'_>,
-    settings: &Settings,
-) -> Result<(), Error> {
+/// Refuses a block with a key in clear.
+fn no_clear_key(block: &Block<'_>, settings: &Settings) -> Result<(), Error> {
+    match settings.is_sealed {
+        true => Ok(()),
+        false => refuse_key(&format!("number {} of the {} stage", block.file, block.stage.name())),
+    }
+}
+
+/// Returns whether a block has a key: one lies in the first page of a file, and in the head of the redo log.
+fn has_clear_key(recipient: &Recipient, block: &Block<'_>) -> bool {
     const REDO_HEAD: u32 = 2048;
-    if settings.is_sealed || block.offset != 0 {
-        return Ok(());
+    if block.offset != 0 {
+        return false;
     }
     let file = usize::try_from(block.file).ok().and_then(|index| recipient.files().get(index));
     let len = match block.stage {
@@ -327,10 +338,7 @@ fn no_clear_key(
     };
     let head = usize::try_from(len).ok().and_then(|len| block.bytes.get(..len));
     let is_key = |mark: &[u8]| matches!(mark, b"lCA" | b"lCB" | b"lCC");
-    match head.unwrap_or(block.bytes).windows(3).any(is_key) && len > 0 {
-        true => refuse_key(&format!("number {} of the {} stage", block.file, block.stage.name())),
-        false => Ok(()),
-    }
+    len > 0 && head.unwrap_or(block.bytes).windows(3).any(is_key)
 }
 
 /// Refuses a damaged page that makes its file longer: nothing else says how long that is.
@@ -363,6 +371,7 @@ fn info(recipient: &Recipient) -> Result<CloneInfo, Error> {
         plugins: donor.plugins.clone(),
         page_size: donor.page_size(),
         protocol: donor.protocol,
+        has_keys: None,
         files,
         redo: redo.map(|file| StoredRedo { index: file.index, size: file.size }).collect(),
         patches: 0,

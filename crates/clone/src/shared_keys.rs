@@ -25,9 +25,9 @@ const UUID: Range<usize> = 7..43;
 const BLOCK: usize = 512;
 const RECORDS: Range<usize> = 12..BLOCK - 4;
 
-/// Whether a clone that was put together in `target`, and on which no server has started yet, has a key in the first page
-/// of a tablespace that many tables share, or any key among its redo log. One in an encrypted redo log cannot be seen, so
-/// that has one.
+/// Whether a clone that was put together in `target` has a key in the first page of a tablespace that many tables share, or any
+/// key among its redo log. One in an encrypted redo log cannot be seen, so that has one; nor can one in a redo log in place of
+/// which a server that ran on it has begun another.
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Target`], [`Error::Output`].
@@ -45,6 +45,9 @@ pub fn has_shared_keys(target: &TargetDir, info: &CloneInfo) -> Result<bool, Err
     let mut records = Records::default();
     for index in 0..layout.redo.len() {
         let name = own(&format!("{REDO}/#ib_redo{index}"))?;
+        if !target.has(&name)? {
+            return Ok(true);
+        }
         if has_key(target.open_in_place(&name, IfMissing::Fail)?, &mut records)? {
             return Ok(true);
         }

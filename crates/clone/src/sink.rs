@@ -9,7 +9,7 @@ use xb_reader::{ChunkWriter, RelPath};
 use crate::error::Error;
 use crate::late::first_page;
 use crate::patches::{MAGIC, PatchTarget, end, head, removed};
-use crate::stored::{CloneInfo, INFO, PATCHES, README, README_TEXT, StoredFile};
+use crate::stored::{CloneInfo, INFO, KEYS_TEXT, PATCHES, README, README_TEXT, StoredFile};
 
 /// Bytes of patches that are written at once.
 const BUFFER: usize = 1 << 20;
@@ -52,7 +52,8 @@ impl<W: Write> Sink<W> {
                 .map_err(|e| Error::Refused(format!("the file {}: {e}", file.name)))?;
             self.paths.push(path);
         }
-        self.output.payload(README, 0, README_TEXT)?;
+        let keys = files.iter().any(|file| file.is_encrypted).then_some(KEYS_TEXT.as_bytes());
+        self.output.payload(README, 0, &[README_TEXT, keys.unwrap_or_default()].concat())?;
         self.output.end(README)?;
         Ok(())
     }

@@ -15,11 +15,14 @@ pub const INFO: &str = "xb_clone.json";
 /// The folder with the files that lie outside the data directory, by their index.
 pub const OUTSIDE: &str = "xb_clone.outside";
 /// The file for people who extract a stream by hand.
-pub(crate) const README: &str = "xb_clone.README";
+pub const README: &str = "xb_clone.README";
 pub(crate) const README_TEXT: &[u8] =
     b"These are the files of a MySQL clone, as they were while the server wrote to them.\n\
 They are useless alone: the changed pages and the redo log are in xb_clone.patches.\n\
 docs/spec/clone.md of xbcloud-rs says how to put them together.\n";
+/// What this file adds if a table was encrypted when the clone began, so that nobody stores the rest of the stream in clear.
+pub const KEYS_TEXT: &str =
+    "They have keys of encrypted tables in clear: store them only under a seal.\n";
 
 /// Facts about a stored clone. The manifest of a backup is made from the first MiB of them, so the long lists come
 /// last.
@@ -33,6 +36,10 @@ pub struct CloneInfo {
     pub page_size: u32,
     /// Version of the protocol of the clone.
     pub protocol: u32,
+    /// Whether the files or the redo log may have a key in clear. Absent from clones of earlier versions, of which that is
+    /// unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_keys: Option<bool>,
     /// Number of records in the patches.
     pub patches: u64,
     /// Transactions that are surely in the data: `gtid_executed` before the redo stage.

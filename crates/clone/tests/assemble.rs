@@ -123,6 +123,15 @@ fn keys_that_a_change_of_encryption_has_are_seen() {
         write(dir, "#innodb_redo/#ib_redo0", 65536 - 4 - 20, &key[..20]);
         write(dir, "#innodb_redo/#ib_redo1", 2048 + 12, &key[20..]);
     }));
+    // A server has begun another redo log.
+    let rename = |dir: &Path, from: &str, to: &str| {
+        let log = dir.join("#innodb_redo");
+        std::fs::rename(log.join(from), log.join(to)).unwrap();
+    };
+    assert!(seen(&|dir| {
+        rename(dir, "#ib_redo1", "#ib_redo3");
+        rename(dir, "#ib_redo0", "#ib_redo2");
+    }));
     // An encrypted redo log, of which no record can be read.
     let (clone, scratch) = (MadeClone::new(true), Scratch::new());
     clone.extract(scratch.path());

@@ -19,7 +19,7 @@ pub use values::{AgeError, SIZE_UNITS, SizeError, parse_age, parse_size};
 
 /// Maximum size of an option file, in bytes. Real files have a few thousand bytes.
 const MAX_FILE: u64 = 1 << 20;
-/// Maximum depth of `!include`, as in MySQL; deeper files are skipped with a warning.
+/// Maximum depth of `!include`, as in MySQL.
 const MAX_DEPTH: u32 = 10;
 /// Maximum number of files that one run reads. Without it, a folder whose files include the folder
 /// would be read a number of times that grows exponentially with the depth.
@@ -60,6 +60,42 @@ pub enum OptionFileError {
         path: PathBuf,
         /// Maximum number of files.
         limit: u32,
+    },
+    /// A file whose options would be left out, because every user may write it.
+    #[error("ignored world-writable option file {}: run chmod o-w on it", path.display())]
+    Writable {
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// The file of an `!include` does not exist.
+    #[error(
+        "cannot read option file {}, which {} includes in line {line}: it does not exist; create it, or remove the line",
+        path.display(),
+        by.display()
+    )]
+    NoInclude {
+        /// Path of the missing file.
+        path: PathBuf,
+        /// Path of the file that includes it.
+        by: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+    },
+    /// A line with `!` is neither `!include FILE` nor `!includedir DIR`.
+    #[error("option file {} line {line}: unknown ! directive", path.display())]
+    BadDirective {
+        /// Path of the file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+    },
+    /// Files include each other too deep.
+    #[error("option file {} line {line}: more than {MAX_DEPTH} levels of !include", path.display())]
+    TooDeep {
+        /// Path of the file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: usize,
     },
     /// A `[` without `]`.
     #[error("wrong group in option file {} line {line}", path.display())]
@@ -103,6 +139,12 @@ impl OptionFilePaths {
         Self::default()
     }
 
+    /// Returns one location: `.my.cnf` in this home.
+    #[must_use]
+    pub fn of_home(home: &Path) -> Self {
+        Self { home: Some(home.to_owned()), ..Self::default() }
+    }
+
     fn with(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut system = vec![PathBuf::from("/etc/my.cnf"), PathBuf::from("/etc/mysql/my.cnf")];
         system.extend(lookup("MYSQL_HOME").map(|home| Path::new(&home).join("my.cnf")));
@@ -132,6 +174,9 @@ pub struct OptionFileArgs {
     pub extra: Option<PathBuf>,
     /// `--defaults-group-suffix`: groups with this suffix count, too.
     pub group_suffix: Option<String>,
+    /// Parts that cannot be read, or must not be, only cause warnings, as in the stock programs. Otherwise, they are errors if
+    /// an option might be in them: a seal or a login that somebody has set must not be left out.
+    pub as_stock: bool,
 }
 
 /// Option from a file. `Debug` hides the value.
@@ -169,7 +214,7 @@ pub struct LoadedOptions {
 }
 
 /// Returns all options of the groups that `wants` accepts, in the order of reading, and warnings
-/// about the files. `only` and `extra` are the files of `--defaults-file` and
+/// about the files, as the stock programs and the server read them. `only` and `extra` are the files of `--defaults-file` and
 /// `--defaults-extra-file`.
 ///
 /// # Errors
@@ -183,6 +228,7 @@ pub fn read_groups(
     let wanted = OptionFileArgs {
         only: only.map(Path::to_owned),
         extra: extra.map(Path::to_owned),
+        as_stock: true,
         ..OptionFileArgs::default()
     };
     let loaded = load_if(places, &wanted, &wants)?;
@@ -230,7 +276,8 @@ fn load_if(
     wanted: &OptionFileArgs,
     wants: &dyn Fn(&str) -> bool,
 ) -> Result<LoadedOptions, OptionFileError> {
-    let mut loader = Loader { wants, places, files: 0, loaded: LoadedOptions::default() };
+    let as_stock = wanted.as_stock;
+    let mut loader = Loader { wants, places, as_stock, files: 0, loaded: LoadedOptions::default() };
     if let Some(only) = &wanted.only {
         loader.named(only)?;
         return Ok(loader.loaded);
@@ -250,6 +297,7 @@ fn load_if(
 struct Loader<'a> {
     wants: &'a dyn Fn(&str) -> bool,
     places: &'a OptionFilePaths,
+    as_stock: bool,
     files: u32,
     loaded: LoadedOptions,
 }
@@ -258,34 +306,69 @@ impl Loader<'_> {
     /// Reads a file that the user named: it must exist.
     fn named(&mut self, path: &Path) -> Result<(), OptionFileError> {
         let path = self.places.expand_home(path);
-        let text = self.read(&path)?;
-        self.lines(&path, &text, 0)
+        match self.read(&path)? {
+            Content::Trusted(text) => self.lines(&path, &text, 0),
+            Content::OfAnybody(_) => self.left_out(OptionFileError::Writable { path }),
+        }
     }
 
-    /// Reads a file that may be missing. If it exists but cannot be read, a warning is recorded.
+    /// Reads a file that may be missing.
     fn usual(&mut self, path: &Path) -> Result<(), OptionFileError> {
-        self.optional(path, 0)
+        self.existing(path, 0).map(drop)
     }
 
-    fn optional(&mut self, path: &Path, depth: u32) -> Result<(), OptionFileError> {
+    /// Reads a file, and returns whether it exists.
+    fn existing(&mut self, path: &Path, depth: u32) -> Result<bool, OptionFileError> {
         match self.read(path) {
-            Ok(text) => self.lines(path, &text, depth),
+            Ok(Content::Trusted(text)) => self.lines(path, &text, depth)?,
+            Ok(Content::OfAnybody(text)) => self.of_anybody(path, &text)?,
             Err(OptionFileError::Read { path, source }) => {
-                if source.kind() != io::ErrorKind::NotFound {
-                    self.warn(format!("skipped option file {}: {source}", path.display()));
+                if source.kind() == io::ErrorKind::NotFound {
+                    return Ok(false);
                 }
+                // In a folder that nobody but its owner sees, such as the home of another user, there may be no such file.
+                if self.as_stock || path.symlink_metadata().is_err() {
+                    self.warn(format!("skipped option file {}: {source}", path.display()));
+                } else {
+                    return Err(OptionFileError::Read { path, source });
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Leaves out a file that everybody may write, if it has no option that counts.
+    fn of_anybody(&mut self, path: &Path, text: &[u8]) -> Result<(), OptionFileError> {
+        let before = self.loaded.options.len();
+        // What it includes is not read.
+        let read = self.lines(path, text, MAX_DEPTH);
+        let has_options = read.is_err() || self.loaded.options.len() > before;
+        self.loaded.options.truncate(before);
+        let error = OptionFileError::Writable { path: path.to_owned() };
+        match has_options {
+            true => self.left_out(error),
+            false => {
+                self.warn(error.to_string());
                 Ok(())
             }
-            Err(error) => Err(error),
         }
+    }
+
+    /// Something that options may be in is left out.
+    fn left_out(&mut self, error: OptionFileError) -> Result<(), OptionFileError> {
+        if !self.as_stock {
+            return Err(error);
+        }
+        self.warn(error.to_string());
+        Ok(())
     }
 
     fn warn(&mut self, text: String) {
         self.loaded.warnings.push(text);
     }
 
-    /// Returns the content of a file; empty if the file is world-writable, as in MySQL.
-    fn read(&mut self, path: &Path) -> Result<Vec<u8>, OptionFileError> {
+    fn read(&mut self, path: &Path) -> Result<Content, OptionFileError> {
         if self.files == MAX_FILES {
             return Err(OptionFileError::TooMany { path: path.to_owned(), limit: MAX_FILES });
         }
@@ -294,14 +377,11 @@ impl Loader<'_> {
         let file = File::open(path).map_err(failed)?;
         let about = file.metadata().map_err(failed)?;
         // Only for a regular file: /dev/fd/N of a shell's `<(...)` may have any mode.
-        if about.is_file() && about.mode() & 0o002 != 0 {
-            self.warn(format!("ignored world-writable option file {}", path.display()));
-            return Ok(Vec::new());
-        }
+        let is_of_anybody = about.is_file() && about.mode() & 0o002 != 0;
         let mut text = Vec::new();
         let read = file.take(MAX_FILE + 1).read_to_end(&mut text).map_err(failed)?;
         if u64::try_from(read).is_ok_and(|read| read <= MAX_FILE) {
-            Ok(text)
+            Ok(if is_of_anybody { Content::OfAnybody(text) } else { Content::Trusted(text) })
         } else {
             Err(OptionFileError::TooLarge { path: path.to_owned(), limit: MAX_FILE })
         }
@@ -322,24 +402,25 @@ impl Loader<'_> {
                     return Err(OptionFileError::BadGroup { path: path.to_owned(), line: number });
                 }
                 Line::Include(_) | Line::IncludeFolder(_) if depth == MAX_DEPTH => {
-                    let place = path.display();
-                    self.warn(format!(
-                        "option file {place} line {number}: more than {MAX_DEPTH} levels of !include; skipped the rest"
-                    ));
+                    let path = path.to_owned();
+                    self.left_out(OptionFileError::TooDeep { path, line: number })?;
                 }
                 Line::Include(name) => {
                     let file = self.places.expand_home(Path::new(OsStr::from_bytes(name)));
-                    self.optional(&file, depth + 1)?;
+                    if !self.existing(&file, depth + 1)? {
+                        let by = path.to_owned();
+                        self.left_out(OptionFileError::NoInclude { path: file, by, line: number })?;
+                    }
                 }
                 Line::IncludeFolder(name) => {
                     let folder = self.places.expand_home(Path::new(OsStr::from_bytes(name)));
                     for file in option_files_in(&folder)? {
-                        self.optional(&file, depth + 1)?;
+                        self.existing(&file, depth + 1)?;
                     }
                 }
                 Line::OtherDirective => {
-                    let place = path.display();
-                    self.warn(format!("option file {place} line {number}: unknown ! directive"));
+                    let path = path.to_owned();
+                    self.left_out(OptionFileError::BadDirective { path, line: number })?;
                 }
                 Line::Option(key, value) => match &group {
                     None => {
@@ -361,6 +442,13 @@ impl Loader<'_> {
         }
         Ok(())
     }
+}
+
+/// Content of a file.
+enum Content {
+    Trusted(Vec<u8>),
+    /// Every user may write the file, so its options do not count, as in MySQL.
+    OfAnybody(Vec<u8>),
 }
 
 /// Returns the `*.cnf` files of a folder, sorted by name.

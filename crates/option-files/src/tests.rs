@@ -21,6 +21,10 @@ fn only(folder: &TempDir, name: &str) -> OptionFileArgs {
     OptionFileArgs { only: Some(folder.path().join(name)), ..OptionFileArgs::default() }
 }
 
+fn as_stock(folder: &TempDir, name: &str) -> OptionFileArgs {
+    OptionFileArgs { as_stock: true, ..only(folder, name) }
+}
+
 fn pairs(loaded: &LoadedOptions) -> Vec<String> {
     let pair = |option: &FileOption| match &option.value {
         Some(value) => format!("{}={}", option.key, value.to_str().unwrap()),
@@ -95,10 +99,7 @@ fn groups_are_chosen_by_their_exact_name() {
 #[test]
 fn includes_are_followed_and_do_not_end_the_group() {
     let folder = folder(&[
-        (
-            "my.cnf",
-            "[g]\n  !include @/one.cnf\na=1\n!includedir\t@/d\nb=2\n!include @/missing.cnf\n!odd x\nc=3",
-        ),
+        ("my.cnf", "[g]\n  !include @/one.cnf\na=1\n!includedir\t@/d\nb=2\nc=3"),
         ("one.cnf", "[h]\nx=1\n[g]\none=1"),
         ("d/b.cnf", "[g]\nd-b=1"),
         ("d/a.cnf", "[g]\nd-a=1"),
@@ -107,16 +108,16 @@ fn includes_are_followed_and_do_not_end_the_group() {
     let loaded = load(&OptionFilePaths::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
     assert_eq!(pairs(&loaded), ["one=1", "a=1", "d-a=1", "d-b=1", "b=2", "c=3"]);
     assert_eq!(loaded.options[0].line, 4);
-    assert_eq!(loaded.warnings.len(), 1);
-    assert!(loaded.warnings[0].ends_with("line 7: unknown ! directive"), "{:?}", loaded.warnings);
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
 }
 
 #[test]
 fn includes_that_never_end_are_bounded() {
     let itself = folder(&[("my.cnf", "[g]\n!include @/my.cnf\na=1\n")]);
-    let loaded = load(&OptionFilePaths::none(), &only(&itself, "my.cnf"), &["g"]).unwrap();
-    assert_eq!(loaded.options.len(), 11);
-    assert_eq!(loaded.warnings.len(), 1);
+    let error = load(&OptionFilePaths::none(), &only(&itself, "my.cnf"), &["g"]).unwrap_err();
+    assert!(error.to_string().ends_with("line 2: more than 10 levels of !include"), "{error}");
+    let loaded = load(&OptionFilePaths::none(), &as_stock(&itself, "my.cnf"), &["g"]).unwrap();
+    assert_eq!((loaded.options.len(), loaded.warnings.len()), (11, 1));
 
     let text = "[g]\n!includedir @\n";
     let each_other = folder(&[("a.cnf", text), ("b.cnf", text), ("c.cnf", text)]);
@@ -170,13 +171,75 @@ fn the_usual_places_follow_the_environment() {
 }
 
 #[test]
-fn a_file_that_everybody_may_write_is_ignored() {
-    let folder = folder(&[("my.cnf", "[g]\na=1")]);
-    let path = folder.path().join("my.cnf");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-    let loaded = load(&OptionFilePaths::none(), &only(&folder, "my.cnf"), &["g"]).unwrap();
+fn a_file_that_everybody_may_write_is_ignored_only_if_nothing_in_it_counts() {
+    let folder = folder(&[
+        ("home/.my.cnf", "[g]\nseal=1"),
+        ("other/.my.cnf", "[h]\nx=1"),
+        ("odd/.my.cnf", "[h]\n!include @/home/.my.cnf"),
+        ("outer.cnf", "[g]\na=1\n!include @/home/.my.cnf"),
+        ("folder.cnf", "[g]\na=1\n!includedir @/d"),
+        ("d/a.cnf", "[g]\nseal=1"),
+    ]);
+    let at = |name: &str| folder.path().join(name);
+    for name in ["home/.my.cnf", "other/.my.cnf", "odd/.my.cnf", "d/a.cnf"] {
+        fs::set_permissions(at(name), fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    let home = |name: &str| OptionFilePaths { home: Some(at(name)), ..OptionFilePaths::none() };
+    let none = OptionFileArgs::default();
+    let extra = OptionFileArgs { extra: Some(at("other/.my.cnf")), ..none.clone() };
+    for (places, wanted, named) in [
+        (home("home"), none.clone(), "home/.my.cnf"),
+        (home("odd"), none.clone(), "odd/.my.cnf"),
+        (OptionFilePaths::none(), only(&folder, "outer.cnf"), "home/.my.cnf"),
+        (OptionFilePaths::none(), only(&folder, "folder.cnf"), "d/a.cnf"),
+        // Whoever names a file wants it to count.
+        (OptionFilePaths::none(), only(&folder, "other/.my.cnf"), "other/.my.cnf"),
+        (OptionFilePaths::none(), extra, "other/.my.cnf"),
+    ] {
+        let text = format!(
+            "ignored world-writable option file {}: run chmod o-w on it",
+            at(named).display()
+        );
+        let error = load(&places, &wanted, &["g"]).unwrap_err();
+        assert_eq!(error.to_string(), text);
+        // The stock programs go on without it.
+        let wanted = OptionFileArgs { as_stock: true, ..wanted };
+        let loaded = load(&places, &wanted, &["g"]).unwrap();
+        assert!(!pairs(&loaded).contains(&"seal=1".to_owned()));
+        assert!(loaded.warnings.contains(&text), "{:?}", loaded.warnings);
+    }
+    let loaded = load(&home("other"), &none, &["g"]).unwrap();
     assert!(loaded.options.is_empty());
-    assert_eq!(loaded.warnings, [format!("ignored world-writable option file {}", path.display())]);
+    assert_eq!(loaded.warnings.len(), 1);
+}
+
+#[test]
+fn parts_that_cannot_be_read_are_left_out_only_as_the_stock_programs_do() {
+    let folder = folder(&[
+        ("missing.cnf", "[g]\na=1\n!include @/none.cnf"),
+        ("odd.cnf", "[g]\na=1\n!includes @/none.cnf"),
+        ("unreadable.cnf", "[g]\na=1\n!include @/d.cnf"),
+        ("d.cnf/x", ""),
+    ]);
+    for (name, text) in [
+        (
+            "missing.cnf",
+            "cannot read option file @/none.cnf, which @/missing.cnf includes in line 3: it does not exist; create it, or remove the line",
+        ),
+        ("odd.cnf", "option file @/odd.cnf line 3: unknown ! directive"),
+        // As one without the right to read, also for root.
+        ("unreadable.cnf", "cannot read option file @/d.cnf"),
+    ] {
+        let error = load(&OptionFilePaths::none(), &only(&folder, name), &["g"]).unwrap_err();
+        assert_eq!(error.to_string(), text.replace('@', folder.path().to_str().unwrap()));
+        let loaded = load(&OptionFilePaths::none(), &as_stock(&folder, name), &["g"]).unwrap();
+        assert_eq!((pairs(&loaded), loaded.warnings.len()), (vec!["a=1".to_owned()], 1), "{name}");
+    }
+    // Where the file itself cannot be seen, there may be none.
+    let places =
+        OptionFilePaths { home: Some(folder.path().join("odd.cnf")), ..OptionFilePaths::none() };
+    let loaded = load(&places, &OptionFileArgs::default(), &["g"]).unwrap();
+    assert_eq!(loaded.warnings.len(), 1);
 }
 
 #[test]
@@ -224,7 +287,7 @@ proptest! {
     fn any_bytes_are_read_or_refused(text in proptest::collection::vec(any::<u8>(), 0..200)) {
         let places = OptionFilePaths::none();
         let mut loader =
-            Loader { wants: &|group| group == "g", places: &places, files: 0, loaded: LoadedOptions::default() };
+            Loader { wants: &|group| group == "g", places: &places, as_stock: true, files: 0, loaded: LoadedOptions::default() };
         let _ = loader.lines(Path::new("f"), &text, MAX_DEPTH);
     }
 

@@ -14,6 +14,22 @@ pub(crate) fn is_supported() -> bool {
     rules().is_ok()
 }
 
+/// The reason why this system cannot confine programs.
+pub(crate) fn why_not_supported() -> &'static str {
+    match std::fs::read_to_string("/proc/self/status").is_ok_and(|status| has_call_filter(&status))
+    {
+        true => {
+            "this system has no Landlock, or a filter of system calls denies it; in a unit, add SystemCallFilter=landlock_create_ruleset landlock_add_rule landlock_restrict_self"
+        }
+        false => "this system has no Landlock",
+    }
+}
+
+/// Returns whether a process with this status runs under a filter of system calls.
+fn has_call_filter(status: &str) -> bool {
+    status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"))
+}
+
 /// All ways to change files and directories. Those that came after the first version of Landlock
 /// count as far as the system knows them: without `Refer`, nothing can be moved to another
 /// directory; without `Truncate`, a file that is not open for writing can still be truncated.
@@ -45,5 +61,22 @@ pub(crate) fn confine(places: &[PathBuf]) -> io::Result<()> {
     match status.ruleset {
         RulesetStatus::NotEnforced => Err(io::Error::other("this system has no Landlock")),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_of_system_calls_is_seen() {
+        for (status, has_filter) in [
+            ("Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n", true),
+            ("Seccomp:\t0\nSeccomp_filters:\t2\n", false),
+            ("Seccomp:\t1\n", false),
+            ("", false),
+        ] {
+            assert_eq!(has_call_filter(status), has_filter, "{status:?}");
+        }
     }
 }

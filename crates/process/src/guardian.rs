@@ -24,7 +24,7 @@ use rustix::process::{
     set_parent_process_death_signal,
 };
 
-use crate::confine::{confine, is_supported};
+use crate::confine::{confine, is_supported, why_not_supported};
 use crate::line::{SELF, is_available, make_available, open_line, with_line};
 use crate::remover::{REMOVE, remove};
 
@@ -81,7 +81,7 @@ fn serve(mut args: impl Iterator<Item = OsString>) -> Option<io::Result<u8>> {
 pub fn can_confine() -> Result<(), &'static str> {
     match (is_available(), is_supported()) {
         (false, _) => Err("this program does not guard the programs that it starts"),
-        (_, false) => Err("this system has no Landlock"),
+        (_, false) => Err(why_not_supported()),
         (true, true) => Ok(()),
     }
 }

@@ -476,6 +476,7 @@ mod tests {
 
     fn clone_of_mysql(manifest: &mut Manifest) {
         manifest.mysql_clone = Some(CloneFacts {
+            has_keys: Some(false),
             version: "9.7.4".to_owned(),
             page_size: 16384,
             gtids_from: Some(format!("{UUID}:1-3")),

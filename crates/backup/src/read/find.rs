@@ -137,10 +137,7 @@ pub(crate) async fn find(
                     }
                     let key = key.as_deref();
                     let body = PackedBody::open(root, name, &manifest, &facts, run, key).await?;
-                    let index = Index::load(&body).await?;
-                    let none = Checkpoint::default();
-                    let parts = parts(&index, &request.files, proven.unwrap_or(&none)).await?;
-                    ReadMode::Parts { body: Box::new(body), parts: Box::new(parts) }
+                    some_files(body, request, proven).await?
                 }
             };
             let digest = stored.digest();
@@ -178,6 +175,34 @@ pub(crate) async fn find(
             Ok(Objects::Classic(origin, files, chosen))
         }
     }
+}
+
+/// Finds those of the selected files in the objects of a packed backup that is not sealed, whose manifest need not be in the
+/// store yet.
+pub(crate) async fn find_unsealed(
+    session: &Session,
+    request: &GetRequest,
+    stored: &StoredManifest,
+) -> Result<Objects, BackupError> {
+    let (root, manifest) = (&session.root, stored.manifest.clone());
+    let (Some(facts), Some(run)) = (manifest.packed.clone(), manifest.run_id()) else {
+        return Err(BackupError::Bug("a checked manifest is incomplete"));
+    };
+    let body = PackedBody::open(root, &request.name, &manifest, &facts, run, None).await?;
+    let mode = some_files(body, request, None).await?;
+    let digest = stored.digest();
+    Ok(Objects::Packed(PackedBackup { manifest, digest, facts, run }, mode))
+}
+
+async fn some_files(
+    body: PackedBody,
+    request: &GetRequest,
+    proven: Option<&Checkpoint>,
+) -> Result<ReadMode, BackupError> {
+    let index = Index::load(&body).await?;
+    let none = Checkpoint::default();
+    let parts = parts(&index, &request.files, proven.unwrap_or(&none)).await?;
+    Ok(ReadMode::Parts { body: Box::new(body), parts: Box::new(parts) })
 }
 
 /// Finds the objects of a stock backup, and what must still hold once they were read.

@@ -143,7 +143,7 @@ fn refuse_unknown_clone(name: &BackupName, folders: &[PathBuf]) -> Result<(), Ba
         Some(folder) => Err(BackupError::Restore {
             target: folder.display().to_string(),
             what: format!(
-                "the files are those of a MySQL clone, although nothing in the store says so for {name}, and no server starts on them: store it anew with `get` and `put`, and restore that"
+                "the files are those of a MySQL clone, although nothing in the store says so for {name}, and no server starts on them: take another backup, or store it anew and sealed, such as with `get {name} | put --recipient=... NEW`, and restore that"
             ),
         }),
     }

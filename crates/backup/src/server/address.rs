@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use xb_mysql::{Access, ClientOptions};
-use xb_option_files::OptionFileArgs;
+use xb_option_files::OptionFilePaths;
 
 use crate::error::BackupError;
 use crate::server::login::{CLONE, COMPARED, LoginError, RECEIVER, access_of};
@@ -84,9 +84,7 @@ fn any_access(
         })
     });
     let address = address.transpose()?;
-    let wanted =
-        OptionFileArgs { extra: login_file.map(Path::to_owned), ..OptionFileArgs::default() };
-    let access = access_of(&wanted, &[group], |options| {
+    let access = access_of(&OptionFilePaths::usual(), login_file, &[group], |options| {
         if let Some(address) = &address {
             address.set(options);
         }
@@ -139,11 +137,7 @@ pub fn clone_access(server: CloneServer<'_>) -> Result<Access, BackupError> {
     let address = address.and_then(Address::parse).ok_or_else(|| {
         BackupError::Login("--from takes mysql://[USER@]HOST[:PORT] or mysql://[USER@]/SOCKET, without a password; put the password into the group [client] of --login-file".to_owned())
     })?;
-    let wanted = OptionFileArgs {
-        extra: server.login_file.map(Path::to_owned),
-        ..OptionFileArgs::default()
-    };
-    let access = access_of(&wanted, &[CLONE], |options| {
+    let access = access_of(&OptionFilePaths::usual(), server.login_file, &[CLONE], |options| {
         address.set(options);
         if let Some(ca) = server.ca {
             options.take("ssl-ca", Some(ca.as_os_str()));

@@ -62,7 +62,8 @@ pub(crate) async fn log_in(
 ) -> Result<Session, LoginError> {
     let given = argv.get(1..).unwrap_or_default();
     let wanted = about_files(given);
-    let mut options = of_files(&OptionFilePaths::usual(), &wanted, &GROUPS)?;
+    let mut options = ClientOptions::default();
+    take_files(&mut options, &OptionFilePaths::usual(), &wanted, &GROUPS)?;
     if fork == Fork::MySql && !wanted.none {
         of_login_file(&mut options, given, cancel).await;
     }
@@ -77,36 +78,43 @@ pub(crate) async fn log_in(
 /// # Errors
 /// [`LoginError::Files`], [`LoginError::Options`].
 pub(crate) fn usual_access(change: impl FnOnce(&mut ClientOptions)) -> Result<Access, LoginError> {
-    access_of(&OptionFileArgs::default(), &GROUPS, change)
+    access_of(&OptionFilePaths::usual(), None, &GROUPS, change)
 }
 
-/// Like [`usual_access`], with these option files, and with these groups behind those of the stock clients.
+/// Like [`usual_access`], with these groups behind those of the stock clients. What the login file says wins over all usual files,
+/// also over that in the home of whoever runs the command.
 ///
 /// # Errors
 /// As [`usual_access`].
 pub(crate) fn access_of(
-    wanted: &OptionFileArgs,
+    places: &OptionFilePaths,
+    login_file: Option<&Path>,
     groups: &[&str],
     change: impl FnOnce(&mut ClientOptions),
 ) -> Result<Access, LoginError> {
-    let mut options = of_files(&OptionFilePaths::usual(), wanted, groups)?;
+    let mut options = ClientOptions::default();
+    take_files(&mut options, places, &OptionFileArgs::default(), groups)?;
+    if let Some(file) = login_file {
+        let only = OptionFileArgs { only: Some(file.to_owned()), ..OptionFileArgs::default() };
+        take_files(&mut options, places, &only, groups)?;
+    }
     change(&mut options);
     Ok(options.access()?)
 }
 
-/// The options of the stock clients' groups, then those of others.
-fn of_files(
+/// Takes the options of the stock clients' groups, then those of others.
+fn take_files(
+    options: &mut ClientOptions,
     places: &OptionFilePaths,
     wanted: &OptionFileArgs,
     others: &[&str],
-) -> Result<ClientOptions, OptionFileError> {
-    let mut options = ClientOptions::default();
+) -> Result<(), OptionFileError> {
     for groups in [&xb_mysql::GROUPS[..], others] {
         for option in load(places, wanted, groups)?.options {
             options.take(&option.key, option.value.as_deref());
         }
     }
-    Ok(options)
+    Ok(())
 }
 
 /// Adds the options of MySQL's login file, `~/.mylogin.cnf`, if there is one; nothing if they cannot
@@ -155,6 +163,8 @@ pub(crate) fn about_files(args: &[OsString]) -> OptionFileArgs {
         only: value("--defaults-file").map(PathBuf::from),
         extra: value("--defaults-extra-file").map(PathBuf::from),
         group_suffix: value("--defaults-group-suffix").and_then(|text| text.into_string().ok()),
+        // The producer reads them in this way, too.
+        as_stock: true,
     }
 }
 
@@ -169,7 +179,9 @@ mod tests {
         }
         let args = args.iter().map(|word| word.replace('@', dir.path().to_str().unwrap()));
         let args: Vec<OsString> = args.map(OsString::from).collect();
-        let mut options = of_files(&OptionFilePaths::none(), &about_files(&args), &GROUPS).unwrap();
+        let (places, wanted) = (OptionFilePaths::none(), about_files(&args));
+        let mut options = ClientOptions::default();
+        take_files(&mut options, &places, &wanted, &GROUPS).unwrap();
         take_words(&mut options, &args);
         options.access().unwrap()
     }
@@ -193,6 +205,33 @@ mod tests {
         let suffixed = [("my.cnf", "[client-x]\nuser=s\n[client-y]\nuser=t\n")];
         assert_eq!(access(&suffixed, &extra).account.user, b"s");
         assert_ne!(access(&files, &["--no-defaults", extra[0]]).account.user, b"b");
+    }
+
+    #[test]
+    fn a_login_file_wins_over_the_file_in_the_home() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = "[client]\nuser=someone\npassword=x\nhost=elsewhere\n[xbcloud-clone]\nport=1\n";
+        std::fs::write(dir.path().join(".my.cnf"), own).unwrap();
+        let file = dir.path().join("login.cnf");
+        let places = OptionFilePaths::of_home(dir.path());
+        let login = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            access_of(&places, Some(&file), &[CLONE], |_| {}).unwrap()
+        };
+        let found = login("[client]\nuser=backup\nhost=db1\nport=3307\n");
+        assert_eq!(
+            (&found.account.user[..], &found.account.password[..]),
+            (&b"backup"[..], &b"x"[..])
+        );
+        let place = |access: &Access| match &access.target {
+            xb_mysql::Target::Tcp { host, port, .. } => format!("{host}:{port}"),
+            xb_mysql::Target::Socket(path) => path.display().to_string(),
+        };
+        assert_eq!(place(&found), "db1:3307");
+        // What it does not say, the usual files say.
+        let found = login("[xbcloud-clone]\nuser=backup\n");
+        assert_eq!(found.account.user, b"backup");
+        assert_eq!(place(&found), "elsewhere:1");
     }
 
     #[test]

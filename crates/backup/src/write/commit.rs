@@ -8,10 +8,11 @@ use xb_repo::claim::mark::{settled, take_back};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::clone_facts::CloneFacts;
 use xb_repo::manifest::{Base, Manifest};
-use xb_repo::names::BackupName;
+use xb_repo::names::{BackupName, manifest_key};
 use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
+use super::clone_keys::refuse_stored;
 use super::request::{PutReport, PutRequest};
 use super::run_folder::{CompanionObjects, RunFolder};
 use super::run_manifest::find_its_base;
@@ -117,6 +118,9 @@ impl RunFolder {
         // Right before the manifest: a late request of a run that lost the name may still arrive.
         cancel.or(self.prove(&mut manifest, &beside, ledger)).await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
+        let encoded = Manifest::decode(&bytes)
+            .map_err(|source| RepoError::Manifest { key: manifest_key(&self.name), source })?;
+        cancel.or(refuse_stored(session, &self.name, &encoded)).await?;
         commit(root, &self.name, &manifest.run, bytes).await?;
         self.recheck(&manifest, &beside).await?;
         recheck_bases(root, &self.name, &manifest.run, &bases, &self.claim).await?;

@@ -8,6 +8,7 @@ use xb_frame::{STREAM_HEADER_LEN, StreamHeader, is_native};
 use xb_pipeline::{Content, EndRule, SLAB};
 use xb_repo::manifest::Layout;
 
+use super::clone_keys::{Beginning, beginning};
 use super::request::{PutLayout, PutRequest};
 use crate::error::BackupError;
 
@@ -41,7 +42,8 @@ pub(super) async fn recognise_for<R: Read + Send + 'static>(
     source: R,
 ) -> Result<Input<R>, BackupError> {
     let wanted = request.content.clone();
-    let reading = tokio::task::spawn_blocking(move || recognise(source, wanted));
+    let is_clear = !request.layout.is_encrypted();
+    let reading = tokio::task::spawn_blocking(move || recognise(source, wanted, is_clear));
     let input = reading
         .await
         .map_err(|_| BackupError::Bug("the thread that reads the start of the input panicked"))??;
@@ -76,10 +78,18 @@ fn demands_last_file(content: &Content) -> bool {
 /// Reads enough of the input to detect its kind. Blocks until the source supplies it.
 ///
 /// # Errors
-/// [`BackupError::Input`] if the input is of no kind that `wanted` allows.
-fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input<R>, BackupError> {
+/// [`BackupError::Input`] if the input is of no kind that `wanted` allows; [`BackupError::ClearKeys`] if it is a clone whose
+/// keys would be stored in clear, as far as its beginning shows that.
+fn recognise<R: Read>(
+    mut source: R,
+    wanted: Content,
+    is_clear: bool,
+) -> Result<Input<R>, BackupError> {
     let mut start = Vec::new();
     read_up_to(&mut source, &mut start, MAGIC_LEN)?;
+    if is_clear {
+        refuse_clear_beginning(&mut source, &mut start, matches!(wanted, Content::Raw))?;
+    }
     let kind = match wanted {
         Content::Raw if start.is_empty() => return Err(refused("the input is empty")),
         content @ Content::Raw => Kind::Content(content),
@@ -89,7 +99,9 @@ fn recognise<R: Read>(mut source: R, wanted: Content) -> Result<Input<R>, Backup
             Kind::Native(Some(Box::new(keys_object)))
         }
         _ if is_native(&start) => Kind::Native(None),
-        content if xb_reader::MAGIC.starts_with(&start) => Kind::Content(content),
+        content if xb_reader::MAGIC.starts_with(start.get(..MAGIC_LEN).unwrap_or(&start)) => {
+            Kind::Content(content)
+        }
         _ => {
             let found: String = start.escape_ascii().map(char::from).collect();
             if is_tar(&mut source, start)? {
@@ -155,6 +167,22 @@ fn check_header(start: &[u8], keys_object: Option<&KeysObject>) -> Result<(), Ba
     }
 }
 
+fn refuse_clear_beginning(
+    source: &mut impl Read,
+    start: &mut Vec<u8>,
+    is_raw: bool,
+) -> Result<(), BackupError> {
+    match (beginning(source, start).map_err(unreadable)?, is_raw) {
+        (Beginning::CloneWithKeys, _) => {
+            Err(BackupError::ClearKeys("the clone has keys of encrypted tables in clear"))
+        }
+        (Beginning::Clone, true) => Err(BackupError::ClearKeys(
+            "the input is a clone of MySQL, of which --raw does not see whether it has keys of encrypted tables in clear",
+        )),
+        (Beginning::Clone, false) | (Beginning::Other, _) => Ok(()),
+    }
+}
+
 /// Reads until `bytes` has `len` bytes or the input ends.
 fn read_up_to(source: &mut impl Read, bytes: &mut Vec<u8>, len: usize) -> Result<(), BackupError> {
     let missing = len.saturating_sub(bytes.len()) as u64;
@@ -190,7 +218,7 @@ mod tests {
             (b"XBSTCK01 and more".to_vec(), false),
             ([&native[..], b"body"].concat(), true),
         ] {
-            let mut input = recognise(&bytes[..], xbstream()).unwrap();
+            let mut input = recognise(&bytes[..], xbstream(), true).unwrap();
             assert_eq!(matches!(input.kind, Kind::Native(None)), is_native);
             let mut all = Vec::new();
             input.source.read_to_end(&mut all).unwrap();
@@ -206,11 +234,11 @@ mod tests {
             (b"XBRKEY01", "keys block: the input ends inside it"),
             (&native[..100], "native stream: "),
         ] {
-            let error = recognise(bytes, xbstream()).unwrap_err().to_string();
+            let error = recognise(bytes, xbstream(), true).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
-        assert!(recognise(&b""[..], Content::Raw).is_err(), "a dead producer's nothing");
-        assert!(recognise(&b"anything"[..], Content::Raw).is_ok());
+        assert!(recognise(&b""[..], Content::Raw, true).is_err(), "a dead producer's nothing");
+        assert!(recognise(&b"anything"[..], Content::Raw, true).is_ok());
     }
 
     proptest! {
@@ -220,7 +248,7 @@ mod tests {
             rest in proptest::collection::vec(any::<u8>(), 0..300),
         ) {
             let bytes = [magic, &rest].concat();
-            if let Ok(mut input) = recognise(&bytes[..], xbstream()) {
+            if let Ok(mut input) = recognise(&bytes[..], xbstream(), true) {
                 let mut all = Vec::new();
                 input.source.read_to_end(&mut all).unwrap();
                 prop_assert_eq!(all, bytes);

@@ -1,6 +1,7 @@
 //! `put` and `backup`: store a stream, and write the manifest once all of the stream is proven
 //! complete.
 
+pub(crate) mod clone_keys;
 pub(crate) mod clone_source;
 mod commit;
 pub(crate) mod detect_input;

@@ -1,16 +1,24 @@
 //! Input that is a native stream or raw bytes, and backups with several key slots.
 
 use std::io::Cursor;
+use std::sync::{Arc, Mutex};
 
+use serde_json::json;
 use xb_backup::{
     Accept, BackupError, GetRequest, KeySlots, Keys, PutLayout, PutReport, PutRequest,
     RewrapRequest, rewrap,
 };
 use xb_compressor::Compression;
 use xb_encryptor::KeyBytes;
-use xb_pipeline::Content;
+use xb_frame::{StreamHeader, StreamId};
+use xb_pipeline::{
+    Budget, Content, EndRule, NativeStream, ObjectLayout, ObjectSize, Observer, PackPlan,
+    PackSettings, PackSizing, Part, PartLimits, XbstreamInput, start_pack,
+};
+use xb_reader::Dialect;
 use xb_repo::manifest::{End, Layout};
 use xb_repo::names::BackupName;
+use xb_testkit::clone::MadeClone;
 
 use crate::common::{
     Collected, Store, block_on, get_sealed, put_request, put_sealed, request, session, stream,
@@ -49,6 +57,51 @@ fn content(store: &Store, name: &str, sealed: bool) -> Result<Vec<u8>, BackupErr
     let in_session = session(&store.root);
     let run = xb_backup::get(&in_session, &request, Collected::default());
     block_on(run).map(|(_, Collected(bytes))| bytes)
+}
+
+/// A stream as one native stream that is not sealed.
+fn framed(stream: Vec<u8>) -> Vec<u8> {
+    let limits = PartLimits { min: 1, max: u64::MAX, count: u64::MAX, equal: false };
+    let sizing = PackSizing {
+        memory: 128 << 20,
+        codec_memory: 0,
+        object_size: ObjectSize::new(16 << 20),
+        threads: 2,
+        parallel: 1,
+        limits,
+    };
+    let plan = PackPlan::new(sizing).unwrap();
+    let input = XbstreamInput { rule: EndRule::KnownProducer, dialect: Dialect::Auto };
+    let frames = NativeStream::plain(StreamHeader::new(StreamId([7; 16])));
+    let layout = ObjectLayout::Packed { content: Content::Xbstream(input), stream: frames };
+    let (budget, written) = (Budget::new(plan.memory), Arc::new(Mutex::new(Vec::new())));
+    let to = Arc::clone(&written);
+    let sink = move |part: Part| {
+        to.lock().unwrap().extend(part.payload.concat());
+        Ok(())
+    };
+    let settings = PackSettings { plan, layout };
+    let source = Cursor::new(stream);
+    start_pack(source, settings, &budget, &Observer::default(), sink).unwrap().join().unwrap();
+    std::mem::take(&mut *written.lock().unwrap())
+}
+
+#[test]
+fn a_clone_in_a_native_stream_is_stored_in_clear_only_if_it_has_no_keys() {
+    let store = Store::new();
+    for (name, has_keys, is_stored) in
+        [("a", json!(false), true), ("b", json!(true), false), ("c", json!(null), false)]
+    {
+        let mut clone = MadeClone::new(false);
+        clone.info["has_keys"] = has_keys;
+        let stored = put(&store, &put_request(name, Layout::Packed, 65536), framed(clone.stream()));
+        match stored {
+            Ok(_) => assert!(is_stored, "{name}"),
+            Err(error) => {
+                assert!(!is_stored && matches!(error, BackupError::ClearKeys(_)), "{name}: {error}")
+            }
+        }
+    }
 }
 
 /// A manifest must not lose its authentication by claiming that it never had one.

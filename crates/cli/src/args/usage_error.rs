@@ -122,7 +122,7 @@ impl UsageError {
             OptionFileError::Read { source, .. } | OptionFileError::List { source, .. } => {
                 Some(match source.kind() {
                     ErrorKind::PermissionDenied => {
-                        "run the command as a user that may read it, such as root"
+                        "run the command as a user that may read it, such as root, or name the files to read with --defaults-file"
                     }
                     _ => "check the path",
                 })
@@ -131,6 +131,10 @@ impl UsageError {
                 Some("write the group above it, such as [xbcloud.shop] for the repository @shop")
             }
             OptionFileError::BadGroup { .. } => Some("write it as [NAME]"),
+            OptionFileError::BadDirective { .. } => {
+                Some("write it as !include FILE or !includedir DIR")
+            }
+            OptionFileError::TooDeep { .. } => Some("remove the line"),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 //! A server wrote to the files while they were read, so that a page of them may be torn: it is damaged only if no
 //! patch replaces it. Patches name a file by its index, which is its place in the stream.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use xb_pages::{BadPage, Fault, RedoStart, is_intact_page};
 use xb_reader::RelPath;
@@ -32,6 +32,8 @@ const MAX_BAD: usize = 1000;
 pub(super) struct ClonePatches {
     /// Files in the order in which they came.
     files: Vec<RelPath>,
+    /// The place of each in that order: a damaged clone has up to a million bad pages, and as many files.
+    places: HashMap<RelPath, usize>,
     /// Places of bad pages that no patch has replaced so far: index of the file and offset.
     pending: Option<HashSet<(usize, u64)>>,
     /// Places that one did.
@@ -73,6 +75,7 @@ impl ClonePatches {
     pub(super) fn of_first(path: &RelPath) -> Option<Self> {
         (path.as_bytes() == README).then(|| Self {
             files: Vec::new(),
+            places: HashMap::new(),
             pending: None,
             replaced: HashSet::new(),
             removed: HashSet::new(),
@@ -88,6 +91,7 @@ impl ClonePatches {
     /// Takes the name of the next file of the stream.
     pub(super) fn file(&mut self, path: &RelPath) {
         if ![README, PATCHES, INFO].contains(&path.as_bytes()) {
+            self.places.entry(path.clone()).or_insert(self.files.len());
             self.files.push(path.clone());
         }
     }
@@ -205,7 +209,7 @@ impl ClonePatches {
 
     /// The place of the patch that replaces a bad page.
     fn place(&self, bad: &BadPageOf) -> Option<(usize, u64)> {
-        let file = self.files.iter().position(|path| *path == bad.path)?;
+        let file = *self.places.get(&bad.path)?;
         // The first page of a file has its length.
         let is_length = matches!(bad.page.fault, Fault::Short { .. } | Fault::Truncated { .. });
         Some((file, if is_length { 0 } else { bad.page.offset }))
@@ -240,6 +244,30 @@ mod tests {
         let mut patches = ClonePatches::of_first(&RelPath::new(README).unwrap()).unwrap();
         patches.feed(bytes, [].iter());
         patches.finish().len()
+    }
+
+    #[test]
+    fn a_bad_page_is_found_among_as_many_files_without_a_search() {
+        const FILES: usize = 200_000;
+        let path = |number: usize| RelPath::new(format!("shop/t{number}.ibd").as_bytes()).unwrap();
+        let mut patches = ClonePatches::of_first(&RelPath::new(README).unwrap()).unwrap();
+        (0..FILES).for_each(|number| patches.file(&path(number)));
+        let bad = |number: usize| BadPageOf {
+            path: path(number),
+            page: BadPage {
+                page: 3,
+                offset: 49152,
+                fault: Fault::Checksum { stored: 1, computed: 0 },
+                missing_since: None,
+            },
+        };
+        // A search for each of them would take minutes.
+        let all: Vec<BadPageOf> = (0..FILES).map(bad).collect();
+        patches.feed(b"XBCLPT01", all.iter());
+        assert_eq!(patches.pending.as_ref().unwrap().len(), FILES);
+        let last = patches.place(&bad(FILES - 1));
+        assert_eq!(last, Some((FILES - 1, 49152)));
+        assert!(all.iter().all(|bad| !patches.has_replaced(bad)));
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub struct CloneFacts {
     pub version: String,
     /// Bytes of a page of most of its tables.
     pub page_size: u32,
+    /// Whether its files or its redo log may have a key in clear. Absent from clones of earlier versions, of which that is
+    /// unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_keys: Option<bool>,
     /// Transactions that are surely in the data. Absent if there are none, or the set has more than 64 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtids_from: Option<String>,
@@ -128,6 +132,7 @@ impl<'de> Visitor<'de> for &mut ReadFacts {
                     }
                 }
                 "page_size" => self.facts.page_size = map.next_value()?,
+                "has_keys" => self.facts.has_keys = map.next_value()?,
                 "gtids_from" => self.facts.gtids_from = gtids(map.next_value()?),
                 "gtids_to" => self.facts.gtids_to = gtids(map.next_value()?),
                 "empty_tables" => map.next_value_seed(Names(&mut self.facts.empty_tables))?,
@@ -172,7 +177,7 @@ impl<'de> Visitor<'de> for Names<'_> {
 mod tests {
     use super::*;
 
-    const HEAD: &str = r#"{"format": 1, "version": "9.7.4-2", "page_size": 16384, "protocol": 259, "patches": 7,
+    const HEAD: &str = r#"{"format": 1, "version": "9.7.4-2", "page_size": 16384, "protocol": 259, "has_keys": true, "patches": 7,
  "gtids_from": "a:1-5", "gtids_to": "a:1-7", "settings": {"a": "b"}, "plugins": [["a", ""]],
  "empty_tables": ["#;
 
@@ -186,7 +191,7 @@ mod tests {
         let whole = format!("{HEAD}{}], \"files\": [], \"redo\": []}}", names.join(","));
         let facts = read(&whole).unwrap();
         assert_eq!(facts.to_string(), "MySQL 9.7.4-2 clone");
-        assert_eq!(facts.page_size, 16384);
+        assert_eq!((facts.page_size, facts.has_keys), (16384, Some(true)));
         assert_eq!(
             (facts.gtids_from.as_deref(), facts.gtids_to.as_deref()),
             (Some("a:1-5"), Some("a:1-7"))

@@ -68,6 +68,7 @@ fn access(context: &Context) -> Option<Access> {
         only: args.defaults.file.clone(),
         extra: args.defaults.extra.clone(),
         group_suffix: args.defaults.suffix.clone(),
+        as_stock: true,
         ..OptionFileArgs::default()
     };
     let mut options = ClientOptions::default();

@@ -88,7 +88,7 @@ impl MadeClone {
         this.patches.push((true, 1, 6000, vec![8; 512]));
         this.info = json!({
             "format": 1, "version": "9.7.4-2", "settings": {}, "plugins": [], "page_size": PAGE,
-            "protocol": 0x103, "files": files,
+            "protocol": 0x103, "has_keys": is_encrypted, "files": files,
             "redo": [{"index": 0, "size": REDO}, {"index": 1, "size": REDO}],
             "patches": this.patches.len(), "empty_tables": ["shop.gone (MyISAM)"],
             "gtids_from": "", "gtids_to": "", "has_binlog": true,

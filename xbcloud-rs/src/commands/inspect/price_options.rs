@@ -24,7 +24,7 @@ pub(crate) fn provider_of(
 ) -> Result<Option<&'static str>, Failure> {
     Ok(match place {
         StorePlace::S3 { .. } => {
-            let s3 = settings(store, run)?.s3;
+            let s3 = settings(place, store, run)?.s3;
             let by_endpoint = || Provider::of_endpoint(s3.endpoint.as_deref());
             match s3.provider.unwrap_or_else(by_endpoint) {
                 Provider::Aws => Some("aws"),

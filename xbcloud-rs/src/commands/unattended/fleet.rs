@@ -94,7 +94,7 @@ impl Context {
     }
 
     fn look(&self, args: &FleetArgs, location: Location) -> Result<Fleet, Failure> {
-        let settings = settings(&args.common.store, &args.common.run)?;
+        let settings = settings(&location.place, &args.common.store, &args.common.run)?;
         answers(&location, args.answer_within)?;
         let place = root_place(args.place.as_deref(), &args.common)?;
         let limits = &args.limits;

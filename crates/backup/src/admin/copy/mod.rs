@@ -36,6 +36,7 @@ use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
 use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
+use crate::write::clone_keys::refuse_stored;
 use crate::write::{
     CompanionObjects, ForeignObjects, bases_settled, claim_emptied, free_if_vacant, is_vacant,
     prove_classic,
@@ -80,6 +81,7 @@ async fn copy_chain(
 ) -> Result<CopyReport, BackupError> {
     let Session { root: from, resources, cancel, .. } = session;
     let stored = cancel.or(Source::read(from, &request.name)).await?;
+    cancel.or(refuse_stored(session, &request.name, &stored)).await?;
     let memory = resources.memory;
     let source = cancel.or(Source::open((from, to), request, stored.clone(), memory)).await?;
     if request.lock.is_some() {

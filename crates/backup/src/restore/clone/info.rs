@@ -7,7 +7,7 @@ use xb_reader::{ChunkReader, Dialect, Item, Limits};
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::decoding::plan_beside;
-use crate::read::find::find;
+use crate::read::find::{Objects, find};
 use crate::read::get::transfer;
 use crate::read::request::GetRequest;
 use crate::read::stream_sink::StreamSink;
@@ -29,8 +29,23 @@ pub(crate) async fn fetch_info(
     let all = std::mem::replace(&mut request.files, Selection::exact([INFO.to_owned()]));
     let read = read(session, request).await;
     request.files = all;
-    let stream = read?;
-    let text = file_in(&stream).map_err(|what| damaged(request, what))?;
+    parsed(request, &read?)
+}
+
+/// Reads what the clone with these objects says about itself, to which they are reduced.
+///
+/// # Errors
+/// As [`fetch_info`].
+pub(crate) async fn info_in(
+    session: &Session,
+    request: &GetRequest,
+    objects: Objects,
+) -> Result<CloneInfo, BackupError> {
+    parsed(request, &text_of(session, request, objects).await?)
+}
+
+fn parsed(request: &GetRequest, stream: &[u8]) -> Result<CloneInfo, BackupError> {
+    let text = file_in(stream).map_err(|what| damaged(request, what))?;
     CloneInfo::parse(&text).map_err(|error| of_clone(request, error))
 }
 
@@ -94,8 +109,16 @@ pub(crate) fn refuse_parts(name: &str, is_all: bool, is_export: bool) -> Result<
 }
 
 async fn read(session: &Session, request: &GetRequest) -> Result<Vec<u8>, BackupError> {
-    let plan = plan_beside(0, session.resources)?;
     let objects = session.cancel.or(find(session, request, None, None)).await?;
+    text_of(session, request, objects).await
+}
+
+async fn text_of(
+    session: &Session,
+    request: &GetRequest,
+    objects: Objects,
+) -> Result<Vec<u8>, BackupError> {
+    let plan = plan_beside(0, session.resources)?;
     let (_, text) = transfer(session, request, plan, objects, Text(Vec::new())).await?;
     Ok(text.0)
 }
