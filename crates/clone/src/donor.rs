@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use xb_mysql::{Account, Client, CloneLink, Target, Timeouts};
+use xb_mysql::{Account, Client, CloneLink, ConnectionCloser, Target, Timeouts};
 use xb_process::CancelHook;
 
 use crate::error::Error;
@@ -44,10 +44,12 @@ pub(crate) struct Link {
     _hooks: [CancelHook<()>; 2],
 }
 
-/// The auxiliary connection, for the thread that receives and for the one that ends a clone.
+/// The auxiliary connection, and the end of that for data, for the thread that receives and for the one that ends a clone.
 #[derive(Default)]
 pub(crate) struct Auxiliary {
     link: Mutex<Option<CloneLink>>,
+    /// Ends the connection for data.
+    data: Mutex<Option<ConnectionCloser>>,
     /// The message that ends the clone early, once the donor has begun one.
     end: OnceLock<Vec<u8>>,
 }
@@ -67,8 +69,16 @@ impl Auxiliary {
     }
 
     /// Tells the donor that the clone has failed, if there is a connection. A donor that is not told keeps the clone
-    /// for a recipient that might come back: DDL waits, its redo log grows, and no other clone begins.
+    /// for a recipient that might come back: DDL waits, its redo log grows, and no other clone begins. The connection for
+    /// data is ended after that: a donor for whose data there is no room reads no message.
     pub(crate) fn end(&self) {
+        self.tell_end();
+        if let Some(data) = &*self.data() {
+            data.abort();
+        }
+    }
+
+    fn tell_end(&self) {
         let begin = Instant::now();
         while begin.elapsed() < END_WAIT {
             match self.link.try_lock() {
@@ -86,6 +96,10 @@ impl Auxiliary {
 
     fn link(&self) -> MutexGuard<'_, Option<CloneLink>> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn data(&self) -> MutexGuard<'_, Option<ConnectionCloser>> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,12 +130,14 @@ impl DonorAddress<'_> {
         let (data, first) = self.connect()?.into_clone(self.settings)?;
         let (auxiliary, second) = self.connect()?.into_clone(self.settings)?;
         *self.auxiliary.link() = Some(auxiliary);
+        *self.auxiliary.data() = Some(data.hang_up()?);
         Ok(Link { data, _hooks: [first, second] })
     }
 
     /// Connects again, until the donor would give the clone up. `error` is why the connections broke.
     pub(crate) fn link_again(&self, until: Instant, error: Error) -> Result<Link, Error> {
         *self.auxiliary.link() = None;
+        *self.auxiliary.data() = None;
         loop {
             if self.settings.cancel.wait(self.settings.retry).is_some() {
                 return Err(Error::Stopped);

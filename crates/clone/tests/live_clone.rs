@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD as STANDARD, Engine as _};
@@ -495,6 +496,83 @@ fn a_server_is_told_of_the_end_of_a_clone_that_is_interrupted_or_fails() {
             assert!(begun(), "the redo log is kept");
             std::thread::yield_now();
         }
+    }
+}
+
+/// Bytes that a server has for its clients, and that they do not take.
+fn unsent(port: u16) -> u64 {
+    let text = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let of_line = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let (local, queues) = (words.next()?, words.nth(2)?);
+        let is_it = local.ends_with(&format!(":{port:04X}"));
+        is_it.then(|| u64::from_str_radix(queues.split_once(':')?.0, 16).ok())?
+    };
+    text.lines().filter_map(of_line).sum()
+}
+
+/// Takes nothing from the middle on, until told.
+struct Stuck<'a> {
+    len: usize,
+    is_stuck: &'a AtomicBool,
+    go_on: Receiver<()>,
+}
+
+impl std::io::Write for Stuck<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.len += bytes.len();
+        if self.len > 5 << 20 && !self.is_stuck.swap(true, Ordering::SeqCst) {
+            self.go_on.recv_timeout(Duration::from_secs(120)).map_err(std::io::Error::other)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The server waits for room for what it sends then: that must not last until its own time limit of a minute.
+#[test]
+fn a_server_whose_connection_is_full_is_let_go_at_once() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&[]);
+    let target = donor.tcp(Trust::Fingerprint(donor.fingerprint()));
+    for is_stuck_to_the_end in [true, false] {
+        let (mut settings, cancel) = (Settings::default(), CancelToken::new());
+        settings.cancel = cancel.clone();
+        let ((go_on, told), is_stuck) = (channel(), AtomicBool::new(false));
+        let output = Stuck { len: 0, is_stuck: &is_stuck, go_on: told };
+        let took = std::thread::scope(|threads| {
+            let receive = || receive(&target, &account(), &settings, &|_| (), output).map(drop);
+            let received = threads.spawn(receive);
+            let (mut last, mut since) = (0, Instant::now());
+            while last == 0 || since.elapsed() < Duration::from_secs(2) {
+                let now = if is_stuck.load(Ordering::SeqCst) { unsent(donor.port) } else { 0 };
+                if now != last {
+                    (last, since) = (now, Instant::now());
+                }
+                std::thread::yield_now();
+            }
+            cancel.cancel(());
+            let begin = Instant::now();
+            let let_go = || go_on.send(()).unwrap();
+            if !is_stuck_to_the_end {
+                let_go();
+            }
+            donor.server.sql("CREATE TABLE t.after_it (id INT PRIMARY KEY); DROP TABLE t.after_it");
+            let took = begin.elapsed();
+            if is_stuck_to_the_end {
+                let_go();
+            }
+            let ended = received.join().unwrap();
+            assert!(matches!(ended, Err(Error::Stopped)), "{ended:?}");
+            took
+        });
+        println!("{is_stuck_to_the_end}: {took:?}");
+        assert!(took < Duration::from_secs(20), "{is_stuck_to_the_end}: DDL waited {took:?}");
     }
 }
 

@@ -33,6 +33,10 @@ const COM_CLONE: u8 = 0x20;
 /// Longest message of a clone, in bytes: data after one byte for its kind.
 const MAX_CLONE_MESSAGE: usize = (16 << 20) + 1;
 
+/// Bytes that are dropped at once, and how often at most: more than a system keeps for a connection.
+const DROPPED: usize = 256 << 10;
+const MAX_DROPPED: u32 = 1024;
+
 /// Address of a server, and the check of its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
@@ -72,6 +76,22 @@ impl Socket {
         let found = socket.recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);
         found.is_ok_and(|bytes| bytes > 0)
     }
+
+    /// Drops the bytes that have arrived and that nothing has read.
+    fn drop_unread(&self) {
+        let socket = match self {
+            Self::Unix(stream) => SockRef::from(stream),
+            Self::Tcp(stream) => SockRef::from(stream),
+        };
+        let (mut buffer, mut left) = (vec![MaybeUninit::uninit(); DROPPED], MAX_DROPPED);
+        while let Some(rest) = left.checked_sub(1) {
+            left = rest;
+            let found = socket.recv_with_flags(&mut buffer, libc::MSG_DONTWAIT);
+            if !found.is_ok_and(|bytes| bytes > 0) {
+                return;
+            }
+        }
+    }
 }
 
 impl ConnectionCloser {
@@ -83,6 +103,19 @@ impl ConnectionCloser {
             Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
         };
+    }
+
+    /// Closes the connection like [`now`](Self::now), and has the system refuse what the server still sends. Otherwise, a
+    /// server that waits for room at a client that has read nothing for long would wait until its own time limit: the
+    /// client's system says that there is room only if something is sent to it.
+    pub fn abort(&self) {
+        let Socket::Tcp(stream) = &self.0 else { return self.now() };
+        // Each fails only if the connection is closed already. What comes after it is closed is refused.
+        let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+        let _ = stream.shutdown(Shutdown::Read);
+        // The end that is sent says how much room there is: more than none, so that the server sends on, and is refused.
+        self.0.drop_unread();
+        let _ = stream.shutdown(Shutdown::Write);
     }
 
     /// Ends what is received: the client reads what has arrived, then its call fails. It can still send.
