@@ -218,7 +218,8 @@ pub(crate) fn root_identity(
     root: Option<&str>,
     CommonOptions { run, store }: &CommonOptions,
 ) -> Result<String, Failure> {
-    Ok(identity(&locate(root.unwrap_or_default(), store)?, &settings(store, run)?))
+    let location = locate(root.unwrap_or_default(), store)?;
+    Ok(identity(&location, &settings(&location.place, store, run)?))
 }
 
 pub(crate) fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failure> {
