@@ -26,17 +26,20 @@ impl<'a> RedoWatch<'a> {
         Self { donor, notify, refusal: OnceLock::new() }
     }
 
-    /// Looks again and again, until `over`. If the server keeps too much, it is told that the clone has failed, and
+    /// Looks at once, and again and again until `over`. Where the first look finds the redo log is where the server keeps it
+    /// from. If the server keeps too much, it is told that the clone has failed, and
     /// all connections are closed.
-    pub(crate) fn run(&self, mut kept: ServerRedo, over: &CancelToken<()>) {
+    pub(crate) fn run(&self, over: &CancelToken<()>) {
         let settings = self.donor.settings;
         let mut seen = Instant::now();
-        while over.wait(settings.look).is_none() {
+        let mut kept = None;
+        loop {
             let position =
                 self.donor.connect().and_then(|mut c| guards::redo_position(&mut c.client));
             let refusal = match position {
                 Ok(position) => {
                     seen = Instant::now();
+                    let kept = kept.get_or_insert_with(|| ServerRedo::since(position));
                     self.verdict(kept.look(position, settings.max_donor_redo))
                 }
                 // Another look follows, or the clone's own connections break, too.
@@ -56,6 +59,9 @@ impl<'a> RedoWatch<'a> {
                 self.donor.auxiliary.end();
                 settings.cancel.cancel(());
                 return (self.notify)(Notice::LetGo(&refusal));
+            }
+            if over.wait(settings.look).is_some() {
+                return;
             }
         }
     }
@@ -84,7 +90,7 @@ impl<'a> RedoWatch<'a> {
 
 /// Redo log that a server keeps.
 #[derive(Debug)]
-pub(crate) struct ServerRedo {
+struct ServerRedo {
     /// Position of the redo log when the page stage began.
     from: u64,
     is_told: bool,
@@ -92,7 +98,7 @@ pub(crate) struct ServerRedo {
 
 /// Action if it keeps too little.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+enum Verdict {
     Fine,
     /// To be told, once: it is half of the limit.
     Much(u64),
@@ -100,7 +106,7 @@ pub(crate) enum Verdict {
 }
 
 impl ServerRedo {
-    pub(crate) fn since(from: u64) -> Self {
+    fn since(from: u64) -> Self {
         Self { from, is_told: false }
     }
 

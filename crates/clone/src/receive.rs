@@ -7,20 +7,22 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use xb_mysql::clone::{Block, CloneEvent, Recipient, Stage};
-use xb_mysql::{Account, Target};
+use xb_mysql::{Account, Client, Target};
 use xb_pages::is_intact_page;
 use xb_process::{CancelOnDrop, CancelToken};
 
 use crate::donor::{Auxiliary, DonorAddress, Link, is_break, is_busy};
 use crate::error::Error;
 use crate::guards;
-use crate::kept_redo::{RedoWatch, ServerRedo};
+use crate::kept_redo::RedoWatch;
 use crate::notice::{Notice, Notify};
 use crate::settings::Settings;
 use crate::sink::Sink;
 use crate::stored::{CloneInfo, StoredFile, StoredRedo};
 
 const MINUTE: Duration = Duration::from_secs(60);
+/// Shortest time for which the server can be asked about a clone that has ended.
+const LAST_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Receives a clone, and writes it as an xbstream. DDL on the server waits for its end; nothing else does. If the
 /// connections break, it connects again, and the clone continues where it was, as long as the server waits for that;
@@ -106,6 +108,7 @@ fn receive_into<'scope, W: Write>(
         empty_tables,
         gtids_from: None,
         has_keys: false,
+        patience,
         is_page_stage: false,
         is_begun: false,
         notify,
@@ -142,10 +145,7 @@ fn receive_into<'scope, W: Write>(
                 error => error,
             });
         };
-        notify(Notice::Text(&format!(
-            "{error}: connecting again for up to {} s",
-            patience.as_secs()
-        )));
+        tell_again(notify, &error, patience);
         drop(link);
         link = donor.link_again(since + patience, error)?;
         // If it fails, the next step does as well.
@@ -161,15 +161,19 @@ fn receive_into<'scope, W: Write>(
     if left != CloneEvent::Left || !job.recipient.is_whole() {
         return Err(Error::Refused("the server did not end the clone".to_owned()));
     }
-    let mut last = donor.connect()?.client;
-    // DDL may have made one meanwhile.
-    job.empty_tables.extend(guards::server(&mut last, settings)?);
+    // The server waits for nothing any more.
+    let (tables, gtids_to, has_binlog) = job.ask(patience.max(LAST_PATIENCE), |last| {
+        // DDL may have made one meanwhile.
+        let tables = guards::server(last, settings)?;
+        Ok((tables, guards::gtids(last)?, guards::has_binlog(last)?))
+    })?;
+    job.empty_tables.extend(tables);
     let mut info = info(&job.recipient)?;
     info.has_keys = Some(job.has_keys || job.recipient.files().iter().any(|f| f.is_encrypted));
     info.allows_ddl = settings.allow_ddl;
     info.empty_tables = job.empty_tables.into_iter().collect();
     info.gtids_from = job.gtids_from.unwrap_or_default();
-    (info.gtids_to, info.has_binlog) = (guards::gtids(&mut last)?, guards::has_binlog(&mut last)?);
+    (info.gtids_to, info.has_binlog) = (gtids_to, has_binlog);
     job.sink.finish(info)
 }
 
@@ -192,6 +196,8 @@ struct Job<'scope, 'env, 'n, W> {
     gtids_from: Option<String>,
     /// Whether a key came in clear.
     has_keys: bool,
+    /// How long a broken clone can be continued.
+    patience: Duration,
     is_page_stage: bool,
     is_begun: bool,
     notify: &'n Notify<'n>,
@@ -246,9 +252,12 @@ impl<W: Write> Job<'_, '_, '_, W> {
             CloneEvent::Acknowledge(message) => {
                 // The data is of a point behind the first acknowledgement of the page stage.
                 if self.is_page_stage && self.gtids_from.is_none() {
-                    let mut client = self.donor.connect()?.client;
-                    self.gtids_from = Some(guards::gtids(&mut client)?);
-                    self.empty_tables.extend(guards::server(&mut client, self.donor.settings)?);
+                    let settings = self.donor.settings;
+                    let (gtids, tables) = self.ask(self.patience, |client| {
+                        Ok((guards::gtids(client)?, guards::server(client, settings)?))
+                    })?;
+                    self.gtids_from = Some(gtids);
+                    self.empty_tables.extend(tables);
                 }
                 self.exchange(&message)?;
                 return Ok(Step::Progress);
@@ -272,19 +281,40 @@ impl<W: Write> Job<'_, '_, '_, W> {
 
     /// Begins to watch the redo log that the donor keeps from now on.
     fn watch_redo(&mut self) -> Result<(), Error> {
-        let position = self.donor.connect().and_then(|mut c| guards::redo_position(&mut c.client));
-        let kept = match position {
-            // The next message brings another look.
-            Err(error) if is_busy(&error) => return Ok(()),
-            position => ServerRedo::since(position?),
-        };
         let (over, watch) = (CancelToken::new(), self.watch);
         let watching = over.cancel_on_drop();
         let thread = std::thread::Builder::new().name("redo".to_owned());
-        let started = thread.spawn_scoped(self.threads, move || watch.run(kept, &over));
+        let started = thread.spawn_scoped(self.threads, move || watch.run(&over));
         started.map_err(|error| no_thread(&error))?;
         self.watching = Some(watching);
         Ok(())
+    }
+
+    /// Asks the server on a connection of its own. Hours of a clone are not given up because one connection breaks or is
+    /// refused: it is made again, for up to `patience`.
+    fn ask<T>(
+        &self,
+        patience: Duration,
+        ask: impl Fn(&mut Client) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let Settings { cancel, retry, .. } = self.donor.settings;
+        let begin = Instant::now();
+        let mut is_told = false;
+        loop {
+            let answer = self.donor.connect().and_then(|mut made| ask(&mut made.client));
+            let error = match answer {
+                Err(error) if is_break(&error) || is_busy(&error) => error,
+                answer => return answer,
+            };
+            if begin.elapsed() >= patience || cancel.is_cancelled() {
+                return Err(error);
+            }
+            if !std::mem::replace(&mut is_told, true) {
+                tell_again(self.notify, &error, patience);
+            }
+            // Whether it is cancelled shows above.
+            let _ = cancel.wait(*retry);
+        }
     }
 
     /// Sends a message on the auxiliary connection, and waits for the answer.
@@ -302,6 +332,10 @@ fn same_version(stated: &str, version: &str) -> Result<(), Error> {
             "the server is MySQL {version}, and its clone says that it is of {stated}: connect to the server itself"
         ))),
     }
+}
+
+fn tell_again(notify: &Notify<'_>, error: &Error, patience: Duration) {
+    notify(Notice::Text(&format!("{error}: connecting again for up to {} s", patience.as_secs())));
 }
 
 fn no_thread(error: &std::io::Error) -> Error {

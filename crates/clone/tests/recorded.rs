@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -445,6 +448,55 @@ fn a_clone_whose_connections_reach_another_server_has_no_end() {
         let error = received.unwrap_err().to_string();
         assert!(error.contains("another one answers") && !sink.has_end, "{before}: {error}");
         assert!(sink.len == 0 || before > 2, "{before}");
+    }
+}
+
+/// Listens on `front`, and passes connections on to `server`, but for some, which get `answer` and no more.
+fn refuse_some(
+    front: &Path,
+    server: PathBuf,
+    refused: std::ops::Range<usize>,
+    answer: &'static [u8],
+) {
+    let listener = UnixListener::bind(front).unwrap();
+    std::thread::spawn(move || {
+        for (number, mut near) in listener.incoming().flatten().enumerate() {
+            if refused.contains(&number) {
+                near.write_all(answer).unwrap();
+                continue;
+            }
+            let far = UnixStream::connect(&server).unwrap();
+            for (mut from, mut to) in [
+                (near.try_clone().unwrap(), far.try_clone().unwrap()),
+                (far.try_clone().unwrap(), near.try_clone().unwrap()),
+            ] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn a_server_that_refuses_some_connections_for_a_moment_does_not_end_the_clone() {
+    const TOO_MANY: &[u8] = b"\x17\0\0\0\xff\x10\x04Too many connections";
+    let mut settings = Settings::default();
+    settings.retry = Duration::ZERO;
+    for answer in [TOO_MANY, b""] {
+        // Behind the first one and the two of the clone.
+        for first in 3..6 {
+            let scratch = Scratch::new();
+            let (front, socket) = (scratch.join("front"), scratch.join("sock"));
+            let _donor = Donor::start(&socket, vec![recorded()], keeps);
+            refuse_some(&front, socket, first..first + 3, answer);
+            let mut sink = Sink::default();
+            let target = Target::Socket(front);
+            let received = receive(&target, &Account::default(), &settings, &|_| (), &mut sink);
+            let info = received.map(|(info, _)| info);
+            assert!(info.is_ok() && sink.has_end, "{first} {answer:?}: {:?}", info.err());
+        }
     }
 }
 

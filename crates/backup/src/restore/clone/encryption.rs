@@ -8,8 +8,6 @@
 
 use std::time::Duration;
 
-use xb_clone::CloneInfo;
-
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::server::private::Server;
@@ -30,6 +28,8 @@ const SHARED: &str = "SELECT table_schema, table_name FROM information_schema.ta
 /// How a server says that it ended itself, or cannot read a page.
 const FAILURES: [&str; 4] =
     ["ssertion failure", "got signal", "page corruption", "cannot read the table"];
+/// How a server says that it has no keyring, or another one. It may end by an assertion after that.
+const NO_KEY: &str = "master key";
 
 /// Waits until the server encrypts and decrypts no tablespace any more.
 ///
@@ -80,18 +80,19 @@ fn refusal(said: &[[String; 4]]) -> Option<String> {
     }
 }
 
-/// Says what to do about a server that fails on a clone beside which DDL ran.
-pub(super) fn explained(error: BackupError, info: &CloneInfo) -> BackupError {
-    let is_of_change = |what: &str| FAILURES.iter().any(|words| what.contains(words));
-    match error {
-        BackupError::Program { program, what } if info.allows_ddl && is_of_change(&what) => {
-            let what = format!(
-                "MySQL may not recover if the encryption of a tablespace was changed while the clone was taken: take another backup, and run no ALTER TABLESPACE ... ENCRYPTION meanwhile: {what}"
-            );
-            BackupError::Program { program, what }
-        }
-        error => error,
-    }
+/// Says what to do about a server that fails on a clone; `is_doubtful` if the encryption of a tablespace may have been changed
+/// while that was taken.
+pub(super) fn explained(error: BackupError, is_doubtful: bool) -> BackupError {
+    let BackupError::Program { program, what } = error else { return error };
+    let is_of_change = || FAILURES.iter().any(|words| what.contains(words));
+    let advice = if what.to_lowercase().contains(NO_KEY) {
+        "the server found no master key for what is encrypted: empty the directory, and restore again with --datadir-file and --mysqld-opts that give it a keyring"
+    } else if is_doubtful && is_of_change() {
+        "MySQL may not recover if the encryption of a tablespace was changed while the clone was taken: take another backup, and run no ALTER TABLESPACE ... ENCRYPTION meanwhile"
+    } else {
+        return BackupError::Program { program, what };
+    };
+    BackupError::Program { program, what: format!("{advice}: {what}") }
 }
 
 pub(super) fn of_server(what: String) -> BackupError {
@@ -111,5 +112,23 @@ mod tests {
         assert_eq!(refusal(&corrupt).as_deref(), Some("page 3; Corrupt"));
         assert!(refusal(&[line("status", "Operation failed")]).is_some());
         assert!(refusal(&[line("note", "OK")]).is_some() && refusal(&[]).is_some());
+    }
+
+    #[test]
+    fn a_change_of_encryption_is_blamed_only_where_there_are_signs_of_one() {
+        let assertion = "[ERROR] InnoDB: Assertion failure: fil0fil.cc:7817; got signal 6";
+        let no_key = "[ERROR] [MY-012657] [InnoDB] Encryption can't find master key, please check the keyring is loaded.; got signal 6";
+        for (what, is_doubtful, advice) in [
+            (assertion, true, "take another backup"),
+            (assertion, false, "[ERROR] InnoDB"),
+            ("[ERROR] Aborting", true, "[ERROR] Aborting"),
+            (no_key, true, "the server found no master key"),
+            (no_key, false, "the server found no master key"),
+        ] {
+            let error = explained(of_server(what.to_owned()), is_doubtful);
+            let BackupError::Program { what: said, .. } = error else { panic!("{what}") };
+            assert!(said.contains(advice) && said.ends_with(what), "{is_doubtful}: {said}");
+            assert_eq!(said.contains("ALTER TABLESPACE"), advice == "take another backup");
+        }
     }
 }

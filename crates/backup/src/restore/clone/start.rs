@@ -147,7 +147,7 @@ pub(crate) async fn start_once(
         let server = launch_marked(place, about, &options)?;
         run(server, info, true, cancel).await
     };
-    let (gtids, unconfined) = started.await.map_err(|error| explained(error, info))?;
+    let (gtids, unconfined) = started.await.map_err(|error| explained(error, is_doubtful))?;
     let binlog = TargetDir::open_kept(&target)
         .map_err(xb_clone::Error::from)
         .and_then(|folder| binlog_position(&folder, info))
@@ -157,7 +157,7 @@ pub(crate) async fn start_once(
             let server = Server::launch(place.0, place.1, &options)?;
             run(server, info, false, cancel).await
         };
-        let _ = again.await.map_err(|error| explained(error, info))?;
+        let _ = again.await.map_err(|error| explained(error, is_doubtful))?;
     }
     let position = ClonePosition { binlog, gtids };
     remove(&target.join(IDENTITY)).map_err(|error| failed(format!("{IDENTITY}: {error}")))?;
