@@ -313,7 +313,7 @@ impl World {
         manifest.source =
             SourceInfo { backup_type: kind, from_lsn: Some(0), ..last.source.clone() };
         let from = links.iter().rev().map(|link| link.merged_link()).collect();
-        manifest.take_over(&last, from).unwrap();
+        manifest.take_over(&last, from, true).unwrap();
     }
 
     async fn record(&self, name: &str, level: Level, ok: bool) {
