@@ -175,7 +175,7 @@ const NIGHTS: [Night; 19] = [
     ),
     (
         "a program that is not asked for a backup",
-        "echo 'Open source'; echo '[00] 2026-11-27 03:15:01 Warning: --stream parameter is ignored, it only works together with --backup.' >&2",
+        "echo '[00] 2026-11-27 03:15:01 Warning: --stream parameter is ignored, it only works together with --backup.' >&2; echo 'Open source'",
         &[],
         6,
         "neither an xbstream",

@@ -93,10 +93,11 @@ async fn copy_chain(
         bases.push(name.to_string());
         (request.name, request.to) = (name.clone(), name);
         let source = cancel.or(Source::open((from, to), request, stored, memory)).await?;
-        copy_one(session, to, request, source).await?;
+        Box::pin(copy_one(session, to, request, source)).await?;
     }
     (request.name, request.to) = names;
-    let mut report = copy_one(session, to, request, source).await?;
+    // On the heap, as all that copies: these futures do not fit on the stack of every thread.
+    let mut report = Box::pin(copy_one(session, to, request, source)).await?;
     report.bases = bases;
     if let Some(lock) = &request.lock {
         let locking = crate::admin::object_lock::lock(to, &request.to, lock, resources.parallel);
@@ -281,7 +282,7 @@ impl CopyContext<'_> {
             cancel.or(claim_emptied(self.to, name, source.run, ForeignObjects::Refuse)).await?
         };
         let copying = CopyContext { to: &to, ..*self };
-        let copied = copying.under(&claim, &keys, report, cancel).await;
+        let copied = Box::pin(copying.under(&claim, &keys, report, cancel)).await;
         drop(claim);
         copied
     }
