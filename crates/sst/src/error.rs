@@ -314,6 +314,9 @@ impl SstError {
             ),
             Self::InUse { .. } => Some("stop the server first".into()),
             Self::Tmpdir { .. } => Some("set tmpdir in [sst] to a directory with a short, plain path".into()),
+            Self::Swap(SwapError::NothingMoved { .. }) => Some(
+                "start the server on the present data; or correct the cause (the directories must belong to the user of this program), and run it again".into(),
+            ),
             Self::Swap(SwapError::OldIsNotWhole { .. }) => Some(
                 "the present data is as it was: start the server on it, or let this node join again".into(),
             ),

@@ -161,8 +161,8 @@ pub(super) fn take_back_untried(
     Ok(())
 }
 
-/// Puts the old data of the last swap back. The data that was swapped in is then in `#sql-xb/.new`, which the next
-/// transfer removes. `is_data` returns whether an entry of the data directory belongs to the data. A position that Galera
+/// Puts the old data of the last swap back. The data that was swapped in is then in `#sql-xb/.new`, where it stays
+/// until a donor's backup takes its place. `is_data` returns whether an entry of the data directory belongs to the data. A position that Galera
 /// has noted of the present data is not that of the old data, and is forgotten. Returns whether there was old data.
 ///
 /// # Errors
@@ -175,7 +175,9 @@ pub fn take_back(
     let is_data = |name: &OsStr, metadata: &Metadata| {
         is_data(name, metadata) && !is_mounted(&layout.datadir.join(name))
     };
-    Ok(swap::take_back(&layout.datadir, is_data, forget_present_data(layout))?)
+    let is_done = swap::take_back(&layout.datadir, is_data, forget_present_data(layout))?;
+    forget_note(layout).map_err(SstError::io("remove", mark(layout)))?;
+    Ok(is_done)
 }
 
 /// Continues a [`take_back`] that was interrupted.
@@ -183,16 +185,17 @@ pub fn take_back(
 /// # Errors
 /// [`SstError::Swap`].
 pub(super) fn continue_to_take_back(layout: &Layout, journal: &Journal) -> Result<(), SstError> {
-    Ok(swap::roll_back(&layout.datadir, journal, forget_present_data(layout))?)
+    swap::roll_back(&layout.datadir, journal, forget_present_data(layout))?;
+    forget_note(layout).map_err(SstError::io("remove", mark(layout)))
 }
 
 /// Returns what is to be called before each rename, when it is certain that the old data is whole: the first call removes
-/// what is noted of the present data.
+/// the position that Galera has noted of the present data. The mark stays until all is done: if nothing can be moved, it is true.
 fn forget_present_data(layout: &Layout) -> impl FnMut() -> io::Result<()> {
     let mut is_forgotten = false;
     move || match std::mem::replace(&mut is_forgotten, true) {
         true => Ok(()),
-        false => forget_position(&layout.datadir).and_then(|()| forget_note(layout)),
+        false => forget_position(&layout.datadir),
     }
 }
 

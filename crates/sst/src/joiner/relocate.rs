@@ -148,7 +148,7 @@ fn to_remote(
     if !folders.contains(&folder) {
         folders.push(folder.clone());
         let all = [layout.folders_outside(), folders.clone()].concat();
-        let made = remember(&layout.datadir, &all).and_then(|()| make_folders(&folder));
+        let made = remember(&layout.datadir, &all, false).and_then(|()| make_folders(&folder));
         if let Err(error) = made {
             folders.pop();
             return Err(error.to_string());

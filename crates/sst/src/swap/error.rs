@@ -45,6 +45,12 @@ pub enum SwapError {
         /// The entry.
         name: String,
     },
+    /// The old data could not be put back. Nothing was moved, and the server can start on the present data.
+    #[error("{source}; nothing was moved")]
+    NothingMoved {
+        /// The cause.
+        source: Box<SwapError>,
+    },
     /// An entry is both kept and replaced.
     #[error(
         "{name} must stay in {}, but the donor sent it, too; nothing was swapped", folder.display()

@@ -47,6 +47,16 @@ fn write(datadir: &Path, journal: &Journal, path: &Path) -> Result<(), SwapError
     sync_dir(&datadir.join(WORK_DIR))
 }
 
+/// Removes the journal of a swap that has moved nothing, durably.
+///
+/// # Errors
+/// [`SwapError::Io`]; the journal stays.
+pub fn drop_journal(datadir: &Path) -> Result<(), SwapError> {
+    let path = journal_path(datadir);
+    std::fs::remove_file(&path).map_err(failed("remove", &path))?;
+    sync_dir(&datadir.join(WORK_DIR))
+}
+
 /// Returns the journal of an interrupted swap, if there is one.
 ///
 /// # Errors
@@ -90,13 +100,26 @@ fn remembered_path(datadir: &Path) -> PathBuf {
     datadir.join(WORK_DIR).join("folders")
 }
 
-/// Records durably in which further directories, outside the layout, a transfer is about to write.
+/// Records durably in which further directories, outside the layout, a transfer is about to write; `goes_back`: or in which
+/// the data is put that makes way for the old data. That is no received data.
 ///
 /// # Errors
 /// [`SwapError::Io`].
-pub(crate) fn remember(datadir: &Path, folders: &[PathBuf]) -> Result<(), SwapError> {
+pub(crate) fn remember(
+    datadir: &Path,
+    folders: &[PathBuf],
+    goes_back: bool,
+) -> Result<(), SwapError> {
     let folders = std::iter::once(datadir.to_owned()).chain(folders.iter().cloned()).collect();
-    write(datadir, &Journal { folders, ..Journal::default() }, &remembered_path(datadir))
+    let record = Journal { folders, goes_back, ..Journal::default() };
+    write(datadir, &record, &remembered_path(datadir))
+}
+
+/// Returns whether `#sql-xb/.new` may hold data that has made way for the old data: it was in use, and may be needed again.
+pub(crate) fn holds_taken_back(datadir: &Path) -> bool {
+    // A record that cannot be read may be of such data.
+    read(datadir, &remembered_path(datadir))
+        .map_or(true, |record| record.is_some_and(|record| record.goes_back))
 }
 
 /// Returns the recorded directories; none if the record belongs to another data directory.

@@ -1,0 +1,158 @@
+//! The data that a node has is not lost before a donor's backup takes its place.
+#![allow(clippy::unwrap_used)] // test support: a panic with its cause is how a test fails
+
+mod harness;
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use harness::{Ended, PROGRAM, STATE, Scene};
+use xb_sst::swap;
+
+const WORK: &str = "weeks of work";
+
+fn read(path: impl AsRef<Path>) -> String {
+    String::from_utf8(std::fs::read(path).unwrap()).unwrap()
+}
+
+fn join(scene: &Scene, words: &[&str]) -> Ended {
+    let mut joiner = scene.joiner_with(&[], words).start();
+    let ready = joiner.ready();
+    let _ = scene.donor(&ready).start().wait();
+    joiner.wait()
+}
+
+fn succeeds(scene: &Scene, words: &[&str]) {
+    let joiner = join(scene, words);
+    assert_eq!(joiner.lines, [format!("{STATE} 7")], "{}", joiner.log);
+}
+
+/// Lets the node ask for a donor that never comes.
+fn ask_in_vain(scene: &Scene) -> Ended {
+    scene.options("sst-initial-timeout=1");
+    let joiner = scene.joiner().start().wait();
+    assert_eq!(joiner.status.code(), Some(32), "{}", joiner.log);
+    joiner
+}
+
+fn by_hand(word: &str, data: &Path) -> Output {
+    Command::new(PROGRAM).arg(word).arg(data).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Leaves the journal of a roll-back that was killed before its first rename.
+fn kill_roll_back(data: &Path) {
+    let is_data = |name: &OsStr, _: &_| name != "galera.cache";
+    let mut journal = None;
+    let kill = || {
+        journal = swap::interrupted(data).unwrap();
+        Err(io::Error::other("killed"))
+    };
+    assert!(swap::take_back(data, is_data, kill).is_err());
+    swap::begin(data, &journal.unwrap()).unwrap();
+}
+
+/// Leaves the journal of a swap that was killed before its first rename.
+fn kill_swap(data: &Path) {
+    swap::make_folders(data).unwrap();
+    swap::make_old(data).unwrap();
+    std::fs::write(data.join("#sql-xb/.new/ibdata1"), "received").unwrap();
+    let journal = swap::plan(vec![data.to_owned()], |_, name, _| name != "galera.cache").unwrap();
+    swap::begin(data, &journal).unwrap();
+}
+
+#[test]
+fn a_swap_that_has_moved_nothing_is_given_up_once_a_server_has_written() {
+    for (kill, word) in [(kill_roll_back as fn(&Path), "roll-back"), (kill_swap, "swap")] {
+        let scene = Scene::new();
+        let data = scene.data("joiner");
+        succeeds(&scene, &[]);
+        kill(&data);
+        // A start without a transfer runs no program of ours.
+        std::fs::write(data.join("ibdata1"), WORK).unwrap();
+        let joiner = ask_in_vain(&scene);
+        assert!(joiner.log.contains(&format!("the {word} is given up")), "{}", joiner.log);
+        assert_eq!(read(data.join("ibdata1")), WORK, "{word}");
+        assert!(!data.join("#sql-xb/journal").exists());
+        if word == "roll-back" {
+            let done = by_hand(word, &data);
+            assert!(done.status.success(), "{}", text(&done));
+            assert_eq!(read(data.join("ibdata1")), "old");
+            assert_eq!(read(data.join("#sql-xb/.new/ibdata1")), WORK);
+        }
+    }
+}
+
+#[test]
+fn an_overtaken_roll_back_is_begun_again_by_hand() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    succeeds(&scene, &[]);
+    kill_roll_back(&data);
+    std::fs::write(data.join("ibdata1"), WORK).unwrap();
+    std::fs::create_dir(data.join("made_since")).unwrap();
+    let done = by_hand("roll-back", &data);
+    assert!(done.status.success(), "{}", text(&done));
+    assert_eq!(read(data.join("ibdata1")), "old");
+    assert_eq!(read(data.join("#sql-xb/.new/ibdata1")), WORK);
+    assert!(data.join("#sql-xb/.new/made_since").exists() && !data.join("made_since").exists());
+}
+
+#[test]
+fn data_that_made_way_stays_until_a_donor_has_a_backup() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    let kept = data.join("#sql-xb/.new/ibdata1");
+    succeeds(&scene, &[]);
+    std::fs::write(data.join("ibdata1"), WORK).unwrap();
+    let done = by_hand("roll-back", &data);
+    assert!(done.status.success() && text(&done).contains("#sql-xb/.new until"), "{}", text(&done));
+    let _ = ask_in_vain(&scene);
+    assert_eq!(read(&kept), WORK);
+    // Write sets alone bring no data, either.
+    let mut joiner = scene.joiner().start();
+    let ready = joiner.ready();
+    let _ = scene.donor_with(&ready, &["--bypass"]).start().wait();
+    assert!(joiner.wait().status.success());
+    assert_eq!(read(&kept), WORK);
+    for word in ["recover", "clean-old"] {
+        assert!(by_hand(word, &data).status.success());
+        assert_eq!(read(&kept), WORK, "{word}");
+    }
+    succeeds(&scene, &[]);
+    assert!(!data.join("#sql-xb/.new").exists() && !data.join("#sql-xb/folders").exists());
+}
+
+/// Runs a program as a user without rights.
+const NOBODY: [&str; 4] = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"];
+
+#[test]
+fn a_roll_back_that_may_not_move_a_directory_leaves_no_journal() {
+    if !rustix::process::geteuid().is_root() {
+        xb_testkit::skipped("needs root");
+        return;
+    }
+    for of_root in ["mysql", "#sql-xb/.old/mysql"] {
+        let scene = Scene::new();
+        let data = scene.data("joiner");
+        succeeds(&scene, &[]);
+        for (owner, path) in
+            [("nobody:nogroup", scene.scratch.path()), ("root:root", &data.join(of_root))]
+        {
+            let mut chown = Command::new("chown");
+            assert!(chown.args(["-R", owner]).arg(path).status().unwrap().success());
+        }
+        let before = harness::tree(&data);
+        let mut refused = Command::new(NOBODY[0]);
+        let refused = refused.args(&NOBODY[1..]).args([PROGRAM, "roll-back"]).arg(&data);
+        let refused = refused.output().unwrap();
+        assert_eq!(refused.status.code(), Some(22), "{}", text(&refused));
+        assert!(text(&refused).contains("nothing was moved"), "{}", text(&refused));
+        assert_eq!(harness::tree(&data), before);
+    }
+}
