@@ -156,3 +156,46 @@ fn a_roll_back_that_may_not_move_a_directory_leaves_no_journal() {
         assert_eq!(harness::tree(&data), before);
     }
 }
+
+/// Two servers of one host keep their binary logs in one directory, under names of their own.
+#[test]
+fn servers_with_a_directory_in_common_leave_each_others_data_alone() {
+    let (first, second) = (Scene::new(), Scene::new());
+    let logs = first.scratch.dir("binlogs");
+    let put = |name: &str| std::fs::write(logs.join(name), name).unwrap();
+    put("one.000001");
+    put("two.000001");
+    let [one, two] = ["one", "two"].map(|name| format!("--log-bin={}/{name}", logs.display()));
+    succeeds(&first, &[&one]);
+    let old = logs.join("#sql-xb/.old/one.000001");
+    assert_eq!(read(&old), "one.000001");
+    // The first node has not started on its new data yet.
+    let refused = second.joiner_with(&[], &[&two]).start().wait();
+    assert!(refused.lines.is_empty(), "a donor was asked: {:?}", refused.lines);
+    let home = first.data("joiner").display().to_string();
+    let said = format!("holds the data of a transfer to {home}");
+    assert!(refused.log.contains(&said) && refused.log.contains("clean-old"), "{}", refused.log);
+    assert_eq!(read(&old), "one.000001");
+    assert_eq!(read(second.data("joiner").join("ibdata1")), "old");
+    for word in ["clean-old", "recover"] {
+        assert!(by_hand(word, &second.data("joiner")).status.success());
+    }
+    assert_eq!(read(&old), "one.000001");
+    let back = by_hand("roll-back", &first.data("joiner"));
+    assert!(back.status.success(), "{}", text(&back));
+    assert_eq!(read(logs.join("one.000001")), "one.000001");
+
+    // The directory is free again.
+    succeeds(&first, &[&one]);
+    std::fs::write(first.data("joiner").join("ibdata1"), WORK).unwrap();
+    assert!(by_hand("clean-old", &first.data("joiner")).status.success());
+    succeeds(&second, &[&two]);
+    assert_eq!(read(logs.join("#sql-xb/.old/two.000001")), "two.000001");
+    assert!(logs.join("one.state").exists());
+    // What an earlier version left there may be anybody's.
+    std::fs::remove_file(logs.join("#sql-xb/home")).unwrap();
+    let refused = first.joiner_with(&[], &[&one]).start().wait();
+    assert!(refused.log.contains("an unknown data directory"), "{}", refused.log);
+    assert_eq!(read(logs.join("#sql-xb/.old/two.000001")), "two.000001");
+    succeeds(&second, &[&two]);
+}

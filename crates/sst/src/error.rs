@@ -317,6 +317,10 @@ impl SstError {
             Self::Swap(SwapError::NothingMoved { .. }) => Some(
                 "start the server on the present data; or correct the cause (the directories must belong to the user of this program), and run it again".into(),
             ),
+            Self::Swap(SwapError::Taken { folder, home }) => Some(format!(
+                "start that server, and then remove its old data with `wsrep_sst_xbrs-rs clean-old {}`; if there is no such server, look at {1} and remove it; better, give each server a directory of its own instead of {2}",
+                home.display(), folder.join(WORK_DIR).display(), folder.display()
+            )),
             Self::Swap(SwapError::OldIsNotWhole { .. }) => Some(
                 "the present data is as it was: start the server on it, or let this node join again".into(),
             ),

@@ -44,6 +44,9 @@ impl<'a> PresentData<'a> {
         finish_interrupted(layout, &lock, error_log)?;
         drop(acceptance::refuse_data_in_use(layout, error_log)?);
         let data = Self { context, lock };
+        for folder in layout.folders_outside() {
+            swap::check_owner(&layout.datadir, &folder)?;
+        }
         data.check_rights()?;
         drop_received(layout, &data.lock)?;
         Ok(data)

@@ -1,6 +1,6 @@
 //! Recovery of an interrupted join, and removal of what joins leave behind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::contract::datadir::Layout;
 use crate::contract::error_log::ErrorLog;
@@ -92,11 +92,12 @@ pub fn drop_received(layout: &Layout, lock: &DatadirLock) -> Result<(), SstError
 /// [`SstError::Swap`].
 pub(super) fn drop_new(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
     let remote = swap::remembered(&layout.datadir);
-    for folder in remote.iter().chain(&folders(layout)) {
+    let is_ours = |folder: &&PathBuf| is_ours(layout, folder);
+    for folder in remote.iter().chain(&folders(layout)).filter(is_ours) {
         remove_tree(&folder.join(WORK_DIR).join(NEW))?;
     }
     remove_tree(&layout.datadir.join(WORK_DIR).join(START))?;
-    remote.iter().for_each(|folder| swap::tidy(folder));
+    remote.iter().filter(is_ours).for_each(|folder| swap::tidy(folder));
     swap::forget(&layout.datadir);
     Ok(())
 }
@@ -115,7 +116,7 @@ pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
     // Half-removed data is never put back.
     swap::mark_removal(&layout.datadir)?;
     // The data directory comes last: it holds the list of the other directories.
-    for folder in all_folders(layout)?.iter().rev() {
+    for folder in all_folders(layout)?.iter().rev().filter(|folder| is_ours(layout, folder)) {
         remove_tree(&folder.join(WORK_DIR).join(OLD))?;
         if !ours.contains(folder) {
             swap::tidy(folder);
@@ -133,10 +134,12 @@ pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
     }
     let remote = swap::remembered(&layout.datadir);
     let all = all_folders(layout).unwrap_or_else(|_| folders(layout));
-    remote.iter().for_each(|folder| swap::tidy(folder));
+    let is_ours = |folder: &&PathBuf| is_ours(layout, folder);
+    remote.iter().filter(is_ours).for_each(|folder| swap::tidy(folder));
     // The data directory comes last, for its own sake: the record is in it.
     let (home, others) = (&layout.datadir, &all);
-    others.iter().rev().filter(|folder| *folder != home).for_each(|folder| swap::tidy(folder));
+    let others = others.iter().rev().filter(|folder| *folder != home).filter(is_ours);
+    others.for_each(|folder| swap::tidy(folder));
     let new = home.join(WORK_DIR).join(NEW);
     let _ = std::fs::remove_dir(&new);
     // Data that a reverted swap has left there is removed by the next transfer.
@@ -160,6 +163,11 @@ pub(super) fn all_folders(layout: &Layout) -> Result<Vec<PathBuf>, SstError> {
         }
     }
     Ok(all)
+}
+
+/// Returns whether what is in this directory's `#sql-xb` is certainly not of another data directory.
+fn is_ours(layout: &Layout, folder: &Path) -> bool {
+    swap::check_owner(&layout.datadir, folder).is_ok()
 }
 
 fn folders(layout: &Layout) -> Vec<PathBuf> {

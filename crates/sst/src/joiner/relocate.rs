@@ -12,7 +12,7 @@ use crate::contract::args::Family;
 use crate::contract::datadir::Layout;
 use crate::contract::link_file::read_link;
 use crate::error::SstError;
-use crate::swap::{NEW, WORK_DIR, make_folders, remember};
+use crate::swap::{NEW, WORK_DIR, claim, make_folders, remember};
 
 /// Moves the files of `new` that belong elsewhere, and syncs all of them to disk. Returns the directories, named by the
 /// donor's links, that then hold new files. `is_accepted`: this node's server has started on the data.
@@ -147,8 +147,11 @@ fn to_remote(
     }
     if !folders.contains(&folder) {
         folders.push(folder.clone());
+        let owned = claim(&layout.datadir, &folder);
         let all = [layout.folders_outside(), folders.clone()].concat();
-        let made = remember(&layout.datadir, &all, false).and_then(|()| make_folders(&folder));
+        let made = owned
+            .and_then(|()| remember(&layout.datadir, &all, false))
+            .and_then(|()| make_folders(&folder));
         if let Err(error) = made {
             folders.pop();
             return Err(error.to_string());

@@ -181,6 +181,7 @@ fn create_folders(layout: &Layout) -> Result<(), SstError> {
     make_folders(&layout.datadir)?;
     swap::remember(&layout.datadir, &outside, false)?;
     for folder in std::iter::once(layout.datadir.clone()).chain(outside) {
+        swap::claim(&layout.datadir, &folder)?;
         make_folders(&folder)?;
     }
     Ok(())

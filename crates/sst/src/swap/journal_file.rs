@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::error::{SwapError, failed};
 use super::folders::{NEW, OLD, STRAY, WORK_DIR, inherit_owner, sync_dir};
 use super::journal::Journal;
+use super::owner::give_up;
 
 /// The journal's path.
 #[must_use]
@@ -161,7 +162,7 @@ pub(crate) fn end_removal(datadir: &Path) {
     let _ = std::fs::remove_file(removal_path(datadir));
 }
 
-/// Removes the empty parts of `FOLDER/#sql-xb`.
+/// Removes the empty parts of `FOLDER/#sql-xb`, which must not be another data directory's.
 pub fn tidy(folder: &Path) {
     let ours = folder.join(WORK_DIR);
     for growing in [journal_path(folder), remembered_path(folder)] {
@@ -175,8 +176,10 @@ pub fn tidy(folder: &Path) {
         // No directory holds old data.
         let _ = std::fs::remove_file(kept_journal_path(folder));
     }
-    for path in [ours.join(NEW), ours.join(OLD), ours] {
+    for path in [ours.join(NEW), ours.join(OLD)] {
         // A directory that is not empty stays.
         let _ = std::fs::remove_dir(path);
     }
+    give_up(folder);
+    let _ = std::fs::remove_dir(ours);
 }

@@ -18,6 +18,7 @@ mod error;
 mod folders;
 mod journal;
 mod journal_file;
+mod owner;
 mod plan;
 mod renames;
 mod take_back;
@@ -35,6 +36,7 @@ pub use journal_file::{
 pub(crate) use journal_file::{
     end_removal, forget, holds_taken_back, mark_removal, remember, remembered,
 };
+pub(crate) use owner::{check_owner, claim};
 pub use plan::plan;
 pub use renames::{finish, roll_back};
 pub use take_back::take_back;
