@@ -12,6 +12,8 @@ use harness::{Ended, PROGRAM, STATE, Scene};
 use xb_sst::swap;
 
 const WORK: &str = "weeks of work";
+/// Files that stay in a swap.
+const GALERA: [&str; 2] = ["galera.cache", "grastate.dat"];
 
 fn read(path: impl AsRef<Path>) -> String {
     String::from_utf8(std::fs::read(path).unwrap()).unwrap()
@@ -47,7 +49,7 @@ fn text(output: &Output) -> String {
 
 /// Leaves the journal of a roll-back that was killed before its first rename.
 fn kill_roll_back(data: &Path) {
-    let is_data = |name: &OsStr, _: &_| name != "galera.cache";
+    let is_data = |name: &OsStr, _: &_| !GALERA.iter().any(|of_galera| name == *of_galera);
     let mut journal = None;
     let kill = || {
         journal = swap::interrupted(data).unwrap();
@@ -62,7 +64,8 @@ fn kill_swap(data: &Path) {
     swap::make_folders(data).unwrap();
     swap::make_old(data).unwrap();
     std::fs::write(data.join("#sql-xb/.new/ibdata1"), "received").unwrap();
-    let journal = swap::plan(vec![data.to_owned()], |_, name, _| name != "galera.cache").unwrap();
+    let goes = |_, name: &OsStr, _: &_| !GALERA.iter().any(|of_galera| name == *of_galera);
+    let journal = swap::plan(vec![data.to_owned()], goes).unwrap();
     swap::begin(data, &journal).unwrap();
 }
 
@@ -198,4 +201,33 @@ fn servers_with_a_directory_in_common_leave_each_others_data_alone() {
     assert!(refused.log.contains("an unknown data directory"), "{}", refused.log);
     assert_eq!(read(logs.join("#sql-xb/.old/two.000001")), "two.000001");
     succeeds(&second, &[&two]);
+}
+
+#[test]
+fn a_file_system_that_is_not_mounted_is_no_proof_that_a_server_has_started() {
+    for is_empty in [true, false] {
+        let scene = Scene::new();
+        let (data, redo) = (scene.data("joiner"), scene.scratch.dir("redo"));
+        std::fs::write(redo.join("ib_logfile0"), "old redo").unwrap();
+        let words = format!("--innodb-log-group-home-dir={}", redo.display());
+        succeeds(&scene, &[&words]);
+        let away = scene.scratch.join("away");
+        std::fs::rename(&redo, &away).unwrap();
+        std::fs::create_dir(&redo).unwrap();
+        if !is_empty {
+            // Of a time before the file system.
+            std::fs::write(redo.join("ib_logfile0"), "from long ago").unwrap();
+        }
+        let refused = by_hand("clean-old", &data);
+        assert_eq!(refused.status.code(), Some(22), "{}", text(&refused));
+        assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old");
+        let joiner = join(&scene, &[&words]);
+        assert!(!joiner.status.success(), "{}", joiner.log);
+        assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old");
+        std::fs::remove_dir_all(&redo).unwrap();
+        std::fs::rename(&away, &redo).unwrap();
+        std::fs::write(redo.join("ib_logfile0"), "written by a server").unwrap();
+        assert!(by_hand("clean-old", &data).status.success());
+        assert!(!data.join("#sql-xb").exists());
+    }
 }

@@ -87,10 +87,10 @@ fn the_redo_log_that_the_server_creates_needs_room() {
     if !may_mount() {
         return;
     }
-    let scene = Scene::new();
-    let disk = scene.scratch.join("disk");
-    let dir = format!("--innodb-log-group-home-dir={}", disk.display());
     for (mib, size, fits) in [(40, None, false), (120, None, true), (40, Some("32M"), true)] {
+        let scene = Scene::new();
+        let disk = scene.scratch.join("disk");
+        let dir = format!("--innodb-log-group-home-dir={}", disk.display());
         let size = size.map(|size| format!("--innodb-log-file-size={size}"));
         let words: Vec<&str> = std::iter::once(&*dir).chain(size.as_deref()).collect();
         let ended = join_with_disk(&scene, (&disk, mib), NOTHING, &words);

@@ -45,6 +45,14 @@ pub enum SstError {
         /// The data directory.
         datadir: PathBuf,
     },
+    /// It cannot be found out whether a server has accepted the data of the last transfer.
+    #[error("whether a server has started on the data of the last transfer is not certain: {}: {source}", path.display())]
+    Unclear {
+        /// A file that shows it.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// There is no old data to put back.
     #[error("there is no old data in {}", datadir.join(WORK_DIR).display())]
     NoOld {
@@ -308,6 +316,9 @@ impl SstError {
             }
             Self::Untried { .. } => Some(
                 "start it; or put the old data back with: wsrep_sst_xbrs-rs roll-back DATADIR".into(),
+            ),
+            Self::Unclear { .. } => Some(
+                "mount the file system of that file; if it is gone for good, start the server on the data, or remove #sql-xb/.old/.unaccepted in the data directory if the old data is not needed".into(),
             ),
             Self::NoOld { .. } => Some(
                 "nothing was changed: start the server on the present data, or let this node join again".into(),
