@@ -105,13 +105,17 @@ fn relocate_remote(
                 true => Ok(()),
                 false => Err("innodb_directories does not name its directory".to_owned()),
             });
-            let moved = found.and_then(|()| to_remote(layout, new, &link, &file, &mut folders));
+            let moved = match found {
+                Ok(()) => to_remote(layout, new, &link, &file, &mut folders)?,
+                Err(why) => Err(why),
+            };
             if let Err(why) = moved {
                 let name = file.strip_prefix(new).unwrap_or(&file).display().to_string();
                 error_log.warn(format_args!(
                     "{name} stays in the data directory, because it cannot be placed as on the donor: {why}"
                 ));
-                let _ = std::fs::remove_file(&link);
+                // With its link, the server would look for the table elsewhere.
+                std::fs::remove_file(&link).map_err(SstError::io("remove", &link))?;
             }
         }
     }
@@ -121,14 +125,39 @@ fn relocate_remote(
     Ok(folders)
 }
 
-/// Moves one tablespace. Its directory is recorded on disk before anything is written there.
+/// Moves one tablespace. Its directory is recorded on disk before anything is written there. Returns why it cannot be placed
+/// there.
+///
+/// # Errors
+/// If a part of it stays there that cannot be removed: the swap would move it in.
 fn to_remote(
     layout: &Layout,
     new: &Path,
     link: &Path,
     file: &Path,
     folders: &mut Vec<PathBuf>,
-) -> Result<(), String> {
+) -> Result<Result<(), String>, SstError> {
+    let place = match remote_place(layout, new, link, file, folders) {
+        Ok(place) => place,
+        Err(why) => return Ok(Err(why)),
+    };
+    let Err(why) = transfer(file, &place) else { return Ok(Ok(())) };
+    match std::fs::remove_file(&place) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(SstError::io("remove", &place)(error))
+        }
+        _ => Ok(Err(why.to_string())),
+    }
+}
+
+/// Returns the path at which a tablespace waits for the swap, in a directory that is ready for it.
+fn remote_place(
+    layout: &Layout,
+    new: &Path,
+    link: &Path,
+    file: &Path,
+    folders: &mut Vec<PathBuf>,
+) -> Result<PathBuf, String> {
     let target = remote_target(link, file)?;
     let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
         return Err(NO_PLACE.to_owned());
@@ -157,7 +186,7 @@ fn to_remote(
             return Err(error.to_string());
         }
     }
-    transfer(file, &folder.join(WORK_DIR).join(NEW).join(name)).map_err(|error| error.to_string())
+    Ok(folder.join(WORK_DIR).join(NEW).join(name))
 }
 
 const NO_PLACE: &str = "its link file names no path";
