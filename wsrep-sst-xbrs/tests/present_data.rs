@@ -203,6 +203,32 @@ fn servers_with_a_directory_in_common_leave_each_others_data_alone() {
     succeeds(&second, &[&two]);
 }
 
+/// Its server has asked for the write sets after the position of the data that was there before.
+#[test]
+fn write_sets_are_refused_for_data_that_was_replaced_in_between() {
+    for kill in [kill_roll_back as fn(&Path), kill_swap] {
+        let scene = Scene::new();
+        let data = scene.data("joiner");
+        let state = data.join("grastate.dat");
+        succeeds(&scene, &[]);
+        std::fs::write(&state, "version: 2.1\nuuid:    u\nseqno:   5000\n").unwrap();
+        kill(&data);
+        let mut joiner = scene.joiner().start();
+        let ready = joiner.ready();
+        let donor = scene.donor_with(&ready, &["--bypass"]).start().wait();
+        let joiner = joiner.wait();
+        assert_eq!(joiner.status.code(), Some(22), "{}", joiner.log);
+        assert!(joiner.lines.is_empty() && joiner.log.contains("has changed"), "{}", joiner.log);
+        assert!(!donor.status.success() && donor.log.contains("has changed"), "{}", donor.log);
+        assert!(read(&state).contains("seqno:   -1"), "{}", read(&state));
+        // The next start asks with the position of the data.
+        let mut joiner = scene.joiner().start();
+        let ready = joiner.ready();
+        let _ = scene.donor_with(&ready, &["--bypass"]).start().wait();
+        assert!(joiner.wait().status.success());
+    }
+}
+
 #[test]
 fn a_file_system_that_is_not_mounted_is_no_proof_that_a_server_has_started() {
     for is_empty in [true, false] {

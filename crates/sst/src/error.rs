@@ -59,6 +59,12 @@ pub enum SstError {
         /// The data directory.
         datadir: PathBuf,
     },
+    /// The donor offers the write sets after a position that the data no longer has.
+    #[error("the data in {} has changed since this node asked: an interrupted swap was finished first", datadir.display())]
+    Replaced {
+        /// The data directory.
+        datadir: PathBuf,
+    },
     /// A server runs on the data.
     #[error("a server has {} in use", path.display())]
     InUse {
@@ -317,6 +323,7 @@ impl SstError {
             Self::Untried { .. } => Some(
                 "start it; or put the old data back with: wsrep_sst_xbrs-rs roll-back DATADIR".into(),
             ),
+            Self::Replaced { .. } => Some("start the node again: it then asks with the position of its data".into()),
             Self::Unclear { .. } => Some(
                 "mount the file system of that file; if it is gone for good, start the server on the data, or remove #sql-xb/.old/.unaccepted in the data directory if the old data is not needed".into(),
             ),

@@ -213,11 +213,11 @@ pub(super) fn continue_to_take_back(layout: &Layout, journal: &Journal) -> Resul
 
 /// Returns what is to be called before each rename, when it is certain that the old data is whole: the first call removes
 /// the position that Galera has noted of the present data. The mark stays until all is done: if nothing can be moved, it is true.
-fn forget_present_data(layout: &Layout) -> impl FnMut() -> io::Result<()> {
-    let mut is_forgotten = false;
+pub(super) fn forget_present_data(layout: &Layout) -> impl FnMut() -> io::Result<()> + use<> {
+    let (mut is_forgotten, datadir) = (false, layout.datadir.clone());
     move || match std::mem::replace(&mut is_forgotten, true) {
         true => Ok(()),
-        false => forget_position(&layout.datadir),
+        false => forget_position(&datadir),
     }
 }
 

@@ -62,7 +62,8 @@ pub fn finish_interrupted(
         "an earlier transfer was interrupted while it swapped the data in {}; finishing the swap",
         datadir.display()
     ));
-    if let Err(error) = swap::finish(datadir, &journal, || Ok(())) {
+    // What Galera has noted is not the position of the data that is then in place.
+    if let Err(error) = swap::finish(datadir, &journal, acceptance::forget_present_data(layout)) {
         error_log.warn(format_args!("{error}; rolling the swap back"));
         swap::roll_back(datadir, &journal, || Ok(()))?;
         error_log.info("the old data is in place again");
