@@ -251,3 +251,23 @@ fn a_tablespace_that_is_copied_in_part_stays_in_the_data_directory() {
     assert_eq!(shop.join("remote.ibd").metadata().unwrap().len(), 3 << 20);
     assert!(!shop.join("remote.isl").exists());
 }
+
+#[test]
+fn data_that_makes_way_for_the_old_data_is_counted_as_free() {
+    if !may_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    put(&scene.data("donor").join("shop/t.ibd"), 8 * MIB);
+    let (joiner, _) = scene.transfer();
+    assert!(joiner.status.success(), "{}", joiner.log);
+    let (data, copy) = (scene.data("joiner"), scene.scratch.join("copy"));
+    put(&data.join("shop/large.ibd"), 12 * MIB);
+    std::fs::rename(&data, &copy).unwrap();
+    let before = format!("cp -a '{}/.' .", copy.display());
+    let log = "--innodb-log-file-size=4M";
+    // 8 MiB of data, 16 MiB in reserve, and the log.
+    let (joiner, _) = join_with_disk(&scene, (&data, 34), (&before, ":"), &[log]);
+    assert!(joiner.log.contains("the data from before it is in place again"), "{}", joiner.log);
+    assert!(joiner.status.success(), "{}", joiner.log);
+}
