@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use xb_sst::{
-    Args, CancelToken, Context, DatadirLock, EngineLocks, ErrorLog, Keep, Layout, Level, Login,
-    ServerCredentials, SstError, check_donor, check_joiner, drop_old, finish_interrupted,
+    Args, CancelToken, Context, DatadirLock, EngineLocks, ErrorLog, Finished, Keep, Layout, Level,
+    Login, ServerCredentials, SstError, check_donor, check_joiner, drop_old, finish_interrupted,
     is_untried, swap, take_back, tidy,
 };
 
@@ -32,7 +32,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             Some(ExitCode::SUCCESS)
         }
         Some("recover") => Some(on_datadir(words, |layout, lock, error_log| {
-            if !finish_interrupted(layout, lock, error_log)? {
+            if finish_interrupted(layout, lock, error_log)? == Finished::Nothing {
                 error_log.info("nothing to do: no swap was interrupted");
             }
             Ok(())
@@ -53,7 +53,10 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
         Some("roll-back") => Some(on_datadir(words, |layout, lock, error_log| {
             match swap::interrupted(&layout.datadir)? {
                 Some(journal) if journal.goes_back => {
-                    return finish_interrupted(layout, lock, error_log).map(drop);
+                    // One that a server has overtaken is begun again, with what that server has written.
+                    if finish_interrupted(layout, lock, error_log)? == Finished::TakenBack {
+                        return Ok(());
+                    }
                 }
                 Some(_) => {
                     return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
@@ -71,7 +74,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             if !take_back(layout, lock, is_data)? {
                 return Err(SstError::NoOld { datadir: layout.datadir.clone() });
             }
-            error_log.info("the data from before the last transfer is in place again; what that transfer brought is in #sql-xb/.new, and the next one removes it");
+            error_log.info("the data from before the last transfer is in place again; what that transfer brought is in #sql-xb/.new until the next one brings a donor's backup");
             Ok(())
         })),
         _ => None,

@@ -87,10 +87,10 @@ fn the_redo_log_that_the_server_creates_needs_room() {
     if !may_mount() {
         return;
     }
-    let scene = Scene::new();
-    let disk = scene.scratch.join("disk");
-    let dir = format!("--innodb-log-group-home-dir={}", disk.display());
     for (mib, size, fits) in [(40, None, false), (120, None, true), (40, Some("32M"), true)] {
+        let scene = Scene::new();
+        let disk = scene.scratch.join("disk");
+        let dir = format!("--innodb-log-group-home-dir={}", disk.display());
         let size = size.map(|size| format!("--innodb-log-file-size={size}"));
         let words: Vec<&str> = std::iter::once(&*dir).chain(size.as_deref()).collect();
         let ended = join_with_disk(&scene, (&disk, mib), NOTHING, &words);
@@ -211,4 +211,63 @@ fn room_is_counted_again_when_the_donor_begins_again() {
             assert!(joiner.status.success() && donor.status.success(), "{}", joiner.log);
         }
     }
+}
+
+#[test]
+fn a_tablespace_that_is_copied_in_part_stays_in_the_data_directory() {
+    if !may_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    scene.options("space-check=no");
+    let fast = scene.scratch.join("fast");
+    let link = fast.join("shop/remote.ibd").display().to_string();
+    let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+    for part in 0..3 {
+        out.payload("shop/remote.ibd", part << 20, &[part as u8; MIB]);
+    }
+    out.end("shop/remote.ibd");
+    let galera = format!("{} 7\n", harness::STATE);
+    for (name, content) in [
+        ("backup-my.cnf", &b"[mysqld]\n"[..]),
+        ("ibdata1", &[7; 70_000]),
+        ("ib_logfile0", b"new"),
+        ("mysql/user.frm", b"new"),
+        ("shop/remote.isl", link.as_bytes()),
+        ("xtrabackup_checkpoints", b"backup_type = full-backuped\nto_lsn = 1\n"),
+        ("xtrabackup_galera_info", galera.as_bytes()),
+        ("xtrabackup_info", b"tool_name = mariadb-backup\n"),
+    ] {
+        out.payload(name, 0, content).end(name);
+    }
+    std::fs::write(scene.bin().join("stream"), out.finish()).unwrap();
+    let list = scene.scratch.join("list");
+    let after = format!("find . -type f >'{}'", list.display());
+    let (joiner, _) = join_with_disk(&scene, (&fast, 2), (":", &after), &[]);
+    assert!(joiner.status.success(), "{}", joiner.log);
+    assert!(joiner.log.contains("remote.ibd stays in the data directory"), "{}", joiner.log);
+    assert_eq!(std::fs::read_to_string(list).unwrap(), "");
+    let shop = scene.data("joiner").join("shop");
+    assert_eq!(shop.join("remote.ibd").metadata().unwrap().len(), 3 << 20);
+    assert!(!shop.join("remote.isl").exists());
+}
+
+#[test]
+fn data_that_makes_way_for_the_old_data_is_counted_as_free() {
+    if !may_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    put(&scene.data("donor").join("shop/t.ibd"), 8 * MIB);
+    let (joiner, _) = scene.transfer();
+    assert!(joiner.status.success(), "{}", joiner.log);
+    let (data, copy) = (scene.data("joiner"), scene.scratch.join("copy"));
+    put(&data.join("shop/large.ibd"), 12 * MIB);
+    std::fs::rename(&data, &copy).unwrap();
+    let before = format!("cp -a '{}/.' .", copy.display());
+    let log = "--innodb-log-file-size=4M";
+    // 8 MiB of data, 16 MiB in reserve, and the log.
+    let (joiner, _) = join_with_disk(&scene, (&data, 34), (&before, ":"), &[log]);
+    assert!(joiner.log.contains("the data from before it is in place again"), "{}", joiner.log);
+    assert!(joiner.status.success(), "{}", joiner.log);
 }

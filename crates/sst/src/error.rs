@@ -45,9 +45,23 @@ pub enum SstError {
         /// The data directory.
         datadir: PathBuf,
     },
+    /// It cannot be found out whether a server has accepted the data of the last transfer.
+    #[error("whether a server has started on the data of the last transfer is not certain: {}: {source}", path.display())]
+    Unclear {
+        /// A file that shows it.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// There is no old data to put back.
     #[error("there is no old data in {}", datadir.join(WORK_DIR).display())]
     NoOld {
+        /// The data directory.
+        datadir: PathBuf,
+    },
+    /// The donor offers the write sets after a position that the data no longer has.
+    #[error("the data in {} has changed since this node asked: an interrupted swap was finished first", datadir.display())]
+    Replaced {
         /// The data directory.
         datadir: PathBuf,
     },
@@ -309,11 +323,22 @@ impl SstError {
             Self::Untried { .. } => Some(
                 "start it; or put the old data back with: wsrep_sst_xbrs-rs roll-back DATADIR".into(),
             ),
+            Self::Replaced { .. } => Some("start the node again: it then asks with the position of its data".into()),
+            Self::Unclear { .. } => Some(
+                "mount the file system of that file; if it is gone for good, start the server on the data, or remove #sql-xb/.old/.unaccepted in the data directory if the old data is not needed".into(),
+            ),
             Self::NoOld { .. } => Some(
                 "nothing was changed: start the server on the present data, or let this node join again".into(),
             ),
             Self::InUse { .. } => Some("stop the server first".into()),
             Self::Tmpdir { .. } => Some("set tmpdir in [sst] to a directory with a short, plain path".into()),
+            Self::Swap(SwapError::NothingMoved { .. }) => Some(
+                "start the server on the present data; or correct the cause (the directories must belong to the user of this program), and run it again".into(),
+            ),
+            Self::Swap(SwapError::Taken { folder, home }) => Some(format!(
+                "start that server, and then remove its old data with `wsrep_sst_xbrs-rs clean-old {}`; if there is no such server, look at {1} and remove it; better, give each server a directory of its own instead of {2}",
+                home.display(), folder.join(WORK_DIR).display(), folder.display()
+            )),
             Self::Swap(SwapError::OldIsNotWhole { .. }) => Some(
                 "the present data is as it was: start the server on it, or let this node join again".into(),
             ),

@@ -110,25 +110,47 @@ pub fn is_untried(layout: &Layout) -> Result<bool, SstError> {
         Err(error) => return Err(SstError::io("read", &mark)(error)),
     };
     // Without old data, there is nothing to keep. A journal that cannot be read is for others to report.
-    if swap::last(&layout.datadir).is_ok_and(|last| last.is_none_or(|last| last.old.is_empty())) {
+    let last = swap::last(&layout.datadir);
+    if last.as_ref().is_ok_and(|last| last.as_ref().is_none_or(|last| last.old.is_empty())) {
         return Ok(false);
     }
+    let last = last.ok().flatten().unwrap_or_default();
+    // Where the swap has left old data, but there is none, another file system is meant.
+    let is_there = |path: &Path| {
+        let numbers = last.folders.iter().enumerate().filter(|(_, dir)| path.starts_with(dir));
+        numbers.into_iter().all(|(number, dir)| {
+            let has_old = last.old.iter().any(|entry| entry.folder == number);
+            !has_old || dir.join(WORK_DIR).join(OLD).is_dir()
+        })
+    };
+    // A file that no line names, and that a server has made beside one that is gone.
+    let noted = |path: &Path| {
+        let end = [b" ", path.as_os_str().as_bytes()].concat();
+        text.split(|byte| *byte == b'\n').any(|line| line.ends_with(&end))
+    };
+    let is_replaced = |path: &Path| {
+        let Some(dir) = path.parent() else { return false };
+        let is_redo = |name: &OsStr| Kind::Redo.has(name) || dir.ends_with("#innodb_redo");
+        let mut others = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        others.any(|other| is_redo(&other.file_name()) && !noted(&other.path()))
+    };
     let (mut is_untried, mut failure) = (false, None);
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let mut parts = line.splitn(3, |byte| *byte == b' ');
         let (len, time) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let path = Path::new(OsStr::from_bytes(parts.next().unwrap_or_default()));
         match state(path) {
+            _ if !is_there(path) => {
+                let missing = io::Error::from(io::ErrorKind::NotFound);
+                failure = Some(SstError::Unclear { path: path.to_owned(), source: missing });
+            }
             Ok(now) if now.as_bytes() == [len, b" ", time, b" "].concat() => is_untried = true,
             Ok(_) => return Ok(false),
-            // Servers remove files of their redo log; a directory that is gone may not be mounted.
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound
-                    && path.parent().is_some_and(Path::is_dir) =>
-            {
+            // Servers remove files of their redo log. That alone shows nothing: a file system may not be mounted.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_replaced(path) => {
                 return Ok(false);
             }
-            Err(error) => failure = Some(SstError::io("look at", path)(error)),
+            Err(source) => failure = Some(SstError::Unclear { path: path.to_owned(), source }),
         }
     }
     failure.map_or(Ok(is_untried), Err)
@@ -161,8 +183,8 @@ pub(super) fn take_back_untried(
     Ok(())
 }
 
-/// Puts the old data of the last swap back. The data that was swapped in is then in `#sql-xb/.new`, which the next
-/// transfer removes. `is_data` returns whether an entry of the data directory belongs to the data. A position that Galera
+/// Puts the old data of the last swap back. The data that was swapped in is then in `#sql-xb/.new`, where it stays
+/// until a donor's backup takes its place. `is_data` returns whether an entry of the data directory belongs to the data. A position that Galera
 /// has noted of the present data is not that of the old data, and is forgotten. Returns whether there was old data.
 ///
 /// # Errors
@@ -175,7 +197,9 @@ pub fn take_back(
     let is_data = |name: &OsStr, metadata: &Metadata| {
         is_data(name, metadata) && !is_mounted(&layout.datadir.join(name))
     };
-    Ok(swap::take_back(&layout.datadir, is_data, forget_present_data(layout))?)
+    let is_done = swap::take_back(&layout.datadir, is_data, forget_present_data(layout))?;
+    forget_note(layout).map_err(SstError::io("remove", mark(layout)))?;
+    Ok(is_done)
 }
 
 /// Continues a [`take_back`] that was interrupted.
@@ -183,16 +207,17 @@ pub fn take_back(
 /// # Errors
 /// [`SstError::Swap`].
 pub(super) fn continue_to_take_back(layout: &Layout, journal: &Journal) -> Result<(), SstError> {
-    Ok(swap::roll_back(&layout.datadir, journal, forget_present_data(layout))?)
+    swap::roll_back(&layout.datadir, journal, forget_present_data(layout))?;
+    forget_note(layout).map_err(SstError::io("remove", mark(layout)))
 }
 
 /// Returns what is to be called before each rename, when it is certain that the old data is whole: the first call removes
-/// what is noted of the present data.
-fn forget_present_data(layout: &Layout) -> impl FnMut() -> io::Result<()> {
-    let mut is_forgotten = false;
+/// the position that Galera has noted of the present data. The mark stays until all is done: if nothing can be moved, it is true.
+pub(super) fn forget_present_data(layout: &Layout) -> impl FnMut() -> io::Result<()> + use<> {
+    let (mut is_forgotten, datadir) = (false, layout.datadir.clone());
     move || match std::mem::replace(&mut is_forgotten, true) {
         true => Ok(()),
-        false => forget_position(&layout.datadir).and_then(|()| forget_note(layout)),
+        false => forget_position(&datadir),
     }
 }
 

@@ -50,6 +50,11 @@ pub fn join(context: &Context) -> Result<(), SstError> {
 fn replace(context: &Context, data: &PresentData<'_>) -> Result<Position, SstError> {
     let Request { offered, transfer, open: _open } = request::ask(context)?;
     match transfer {
+        Transfer::Ist(_) if data.is_replaced => {
+            let error = SstError::Replaced { datadir: context.layout.datadir.clone() };
+            offered.refuse(&error.to_string());
+            Err(error)
+        }
         Transfer::Ist(position) => incremental(offered, position, &context.error_log),
         Transfer::Full(backup) => full(context, data, offered, &backup),
     }

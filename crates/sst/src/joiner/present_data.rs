@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 
 use super::acceptance;
 use super::datadir_lock::DatadirLock;
-use super::recover::{all_folders, drop_old, drop_received, finish_interrupted, tidy};
+use super::recover::{Finished, all_folders, drop_old, drop_received, finish_interrupted, tidy};
 use super::second_start;
 use crate::context::Context;
 use crate::contract::datadir::Layout;
@@ -30,6 +30,8 @@ const LOCK_LIMIT: Duration = Duration::from_secs(35);
 pub(super) struct PresentData<'a> {
     pub(super) context: &'a Context,
     pub(super) lock: DatadirLock,
+    /// Whether the data is no longer that which the server had when it asked for a transfer: an interrupted swap was finished.
+    pub(super) is_replaced: bool,
 }
 
 impl<'a> PresentData<'a> {
@@ -41,9 +43,13 @@ impl<'a> PresentData<'a> {
     pub(super) fn lock(context: &'a Context) -> Result<Self, SstError> {
         let Context { layout, error_log, .. } = context;
         let lock = DatadirLock::wait(&layout.datadir, &context.cancel, LOCK_LIMIT)?;
-        finish_interrupted(layout, &lock, error_log)?;
+        let finished = finish_interrupted(layout, &lock, error_log)?;
+        let is_replaced = matches!(finished, Finished::Swapped | Finished::TakenBack);
         drop(acceptance::refuse_data_in_use(layout, error_log)?);
-        let data = Self { context, lock };
+        let data = Self { context, lock, is_replaced };
+        for folder in layout.folders_outside() {
+            swap::check_owner(&layout.datadir, &folder)?;
+        }
         data.check_rights()?;
         drop_received(layout, &data.lock)?;
         Ok(data)

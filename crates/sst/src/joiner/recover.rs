@@ -1,6 +1,6 @@
 //! Recovery of an interrupted join, and removal of what joins leave behind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::contract::datadir::Layout;
 use crate::contract::error_log::ErrorLog;
@@ -8,6 +8,19 @@ use crate::error::SstError;
 use crate::joiner::acceptance::{self, refuse_data_in_use};
 use crate::joiner::datadir_lock::DatadirLock;
 use crate::swap::{self, NEW, OLD, START, SwapError, WORK_DIR, remove_tree};
+
+/// What has become of an interrupted swap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    /// There was none.
+    Nothing,
+    /// It had moved nothing, and a server has worked on the data since: it was given up, and the data stays.
+    GivenUp,
+    /// It went forward: the received data is in place; or back, because that was impossible.
+    Swapped,
+    /// It had to go back, and did: the old data is in place.
+    TakenBack,
+}
 
 /// Finishes the swap that was interrupted in this data directory, if there was one. If that is
 /// impossible, or if the swap was being taken back, it is rolled back.
@@ -19,11 +32,23 @@ pub fn finish_interrupted(
     layout: &Layout,
     _lock: &DatadirLock,
     error_log: &ErrorLog,
-) -> Result<bool, SstError> {
+) -> Result<Finished, SstError> {
     let datadir = &layout.datadir;
-    let Some(journal) = swap::interrupted(datadir)? else { return Ok(false) };
+    let Some(journal) = swap::interrupted(datadir)? else { return Ok(Finished::Nothing) };
     // One may have been started before the first rename, and none starts on the data while it is swapped.
     let _locks = refuse_data_in_use(layout, error_log)?;
+    if swap::is_overtaken(&journal)? {
+        if !journal.goes_back {
+            acceptance::forget_note(layout).map_err(SstError::io("change", datadir))?;
+        }
+        swap::drop_journal(datadir)?;
+        let what = if journal.goes_back { "roll-back" } else { "swap" };
+        error_log.warn(format_args!(
+            "a {what} of the data in {} was interrupted before it moved anything, and a server has worked on the data since: the data stays, and the {what} is given up",
+            datadir.display()
+        ));
+        return Ok(Finished::GivenUp);
+    }
     if journal.goes_back {
         error_log.warn(format_args!(
             "putting the old data back in {} was interrupted; continuing",
@@ -31,35 +56,49 @@ pub fn finish_interrupted(
         ));
         acceptance::continue_to_take_back(layout, &journal)?;
         error_log.info("the old data is in place again");
-        return Ok(true);
+        return Ok(Finished::TakenBack);
     }
     error_log.warn(format_args!(
         "an earlier transfer was interrupted while it swapped the data in {}; finishing the swap",
         datadir.display()
     ));
-    if let Err(error) = swap::finish(datadir, &journal, || Ok(())) {
+    // What Galera has noted is not the position of the data that is then in place.
+    if let Err(error) = swap::finish(datadir, &journal, acceptance::forget_present_data(layout)) {
         error_log.warn(format_args!("{error}; rolling the swap back"));
         swap::roll_back(datadir, &journal, || Ok(()))?;
         error_log.info("the old data is in place again");
-        return Ok(true);
+        return Ok(Finished::Swapped);
     }
     error_log
         .info("the swap is finished: the received data is in place, the old data in #sql-xb/.old");
-    Ok(true)
+    Ok(Finished::Swapped)
 }
 
 /// Removes the data that a join received before it was interrupted, ahead of its swap. The data
-/// itself was not touched.
+/// itself was not touched. Data that has made way for the old data was not received, and stays: see [`drop_new`].
 ///
 /// # Errors
 /// [`SstError::Swap`].
-pub fn drop_received(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
+pub fn drop_received(layout: &Layout, lock: &DatadirLock) -> Result<(), SstError> {
+    match swap::holds_taken_back(&layout.datadir) {
+        true => Ok(()),
+        false => drop_new(layout, lock),
+    }
+}
+
+/// Removes all that is in `#sql-xb/.new`, also data that has made way for the old data: a donor's backup is about to take
+/// its place.
+///
+/// # Errors
+/// [`SstError::Swap`].
+pub(super) fn drop_new(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
     let remote = swap::remembered(&layout.datadir);
-    for folder in remote.iter().chain(&folders(layout)) {
+    let is_ours = |folder: &&PathBuf| is_ours(layout, folder);
+    for folder in remote.iter().chain(&folders(layout)).filter(is_ours) {
         remove_tree(&folder.join(WORK_DIR).join(NEW))?;
     }
     remove_tree(&layout.datadir.join(WORK_DIR).join(START))?;
-    remote.iter().for_each(|folder| swap::tidy(folder));
+    remote.iter().filter(is_ours).for_each(|folder| swap::tidy(folder));
     swap::forget(&layout.datadir);
     Ok(())
 }
@@ -78,7 +117,7 @@ pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
     // Half-removed data is never put back.
     swap::mark_removal(&layout.datadir)?;
     // The data directory comes last: it holds the list of the other directories.
-    for folder in all_folders(layout)?.iter().rev() {
+    for folder in all_folders(layout)?.iter().rev().filter(|folder| is_ours(layout, folder)) {
         remove_tree(&folder.join(WORK_DIR).join(OLD))?;
         if !ours.contains(folder) {
             swap::tidy(folder);
@@ -96,12 +135,19 @@ pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
     }
     let remote = swap::remembered(&layout.datadir);
     let all = all_folders(layout).unwrap_or_else(|_| folders(layout));
-    remote.iter().for_each(|folder| swap::tidy(folder));
+    let is_ours = |folder: &&PathBuf| is_ours(layout, folder);
+    remote.iter().filter(is_ours).for_each(|folder| swap::tidy(folder));
+    // The data directory comes last, for its own sake: the record is in it.
+    let (home, others) = (&layout.datadir, &all);
+    let others = others.iter().rev().filter(|folder| *folder != home).filter(is_ours);
+    others.for_each(|folder| swap::tidy(folder));
+    let new = home.join(WORK_DIR).join(NEW);
+    let _ = std::fs::remove_dir(&new);
     // Data that a reverted swap has left there is removed by the next transfer.
-    if !remote.iter().any(|folder| folder.join(WORK_DIR).join(NEW).exists()) {
-        swap::forget(&layout.datadir);
+    if !new.exists() && !remote.iter().any(|folder| folder.join(WORK_DIR).join(NEW).exists()) {
+        swap::forget(home);
     }
-    all.iter().rev().for_each(|folder| swap::tidy(folder));
+    swap::tidy(home);
 }
 
 /// The data directory, and every other directory that the settings or the last swap name.
@@ -118,6 +164,11 @@ pub(super) fn all_folders(layout: &Layout) -> Result<Vec<PathBuf>, SstError> {
         }
     }
     Ok(all)
+}
+
+/// Returns whether what is in this directory's `#sql-xb` is certainly not of another data directory.
+fn is_ours(layout: &Layout, folder: &Path) -> bool {
+    swap::check_owner(&layout.datadir, folder).is_ok()
 }
 
 fn folders(layout: &Layout) -> Vec<PathBuf> {

@@ -12,7 +12,7 @@ use crate::contract::args::Family;
 use crate::contract::datadir::Layout;
 use crate::contract::link_file::read_link;
 use crate::error::SstError;
-use crate::swap::{NEW, WORK_DIR, make_folders, remember};
+use crate::swap::{NEW, WORK_DIR, claim, make_folders, remember};
 
 /// Moves the files of `new` that belong elsewhere, and syncs all of them to disk. Returns the directories, named by the
 /// donor's links, that then hold new files. `is_accepted`: this node's server has started on the data.
@@ -105,13 +105,17 @@ fn relocate_remote(
                 true => Ok(()),
                 false => Err("innodb_directories does not name its directory".to_owned()),
             });
-            let moved = found.and_then(|()| to_remote(layout, new, &link, &file, &mut folders));
+            let moved = match found {
+                Ok(()) => to_remote(layout, new, &link, &file, &mut folders)?,
+                Err(why) => Err(why),
+            };
             if let Err(why) = moved {
                 let name = file.strip_prefix(new).unwrap_or(&file).display().to_string();
                 error_log.warn(format_args!(
                     "{name} stays in the data directory, because it cannot be placed as on the donor: {why}"
                 ));
-                let _ = std::fs::remove_file(&link);
+                // With its link, the server would look for the table elsewhere.
+                std::fs::remove_file(&link).map_err(SstError::io("remove", &link))?;
             }
         }
     }
@@ -121,14 +125,39 @@ fn relocate_remote(
     Ok(folders)
 }
 
-/// Moves one tablespace. Its directory is recorded on disk before anything is written there.
+/// Moves one tablespace. Its directory is recorded on disk before anything is written there. Returns why it cannot be placed
+/// there.
+///
+/// # Errors
+/// If a part of it stays there that cannot be removed: the swap would move it in.
 fn to_remote(
     layout: &Layout,
     new: &Path,
     link: &Path,
     file: &Path,
     folders: &mut Vec<PathBuf>,
-) -> Result<(), String> {
+) -> Result<Result<(), String>, SstError> {
+    let place = match remote_place(layout, new, link, file, folders) {
+        Ok(place) => place,
+        Err(why) => return Ok(Err(why)),
+    };
+    let Err(why) = transfer(file, &place) else { return Ok(Ok(())) };
+    match std::fs::remove_file(&place) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(SstError::io("remove", &place)(error))
+        }
+        _ => Ok(Err(why.to_string())),
+    }
+}
+
+/// Returns the path at which a tablespace waits for the swap, in a directory that is ready for it.
+fn remote_place(
+    layout: &Layout,
+    new: &Path,
+    link: &Path,
+    file: &Path,
+    folders: &mut Vec<PathBuf>,
+) -> Result<PathBuf, String> {
     let target = remote_target(link, file)?;
     let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
         return Err(NO_PLACE.to_owned());
@@ -147,14 +176,17 @@ fn to_remote(
     }
     if !folders.contains(&folder) {
         folders.push(folder.clone());
+        let owned = claim(&layout.datadir, &folder);
         let all = [layout.folders_outside(), folders.clone()].concat();
-        let made = remember(&layout.datadir, &all).and_then(|()| make_folders(&folder));
+        let made = owned
+            .and_then(|()| remember(&layout.datadir, &all, false))
+            .and_then(|()| make_folders(&folder));
         if let Err(error) = made {
             folders.pop();
             return Err(error.to_string());
         }
     }
-    transfer(file, &folder.join(WORK_DIR).join(NEW).join(name)).map_err(|error| error.to_string())
+    Ok(folder.join(WORK_DIR).join(NEW).join(name))
 }
 
 const NO_PLACE: &str = "its link file names no path";

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use super::acceptance;
 use super::destination::Destination;
 use super::present_data::PresentData;
-use super::recover::{drop_received, remove_old};
+use super::recover::{drop_new, remove_old};
 use super::request::OfferedBackup;
 use super::second_start::MARIADB_REDO;
 use crate::context::Context;
@@ -19,7 +19,7 @@ use crate::contract::settings::Old;
 use crate::error::{RoomShort, SstError};
 use crate::offer::Places;
 use crate::server::data_size;
-use crate::swap::{self, OLD, WORK_DIR, make_folders};
+use crate::swap::{self, NEW, OLD, WORK_DIR, make_folders};
 
 /// Space for what is not in the estimate, in bytes: the server's temporary tablespace, and files that grow while the
 /// backup runs.
@@ -76,6 +76,8 @@ struct Volume {
     need: Need,
     /// Space that the old data of an earlier transfer takes.
     earlier: u64,
+    /// Space that data takes which has made way for the old data; it is removed before any is received.
+    taken_back: u64,
     /// Space that the present data takes.
     present: u64,
 }
@@ -118,7 +120,7 @@ impl<'a> ReceiveFolders<'a> {
     pub(super) fn begin_again(&mut self) -> Result<(), SstError> {
         // The old data may hold the room that is needed.
         self.wait_for_deletion();
-        drop_received(&self.data.context.layout, &self.data.lock)?;
+        drop_new(&self.data.context.layout, &self.data.lock)?;
         self.deleting = make_room(self.data, &self.destination, self.backup)?;
         Ok(())
     }
@@ -145,6 +147,8 @@ fn make_room(
         true => check(layout, destination, backup, settings.old)?,
         false => Room::Enough,
     };
+    // The room is there, and a donor's backup: what has made way for the old data goes first.
+    drop_new(layout, &data.lock)?;
     if room == Room::WithoutOld {
         error_log.warn("deleting the old data before the new data arrives, as keep-old=no allows: there is no room for both");
         create_folders(layout)?;
@@ -175,8 +179,9 @@ fn create_folders(layout: &Layout) -> Result<(), SstError> {
     let outside = layout.folders_outside();
     // Recorded first: after a crash, other settings may name other directories.
     make_folders(&layout.datadir)?;
-    swap::remember(&layout.datadir, &outside)?;
+    swap::remember(&layout.datadir, &outside, false)?;
     for folder in std::iter::once(layout.datadir.clone()).chain(outside) {
+        swap::claim(&layout.datadir, &folder)?;
         make_folders(&folder)?;
     }
     Ok(())
@@ -195,7 +200,7 @@ fn check(
 ) -> Result<Room, SstError> {
     let mut room = Room::Enough;
     for volume in volumes(layout, destination, backup)? {
-        let free = free_bytes(&volume.path)?;
+        let free = free_bytes(&volume.path)?.saturating_add(volume.taken_back);
         let enough = judge(&volume, free, old).ok_or_else(|| {
             SstError::Room(Box::new(RoomShort {
                 data: volume.need.before_the_swap(),
@@ -239,6 +244,7 @@ fn volumes(
             path,
             need: Need::default(),
             earlier: 0,
+            taken_back: 0,
             present: 0,
         });
         change(volume);
@@ -249,11 +255,14 @@ fn volumes(
         volume_of(&dir, &|volume| volume.need.add(need))?;
     }
     for (dir, disk) in data_size::by_folder(layout) {
-        let earlier = Layout::of(&dir.join(WORK_DIR).join(OLD));
-        let earlier = earlier.map_or(0, |earlier| data_size::estimate(&earlier).disk);
+        let [earlier, taken_back] = [OLD, NEW].map(|part| {
+            let part = Layout::of(&dir.join(WORK_DIR).join(part));
+            part.map_or(0, |part| data_size::estimate(&part).disk)
+        });
         volume_of(&dir, &|volume| {
             volume.present = volume.present.saturating_add(disk);
             volume.earlier = volume.earlier.saturating_add(earlier);
+            volume.taken_back = volume.taken_back.saturating_add(taken_back);
         })?;
     }
     Ok(volumes.into_values().filter(|volume| volume.need.at_most() > 0).collect())
@@ -333,7 +342,7 @@ mod tests {
 
     fn volume(data: u64, arriving: u64, redo: u64) -> Volume {
         let need = Need { data, arriving, redo };
-        Volume { path: "/d".into(), need, earlier: 3, present: 5 }
+        Volume { path: "/d".into(), need, earlier: 3, taken_back: 0, present: 5 }
     }
 
     #[test]

@@ -269,6 +269,12 @@ fn too_long(limit: Duration) -> String {
     format!("was ended, because it took longer than {} s", limit.as_secs())
 }
 
+/// Returns whether an option turns the binary log on, or says where it is.
+fn names_binlog(word: &OsStr) -> bool {
+    let word = word.as_bytes();
+    [&b"--log-bin"[..], b"--log-basename"].iter().any(|option| word.starts_with(option))
+}
+
 /// Arguments of MariaDB's server beside those of a private server and of the node's option files.
 fn mariadb_args(
     args: &Args,
@@ -278,6 +284,8 @@ fn mariadb_args(
     data: &Path,
 ) -> Vec<OsString> {
     let mut words = server_words(args);
+    // The binary log is the present node's, and stays off: the last word would count.
+    words.retain(|word| !names_binlog(word));
     words.extend(key_words(args));
     let place = |wanted: fn(&Kind) -> bool| {
         destination.dirs_of(wanted).next().unwrap_or_else(|| data.to_owned())
@@ -484,4 +492,26 @@ fn names(folder: &Path) -> Result<HashSet<OsString>, SstError> {
     let list = || std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect();
     let list: io::Result<_> = list();
     list.map_err(SstError::io("list", folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::datadir::Layout;
+    use crate::contract::option_files::OptionFiles;
+
+    #[test]
+    fn a_binary_log_on_the_servers_command_line_stays_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let words = "--role joiner --address h --datadir /d --mysqld-args --log-bin=/elsewhere/node --log_bin --log-bin-index=/i --log-basename=b --innodb-page-size=8192";
+        let words: Vec<_> = words.split(' ').map(OsString::from).collect();
+        let args = Args::parse(&words).unwrap();
+        let settings = Settings::read(&args, &OptionFiles::default(), None, 1).unwrap();
+        let layout = Layout::of(folder.path()).unwrap();
+        let destination = Destination::of(&layout, args.family);
+        let words = mariadb_args(&args, &settings, &destination, folder.path(), folder.path());
+        let of_log = |word: &&OsString| word.to_string_lossy().starts_with("--log-b");
+        assert_eq!(words.iter().filter(of_log).collect::<Vec<_>>(), [] as [&OsString; 0]);
+        assert!(words.contains(&"--innodb-page-size=8192".into()));
+    }
 }

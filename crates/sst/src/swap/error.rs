@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::folders::WORK_DIR;
 use super::journal::JournalError;
 
 /// Reason why the data could not be swapped.
@@ -44,6 +45,22 @@ pub enum SwapError {
         folder: PathBuf,
         /// The entry.
         name: String,
+    },
+    /// The old data could not be put back. Nothing was moved, and the server can start on the present data.
+    #[error("{source}; nothing was moved")]
+    NothingMoved {
+        /// The cause.
+        source: Box<SwapError>,
+    },
+    /// In a directory outside the data directory is the data of another server's transfer. Nothing was changed.
+    #[error(
+        "{} holds the data of a transfer to {}", folder.join(WORK_DIR).display(), home.display()
+    )]
+    Taken {
+        /// The directory.
+        folder: PathBuf,
+        /// The other server's data directory.
+        home: PathBuf,
     },
     /// An entry is both kept and replaced.
     #[error(

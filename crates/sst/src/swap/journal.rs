@@ -2,7 +2,7 @@
 //!
 //! Text, a line each: `xb-sst-journal 1`, `home PATH` with the data directory it was written for,
 //! `folder PATH` for each of the others, `way back` if the swap is rolled back, `out N NAME`,
-//! `in N NAME`, `stay N NAME`, `gone N NAME` (N counts folders, 0 is the data directory),
+//! `in N NAME`, `stay N NAME`, `gone N NAME` (N counts folders, 0 is the data directory), `was BYTES NANOSECONDS N NAME`,
 //! `end COUNT` with the number of lines before it. In paths and names every byte except letters, digits and `-._/#@` is written as `%XX`.
 
 use std::ffi::OsString;
@@ -25,6 +25,17 @@ pub struct Entry {
     pub name: OsString,
 }
 
+/// A file of a storage engine in its directory, as it was before the first rename; of a directory, the files in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineState {
+    /// The entry.
+    pub entry: Entry,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Time of the last change, in nanoseconds since 1970.
+    pub nanos: u128,
+}
+
 /// The entries to swap, in the order of the renames.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Journal {
@@ -42,6 +53,8 @@ pub struct Journal {
     pub gone: Vec<Entry>,
     /// Whether somebody wants the old data back: an interruption does not make this swap go forward.
     pub goes_back: bool,
+    /// The files that show whether a server has started on the data since the journal was written.
+    pub was: Vec<EngineState>,
 }
 
 /// Reason why a journal cannot be used.
@@ -83,8 +96,12 @@ impl Journal {
                 let _ = writeln!(text, "{word} {folder} {}", escaped(name.as_bytes()));
             }
         }
+        for EngineState { entry: Entry { folder, name }, bytes, nanos } in &self.was {
+            let _ = writeln!(text, "was {bytes} {nanos} {folder} {}", escaped(name.as_bytes()));
+        }
         let entries: usize = lists.iter().map(|list| list.len()).sum();
-        let lines = 1 + self.folders.len() + usize::from(self.goes_back) + entries;
+        let before = 1 + self.folders.len() + usize::from(self.goes_back);
+        let lines = before + entries + self.was.len();
         let _ = writeln!(text, "end {lines}");
         text
     }
@@ -117,24 +134,33 @@ impl Journal {
                     let fits = count.parse() == Ok(number) && !journal.folders.is_empty();
                     return if fits { Ok(journal) } else { Err(JournalError::Cut) };
                 }
+                ("was", rest) => {
+                    let mut parts = rest.splitn(3, ' ');
+                    let mut part = || parts.next().ok_or_else(damaged);
+                    let bytes = part()?.parse().map_err(|_| damaged())?;
+                    let nanos = part()?.parse().map_err(|_| damaged())?;
+                    let entry = read_entry(part()?, folders).ok_or_else(damaged)?;
+                    journal.was.push(EngineState { entry, bytes, nanos });
+                }
                 (word, rest) => {
                     let lists =
                         [&mut journal.old, &mut journal.new, &mut journal.stay, &mut journal.gone];
                     let list = WORDS.into_iter().zip(lists).find(|(known, _)| *known == word);
                     let (_, list) = list.ok_or_else(damaged)?;
-                    let (folder, name) = rest.split_once(' ').ok_or_else(damaged)?;
-                    let folder = folder.parse().ok().filter(|f| *f < folders);
-                    let name = unescaped(name).filter(|name| is_name(name));
-                    let entry = Entry {
-                        folder: folder.ok_or_else(damaged)?,
-                        name: OsString::from_vec(name.ok_or_else(damaged)?),
-                    };
-                    list.push(entry);
+                    list.push(read_entry(rest, folders).ok_or_else(damaged)?);
                 }
             }
         }
         Err(JournalError::Cut)
     }
+}
+
+/// Reads `N NAME`, of one of so many folders.
+fn read_entry(text: &str, folders: usize) -> Option<Entry> {
+    let (folder, name) = text.split_once(' ')?;
+    let folder = folder.parse().ok().filter(|folder| *folder < folders)?;
+    let name = unescaped(name).filter(|name| is_name(name))?;
+    Some(Entry { folder, name: OsString::from_vec(name) })
 }
 
 /// Returns whether this is a single path component that does not lead elsewhere.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::error::{SwapError, failed};
 use super::folders::{NEW, OLD, STRAY, WORK_DIR, inherit_owner, sync_dir};
 use super::journal::Journal;
+use super::owner::give_up;
 
 /// The journal's path.
 #[must_use]
@@ -44,6 +45,16 @@ fn write(datadir: &Path, journal: &Journal, path: &Path) -> Result<(), SwapError
         std::fs::rename(&growing, path)
     };
     write().map_err(failed("write", path))?;
+    sync_dir(&datadir.join(WORK_DIR))
+}
+
+/// Removes the journal of a swap that has moved nothing, durably.
+///
+/// # Errors
+/// [`SwapError::Io`]; the journal stays.
+pub fn drop_journal(datadir: &Path) -> Result<(), SwapError> {
+    let path = journal_path(datadir);
+    std::fs::remove_file(&path).map_err(failed("remove", &path))?;
     sync_dir(&datadir.join(WORK_DIR))
 }
 
@@ -90,13 +101,26 @@ fn remembered_path(datadir: &Path) -> PathBuf {
     datadir.join(WORK_DIR).join("folders")
 }
 
-/// Records durably in which further directories, outside the layout, a transfer is about to write.
+/// Records durably in which further directories, outside the layout, a transfer is about to write; `goes_back`: or in which
+/// the data is put that makes way for the old data. That is no received data.
 ///
 /// # Errors
 /// [`SwapError::Io`].
-pub(crate) fn remember(datadir: &Path, folders: &[PathBuf]) -> Result<(), SwapError> {
+pub(crate) fn remember(
+    datadir: &Path,
+    folders: &[PathBuf],
+    goes_back: bool,
+) -> Result<(), SwapError> {
     let folders = std::iter::once(datadir.to_owned()).chain(folders.iter().cloned()).collect();
-    write(datadir, &Journal { folders, ..Journal::default() }, &remembered_path(datadir))
+    let record = Journal { folders, goes_back, ..Journal::default() };
+    write(datadir, &record, &remembered_path(datadir))
+}
+
+/// Returns whether `#sql-xb/.new` may hold data that has made way for the old data: it was in use, and may be needed again.
+pub(crate) fn holds_taken_back(datadir: &Path) -> bool {
+    // A record that cannot be read may be of such data.
+    read(datadir, &remembered_path(datadir))
+        .map_or(true, |record| record.is_some_and(|record| record.goes_back))
 }
 
 /// Returns the recorded directories; none if the record belongs to another data directory.
@@ -138,7 +162,7 @@ pub(crate) fn end_removal(datadir: &Path) {
     let _ = std::fs::remove_file(removal_path(datadir));
 }
 
-/// Removes the empty parts of `FOLDER/#sql-xb`.
+/// Removes the empty parts of `FOLDER/#sql-xb`, which must not be another data directory's.
 pub fn tidy(folder: &Path) {
     let ours = folder.join(WORK_DIR);
     for growing in [journal_path(folder), remembered_path(folder)] {
@@ -152,8 +176,10 @@ pub fn tidy(folder: &Path) {
         // No directory holds old data.
         let _ = std::fs::remove_file(kept_journal_path(folder));
     }
-    for path in [ours.join(NEW), ours.join(OLD), ours] {
+    for path in [ours.join(NEW), ours.join(OLD)] {
         // A directory that is not empty stays.
         let _ = std::fs::remove_dir(path);
     }
+    give_up(folder);
+    let _ = std::fs::remove_dir(ours);
 }

@@ -12,23 +12,31 @@
 //!
 //! The journal of a finished swap stays beside the old data, so that the swap can be taken back.
 
+mod begun;
 mod entry_state;
 mod error;
 mod folders;
 mod journal;
 mod journal_file;
+mod owner;
 mod plan;
 mod renames;
 mod take_back;
 #[cfg(test)]
 mod tests;
 
+pub use begun::is_overtaken;
 pub use error::SwapError;
 pub(crate) use folders::make_dir;
 pub use folders::{NEW, OLD, START, WORK_DIR, make_folders, make_old, remove_tree};
-pub use journal::{Entry, Journal, JournalError};
-pub use journal_file::{begin, interrupted, journal_path, kept_journal_path, last, tidy};
-pub(crate) use journal_file::{end_removal, forget, mark_removal, remember, remembered};
+pub use journal::{EngineState, Entry, Journal, JournalError};
+pub use journal_file::{
+    begin, drop_journal, interrupted, journal_path, kept_journal_path, last, tidy,
+};
+pub(crate) use journal_file::{
+    end_removal, forget, holds_taken_back, mark_removal, remember, remembered,
+};
+pub(crate) use owner::{check_owner, claim};
 pub use plan::plan;
 pub use renames::{finish, roll_back};
 pub use take_back::take_back;

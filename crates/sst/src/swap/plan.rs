@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
+use super::begun::engine_states;
 use super::entry_state::of_engine;
 use super::error::SwapError;
 use super::folders::{NEW, WORK_DIR, list};
@@ -46,6 +47,7 @@ pub fn plan(
     }
     journal.new.sort_by_key(|entry| weight(entry.folder, &entry.name));
     journal.old.sort_by_key(|entry| std::cmp::Reverse(weight(entry.folder, &entry.name)));
+    journal.was = engine_states(&journal)?;
     Ok(journal)
 }
 

@@ -163,7 +163,7 @@ fn lost(journal: &Journal, entry: &Entry) -> SwapError {
 }
 
 /// Renames without overwriting anything.
-fn rename(from: &Path, to: &Path) -> io::Result<()> {
+pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // The file system does not support the flag.
         Err(Errno::INVAL) if std::fs::symlink_metadata(to).is_ok() => Err(Errno::EXIST.into()),

@@ -5,11 +5,15 @@ use std::fs::Metadata;
 use std::io;
 use std::path::Path;
 
+use rustix::fs::{Access, access};
+
+use super::begun::{engine_states, has_moved};
 use super::entry_state::{EntryPaths, is_fleeting};
 use super::error::{SwapError, failed};
 use super::folders::{NEW, OLD, WORK_DIR, exists, list, make_dir, remove_tree};
 use super::journal::{Entry, Journal};
-use super::journal_file::{begin, is_being_removed, last, remember};
+use super::journal_file::{begin, drop_journal, is_being_removed, last, remember};
+use super::owner::check_owner;
 use super::renames::roll_back;
 
 /// Puts the old data of the last swap back, and the present data into `#sql-xb/.new`. What a server has created since the
@@ -20,11 +24,11 @@ use super::renames::roll_back;
 /// continues; or nothing, and then this can be called again.
 ///
 /// # Errors
-/// [`SwapError::OldIsNotWhole`]: nothing has been changed. Else the journal stays if anything has been moved.
+/// [`SwapError::OldIsNotWhole`], [`SwapError::NothingMoved`]: the present data is in place. Else the journal stays.
 pub fn take_back(
     datadir: &Path,
     is_data: impl Fn(&OsStr, &Metadata) -> bool,
-    before: impl FnMut() -> io::Result<()>,
+    mut before: impl FnMut() -> io::Result<()>,
 ) -> Result<bool, SwapError> {
     let Some(mut journal) = last(datadir)?.filter(|journal| !journal.old.is_empty()) else {
         return Ok(false);
@@ -34,6 +38,12 @@ pub fn take_back(
     journal.old.retain(|entry| !gone.contains(entry));
     // Checked before anything is written: a journal that cannot be followed would keep the server from starting.
     whole(&journal)?;
+    for folder in &journal.folders {
+        check_owner(datadir, folder).map_err(nothing_moved)?;
+    }
+    for entry in journal.old.iter().map(|entry| EntryPaths::of(&journal, entry).old) {
+        may_rename(&entry)?;
+    }
     for folder in &journal.folders {
         let [old, new] = [OLD, NEW].map(|name| folder.join(WORK_DIR).join(name));
         // Data that an interrupted transfer has received is not the present data. A directory without old data was tidied up.
@@ -58,12 +68,44 @@ pub fn take_back(
         }
     }
     journal.new.append(&mut known);
+    for entry in journal.new.iter().map(|entry| EntryPaths::of(&journal, entry).here) {
+        may_rename(&entry)?;
+    }
     journal.goes_back = true;
-    // The next transfer removes what is then in these directories.
-    remember(datadir, journal.folders.get(1..).unwrap_or_default())?;
+    journal.was = engine_states(&journal)?;
+    // What is then in these directories is removed when a donor's backup takes its place.
+    remember(datadir, journal.folders.get(1..).unwrap_or_default(), true)?;
     begin(datadir, &journal)?;
-    roll_back(datadir, &journal, before)?;
-    Ok(true)
+    let mut renames = 0_usize;
+    let counted = || {
+        renames += 1;
+        before()
+    };
+    match roll_back(datadir, &journal, counted) {
+        Ok(()) => Ok(true),
+        Err(error) => {
+            let is_rename = matches!(error, SwapError::Io { what: "rename", .. });
+            if (renames == 0 || renames == 1 && is_rename) && !has_moved(&journal)? {
+                // A journal that stays would take away what a server writes from now on.
+                drop_journal(datadir)?;
+                return Err(nothing_moved(error));
+            }
+            Err(error)
+        }
+    }
+}
+
+fn nothing_moved(error: SwapError) -> SwapError {
+    SwapError::NothingMoved { source: Box::new(error) }
+}
+
+/// Fails if this process may not move a directory: the system changes the entry `..` of one that moves.
+fn may_rename(path: &Path) -> Result<(), SwapError> {
+    if !path.symlink_metadata().is_ok_and(|facts| facts.is_dir()) {
+        return Ok(());
+    }
+    access(path, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|error| nothing_moved(failed("rename", path)(error.into())))
 }
 
 /// Fails if an old entry is missing, or one of the directories.

@@ -344,7 +344,7 @@ fn entry() -> impl Strategy<Value = Entry> {
 proptest! {
     #[test]
     fn journals_read_back(old in proptest::collection::vec(entry(), 0..5), new in proptest::collection::vec(entry(), 0..5), goes_back: bool) {
-        let journal = Journal { folders: vec!["/d d".into(), "/r%".into()], stay: new.clone(), gone: old.clone(), old, new, goes_back };
+        let journal = Journal { folders: vec!["/d d".into(), "/r%".into()], stay: new.clone(), gone: old.clone(), was: new.iter().cloned().map(|entry| EngineState { entry, bytes: 7, nanos: u128::MAX }).collect(), old, new, goes_back };
         prop_assert_eq!(Journal::parse(&journal.encode()), Ok(journal));
     }
 
@@ -402,8 +402,18 @@ fn after_a_crash_at_any_step_back_the_next_start_continues_to_the_old_data() {
     let mut crashes = 0;
     for crash in 0.. {
         let (_scratch, data, redo) = swapped_and_used();
-        if take_back(&data, is_schema, crash_after(crash)).is_ok() {
+        let mut begun = None;
+        let mut crash_at = crash_after(crash);
+        let noting = || {
+            begun = interrupted(&data).unwrap();
+            crash_at()
+        };
+        if take_back(&data, is_schema, noting).is_ok() {
             break;
+        }
+        if crash == 0 {
+            // An error takes the journal along; a kill does not.
+            begin(&data, &begun.unwrap()).unwrap();
         }
         crashes += 1;
         for second in [0, 1, crash, usize::MAX] {
@@ -444,6 +454,32 @@ fn a_crash_after_the_last_step_back_leaves_no_journal_of_old_data() {
         assert!(is_back(&data, &redo));
         assert_eq!((interrupted(&data).unwrap(), last(&data).unwrap()), (None, None));
         assert!(!take_back(&data, is_schema, || Ok(())).unwrap());
+    }
+}
+
+#[test]
+fn a_way_back_whose_first_rename_fails_leaves_no_journal() {
+    let (_scratch, data, redo) = swapped_and_used();
+    let before = (content(&data), content(&redo));
+    let error = take_back(&data, is_schema, crash_after(0)).unwrap_err();
+    assert!(matches!(error, SwapError::NothingMoved { .. }), "{error}");
+    assert_eq!((content(&data), content(&redo)), before);
+    assert_eq!(interrupted(&data).unwrap(), None, "the server can start");
+    assert!(take_back(&data, is_schema, crash_after(1)).is_err());
+    assert!(interrupted(&data).unwrap().is_some(), "something was moved");
+}
+
+#[test]
+fn only_a_swap_that_has_moved_nothing_is_overtaken() {
+    for crash in [0, 1, STEPS - 1] {
+        let (_scratch, data, redo, journal) = scene();
+        assert!(finish(&data, &journal, crash_after(crash)).is_err());
+        let journal = interrupted(&data).unwrap().unwrap();
+        assert!(!is_overtaken(&journal).unwrap(), "{crash}: no server has written");
+        std::fs::remove_file(redo.join("ib_logfile1")).unwrap_or_default();
+        assert!(!is_overtaken(&journal).unwrap(), "{crash}: it may not be mounted");
+        let _ = std::fs::write(redo.join("ib_logfile0"), "server");
+        assert_eq!(is_overtaken(&journal).unwrap(), crash == 0, "{crash}");
     }
 }
 

@@ -1,0 +1,99 @@
+//! Whether an interrupted swap has moved anything, and whether a server has worked on the data since.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use super::entry_state::{EntryPaths, of_engine};
+use super::error::{SwapError, failed};
+use super::folders::{exists, list};
+use super::journal::{EngineState, Entry, Journal};
+
+/// Returns the state of every file of a storage engine in these directories.
+pub(super) fn engine_states(journal: &Journal) -> Result<Vec<EngineState>, SwapError> {
+    let mut states = Vec::new();
+    for (folder, path) in journal.folders.iter().enumerate() {
+        for (name, metadata) in list(path)? {
+            // The dictionary of Percona's server.
+            if of_engine(&name, &metadata) || folder == 0 && name == "mysql.ibd" {
+                let entry = Entry { folder, name };
+                let here = path.join(&entry.name);
+                let state = state(&here).map_err(failed("inspect", &here))?;
+                states.extend(state.map(|(bytes, nanos)| EngineState { entry, bytes, nanos }));
+            }
+        }
+    }
+    Ok(states)
+}
+
+/// Length and time of a file, or of all files in a directory; `None` if there is none.
+fn state(path: &Path) -> io::Result<Option<(u64, u128)>> {
+    let facts = match path.symlink_metadata() {
+        Ok(facts) => facts,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let nanos = |seconds: i64, nanos: i64| {
+        let whole = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        u128::try_from(whole).unwrap_or_default()
+    };
+    if !facts.is_dir() {
+        return Ok(Some((facts.len(), nanos(facts.mtime(), facts.mtime_nsec()))));
+    }
+    let (mut bytes, mut newest) = (0_u64, 0);
+    for entry in std::fs::read_dir(path)? {
+        let facts = match entry?.metadata() {
+            Ok(facts) => facts,
+            // A server that runs may remove its files.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        bytes = bytes.saturating_add(facts.len());
+        newest = newest.max(nanos(facts.mtime(), facts.mtime_nsec()));
+    }
+    Ok(Some((bytes, newest)))
+}
+
+/// Returns whether this interrupted swap has moved any of its entries.
+///
+/// # Errors
+/// If that cannot be found out.
+pub(super) fn has_moved(journal: &Journal) -> Result<bool, SwapError> {
+    let (away, here) = match journal.goes_back {
+        true => (&journal.new, &journal.old),
+        false => (&journal.old, &journal.new),
+    };
+    for entry in away {
+        let place = EntryPaths::of(journal, entry);
+        if exists(if journal.goes_back { &place.new } else { &place.old })? {
+            return Ok(true);
+        }
+    }
+    for entry in here.iter().filter(|entry| !journal.gone.contains(entry)) {
+        let place = EntryPaths::of(journal, entry);
+        let waits = if journal.goes_back { &place.old } else { &place.new };
+        if !exists(waits)? && exists(&place.here)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns whether this interrupted swap has moved nothing, and a server has written to the data since it began: then the
+/// data in place is what the operator works with, and the swap is of another time.
+///
+/// # Errors
+/// If that cannot be found out.
+pub fn is_overtaken(journal: &Journal) -> Result<bool, SwapError> {
+    if has_moved(journal)? {
+        return Ok(false);
+    }
+    let mut is_written = false;
+    for EngineState { entry, bytes, nanos } in &journal.was {
+        let here = EntryPaths::of(journal, entry).here;
+        // A file that is gone shows nothing: its file system may not be mounted.
+        let now = state(&here).map_err(failed("inspect", &here))?;
+        is_written |= now.is_some_and(|now| now != (*bytes, *nanos));
+    }
+    Ok(is_written)
+}
