@@ -35,6 +35,12 @@ const LEASE: Duration = Duration::from_secs(1800);
 /// Time after which a change looks again for newer claims.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// Time limit of such a look while the lease holds, with all its tries.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+
+/// As [`LOOK`], after a look that has failed.
+const LOOK_AFTER_FAILURE: Duration = Duration::from_secs(60);
+
 /// A moment on two clocks: one that also counts while the machine is suspended, and the wall clock,
 /// which also counts while a virtual machine is paused.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +66,15 @@ impl ClockReading {
     }
 }
 
+/// A look at the claims.
+#[derive(Debug, Clone, Copy)]
+enum Look {
+    /// It began then, and showed no newer claim.
+    Passed(ClockReading),
+    /// It failed then.
+    Failed(ClockReading),
+}
+
 /// The claim of a classic run, and how long it is valid.
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -68,8 +83,8 @@ pub(crate) struct Lease {
     key: String,
     note: Mutex<Note>,
     confirmed: Mutex<Option<ClockReading>>,
-    /// Beginning of the last look at the claims that showed no newer one.
-    looked: Mutex<Option<ClockReading>>,
+    /// The last look at the claims.
+    looked: Mutex<Option<Look>>,
     confirming: tokio::sync::Mutex<()>,
     /// Whether what follows completes or removes a backup, and needs every look.
     decides: AtomicBool,
@@ -130,16 +145,30 @@ impl Lease {
     /// Starts the lease of a claim that was created at `begun` and found to be the newest.
     pub(crate) fn start(&self, begun: ClockReading) {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
-        self.has_looked(Some(begun));
+        self.has_looked(Some(Look::Passed(begun)));
     }
 
-    fn has_looked(&self, at: Option<ClockReading>) {
-        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    fn has_looked(&self, look: Option<Look>) {
+        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = look;
     }
 
-    fn looked_lately(&self) -> bool {
+    /// Returns whether a look showed no newer claim a moment ago.
+    fn passed_lately(&self) -> bool {
         let looked = *self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        looked.is_some_and(|moment| moment.elapsed() < LOOK)
+        matches!(looked, Some(Look::Passed(begun)) if begun.elapsed() < LOOK)
+    }
+
+    /// Returns whether a look failed a moment ago. Of the changes that come when it is time for the next, one looks, and the
+    /// others do not wait for it.
+    fn failed_lately(&self) -> bool {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Look::Failed(at)) = *looked else { return false };
+        let since = at.elapsed();
+        // After a longer time the process may have been suspended, so all wait for the look.
+        if (LOOK_AFTER_FAILURE..2 * LOOK_AFTER_FAILURE).contains(&since) {
+            *looked = Some(Look::Failed(ClockReading::now()));
+        }
+        since < LOOK_AFTER_FAILURE
     }
 
     fn must_look(&self) -> bool {
@@ -260,7 +289,7 @@ impl Lease {
         let newest = claims(&self.root, &self.name).await?.pop();
         match newest {
             Some(newest) if newest.key == self.key => {
-                self.has_looked(Some(begun));
+                self.has_looked(Some(Look::Passed(begun)));
                 Ok(())
             }
             newest => {
@@ -304,35 +333,50 @@ impl Fence for Lease {
 }
 
 impl Lease {
-    /// Looks for a newer claim, unless that was done a moment ago. That a listing does not show the own one says
-    /// nothing: one short answer must not end a run. Nor does one that fails, while the lease holds: the next change looks
-    /// again, and no manifest is written without a look.
+    /// Looks for a newer claim, unless that was done a moment ago. A look that fails, or takes long, ends no run and holds up
+    /// no change while the lease holds: no manifest is written without a look.
     async fn look(&self) -> Result<(), StoreError> {
-        if self.looked_lately() {
+        if self.passed_lately() {
             return Ok(());
         }
+        if !self.must_look() {
+            if self.failed_lately() {
+                return Ok(());
+            }
+            // Whatever the retries: they may last as long as the lease. So may a confirmation that others wait for.
+            let looked = tokio::time::timeout(LOOK_LIMIT, self.look_alone()).await;
+            let has_failed = match &looked {
+                Ok(Err(error)) => error.kind == StoreErrorKind::Unavailable,
+                Ok(Ok(())) => false,
+                Err(_) => true,
+            };
+            if has_failed && !self.must_look() {
+                self.has_looked(Some(Look::Failed(ClockReading::now())));
+                return Ok(());
+            }
+            if let Ok(looked) = looked {
+                return looked;
+            }
+        }
+        self.look_alone().await
+    }
+
+    /// Looks, one at a time. That a listing does not show the own claim says nothing: one short answer must not end a run.
+    async fn look_alone(&self) -> Result<(), StoreError> {
         let _alone = self.confirming.lock().await;
         // Another request that waited here may have looked.
-        if self.looked_lately() {
+        if self.passed_lately() {
             return Ok(());
         }
         let begun = ClockReading::now();
-        match claims(&self.root, &self.name).await {
-            Err(error) if error.kind == StoreErrorKind::Unavailable && !self.must_look() => {
-                // Not before each part: every try takes as long as the retries do.
-                self.has_looked(Some(ClockReading::now()));
+        match claims(&self.root, &self.name).await?.pop() {
+            Some(newest) if newest.key > self.key => {
+                Err(self.lose(format!("another run took over with {}", newest.key)))
+            }
+            _ => {
+                self.has_looked(Some(Look::Passed(begun)));
                 Ok(())
             }
-            Err(error) => Err(error),
-            Ok(mut claims) => match claims.pop() {
-                Some(newest) if newest.key > self.key => {
-                    Err(self.lose(format!("another run took over with {}", newest.key)))
-                }
-                _ => {
-                    self.has_looked(Some(begun));
-                    Ok(())
-                }
-            },
         }
     }
 

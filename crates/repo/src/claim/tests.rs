@@ -149,6 +149,39 @@ async fn a_listing_that_fails_ends_no_run_within_its_lease() {
     assert!(put(&living, "m").await.is_err(), "the manifest needs the look");
 }
 
+/// The retries last as long as the lease: a change must wait neither for them nor for a confirmation that has them. Nor does
+/// the next one look at once.
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_fails_holds_up_no_change_within_the_lease() {
+    let mut fixture = Fixture::new();
+    let lists = Arc::new(NoLists::default());
+    fixture.root = fixture.root.failing(Arc::clone(&lists) as Arc<dyn Faults>);
+    let (first, living) = fixture.run().await;
+    let lease = first.lease.as_ref().unwrap();
+    lists.0.store(true, Ordering::SeqCst);
+    let timed = async |key: &str| {
+        let begun = tokio::time::Instant::now();
+        put(&living, key).await.unwrap();
+        begun.elapsed()
+    };
+    lease.forget_look();
+    let waited = timed("n/a").await;
+    assert!(waited < Duration::from_secs(15), "{waited:?}");
+    let waited = timed("n/b").await;
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
+    lease.forget_look();
+    let confirming = async { lease.confirm().await.unwrap() };
+    let putting = async {
+        tokio::task::yield_now().await;
+        let waited = timed("n/c").await;
+        lists.0.store(false, Ordering::SeqCst);
+        waited
+    };
+    let ((), waited) = tokio::join!(confirming, putting);
+    assert!(waited < Duration::from_secs(15), "{waited:?}");
+    put(&living, "n/d").await.unwrap();
+}
+
 /// The suspended run's refresh was in flight when the other run removed its claim.
 #[tokio::test]
 async fn a_claim_that_comes_back_does_not_count() {
