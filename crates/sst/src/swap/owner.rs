@@ -7,14 +7,10 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use super::error::{SwapError, failed};
-use super::folders::{NEW, OLD, WORK_DIR, inherit_owner, list, make_dir};
+use super::folders::{NEW, OLD, WORK_DIR, home_path, inherit_owner, list, make_dir};
 use super::journal::Journal;
 use super::journal_file::{interrupted, last, remembered};
 use super::renames::rename;
-
-fn home_path(folder: &Path) -> PathBuf {
-    folder.join(WORK_DIR).join("home")
-}
 
 /// Returns the data directory that is noted in a directory outside.
 fn home(folder: &Path) -> Result<Option<PathBuf>, SwapError> {
@@ -84,12 +80,4 @@ pub(crate) fn claim(datadir: &Path, folder: &Path) -> Result<(), SwapError> {
     }
     // Another transfer may have been faster.
     check_owner(datadir, folder)
-}
-
-/// Gives a directory up that holds nothing of this data directory any more.
-pub(super) fn give_up(folder: &Path) {
-    let ours = folder.join(WORK_DIR);
-    if !ours.join(NEW).exists() && !ours.join(OLD).exists() {
-        let _ = std::fs::remove_file(home_path(folder));
-    }
 }
