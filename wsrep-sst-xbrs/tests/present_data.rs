@@ -257,3 +257,15 @@ fn a_file_system_that_is_not_mounted_is_no_proof_that_a_server_has_started() {
         assert!(!data.join("#sql-xb").exists());
     }
 }
+
+#[test]
+fn a_directory_that_stays_and_holds_data_is_refused_before_a_donor_is_asked() {
+    let scene = Scene::new();
+    let logs = scene.data("joiner").join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    let slow = format!("--slow-query-log-file={}/slow.log", logs.display());
+    let refused = scene.joiner_with(&[], &["--log-bin=logs/bin", &slow]).start().wait();
+    assert!(refused.lines.is_empty(), "a donor was asked: {:?}", refused.lines);
+    assert!(refused.log.contains("logs must stay"), "{}", refused.log);
+    succeeds(&scene, &["--log-bin=logs/bin"]);
+}

@@ -65,6 +65,12 @@ pub enum SstError {
         /// The data directory.
         datadir: PathBuf,
     },
+    /// A directory stays in the swap, but the server keeps files of the data there.
+    #[error("{} must stay, but the server keeps files of the data there, too", path.display())]
+    KeptPlace {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A server runs on the data.
     #[error("a server has {} in use", path.display())]
     InUse {
@@ -387,7 +393,7 @@ impl SstError {
                 "start no server on this data; inspect #sql-xb/.old and #sql-xb/.new in the data directory, or empty it and join again"
                     .into(),
             ),
-            Self::Swap(SwapError::Kept { .. }) => Some(
+            Self::KeptPlace { .. } | Self::Swap(SwapError::Kept { .. }) => Some(
                 "change cpat in [sst], or the server option that names it as a socket, pid file or log"
                     .into(),
             ),
