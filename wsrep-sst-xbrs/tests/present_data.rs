@@ -269,3 +269,15 @@ fn a_directory_that_stays_and_holds_data_is_refused_before_a_donor_is_asked() {
     assert!(refused.log.contains("logs must stay"), "{}", refused.log);
     succeeds(&scene, &["--log-bin=logs/bin"]);
 }
+
+#[test]
+fn a_schema_may_have_the_name_of_a_keyring() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    succeeds(&scene, &[]);
+    std::fs::create_dir(data.join("keyring_of_a_shop")).unwrap();
+    std::fs::write(data.join("keyring"), "keys").unwrap();
+    assert!(by_hand("roll-back", &data).status.success());
+    assert!(!data.join("keyring_of_a_shop").exists() && data.join("keyring").exists());
+    assert!(data.join("#sql-xb/.new/keyring_of_a_shop").exists());
+}
