@@ -281,3 +281,10 @@ fn a_schema_may_have_the_name_of_a_keyring() {
     assert!(!data.join("keyring_of_a_shop").exists() && data.join("keyring").exists());
     assert!(data.join("#sql-xb/.new/keyring_of_a_shop").exists());
 }
+
+#[test]
+fn a_limit_of_zero_for_the_donor_is_none() {
+    let scene = Scene::new();
+    scene.options("sst-initial-timeout=0");
+    succeeds(&scene, &[]);
+}
