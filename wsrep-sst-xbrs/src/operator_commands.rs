@@ -51,24 +51,29 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             Ok(())
         })),
         Some("roll-back") => Some(on_datadir(words, |layout, lock, error_log| {
-            match swap::interrupted(&layout.datadir)? {
-                Some(journal) if journal.goes_back => {
-                    // One that a server has overtaken is begun again, with what that server has written.
-                    if finish_interrupted(layout, lock, error_log)? == Finished::TakenBack {
-                        return Ok(());
-                    }
-                }
-                Some(_) => {
+            if let Some(journal) = swap::interrupted(&layout.datadir)? {
+                if !journal.goes_back {
                     return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
                 }
-                None => {}
+                // One that a server has overtaken is begun again, with what that server has written.
+                if finish_interrupted(layout, lock, error_log)? == Finished::TakenBack {
+                    return Ok(());
+                }
             }
             let _locks = EngineLocks::take(layout)?.as_far_as_possible(layout, error_log)?;
             // The settings of the node are not known here: what any server keeps by default stays.
-            let mut keep =
-                Keep::usual(true).map_err(|error| SstError::Content(error.to_string()))?;
-            keep.within(&layout.datadir);
+            let usual = |percona| {
+                let keep =
+                    Keep::usual(percona).map_err(|error| SstError::Content(error.to_string()));
+                keep.map(|mut keep| {
+                    keep.within(&layout.datadir);
+                    keep
+                })
+            };
+            // A keyring is a file; a schema may have such a name.
+            let (of_files, of_dirs) = (usual(true)?, usual(false)?);
             let is_data = |name: &OsStr, facts: &Metadata| {
+                let keep = if facts.is_dir() { &of_dirs } else { &of_files };
                 !keep.keeps(name.as_bytes()) && (facts.is_dir() || facts.is_file())
             };
             if !take_back(layout, lock, is_data)? {

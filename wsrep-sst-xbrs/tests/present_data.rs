@@ -257,3 +257,55 @@ fn a_file_system_that_is_not_mounted_is_no_proof_that_a_server_has_started() {
         assert!(!data.join("#sql-xb").exists());
     }
 }
+
+#[test]
+fn old_data_on_a_file_system_that_is_not_mounted_is_waited_for() {
+    let scene = Scene::new();
+    let (data, logs) = (scene.data("joiner"), scene.scratch.dir("binlogs"));
+    std::fs::write(logs.join("node.000001"), "old log").unwrap();
+    let words = format!("--log-bin={}/node", logs.display());
+    succeeds(&scene, &[&words]);
+    let away = scene.scratch.join("away");
+    std::fs::rename(&logs, &away).unwrap();
+    std::fs::create_dir(&logs).unwrap();
+    let joiner = join(&scene, &[&words]);
+    assert_eq!(joiner.status.code(), Some(22), "{}", joiner.log);
+    assert!(joiner.log.contains("mount the file system"), "{}", joiner.log);
+    assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old");
+    std::fs::remove_dir_all(&logs).unwrap();
+    std::fs::rename(&away, &logs).unwrap();
+    let back = by_hand("roll-back", &data);
+    assert!(back.status.success(), "{}", text(&back));
+    assert_eq!(read(logs.join("node.000001")), "old log");
+}
+
+#[test]
+fn a_directory_that_stays_and_holds_data_is_refused_before_a_donor_is_asked() {
+    let scene = Scene::new();
+    let logs = scene.data("joiner").join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    let slow = format!("--slow-query-log-file={}/slow.log", logs.display());
+    let refused = scene.joiner_with(&[], &["--log-bin=logs/bin", &slow]).start().wait();
+    assert!(refused.lines.is_empty(), "a donor was asked: {:?}", refused.lines);
+    assert!(refused.log.contains("logs must stay"), "{}", refused.log);
+    succeeds(&scene, &["--log-bin=logs/bin"]);
+}
+
+#[test]
+fn a_schema_may_have_the_name_of_a_keyring() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    succeeds(&scene, &[]);
+    std::fs::create_dir(data.join("keyring_of_a_shop")).unwrap();
+    std::fs::write(data.join("keyring"), "keys").unwrap();
+    assert!(by_hand("roll-back", &data).status.success());
+    assert!(!data.join("keyring_of_a_shop").exists() && data.join("keyring").exists());
+    assert!(data.join("#sql-xb/.new/keyring_of_a_shop").exists());
+}
+
+#[test]
+fn a_limit_of_zero_for_the_donor_is_none() {
+    let scene = Scene::new();
+    scene.options("sst-initial-timeout=0");
+    succeeds(&scene, &[]);
+}

@@ -65,6 +65,12 @@ pub enum SstError {
         /// The data directory.
         datadir: PathBuf,
     },
+    /// A directory stays in the swap, but the server keeps files of the data there.
+    #[error("{} must stay, but the server keeps files of the data there, too", path.display())]
+    KeptPlace {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A server runs on the data.
     #[error("a server has {} in use", path.display())]
     InUse {
@@ -339,6 +345,9 @@ impl SstError {
                 "start that server, and then remove its old data with `wsrep_sst_xbrs-rs clean-old {}`; if there is no such server, look at {1} and remove it; better, give each server a directory of its own instead of {2}",
                 home.display(), folder.join(WORK_DIR).display(), folder.display()
             )),
+            Self::Swap(SwapError::OldIsNotWhole { name, .. }) if name == WORK_DIR => Some(
+                "mount the file system of that directory; if it is gone for good, start the server on the present data".into(),
+            ),
             Self::Swap(SwapError::OldIsNotWhole { .. }) => Some(
                 "the present data is as it was: start the server on it, or let this node join again".into(),
             ),
@@ -387,7 +396,7 @@ impl SstError {
                 "start no server on this data; inspect #sql-xb/.old and #sql-xb/.new in the data directory, or empty it and join again"
                     .into(),
             ),
-            Self::Swap(SwapError::Kept { .. }) => Some(
+            Self::KeptPlace { .. } | Self::Swap(SwapError::Kept { .. }) => Some(
                 "change cpat in [sst], or the server option that names it as a socket, pid file or log"
                     .into(),
             ),

@@ -28,8 +28,8 @@ enum Scope {
     Server,
 }
 
-/// The server's groups that are read, without their variants with a version.
-const SERVER: [&str; 5] = ["mysqld", "server", "mariadb", "mariadbd", "galera"];
+/// The server's groups that are read, without their variants with a version. The last one is for MariaDB's clients, too.
+const SERVER: [&str; 6] = ["mysqld", "server", "mariadb", "mariadbd", "galera", "client-server"];
 const TOOL: [&str; 3] = ["xtrabackup", "mariabackup", "mariadb-backup"];
 
 impl OptionFiles {
@@ -155,6 +155,8 @@ mod tests {
                 ("xtrabackup", "backup_threads", "2"),
                 ("mysqld", "backup-threads", "3"),
                 ("mysqld-x", "innodb_undo_directory", "x"),
+                ("client-server", "innodb_data_home_dir", "h"),
+                ("client", "innodb_data_home_dir", "x"),
             ],
             None,
         );
@@ -162,6 +164,7 @@ mod tests {
         assert_eq!(files.any("backup-threads"), Some("2".as_ref()));
         assert_eq!(files.server("backup-threads"), Some("3".as_ref()));
         assert_eq!(files.server("innodb-undo-directory"), Some("u".as_ref()));
+        assert_eq!(files.server("innodb-data-home-dir"), Some("h".as_ref()));
         assert!(files.has("cpat") && !files.has("backup-threads"));
         assert_eq!(files.sst("backup-threads"), None);
     }

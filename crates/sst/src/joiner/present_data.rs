@@ -50,9 +50,23 @@ impl<'a> PresentData<'a> {
         for folder in layout.folders_outside() {
             swap::check_owner(&layout.datadir, &folder)?;
         }
+        data.refuse_kept_places()?;
         data.check_rights()?;
         drop_received(layout, &data.lock)?;
         Ok(data)
+    }
+
+    /// Refuses settings by which a directory stays in the swap that holds files of the data.
+    fn refuse_kept_places(&self) -> Result<(), SstError> {
+        let Context { layout, settings, .. } = self.context;
+        for place in &layout.inside {
+            let Some(name) = place.dir.iter().next() else { continue };
+            let path = layout.datadir.join(name);
+            if settings.keep.keeps(name.as_bytes()) && path.symlink_metadata().is_ok() {
+                return Err(SstError::KeptPlace { path });
+            }
+        }
+        Ok(())
     }
 
     /// Checks that this process can remove what earlier transfers have left, and rename the present data. Otherwise a

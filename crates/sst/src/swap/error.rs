@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::folders::WORK_DIR;
 use super::journal::JournalError;
 
 /// Reason why the data could not be swapped.
@@ -54,7 +53,7 @@ pub enum SwapError {
     },
     /// In a directory outside the data directory is the data of another server's transfer. Nothing was changed.
     #[error(
-        "{} holds the data of a transfer to {}", folder.join(WORK_DIR).display(), home.display()
+        "{}/#sql-xb holds the data of a transfer to {}", folder.display(), home.display()
     )]
     Taken {
         /// The directory.

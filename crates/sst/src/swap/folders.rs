@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
@@ -67,6 +67,19 @@ pub(super) fn inherit_owner(path: &Path) -> io::Result<()> {
     let Some(parent) = path.parent().filter(|_| geteuid().is_root()) else { return Ok(()) };
     let above = std::fs::symlink_metadata(parent)?;
     std::os::unix::fs::lchown(path, Some(above.uid()), Some(above.gid()))
+}
+
+/// Path of the file in a directory outside that names the data directory whose transfer it belongs to.
+pub(super) fn home_path(folder: &Path) -> PathBuf {
+    folder.join(WORK_DIR).join("home")
+}
+
+/// Gives a directory up that holds nothing of this data directory any more.
+pub(super) fn give_up(folder: &Path) {
+    let ours = folder.join(WORK_DIR);
+    if !ours.join(NEW).exists() && !ours.join(OLD).exists() {
+        let _ = std::fs::remove_file(home_path(folder));
+    }
 }
 
 /// Removes a directory with its contents; succeeds if it does not exist.

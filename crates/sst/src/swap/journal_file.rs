@@ -4,9 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::{SwapError, failed};
-use super::folders::{NEW, OLD, STRAY, WORK_DIR, inherit_owner, sync_dir};
+use super::folders::{NEW, OLD, STRAY, WORK_DIR, give_up, inherit_owner, sync_dir};
 use super::journal::Journal;
-use super::owner::give_up;
 
 /// The journal's path.
 #[must_use]

@@ -7,14 +7,10 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use super::error::{SwapError, failed};
-use super::folders::{NEW, OLD, WORK_DIR, inherit_owner, list, make_dir};
+use super::folders::{OLD, WORK_DIR, home_path, inherit_owner, list, make_dir};
 use super::journal::Journal;
 use super::journal_file::{interrupted, last, remembered};
 use super::renames::rename;
-
-fn home_path(folder: &Path) -> PathBuf {
-    folder.join(WORK_DIR).join("home")
-}
 
 /// Returns the data directory that is noted in a directory outside.
 fn home(folder: &Path) -> Result<Option<PathBuf>, SwapError> {
@@ -53,7 +49,8 @@ pub(crate) fn check_owner(datadir: &Path, folder: &Path) -> Result<(), SwapError
         || lists(last(datadir))
         || remembered(datadir).iter().any(|known| known == folder);
     let ours = folder.join(WORK_DIR);
-    if is_listed || list(&ours.join(NEW))?.is_empty() && list(&ours.join(OLD))?.is_empty() {
+    // What they had received is of no use to anybody; their old data may be.
+    if is_listed || list(&ours.join(OLD))?.is_empty() {
         return Ok(());
     }
     taken("an unknown data directory".into())
@@ -84,12 +81,4 @@ pub(crate) fn claim(datadir: &Path, folder: &Path) -> Result<(), SwapError> {
     }
     // Another transfer may have been faster.
     check_owner(datadir, folder)
-}
-
-/// Gives a directory up that holds nothing of this data directory any more.
-pub(super) fn give_up(folder: &Path) {
-    let ours = folder.join(WORK_DIR);
-    if !ours.join(NEW).exists() && !ours.join(OLD).exists() {
-        let _ = std::fs::remove_file(home_path(folder));
-    }
 }

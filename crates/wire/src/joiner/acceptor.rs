@@ -1,10 +1,11 @@
 //! Accepts connections, and decides which of them are the donor's.
 
+use std::io::ErrorKind;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::api::FailOnPanic;
 use super::pending_peers::PendingPeer;
@@ -20,6 +21,8 @@ use crate::protocol::message::{Message, StopCode, StopMessage, Welcome};
 use crate::security::proof::{Side, Transfer};
 use crate::transfer_end::TransferEnd;
 
+/// Time until connections are accepted again after the system could not.
+const RETRY: Duration = Duration::from_millis(100);
 /// Maximum number of refused connections that are logged.
 const MOST_TOLD: u32 = 100;
 
@@ -39,10 +42,23 @@ impl Shared {
             if wake::wait(socket, &self.acceptor_wake, until).is_err() {
                 break;
             }
-            while has_room()
-                && let Ok((socket, peer)) = self.listener.accept()
-            {
-                self.accept_peer(socket, peer);
+            let mut failure = None;
+            while has_room() && failure.is_none() {
+                match self.listener.accept() {
+                    Ok((socket, peer)) => self.accept_peer(socket, peer),
+                    Err(error) => failure = Some(error.kind()),
+                }
+            }
+            let is_passing = matches!(
+                failure,
+                None | Some(
+                    ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                )
+            );
+            // As long as there is no descriptor, the connection stays in the queue, and the socket readable.
+            let pause = Some(Instant::now() + RETRY);
+            if !is_passing && wake::wait(None, &self.acceptor_wake, pause).is_err() {
+                break;
             }
         }
         self.tell_failure();

@@ -106,6 +106,8 @@ pub struct Settings {
     pub remarks: Vec<String>,
 }
 
+/// Longer than anybody waits: a hundred years.
+const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Default time between progress lines.
 const EVERY: Duration = Duration::from_secs(30);
 
@@ -141,9 +143,11 @@ impl Settings {
             connections: read.number("connections", 1..=16)?,
             tls: read.tls()?,
             rlimit: read.size("rlimit")?.filter(|rate| *rate > 0),
-            initial_timeout: read
-                .seconds(&["sst-initial-timeout", "joiner-timeout"])?
-                .unwrap_or(Duration::from_secs(if percona { 100 } else { 300 })),
+            initial_timeout: match read.seconds(&["sst-initial-timeout", "joiner-timeout"])? {
+                Some(Duration::ZERO) => NO_LIMIT,
+                Some(limit) => limit,
+                None => Duration::from_secs(if percona { 100 } else { 300 }),
+            },
             idle_timeout: read.seconds(&["sst-idle-timeout"])?.unwrap_or(Duration::from_secs(600)),
             resume_limit: read.seconds(&["sst-resume-limit"])?.unwrap_or(Duration::from_secs(600)),
             program,
