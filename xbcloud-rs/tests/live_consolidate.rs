@@ -227,7 +227,7 @@ fn an_imported_tablespace_is_in_no_increment() {
     site.assert_is_the_server("three-full", &[]);
 
     // An earlier version did not look, and took a trial restore for a proof.
-    site.forge("three-full", "\"accepted\"", "\"of_older\"");
+    site.forge("three-full", "\"accepted_imports\"", "\"of_older\"");
     site.forge("three-full", "\"highest\"", "\"of_old\"");
     let tried = site.xbcloud(&["verify", "--level=restore"], "three-full").run().expect_failure();
     let told = tried.stdout_text() + &tried.stderr_text();
