@@ -160,7 +160,14 @@ pub async fn verify_by_restore(
             keep_passed(root, &request, &mut report, mac.as_ref(), &error).await;
             if can_be_recorded(&error) {
                 let why = error.to_string();
-                record_failed_try(root, &request, &mut report, mac.as_ref(), &why).await;
+                record_failed_try(
+                    root,
+                    &request,
+                    &mut report,
+                    mac.as_ref(),
+                    (Level::Restore, &why),
+                )
+                .await;
             }
             return Err(error);
         }
@@ -183,7 +190,8 @@ pub async fn verify_by_restore(
     report.finished = jiff::Timestamp::now();
     record(root, &request, &mut report, mac.as_ref()).await;
     if let Some(why) = not_reached(&report) {
-        record_failed_try(root, &request, &mut report, mac.as_ref(), &why).await;
+        record_failed_try(root, &request, &mut report, mac.as_ref(), (Level::Restore, &why))
+            .await;
     }
     Ok(report)
 }
