@@ -133,7 +133,10 @@ fn row(line: &Listing) -> [String; 6] {
             format!("full, {what}")
         }
         (Some(BackupKind::Full), _) => "full".to_owned(),
-        (Some(BackupKind::Incremental), Some(base)) => format!("on {}", printable(&base.name)),
+        (Some(BackupKind::Incremental), Some(base)) => {
+            let doubt = if line.may_lack_imports { ", imports unknown" } else { "" };
+            format!("on {}{doubt}", printable(&base.name))
+        }
         (Some(BackupKind::Incremental), None) => "incremental".to_owned(),
         (None, _) => match (line.state, line.backups) {
             (State::Folder, Some(1)) => "1 backup".to_owned(),

@@ -13,6 +13,7 @@ use xb_cli::{
     Failure, FailureContext as _, Log, ProgressEnd, format_count, format_duration, format_rate,
     format_size, printable,
 };
+use xb_repo::consolidated::{UNKNOWN_IMPORTS, UNKNOWN_IMPORTS_OF_BASE};
 use xb_repo::list::{BackupKind, Listing, State};
 use xb_repo::manifest::{End, Manifest};
 use xb_repo::records::Proof;
@@ -536,7 +537,11 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     );
     let merged: Vec<&str> = l.consolidated_from.iter().map(|link| &*link.name).collect();
     add("merged from", (!merged.is_empty()).then(|| merged.join(", ")));
-    add("imports", l.may_lack_imports.then(|| xb_repo::consolidated::UNKNOWN_IMPORTS.to_owned()));
+    let unknown = match l.kind {
+        Some(BackupKind::Incremental) => UNKNOWN_IMPORTS_OF_BASE,
+        _ => UNKNOWN_IMPORTS,
+    };
+    add("imports", l.may_lack_imports.then(|| unknown.to_owned()));
     if let Some(clone) = &l.mysql_clone {
         // The data is of one moment between both, which only a server that starts on it knows.
         add("gtids, at least", clone.gtids_from.clone());

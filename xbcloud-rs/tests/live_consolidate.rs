@@ -227,11 +227,20 @@ fn an_imported_tablespace_is_in_no_increment() {
     site.assert_is_the_server("three-full", &[]);
 
     // An earlier version did not look, and took a trial restore for a proof.
-    site.forge("three-full", "\"accepted\"", "\"of_older\"");
+    site.forge("three-full", "\"accepted_imports\"", "\"of_older\"");
     site.forge("three-full", "\"highest\"", "\"of_old\"");
-    let tried = site.xbcloud(&["verify", "--level=restore"], "three-full").run().expect_failure();
-    let told = tried.stdout_text() + &tried.stderr_text();
+    let verify = |name: &str, statement: &str| {
+        let asked = format!("--check-sql={statement}");
+        let tried = site.xbcloud(&["verify", "--level=restore", &asked], name).run();
+        let tried = tried.expect(7);
+        tried.stdout_text() + &tried.stderr_text()
+    };
+    // A server starts on it, and what that finds counts.
+    let told = verify("three-full", "SELECT 1");
     assert!(told.contains("without looking for imported tablespaces"), "{told}");
+    assert!(told.contains("tables checked: ") && told.contains("statements run: 1"), "{told}");
+    let told = verify("three-full", "SELECT * FROM shop.nothing");
+    assert!(told.contains("shop.nothing` failed"), "{told}");
     assert_ne!(site.line("three-full")["verified"]["level"], "restore");
     let listed = site.xbcloud(&["list"], "").run().expect(0).stdout_text();
     assert!(listed.contains("full, imports unknown"), "{listed}");
@@ -239,6 +248,17 @@ fn an_imported_tablespace_is_in_no_increment() {
     assert!(refused.contains("--accept-imports"), "{refused}");
     let _ = site.consolidate("three", &["--as=again", "--accept-imports"]).run().expect(0);
     assert_eq!(site.line("again")["verified"]["level"], "restore");
+
+    // An increment on it lacks what it lacks.
+    std::fs::remove_dir_all(site.scratch.join("state")).unwrap();
+    site.change(2);
+    let _ = site.back_up("four", &["--incremental-from=three-full"]).expect(0);
+    assert!(verify("four", "SELECT 1").contains("the full backup of its chain may lack"));
+    assert_ne!(site.line("four")["verified"]["level"], "restore");
+    let shown = site.xbcloud(&["show"], "four").run().expect(0).stdout_text();
+    assert!(shown.contains("the full backup of its chain may lack"), "{shown}");
+    let refused = site.consolidate("four", &["--accept-imports"]).run().expect_failure();
+    assert!(refused.stderr_text().contains("take a full backup"), "{refused:?}");
 }
 
 /// Until the trial has proven the new backup, its chain is what counts: for `latest`, and for `prune`.

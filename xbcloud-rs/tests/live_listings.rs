@@ -490,10 +490,10 @@ fn a_read_that_denies_what_a_listing_shows_is_no_damage() {
     stored("/p0", &[&sealed]);
     stored("/c0", &["--layout=classic"]);
     let object = "t.CSV.00000000000000000002";
-    for (name, options, part) in [
-        ("/p0", &[&*sealed][..], "/000000002"),
-        ("/p0", &[&*sealed], "/keys"),
-        ("/c0", &[], object),
+    for (name, options, part, level) in [
+        ("/p0", &[&*sealed][..], "/000000002", "checksum"),
+        ("/p0", &[&*sealed], "/keys", "manifest"),
+        ("/c0", &[], object, "checksum"),
     ] {
         let verify = [&["verify", "--level=checksum"], options].concat();
         let denied = Action::Refuse { status: 404, code: "NoSuchKey" };
@@ -503,7 +503,13 @@ fn a_read_that_denies_what_a_listing_shows_is_no_damage() {
             assert!(ran.stderr_text().contains("as if it did not exist"), "{part}: {ran:?}");
             let line = shop.with(Vec::new()).line(&name[1..]);
             assert_eq!(line["verified"]["failed"], Value::Null, "{part}: {line}");
+            // The store may have lost it, so an earlier proof must not hide the try.
+            assert_eq!(line["failed_try"]["level"], level, "{part}: {line}");
+            assert!(ran.stderr_text().contains("take a new backup"), "{part}: {ran:?}");
         }
+        let _ = shop.with(Vec::new()).xbcloud(&verify, name).run().expect(0);
+        let line = shop.with(Vec::new()).line(&name[1..]);
+        assert_eq!(line["failed_try"], Value::Null, "{part}: {line}");
     }
     let _ = shop.xbcloud(&["verify", "--level=checksum"], "/c0").run().expect(0);
 }

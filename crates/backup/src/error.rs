@@ -6,6 +6,7 @@ use xb_pipeline::{FifoError, PackError, PlanError};
 use xb_repo::error::RepoError;
 use xb_repo::history::NotContinued;
 use xb_repo::names::NameError;
+use xb_repo::verification::Level;
 use xb_uploader::{StoreError, StoreErrorKind};
 
 use crate::hints::{REMOVERS, keys_hint, says_full, stream_hint};
@@ -17,6 +18,14 @@ pub enum BackupError {
     /// The store, the catalogue, a claim or the objects of a backup.
     #[error(transparent)]
     Repo(#[from] RepoError),
+    /// Answers of the store about an object of a verified backup contradict each other, so it is no damage, and no proof.
+    #[error("{source}")]
+    Contradicted {
+        /// The level that could not be checked.
+        level: Level,
+        /// The answers.
+        source: StoreError,
+    },
     /// Packing or uploading failed.
     #[error(transparent)]
     Put(#[from] PackError),
@@ -340,7 +349,7 @@ impl BackupError {
     pub fn stage(&self) -> &'static str {
         match self {
             Self::Repo(error) => error.stage(),
-            Self::Unlocked { .. } => "store",
+            Self::Unlocked { .. } | Self::Contradicted { .. } => "store",
             Self::Put(PackError::Read { .. }) | Self::Input(_) | Self::TarInput => "read",
             Self::System { .. } if self.fifo().is_some() => "read",
             Self::Put(_) | Self::Incomplete { .. } => "stream",
@@ -389,6 +398,9 @@ impl BackupError {
             Self::Compare(error) => error.hint(),
             Self::Repo(error) => error.hint(),
             Self::Unlocked { source, .. } => source.hint(),
+            Self::Contradicted { .. } => Some(
+                "try again later; if it stays so, the store has lost the data or its index: take a new backup",
+            ),
             Self::Put(PackError::Stream(error)) => Some(stream_hint(error)),
             Self::Incomplete { .. } => Some(
                 "its objects stay and can be read, but it is not listed as complete; remove them with `delete`",

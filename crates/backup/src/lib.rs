@@ -78,7 +78,7 @@ pub use check::{CheckLine, CheckState};
 pub use child::{OWN_NOTE, OWN_WARNING, OnLine};
 pub use compare::CompareOptions;
 pub use compare_error::CompareError;
-pub use consolidate::{ConsolidateOutcome, ConsolidateRequest, consolidate, needs_accept_imports};
+pub use consolidate::{ConsolidateOutcome, ConsolidateRequest, consolidate, unfit_by_import};
 pub use error::BackupError;
 pub use private_server::PrivateServer;
 pub use read::file_list::FileEntry;

@@ -19,15 +19,31 @@ pub struct Link {
     pub stored: StoredManifest,
 }
 
-/// Finds the first increment of a chain of which it is unknown whether a tablespace was imported since its base, and
-/// that base. No increment would have the pages of such a tablespace, so a full backup made out of this chain may lack
-/// them for good, and no trial restore can show it.
+/// Why a chain may lack the pages of an imported tablespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnknownImport<'a> {
+    /// Its full backup may lack them: see [`Manifest::may_lack_imports`]. That nothing was imported since says nothing.
+    OfFull(&'a BackupName),
+    /// It is unknown whether a tablespace was imported between these two.
+    Between {
+        /// The earlier one.
+        base: &'a BackupName,
+        /// The increment on it.
+        name: &'a BackupName,
+    },
+}
+
+/// Returns why a chain, the full backup first, may lack the pages of an imported tablespace, if it may. No increment would
+/// have them, so a full backup made out of this chain may lack them for good, and no trial restore can show it.
 #[must_use]
-pub fn unknown_import(chain: &[Link]) -> Option<(&BackupName, &BackupName)> {
+pub fn unknown_import(chain: &[Link]) -> Option<UnknownImport<'_>> {
+    if let Some(full) = chain.first().filter(|link| link.stored.manifest.may_lack_imports()) {
+        return Some(UnknownImport::OfFull(&full.name));
+    }
     let history = |link: &Link| link.stored.manifest.history.clone().unwrap_or_default();
     let mut pairs = chain.array_windows();
     let found = pairs.find(|[base, link]| !history(link).rules_out_imports(Some(&history(base))));
-    found.map(|[base, link]| (&link.name, &base.name))
+    found.map(|[base, link]| UnknownImport::Between { base: &base.name, name: &link.name })
 }
 
 /// Finds all backups that a restore of `name` needs, the full one first. Reads each manifest once.
@@ -226,7 +242,11 @@ mod tests {
     use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
 
     use super::*;
+    use crate::list::list;
+    use crate::manifest::history::History;
     use crate::manifest::sample;
+    use crate::records::{self, VerifyResult};
+    use crate::verification::{Level, VerifyReport};
 
     /// Counts the reads.
     #[derive(Debug, Default)]
@@ -279,6 +299,49 @@ mod tests {
         let counted = root.failing(Arc::clone(&reads) as Arc<dyn Faults>);
         assert_eq!(names_of(&counted, "n2").await.unwrap(), ["n0", "n1", "n2"]);
         assert_eq!(reads.0.load(Ordering::Relaxed), 3);
+    }
+
+    /// Nor does a trial restore prove them, or a word about what came after the full backup.
+    #[tokio::test]
+    async fn increments_may_lack_what_their_full_backup_may_lack() {
+        for accepted_imports in [false, true] {
+            let (_folder, root) = root(&[], &[]).await;
+            let mut full = sample();
+            let link = Manifest::decode(&full.encode(None).unwrap()).unwrap().merged_link();
+            full.consolidated_from = vec![link];
+            full.history = Some(History { accepted_imports, ..History::default() });
+            (full.name, full.run) = ("n0".to_owned(), format!("{:032x}", 0));
+            full.source.backup_type = Some("full-backuped".to_owned());
+            (full.source.from_lsn, full.source.to_lsn) = (Some(0), Some(10));
+            root.commit(&name("n0"), &full, None).await.unwrap();
+            let mut last = sample();
+            (last.name, last.run) = ("n1".to_owned(), format!("{:032x}", 1));
+            last.source.backup_type = Some("incremental".to_owned());
+            (last.source.from_lsn, last.source.to_lsn) = (Some(10), Some(20));
+            last.base = Some(Base { name: full.name.clone(), run: full.run.clone() });
+            root.commit(&name("n1"), &last, None).await.unwrap();
+
+            let links = chain(&root, &name("n1")).await.unwrap();
+            let (of_full, n0) = (&links[0].name, name("n0"));
+            let expected = match accepted_imports {
+                true => UnknownImport::Between { base: of_full, name: &links[1].name },
+                false => UnknownImport::OfFull(&n0),
+            };
+            assert_eq!(unknown_import(&links), Some(expected));
+
+            let mut report = VerifyReport::new("n1".to_owned(), Level::Restore);
+            for level in Level::ALL {
+                report.close(level, String::new());
+            }
+            let digest = links[1].stored.digest();
+            let result = VerifyResult::of(&report, "t");
+            records::add(&root, &name("n1"), &digest, result, None).await.unwrap();
+            let lines = list(&root).await.unwrap();
+            let line = lines.iter().find(|line| line.name == "n1").unwrap();
+            assert_eq!(line.may_lack_imports, !accepted_imports);
+            assert_eq!(line.is_verified(Level::Restore), accepted_imports);
+            assert!(line.is_verified(Level::Pages));
+        }
     }
 
     /// A chain that was broken before does not fail a commit.

@@ -9,6 +9,9 @@ use crate::manifest::{Manifest, StoredManifest};
 /// [`may_lack_imports`](Manifest::may_lack_imports).
 pub const UNKNOWN_IMPORTS: &str = "an earlier version made it of a chain without looking for imported tablespaces (ALTER TABLE ... IMPORT TABLESPACE), whose pages it would lack; take a full backup, or run `consolidate --accept-imports --as=...` on its chain if you know that there was none";
 
+/// The same of an increment on such a full backup.
+pub const UNKNOWN_IMPORTS_OF_BASE: &str = "the full backup of its chain may lack imported tablespaces (ALTER TABLE ... IMPORT TABLESPACE), because an earlier version made it of a chain without looking for them, and so may this one; take a full backup";
+
 impl StoredManifest {
     /// The entry of this backup in the list of one that it is merged into.
     #[must_use]
@@ -29,12 +32,12 @@ impl Manifest {
     /// did not look. Pages of such a tablespace are in no increment, and no trial restore shows that they are missing.
     #[must_use]
     pub fn may_lack_imports(&self) -> bool {
-        let is_known = |history: &History| history.highest.is_some() || history.accepted;
+        let is_known = |history: &History| history.highest.is_some() || history.accepted_imports;
         !self.consolidated_from.is_empty() && !self.history.as_ref().is_some_and(is_known)
     }
 
     /// Makes this full backup one of the data of `last`, which ends the chain `from`: it gets the times, the server and
-    /// the history of `last`. `accepted`: the user knows that no tablespace was imported, and the backups do not.
+    /// the history of `last`. `accepted_imports`: the user knows that no tablespace was imported, and the backups do not.
     ///
     /// # Errors
     /// The first fact that its stream states otherwise than that of `last`.
@@ -42,7 +45,7 @@ impl Manifest {
         &mut self,
         last: &Self,
         from: Vec<MergedLink>,
-        accepted: bool,
+        accepted_imports: bool,
     ) -> Result<(), String> {
         // Earlier versions did not write where the redo log begins.
         let start = last.source.redo_start_lsn.or(self.source.redo_start_lsn);
@@ -56,8 +59,8 @@ impl Manifest {
         (self.started, self.finished) = (last.started, last.finished);
         self.server.clone_from(&last.server);
         self.history = last.history.as_ref().map(of_full);
-        if accepted {
-            self.history.get_or_insert_default().accepted = true;
+        if accepted_imports {
+            self.history.get_or_insert_default().accepted_imports = true;
         }
         self.consolidated_from = from;
         Ok(())
@@ -102,7 +105,7 @@ fn evidence(of: &Manifest) -> History {
 
 /// The evidence without what is about a base.
 fn of_full(history: &History) -> History {
-    History { binlog_at_base: None, accepted: false, ..history.clone() }
+    History { binlog_at_base: None, accepted: false, accepted_imports: false, ..history.clone() }
 }
 
 #[cfg(test)]

@@ -102,7 +102,8 @@ pub struct Listing {
     pub base: Option<Base>,
     /// The chain that was merged into this full backup, the full one first.
     pub consolidated_from: Vec<MergedLink>,
-    /// Whether it may lack imported tablespaces; see [`Manifest::may_lack_imports`].
+    /// Whether it may lack imported tablespaces: see [`Manifest::may_lack_imports`]. An increment may if the full backup of its
+    /// chain may, which [`line`] does not look for.
     #[serde(skip)]
     pub may_lack_imports: bool,
     /// The operator's name for the backed-up server.
@@ -211,6 +212,12 @@ impl Listing {
     #[must_use]
     pub fn is_verified(&self, level: crate::verification::Level) -> bool {
         self.verified.is_some_and(|proof| proof.reaches(level))
+    }
+
+    /// Notes that it may lack imported tablespaces, which no trial restore shows.
+    pub fn doubt_imports(&mut self) {
+        self.may_lack_imports = true;
+        self.verified = self.verified.take().map(Proof::without_trial);
     }
 
     /// Describes the last verification that ended without a result, if its level was not reached
@@ -382,7 +389,8 @@ pub async fn fault_of(
     })
 }
 
-/// Finds the incremental backups whose chains cannot be restored, and the backups that can be.
+/// Finds the incremental backups whose chains cannot be restored or may lack imported tablespaces, and the backups that can be
+/// restored.
 fn judge_chains(listings: &mut [Listing], sound: &ReadableManifests) {
     let faults: BTreeMap<String, (State, String)> = listings
         .iter()
@@ -394,6 +402,10 @@ fn judge_chains(listings: &mut [Listing], sound: &ReadableManifests) {
         let link = |base: &BackupName, what: &str| format!("its base {base}: {what}");
         listing.broken = match links(sound, &name) {
             Ok(links) => {
+                let full = links.last().and_then(|full| sound.get(*full));
+                if full.is_some_and(|full| full.manifest.may_lack_imports()) {
+                    listing.doubt_imports();
+                }
                 links.into_iter().skip(1).find_map(|base| Some(link(base, &fault(base)?.1)))
             }
             Err(broken) => {

@@ -228,7 +228,7 @@ async fn why_another(
     Ok(None)
 }
 
-/// Returns whether a trial restore has proven a backup, as its records state. It cannot prove one that may lack imported
+/// Returns whether a trial restore has proven a full backup, as its records state. It cannot prove one that may lack imported
 /// tablespaces.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use futures::stream::{self, TryStreamExt as _};
 use serde::Serialize;
 use xb_encryptor::Keys;
-use xb_repo::chain::why_broken;
+use xb_repo::chain::{UnknownImport, unknown_import, why_broken};
 use xb_repo::error::RepoError;
 use xb_repo::list::{Listing, State, line};
 use xb_repo::manifest::{Layout, Manifest, StoredManifest};
@@ -92,7 +92,11 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<BackupDescriptio
     if let Some(stored) = &stored
         && stored.manifest.is_incremental()
     {
-        listing.broken = why_broken(root, name, stored.clone()).await?.1;
+        let (chain, broken) = why_broken(root, name, stored.clone()).await?;
+        listing.broken = broken;
+        if matches!(unknown_import(&chain), Some(UnknownImport::OfFull(_))) {
+            listing.doubt_imports();
+        }
     }
     listing.restorable = listing.fault().is_none() && listing.broken.is_none();
     let stored = match (stored, listing.state) {

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use xb_delta::Checkpoints;
 use xb_encryptor::Keys;
 use xb_pipeline::Durability;
-use xb_repo::chain::{Link, chain, unknown_import};
+use xb_repo::chain::{Link, UnknownImport, chain, unknown_import};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_repo::verification::{Level, VerifyReport};
@@ -99,6 +99,7 @@ pub async fn consolidate(
     if chain.len() < 2 {
         return Ok(ConsolidateOutcome::Full);
     }
+    refuse_doubtful_full(&chain)?;
     let record = new.tool.clone();
     let made = cancel.or(made_before(root, &chain)).await?;
     if let Some((before, _)) = &made {
@@ -247,20 +248,32 @@ fn refuse_unfit(chain: &[Link]) -> Result<(), BackupError> {
 
 /// Returns what keeps a chain that is fit for a consolidation otherwise from one: see [`unknown_import`].
 #[must_use]
-pub fn needs_accept_imports(chain: &[Link]) -> Option<(&BackupName, &BackupName)> {
+pub fn unfit_by_import(chain: &[Link]) -> Option<UnknownImport<'_>> {
     refuse_unfit(chain).ok().and_then(|()| unknown_import(chain))
+}
+
+/// Refuses a chain whose full backup may lack the pages of an imported tablespace: so would the new one, and would not say so.
+fn refuse_doubtful_full(chain: &[Link]) -> Result<(), BackupError> {
+    match unknown_import(chain) {
+        Some(UnknownImport::OfFull(full)) => {
+            let what = "it may lack imported tablespaces (ALTER TABLE ... IMPORT TABLESPACE), because an earlier version made it of a chain without looking for them, and a backup made of it would lack them, too: take a full backup";
+            Err(unfit_chain(full.as_str(), what.to_owned()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses increments that may lack the pages of an imported tablespace.
 fn refuse_unknown_imports(chain: &[Link]) -> Result<(), BackupError> {
-    unknown_import(chain).map_or(Ok(()), |(name, base)| {
-        Err(unfit_chain(
+    match unknown_import(chain) {
+        Some(UnknownImport::Between { base, name }) => Err(unfit_chain(
             name.as_str(),
             format!(
                 "it is unknown whether a tablespace was imported since {base} (ALTER TABLE ... IMPORT TABLESPACE), whose pages no increment would have: take a full backup, or add --accept-imports if you know that there was none"
             ),
-        ))
-    })
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses to make an unsealed backup out of a sealed one.

@@ -260,6 +260,7 @@ impl ServerFiles {
             highest: None,
             imported: None,
             accepted: false,
+            accepted_imports: false,
         }
     }
 }

@@ -76,7 +76,7 @@ impl Run<'_> {
         let doubtful = listed
             .into_iter()
             .map(|(key, listed)| (keys.at(&key), move |size: u64| listed != Some(size)));
-        Ok(refuse_contradicted(self.root.store(), doubtful).await?)
+        refuse_contradicted(self.root.store(), doubtful).await
     }
 
     /// Reads all chunks and, if the level requires it, inspects the files.

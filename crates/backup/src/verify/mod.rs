@@ -60,6 +60,10 @@ async fn up_to_pages(
     if let Err(error) = run.all(cancel).await {
         let Run { mut report, mac, .. } = run;
         keep_passed(root, request, &mut report, mac.as_ref(), &error).await;
+        if let BackupError::Contradicted { level, .. } = &error {
+            let why = error.to_string();
+            record_failed_try(root, request, &mut report, mac.as_ref(), (*level, &why)).await;
+        }
         return Err(error);
     }
     let traffic = root.store().traffic();
@@ -118,17 +122,16 @@ async fn record(
     }
 }
 
-/// Records a try at [`Level::Restore`] that ended without a result, so that an earlier proof does not
-/// hide it.
+/// Records a try at a level that ended without a result, and why, so that an earlier proof does not hide it.
 async fn record_failed_try(
     root: &Root,
     request: &VerifyRequest,
     report: &mut VerifyReport,
     key: Option<&MacKey>,
-    why: &str,
+    (level, why): (Level, &str),
 ) {
     let (Some(tool), Some(manifest)) = (&request.record, &report.manifest) else { return };
-    let failed = FailedTry::now(Level::Restore, tool, why);
+    let failed = FailedTry::now(level, tool, why);
     if let Err(error) = records::add_failed_try(root, &request.name, manifest, failed, key).await {
         let warning = format!("cannot store the failed try beside the manifest: {error}");
         report.warnings.push(warning);

@@ -82,7 +82,7 @@ impl Run<'_> {
                     let (store, key) = (self.root.store(), self.root.run_keys(name, run).keys());
                     let missing = StoreErrorKind::NotFound;
                     if store.get(&key).await.is_err_and(|error| error.kind == missing) {
-                        cancel.or(refuse_denied(store, &key)).await?;
+                        cancel.or(refuse_denied(store, &key, Level::Manifest)).await?;
                     }
                     self.found(Level::Manifest, Some(object), what);
                 }

@@ -195,7 +195,7 @@ impl Run<'_> {
             let expected = checksums::object_len(&packed.manifest, &packed.facts, number);
             (keys.data(number), move |size: u64| size == expected)
         });
-        Ok(refuse_contradicted(self.root.store(), doubtful).await?)
+        refuse_contradicted(self.root.store(), doubtful).await
     }
 
     /// Reads all objects for their checksums only.
@@ -313,7 +313,7 @@ impl Run<'_> {
         error: StoreError,
     ) -> Result<(), BackupError> {
         match error.kind {
-            StoreErrorKind::NotFound => refuse_denied(self.root.store(), &error.key).await?,
+            StoreErrorKind::NotFound => refuse_denied(self.root.store(), &error.key, level).await?,
             StoreErrorKind::Damaged => {}
             _ => return Err(error.into()),
         }

@@ -34,6 +34,10 @@ pub struct History {
     /// Whether the user accepted a base whose history was unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accepted: bool,
+    /// Of a full backup that was merged from a chain: whether the user knows that no tablespace was imported, and the chain does
+    /// not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accepted_imports: bool,
 }
 
 /// Highest numbers of a server's tables and tablespaces. A new table has a new number and a new tablespace. DISCARD and

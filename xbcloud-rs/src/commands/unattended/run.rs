@@ -9,12 +9,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use xb_backup::{
     BackupError, CopyOptions, CopyRequest, Coverage, Keep, OrInterrupted as _, VerifyRequest,
-    needs_accept_imports,
+    unfit_by_import,
 };
 use xb_cli::{
     Exit, Failure, FailureContext as _, Personality, Secret, Signals, check_writable, host_name,
 };
-use xb_repo::chain::Link;
+use xb_repo::chain::{Link, UnknownImport};
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
@@ -385,13 +385,17 @@ impl Job<'_> {
         if chain.len().saturating_sub(1) < after {
             return Ok(());
         }
-        let Some((name, base)) = needs_accept_imports(&chain) else {
-            return self.stage("consolidate", || consolidate(context, args, place));
+        let why = match unfit_by_import(&chain) {
+            None => return self.stage("consolidate", || consolidate(context, args, place)),
+            Some(UnknownImport::OfFull(full)) => format!(
+                "{full} may lack imported tablespaces (ALTER TABLE ... IMPORT TABLESPACE), because an earlier version made it of a chain without looking for them; take a full backup"
+            ),
+            Some(UnknownImport::Between { base, name }) => format!(
+                "it is unknown whether a tablespace was imported between {base} and {name} (ALTER TABLE ... IMPORT TABLESPACE), whose pages no increment would have; take a full backup, or, if you know that there was no import, run `xbcloud-rs consolidate --accept-imports` once"
+            ),
         };
         self.leave_out("consolidate");
-        self.warn(format!(
-            "the chain was not consolidated: it is unknown whether a tablespace was imported between {base} and {name} (ALTER TABLE ... IMPORT TABLESPACE), whose pages no increment would have; take a full backup, or, if you know that there was no import, run `xbcloud-rs consolidate --accept-imports` once"
-        ));
+        self.warn(format!("the chain was not consolidated: {why}"));
         Ok(())
     }
 

@@ -16,8 +16,8 @@ use outcome::Outcome;
 use xb_encryptor::MacKey;
 use xb_pipeline::Durability;
 use xb_repo::archive::stop::RestoreStop;
-use xb_repo::chain::{Link, chain};
-use xb_repo::consolidated::UNKNOWN_IMPORTS;
+use xb_repo::chain::{Link, UnknownImport, chain, unknown_import};
+use xb_repo::consolidated::{UNKNOWN_IMPORTS, UNKNOWN_IMPORTS_OF_BASE};
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
 use xb_repo::records::{self, FailedTry, VerifyResult, intact_pages};
@@ -123,14 +123,9 @@ pub async fn verify_by_restore(
     // The pages of an incremental backup cannot be checked, but a server can be started on it.
     let sound = report.is_ok();
     report.level = Level::Restore;
-    let stored = cancel.or(root.stored_manifest(&request.name)).await;
-    let is_unknown =
-        stored.is_ok_and(|there| there.is_some_and(|it| it.manifest.may_lack_imports()));
-    if sound && is_unknown {
-        report.close_unchecked(Level::Restore, format!("not tried: {UNKNOWN_IMPORTS}"));
-    } else if sound {
-        let bases = match cancel.or(bases(session, &request)).await {
-            Ok(bases) => bases,
+    if sound {
+        let (bases, doubt) = match cancel.or(bases(session, &request)).await {
+            Ok(found) => found,
             Err(error) => return Err(unopened(root, &request, error).await),
         };
         let keys = std::mem::take(&mut request.keys);
@@ -154,13 +149,22 @@ pub async fn verify_by_restore(
         let outcome = outcome.and_then(|found| found.unless_full(scratch.path()));
         let outcome = outcome.map_err(|error| error.or_full_scratch(scratch.path()));
         let outcome = outcome.and_then(|found| note_restored(&mut report, found));
+        // A server may fail to start on it nevertheless.
+        let outcome = outcome.map(|found| found.doubted(doubt));
         // Removed before any other error is returned, because the directory may be large.
         let removed = scratch.close();
         if let Err(error) = record_outcome(&mut report, outcome) {
             keep_passed(root, &request, &mut report, mac.as_ref(), &error).await;
             if can_be_recorded(&error) {
                 let why = error.to_string();
-                record_failed_try(root, &request, &mut report, mac.as_ref(), &why).await;
+                record_failed_try(
+                    root,
+                    &request,
+                    &mut report,
+                    mac.as_ref(),
+                    (Level::Restore, &why),
+                )
+                .await;
             }
             return Err(error);
         }
@@ -183,7 +187,7 @@ pub async fn verify_by_restore(
     report.finished = jiff::Timestamp::now();
     record(root, &request, &mut report, mac.as_ref()).await;
     if let Some(why) = not_reached(&report) {
-        record_failed_try(root, &request, &mut report, mac.as_ref(), &why).await;
+        record_failed_try(root, &request, &mut report, mac.as_ref(), (Level::Restore, &why)).await;
     }
     Ok(report)
 }
@@ -296,14 +300,20 @@ struct RestoredBase {
     after: u64,
 }
 
-/// The backups that a restore of an incremental one needs, and what its trial proves of them.
+/// The backups that a restore of an incremental one needs, and what its trial proves of them. Also why a trial that finds nothing
+/// proves nothing, if the chain may lack imported tablespaces.
 async fn bases(
     session: &Session,
     request: &VerifyRequest,
-) -> Result<Vec<RestoredBase>, BackupError> {
+) -> Result<(Vec<RestoredBase>, Option<&'static str>), BackupError> {
     let root = &session.root;
     // The restore reports faults of the chain.
     let links = chain(root, &request.name).await.unwrap_or_default();
+    let doubt = match unknown_import(&links) {
+        Some(UnknownImport::OfFull(full)) if *full == request.name => Some(UNKNOWN_IMPORTS),
+        Some(UnknownImport::OfFull(_)) => Some(UNKNOWN_IMPORTS_OF_BASE),
+        _ => None,
+    };
     let mut bases = Vec::new();
     for Link { name, stored } in links.into_iter().filter(|link| link.name != request.name) {
         let (keys, accept) = (&request.keys, request.accept);
@@ -327,7 +337,7 @@ async fn bases(
         };
         bases.push(RestoredBase { name, manifest, mac, pages, after });
     }
-    Ok(bases)
+    Ok((bases, doubt))
 }
 
 /// Records a trial that succeeded for a base.

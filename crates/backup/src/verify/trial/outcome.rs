@@ -25,6 +25,8 @@ pub(super) struct Outcome {
     pub(super) test: RestoreTest,
     /// The runs whose data was restored, each with the SHA-256 of its manifest, hexadecimal.
     pub(super) restored: Vec<(String, String)>,
+    /// Why a trial that finds nothing proves nothing.
+    doubt: Option<&'static str>,
     pub(super) wrong: Vec<String>,
     /// Statements of the user that failed.
     pub(super) refused: Vec<String>,
@@ -173,6 +175,11 @@ impl Outcome {
         }
     }
 
+    /// Notes why a trial that finds nothing proves nothing.
+    pub(super) fn doubted(self, doubt: Option<&'static str>) -> Self {
+        Self { doubt, ..self }
+    }
+
     /// Writes the results into the report.
     pub(super) fn write_into(mut self, report: &mut VerifyReport) {
         let undeciphered = std::mem::take(&mut self.undeciphered).into_iter();
@@ -183,7 +190,10 @@ impl Outcome {
             false => self.no_key.extend(undeciphered.map(|(table, _)| table)),
         }
         self.count();
-        let what = self.summary();
+        let what = match self.doubt {
+            Some(doubt) => format!("not proven: {doubt}; {}", self.summary()),
+            None => self.summary(),
+        };
         report.notes.extend(self.notes());
         report.warnings.extend(self.all_warnings());
         let all_opened = self.test.no_engine.is_empty();
@@ -193,7 +203,7 @@ impl Outcome {
             report.problem(Problem { level, object: None, file: None, offset: None, what });
         }
         report.failed_checks = [self.differing, self.refused].concat();
-        if report.failed_checks.is_empty() && all_opened {
+        if report.failed_checks.is_empty() && all_opened && self.doubt.is_none() {
             report.close(Level::Restore, what);
         } else {
             report.close_unchecked(Level::Restore, what);
