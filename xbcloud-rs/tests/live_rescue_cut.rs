@@ -243,3 +243,46 @@ fn what_a_killed_rescue_leaves_can_be_completed() {
     let _ = line.replace(server.socket()).run().expect(0);
     assert_eq!(state(server), line.complete);
 }
+
+/// What the first RENAME meets.
+fn at_rename(act: impl Fn(&str) -> Fate + Send + Sync + 'static) -> impl Fn(&str) -> Fate {
+    let is_over = AtomicBool::new(false);
+    move |sql| {
+        let is_first = sql.starts_with("RENAME") && !is_over.swap(true, Ordering::SeqCst);
+        if is_first { act(sql) } else { Fate::Passes }
+    }
+}
+
+/// A key that fails although it could be added before: what completes the table stays on the server, a trigger of several
+/// lines included.
+#[test]
+fn what_a_table_lacks_stays_on_the_server() {
+    let line = Line::new();
+    let server = &line.shop.server;
+    let whole = parts(server);
+    let socket = server.socket().to_owned();
+    let goods = "SET foreign_key_checks = 0; DROP TABLE cut.goods; CREATE TABLE cut.goods (id";
+    let cut = line.cut(at_rename(move |_| {
+        client(&socket, &format!("{goods} CHAR(9) PRIMARY KEY) ENGINE=InnoDB"));
+        Fate::Passes
+    }));
+    let told = line.replace(cut.socket()).run().expect(1).stderr_text();
+    let left = line.left();
+    let [one, two, todo] = &left[..] else { panic!("{left:?}: {told}") };
+    assert!(one.ends_with("_old") && two.ends_with("_old"), "{left:?}");
+    assert!(told.contains(&format!("complete it are in `cut`.`{todo}`")), "{told}");
+    server.sql(&format!("{goods} INT PRIMARY KEY) ENGINE=InnoDB"));
+    server.sql("USE cut; INSERT INTO goods SELECT seq FROM seq_1_to_9");
+    line.carry_out(todo);
+    assert_eq!(parts(server), whole);
+    assert_eq!(state(server), line.complete);
+}
+
+/// Runs statements on the server itself.
+fn client(socket: &Path, sql: &str) {
+    let _ = Cmd::new(xb_testkit::tools::find("mariadb"))
+        .args(["--no-defaults", "--user=root", "--execute", sql])
+        .arg(format!("--socket={}", socket.display()))
+        .run()
+        .expect(0);
+}
