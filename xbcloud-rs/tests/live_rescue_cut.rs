@@ -278,6 +278,76 @@ fn what_a_table_lacks_stays_on_the_server() {
     assert_eq!(state(server), line.complete);
 }
 
+/// The server ran the statement after it was asked whether it had.
+#[test]
+fn a_statement_that_ran_late_is_done() {
+    let line = Line::new();
+    let socket = line.shop.server.socket().to_owned();
+    let count = AtomicI32::new(0);
+    let cut = line.cut(move |sql| {
+        let is_rename = sql.starts_with("RENAME");
+        match is_rename.then(|| count.fetch_add(1, Ordering::SeqCst)) {
+            Some(0) => return Fate::NotSent,
+            Some(1) => client(&socket, sql),
+            _ => {}
+        }
+        Fate::Passes
+    });
+    let ran = line.replace(cut.socket()).run();
+    assert_eq!(state(&line.shop.server), line.complete, "{}", ran.stderr_text());
+    assert_eq!(ran.code(), 0, "{}", ran.stderr_text());
+}
+
+/// An account that is refused is not tried until the server blocks its host; what the table lacks stays.
+#[test]
+fn a_login_that_is_refused_is_not_tried_for_long() {
+    let line = Line::new();
+    let server = &line.shop.server;
+    let whole = parts(server);
+    server.sql("CREATE USER own@localhost; GRANT ALL ON *.* TO own@localhost");
+    let home = line.shop.scratch.dir("home");
+    std::fs::write(home.join(".my.cnf"), "[client]\nuser=own\n").unwrap();
+    let logins = || -> u64 {
+        let status = server.sql("SHOW GLOBAL STATUS LIKE 'Connections'");
+        status.split_whitespace().last().unwrap().parse().unwrap()
+    };
+    let (before, socket) = (logins(), server.socket().to_owned());
+    let cut = line.cut(at_rename(move |_| {
+        client(&socket, "ALTER USER own@localhost ACCOUNT LOCK");
+        Fate::AnswerLost
+    }));
+    let told = line.replace(cut.socket()).env("HOME", &home).run().expect(1).stderr_text();
+    let took = logins() - before;
+    assert!(took < 30, "{took} logins: {told}");
+    let left = line.left();
+    let todo = left.iter().find(|name| name.ends_with("_todo")).expect(&told);
+    assert!(told.contains(&format!("complete it are in `cut`.`{todo}`")), "{told}");
+    line.carry_out(todo);
+    for name in line.left() {
+        server.sql(&format!("DROP TABLE cut.{name}"));
+    }
+    assert_eq!(parts(server), whole);
+}
+
+/// A trial of a key whose answer is lost is no reason to give up.
+#[test]
+fn a_key_is_tried_again_after_a_lost_answer() {
+    let line = Line::new();
+    let (added, dropped) = (AtomicBool::new(false), AtomicBool::new(false));
+    let cut = line.cut(move |sql| {
+        let is_first = |part: &str, seen: &AtomicBool| {
+            sql.contains(part) && !seen.swap(true, Ordering::SeqCst)
+        };
+        match sql.starts_with("ALTER") {
+            true if is_first(" ADD CONSTRAINT `xb_rescue", &added) => Fate::AnswerLost,
+            true if is_first(" DROP FOREIGN KEY `xb_rescue", &dropped) => Fate::NotSent,
+            _ => Fate::Passes,
+        }
+    });
+    let ran = line.replace(cut.socket()).run().expect(0);
+    assert_eq!(state(&line.shop.server), line.complete, "{}", ran.stderr_text());
+}
+
 /// Runs statements on the server itself.
 fn client(socket: &Path, sql: &str) {
     let _ = Cmd::new(xb_testkit::tools::find("mariadb"))
