@@ -97,18 +97,3 @@ fn a_prune_does_not_count_on_an_increment_whose_base_may_go() {
     running.kill_9();
     let _ = running.wait();
 }
-
-/// Two stores may have a bucket of one name: here the store and a proxy before it.
-#[test]
-fn a_prune_of_one_store_holds_up_none_of_another() {
-    let shop = shop();
-    let direct = format!("--s3-endpoint={}", shop.bucket.endpoint());
-    shop.proxy.set_rules(vec![Rule::new("GET", "list-type", Action::Hold).times(1)]);
-    let mut first = shop.xbcloud(&["prune", "--yes", "--keep-last=1"], "").spawn();
-    first.until("it has its lock", || shop.proxy.held() == 1);
-    let refused = shop.xbcloud(&["prune", "--yes", "--keep-last=1"], "").run().expect_failure();
-    assert!(refused.stderr_text().contains("under way already on this host"), "{refused:?}");
-    let _ = shop.xbcloud(&["prune", "--yes", "--keep-last=1"], "").arg(&direct).run().expect(0);
-    shop.proxy.release();
-    let _ = first.wait().expect(0);
-}

@@ -477,7 +477,9 @@ fn triggers_that_a_login_cannot_see_are_not_lost() {
     server.sql(
         "CREATE TRIGGER shop.since BEFORE INSERT ON shop.par FOR EACH ROW SET NEW.id = NEW.id + 1;
          CREATE USER blind@localhost, seeing@localhost; GRANT ALL ON shop.* TO blind@localhost, seeing@localhost;
-         REVOKE TRIGGER ON shop.* FROM blind@localhost",
+         REVOKE TRIGGER ON shop.* FROM blind@localhost;
+         CREATE ROLE inner_role, outer_role; GRANT ALL ON shop.* TO inner_role; GRANT inner_role TO outer_role;
+         CREATE USER by_role@localhost; GRANT outer_role TO by_role@localhost; SET DEFAULT ROLE outer_role FOR by_role@localhost",
     );
     let home = shop.scratch.dir("home");
     let replace = |user: &str, table: &str| {
@@ -495,6 +497,7 @@ fn triggers_that_a_login_cannot_see_are_not_lost() {
     }
     server.sql("DROP TRIGGER shop.since");
     let _ = replace("seeing", "shop.par").expect(0);
+    let _ = replace("by_role", "shop.par").expect(0);
     assert_eq!(server.sql("SHOW TABLES FROM shop LIKE 'xb%'"), "");
 }
 

@@ -18,19 +18,22 @@ pub(super) const TODO: &str = "_todo";
 pub(super) struct Incomplete<'a> {
     source: &'a Source,
     /// The table that it replaced.
-    old: Option<&'a QuotedTable>,
+    old: Option<QuotedTable>,
     pub(super) keys: Vec<&'a [u8]>,
     pub(super) triggers: Vec<&'a Trigger>,
+    /// The table that has the statements, for SQL.
+    todo: Option<String>,
 }
 
 impl<'a> Incomplete<'a> {
     /// Nothing yet.
-    pub(super) fn new(source: &'a Source, old: Option<&'a QuotedTable>) -> Self {
-        Self { source, old, keys: Vec::new(), triggers: Vec::new() }
+    pub(super) fn new(source: &'a Source, old: Option<&QuotedTable>) -> Self {
+        let old = old.cloned();
+        Self { source, old, keys: Vec::new(), triggers: Vec::new(), todo: None }
     }
 
     /// All that a table lacks as soon as it has its name.
-    pub(super) fn of(source: &'a Source, old: Option<&'a QuotedTable>) -> Self {
+    pub(super) fn of(source: &'a Source, old: Option<&QuotedTable>) -> Self {
         let mut this = Self::new(source, old);
         if !source.is_complete() {
             this.keys.extend(source.definition.foreign_keys.iter().map(|key| &key[..]));
@@ -50,7 +53,7 @@ impl<'a> Incomplete<'a> {
         let table = self.source.to.name();
         let names = self.keys.iter().filter_map(|key| key_name(key));
         for name in names.map(|name| sql(&name)) {
-            let has = self.old.map(QuotedTable::name).into_iter().chain([table.clone()]);
+            let has = self.old.iter().map(QuotedTable::name).chain([table.clone()]);
             statements.extend(has.map(|has| {
                 format!("ALTER TABLE IF EXISTS {has} DROP FOREIGN KEY IF EXISTS {name}")
             }));
@@ -63,7 +66,8 @@ impl<'a> Incomplete<'a> {
             statements.push(trigger_settings(trigger.settings.each_ref().map(String::as_str)));
             statements.push(String::from_utf8_lossy(&trigger.statement).into_owned());
         }
-        statements.extend(self.old.map(|old| format!("DROP TABLE IF EXISTS {}", old.name())));
+        statements
+            .extend(self.old.iter().map(|old| format!("DROP TABLE IF EXISTS {}", old.name())));
         statements
     }
 }
@@ -71,12 +75,18 @@ impl<'a> Incomplete<'a> {
 /// As the end of a sentence about the table.
 impl fmt::Display for Incomplete<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(old) = self.old {
+        if let Some(old) = &self.old {
             let old = old.name();
             write!(
                 f,
                 "; the table that it replaced is {old}, and may have lost its foreign keys and triggers, whose names the new one needs"
             )?;
+        }
+        if let Some(todo) = &self.todo {
+            return write!(
+                f,
+                "; the statements that complete it are in {todo}: run them in the order of their numbers, then drop that table"
+            );
         }
         f.write_str("; these statements complete it:")?;
         for statement in self.statements() {
@@ -88,6 +98,38 @@ impl fmt::Display for Incomplete<'_> {
             f.write_str(";")?;
         }
         Ok(())
+    }
+}
+
+/// Why a table has no name or is not complete.
+pub(super) struct Failure<'a> {
+    what: String,
+    /// What it lacks, or may lack, while clients use it.
+    lacks: Option<Incomplete<'a>>,
+}
+
+impl<'a> Failure<'a> {
+    pub(super) fn new(what: impl ToString, lacks: Option<Incomplete<'a>>) -> Self {
+        Self { what: what.to_string(), lacks }
+    }
+}
+
+impl From<SinkError> for Failure<'_> {
+    fn from(error: SinkError) -> Self {
+        Self::new(error, None)
+    }
+}
+
+impl From<String> for Failure<'_> {
+    fn from(what: String) -> Self {
+        Self::new(what, None)
+    }
+}
+
+impl fmt::Display for Failure<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        self.lacks.iter().try_for_each(|lacks| lacks.fmt(f))
     }
 }
 
@@ -128,15 +170,41 @@ impl Copier<'_> {
         self.sink.surely((1, self.cancel), |sink| sink.run(insert.as_bytes()), |_| Ok(false))
     }
 
+    /// Lets the table with the statements stay if they are needed, without those of all other tables. A server that cannot
+    /// be asked keeps all of them.
+    pub(super) fn keep_todo(&mut self, failures: &mut [(&Source, Failure<'_>)]) {
+        let Some(todo) = self.todo.as_ref().map(QuotedTable::name) else { return };
+        let mut needed = Vec::new();
+        for (source, failure) in failures {
+            if let Some(lacks) = failure.lacks.as_mut().filter(|_| !source.is_complete()) {
+                lacks.todo = Some(todo.clone());
+                needed.push(literal(&source.unfinished.table));
+            }
+        }
+        if needed.is_empty() {
+            return;
+        }
+        let needed = needed.join(", ");
+        let others = format!("DELETE FROM {todo} WHERE unfinished NOT IN ({needed})");
+        let run = |sink: &mut Sink| sink.run(others.as_bytes());
+        let _ = self.sink.surely((1, self.cancel), run, |_| Ok(false));
+        self.keep(&todo);
+    }
+
+    /// Takes a table, named for SQL, from those that are dropped at the end.
+    pub(super) fn keep(&mut self, name: &str) {
+        if let Sink::Server(live) = &mut *self.sink {
+            live.unfinished.retain(|each| each != name);
+        }
+    }
+
     /// Drops the table with the statements: all tables are complete.
     pub(super) fn forget_todo(&mut self) -> Result<(), SinkError> {
         let Some(todo) = self.todo.take() else { return Ok(()) };
         let drop = format!("DROP TABLE IF EXISTS {}", todo.name());
         let name = todo.name();
         self.sink.surely((1, self.cancel), |sink| sink.run(drop.as_bytes()), |_| Ok(false))?;
-        if let Sink::Server(live) = &mut *self.sink {
-            live.unfinished.retain(|each| *each != name);
-        }
+        self.keep(&name);
         Ok(())
     }
 }

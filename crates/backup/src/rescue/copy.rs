@@ -61,9 +61,12 @@ pub(super) fn copy(
     let Err(error) = outcome else { return outcome };
     let left = sink.clean();
     match (error, cancel.reason()) {
-        (BackupError::Rescue { table, mut what }, _) if !named.is_empty() => {
-            what += "; these tables have their names and all their rows: ";
-            what += &named.join(", ");
+        // It may name what a table lacks that clients use.
+        (BackupError::Rescue { table, mut what }, _) if !named.is_empty() || left.is_err() => {
+            if !named.is_empty() {
+                what += "; these tables have their names and all their rows: ";
+                what += &named.join(", ");
+            }
             if let Err(left) = left {
                 what += &format!("; {left}");
             }
@@ -479,15 +482,24 @@ impl Copier<'_> {
             }
             let add =
                 [format!("ALTER TABLE {table} ADD CONSTRAINT {name} ").as_bytes(), rest].concat();
-            let added = self.sink.run_on_used(&add).and_then(|()| {
-                let drop = format!("ALTER TABLE {table} DROP FOREIGN KEY {name}");
-                self.sink.run_on_used(drop.as_bytes())
+            let drop = format!("ALTER TABLE {table} DROP FOREIGN KEY {name}");
+            let (schema, unfinished) = source.unfinished.names();
+            let is_there =
+                |live: &mut LiveServer| Ok(!live.foreign_key_names(schema, unfinished)?.is_empty());
+            // Others may hold the table to which it refers.
+            let added = self.patiently(|sink| sink.run_on_used(&add), is_there);
+            let added = added.and_then(|()| {
+                self.patiently(
+                    |sink| sink.run_on_used(drop.as_bytes()),
+                    |live| is_there(live).map(|is_there| !is_there),
+                )
             });
             added.map_err(|error| {
-                format!(
-                    "its foreign key cannot be added: {error} ({}); give another name with --as",
-                    Printable::new(key)
-                )
+                let next = match error.is_held_up() {
+                    true => "; end what holds up the table to which it refers",
+                    false => "; give another name with --as",
+                };
+                format!("its foreign key cannot be added: {error} ({}){next}", Printable::new(key))
             })?;
         }
         Ok(())

@@ -3,15 +3,16 @@
 use xb_mysql::{Client, Error};
 use xb_reader::Printable;
 
-use super::rows::{literal, sql};
+use super::rows::sql;
 use super::sink::PREFIX;
+use super::tokens::{DoubleQuoted, Tokens};
 
 /// The server refuses the statement for want of a privilege.
 const DENIED: u16 = 1142;
 /// It writes a binary log, and lets only accounts with SUPER make triggers. It says so before it looks at any privilege.
 const UNTRUSTED: u16 = 1419;
-/// It has looked at the privilege: others hold the table, there is no such table, the trigger is in another schema.
-const LOOKED: [u16; 3] = [1205, 1146, 1435];
+/// It has looked at the privilege: others hold the table, there is no such schema or table, the trigger is in another schema.
+const LOOKED: [u16; 4] = [1205, 1049, 1146, 1435];
 
 /// What the login has to do with triggers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub(super) fn refuse_without_trigger(
             "the server writes a binary log and lets only accounts with the privilege SUPER make triggers, and {shown} needs some: log in with it, SET GLOBAL log_bin_trust_function_creators = 1, or give another name with --as"
         ));
     }
-    if code == UNTRUSTED && has_trigger_itself(client, (schema, table)).map_err(theirs)? {
+    if code == UNTRUSTED && holds_trigger(client, (schema, table)).map_err(theirs)? {
         return Ok(());
     }
     Err(format!(
@@ -64,19 +65,88 @@ pub(super) fn refuse_without_trigger(
     ))
 }
 
-/// Returns whether the account itself has the privilege. One that comes from a role is not found.
-fn has_trigger_itself(client: &mut Client, (schema, table): (&str, &str)) -> Result<bool, Error> {
-    let (schema, table) = (literal(schema), literal(table));
-    let host = "SUBSTRING_INDEX(CURRENT_USER(), '@', -1)";
-    let user =
-        format!("LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - CHAR_LENGTH({host}) - 1)");
-    let of_account = format!(
-        "privilege_type = 'TRIGGER' AND grantee = CONCAT('''', {user}, '''@''', {host}, '''')"
-    );
-    let found = client.rows(format!(
-        "SELECT CAST(1 AS CHAR) FROM information_schema.user_privileges WHERE {of_account} \
-         UNION ALL SELECT CAST(1 AS CHAR) FROM information_schema.schema_privileges WHERE {of_account} AND {schema} LIKE table_schema \
-         UNION ALL SELECT CAST(1 AS CHAR) FROM information_schema.table_privileges WHERE {of_account} AND table_schema = {schema} AND table_name = {table}"
-    ))?;
-    Ok(!found.is_empty())
+/// Returns whether the account, one of its enabled roles or PUBLIC has the privilege. The tables of `information_schema`
+/// show those of a role to nobody who may not read the schema `mysql`.
+fn holds_trigger(client: &mut Client, place: (&str, &str)) -> Result<bool, Error> {
+    let grants = client.rows("SHOW GRANTS")?;
+    let grants = grants.iter().filter_map(|row| row.get(0));
+    Ok(grants.map(String::from_utf8_lossy).any(|grant| gives_trigger(&grant, place)))
+}
+
+/// Returns whether a line of `SHOW GRANTS` gives the privilege TRIGGER on a table.
+fn gives_trigger(grant: &str, (schema, table): (&str, &str)) -> bool {
+    let tokens = Tokens::new(grant.as_bytes(), DoubleQuoted::Names);
+    let tokens: Option<Vec<&[u8]>> = tokens.map(|token| Some(token.ok()?.text)).collect();
+    let tokens = tokens.unwrap_or_default();
+    let mut parts = tokens.split(|token| *token == b"ON");
+    let (Some(rights), Some([of, b".", on, b"TO", ..])) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    // Names of columns stand in parentheses.
+    let mut depth = 0;
+    let has = rights.iter().any(|token| {
+        depth += i32::from(*token == b"(") - i32::from(*token == b")");
+        depth == 0 && [&b"TRIGGER"[..], b"ALL"].contains(token)
+    });
+    let (schema, table) = (letters(schema), letters(table));
+    has && match (*of, *on) {
+        (b"*", b"*") => true,
+        (of, b"*") => is_like(&schema, &letters(&name_of(of))),
+        (of, on) => schema == letters(&name_of(of)) && table == letters(&name_of(on)),
+    }
+}
+
+/// The name in a quoted token.
+fn name_of(token: &[u8]) -> String {
+    let text = String::from_utf8_lossy(token);
+    let inner = text.strip_prefix('`').and_then(|text| text.strip_suffix('`'));
+    inner.unwrap_or(&text).replace("``", "`")
+}
+
+/// In small letters: a server may keep its names so.
+fn letters(name: &str) -> Vec<char> {
+    name.to_lowercase().chars().collect()
+}
+
+/// Compares a name with a pattern of SQL.
+fn is_like(name: &[char], pattern: &[char]) -> bool {
+    let (wanted, rest) = match pattern {
+        [] => return name.is_empty(),
+        ['%', rest @ ..] => return (0..=name.len()).any(|at| is_like(&name[at..], rest)),
+        ['\\', wanted, rest @ ..] => (Some(wanted), rest),
+        ['_', rest @ ..] => (None, rest),
+        [wanted, rest @ ..] => (Some(wanted), rest),
+    };
+    let Some((first, after)) = name.split_first() else { return false };
+    wanted.is_none_or(|wanted| wanted == first) && is_like(after, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_read_for_a_table() {
+        for (grant, gives) in [
+            ("GRANT ALL PRIVILEGES ON *.* TO `a`@`%` WITH GRANT OPTION", true),
+            ("GRANT SELECT, TRIGGER, DELETE HISTORY ON `my\\_shop`.* TO PUBLIC", true),
+            ("GRANT TRIGGER ON `my%`.* TO `r`", true),
+            ("GRANT TRIGGER ON `%p`.* TO `r`", true),
+            ("GRANT TRIGGER ON `m%_s%`.* TO `r`", true),
+            ("GRANT TRIGGER ON `my_shop`.`par``t` TO `r`", true),
+            ("GRANT SELECT (`id`, `TRIGGER`), TRIGGER ON `my_shop`.`par``t` TO `r`", true),
+            ("GRANT SELECT (id, TRIGGER, x) ON `my_shop`.`par``t` TO `r`", false),
+            ("GRANT TRIGGER ON `my%`.`par``t` TO `r`", false),
+            ("GRANT TRIGGER ON `my_shop`.`par` TO `r`", false),
+            ("GRANT TRIGGER ON `my\\_`.* TO `r`", false),
+            ("GRANT TRIGGER ON `%q`.* TO `r`", false),
+            ("GRANT SELECT, INSERT ON *.* TO `TRIGGER`@`%`", false),
+            ("GRANT `TRIGGER` TO `a`@`%`", false),
+            ("SET DEFAULT ROLE `r` FOR `a`@`%`", false),
+            ("GRANT TRIGGER ON `my_sh", false),
+            ("", false),
+        ] {
+            assert_eq!(gives_trigger(grant, ("my_shop", "par`t")), gives, "{grant}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use xb_mysql::{Client, Error};
 use xb_pipeline::Observer;
 use xb_reader::Printable;
 
-use super::completing::Incomplete;
+use super::completing::{Failure, Incomplete};
 use super::definition::{Definition, key_name};
 use super::lost_answer::TRIES;
 use super::names::Chosen;
@@ -88,15 +88,18 @@ impl Copier<'_> {
                 }
             }
         }
-        for (source, old) in in_use {
-            if let Err(what) = self.complete(source, old.as_ref()) {
+        for (source, old) in &in_use {
+            let old = old.as_ref();
+            if let Err(what) = self.complete(source, old) {
                 failures.push((source, what));
             }
         }
+        self.keep_todo(&mut failures);
         let mut failures = failures.into_iter();
-        let Some((first, mut what)) = failures.next() else {
+        let Some((first, failure)) = failures.next() else {
             return self.forget_todo().map_err(|error| failed("the tables", error));
         };
+        let mut what = failure.to_string();
         for (source, more) in failures {
             what += &format!("; {}: {more}", source.shown);
         }
@@ -105,18 +108,19 @@ impl Copier<'_> {
 
     /// Gives a table with all its rows its name, in place of an existing one if that was asked for. Returns the place of
     /// that one, unless it is gone.
-    pub(super) fn name(&mut self, source: &Source) -> Result<Option<QuotedTable>, String> {
-        let text = |error: SinkError| error.to_string();
+    pub(super) fn name<'s>(
+        &mut self,
+        source: &'s Source,
+    ) -> Result<Option<QuotedTable>, Failure<'s>> {
         let (unfinished, to) = (source.unfinished.name(), source.to.name());
         self.enter(&source.to)?;
-        let is_taken =
-            self.order.replace && self.sink.asked(|live| live.holds(&source.to)).map_err(text)?;
+        let is_taken = self.order.replace && self.sink.asked(|live| live.holds(&source.to))?;
         let old = is_taken.then(|| source.to.beside(format!("{}_old", source.unfinished.table)));
         let rename = match &old {
             None => format!("RENAME TABLE {unfinished} TO {to}"),
             Some(old) => format!("RENAME TABLE {to} TO {}, {unfinished} TO {to}", old.name()),
         };
-        self.note(source, old.as_ref()).map_err(text)?;
+        self.note(source, old.as_ref())?;
         let cancel = self.cancel;
         let renamed = self.sink.surely(
             (1, cancel),
@@ -126,13 +130,15 @@ impl Copier<'_> {
             },
             |live| Ok(!live.holds(&source.unfinished)?),
         );
-        renamed.map_err(|error| match error {
-            SinkError::Unknown { .. } => format!(
-                "{error}; if {unfinished} is gone, it is {to} now{}",
-                Incomplete::of(source, old.as_ref())
-            ),
-            error => error.to_string(),
-        })?;
+        if let Err(error) = renamed {
+            if !matches!(error, SinkError::Unknown { .. }) {
+                return Err(error.into());
+            }
+            // Whether it is there tells whether it was renamed.
+            self.keep(&unfinished);
+            let what = format!("{error}; if {unfinished} is gone, it is {to} now");
+            return Err(Failure::new(what, Some(Incomplete::of(source, old.as_ref()))));
+        }
         let is_preliminary = source.is_sequence && old.is_none();
         if let Sink::Server(live) = &mut *self.sink {
             // Clients may write to it from here on: it is not dropped.
@@ -144,13 +150,15 @@ impl Copier<'_> {
             self.named.push(source.shown_new());
         }
         match old {
-            Some(old) if source.is_complete() => self.drop_replaced(source, &old).map(|()| None),
+            Some(old) if source.is_complete() => {
+                Ok(self.drop_replaced(source, &old).map(|()| None)?)
+            }
             old => Ok(old),
         }
     }
 
     /// Runs a statement on tables that clients use, again while they hold it up.
-    fn patiently(
+    pub(super) fn patiently(
         &mut self,
         run: impl Fn(&mut Sink) -> Result<(), SinkError>,
         is_done: impl Fn(&mut LiveServer) -> Result<bool, Error>,
@@ -226,7 +234,11 @@ impl Copier<'_> {
 
     /// Adds what belongs to a table under its old name, and cannot come before, and drops the table that was replaced then.
     /// A part that fails does not keep the others away.
-    fn complete(&mut self, source: &Source, old: Option<&QuotedTable>) -> Result<(), String> {
+    fn complete<'s>(
+        &mut self,
+        source: &'s Source,
+        old: Option<&QuotedTable>,
+    ) -> Result<(), Failure<'s>> {
         if source.is_complete() {
             return Ok(());
         }
@@ -264,9 +276,9 @@ impl Copier<'_> {
             }
         }
         match (old, failures.is_empty()) {
-            (Some(old), true) => self.drop_replaced(source, old),
+            (Some(old), true) => Ok(self.drop_replaced(source, old)?),
             (None, true) => Ok(()),
-            (_, false) => Err(format!("{}{missing}", failures.join("; "))),
+            (_, false) => Err(Failure::new(failures.join("; "), Some(missing))),
         }
     }
 

@@ -15,13 +15,22 @@ pub(super) const TRIES: usize = 9;
 /// How long a server may be away, such as for a restart, and how often it is looked for.
 const ABSENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(200);
-/// Longest time for one answer on a connection that follows a lost one.
-const REPLY: Duration = Duration::from_secs(600);
+/// Codes with which a server refuses a login that it takes later: 1040, 1203 and 1226 too many connections, 9001 a proxy
+/// waits for a server.
+const BUSY: [u16; 4] = [1040, 1203, 1226, 9001];
 /// Seconds for the statement of a lost connection to end: by itself, and after that was asked for.
 const END: [u32; 2] = [5, 60];
 /// Codes with which a server, or a proxy before it, ends the connection: 1053 it shuts down, 1158 to 1161 the network
 /// fails, 1927 somebody ended the connection, 2003 to 2013 a proxy has lost the server.
 const LOST: [u16; 9] = [1053, 1158, 1159, 1160, 1161, 1927, 2003, 2006, 2013];
+
+/// Returns whether a login that failed for this reason may succeed within a minute.
+fn is_away(error: &Error) -> bool {
+    match error {
+        Error::Server(refused) => BUSY.contains(&refused.code) || is_lost(error),
+        _ => true,
+    }
+}
 
 /// Returns whether the error leaves open whether the statement ran.
 pub(super) fn is_lost(error: &Error) -> bool {
@@ -54,6 +63,10 @@ impl Sink {
                         Ok(false) => return Err(SinkError::Server(lost)),
                         Err(why) => return Err(SinkError::Unknown { lost, why }),
                     }
+                }
+                // Without a lock, the server may have run the statement whose answer was lost after it was asked.
+                _ if losses > 0 && live.asked(&is_done).is_ok_and(|is_done| is_done) => {
+                    return Ok(());
                 }
                 // What a server refuses has not been done.
                 error if error.is_held_up() && held_up + 1 < tries && cancel.reason().is_none() => {
@@ -111,12 +124,13 @@ impl LiveServer {
         if self.is_away {
             return Err(Error::Unusable);
         }
-        let timeouts = Timeouts { login: LOGIN, reply: Some(REPLY) };
+        // A statement may take hours.
+        let timeouts = Timeouts { login: LOGIN, reply: None };
         let begun = Instant::now();
         self.client = loop {
             match Client::connect(&self.access.target, &self.access.account, timeouts) {
                 Ok(client) => break client,
-                Err(error) if begun.elapsed() > ABSENCE => {
+                Err(error) if !is_away(&error) || begun.elapsed() > ABSENCE => {
                     self.is_away = true;
                     return Err(error);
                 }
