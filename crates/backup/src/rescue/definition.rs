@@ -86,9 +86,12 @@ pub(super) fn key_name(key: &[u8]) -> Option<String> {
     Some(std::str::from_utf8(name).ok()?.replace("``", "`"))
 }
 
-/// The table to which a foreign key refers, with its schema if it is another one, and the text of the key without its name.
-/// `None` if it has a form that is not known.
-pub(super) fn referenced(key: &[u8]) -> Option<((Option<String>, String), &[u8])> {
+/// A table, with its schema if it is another one.
+type TableElsewhere = (Option<String>, String);
+
+/// The table to which a foreign key refers, and the text of the key without its name. `None` if it has a form that is not
+/// known.
+pub(super) fn referenced(key: &[u8]) -> Option<(TableElsewhere, &[u8])> {
     const WORD: &[u8] = b" REFERENCES ";
     let rest = match key.strip_prefix(b"CONSTRAINT ") {
         Some(named) => past_name(named)?.trim_ascii_start(),
