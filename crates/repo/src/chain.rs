@@ -246,7 +246,7 @@ mod tests {
     use crate::manifest::history::History;
     use crate::manifest::sample;
     use crate::records::{self, VerifyResult};
-    use crate::verification::{Level, VerifyReport};
+    use crate::verification::{Level, PageReport, VerifyReport};
 
     /// Counts the reads.
     #[derive(Debug, Default)]
@@ -330,6 +330,7 @@ mod tests {
             assert_eq!(unknown_import(&links), Some(expected));
 
             let mut report = VerifyReport::new("n1".to_owned(), Level::Restore);
+            report.pages = Some(PageReport::default());
             for level in Level::ALL {
                 report.close(level, String::new());
             }
