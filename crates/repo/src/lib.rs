@@ -19,6 +19,7 @@ pub mod keys;
 pub mod lineage;
 pub mod list;
 pub mod list_cache;
+mod list_line;
 pub mod manifest;
 pub mod names;
 pub mod pin;

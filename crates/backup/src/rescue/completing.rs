@@ -6,9 +6,9 @@ use std::fmt;
 use xb_reader::Printable;
 
 use super::definition::key_name;
-use super::in_use::{Copier, Source};
 use super::rows::{literal, sql};
 use super::sink::{PREFIX, QuotedTable, Sink, SinkError, trigger_settings};
+use super::source::{Copier, Source};
 use super::trigger::Trigger;
 
 /// Ends the name of the table with the statements.
@@ -37,7 +37,7 @@ impl<'a> Incomplete<'a> {
         let mut this = Self::new(source, old);
         if !source.is_complete() {
             this.keys.extend(source.definition.foreign_keys.iter().map(|key| &key[..]));
-            if Copier::early_triggers(source).is_empty() {
+            if source.early_triggers().is_empty() {
                 this.triggers.extend(&source.triggers);
             }
         }

@@ -9,11 +9,12 @@ use xb_reader::Printable;
 
 use super::definition::{Definition, key_name, referenced};
 use super::grants::{Need, refuse_without_trigger};
-use super::in_use::{Copier, Order, Source, failed};
+use super::in_use::failed;
 use super::names::Chosen;
 use super::physical;
 use super::rows::{Layout, SESSION, Sum, TablePass, is_table, literal, sql};
 use super::sink::{LiveServer, PREFIX, QuotedTable, Sink};
+use super::source::{Copier, Order, Source};
 use super::trigger::Trigger;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
@@ -432,7 +433,7 @@ impl Copier<'_> {
 
     fn add_early_triggers(&mut self, source: &Source) -> Result<(), String> {
         self.enter(&source.unfinished)?;
-        let early = Self::early_triggers(source);
+        let early = source.early_triggers();
         early.iter().try_for_each(|(trigger, statement)| {
             self.add_trigger(trigger, statement, &source.unfinished)
         })

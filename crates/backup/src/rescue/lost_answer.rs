@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use xb_mysql::{Client, Error, Row, Timeouts};
 
 use super::rows::{SESSION, literal, sql};
-use super::sink::{LOGIN, LiveServer, PREFIX, Sink, SinkError};
+use super::sink::{LOGIN, LiveServer, Sink, SinkError, is_lost};
 use crate::cancel::CancelToken;
 
 /// How often a statement is run again that others hold up, or whose answer is lost.
@@ -20,23 +20,11 @@ const PAUSE: Duration = Duration::from_millis(200);
 const BUSY: [u16; 4] = [1040, 1203, 1226, 9001];
 /// Seconds for the statement of a lost connection to end: by itself, and after that was asked for.
 const END: [u32; 2] = [5, 60];
-/// Codes with which a server, or a proxy before it, ends the connection: 1053 it shuts down, 1158 to 1161 the network
-/// fails, 1927 somebody ended the connection, 2003 to 2013 a proxy has lost the server.
-const LOST: [u16; 9] = [1053, 1158, 1159, 1160, 1161, 1927, 2003, 2006, 2013];
 
 /// Returns whether a login that failed for this reason may succeed within a minute.
 fn is_away(error: &Error) -> bool {
     match error {
         Error::Server(refused) => BUSY.contains(&refused.code) || is_lost(error),
-        _ => true,
-    }
-}
-
-/// Returns whether the error leaves open whether the statement ran.
-pub(super) fn is_lost(error: &Error) -> bool {
-    match error {
-        Error::Server(refused) => LOST.contains(&refused.code),
-        Error::Unexpected => false,
         _ => true,
     }
 }
@@ -101,22 +89,6 @@ impl LiveServer {
                 answer => return answer,
             }
         }
-    }
-
-    /// Lets the server know the connections of this run: the lock ends with the connection, and so does what that runs.
-    pub(super) fn mark_connection(&mut self, run: &str) -> Result<(), Error> {
-        self.lock = format!("{PREFIX}{run}");
-        match self.take_lock(0) {
-            // Clusters may have none; nothing else depends on it.
-            Err(error) if !is_lost(&error) => self.lock.clear(),
-            taken => drop(taken?),
-        }
-        Ok(())
-    }
-
-    fn take_lock(&mut self, seconds: u32) -> Result<bool, Error> {
-        let ask = format!("SELECT CAST(GET_LOCK({}, {seconds}) AS CHAR)", literal(&self.lock));
-        Ok(self.client.rows(ask)?.first().and_then(|row| row.get(0)) == Some(b"1"))
     }
 
     /// Logs in again. What the lost connection ran has ended when this returns.

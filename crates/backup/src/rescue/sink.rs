@@ -7,7 +7,6 @@ use xb_mysql::{Access, Client, Error, Row, Timeouts};
 use xb_reader::Printable;
 
 use super::definition::Definition;
-use super::lost_answer::is_lost;
 use super::rows::{LONG_WAIT, LOOK, SESSION, SHORT_WAIT, is_table, literal, sql};
 use crate::error::BackupError;
 
@@ -19,6 +18,18 @@ pub(super) const PREFIX: &str = "xb_rescue_";
 const BATCH: usize = 1 << 20;
 /// Part of a server's `max_allowed_packet` that is left for the packet itself, in bytes.
 const MARGIN: usize = 1024;
+/// Codes with which a server, or a proxy before it, ends the connection: 1053 it shuts down, 1158 to 1161 the network
+/// fails, 1927 somebody ended the connection, 2003 to 2013 a proxy has lost the server.
+const LOST: [u16; 9] = [1053, 1158, 1159, 1160, 1161, 1927, 2003, 2006, 2013];
+
+/// Returns whether the error leaves open whether the statement ran.
+pub(super) fn is_lost(error: &Error) -> bool {
+    match error {
+        Error::Server(refused) => LOST.contains(&refused.code),
+        Error::Unexpected => false,
+        _ => true,
+    }
+}
 
 /// A table's place, quoted for SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -346,5 +357,22 @@ impl LiveServer {
             Err(Error::Server(refused)) if refused.code != 1205 => Ok(true),
             shown => shown.map(|_| true),
         }
+    }
+
+    /// Lets the server know the connections of this run: the lock ends with the connection, and so does what that runs.
+    fn mark_connection(&mut self, run: &str) -> Result<(), Error> {
+        self.lock = format!("{PREFIX}{run}");
+        match self.take_lock(0) {
+            // Clusters may have none; nothing else depends on it.
+            Err(error) if !is_lost(&error) => self.lock.clear(),
+            taken => drop(taken?),
+        }
+        Ok(())
+    }
+
+    /// Waits for the lock of this run, at most so many seconds.
+    pub(super) fn take_lock(&mut self, seconds: u32) -> Result<bool, Error> {
+        let ask = format!("SELECT CAST(GET_LOCK({}, {seconds}) AS CHAR)", literal(&self.lock));
+        Ok(self.client.rows(ask)?.first().and_then(|row| row.get(0)) == Some(b"1"))
     }
 }
