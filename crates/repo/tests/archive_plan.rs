@@ -1113,6 +1113,12 @@ fn a_moment_before_the_logs_began_anew_lies_in_the_history_that_was_left() {
     // Its end is not the latest: the newer history is.
     let error = plan(&streams, &base, &RestoreStop::Latest).unwrap_err();
     assert!(matches!(&error, PlanError::Branch { reason, .. } if reason == "restored"), "{error}");
+    // The store's clock is behind that of the backup's host.
+    let taken = Timestamp::from_second(NOW - 10).unwrap();
+    let just = Base { taken, ..base.clone() };
+    let mut old = streams[0].clone();
+    old.written = Some(Timestamp::from_second(NOW - 20).unwrap());
+    assert!(plan(&[old, streams[1].clone()], &just, &"0-1-9".parse().unwrap()).is_ok());
     // Nothing shows that a backup from after the last sign of life is of the old history.
     let late = Base { taken: Timestamp::from_second(NOW + 1000).unwrap(), ..base };
     let error = plan(&streams, &late, &"0-1-9".parse().unwrap()).unwrap_err();
