@@ -940,6 +940,99 @@ fn a_branch_counts_only_against_a_history_that_has_what_was_left() {
     assert_eq!(newest(&streams).unwrap().0.id(), streams[1].id());
 }
 
+/// Without the segments of a stream, as `prune` leaves it.
+fn removed(stream: &Stream) -> Stream {
+    let (link, mut stream) = (link_to_end(stream), stream.clone());
+    let at = stream.segments.values().next_back().unwrap().content.to.clone();
+    let number = link.number + 1;
+    stream.floor = Some(Floor { format: FORMAT, stream: link.stream, number, head: link.head, at });
+    stream.removed_below = number;
+    stream.segments.clear();
+    stream
+}
+
+/// Thirty transactions in three logs, of eight, eight and fourteen.
+fn in_three_logs() -> Vec<Change> {
+    let mut changes = changes(30);
+    for (n, change) in changes.iter_mut().enumerate() {
+        let (log, moved) = [(1, 0), (2, 200), (3, 400)][(n / 8).min(2)];
+        (change.log, change.begin, change.end) = (log, change.begin - moved, change.end - moved);
+    }
+    changes
+}
+
+/// What the branch left is removed, or is the log of a server that failed: that both go on in a log which was made later shows
+/// that they are one.
+#[test]
+fn a_branch_counts_for_nothing_once_both_have_a_later_log() {
+    let changes = in_three_logs();
+    let mut lost = crate::changes(12);
+    for change in &mut lost[8..] {
+        let AnyGtid::MariaDb(gtid) = &mut change.gtid else { unreachable!() };
+        gtid.server = 9;
+    }
+    let line = |stop: usize, id, begins, life: i64| {
+        let mut line = stream(&changes[..stop], id, ((1, 4), begins), &[50; 40], Some(NOW + life));
+        made_at(&mut line, |log| 1000 + log as u32);
+        line
+    };
+    let last = |stream: &Stream| stream.segments.values().next_back().unwrap().content.clone();
+    for (n, (id, is_removed)) in
+        [(0, true), (OTHER_SERVER, false), (OTHER_SERVER, true)].into_iter().enumerate()
+    {
+        let old = simple(&lost, StreamOrigin::First, id, (1, 4));
+        let branch = || {
+            let after = link_to_end(&old);
+            StreamOrigin::Branch { after, reason: "shorter".to_owned() }
+        };
+        // Of the other receiver, before the failover.
+        let before = simple(&lost[..8], StreamOrigin::First, OTHER_SERVER + 1, (1, 4));
+        let other = || match id {
+            OTHER_SERVER => {
+                let at = Some(last(&before).to);
+                StreamOrigin::Continues { after: link_to_end(&before), at }
+            }
+            _ => StreamOrigin::First,
+        };
+        // Which of them is further, and whether they end in one log.
+        for (q, p) in [(30, 20), (20, 30), (30, 14), (14, 30)] {
+            let (q_life, p_life) = if q > p { (10, 5000) } else { (5000, 10) };
+            let (q, p) = (line(q, 1, branch(), q_life), line(p, 2, other(), p_life));
+            let further = if q_life < p_life { q.id() } else { p.id() }.to_owned();
+            let old = if is_removed { removed(&old) } else { old.clone() };
+            let streams = [old, before.clone(), q.clone(), p.clone()];
+            let streams = if id == OTHER_SERVER {
+                &streams[..]
+            } else {
+                &[streams[0].clone(), q.clone(), p.clone()]
+            };
+            assert_eq!(newest(streams).unwrap().0.id(), further, "{n}");
+            assert!(!ends_before(streams, &last(&q)) && !ends_before(streams, &last(&p)), "{n}");
+        }
+    }
+}
+
+/// A session that begins a log may have set its time, and so has the thread that applies what a source sent.
+#[test]
+fn the_time_of_a_log_makes_no_history_another_one() {
+    let changes = in_three_logs();
+    let line = |stop: usize, id, life: i64| {
+        let first = ((1, 4), StreamOrigin::First);
+        let mut line = stream(&changes[..stop], id, first, &[50; 40], Some(NOW + life));
+        made_at(&mut line, |log| if log == 3 { 500 } else { 1000 + log as u32 });
+        line
+    };
+    let last = |stream: &Stream| stream.segments.values().next_back().unwrap().content.clone();
+    let (base, _) = base_at(&changes, 2);
+    let all: Vec<_> = changes[2..].iter().map(|change| change.gtid.clone()).collect();
+    let (further, behind) = (line(30, 0, 10), line(14, 1, 5000));
+    let streams = [further.clone(), behind.clone()];
+    assert_eq!(newest(&streams).unwrap().0.id(), further.id());
+    assert!(!ends_before(&streams, &last(&further)) && !ends_before(&streams, &last(&behind)));
+    let found = plan(&streams, &base, &RestoreStop::Latest).unwrap();
+    assert_eq!(replayed(&found, &changes, &base), all);
+}
+
 /// No branch is recorded between them: the head of its stream was lost.
 #[test]
 fn logs_that_were_made_in_another_order_are_of_two_histories() {
@@ -1020,6 +1113,12 @@ fn a_moment_before_the_logs_began_anew_lies_in_the_history_that_was_left() {
     // Its end is not the latest: the newer history is.
     let error = plan(&streams, &base, &RestoreStop::Latest).unwrap_err();
     assert!(matches!(&error, PlanError::Branch { reason, .. } if reason == "restored"), "{error}");
+    // The store's clock is behind that of the backup's host.
+    let taken = Timestamp::from_second(NOW - 10).unwrap();
+    let just = Base { taken, ..base.clone() };
+    let mut old = streams[0].clone();
+    old.written = Some(Timestamp::from_second(NOW - 20).unwrap());
+    assert!(plan(&[old, streams[1].clone()], &just, &"0-1-9".parse().unwrap()).is_ok());
     // Nothing shows that a backup from after the last sign of life is of the old history.
     let late = Base { taken: Timestamp::from_second(NOW + 1000).unwrap(), ..base };
     let error = plan(&streams, &late, &"0-1-9".parse().unwrap()).unwrap_err();
@@ -1070,18 +1169,13 @@ fn a_stream_whose_segments_were_removed_is_not_passed_over() {
     let first = simple(&changes[..5], StreamOrigin::First, 0, (1, 4));
     let end = |stream: &Stream| stream.segments.values().next_back().unwrap().content.to.clone();
     let begins = StreamOrigin::Continues { after: link_to_end(&first), at: None };
-    let mut second = simple(&changes[..10], begins, 1, (1, end(&first).offset));
-    let (link, at) = (link_to_end(&second), end(&second));
-    let begins = StreamOrigin::Continues { after: link.clone(), at: None };
-    let third = simple(&changes, begins, 2, (1, at.offset));
+    let second = simple(&changes[..10], begins, 1, (1, end(&first).offset));
+    let begins = StreamOrigin::Continues { after: link_to_end(&second), at: None };
+    let third = simple(&changes, begins, 2, (1, end(&second).offset));
     let (base, _) = base_at(&changes, 2);
     let whole = [first.clone(), second.clone(), third.clone()];
     assert!(plan(&whole, &base, &RestoreStop::Latest).is_ok());
-    let number = link.number + 1;
-    second.floor = Some(Floor { format: FORMAT, stream: link.stream, number, head: link.head, at });
-    second.removed_below = number;
-    second.segments.clear();
-    let streams = [first, second, third];
+    let streams = [first, removed(&second), third];
     let found = plan(&streams, &base, &RestoreStop::Latest);
     assert!(found.is_err(), "{found:?}");
     let (late, _) = base_at(&changes, 16);

@@ -59,8 +59,17 @@ impl Stream {
     /// newest object by the store's clock.
     #[must_use]
     pub fn newest(&self) -> Option<Timestamp> {
+        Some(self.life(self.written))
+    }
+
+    /// Its newest sign of life by its receiver's clock alone.
+    pub(super) fn received_until(&self) -> Timestamp {
+        self.life(None)
+    }
+
+    fn life(&self, written: Option<Timestamp>) -> Timestamp {
         let stored = self.segments.values().next_back().map(|each| &each.content);
-        Some(life(&self.head.content, stored, (self.covered_until, self.written)))
+        life(&self.head.content, stored, (self.covered_until, written))
     }
 }
 

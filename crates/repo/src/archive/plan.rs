@@ -207,7 +207,7 @@ fn left<'l, 'a>(
 ) -> Option<(&'l HistoryLine<'a>, PlanError)> {
     let (newest, others) = lines.split_first()?;
     let line = others.iter().find(|line| {
-        line.parts.last().is_some_and(|(last, _)| last.newest() >= Some(base.taken))
+        line.parts.last().is_some_and(|(last, _)| last.received_until() >= base.taken)
             && !matches!(line.way(base), Err(PlanError::NoStart { .. } | PlanError::Branch { .. }))
     })?;
     let is_other = |stream: &Stream| line.parts.iter().all(|(part, _)| part.id() != stream.id());

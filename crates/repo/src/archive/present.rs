@@ -130,21 +130,23 @@ fn branches<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>, lags: b
         |branch: &LineEnd<'_>| of_other.iter().any(|end| end.head.stream == branch.head.stream);
     let needs = |branch: &LineEnd<'a>| {
         let of_left = branch.head.begins.after().and_then(|link| ends.get(&*link.stream));
-        let Some((left, of_left)) = branch.left.zip(of_left) else { return true };
-        if of_left.is_of_another_server(other) {
-            return true;
-        }
-        // Both are in one log that was made later.
-        let is_one = one.last.zip(other.last).is_some_and(|(one, other)| {
-            one.to.log == other.to.log
-                && one.to.log != left.to.log
-                && made(one).is_some_and(|of_one| made(other) == Some(of_one))
-        });
-        let ends_before =
-            || other.last.is_some_and(|last| is_in_order(last, left) && last.end() < left.end());
-        !(is_one && !one.is_of_another_server(other))
-            && !(lags && ends_before())
-            && may_have_end(&of_other, left, of_left)
+        let may_differ = match branch.left.zip(of_left) {
+            Some((left, of_left)) if !of_left.is_of_another_server(other) => {
+                let ends_before = || {
+                    other.last.is_some_and(|last| {
+                        last.end() < left.end() && is_in_order(ends, other, last, of_left, left)
+                    })
+                };
+                !(lags && ends_before()) && may_have_end(&of_other, left, of_left)
+            }
+            // What was left is removed, or is of another server.
+            _ => true,
+        };
+        let are_behind = || {
+            !one.is_of_another_server(other)
+                && has_one_of(&of_other, &logs_behind(ends, one, Some(branch)))
+        };
+        may_differ && !are_behind()
     };
     let own = line(ends, one).into_iter().filter(|end| !is_shared(end));
     own.filter(|end| matches!(end.head.begins, StreamOrigin::Branch { .. })).filter(needs).count()
@@ -181,7 +183,10 @@ fn may_have_end(line: &[LineEnd<'_>], segment: &SegmentHead, of: &LineEnd<'_>) -
 /// Whether two ends are of one history, as far as the records show. If one `lags`, the other one may have branched behind it.
 fn are_one<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>, lags: bool) -> bool {
     let are_in_order = one.is_of_another_server(other)
-        || one.last.zip(other.last).is_none_or(|(one, other)| is_in_order(one, other));
+        || one
+            .last
+            .zip(other.last)
+            .is_none_or(|(last, of_other)| is_in_order(ends, one, last, other, of_other));
     are_in_order && branches(ends, one, other, lags) == branches(ends, other, one, false)
 }
 
@@ -239,16 +244,76 @@ fn is_at(one: &LineEnd<'_>, other: &LineEnd<'_>) -> bool {
 }
 
 /// Whether the logs of two segments of one server were made in the order of their names: they were not if these began anew
-/// between them, as after RESET MASTER.
-fn is_in_order(one: &SegmentHead, other: &SegmentHead) -> bool {
+/// between them, as after RESET MASTER. The time of a log is that of the session that began it, which may have set another
+/// one, so it says nothing of two histories that have one log.
+fn is_in_order<'a>(
+    ends: &Ends<'a>,
+    one: &LineEnd<'a>,
+    last: &SegmentHead,
+    other: &LineEnd<'a>,
+    of_other: &SegmentHead,
+) -> bool {
     let log = |head: &SegmentHead| LogPosition::new(&head.to.log, 0);
-    let (Some(of_one), Some(of_other)) = (made(one), made(other)) else { return true };
-    match log(one).zip(log(other)).and_then(|(one, other)| one.partial_cmp(&other)) {
-        Some(Ordering::Less) => of_one <= of_other,
-        Some(Ordering::Equal) => of_one == of_other,
-        Some(Ordering::Greater) => of_one >= of_other,
+    let (Some(made_last), Some(made_other)) = (made(last), made(of_other)) else { return true };
+    let is_so = match log(last).zip(log(of_other)).and_then(|(one, other)| one.partial_cmp(&other))
+    {
+        Some(Ordering::Less) => made_last <= made_other,
+        Some(Ordering::Equal) => return made_last == made_other,
+        Some(Ordering::Greater) => made_last >= made_other,
         None => true,
+    };
+    let is_known = one.segments.is_some() && other.segments.is_some();
+    is_so || !is_known || {
+        let of_one = logs_behind(ends, one, None);
+        !of_one.is_disjoint(&logs_behind(ends, other, None))
     }
+}
+
+/// A log: its name, and when it was made.
+type Log<'a> = (&'a str, u32);
+
+/// The logs of a history, as far as they are stored, that were made behind a branch of it; behind the last one if none is given.
+fn logs_behind<'a>(
+    ends: &Ends<'a>,
+    last: &LineEnd<'a>,
+    branch: Option<&LineEnd<'a>>,
+) -> HashSet<Log<'a>> {
+    let mut logs = HashSet::new();
+    for end in line(ends, last) {
+        if end.is_of_another_server(last) {
+            break;
+        }
+        logs.extend(end.logs());
+        let is_last = match branch {
+            Some(branch) => branch.head.stream == end.head.stream,
+            None => matches!(end.head.begins, StreamOrigin::Branch { .. }),
+        };
+        if !is_last {
+            continue;
+        }
+        // It has the log in which it branched, and may have those before.
+        let of_left = end.head.begins.after().and_then(|link| ends.get(&*link.stream));
+        if of_left.is_some_and(|of_left| of_left.is_of_another_server(&end)) {
+            break;
+        }
+        for before in of_left.into_iter().flat_map(|of_left| line(ends, of_left)) {
+            for log in before.logs() {
+                logs.remove(&log);
+            }
+        }
+        if end.left.is_none() {
+            logs.retain(|(name, _)| *name != end.head.start.log);
+        }
+        break;
+    }
+    logs
+}
+
+/// Whether a history has one of these logs.
+fn has_one_of(line: &[LineEnd<'_>], logs: &HashSet<Log<'_>>) -> bool {
+    let Some(last) = line.first().filter(|_| !logs.is_empty()) else { return false };
+    let own = line.iter().filter(|end| !end.is_of_another_server(last));
+    own.flat_map(LineEnd::logs).any(|log| logs.contains(&log))
 }
 
 /// When the log of a segment was made, by the server's clock, in seconds since 1970, if that is stated.
@@ -262,6 +327,15 @@ impl<'a> LineEnd<'a> {
     fn segments(&self) -> impl Iterator<Item = &'a SegmentHead> {
         let stored = self.segments.into_iter().flat_map(BTreeMap::values);
         stored.map(|segment| &segment.content).chain(self.last)
+    }
+
+    /// Its logs, as far as they are known.
+    fn logs(&self) -> impl Iterator<Item = Log<'a>> {
+        let mut before = "";
+        let next = move |head: &&'a SegmentHead| {
+            std::mem::replace(&mut before, head.to.log.as_str()) != head.to.log
+        };
+        self.segments().filter(next).filter_map(|head| Some((head.to.log.as_str(), made(head)?)))
     }
 
     fn is_of_another_server(&self, other: &Self) -> bool {
