@@ -723,7 +723,9 @@ fn a_trial_server_writes_nothing_outside_its_scratch_directory() {
     }
     assert_eq!(found["failed_checks"].as_array().map(Vec::len), Some(1), "{found}");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
-    assert_eq!(found["warnings"].as_array().map(Vec::len), Some(0), "{found}");
+    // A table of MyISAM that was written to during the backup.
+    let is_other = |warning: &&Value| !warning.as_str().unwrap().contains("hasn't closed");
+    assert_eq!(found["warnings"].as_array().unwrap().iter().find(is_other), None, "{found}");
     let writes = format!("--mysqld-writes={}", outside.display());
     let _ = verify(&store, "name", &[&options[..], &[&writes]].concat()).run().expect(0);
     assert!(outside.join("shop/away.ibd").exists());
