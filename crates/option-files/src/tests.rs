@@ -121,7 +121,8 @@ fn includes_that_never_end_are_bounded() {
 
     let text = "[g]\n!includedir @\n";
     let each_other = folder(&[("a.cnf", text), ("b.cnf", text), ("c.cnf", text)]);
-    let error = load(&OptionFilePaths::none(), &only(&each_other, "a.cnf"), &["g"]).unwrap_err();
+    let error =
+        load(&OptionFilePaths::none(), &as_stock(&each_other, "a.cnf"), &["g"]).unwrap_err();
     assert!(matches!(error, OptionFileError::TooMany { limit: MAX_FILES, .. }), "{error}");
 }
 
