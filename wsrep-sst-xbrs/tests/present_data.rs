@@ -273,6 +273,41 @@ fn a_file_system_that_is_not_mounted_is_no_proof_that_a_server_has_started() {
 }
 
 #[test]
+fn a_removal_of_old_data_that_was_interrupted_is_finished() {
+    let scene = Scene::new();
+    let (data, redo) = (scene.data("joiner"), scene.scratch.dir("redo"));
+    std::fs::write(redo.join("ib_logfile0"), "old redo").unwrap();
+    let words = format!("--innodb-log-group-home-dir={}", redo.display());
+    succeeds(&scene, &[&words]);
+    std::fs::write(redo.join("ib_logfile0"), "written by a server").unwrap();
+    // Killed after the directories outside.
+    std::fs::write(data.join("#sql-xb/removing"), "").unwrap();
+    std::fs::remove_dir_all(redo.join("#sql-xb")).unwrap();
+    let done = by_hand("clean-old", &data);
+    assert!(done.status.success(), "{}", text(&done));
+    assert!(!data.join("#sql-xb").exists());
+}
+
+#[test]
+fn a_roll_back_needs_no_directory_in_which_it_moves_nothing() {
+    let scene = Scene::new();
+    let (data, other) = (scene.data("joiner"), scene.data("other"));
+    let logs = scene.scratch.dir("undo");
+    let words = format!("--innodb-undo-directory={}", logs.display());
+    succeeds(&scene, &[&words]);
+    // The server keeps nothing there any more.
+    std::fs::remove_dir_all(&logs).unwrap();
+    std::fs::create_dir_all(&other).unwrap();
+    std::fs::create_dir_all(logs.join("#sql-xb/.old")).unwrap();
+    std::fs::write(logs.join("#sql-xb/.old/undo001"), "of the other").unwrap();
+    std::fs::write(logs.join("#sql-xb/home"), format!("{}\n", other.display())).unwrap();
+    let back = by_hand("roll-back", &data);
+    assert!(back.status.success(), "{}", text(&back));
+    assert_eq!(read(data.join("ibdata1")), "old");
+    assert_eq!(read(logs.join("#sql-xb/.old/undo001")), "of the other");
+}
+
+#[test]
 fn old_data_on_a_file_system_that_is_not_mounted_is_waited_for() {
     let scene = Scene::new();
     let (data, logs) = (scene.data("joiner"), scene.scratch.dir("binlogs"));
