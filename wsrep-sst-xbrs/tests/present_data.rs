@@ -26,6 +26,27 @@ fn join(scene: &Scene, words: &[&str]) -> Ended {
     joiner.wait()
 }
 
+/// Lets the donor send write sets alone.
+fn join_by_write_sets(scene: &Scene, words: &[&str]) {
+    let mut joiner = scene.joiner_with(&[], words).start();
+    let ready = joiner.ready();
+    let _ = scene.donor_with(&ready, &["--bypass"]).start().wait();
+    let joiner = joiner.wait();
+    assert!(joiner.status.success(), "{}", joiner.log);
+}
+
+/// Joins in vain; the donor, too, is told what the joiner's log says.
+fn is_refused(scene: &Scene, words: &[&str], why: &str) -> Ended {
+    let mut joiner = scene.joiner_with(&[], words).start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start().wait();
+    let joiner = joiner.wait();
+    assert_eq!(joiner.status.code(), Some(22), "{}", joiner.log);
+    assert!(joiner.lines.is_empty() && joiner.log.contains(why), "{}", joiner.log);
+    assert!(!donor.status.success() && donor.log.contains(why), "{}", donor.log);
+    joiner
+}
+
 fn succeeds(scene: &Scene, words: &[&str]) {
     let joiner = join(scene, words);
     assert_eq!(joiner.lines, [format!("{STATE} 7")], "{}", joiner.log);
@@ -118,10 +139,7 @@ fn data_that_made_way_stays_until_a_donor_has_a_backup() {
     let _ = ask_in_vain(&scene);
     assert_eq!(read(&kept), WORK);
     // Write sets alone bring no data, either.
-    let mut joiner = scene.joiner().start();
-    let ready = joiner.ready();
-    let _ = scene.donor_with(&ready, &["--bypass"]).start().wait();
-    assert!(joiner.wait().status.success());
+    join_by_write_sets(&scene, &[]);
     assert_eq!(read(&kept), WORK);
     for word in ["recover", "clean-old"] {
         assert!(by_hand(word, &data).status.success());
@@ -173,11 +191,11 @@ fn servers_with_a_directory_in_common_leave_each_others_data_alone() {
     let old = logs.join("#sql-xb/.old/one.000001");
     assert_eq!(read(&old), "one.000001");
     // The first node has not started on its new data yet.
-    let refused = second.joiner_with(&[], &[&two]).start().wait();
-    assert!(refused.lines.is_empty(), "a donor was asked: {:?}", refused.lines);
     let home = first.data("joiner").display().to_string();
     let said = format!("holds the data of a transfer to {home}");
-    assert!(refused.log.contains(&said) && refused.log.contains("clean-old"), "{}", refused.log);
+    let refused = is_refused(&second, &[&two], &said);
+    assert!(refused.log.contains("clean-old"), "{}", refused.log);
+    join_by_write_sets(&second, &[&two]);
     assert_eq!(read(&old), "one.000001");
     assert_eq!(read(second.data("joiner").join("ibdata1")), "old");
     for word in ["clean-old", "recover"] {
@@ -197,8 +215,7 @@ fn servers_with_a_directory_in_common_leave_each_others_data_alone() {
     assert!(logs.join("one.state").exists());
     // What an earlier version left there may be anybody's.
     std::fs::remove_file(logs.join("#sql-xb/home")).unwrap();
-    let refused = first.joiner_with(&[], &[&one]).start().wait();
-    assert!(refused.log.contains("an unknown data directory"), "{}", refused.log);
+    is_refused(&first, &[&one], "an unknown data directory");
     assert_eq!(read(logs.join("#sql-xb/.old/two.000001")), "two.000001");
     succeeds(&second, &[&two]);
 }
@@ -222,10 +239,7 @@ fn write_sets_are_refused_for_data_that_was_replaced_in_between() {
         assert!(!donor.status.success() && donor.log.contains("has changed"), "{}", donor.log);
         assert!(read(&state).contains("seqno:   -1"), "{}", read(&state));
         // The next start asks with the position of the data.
-        let mut joiner = scene.joiner().start();
-        let ready = joiner.ready();
-        let _ = scene.donor_with(&ready, &["--bypass"]).start().wait();
-        assert!(joiner.wait().status.success());
+        join_by_write_sets(&scene, &[]);
     }
 }
 
@@ -259,6 +273,41 @@ fn a_file_system_that_is_not_mounted_is_no_proof_that_a_server_has_started() {
 }
 
 #[test]
+fn a_removal_of_old_data_that_was_interrupted_is_finished() {
+    let scene = Scene::new();
+    let (data, redo) = (scene.data("joiner"), scene.scratch.dir("redo"));
+    std::fs::write(redo.join("ib_logfile0"), "old redo").unwrap();
+    let words = format!("--innodb-log-group-home-dir={}", redo.display());
+    succeeds(&scene, &[&words]);
+    std::fs::write(redo.join("ib_logfile0"), "written by a server").unwrap();
+    // Killed after the directories outside.
+    std::fs::write(data.join("#sql-xb/removing"), "").unwrap();
+    std::fs::remove_dir_all(redo.join("#sql-xb")).unwrap();
+    let done = by_hand("clean-old", &data);
+    assert!(done.status.success(), "{}", text(&done));
+    assert!(!data.join("#sql-xb").exists());
+}
+
+#[test]
+fn a_roll_back_needs_no_directory_in_which_it_moves_nothing() {
+    let scene = Scene::new();
+    let (data, other) = (scene.data("joiner"), scene.data("other"));
+    let logs = scene.scratch.dir("undo");
+    let words = format!("--innodb-undo-directory={}", logs.display());
+    succeeds(&scene, &[&words]);
+    // The server keeps nothing there any more.
+    std::fs::remove_dir_all(&logs).unwrap();
+    std::fs::create_dir_all(&other).unwrap();
+    std::fs::create_dir_all(logs.join("#sql-xb/.old")).unwrap();
+    std::fs::write(logs.join("#sql-xb/.old/undo001"), "of the other").unwrap();
+    std::fs::write(logs.join("#sql-xb/home"), format!("{}\n", other.display())).unwrap();
+    let back = by_hand("roll-back", &data);
+    assert!(back.status.success(), "{}", text(&back));
+    assert_eq!(read(data.join("ibdata1")), "old");
+    assert_eq!(read(logs.join("#sql-xb/.old/undo001")), "of the other");
+}
+
+#[test]
 fn old_data_on_a_file_system_that_is_not_mounted_is_waited_for() {
     let scene = Scene::new();
     let (data, logs) = (scene.data("joiner"), scene.scratch.dir("binlogs"));
@@ -280,14 +329,13 @@ fn old_data_on_a_file_system_that_is_not_mounted_is_waited_for() {
 }
 
 #[test]
-fn a_directory_that_stays_and_holds_data_is_refused_before_a_donor_is_asked() {
+fn a_directory_that_stays_and_holds_data_is_refused_before_data_is_sent() {
     let scene = Scene::new();
     let logs = scene.data("joiner").join("logs");
     std::fs::create_dir(&logs).unwrap();
     let slow = format!("--slow-query-log-file={}/slow.log", logs.display());
-    let refused = scene.joiner_with(&[], &["--log-bin=logs/bin", &slow]).start().wait();
-    assert!(refused.lines.is_empty(), "a donor was asked: {:?}", refused.lines);
-    assert!(refused.log.contains("logs must stay"), "{}", refused.log);
+    is_refused(&scene, &["--log-bin=logs/bin", &slow], "logs must stay");
+    join_by_write_sets(&scene, &["--log-bin=logs/bin", &slow]);
     succeeds(&scene, &["--log-bin=logs/bin"]);
 }
 

@@ -198,6 +198,26 @@ pub enum SstError {
     Swap(#[from] SwapError),
 }
 
+/// Advice for a directory that holds the data of another server's transfer.
+fn taken_hint(error: &SwapError) -> Option<String> {
+    let SwapError::Taken { folder, home } = error else { return None };
+    let ours = folder.join(WORK_DIR);
+    let first = match home {
+        Some(home) => format!(
+            "start that server, and then remove its old data with `wsrep_sst_xbrs-rs clean-old {}`; if there is no such server, look at {} and remove it",
+            home.display(),
+            ours.display()
+        ),
+        None => {
+            format!("look at {}, and remove it if no server needs what is there", ours.display())
+        }
+    };
+    Some(format!(
+        "{first}; better, give each server a directory of its own instead of {}",
+        folder.display()
+    ))
+}
+
 /// A file system without room for the new data. Sizes are in bytes.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -338,15 +358,15 @@ impl SstError {
             ),
             Self::InUse { .. } => Some("stop the server first".into()),
             Self::Tmpdir { .. } => Some("set tmpdir in [sst] to a directory with a short, plain path".into()),
+            Self::Swap(SwapError::NothingMoved { source }) if matches!(**source, SwapError::Taken { .. }) => {
+                taken_hint(source)
+            }
             Self::Swap(SwapError::NothingMoved { .. }) => Some(
                 "start the server on the present data; or correct the cause (the directories must belong to the user of this program), and run it again".into(),
             ),
-            Self::Swap(SwapError::Taken { folder, home }) => Some(format!(
-                "start that server, and then remove its old data with `wsrep_sst_xbrs-rs clean-old {}`; if there is no such server, look at {1} and remove it; better, give each server a directory of its own instead of {2}",
-                home.display(), folder.join(WORK_DIR).display(), folder.display()
-            )),
+            Self::Swap(error @ SwapError::Taken { .. }) => taken_hint(error),
             Self::Swap(SwapError::OldIsNotWhole { name, .. }) if name == WORK_DIR => Some(
-                "mount the file system of that directory; if it is gone for good, start the server on the present data".into(),
+                "mount the file system of that directory; if it is gone for good, start the server on the present data, or remove #sql-xb/.old/.unaccepted in the data directory and let this node join again".into(),
             ),
             Self::Swap(SwapError::OldIsNotWhole { .. }) => Some(
                 "the present data is as it was: start the server on it, or let this node join again".into(),
@@ -393,7 +413,7 @@ impl SstError {
                     .into(),
             ),
             Self::Swap(SwapError::Lost { .. } | SwapError::Journal { .. }) => Some(
-                "start no server on this data; inspect #sql-xb/.old and #sql-xb/.new in the data directory, or empty it and join again"
+                "start no server on this data; inspect #sql-xb/.old and #sql-xb/.new in the data directory, or empty it, remove this node's #sql-xb in its directories elsewhere (of logs, ...), and join again"
                     .into(),
             ),
             Self::KeptPlace { .. } | Self::Swap(SwapError::Kept { .. }) => Some(
@@ -401,7 +421,7 @@ impl SstError {
                     .into(),
             ),
             Self::Swap(SwapError::Elsewhere { .. }) => Some(
-                "empty the data directory and join again, or use a copy that was not taken during a swap".into(),
+                "empty the data directory, remove this node's #sql-xb in its directories elsewhere (of logs, ...), and join again; or use a copy that was not taken during a swap".into(),
             ),
             Self::Swap(_) => Some(
                 "fix the cause and start the node again, which finishes the swap first; nothing is lost"

@@ -109,6 +109,10 @@ pub fn is_untried(layout: &Layout) -> Result<bool, SstError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(SstError::io("read", &mark)(error)),
     };
+    // Old data is only removed when it is not needed any more, and is of no use once that has begun.
+    if swap::is_being_removed(&layout.datadir) {
+        return Ok(false);
+    }
     // Without old data, there is nothing to keep. A journal that cannot be read is for others to report.
     let last = swap::last(&layout.datadir);
     if last.as_ref().is_ok_and(|last| last.as_ref().is_none_or(|last| last.old.is_empty())) {
@@ -140,11 +144,11 @@ pub fn is_untried(layout: &Layout) -> Result<bool, SstError> {
         let (len, time) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let path = Path::new(OsStr::from_bytes(parts.next().unwrap_or_default()));
         match state(path) {
+            Ok(now) if now.as_bytes() == [len, b" ", time, b" "].concat() => is_untried = true,
             _ if !is_there(path) => {
                 let missing = io::Error::from(io::ErrorKind::NotFound);
                 failure = Some(SstError::Unclear { path: path.to_owned(), source: missing });
             }
-            Ok(now) if now.as_bytes() == [len, b" ", time, b" "].concat() => is_untried = true,
             Ok(_) => return Ok(false),
             // Servers remove files of their redo log. That alone shows nothing: a file system may not be mounted.
             Err(error) if error.kind() == io::ErrorKind::NotFound && is_replaced(path) => {

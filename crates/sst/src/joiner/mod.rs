@@ -118,13 +118,14 @@ fn full(
     Ok(position)
 }
 
-/// Makes this node ready to receive the backup: finds the program for the second start, if there is to be one, makes room
+/// Makes this node ready to receive the backup: checks whether the swap could be made, finds the program for the second start, if there is to be one, makes room
 /// and directories, and tells the server how much will arrive.
 fn get_ready<'a>(
     context: &Context,
     data: &'a PresentData<'a>,
     backup: &'a OfferedBackup,
 ) -> Result<(Option<PathBuf>, ReceiveFolders<'a>), SstError> {
+    data.check_places()?;
     let program = second_start::find(context)?;
     let folders = ReceiveFolders::make(data, backup)?;
     context.server.total(backup.bytes).map_err(SstError::Server)?;

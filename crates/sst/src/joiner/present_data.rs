@@ -47,16 +47,24 @@ impl<'a> PresentData<'a> {
         let is_replaced = matches!(finished, Finished::Swapped | Finished::TakenBack);
         drop(acceptance::refuse_data_in_use(layout, error_log)?);
         let data = Self { context, lock, is_replaced };
-        for folder in layout.folders_outside() {
-            swap::check_owner(&layout.datadir, &folder)?;
-        }
-        data.refuse_kept_places()?;
         data.check_rights()?;
         drop_received(layout, &data.lock)?;
         Ok(data)
     }
 
-    /// Refuses settings by which a directory stays in the swap that holds files of the data.
+    /// Refuses what only a swap cannot do: directories outside that hold the data of another server's transfer, and settings
+    /// by which a directory stays that holds files of the data. A join by write sets alone needs neither.
+    ///
+    /// # Errors
+    /// [`SwapError::Taken`](swap::SwapError::Taken), [`SstError::KeptPlace`].
+    pub(super) fn check_places(&self) -> Result<(), SstError> {
+        let layout = &self.context.layout;
+        for folder in layout.folders_outside() {
+            swap::check_owner(&layout.datadir, &folder)?;
+        }
+        self.refuse_kept_places()
+    }
+
     fn refuse_kept_places(&self) -> Result<(), SstError> {
         let Context { layout, settings, .. } = self.context;
         for place in &layout.inside {

@@ -53,13 +53,13 @@ pub enum SwapError {
     },
     /// In a directory outside the data directory is the data of another server's transfer. Nothing was changed.
     #[error(
-        "{}/#sql-xb holds the data of a transfer to {}", folder.display(), home.display()
+        "{}/#sql-xb holds the data of a transfer to {}", folder.display(), named(home.as_deref())
     )]
     Taken {
         /// The directory.
         folder: PathBuf,
-        /// The other server's data directory.
-        home: PathBuf,
+        /// The other server's data directory, if it is known: earlier versions did not note it.
+        home: Option<PathBuf>,
     },
     /// An entry is both kept and replaced.
     #[error(
@@ -81,6 +81,10 @@ pub enum SwapError {
         /// The data directory that the journal was written for.
         home: PathBuf,
     },
+}
+
+fn named(home: Option<&Path>) -> String {
+    home.map_or_else(|| "an unknown data directory".into(), |home| home.display().to_string())
 }
 
 pub(crate) fn failed<'a>(

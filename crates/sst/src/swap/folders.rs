@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
@@ -79,6 +80,12 @@ pub(super) fn give_up(folder: &Path) {
     let ours = folder.join(WORK_DIR);
     if !ours.join(NEW).exists() && !ours.join(OLD).exists() {
         let _ = std::fs::remove_file(home_path(folder));
+        // A claim that was killed leaves a file under a name of its own.
+        for (name, _) in list(&ours).unwrap_or_default() {
+            if name.as_bytes().starts_with(b"home.") {
+                let _ = std::fs::remove_file(ours.join(name));
+            }
+        }
     }
 }
 

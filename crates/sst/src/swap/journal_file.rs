@@ -152,7 +152,7 @@ pub(crate) fn mark_removal(datadir: &Path) -> Result<(), SwapError> {
 }
 
 /// Returns whether old data was being removed, and may not be whole.
-pub(super) fn is_being_removed(datadir: &Path) -> bool {
+pub(crate) fn is_being_removed(datadir: &Path) -> bool {
     removal_path(datadir).exists()
 }
 

@@ -34,7 +34,7 @@ pub use journal_file::{
     begin, drop_journal, interrupted, journal_path, kept_journal_path, last, tidy,
 };
 pub(crate) use journal_file::{
-    end_removal, forget, holds_taken_back, mark_removal, remember, remembered,
+    end_removal, forget, holds_taken_back, is_being_removed, mark_removal, remember, remembered,
 };
 pub(crate) use owner::{check_owner, claim};
 pub use plan::plan;

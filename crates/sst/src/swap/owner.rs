@@ -2,23 +2,25 @@
 //! directory, such as their binary logs: a file `home` there names the data directory whose transfer it belongs to.
 
 use std::ffi::OsStr;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use super::error::{SwapError, failed};
-use super::folders::{OLD, WORK_DIR, home_path, inherit_owner, list, make_dir};
+use super::folders::{NEW, OLD, WORK_DIR, home_path, inherit_owner, list, make_dir, sync_dir};
 use super::journal::Journal;
 use super::journal_file::{interrupted, last, remembered};
 use super::renames::rename;
 
-/// Returns the data directory that is noted in a directory outside.
+/// Returns the data directory that is noted in a directory outside. A text that is no path is the rest of a power cut, and
+/// names none.
 fn home(folder: &Path) -> Result<Option<PathBuf>, SwapError> {
     let path = home_path(folder);
     match std::fs::read(&path) {
         Ok(text) => {
             let text = text.strip_suffix(b"\n").unwrap_or(&text);
-            Ok(Some(OsStr::from_bytes(text).into()))
+            Ok(text.starts_with(b"/").then(|| OsStr::from_bytes(text).into()))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed("read", &path)(error)),
@@ -37,7 +39,11 @@ pub(crate) fn check_owner(datadir: &Path, folder: &Path) -> Result<(), SwapError
     let taken = |home| Err(SwapError::Taken { folder: folder.to_owned(), home });
     match home(folder)? {
         Some(home) if home == here => return Ok(()),
-        Some(home) => return taken(home),
+        Some(home) => {
+            // A server that is gone, and has left nothing here, needs the directory no more.
+            let is_free = !home.try_exists().unwrap_or(true) && is_empty(folder)?;
+            return if is_free { Ok(()) } else { taken(Some(home)) };
+        }
         None => {}
     }
     // Earlier versions wrote no such file: then the lists in the data directory tell.
@@ -53,7 +59,13 @@ pub(crate) fn check_owner(datadir: &Path, folder: &Path) -> Result<(), SwapError
     if is_listed || list(&ours.join(OLD))?.is_empty() {
         return Ok(());
     }
-    taken("an unknown data directory".into())
+    taken(None)
+}
+
+/// Returns whether there is neither old nor received data in `FOLDER/#sql-xb`.
+fn is_empty(folder: &Path) -> Result<bool, SwapError> {
+    let ours = folder.join(WORK_DIR);
+    Ok(list(&ours.join(OLD))?.is_empty() && list(&ours.join(NEW))?.is_empty())
 }
 
 /// Makes `FOLDER/#sql-xb` this data directory's own.
@@ -63,22 +75,80 @@ pub(crate) fn check_owner(datadir: &Path, folder: &Path) -> Result<(), SwapError
 pub(crate) fn claim(datadir: &Path, folder: &Path) -> Result<(), SwapError> {
     check_owner(datadir, folder)?;
     let here = std::fs::canonicalize(datadir).map_err(failed("find", datadir))?;
-    if folder == datadir || folder == here || home(folder)?.is_some() {
+    if folder == datadir || folder == here || home(folder)?.as_ref() == Some(&here) {
         return Ok(());
     }
     let (ours, path) = (folder.join(WORK_DIR), home_path(folder));
     make_dir(&ours).map_err(failed("make", &ours))?;
     let growing = ours.join(format!("home.{}", std::process::id()));
-    let written =
-        std::fs::write(&growing, [here.into_os_string().into_vec(), b"\n".to_vec()].concat())
-            .and_then(|()| inherit_owner(&growing))
-            .and_then(|()| rename(&growing, &path));
+    let write = || {
+        let mut file = File::create(&growing)?;
+        inherit_owner(&growing)?;
+        file.write_all(&[here.into_os_string().into_vec(), b"\n".to_vec()].concat())?;
+        file.sync_all()?;
+        // What is there names no owner any more, or `check_owner` would have failed.
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => rename(&growing, &path),
+        }
+    };
+    let written = write();
     if let Err(error) = written {
         let _ = std::fs::remove_file(&growing);
         if error.kind() != io::ErrorKind::AlreadyExists {
             return Err(failed("write", &path)(error));
         }
     }
+    sync_dir(&ours)?;
     // Another transfer may have been faster.
     check_owner(datadir, folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two data directories, and a directory that both use.
+    fn scene() -> (tempfile::TempDir, [PathBuf; 3]) {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = std::fs::canonicalize(scratch.path()).unwrap();
+        let dirs = ["one", "two", "logs"].map(|name| base.join(name));
+        dirs.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        (scratch, dirs)
+    }
+
+    #[test]
+    fn a_server_that_is_gone_keeps_only_a_directory_with_data_of_it() {
+        let (_scratch, [one, two, logs]) = scene();
+        let old = logs.join(WORK_DIR).join(OLD);
+        claim(&one, &logs).unwrap();
+        assert!(matches!(check_owner(&two, &logs), Err(SwapError::Taken { .. })));
+        std::fs::remove_dir(&one).unwrap();
+        make_dir(&old).unwrap();
+        std::fs::write(old.join("one.000001"), "").unwrap();
+        assert!(matches!(claim(&two, &logs), Err(SwapError::Taken { .. })));
+        std::fs::remove_file(old.join("one.000001")).unwrap();
+        claim(&two, &logs).unwrap();
+        assert_eq!(home(&logs).unwrap(), Some(two));
+    }
+
+    #[test]
+    fn a_home_without_a_path_is_none() {
+        let (_scratch, [one, two, logs]) = scene();
+        claim(&one, &logs).unwrap();
+        std::fs::write(home_path(&logs), "").unwrap();
+        check_owner(&one, &logs).unwrap();
+        claim(&two, &logs).unwrap();
+        assert_eq!(home(&logs).unwrap(), Some(two));
+        assert!(matches!(claim(&one, &logs), Err(SwapError::Taken { .. })));
+    }
+
+    #[test]
+    fn what_a_kill_has_left_of_a_claim_goes_with_the_directory() {
+        let (_scratch, [one, _, logs]) = scene();
+        claim(&one, &logs).unwrap();
+        std::fs::write(logs.join(WORK_DIR).join("home.4711"), "").unwrap();
+        super::super::tidy(&logs);
+        assert!(!logs.join(WORK_DIR).exists());
+    }
 }

@@ -38,6 +38,15 @@ pub fn take_back(
     journal.old.retain(|entry| !gone.contains(entry));
     // Checked before anything is written: a journal that cannot be followed would keep the server from starting.
     whole(&journal)?;
+    // Entries that the server has removed since are not put aside.
+    let mut known = Vec::new();
+    for entry in std::mem::take(&mut journal.new) {
+        if exists(&EntryPaths::of(&journal, &entry).here)? {
+            known.push(entry);
+        }
+    }
+    journal.new = known;
+    leave_out_unused(&mut journal);
     for folder in &journal.folders {
         check_owner(datadir, folder).map_err(nothing_moved)?;
     }
@@ -52,13 +61,8 @@ pub fn take_back(
             make_dir(&path).map_err(failed("make", &path))?;
         }
     }
-    // Entries that the server has removed or created since.
-    let mut known = Vec::new();
-    for entry in std::mem::take(&mut journal.new) {
-        if exists(&EntryPaths::of(&journal, &entry).here)? {
-            known.push(entry);
-        }
-    }
+    // Entries that the server has created since.
+    let mut known = std::mem::take(&mut journal.new);
     for (name, metadata) in list(datadir)? {
         let entry = Entry { folder: 0, name };
         let is_known = known.contains(&entry) || journal.stay.contains(&entry);
@@ -95,6 +99,25 @@ pub fn take_back(
     }
 }
 
+/// Leaves out the directories outside in which nothing is to be moved. Another server may have them by now.
+fn leave_out_unused(journal: &mut Journal) {
+    let mut number = 0;
+    while number < journal.folders.len() {
+        let is_there = |entry: &Entry| entry.folder == number;
+        if number == 0 || journal.old.iter().chain(&journal.new).any(is_there) {
+            number += 1;
+            continue;
+        }
+        journal.folders.remove(number);
+        journal.stay.retain(|entry| entry.folder != number);
+        for entry in journal.old.iter_mut().chain(&mut journal.new).chain(&mut journal.stay) {
+            if entry.folder > number {
+                entry.folder -= 1;
+            }
+        }
+    }
+}
+
 fn nothing_moved(error: SwapError) -> SwapError {
     SwapError::NothingMoved { source: Box::new(error) }
 }
@@ -121,7 +144,7 @@ fn whole(journal: &Journal) -> Result<(), SwapError> {
         let mut old = journal.old.iter().filter(|entry| entry.folder == number);
         let has_old = old.any(|entry| !is_fleeting(&entry.name));
         // Its file system may not be mounted.
-        if !folder.is_dir() || has_old && !exists(&folder.join(WORK_DIR).join(OLD))? {
+        if has_old && !exists(&folder.join(WORK_DIR).join(OLD))? {
             return Err(missing(folder, OsStr::new(WORK_DIR)));
         }
     }
