@@ -289,7 +289,7 @@ fn load_if(
         loader.named(extra)?;
     }
     if let Some(home) = &places.home {
-        loader.usual(&home.join(".my.cnf"))?;
+        loader.of_home(&home.join(".my.cnf"))?;
     }
     Ok(loader.loaded)
 }
@@ -317,17 +317,29 @@ impl Loader<'_> {
         self.existing(path, 0).map(drop)
     }
 
+    /// Reads the file of the home, which may be missing.
+    fn of_home(&mut self, path: &Path) -> Result<(), OptionFileError> {
+        // In the home of another user, which only its owner sees, there may be no such file. Other paths are those that
+        // somebody wrote down, or the system's.
+        match path.symlink_metadata() {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                self.warn(format!("skipped option file {}: {source}", path.display()));
+                Ok(())
+            }
+            _ => self.usual(path),
+        }
+    }
+
     /// Reads a file, and returns whether it exists.
     fn existing(&mut self, path: &Path, depth: u32) -> Result<bool, OptionFileError> {
         match self.read(path) {
             Ok(Content::Trusted(text)) => self.lines(path, &text, depth)?,
             Ok(Content::OfAnybody(text)) => self.of_anybody(path, &text)?,
             Err(OptionFileError::Read { path, source }) => {
-                if source.kind() == io::ErrorKind::NotFound {
+                if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
                     return Ok(false);
                 }
-                // In a folder that nobody but its owner sees, such as the home of another user, there may be no such file.
-                if self.as_stock || path.symlink_metadata().is_err() {
+                if self.as_stock {
                     self.warn(format!("skipped option file {}: {source}", path.display()));
                 } else {
                     return Err(OptionFileError::Read { path, source });
