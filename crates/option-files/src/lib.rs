@@ -62,7 +62,10 @@ pub enum OptionFileError {
         limit: u32,
     },
     /// A file whose options would be left out, because every user may write it.
-    #[error("ignored world-writable option file {}: run chmod o-w on it", path.display())]
+    #[error(
+        "option file {} is world-writable, so its options do not count: run chmod o-w on it",
+        path.display()
+    )]
     Writable {
         /// Path of the file.
         path: PathBuf,
@@ -352,11 +355,14 @@ impl Loader<'_> {
 
     /// Leaves out a file that everybody may write, if it has no option that counts.
     fn of_anybody(&mut self, path: &Path, text: &[u8]) -> Result<(), OptionFileError> {
-        let before = self.loaded.options.len();
+        let loaded = &self.loaded;
+        let (before, warnings) = (loaded.options.len(), loaded.warnings.len());
         // What it includes is not read.
         let read = self.lines(path, text, MAX_DEPTH);
         let has_options = read.is_err() || self.loaded.options.len() > before;
         self.loaded.options.truncate(before);
+        // They are about that, or about what does not count.
+        self.loaded.warnings.truncate(warnings);
         let error = OptionFileError::Writable { path: path.to_owned() };
         match has_options {
             true => self.left_out(error),
