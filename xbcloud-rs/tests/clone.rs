@@ -134,6 +134,10 @@ fn a_clone_whose_files_are_compressed_is_verified_as_one() {
 fn clone_with_keys(has_keys: &str, readme: &str) -> Vec<u8> {
     let info = CLONE_INFO.replace("\"has_keys\": false, ", has_keys);
     assert_ne!(info, CLONE_INFO);
+    clone_saying(&info, readme)
+}
+
+fn clone_saying(info: &str, readme: &str) -> Vec<u8> {
     let mut stream = StreamWriter::new(Vec::new());
     stream.file("xb_clone.README", readme.as_bytes(), 1 << 20);
     stream.file("ibdata1", &[0; 16384], 1 << 20);
@@ -186,22 +190,37 @@ fn keys_of_a_clone_are_stored_only_under_a_seal() {
     let _ = site.run(&["copy", &site.url("b"), &to, &sealed]).run().expect(0);
 }
 
-#[test]
-fn a_clone_in_clear_that_an_earlier_version_stored_is_not_copied() {
-    let site = Site::new();
-    let _ = site.put("a", &[], clone()).expect(0);
-    let _ = site.run(&["verify", &site.url("a"), "--level=checksum"]).run().expect(0);
-    let to = format!("file://{}/", site.path("copy").display());
-    let _ = site.run(&["copy", &site.url("a"), &to]).run().expect(0);
-    // The manifest of an earlier version does not say whether there are keys.
-    let catalog = site.path("root/.xb-catalog/a");
+/// A clone whose manifest, as that of an earlier version, does not say whether it has keys.
+fn put_as_earlier(site: &Site, name: &str, stream: Vec<u8>) {
+    let _ = site.put(name, &[], stream).expect(0);
+    let catalog = site.path(&format!("root/.xb-catalog/{name}"));
     let mut manifest = Manifest::decode(&std::fs::read(&catalog).unwrap()).unwrap().manifest;
     assert_eq!(manifest.mysql_clone.as_ref().unwrap().has_keys, Some(false));
     manifest.mysql_clone.as_mut().unwrap().has_keys = None;
     std::fs::write(&catalog, manifest.encode_signed(None, None).unwrap()).unwrap();
-    let args = ["copy", &site.url("a"), &site.url("b")];
-    let text = site.run(&args).run().expect_failure().stderr_text();
+    let _ = site.run(&["verify", &site.url(name), "--level=checksum"]).run().expect(0);
+}
+
+#[test]
+fn a_clone_in_clear_that_an_earlier_version_stored_is_copied_if_no_file_is_encrypted() {
+    let site = Site::new();
+    put_as_earlier(&site, "a", clone());
+    let _ = site.run(&["copy", &site.url("a"), &site.url("a-copy")]).run().expect(0);
+    let info = CLONE_INFO.replace("\"is_encrypted\": false", "\"is_encrypted\": true");
+    assert_ne!(info, CLONE_INFO);
+    put_as_earlier(&site, "b", clone_saying(&info, "Read me.\n"));
+    let refused = ["copy", &site.url("b"), &site.url("b-copy")];
+    let text = site.run(&refused).run().expect(2).stderr_text();
     assert!(text.contains("keys are never stored in clear"), "{text}");
+    // A copy that an earlier version made is left as it is.
+    let there = site.path("there/.xb-catalog");
+    std::fs::create_dir_all(&there).unwrap();
+    std::fs::copy(site.path("root/.xb-catalog/b"), there.join("b")).unwrap();
+    let copied = std::process::Command::new("cp").arg("-r").arg(site.path("root/b"));
+    let copied = copied.arg(site.path("there/b")).status().unwrap();
+    assert!(copied.success());
+    let to = format!("file://{}/", site.path("there").display());
+    let _ = site.run(&["copy", &site.url("b"), &to]).run().expect(0);
 }
 
 #[test]

@@ -367,7 +367,12 @@ fn a_mistake_in_an_option_file_is_named_with_its_line() {
         ("loose-wrong hush", 0o600, 0, "ignored unknown option wrong in DIR/my.cnf line 3"),
         ("compres=zstd", 0o600, 2, "ambiguous: it may be compress or compress-"),
         ("memory=lots", 0o600, 2, "--memory comes from DIR/my.cnf line 3"),
-        ("", 0o666, 2, "ignored world-writable option file DIR/my.cnf: run chmod o-w on it"),
+        (
+            "",
+            0o666,
+            2,
+            "option file DIR/my.cnf is world-writable, so its options do not count: run chmod o-w on it",
+        ),
         ("!include DIR/none.cnf", 0o600, 2, "DIR/my.cnf includes in line 3: it does not exist"),
         ("!includes DIR/none.cnf", 0o600, 2, "DIR/my.cnf line 3: unknown ! directive"),
         ("s3-secret-key=x", 0o644, 0, "run chmod 600 on it"),

@@ -20,6 +20,8 @@ use crate::output::{Output, sync_folder};
 
 /// Number of bytes copied between checks for signals.
 const STEP: u64 = 64 << 20;
+/// How often a file is opened that another run replaces at that moment.
+const MAX_TRIES: u32 = 16;
 
 pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
     let ways = args.new.key_slots(log)?;
@@ -88,14 +90,17 @@ pub(crate) fn run(args: &RewrapArgs, log: &Log) -> Result<(), Failure> {
 /// Opens a file that is to be replaced, and locks it against other runs until the end of this one: of two at once, the later
 /// would bring a key slot back that the earlier has removed. On a file system without locks it is not locked.
 fn open_alone(path: &Path) -> Result<File, TryLockError> {
+    let mut tries = 0;
     loop {
         let path = fs::canonicalize(path).map_err(TryLockError::Error)?;
         let file = File::open(&path).map_err(TryLockError::Error)?;
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             return Err(TryLockError::WouldBlock);
         }
-        // Another run may have replaced it before the lock was taken.
-        if has_name(&path, &file) {
+        // Another run may have replaced it before the lock was taken. Some file systems give a file another number each time:
+        // they are as those without locks.
+        tries += 1;
+        if tries == MAX_TRIES || has_name(&path, &file) {
             return Ok(file);
         }
     }

@@ -128,6 +128,18 @@ impl ClientOptions {
         takes_next && next.is_some()
     }
 
+    /// Makes way for an option of another source, by its name: if it is a host or a socket, no host or protocol that was taken
+    /// before leads elsewhere, and no port of that host counts.
+    pub fn make_way(&mut self, name: &str) {
+        let name = name.replace('_', "-");
+        if ["host", "socket"].contains(&name.strip_prefix("loose-").unwrap_or(&name)) {
+            if self.host.take().is_some() {
+                self.port = None;
+            }
+            self.protocol = None;
+        }
+    }
+
     fn knows(&self, name: &str) -> bool {
         const NAMES: [&str; 11] = [
             "user", "host", "port", "socket", "protocol", "ssl-mode", "ssl-ca", "ssl-cert",

@@ -62,7 +62,10 @@ pub enum OptionFileError {
         limit: u32,
     },
     /// A file whose options would be left out, because every user may write it.
-    #[error("ignored world-writable option file {}: run chmod o-w on it", path.display())]
+    #[error(
+        "option file {} is world-writable, so its options do not count: run chmod o-w on it",
+        path.display()
+    )]
     Writable {
         /// Path of the file.
         path: PathBuf,
@@ -289,7 +292,7 @@ fn load_if(
         loader.named(extra)?;
     }
     if let Some(home) = &places.home {
-        loader.usual(&home.join(".my.cnf"))?;
+        loader.of_home(&home.join(".my.cnf"))?;
     }
     Ok(loader.loaded)
 }
@@ -317,17 +320,29 @@ impl Loader<'_> {
         self.existing(path, 0).map(drop)
     }
 
+    /// Reads the file of the home, which may be missing.
+    fn of_home(&mut self, path: &Path) -> Result<(), OptionFileError> {
+        // In the home of another user, which only its owner sees, there may be no such file. Other paths are those that
+        // somebody wrote down, or the system's.
+        match path.symlink_metadata() {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                self.warn(format!("skipped option file {}: {source}", path.display()));
+                Ok(())
+            }
+            _ => self.usual(path),
+        }
+    }
+
     /// Reads a file, and returns whether it exists.
     fn existing(&mut self, path: &Path, depth: u32) -> Result<bool, OptionFileError> {
         match self.read(path) {
             Ok(Content::Trusted(text)) => self.lines(path, &text, depth)?,
             Ok(Content::OfAnybody(text)) => self.of_anybody(path, &text)?,
             Err(OptionFileError::Read { path, source }) => {
-                if source.kind() == io::ErrorKind::NotFound {
+                if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
                     return Ok(false);
                 }
-                // In a folder that nobody but its owner sees, such as the home of another user, there may be no such file.
-                if self.as_stock || path.symlink_metadata().is_err() {
+                if self.as_stock {
                     self.warn(format!("skipped option file {}: {source}", path.display()));
                 } else {
                     return Err(OptionFileError::Read { path, source });
@@ -340,11 +355,14 @@ impl Loader<'_> {
 
     /// Leaves out a file that everybody may write, if it has no option that counts.
     fn of_anybody(&mut self, path: &Path, text: &[u8]) -> Result<(), OptionFileError> {
-        let before = self.loaded.options.len();
+        let loaded = &self.loaded;
+        let (before, warnings) = (loaded.options.len(), loaded.warnings.len());
         // What it includes is not read.
         let read = self.lines(path, text, MAX_DEPTH);
         let has_options = read.is_err() || self.loaded.options.len() > before;
         self.loaded.options.truncate(before);
+        // They are about that, or about what does not count.
+        self.loaded.warnings.truncate(warnings);
         let error = OptionFileError::Writable { path: path.to_owned() };
         match has_options {
             true => self.left_out(error),

@@ -121,8 +121,10 @@ fn includes_that_never_end_are_bounded() {
 
     let text = "[g]\n!includedir @\n";
     let each_other = folder(&[("a.cnf", text), ("b.cnf", text), ("c.cnf", text)]);
-    let error =
-        load(&OptionFilePaths::none(), &as_stock(&each_other, "a.cnf"), &["g"]).unwrap_err();
+    let error = load(&OptionFilePaths::none(), &only(&each_other, "a.cnf"), &["g"]).unwrap_err();
+    assert!(matches!(error, OptionFileError::TooDeep { .. }), "{error}");
+    let wanted = as_stock(&each_other, "a.cnf");
+    let error = load(&OptionFilePaths::none(), &wanted, &["g"]).unwrap_err();
     assert!(matches!(error, OptionFileError::TooMany { limit: MAX_FILES, .. }), "{error}");
 }
 
@@ -198,7 +200,7 @@ fn a_file_that_everybody_may_write_is_ignored_only_if_nothing_in_it_counts() {
         (OptionFilePaths::none(), extra, "other/.my.cnf"),
     ] {
         let text = format!(
-            "ignored world-writable option file {}: run chmod o-w on it",
+            "option file {} is world-writable, so its options do not count: run chmod o-w on it",
             at(named).display()
         );
         let error = load(&places, &wanted, &["g"]).unwrap_err();
@@ -207,7 +209,7 @@ fn a_file_that_everybody_may_write_is_ignored_only_if_nothing_in_it_counts() {
         let wanted = OptionFileArgs { as_stock: true, ..wanted };
         let loaded = load(&places, &wanted, &["g"]).unwrap();
         assert!(!pairs(&loaded).contains(&"seal=1".to_owned()));
-        assert!(loaded.warnings.contains(&text), "{:?}", loaded.warnings);
+        assert_eq!(loaded.warnings, [text]);
     }
     let loaded = load(&home("other"), &none, &["g"]).unwrap();
     assert!(loaded.options.is_empty());
@@ -220,8 +222,10 @@ fn parts_that_cannot_be_read_are_left_out_only_as_the_stock_programs_do() {
         ("missing.cnf", "[g]\na=1\n!include @/none.cnf"),
         ("odd.cnf", "[g]\na=1\n!includes @/none.cnf"),
         ("unreadable.cnf", "[g]\na=1\n!include @/d.cnf"),
+        ("hidden.cnf", "[g]\na=1\n!include @/loop/x.cnf"),
         ("d.cnf/x", ""),
     ]);
+    std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
     for (name, text) in [
         (
             "missing.cnf",
@@ -230,17 +234,24 @@ fn parts_that_cannot_be_read_are_left_out_only_as_the_stock_programs_do() {
         ("odd.cnf", "option file @/odd.cnf line 3: unknown ! directive"),
         // As one without the right to read, also for root.
         ("unreadable.cnf", "cannot read option file @/d.cnf"),
+        // As one in a folder that only its owner sees.
+        ("hidden.cnf", "cannot read option file @/loop/x.cnf"),
     ] {
         let error = load(&OptionFilePaths::none(), &only(&folder, name), &["g"]).unwrap_err();
         assert_eq!(error.to_string(), text.replace('@', folder.path().to_str().unwrap()));
         let loaded = load(&OptionFilePaths::none(), &as_stock(&folder, name), &["g"]).unwrap();
         assert_eq!((pairs(&loaded), loaded.warnings.len()), (vec!["a=1".to_owned()], 1), "{name}");
     }
-    // Where the file itself cannot be seen, there may be none.
-    let places =
-        OptionFilePaths { home: Some(folder.path().join("odd.cnf")), ..OptionFilePaths::none() };
-    let loaded = load(&places, &OptionFileArgs::default(), &["g"]).unwrap();
-    assert_eq!(loaded.warnings.len(), 1);
+    // In a home that cannot be seen, there may be none.
+    for name in ["odd.cnf", "loop"] {
+        let home = Some(folder.path().join(name));
+        let places = OptionFilePaths { home, ..OptionFilePaths::none() };
+        let loaded = load(&places, &OptionFileArgs::default(), &["g"]).unwrap();
+        assert_eq!(loaded.warnings.len(), 1);
+    }
+    let system = vec![folder.path().join("loop/my.cnf")];
+    let places = OptionFilePaths { system, ..OptionFilePaths::none() };
+    assert!(load(&places, &OptionFileArgs::default(), &["g"]).is_err());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use xb_binlog::Fork;
 use xb_mysql::{Access, ClientOptions};
-use xb_option_files::{OptionFileArgs, OptionFileError, OptionFilePaths, load};
+use xb_option_files::{FileOption, OptionFileArgs, OptionFileError, OptionFilePaths, load};
 
 use crate::cancel::CancelToken;
 use crate::child::{OnLine, ask, file_name, find};
@@ -96,7 +96,9 @@ pub(crate) fn access_of(
     take_files(&mut options, places, &OptionFileArgs::default(), groups)?;
     if let Some(file) = login_file {
         let only = OptionFileArgs { only: Some(file.to_owned()), ..OptionFileArgs::default() };
-        take_files(&mut options, places, &only, groups)?;
+        let found = of_files(places, &only, groups)?;
+        found.iter().for_each(|option| options.make_way(&option.key));
+        found.iter().for_each(|option| options.take(&option.key, option.value.as_deref()));
     }
     change(&mut options);
     Ok(options.access()?)
@@ -109,12 +111,20 @@ fn take_files(
     wanted: &OptionFileArgs,
     others: &[&str],
 ) -> Result<(), OptionFileError> {
-    for groups in [&xb_mysql::GROUPS[..], others] {
-        for option in load(places, wanted, groups)?.options {
-            options.take(&option.key, option.value.as_deref());
-        }
-    }
+    let found = of_files(places, wanted, others)?;
+    found.iter().for_each(|option| options.take(&option.key, option.value.as_deref()));
     Ok(())
+}
+
+/// The options of the stock clients' groups, then those of others.
+fn of_files(
+    places: &OptionFilePaths,
+    wanted: &OptionFileArgs,
+    others: &[&str],
+) -> Result<Vec<FileOption>, OptionFileError> {
+    let mut found = load(places, wanted, &xb_mysql::GROUPS)?.options;
+    found.extend(load(places, wanted, others)?.options);
+    Ok(found)
 }
 
 /// Adds the options of MySQL's login file, `~/.mylogin.cnf`, if there is one; nothing if they cannot
@@ -232,6 +242,14 @@ mod tests {
         let found = login("[xbcloud-clone]\nuser=backup\n");
         assert_eq!(found.account.user, b"backup");
         assert_eq!(place(&found), "elsewhere:1");
+        // What it says of the place counts alone, also if the place is this host.
+        assert_eq!(place(&login("[client]\nsocket=/run/x\n")), "/run/x");
+        assert_eq!(place(&login("[client]\nhost=db1\n")), "db1:3306");
+        // What is said of this host, or of any, counts on.
+        let own = "[client]\nprotocol=socket\nsocket=/s\nport=7\n";
+        std::fs::write(dir.path().join(".my.cnf"), own).unwrap();
+        assert_eq!(place(&login("[client]\nhost=db1\n")), "db1:7");
+        assert_eq!(place(&login("[client]\nhost=localhost\n")), "/s");
     }
 
     #[test]

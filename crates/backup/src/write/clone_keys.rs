@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use xb_clone::{INFO, KEYS_TEXT, README};
+use xb_clone::{CloneInfo, INFO, KEYS_TEXT, README};
 use xb_encryptor::Keys;
 use xb_pipeline::logical_name;
 use xb_repo::manifest::StoredManifest;
@@ -108,25 +108,52 @@ pub(crate) async fn refuse_stored(
     if !manifest.is_carried() {
         return Ok(());
     }
-    refuse_carried(session, name, stored).await
+    let info = own_info(session, name, stored).await?;
+    info.map_or(Ok(()), |info| refuse_clear(info.has_keys))
 }
 
-/// Refuses a native stream that is not sealed, if it is a clone that may have keys.
-async fn refuse_carried(
+/// Refuses to copy a backup whose objects can be read without a key, if it is a clone that has keys. One of an earlier version
+/// has some if one of its files is encrypted.
+///
+/// # Errors
+/// As [`refuse_stored`].
+pub(crate) async fn refuse_copied(
     session: &Session,
     name: &BackupName,
     stored: &StoredManifest,
 ) -> Result<(), BackupError> {
+    let manifest = &stored.manifest;
+    if manifest.is_encrypted() {
+        return Ok(());
+    }
+    match &manifest.mysql_clone {
+        Some(CloneFacts { has_keys: Some(has_keys), .. }) => return refuse_clear(Some(*has_keys)),
+        // The files of a classic backup cannot be read from here.
+        Some(_) if manifest.packed.is_none() => return refuse_clear(None),
+        None if !manifest.is_carried() => return Ok(()),
+        _ => {}
+    }
+    let Some(info) = own_info(session, name, stored).await? else { return Ok(()) };
+    let is_encrypted = info.files.iter().any(|file| file.is_encrypted);
+    refuse_clear(Some(is_encrypted || info.has_keys == Some(true)))
+}
+
+/// What a clone that is not sealed says about itself; `None` if the backup is no clone.
+async fn own_info(
+    session: &Session,
+    name: &BackupName,
+    stored: &StoredManifest,
+) -> Result<Option<CloneInfo>, BackupError> {
     let (files, _) = packed(&session.root, name, &stored.manifest, None).await?;
     let of_info = |path: &str| logical_name(path.as_bytes()) == INFO.as_bytes();
     let files = files.unwrap_or_default();
-    let Some(file) = files.iter().find(|file| of_info(&file.path)) else { return Ok(()) };
+    let Some(file) = files.iter().find(|file| of_info(&file.path)) else { return Ok(None) };
     if file.path != INFO {
         // Compressed or encrypted by itself.
-        return refuse_clear(None);
+        return refuse_clear(None).map(|()| None);
     }
     let mut request = GetRequest::new(name.clone(), Keys::default());
     request.files = Selection::exact([INFO.to_owned()]);
     let objects = find_unsealed(session, &request, stored).await?;
-    refuse_clear(info_in(session, &request, objects).await?.has_keys)
+    info_in(session, &request, objects).await.map(Some)
 }

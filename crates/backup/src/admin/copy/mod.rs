@@ -36,7 +36,7 @@ use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
 use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
-use crate::write::clone_keys::refuse_stored;
+use crate::write::clone_keys::refuse_copied;
 use crate::write::{
     CompanionObjects, ForeignObjects, bases_settled, claim_emptied, free_if_vacant, is_vacant,
     prove_classic,
@@ -81,7 +81,6 @@ async fn copy_chain(
 ) -> Result<CopyReport, BackupError> {
     let Session { root: from, resources, cancel, .. } = session;
     let stored = cancel.or(Source::read(from, &request.name)).await?;
-    cancel.or(refuse_stored(session, &request.name, &stored)).await?;
     let memory = resources.memory;
     let source = cancel.or(Source::open((from, to), request, stored.clone(), memory)).await?;
     if request.lock.is_some() {
@@ -143,6 +142,7 @@ async fn copy_one(
             return Err(RepoError::Exists { name: request.to.to_string(), state: "" }.into());
         }
         None => {
+            cancel.or(refuse_copied(session, &request.name, &source.stored)).await?;
             cancel.or(base_is_there(to, &source.manifest, request, resources.memory)).await?;
             let copying =
                 CopyContext { from, to, request, resources: *resources, source: &source, observer };

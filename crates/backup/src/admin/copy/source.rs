@@ -15,6 +15,8 @@ use crate::read::unlock::unlock;
 /// The backup to copy.
 pub(super) struct Source {
     pub(super) manifest: Manifest,
+    /// The same, as it was read.
+    pub(super) stored: StoredManifest,
     /// Digest of the manifest at the source.
     pub(super) original: String,
     pub(super) run: RunId,
@@ -81,7 +83,7 @@ impl Source {
             trusted(&stored)?;
             let (bytes, digest) = (Bytes::copy_from_slice(stored.bytes()), original.clone());
             let copied = manifest.clone();
-            return Ok(Self { manifest, original, run, copied, bytes, digest, same_name });
+            return Ok(Self { manifest, stored, original, run, copied, bytes, digest, same_name });
         }
         if manifest.is_sealed() && !manifest.is_carried() && mac.is_none() {
             return Err(BackupError::Keys(format!(
@@ -96,7 +98,7 @@ impl Source {
         // A signature covers the name, so the copy has that of this host, or none.
         trusted(&encoded)?;
         let digest = encoded.digest();
-        Ok(Self { manifest, original, run, copied, bytes, digest, same_name })
+        Ok(Self { manifest, stored, original, run, copied, bytes, digest, same_name })
     }
 }
 
