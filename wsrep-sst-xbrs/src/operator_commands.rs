@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use xb_sst::{
     Args, CancelToken, Context, DatadirLock, EngineLocks, ErrorLog, Finished, Keep, Layout, Level,
-    Login, ServerCredentials, SstError, check_donor, check_joiner, drop_old, finish_interrupted,
-    is_untried, swap, take_back, tidy,
+    Login, ServerCredentials, SstError, check_donor, check_joiner, drop_new, drop_old,
+    finish_interrupted, has_made_way, is_untried, swap, take_back, tidy,
 };
 
 use crate::server_log::error_log;
@@ -48,6 +48,19 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             }
             drop_old(layout, lock)?;
             error_log.info("the old data is removed");
+            // A unit runs this at each start of the server: only an operator knows that this data is not needed.
+            if !has_made_way(layout) {
+                return Ok(());
+            }
+            if words.get(2).is_some_and(|word| word == "--all") {
+                drop_new(layout, lock)?;
+                error_log.info("what a roll-back has put aside is removed");
+            } else {
+                error_log.info(format_args!(
+                    "what a roll-back has put aside stays in #sql-xb/.new; remove it with: wsrep_sst_xbrs-rs clean-old {} --all",
+                    layout.datadir.display()
+                ));
+            }
             Ok(())
         })),
         Some("roll-back") => Some(on_datadir(words, |layout, lock, error_log| {

@@ -113,6 +113,19 @@ fn a_swap_that_has_moved_nothing_is_given_up_once_a_server_has_written() {
 }
 
 #[test]
+fn an_operator_can_remove_what_made_way() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    succeeds(&scene, &[]);
+    assert!(by_hand("roll-back", &data).status.success());
+    let mut clean = Command::new(PROGRAM);
+    let done = clean.arg("clean-old").arg(&data).arg("--all").output().unwrap();
+    assert!(done.status.success(), "{}", text(&done));
+    assert!(!data.join("#sql-xb").exists());
+    assert_eq!(read(data.join("ibdata1")), "old");
+}
+
+#[test]
 fn an_overtaken_roll_back_is_begun_again_by_hand() {
     let scene = Scene::new();
     let data = scene.data("joiner");
@@ -145,6 +158,7 @@ fn data_that_made_way_stays_until_a_donor_has_a_backup() {
         assert!(by_hand(word, &data).status.success());
         assert_eq!(read(&kept), WORK, "{word}");
     }
+    assert!(text(&by_hand("clean-old", &data)).contains("--all"));
     succeeds(&scene, &[]);
     assert!(!data.join("#sql-xb/.new").exists() && !data.join("#sql-xb/folders").exists());
 }

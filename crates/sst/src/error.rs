@@ -204,7 +204,7 @@ fn taken_hint(error: &SwapError) -> Option<String> {
     let ours = folder.join(WORK_DIR);
     let first = match home {
         Some(home) => format!(
-            "start that server, and then remove its old data with `wsrep_sst_xbrs-rs clean-old {}`; if there is no such server, look at {} and remove it",
+            "start that server, and then remove its old data with `wsrep_sst_xbrs-rs clean-old {}` (with --all, what a roll-back has put aside, too); if there is no such server, look at {} and remove it",
             home.display(),
             ours.display()
         ),

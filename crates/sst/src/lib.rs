@@ -41,7 +41,9 @@ pub use contract::settings::{
 pub use donor::donate;
 pub use error::{RoomShort, SstError};
 pub use joiner::datadir_lock::DatadirLock;
-pub use joiner::recover::{Finished, drop_old, drop_received, finish_interrupted, tidy};
+pub use joiner::recover::{
+    Finished, drop_new, drop_old, drop_received, finish_interrupted, has_made_way, tidy,
+};
 pub use joiner::{EngineLocks, has_old, is_untried, join, take_back};
 pub use offer::{Offer, OfferError, Places, TransferKind};
 pub use run::{ChildError, Run, Running};

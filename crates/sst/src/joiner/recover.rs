@@ -86,12 +86,20 @@ pub fn drop_received(layout: &Layout, lock: &DatadirLock) -> Result<(), SstError
     }
 }
 
+/// Returns whether there is data in `#sql-xb/.new` that has made way for the old data.
+#[must_use]
+pub fn has_made_way(layout: &Layout) -> bool {
+    let new = layout.datadir.join(WORK_DIR).join(NEW);
+    swap::holds_taken_back(&layout.datadir)
+        && std::fs::read_dir(new).is_ok_and(|mut entries| entries.next().is_some())
+}
+
 /// Removes all that is in `#sql-xb/.new`, also data that has made way for the old data: a donor's backup is about to take
-/// its place.
+/// its place, or an operator says so.
 ///
 /// # Errors
 /// [`SstError::Swap`].
-pub(super) fn drop_new(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
+pub fn drop_new(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
     let remote = swap::remembered(&layout.datadir);
     let is_ours = |folder: &&PathBuf| is_ours(layout, folder);
     for folder in remote.iter().chain(&folders(layout)).filter(is_ours) {
