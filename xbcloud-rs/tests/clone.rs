@@ -216,9 +216,9 @@ fn a_clone_in_clear_that_an_earlier_version_stored_is_copied_if_no_file_is_encry
     let there = site.path("there/.xb-catalog");
     std::fs::create_dir_all(&there).unwrap();
     std::fs::copy(site.path("root/.xb-catalog/b"), there.join("b")).unwrap();
-    let copied = std::process::Command::new("cp").arg("-r").arg(site.path("root/b"));
-    let copied = copied.arg(site.path("there/b")).status().unwrap();
-    assert!(copied.success());
+    let mut copy = std::process::Command::new("cp");
+    let copy = copy.arg("-r").arg(site.path("root/b")).arg(site.path("there/b"));
+    assert!(copy.status().unwrap().success());
     let to = format!("file://{}/", site.path("there").display());
     let _ = site.run(&["copy", &site.url("b"), &to]).run().expect(0);
 }
