@@ -88,7 +88,7 @@ pub(crate) fn claim(datadir: &Path, folder: &Path) -> Result<(), SwapError> {
         file.sync_all()?;
         // What is there names no owner any more, or `check_owner` would have failed.
         match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => rename(&growing, &path),
         }
     };
