@@ -166,7 +166,7 @@ impl Copier<'_> {
             todo.name(),
             rows.join(", ")
         );
-        // Rows that are there twice harm nobody.
+        // Duplicate rows do no harm.
         self.sink.surely((1, self.cancel), |sink| sink.run(insert.as_bytes()), |_| Ok(false))
     }
 

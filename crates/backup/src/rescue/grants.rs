@@ -65,8 +65,8 @@ pub(super) fn refuse_without_trigger(
     ))
 }
 
-/// Returns whether the account, one of its enabled roles or PUBLIC has the privilege. The tables of `information_schema`
-/// show those of a role to nobody who may not read the schema `mysql`.
+/// Returns whether the account, one of its enabled roles or PUBLIC has the privilege. `information_schema`
+/// shows the privileges of a role only to those who may read the schema `mysql`.
 fn holds_trigger(client: &mut Client, place: (&str, &str)) -> Result<bool, Error> {
     let grants = client.rows("SHOW GRANTS")?;
     let grants = grants.iter().filter_map(|row| row.get(0));
