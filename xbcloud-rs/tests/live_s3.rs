@@ -161,7 +161,8 @@ fn through_named(
 ) -> Cmd {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .arg(command)
-        .arg("--quiet")
+        // Every fault costs a pause, which is of seconds otherwise.
+        .args(["--quiet", "--max-backoff=50"])
         .args(options_for(&proxy.endpoint()))
         .args(options)
         .arg(bucket.url(&format!("backups/nightly/{name}")))
