@@ -22,9 +22,11 @@ use crate::process::daemon::proc_file;
 pub use crate::process::ran::Ran;
 pub use rustix::process::Signal;
 
-/// Interval between checks of the process. Its peak memory is a high-water mark, so only growth in
+/// Interval between checks of the process, at first. Its peak memory is a high-water mark, so only growth in
 /// the last interval before its end can be missed.
 const POLL: Duration = Duration::from_millis(3);
+/// The longest interval: each check reads a file of the kernel, and many tests wait at the same time.
+const LAST_POLL: Duration = Duration::from_millis(25);
 /// Environment variables of the machine that would affect a store client.
 const FOREIGN_ENV: [&str; 4] = ["AWS_", "S3_", "XBCLOUD_", "OS_"];
 
@@ -274,7 +276,7 @@ impl Running {
                 return;
             }
             self.check_limit();
-            thread::sleep(POLL);
+            self.pause();
         }
     }
 
@@ -296,7 +298,7 @@ impl Running {
                 panic!("ended before {what}: {:?}", self.collect());
             }
             self.check_limit();
-            thread::sleep(POLL);
+            self.pause();
         }
     }
 
@@ -308,9 +310,14 @@ impl Running {
     pub fn wait(mut self) -> Ran {
         while self.look().is_none() {
             self.check_limit();
-            thread::sleep(POLL);
+            self.pause();
         }
         self.collect()
+    }
+
+    /// Sleeps, the longer the longer the program runs.
+    fn pause(&self) {
+        thread::sleep((self.start.elapsed() / 20).clamp(POLL, LAST_POLL));
     }
 
     fn look(&mut self) -> Option<ExitStatus> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::process::command::{Cmd, Ran};
 use crate::process::daemon::{Daemon, Scratch};
 use crate::process::tools::find;
+use crate::servers::listens;
 
 /// Time limit for a node to become synced or to fail.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -272,13 +273,16 @@ impl Cluster {
             let ended = daemon.ended();
             assert!(ended.is_none(), "node {node} has ended ({ended:?}):\n{}", self.log(node));
             assert!(start.elapsed() < LIMIT, "node {node} is not synced:\n{}", self.log(node));
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(100));
         }
     }
 
     /// Returns a node's Galera state: 2 donor, 4 synced; `None` if the node does not answer.
     #[must_use]
     pub fn state(&self, node: u8) -> Option<u32> {
+        if !listens(&self.socket(node)) {
+            return None;
+        }
         let ran = self.client(node, "SHOW STATUS LIKE 'wsrep_local_state'");
         (ran.code() == 0).then(|| ran.stdout_text().split('\t').nth(1)?.trim().parse().ok())?
     }

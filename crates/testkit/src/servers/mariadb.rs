@@ -22,6 +22,7 @@ use std::time::Duration;
 use crate::process::command::{Cmd, Ran};
 use crate::process::daemon::{Daemon, Scratch};
 use crate::process::tools::find;
+use crate::servers::listens;
 
 /// Time limit for the start of a server, including recovery.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -185,7 +186,9 @@ impl MariaDb {
         }
         let daemon = Daemon::start(&program, &args, &scratch.join("log"));
         let server = Self { daemon, socket, datadir, scratch };
-        server.daemon.wait_ready("mariadbd", START_LIMIT, || server.client("SELECT 1").code() == 0);
+        server.daemon.wait_ready("mariadbd", START_LIMIT, || {
+            listens(&server.socket) && server.client("SELECT 1").code() == 0
+        });
         server
     }
 

@@ -6,3 +6,9 @@ pub mod galera;
 pub mod mariadb;
 pub mod mysql;
 pub mod scripted;
+
+/// Returns whether something listens on a Unix socket. It is asked before a client is started: one that waits
+/// for a server starts ten of them a second otherwise.
+fn listens(socket: &std::path::Path) -> bool {
+    std::os::unix::net::UnixStream::connect(socket).is_ok()
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::process::command::{Cmd, Signal};
 use crate::process::daemon::{Daemon, Scratch};
+use crate::servers::listens;
 
 /// Time limit for a server to start, and to end.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -67,7 +68,9 @@ impl MySql {
     fn start_here(scratch: Scratch, args: &[String]) -> Self {
         let daemon = Daemon::start(Path::new(SERVER), args, &scratch.join("log"));
         let server = Self { daemon, socket: scratch.join("sock"), scratch };
-        server.daemon.wait_ready("mysqld", LIMIT, || server.client("SELECT 1").run().code() == 0);
+        server.daemon.wait_ready("mysqld", LIMIT, || {
+            listens(&server.socket) && server.client("SELECT 1").run().code() == 0
+        });
         server
     }
 
