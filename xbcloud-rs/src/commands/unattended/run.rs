@@ -24,7 +24,7 @@ use crate::cache;
 use crate::commands::admin::consolidate::Consolidation;
 use crate::commands::admin::prune::rules;
 use crate::commands::context::{Context, TOOL};
-use crate::commands::inspect::verify::{check_trial, judged, remarks};
+use crate::commands::inspect::verify::{check_trial, judged, not_reached, remarks};
 use crate::commands::metrics_file::{check_metrics_file, replace};
 use crate::commands::one_at_a_time::one_at_a_time;
 use crate::commands::reporting::{exit_of, masked};
@@ -526,6 +526,14 @@ fn self_verify(
     let proven_until = replayed.map(|replayed| replayed.proven_until);
     Ok(json!({
         "level": found.level, "reached": reached, "objects": found.objects, "phases": phases,
+    // Level `pages` is reached as far as its backup allows: an increment never has all pages of a table.
+    if level == Level::Restore && found.reached < Some(level) {
+        let left = found.levels.iter().find(|of| of.level == level);
+        let failure = not_reached(&found).better_hint(
+            "no problem was found: see the warnings above for what this host lacks, or set a lower level with --verify",
+        );
+        return Err(failure.because(left.map_or_else(String::new, |of| of.what.clone())));
+    }
         "proven_until": proven_until,
     }))
 }
