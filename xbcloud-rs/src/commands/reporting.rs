@@ -168,7 +168,7 @@ impl Reporting {
     /// Ends the report. A page that cannot be written is a warning, because the run itself is over.
     pub(crate) fn end(&self, log: &Log, personality: Personality, failure: Option<&Failure>) {
         let Some(OpenReport { report, path, .. }) = &self.0 else { return };
-        let exit = exit_of(failure);
+        let exit = xb_cli::exit_of(failure);
         let end = End {
             finished: Timestamp::now(),
             exit: exit.code(personality),
@@ -340,15 +340,6 @@ fn read<'a>(all: impl IntoIterator<Item = &'a GetReport>) -> Totals {
         totals.retries = totals.retries.max(Some(got.retries));
     }
     totals
-}
-
-/// End of the process.
-pub(crate) fn exit_of(failure: Option<&Failure>) -> Exit {
-    match (failure.map(Failure::exit), xb_cli::interrupted()) {
-        (None, _) => Exit::Done,
-        (Some(Exit::Failed), Some(signal)) => Exit::Interrupted(signal),
-        (Some(exit), _) => exit,
-    }
 }
 
 /// Meaning of an exit code: the words of `--help`, and which of several things they stand for.

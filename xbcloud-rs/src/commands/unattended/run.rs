@@ -12,7 +12,8 @@ use xb_backup::{
     unfit_by_import,
 };
 use xb_cli::{
-    Exit, Failure, FailureContext as _, Personality, Secret, Signals, check_writable, host_name,
+    Exit, Failure, FailureContext as _, Personality, Secret, Signals, check_writable, exit_of,
+    host_name,
 };
 use xb_repo::chain::{Link, UnknownImport};
 use xb_repo::names::BackupName;
@@ -27,7 +28,7 @@ use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{check_trial, judged, not_reached, remarks};
 use crate::commands::metrics_file::{check_metrics_file, replace};
 use crate::commands::one_at_a_time::one_at_a_time;
-use crate::commands::reporting::{exit_of, masked};
+use crate::commands::reporting::masked;
 use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::backup::{stuck, unarchived};
 use crate::commands::transfer::origin::{Origin, server_name};
@@ -220,14 +221,18 @@ impl Job<'_> {
         ));
     }
 
-    /// Runs a stage and notes its end.
+    /// Runs a stage and notes its end. After a signal, none begins but the hooks of the failure: what the signal came too
+    /// late to end, or to be seen by, has not ended the run.
     fn stage(
         &mut self,
         name: &str,
         run: impl FnOnce() -> Result<Value, Failure>,
     ) -> Result<(), Failure> {
         let begin = Instant::now();
-        let outcome = run();
+        let outcome = match xb_cli::interrupted().filter(|_| name != "on-failure") {
+            Some(signal) => Err(Failure::interrupted(signal)),
+            None => run(),
+        };
         let seconds = begin.elapsed().as_secs_f64();
         let status = if outcome.is_ok() { StageStatus::Ok } else { StageStatus::Failed };
         self.context.reporting.stage(name, status, seconds);
