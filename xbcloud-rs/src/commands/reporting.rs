@@ -93,8 +93,11 @@ impl<'a> ReportContext<'a> {
 pub(crate) fn masked(place: &str) -> String {
     let parts = place.split_once("://").and_then(|(scheme, rest)| {
         let authority = rest.split('/').next().unwrap_or_default();
-        let (keys, _) = authority.rsplit_once('@')?;
-        Some(format!("{scheme}://***{}", &rest[keys.len()..]))
+        // No bucket has a colon in its name, and a key may have a slash.
+        let with_slash =
+            || authority.contains(':').then(|| rest.find('@').unwrap_or(authority.len()));
+        let keys = authority.rfind('@').or_else(with_slash)?;
+        Some(format!("{scheme}://***{}", &rest[keys..]))
     });
     parts.unwrap_or_else(|| place.to_owned())
 }
@@ -374,6 +377,9 @@ mod tests {
         assert_eq!(place("shop/n", None), "shop/n");
         assert_eq!(place("s3://key:secret@b/shop/n@1", None), "s3://***@b/shop/n@1");
         assert_eq!(place("@2026-11-20", Some("s3://key@b/shop")), "s3://***@b/shop/@2026-11-20");
+        assert_eq!(place("s3://key:sec/ret@b/shop/n@1", None), "s3://***@b/shop/n@1");
+        assert_eq!(place("s3://key:secret/shop", None), "s3://***/shop");
+        assert_eq!(place("file:///a:b/c@d", None), "file:///a:b/c@d");
     }
 
     #[test]

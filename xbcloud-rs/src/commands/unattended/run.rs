@@ -70,7 +70,7 @@ impl Context {
         let repository = options.repository.as_deref().or(folder(place).0).or(root);
         let host = host_name().unwrap_or_default();
         let mut result =
-            RunResult::begin(TOOL, repository.unwrap_or(place), &host, Timestamp::now());
+            RunResult::begin(TOOL, &masked(repository.unwrap_or(place)), &host, Timestamp::now());
         result.server = server_name(&args.backup);
         let hooks = Hooks::default();
         let mut job =
@@ -526,11 +526,6 @@ fn self_verify(
         let problems = found.problems.iter().map(|it| format!("{}: {}", it.level, it.what));
         with_problems(failure, problems.chain(found.failed_checks.iter().cloned()))
     })?;
-    let phases = crate::report::phases(&end);
-    let replayed = found.restore.as_ref().and_then(|test| test.replayed.as_ref());
-    let proven_until = replayed.map(|replayed| replayed.proven_until);
-    Ok(json!({
-        "level": found.level, "reached": reached, "objects": found.objects, "phases": phases,
     // Level `pages` is reached as far as its backup allows: an increment never has all pages of a table.
     if level == Level::Restore && found.reached < Some(level) {
         let left = found.levels.iter().find(|of| of.level == level);
@@ -539,6 +534,11 @@ fn self_verify(
         );
         return Err(failure.because(left.map_or_else(String::new, |of| of.what.clone())));
     }
+    let phases = crate::report::phases(&end);
+    let replayed = found.restore.as_ref().and_then(|test| test.replayed.as_ref());
+    let proven_until = replayed.map(|replayed| replayed.proven_until);
+    Ok(json!({
+        "level": found.level, "reached": reached, "objects": found.objects, "phases": phases,
         "proven_until": proven_until,
     }))
 }
