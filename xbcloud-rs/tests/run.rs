@@ -349,6 +349,11 @@ fn a_monitor_judges_age_and_proof() {
     );
     let _ = monitor(&["--max-proof-age=8d", "--proof-level=restore"], 2);
     assert!(monitor(&["--server=other"], 2).contains("there is no backup"));
+    // Nobody archives the log.
+    for limit in ["--max-binlog-age=15m", "--max-binlog-proof-age=8d"] {
+        let text = monitor(&["--max-age=26h", limit], 2);
+        assert!(text.contains("the archived log of shop has no transaction"), "{limit}: {text}");
+    }
     let _ = monitor(&["--max-age=soon"], 2);
 }
 
