@@ -122,6 +122,41 @@ const NIGHTS: [Night; 15] = [
     },
 ];
 
+/// A night that was to be proven, and was not, is no good one.
+#[test]
+fn a_trial_that_cannot_open_a_table_fails_the_night() {
+    let server = MariaDb::start();
+    server.load_sample(Sample { big_rows: 100, small_tables: 1 });
+    // The trial server does not load what only this one had.
+    server.sql("INSTALL SONAME 'ha_archive'");
+    server.sql("CREATE TABLE shop.ar (i INT) ENGINE=ARCHIVE");
+    server.sql("UNINSTALL SONAME 'ha_archive'");
+    let scratch = Scratch::new();
+    let dir = scratch.path().display().to_string();
+    let text = format!(
+        "[xbcloud.shop]\nroot=file://{dir}/shop\nproducer={}\nstate-dir={dir}/state\nverify=restore\n\
+         scratch-dir={dir}\nresult={dir}/result.json\nkeep-last=1\n",
+        server.backup_command().join(" "),
+    );
+    std::fs::write(scratch.join("my.cnf"), text).unwrap();
+    let run = |more: &[&str]| {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .arg(format!("--defaults-file={dir}/my.cnf"))
+            .args(["run", "@shop", "--quiet"])
+            .args(more)
+            .run()
+    };
+    let mail = run(&[]).expect(7).stderr_text();
+    assert!(
+        mail.contains("but restore was requested: ") && mail.contains("1 of ARCHIVE"),
+        "{mail}"
+    );
+    assert!(mail.contains("hint: no problem was found"), "{mail}");
+    let result = std::fs::read_to_string(scratch.join("result.json")).unwrap();
+    assert!(result.contains("\"status\": \"failed\"") && result.contains("\"prune\""), "{result}");
+    let _ = run(&["--mysqld-opts=--plugin-load-add=ha_archive"]).expect(0);
+}
+
 #[test]
 fn the_mail_of_a_real_bad_night_names_cause_and_next_step_first() {
     let server = MariaDb::start();

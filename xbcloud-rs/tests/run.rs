@@ -240,6 +240,43 @@ fn a_local_repository_may_appear_with_the_first_hook() {
     assert!(disk.join("shop/.xb-catalog/n").is_file());
 }
 
+/// A signal that comes when a stage is over ends the run before the next one: a prune, or a proof of hours.
+#[test]
+fn no_stage_begins_after_a_signal() {
+    let site = Site::new("cat \"$1\"", "keep-last=1");
+    // The parent of a hook is its guardian, and that one's the program.
+    let hook = "--before=sh -c 'kill -TERM $(cut -d\" \" -f4 /proc/$PPID/stat)'";
+    let ran = site.run(&["run", "@shop/n", hook]).expect(143);
+    assert!(ran.stderr_text().contains("interrupted by signal 15"), "{ran:?}");
+    assert!(!site.path("shop/.xb-catalog/n").exists());
+    let result = site.result();
+    assert_eq!((&result["status"], &result["exit"]), (&"failed".into(), &143.into()), "{result}");
+    let backup = site.stages().into_iter().find(|(stage, _)| stage == "backup").unwrap();
+    assert_ne!(backup.1, "ok", "{result}");
+}
+
+/// No store takes keys in a URL. What refuses them must not keep them in a file that everyone may read.
+#[test]
+fn keys_in_a_url_are_in_no_result() {
+    let site = Site::new("cat \"$1\"", "");
+    let options = [
+        format!("--result={}", site.path("result.json").display()),
+        format!("--metrics-file={}", site.path("shop.prom").display()),
+        "--producer=true".to_owned(),
+    ];
+    let [result, metrics, producer] = options.each_ref().map(String::as_str);
+    for place in ["s3://AKIAKEY:top/secret@b/shop/n", "s3://topsecret@b/shop/n"] {
+        let ran = site.run(&["run", place, result, metrics, producer]).expect_failure();
+        for file in ["result.json", "shop.prom"] {
+            let text = std::fs::read_to_string(site.path(file)).unwrap();
+            assert!(!text.contains("secret") && text.contains("s3://***@b/shop"), "{text}");
+        }
+        assert!(!ran.stderr_text().contains("secret"), "{ran:?}");
+        let ran = site.run(&["monitor", place, "--json"]).expect_failure();
+        assert!(!ran.stdout_text().contains("secret"), "{ran:?}");
+    }
+}
+
 /// The result of last night must not stay the last one.
 #[test]
 fn a_key_that_is_missing_is_a_result_too() {
@@ -312,6 +349,11 @@ fn a_monitor_judges_age_and_proof() {
     );
     let _ = monitor(&["--max-proof-age=8d", "--proof-level=restore"], 2);
     assert!(monitor(&["--server=other"], 2).contains("there is no backup"));
+    // Nobody archives the log.
+    for limit in ["--max-binlog-age=15m", "--max-binlog-proof-age=8d"] {
+        let text = monitor(&["--max-age=26h", limit], 2);
+        assert!(text.contains("the archived log of shop has no transaction"), "{limit}: {text}");
+    }
     let _ = monitor(&["--max-age=soon"], 2);
 }
 

@@ -30,6 +30,7 @@ mod selection;
 mod server;
 mod session;
 mod small_file;
+mod state_owner;
 mod table_pattern;
 mod until;
 mod until_error;
@@ -104,6 +105,7 @@ pub use server::private::ServerOptions;
 pub use server::proof::{UnprovenServer, pinned};
 pub use server::watch::ServerWatch;
 pub use session::{Resources, Session};
+pub use state_owner::{create_state_folder, give_to_owner_of};
 pub use until::{
     Neighbour, ReplayOptions, UntilPlan, UntilReport, UntilRequest, plan_until, replaying_program,
     restore_until,

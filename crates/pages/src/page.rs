@@ -25,6 +25,9 @@ const MARIADB_COMPRESSED: [u16; 2] = [34354, 37401];
 const MYSQL_COMPRESSED: [u16; 2] = [14, 16];
 const MYSQL_ENCRYPTED: [u16; 2] = [15, 17];
 
+/// Page types whose checksum is in its place, and unused numbers between them; the latter are those of indexes.
+const PLAIN: [std::ops::RangeInclusive<u16>; 3] = [0..=13, 18..=48, 17853..=17855];
+
 /// The result of checking a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -167,7 +170,7 @@ pub(crate) fn check(format: Format, page: &[u8], place: PageContext) -> Verdict 
     }
     let verdict = match format.kind {
         Kind::Full => full(page),
-        _ if is_inside_mysql(page, place) => Some(Verdict::Inside),
+        _ if is_inside_mysql(page, place) => Some(inside(format, page)),
         Kind::Both => both(page, place.first),
         Kind::Zip => zip(page, place.first),
     };
@@ -206,6 +209,32 @@ fn is_inside_mysql(page: &[u8], place: PageContext) -> bool {
     };
     let room = page.len().saturating_sub(DATA);
     MYSQL_COMPRESSED.contains(&kind) && how > 0xff && before == room && (1..=room).contains(&after)
+}
+
+/// Judges a page that states that its checksum is inside. If it matches its checksum with another type, it has only the
+/// wrong type: an encrypted page matches with none.
+fn inside(format: Format, page: &[u8]) -> Verdict {
+    match format.kind {
+        Kind::Both => wrong_type(page).map_or(Verdict::Inside, Verdict::Damaged),
+        Kind::Full | Kind::Zip => Verdict::Inside,
+    }
+}
+
+fn wrong_type(page: &[u8]) -> Option<Fault> {
+    let end = page.len().checked_sub(8)?;
+    let (head, tail) = (be32(page, 0)?, be32(page, end)?);
+    if head != tail {
+        return None;
+    }
+    let content = crc32c(page.get(DATA..end)?);
+    let mut begin = page.get(NUMBER..VARIOUS)?.to_vec();
+    let fits = PLAIN.into_iter().flatten().any(|kind| {
+        begin.truncate(TYPE - NUMBER);
+        begin.extend(kind.to_be_bytes());
+        crc32c(&begin) ^ content == head
+    });
+    let computed = || crc32c_of(page, &[NUMBER..VARIOUS, DATA..end]);
+    fits.then(|| Fault::Checksum { stored: head, computed: computed() })
 }
 
 /// Returns whether the page is all zeros.

@@ -586,6 +586,26 @@ fn encrypted_pages_are_taken_where_the_tablespace_says_so() {
     }
 }
 
+/// Of an undo tablespace, nothing says that its pages are not encrypted.
+#[test]
+fn a_page_that_only_says_that_it_is_encrypted_is_found() {
+    let mut file = tablespace(Sum::Crc32, 5, 20);
+    let size = 16384;
+    for (number, kind) in [(4, 2_u16), (5, 17855)] {
+        let page = &mut file[number * size..][..size];
+        page[24..26].copy_from_slice(&kind.to_be_bytes());
+        seal(Sum::Crc32, page);
+        for encrypted in [15_u16, 17] {
+            let mut changed = file.clone();
+            changed[number * size + 24..][..2].copy_from_slice(&encrypted.to_be_bytes());
+            let (counts, bad, _) = checked("undo_001", &changed, &[1 << 20]);
+            assert_eq!((counts.unchecked, bad.len()), (0, 1), "{number} {encrypted}: {bad:?}");
+            assert_eq!(bad[0].page, number as u64);
+        }
+    }
+    assert_eq!(checked("undo_001", &file, &[1 << 20]).1, []);
+}
+
 #[test]
 fn the_checkpoint_of_a_redo_log_is_read() {
     use xb_pages::{REDO_HEAD, RedoStart};

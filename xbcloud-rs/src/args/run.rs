@@ -72,9 +72,9 @@ pub(crate) struct LimitOptions {
     /// Maximum age of the newest proof, such as 8d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) max_proof_age: Option<Duration>,
-    /// Maximum age of the end of an archived binary log, such as 15m
-    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = span)]
-    pub(crate) max_binlog_age: Duration,
+    /// Maximum age of the end of an archived binary log, such as 5m [default: 15m]
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) max_binlog_age: Option<Duration>,
     /// Maximum age of the state to which a trial has replayed an archived binary log, such as 8d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub(crate) max_binlog_proof_age: Option<Duration>,
@@ -87,14 +87,22 @@ pub(crate) struct LimitOptions {
     pub(crate) ignore_server: Vec<String>,
 }
 
+/// Maximum age of the end of an archived binary log, unless a limit is given.
+const BINLOG_AGE: Duration = Duration::from_secs(15 * 60);
+
 impl LimitOptions {
+    /// Returns whether a limit is given that only an archived binary log can meet.
+    pub(crate) fn expects_archive(&self) -> bool {
+        self.max_binlog_age.is_some() || self.max_binlog_proof_age.is_some()
+    }
+
     /// The limits that are given.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             age: self.max_age,
             proof_age: self.max_proof_age,
             archive: ArchiveLimits {
-                age: Some(self.max_binlog_age),
+                age: Some(self.max_binlog_age.unwrap_or(BINLOG_AGE)),
                 proof_age: self.max_binlog_proof_age,
             },
         }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use xb_cli::{Failure, Personality, check_writable};
 
 use crate::commands::context::Context;
-use crate::commands::reporting::exit_of;
+use crate::commands::reporting::masked;
 use crate::commands::whole_files::{is_collected, unwritable, write};
 use crate::job::{CommandEnd, Family, command_metrics};
 
@@ -41,7 +41,7 @@ impl CommandMetrics {
     ) -> Result<Option<Self>, Failure> {
         let Some(file) = file else { return Ok(None) };
         check_name(file)?;
-        let repository = repository.unwrap_or_default().to_owned();
+        let repository = masked(repository.unwrap_or_default());
         Ok(Some(Self { file: file.to_owned(), family, repository, began: Timestamp::now() }))
     }
 }
@@ -97,7 +97,7 @@ impl Context {
         let Some(CommandMetrics { file, family, repository, began }) = metrics else {
             return outcome;
         };
-        let exit = exit_of(outcome.as_ref().err()).code(Personality::Ours);
+        let exit = xb_cli::exit_of(outcome.as_ref().err()).code(Personality::Ours);
         let ended = CommandEnd { family, repository, began, ended: Timestamp::now(), exit, facts };
         if let Err(failure) = replace(&file, |old| command_metrics(&ended, old)) {
             self.log.warn(failure.line());

@@ -1,15 +1,16 @@
 //! Locks of this host: work that must not be done twice at once is refused the second time. They end with their
 //! process, however that ends.
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use xb_backup::{create_state_folder, give_to_owner_of};
 use xb_cli::{Failure, Log, printable};
 
 /// Longest text of a lock that is read.
@@ -31,11 +32,13 @@ pub(crate) fn one_at_a_time(
     identity.hash(&mut hasher);
     let name = format!("{:016x}", hasher.finish());
     // For this user alone: whoever can open a lock can hold it for ever.
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    let made = create_state_folder(&folder, 0o700);
     let opened = made.and_then(|()| {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        options.open(folder.join(format!("{name}.lock")))
+        let file = options.open(folder.join(format!("{name}.lock")))?;
+        give_to_owner_of(&folder, &file);
+        Ok(file)
     });
     let mut file = match opened {
         Ok(file) => file,

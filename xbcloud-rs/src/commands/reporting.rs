@@ -93,8 +93,11 @@ impl<'a> ReportContext<'a> {
 pub(crate) fn masked(place: &str) -> String {
     let parts = place.split_once("://").and_then(|(scheme, rest)| {
         let authority = rest.split('/').next().unwrap_or_default();
-        let (keys, _) = authority.rsplit_once('@')?;
-        Some(format!("{scheme}://***{}", &rest[keys.len()..]))
+        // No bucket has a colon in its name, and a key may have a slash.
+        let with_slash =
+            || authority.contains(':').then(|| rest.find('@').unwrap_or(authority.len()));
+        let keys = authority.rfind('@').or_else(with_slash)?;
+        Some(format!("{scheme}://***{}", &rest[keys..]))
     });
     parts.unwrap_or_else(|| place.to_owned())
 }
@@ -168,7 +171,7 @@ impl Reporting {
     /// Ends the report. A page that cannot be written is a warning, because the run itself is over.
     pub(crate) fn end(&self, log: &Log, personality: Personality, failure: Option<&Failure>) {
         let Some(OpenReport { report, path, .. }) = &self.0 else { return };
-        let exit = exit_of(failure);
+        let exit = xb_cli::exit_of(failure);
         let end = End {
             finished: Timestamp::now(),
             exit: exit.code(personality),
@@ -342,15 +345,6 @@ fn read<'a>(all: impl IntoIterator<Item = &'a GetReport>) -> Totals {
     totals
 }
 
-/// End of the process.
-pub(crate) fn exit_of(failure: Option<&Failure>) -> Exit {
-    match (failure.map(Failure::exit), xb_cli::interrupted()) {
-        (None, _) => Exit::Done,
-        (Some(Exit::Failed), Some(signal)) => Exit::Interrupted(signal),
-        (Some(exit), _) => exit,
-    }
-}
-
 /// Meaning of an exit code: the words of `--help`, and which of several things they stand for.
 fn meaning(exit: Exit) -> String {
     match exit {
@@ -383,6 +377,9 @@ mod tests {
         assert_eq!(place("shop/n", None), "shop/n");
         assert_eq!(place("s3://key:secret@b/shop/n@1", None), "s3://***@b/shop/n@1");
         assert_eq!(place("@2026-11-20", Some("s3://key@b/shop")), "s3://***@b/shop/@2026-11-20");
+        assert_eq!(place("s3://key:sec/ret@b/shop/n@1", None), "s3://***@b/shop/n@1");
+        assert_eq!(place("s3://key:secret/shop", None), "s3://***/shop");
+        assert_eq!(place("file:///a:b/c@d", None), "file:///a:b/c@d");
     }
 
     #[test]

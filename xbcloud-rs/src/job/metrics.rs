@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::job::result::{RunResult, RunStatus, StageStatus};
+use crate::job::result::{RunResult, RunStatus, Stage, StageStatus};
 
 /// Time of the last successful run: kept from the old file when a run fails.
 const LAST_SUCCESS: &str = "xbcloud_run_last_success_timestamp_seconds";
@@ -108,21 +108,30 @@ pub(crate) fn metrics(result: &RunResult, old: Option<&str>) -> String {
     text.out
 }
 
+/// The hooks of one kind are one stage here: no two samples may have the same labels.
 fn stages(text: &mut Text, result: &RunResult) {
-    let of = |name: &str, help: &str, text: &mut Text, value: &dyn Fn(usize) -> String| {
-        text.head(name, help);
-        for (number, stage) in result.stages.iter().enumerate() {
-            text.sample(name, &format!(",stage=\"{}\"", escaped(&stage.stage)), &value(number));
+    let mut stages: Vec<(&str, bool, f64)> = Vec::new();
+    for Stage { stage, status, seconds, .. } in &result.stages {
+        let ok = *status == StageStatus::Ok;
+        match stages.iter_mut().find(|(name, ..)| name == stage) {
+            Some((_, all_ok, sum)) => (*all_ok, *sum) = (*all_ok && ok, *sum + seconds),
+            None => stages.push((stage, ok, *seconds)),
+        }
+    }
+    let mut of = |name: &str, help: &str, value: fn(bool, f64) -> String| {
+        if !stages.is_empty() {
+            text.head(name, help);
+        }
+        for (stage, ok, seconds) in &stages {
+            let label = format!(",stage=\"{}\"", escaped(stage));
+            text.sample(name, &label, &value(*ok, *seconds));
         }
     };
-    if result.stages.is_empty() {
-        return;
-    }
-    of("xbcloud_stage_success", "Whether a stage of the last run succeeded.", text, &|number| {
-        u8::from(result.stages[number].status == StageStatus::Ok).to_string()
+    of("xbcloud_stage_success", "Whether a stage of the last run succeeded.", |ok, _| {
+        u8::from(ok).to_string()
     });
-    of("xbcloud_stage_duration_seconds", "Duration of a stage of the last run.", text, &|number| {
-        result.stages[number].seconds.to_string()
+    of("xbcloud_stage_duration_seconds", "Duration of a stage of the last run.", |_, seconds| {
+        seconds.to_string()
     });
 }
 
@@ -266,6 +275,26 @@ mod tests {
         ] {
             assert!(text.lines().any(|own| own == line), "{line}\n{text}");
         }
+    }
+
+    /// The exporter refuses a second sample with the same labels.
+    #[test]
+    fn hooks_of_one_kind_are_one_stage() {
+        let mut result = good();
+        for (status, seconds) in [(StageStatus::Ok, 1.5), (StageStatus::Failed, 2.0)] {
+            result.stage("after", status, seconds, json!({}));
+        }
+        let text = metrics(&result, None);
+        check(&text);
+        let of = |name: &str| -> Vec<&str> {
+            let start = format!("{name}{{");
+            let lines = text.lines().filter(|line| line.starts_with(&start));
+            lines.filter(|line| line.contains("stage=\"after\"")).collect()
+        };
+        let (success, duration) =
+            (of("xbcloud_stage_success"), of("xbcloud_stage_duration_seconds"));
+        assert!(success.len() == 1 && success[0].ends_with("} 0"), "{text}");
+        assert!(duration.len() == 1 && duration[0].ends_with("} 3.5"), "{text}");
     }
 
     #[test]

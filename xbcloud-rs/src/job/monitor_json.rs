@@ -46,6 +46,7 @@ pub(crate) fn server_json(found: &BackupFacts) -> Value {
         "broken": pairs(&found.broken),
         "unproven": pairs(&found.unproven),
         "shrunk": pairs(&found.shrunk),
+        "untrusted": found.untrusted,
         "future": found.future,
     })
 }

@@ -1,6 +1,7 @@
 //! Finds the base of an incremental backup, and checks that it is authentic.
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -22,10 +23,13 @@ use crate::error::BackupError;
 use crate::read::unlock::{Accept, ReadKeys, unlock, unsealed};
 use crate::server::login::fork_of;
 use crate::server::watch::ServerWatch;
+use crate::state_owner::{create_state_folder, give_to_owner_of};
 use crate::write::IncrementalBase;
 
 /// Number of notes kept about this host's runs; enough for a year of nightly backups.
 const MAX_NOTES: usize = 400;
+/// Mode of a state directory that a note creates, before the umask.
+const FOLDER_MODE: u32 = 0o777;
 /// Largest note that is read, in bytes.
 const MAX_NOTE: u64 = 1 << 20;
 
@@ -43,40 +47,55 @@ impl LocalRunLog {
         Self { dir }
     }
 
-    /// Notes a backup, and removes the oldest notes.
+    /// Notes a backup, and removes the oldest notes. The note belongs to the owner of the directory.
     ///
     /// # Errors
     /// If the note cannot be written.
-    pub fn note(&self, manifest: &Manifest) -> std::io::Result<()> {
-        std::fs::create_dir_all(&self.dir)?;
+    pub fn note(&self, manifest: &Manifest) -> io::Result<()> {
+        create_state_folder(&self.dir, FOLDER_MODE)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.dir)?;
         file.write_all(&serde_json::to_vec(manifest)?)?;
+        give_to_owner_of(&self.dir, file.as_file());
         file.as_file().sync_all()?;
         file.persist(self.path(&manifest.run))?;
         self.forget();
         Ok(())
     }
 
-    /// Finds the manifest of a run, if this host wrote it.
-    #[must_use]
-    pub fn find(&self, run: &str) -> Option<Manifest> {
-        RunId::parse(run)?;
+    /// Finds the manifest of a run, if this host wrote it. `None` also for a file that holds no manifest.
+    ///
+    /// # Errors
+    /// If there is a note that cannot be read, such as one of another user.
+    pub fn find(&self, run: &str) -> io::Result<Option<Manifest>> {
+        if RunId::parse(run).is_none() {
+            return Ok(None);
+        }
         let path = self.path(run);
-        let small = std::fs::metadata(&path).is_ok_and(|meta| meta.len() <= MAX_NOTE);
-        small.then(|| serde_json::from_slice(&std::fs::read(path).ok()?).ok())?
+        let unread =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(unread)?,
+        };
+        let mut note = Vec::new();
+        file.take(MAX_NOTE + 1).read_to_end(&mut note).map_err(unread)?;
+        let is_small = note.len() as u64 <= MAX_NOTE;
+        Ok(Some(note).filter(|_| is_small).and_then(|note| serde_json::from_slice(&note).ok()))
     }
 
     /// The increments among the backups that this host has noted, for [`Root::remembering`].
     ///
     /// # Errors
-    /// If the directory exists and cannot be read.
-    pub fn increments(&self) -> std::io::Result<Vec<RememberedIncrement>> {
-        let noted = self.notes()?.into_iter().filter_map(|(_, path)| {
-            let run = path.file_stem()?.to_str()?.to_owned();
-            let Manifest { name, base, .. } = self.find(&run)?;
-            Some(RememberedIncrement { name: BackupName::new(&name).ok()?, base: base?.run })
-        });
-        Ok(noted.collect())
+    /// If the directory exists and cannot be read, or a note in it.
+    pub fn increments(&self) -> io::Result<Vec<RememberedIncrement>> {
+        let mut noted = Vec::new();
+        for (_, path) in self.notes()? {
+            let run = path.file_stem().and_then(|run| run.to_str()).unwrap_or_default();
+            let Some(Manifest { name, base: Some(base), .. }) = self.find(run)? else { continue };
+            let Ok(name) = BackupName::new(&name) else { continue };
+            noted.push(RememberedIncrement { name, base: base.run });
+        }
+        Ok(noted)
     }
 
     fn path(&self, run: &str) -> PathBuf {
@@ -84,9 +103,9 @@ impl LocalRunLog {
     }
 
     /// The files of all notes, the oldest first.
-    fn notes(&self) -> std::io::Result<Vec<(SystemTime, PathBuf)>> {
+    fn notes(&self) -> io::Result<Vec<(SystemTime, PathBuf)>> {
         let entries = match std::fs::read_dir(&self.dir) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
         };
         let mut notes: Vec<(SystemTime, PathBuf)> = entries
@@ -287,7 +306,13 @@ impl SinceRequest<'_> {
         stored: &StoredManifest,
     ) -> Result<(), BackupError> {
         let manifest = &stored.manifest;
-        let note = self.own.and_then(|own| own.find(&manifest.run));
+        let (note, lacks) = match self.own.map(|own| own.find(&manifest.run)) {
+            None | Some(Ok(None)) => (None, "this host did not write it".to_owned()),
+            Some(Ok(note)) => (note, String::new()),
+            Some(Err(error)) => {
+                (None, format!("this host's note about it cannot be read ({error})"))
+            }
+        };
         if note.as_ref().is_some_and(|note| note != manifest) {
             return Err(BackupError::Keys(format!(
                 "the manifest of {name} was changed: it differs from the one that this host wrote"
@@ -301,7 +326,7 @@ impl SinceRequest<'_> {
         let given = ReadKeys { keys: self.keys, accept: Accept::default(), memory: self.memory };
         unlock(root, name, Some(stored), given).await.map(drop).map_err(|error| {
             BackupError::Keys(format!(
-                "the manifest of {name} is not authenticated: this host did not write it, and {error}"
+                "the manifest of {name} is not authenticated: {lacks}, and {error}"
             ))
         })
     }
@@ -322,7 +347,7 @@ impl SinceRequest<'_> {
         let Some(own) = self.own else { return Ok(false) };
         let mut last = None;
         for link in &manifest.consolidated_from {
-            last = own.find(&link.run);
+            last = own.find(&link.run).ok().flatten();
             let noted = last.as_ref().map(Manifest::text_digest);
             if noted.is_some_and(|noted| !noted.is_ok_and(|noted| noted == link.manifest)) {
                 return Err(BackupError::Keys(format!(
@@ -351,10 +376,10 @@ mod tests {
     fn own_runs_are_found_again_and_the_oldest_forgotten() {
         let dir = tempfile::tempdir().unwrap();
         let own = LocalRunLog::new(dir.path().join("deep/er"));
-        assert!(own.find(&sample().run).is_none());
+        assert!(own.find(&sample().run).unwrap().is_none());
         own.note(&sample()).unwrap();
-        assert_eq!(own.find(&sample().run), Some(sample()));
-        assert!(own.find("../../../etc/passwd").is_none());
+        assert_eq!(own.find(&sample().run).unwrap(), Some(sample()));
+        assert!(own.find("../../../etc/passwd").unwrap().is_none());
         assert!(own.increments().unwrap().is_empty(), "the sample is a full backup");
         let file = LocalRunLog::new(dir.path().join("file"));
         assert!(file.increments().unwrap().is_empty(), "there is no such directory");
@@ -366,6 +391,30 @@ mod tests {
             own.note(&manifest).unwrap();
         }
         assert_eq!(std::fs::read_dir(dir.path().join("deep/er")).unwrap().count(), MAX_NOTES);
-        assert!(own.find(&format!("{:032x}", MAX_NOTES + 4)).is_some());
+        assert!(own.find(&format!("{:032x}", MAX_NOTES + 4)).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_note_that_cannot_be_read_is_not_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = LocalRunLog::new(dir.path().to_owned());
+        // As root, a test can read every file.
+        std::fs::create_dir(own.path(&sample().run)).unwrap();
+        let error = own.find(&sample().run).unwrap_err().to_string();
+        assert!(error.starts_with(&own.path(&sample().run).display().to_string()), "{error}");
+        assert!(own.increments().is_err());
+    }
+
+    #[test]
+    fn a_note_that_root_writes_belongs_to_the_owner_of_the_directory() {
+        use std::os::unix::fs::{MetadataExt as _, chown};
+        if !rustix::process::geteuid().is_root() {
+            return xb_testkit::skipped("only root can give files away");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        chown(dir.path(), Some(65_534), Some(65_534)).unwrap();
+        let own = LocalRunLog::new(dir.path().to_owned());
+        own.note(&sample()).unwrap();
+        assert_eq!(own.path(&sample().run).metadata().unwrap().uid(), 65_534);
     }
 }

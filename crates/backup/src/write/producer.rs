@@ -5,10 +5,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use xb_pipeline::{FifoNames, Fifos, Merge};
 pub use xb_process::LockGuard;
 use xb_process::{
@@ -16,6 +19,13 @@ use xb_process::{
 };
 
 use crate::error::BackupError;
+
+/// How long a producer may leave something undone at its end before a message says so.
+pub(super) const SLOW_END: Duration = Duration::from_secs(10);
+/// How long the output of a producer that has ended may stay open without another byte.
+const LEFT_OPEN: Duration = Duration::from_secs(600);
+/// Time between two looks at such an output.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A running producer. Dropping it before its end was observed kills it.
 #[derive(Debug)]
@@ -26,6 +36,7 @@ pub struct Producer {
     /// Receives a message when the producer was blocked for too long while holding locks.
     stalled: Option<oneshot::Receiver<Option<String>>>,
     lock_stall: Option<Duration>,
+    reads: Reads,
     ended: bool,
     /// FIFOs of the producer, removed at the end.
     _fifos: Option<FifoNames>,
@@ -97,19 +108,22 @@ impl Producer {
         let (Some(stdout), Some(stderr)) = (child.stdout(), child.stderr()) else {
             return Err(BackupError::Bug("a piped child has no pipe"));
         };
-        let (stream, fifos): (Box<dyn Read + Send>, _) = match fifos {
+        let (output, fifos): (Box<dyn Read + Send>, _) = match fifos {
             None => (Box::new(enlarged(stdout)), None),
             Some(fifos) => {
                 let (merged, names) = Merge::new(fifos, Some(stdout.into()));
                 (Box::new(merged), Some(names))
             }
         };
+        let reads = Reads::default();
+        let stream: Box<dyn Read + Send> = Box::new(Counted { output, reads: reads.clone() });
         let mut producer = Self {
             child,
             program: name,
             messages: None,
             stalled: None,
             lock_stall: guard.lock_stall,
+            reads,
             ended: false,
             _fifos: fifos,
         };
@@ -125,20 +139,27 @@ impl Producer {
         Ok((producer, output))
     }
 
-    /// Waits until a lock stall; never returns if none occurs.
-    pub(crate) async fn stalled(&mut self) -> BackupError {
-        let told = match &mut self.stalled {
-            Some(stalled) => stalled.await.ok(),
-            None => None,
+    /// Waits until a lock stall, or until its output has been left open for too long; never returns if neither occurs.
+    pub(crate) async fn stalled(&mut self, tell: impl FnMut(&str)) -> BackupError {
+        let Self { child, program, stalled, reads, lock_stall, .. } = self;
+        let lock_stall = async {
+            let told = match stalled {
+                Some(stalled) => stalled.await.ok(),
+                None => None,
+            };
+            // The channel delivers only one message and must not be polled again.
+            *stalled = None;
+            let Some(disk) = told else { return std::future::pending().await };
+            let seconds = lock_stall.unwrap_or_default().as_secs();
+            let program = program.clone();
+            match disk {
+                None => BackupError::LockStall { program, seconds },
+                Some(what) => BackupError::SpoolDisk { program, seconds, what },
+            }
         };
-        // The channel delivers only one message and must not be polled again.
-        self.stalled = None;
-        let Some(disk) = told else { return std::future::pending().await };
-        let seconds = self.lock_stall.unwrap_or_default().as_secs();
-        let program = self.program.clone();
-        match disk {
-            None => BackupError::LockStall { program, seconds },
-            Some(what) => BackupError::SpoolDisk { program, seconds, what },
+        tokio::select! {
+            stalled = lock_stall => stalled,
+            left = left_open(child, reads, program, tell) => left,
         }
     }
 
@@ -190,6 +211,70 @@ impl Producer {
     }
 }
 
+/// Number of reads of an output, counted when each begins and when it ends: odd while one waits for bytes.
+#[derive(Debug, Clone, Default)]
+struct Reads(Arc<AtomicU64>);
+
+/// An output whose reads are counted.
+struct Counted {
+    output: Box<dyn Read + Send>,
+    reads: Reads,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.reads.0.fetch_add(1, Ordering::Relaxed);
+        let read = self.output.read(buffer);
+        self.reads.0.fetch_add(1, Ordering::Relaxed);
+        read
+    }
+}
+
+/// Returns whether a program has ended, without taking notice of it: only [`Producer::ended`] does.
+fn is_over(child: &Running) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let pid = i32::try_from(child.pid()).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| waitid(WaitId::Pid(pid), options).is_ok_and(|ended| ended.is_some()))
+}
+
+/// Waits until a producer has ended, and for too long no byte has come of its output, which something that it has started
+/// keeps open: nothing else would end that wait. Says so before.
+async fn left_open(
+    child: &Running,
+    Reads(reads): &Reads,
+    program: &str,
+    mut tell: impl FnMut(&str),
+) -> BackupError {
+    let (mut waits, mut is_told) = (None, false);
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let now = reads.load(Ordering::Relaxed);
+        if now % 2 == 0 || !is_over(child) {
+            waits = None;
+            continue;
+        }
+        let since = match waits {
+            Some((same, since)) if same == now => since,
+            _ => waits.insert((now, Instant::now())).1,
+        };
+        if since.elapsed() >= SLOW_END && !is_told {
+            is_told = true;
+            tell(&format!(
+                "{program} has ended, but something that it has started keeps its output open; the backup waits for the end of the output"
+            ));
+        }
+        if since.elapsed() >= LEFT_OPEN {
+            let minutes = LEFT_OPEN.as_secs() / 60;
+            return BackupError::Producer {
+                program: program.to_owned(),
+                what: format!(
+                    "has ended, but something that it has started has kept its output open for {minutes} min without writing"
+                ),
+            };
+        }
+    }
+}
+
 impl Drop for Producer {
     fn drop(&mut self) {
         self.end(Signal::TERM.as_raw());
@@ -198,10 +283,6 @@ impl Drop for Producer {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
-
-    use rustix::process::Pid;
-
     use super::*;
 
     fn start(words: &[&str]) -> Result<(Producer, ProducerOutput), BackupError> {
@@ -236,7 +317,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             for _ in 0..3 {
-                let asked = tokio::time::timeout(Duration::from_millis(20), producer.stalled());
+                let asked =
+                    tokio::time::timeout(Duration::from_millis(20), producer.stalled(|_| ()));
                 assert!(asked.await.is_err(), "nothing has stalled");
             }
             producer.ended().await.unwrap();
@@ -252,11 +334,28 @@ mod tests {
         let guard =
             LockGuard { lock_stall: Some(Duration::from_millis(10)), ..LockGuard::default() };
         let (mut producer, mut output) = Producer::start(&argv, None, &guard, |_| {}).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let error = runtime.block_on(producer.stalled());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let error = runtime.block_on(producer.stalled(|_| ()));
         assert!(matches!(error, BackupError::LockStall { .. }), "{error}");
         assert!(output.read_to_end(&mut Vec::new()).is_err(), "never an end that looks like one");
         producer.end(Signal::TERM.as_raw());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_output_that_stays_open_after_the_end_of_its_program_is_given_up() {
+        let script = ["sh", "-c", "sleep 600 & echo $! >&2; printf data"].map(OsString::from);
+        let (said, heard) = std::sync::mpsc::channel();
+        let message = move |line: &[u8]| drop(said.send(line.to_vec()));
+        let (mut producer, mut output) =
+            Producer::start(&script, None, &LockGuard::default(), message).unwrap();
+        let reader = std::thread::spawn(move || output.read_to_end(&mut Vec::new()));
+        let mut told = Vec::new();
+        let given_up = producer.stalled(|what| told.push(what.to_owned())).await.to_string();
+        assert!(given_up.contains("sh has ended") && given_up.contains("10 min"), "{given_up}");
+        assert!(told.len() == 1 && told[0].contains("keeps its output open"), "{told:?}");
+        let pid = String::from_utf8(heard.recv().unwrap()).unwrap().parse().unwrap();
+        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        assert_eq!(reader.join().unwrap().unwrap(), 4);
     }
 
     #[test]

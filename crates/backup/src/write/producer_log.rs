@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::state_owner::{create_state_folder, give_to_owner_of};
+
 /// Number of the last lines that are kept in memory.
 const TAIL: usize = 20;
 /// Longest part of a line that is kept in memory, in characters.
@@ -61,13 +63,14 @@ impl ProducerLog {
     /// If the folder or the file cannot be created, or is a symbolic link.
     pub fn create_in(folder: &Path, name: &str) -> io::Result<Self> {
         let none = OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        std::fs::create_dir_all(folder)?;
+        create_state_folder(folder, 0o777)?;
         let opened =
             rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | none, Mode::empty())?;
         forget_oldest(folder)?;
         let name = format!("{name}.{SUFFIX}");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | none;
         let file = rustix::fs::openat(&opened, &*name, flags, Mode::from_raw_mode(0o666))?;
+        give_to_owner_of(folder, &file);
         Ok(Self::of(Some((folder.join(name), file.into()))))
     }
 

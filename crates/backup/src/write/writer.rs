@@ -6,10 +6,10 @@ use xb_repo::manifest::Producer as ProducerFacts;
 
 use crate::error::BackupError;
 use crate::write::clone_source::CloneSource;
-use crate::write::producer::Producer;
+use crate::write::producer::{Producer, SLOW_END};
 
-/// How long a program may take to exit after the end of its output before a message says so.
-const SLOW_EXIT: Duration = Duration::from_secs(10);
+/// How long a program may take to exit after the end of its output.
+const EXIT: Duration = Duration::from_secs(3600);
 /// How long an end of the stream waits for its cause.
 const CAUSE: Duration = Duration::from_secs(1);
 
@@ -23,10 +23,11 @@ pub enum Writer {
 }
 
 impl Writer {
-    /// Waits until it holds up its server for too long; never returns if it does not.
+    /// Waits until it holds up its server for too long, or has ended and its output has not; never returns if neither
+    /// occurs.
     pub(super) async fn stalled(&mut self) -> BackupError {
         match self {
-            Self::Program(producer) => producer.stalled().await,
+            Self::Program(producer) => producer.stalled(xb_uploader::warn).await,
             // It blocks no commits, but may fill the server's disk.
             Self::Clone(clone) => clone.let_go().await,
         }
@@ -43,13 +44,13 @@ impl Writer {
         }
     }
 
-    /// Waits for its end as [`Writer::ended`], and says so if that takes long: nothing but its exit status is missing, and
-    /// no limit ends the wait.
+    /// Waits for its end as [`Writer::ended`], for an hour, and says so if that takes long: nothing but its exit status is
+    /// missing.
     ///
     /// # Errors
-    /// As [`Writer::ended`].
+    /// As [`Writer::ended`]; [`BackupError::Producer`] if it does not end in time.
     pub(super) async fn exits(&mut self, tell: impl FnOnce(&str)) -> Result<(), BackupError> {
-        if let Ok(ended) = tokio::time::timeout(SLOW_EXIT, self.ended()).await {
+        if let Ok(ended) = tokio::time::timeout(SLOW_END, self.ended()).await {
             return ended;
         }
         if let Self::Program(producer) = self {
@@ -58,7 +59,17 @@ impl Writer {
                 "{program} (process {pid}) has closed its output, but does not exit; the backup waits for its exit status"
             ));
         }
-        self.ended().await
+        match (tokio::time::timeout(EXIT, self.ended()).await, self) {
+            (Ok(ended), _) => ended,
+            (Err(_), Self::Program(producer)) => Err(BackupError::Producer {
+                program: producer.program().to_owned(),
+                what: format!(
+                    "closed its output, and has not exited within {} min",
+                    EXIT.as_secs() / 60
+                ),
+            }),
+            (Err(_), Self::Clone(clone)) => clone.ended().await,
+        }
     }
 
     /// Returns its failure if it has failed by itself: then an incomplete stream is only the
@@ -125,7 +136,8 @@ mod tests {
         let pid = program.pid();
         let (mut writer, mut told) = (Writer::from(program), None);
         let waiting = writer.exits(|what| told = Some(what.to_owned()));
-        assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_err());
+        let given_up = waiting.await.unwrap_err().to_string();
+        assert!(given_up.contains("has not exited within 60 min"), "{given_up}");
         let told = told.unwrap();
         assert!(told.starts_with(&format!("sh (process {pid}) has closed")), "{told}");
     }

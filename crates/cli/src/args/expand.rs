@@ -1,9 +1,8 @@
 //! Preparation of the arguments, from the system to clap.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::slice::Iter;
 
 use clap::{Arg, Command};
@@ -14,6 +13,7 @@ use crate::args::argv::{Item, next_items, words};
 use crate::args::defaults_options::{LOGIN_PATH, defaults_args, is_default, leading_defaults};
 use crate::args::merge::{Scope, all_given};
 use crate::args::option_table::OptionTable;
+use crate::args::passwords::secrets_in;
 use crate::args::sources::effective::{PRINT_DEFAULTS, effective, json, table};
 use crate::args::sources::{Origin, Sources};
 use crate::args::usage_error::UsageError;
@@ -138,7 +138,7 @@ fn expand_with(
         &mut expanded.warnings,
     )?;
     check_own(&own, &defaults, (&all.scope, words_before_program(found)), &mut expanded)?;
-    expanded.secrets.extend(secrets_behind(&own));
+    expanded.secrets.extend(secrets_of_others(&own));
 
     if prints {
         let variable = |name: &str| {
@@ -288,31 +288,20 @@ fn all_items(rest: &[OsString], table: &OptionTable) -> Vec<Item> {
     items
 }
 
-/// Returns passwords and keys after `--`, in the arguments of another program. Otherwise, our own
-/// process list entry would show them for as long as the other program runs.
-fn secrets_behind(items: &[Item]) -> Vec<OsString> {
-    const OPTIONS: [&str; 3] = ["--password", "--encrypt-key", "-p"];
+/// Returns passwords and keys in the arguments of another program, behind `--` or in the value of an option. Otherwise, our
+/// own process list entry would show them for as long as the other program runs.
+fn secrets_of_others(items: &[Item]) -> Vec<OsString> {
     let behind = items.iter().skip_while(|item| !matches!(item, Item::EndOfOptions));
     let words = behind.filter_map(|item| match item {
-        Item::Word(word) => Some(word.as_bytes()),
+        Item::Word(word) => Some(word.as_os_str()),
         _ => None,
     });
-    let mut secrets = Vec::new();
-    let mut is_next = false;
-    for word in words {
-        if std::mem::take(&mut is_next) {
-            secrets.push(OsStr::from_bytes(word).to_owned());
-        }
-        is_next = word == b"--encrypt-key";
-        for option in OPTIONS {
-            let Some(rest) = word.strip_prefix(option.as_bytes()) else { continue };
-            let value = if option == "-p" { Some(rest) } else { rest.strip_prefix(b"=") };
-            if let Some(value) = value.filter(|value| !value.is_empty()) {
-                secrets.push(OsStr::from_bytes(value).to_owned());
-            }
-        }
-    }
-    secrets
+    let values = items.iter().filter_map(|item| match item {
+        Item::Value(_, value) => Some(value.as_os_str()),
+        _ => None,
+    });
+    let of_values = values.flat_map(|value| secrets_in([value]));
+    secrets_in(words).into_iter().chain(of_values).collect()
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ fn name_after(argv0: Option<&OsString>) {
 }
 
 /// Returns `word` with `***` for each secret in it.
-fn without(word: &OsStr, secrets: &[OsString]) -> OsString {
+pub(crate) fn without(word: &OsStr, secrets: &[OsString]) -> OsString {
     let mut rest = word.as_bytes();
     let mut shown = Vec::new();
     while let Some((first, later)) = rest.split_first() {

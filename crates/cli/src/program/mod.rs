@@ -65,7 +65,7 @@ pub fn run(fallback_name: &str, main: impl FnOnce(&Program) -> Result<(), Failur
     let exit = match main(&program) {
         Ok(()) => Exit::Done,
         Err(failure) => {
-            let exit = exit_of(&failure, signals::interrupted());
+            let exit = exit_of(Some(&failure));
             program.report(&failure, exit);
             exit
         }
@@ -169,7 +169,13 @@ fn forget_dangerous_tips(error: &mut clap::Error) -> bool {
     had_one
 }
 
-fn exit_of(failure: &Failure, signal: Option<i32>) -> Exit {
+/// Returns how this process ends if this failure ends it, or nothing does. A failure after a signal is its consequence.
+#[must_use]
+pub fn exit_of(failure: Option<&Failure>) -> Exit {
+    failure.map_or(Exit::Done, |failure| exit_after(failure, signals::interrupted()))
+}
+
+fn exit_after(failure: &Failure, signal: Option<i32>) -> Exit {
     match (failure.exit(), signal) {
         (exit @ (Exit::Done | Exit::Usage | Exit::Verdict(_)), _) | (exit, None) => exit,
         (_, Some(signal)) => Exit::Interrupted(signal),
@@ -368,11 +374,11 @@ mod tests {
     #[test]
     fn a_failure_after_a_signal_is_an_interruption() {
         let broken = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
-        assert_eq!(exit_of(&broken, None), Exit::Failed);
-        assert_eq!(exit_of(&broken, Some(2)), Exit::Interrupted(2));
-        assert_eq!(exit_of(&Failure::usage("x"), Some(2)), Exit::Usage);
+        assert_eq!(exit_after(&broken, None), Exit::Failed);
+        assert_eq!(exit_after(&broken, Some(2)), Exit::Interrupted(2));
+        assert_eq!(exit_after(&Failure::usage("x"), Some(2)), Exit::Usage);
         let gone = || Failure::new("x").ending(Exit::Unreachable);
-        assert_eq!(exit_of(&gone(), None), Exit::Unreachable);
-        assert_eq!(exit_of(&gone(), Some(15)), Exit::Interrupted(15));
+        assert_eq!(exit_after(&gone(), None), Exit::Unreachable);
+        assert_eq!(exit_after(&gone(), Some(15)), Exit::Interrupted(15));
     }
 }

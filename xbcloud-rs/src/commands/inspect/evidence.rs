@@ -13,7 +13,6 @@ use xb_uploader::Location;
 
 use crate::args::catalogue::{EvidenceArgs, VerifyArgs};
 use crate::commands::context::{Context, TOOL};
-use crate::commands::reporting::exit_of;
 use crate::commands::whole_files::unwritable;
 use crate::evidence::{
     Evidence, EvidenceError, SignedDocument, VerificationEnd, read, signature_of, write,
@@ -111,7 +110,7 @@ impl ToWrite {
         let evidence = Evidence {
             format: Evidence::FORMAT,
             result,
-            exit: exit_of(failure).code(Personality::Ours),
+            exit: xb_cli::exit_of(failure).code(Personality::Ours),
             error: failure.map(|failure| failure.line().trim_end().to_owned()),
             tool: TOOL,
             host: host_name().unwrap_or_default(),

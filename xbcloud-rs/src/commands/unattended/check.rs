@@ -5,7 +5,7 @@ use std::path::Path;
 
 use xb_backup::{
     Access, CancelToken, CheckLine, CheckState, OrInterrupted as _, UnprovenServer, check_binlog,
-    check_clone, check_keys, check_producer, check_store, source_servers,
+    check_clone, check_keys, check_producer, check_store, create_state_folder, source_servers,
 };
 use xb_cli::{Exit, Failure, format_size};
 
@@ -155,7 +155,7 @@ fn line_of(what: &'static str, failure: &Failure, fix: &str) -> CheckLine {
 fn folders(args: &BackupOptions) -> Vec<CheckLine> {
     let mut lines = vec![spool(&args.producer_options, args.from.is_some())];
     if let Some(dir) = state_dir(args.producer_options.state_dir.as_deref()) {
-        lines.push(match std::fs::create_dir_all(&dir).and_then(|()| tempfile::tempfile_in(&dir)) {
+        lines.push(match create_state_folder(&dir, 0o777).and_then(|()| tempfile::tempfile_in(&dir)) {
             Ok(_) => CheckLine::ok("state", format!("{} is writable", dir.display())),
             Err(error) => {
                 let found = format!("cannot write to {}: {error}", dir.display());

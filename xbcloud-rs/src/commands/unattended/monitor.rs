@@ -12,6 +12,7 @@ use xb_cli::Failure;
 use crate::args::run::{LimitOptions, MonitorArgs};
 use crate::cache;
 use crate::commands::context::Context;
+use crate::commands::reporting::masked;
 use crate::commands::unattended::findings::{
     self, ALL_IGNORED, JudgedBackups, all_are_ignored, by_server, newest_of,
 };
@@ -25,7 +26,8 @@ impl Context {
         let args = &*args;
         let place = args.root.place.as_deref().filter(|place| !place.is_empty());
         let name = args.repository.as_deref().or(place).or(args.common.store.root.as_deref());
-        let name = name.unwrap_or("repository");
+        let name = masked(name.unwrap_or("repository"));
+        let name = name.as_str();
         let is_answered = Arc::new(AtomicBool::new(false));
         end_in_time(args, name, is_answered.clone());
         let listed = root_place(args.root.place.as_deref(), &args.common).and_then(|root| {
@@ -56,6 +58,11 @@ impl Context {
                     true => Verdict::unknown(&format!("{name}: {ALL_IGNORED}")),
                     false => {
                         found = by_server(listings, asked);
+                        if archives.is_empty() && args.limits.expects_archive() {
+                            // As one without a transaction: a log that is gone is no good one.
+                            let server = server.cloned().unwrap_or_else(|| name.to_owned());
+                            archives.push(ArchiveFacts { server, ..ArchiveFacts::default() });
+                        }
                         judge(name, &found, &archives, args.limits.limits())
                     }
                 }

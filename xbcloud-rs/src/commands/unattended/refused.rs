@@ -11,6 +11,7 @@ use xb_cli::{Exit, Failure, Log, Personality, host_name};
 
 use crate::commands::context::TOOL;
 use crate::commands::metrics_file::replace;
+use crate::commands::reporting::masked;
 use crate::commands::unattended::run::commands;
 use crate::commands::whole_files::{is_collected, write};
 
@@ -27,7 +28,7 @@ pub(crate) fn report(words: &[OsString], failure: &Failure, log: &Log) {
     let last = |name: &str| values(words, name).pop();
     let repository = last("repository").or_else(|| last("root")).unwrap_or_default();
     let host = host_name().unwrap_or_default();
-    let repository = repository.to_string_lossy();
+    let repository = masked(&repository.to_string_lossy());
     let mut result = RunResult::begin(TOOL, &repository, &host, Timestamp::now());
     let server = last("server").map(|server| server.to_string_lossy().into_owned());
     result.server = server.or_else(host_name);

@@ -12,7 +12,8 @@ use xb_backup::{
     unfit_by_import,
 };
 use xb_cli::{
-    Exit, Failure, FailureContext as _, Personality, Secret, Signals, check_writable, host_name,
+    Exit, Failure, FailureContext as _, Personality, Secret, Signals, check_writable, exit_of,
+    host_name,
 };
 use xb_repo::chain::{Link, UnknownImport};
 use xb_repo::names::BackupName;
@@ -24,10 +25,10 @@ use crate::cache;
 use crate::commands::admin::consolidate::Consolidation;
 use crate::commands::admin::prune::rules;
 use crate::commands::context::{Context, TOOL};
-use crate::commands::inspect::verify::{check_trial, judged, remarks};
+use crate::commands::inspect::verify::{check_trial, judged, not_reached, remarks};
 use crate::commands::metrics_file::{check_metrics_file, replace};
 use crate::commands::one_at_a_time::one_at_a_time;
-use crate::commands::reporting::{exit_of, masked};
+use crate::commands::reporting::masked;
 use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::backup::{stuck, unarchived};
 use crate::commands::transfer::origin::{Origin, server_name};
@@ -69,7 +70,7 @@ impl Context {
         let repository = options.repository.as_deref().or(folder(place).0).or(root);
         let host = host_name().unwrap_or_default();
         let mut result =
-            RunResult::begin(TOOL, repository.unwrap_or(place), &host, Timestamp::now());
+            RunResult::begin(TOOL, &masked(repository.unwrap_or(place)), &host, Timestamp::now());
         result.server = server_name(&args.backup);
         let hooks = Hooks::default();
         let mut job =
@@ -220,14 +221,18 @@ impl Job<'_> {
         ));
     }
 
-    /// Runs a stage and notes its end.
+    /// Runs a stage and notes its end. After a signal, none begins but the hooks of the failure: what the signal came too
+    /// late to end, or to be seen by, has not ended the run.
     fn stage(
         &mut self,
         name: &str,
         run: impl FnOnce() -> Result<Value, Failure>,
     ) -> Result<(), Failure> {
         let begin = Instant::now();
-        let outcome = run();
+        let outcome = match xb_cli::interrupted().filter(|_| name != "on-failure") {
+            Some(signal) => Err(Failure::interrupted(signal)),
+            None => run(),
+        };
         let seconds = begin.elapsed().as_secs_f64();
         let status = if outcome.is_ok() { StageStatus::Ok } else { StageStatus::Failed };
         self.context.reporting.stage(name, status, seconds);
@@ -521,6 +526,14 @@ fn self_verify(
         let problems = found.problems.iter().map(|it| format!("{}: {}", it.level, it.what));
         with_problems(failure, problems.chain(found.failed_checks.iter().cloned()))
     })?;
+    // Level `pages` is reached as far as its backup allows: an increment never has all pages of a table.
+    if level == Level::Restore && found.reached < Some(level) {
+        let left = found.levels.iter().find(|of| of.level == level);
+        let failure = not_reached(&found).better_hint(
+            "no problem was found: see the warnings above for what this host lacks, or set a lower level with --verify",
+        );
+        return Err(failure.because(left.map_or_else(String::new, |of| of.what.clone())));
+    }
     let phases = crate::report::phases(&end);
     let replayed = found.restore.as_ref().and_then(|test| test.replayed.as_ref());
     let proven_until = replayed.map(|replayed| replayed.proven_until);

@@ -47,6 +47,22 @@ fn args(argv: &[&str]) -> Vec<String> {
 }
 
 #[test]
+fn secrets_of_other_programs_are_hidden() {
+    for argv in [
+        &["x", "backup", "n", "--", "dump", "--password=s3cret"][..],
+        &["x", "backup", "n", "--", "sh", "-c", "dump --pass=s3cret | cat"],
+        &["x", "backup", "n", "--", "dump", "--encrypt_key", "s3cret"],
+        // In the value of an option.
+        &["x", "--storage=dump --password=s3cret", "put", "n"],
+    ] {
+        let secrets = run(argv, &OptionFilePaths::none()).unwrap().secrets;
+        assert_eq!(secrets, ["s3cret"], "{argv:?}");
+    }
+    let none = ["x", "backup", "n", "--", "dump", "--port=1", "--encrypt-key-file=f"];
+    assert!(run(&none, &OptionFilePaths::none()).unwrap().secrets.is_empty());
+}
+
+#[test]
 fn the_subcommand_comes_to_the_front() {
     let table: &[(&[&str], &[&str])] = &[
         (&[], &[]),

@@ -6,15 +6,15 @@ use std::ffi::OsStr;
 use clap::{Arg, Command};
 
 use crate::args::argv::Item;
+use crate::args::hide::without;
 use crate::args::option_table::OptionTable;
+use crate::args::passwords::secrets_in;
 use crate::args::sources::given::SourcedArg;
 
 /// Name of the option that prints the values.
 pub(crate) const PRINT_DEFAULTS: &str = "print-defaults";
 /// Replacement for a secret.
 const HIDDEN: &str = "***";
-/// Options of other programs whose value is a secret.
-const PASSWORDS: [&str; 3] = ["--password=", "--encrypt-key=", "-p"];
 
 /// Value of an option, as shown to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,15 +80,7 @@ fn shown(option: &str, value: &OsStr, table: &OptionTable) -> String {
     if table.is_secret(option) {
         return HIDDEN.to_owned();
     }
-    let value = value.to_string_lossy();
-    let words = value.split(' ').map(|word| {
-        let secret = PASSWORDS.iter().find(|start| word.starts_with(**start));
-        match secret.filter(|start| word.len() > start.len()) {
-            Some(start) => format!("{start}{HIDDEN}"),
-            None => word.to_owned(),
-        }
-    });
-    words.collect::<Vec<_>>().join(" ")
+    without(value, &secrets_in([value])).to_string_lossy().into_owned()
 }
 
 /// The rows as a table.
