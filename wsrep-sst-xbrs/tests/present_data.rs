@@ -259,6 +259,27 @@ fn a_file_system_that_is_not_mounted_is_no_proof_that_a_server_has_started() {
 }
 
 #[test]
+fn old_data_on_a_file_system_that_is_not_mounted_is_waited_for() {
+    let scene = Scene::new();
+    let (data, logs) = (scene.data("joiner"), scene.scratch.dir("binlogs"));
+    std::fs::write(logs.join("node.000001"), "old log").unwrap();
+    let words = format!("--log-bin={}/node", logs.display());
+    succeeds(&scene, &[&words]);
+    let away = scene.scratch.join("away");
+    std::fs::rename(&logs, &away).unwrap();
+    std::fs::create_dir(&logs).unwrap();
+    let joiner = join(&scene, &[&words]);
+    assert_eq!(joiner.status.code(), Some(22), "{}", joiner.log);
+    assert!(joiner.log.contains("mount the file system"), "{}", joiner.log);
+    assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old");
+    std::fs::remove_dir_all(&logs).unwrap();
+    std::fs::rename(&away, &logs).unwrap();
+    let back = by_hand("roll-back", &data);
+    assert!(back.status.success(), "{}", text(&back));
+    assert_eq!(read(logs.join("node.000001")), "old log");
+}
+
+#[test]
 fn a_directory_that_stays_and_holds_data_is_refused_before_a_donor_is_asked() {
     let scene = Scene::new();
     let logs = scene.data("joiner").join("logs");

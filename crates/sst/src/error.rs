@@ -345,6 +345,9 @@ impl SstError {
                 "start that server, and then remove its old data with `wsrep_sst_xbrs-rs clean-old {}`; if there is no such server, look at {1} and remove it; better, give each server a directory of its own instead of {2}",
                 home.display(), folder.join(WORK_DIR).display(), folder.display()
             )),
+            Self::Swap(SwapError::OldIsNotWhole { name, .. }) if name == WORK_DIR => Some(
+                "mount the file system of that directory; if it is gone for good, start the server on the present data".into(),
+            ),
             Self::Swap(SwapError::OldIsNotWhole { .. }) => Some(
                 "the present data is as it was: start the server on it, or let this node join again".into(),
             ),

@@ -172,6 +172,10 @@ pub(super) fn take_back_untried(
     match take_back(layout, lock, is_data) {
         Ok(true) => error_log.warn("no server has accepted the data of the last transfer: the data from before it is in place again"),
         Ok(false) => {}
+        // A file system that is not mounted may have the rest.
+        Err(SstError::Swap(SwapError::OldIsNotWhole { folder, name })) if name == WORK_DIR => {
+            return Err(SwapError::OldIsNotWhole { folder, name }.into());
+        }
         // Somebody has removed it, or has copied the data directory. The present data is all there is.
         Err(SstError::Swap(
             error @ (SwapError::OldIsNotWhole { .. }

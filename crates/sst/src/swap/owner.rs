@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use super::error::{SwapError, failed};
-use super::folders::{NEW, OLD, WORK_DIR, home_path, inherit_owner, list, make_dir};
+use super::folders::{OLD, WORK_DIR, home_path, inherit_owner, list, make_dir};
 use super::journal::Journal;
 use super::journal_file::{interrupted, last, remembered};
 use super::renames::rename;
@@ -49,7 +49,8 @@ pub(crate) fn check_owner(datadir: &Path, folder: &Path) -> Result<(), SwapError
         || lists(last(datadir))
         || remembered(datadir).iter().any(|known| known == folder);
     let ours = folder.join(WORK_DIR);
-    if is_listed || list(&ours.join(NEW))?.is_empty() && list(&ours.join(OLD))?.is_empty() {
+    // What they had received is of no use to anybody; their old data may be.
+    if is_listed || list(&ours.join(OLD))?.is_empty() {
         return Ok(());
     }
     taken("an unknown data directory".into())

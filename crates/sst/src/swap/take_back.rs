@@ -117,8 +117,11 @@ fn whole(journal: &Journal) -> Result<(), SwapError> {
     if let Some(datadir) = journal.folders.first().filter(|datadir| is_being_removed(datadir)) {
         return Err(missing(datadir, OsStr::new("what was being removed")));
     }
-    for folder in &journal.folders {
-        if !folder.is_dir() {
+    for (number, folder) in journal.folders.iter().enumerate() {
+        let mut old = journal.old.iter().filter(|entry| entry.folder == number);
+        let has_old = old.any(|entry| !is_fleeting(&entry.name));
+        // Its file system may not be mounted.
+        if !folder.is_dir() || has_old && !exists(&folder.join(WORK_DIR).join(OLD))? {
             return Err(missing(folder, OsStr::new(WORK_DIR)));
         }
     }
