@@ -51,17 +51,14 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             Ok(())
         })),
         Some("roll-back") => Some(on_datadir(words, |layout, lock, error_log| {
-            match swap::interrupted(&layout.datadir)? {
-                Some(journal) if journal.goes_back => {
-                    // One that a server has overtaken is begun again, with what that server has written.
-                    if finish_interrupted(layout, lock, error_log)? == Finished::TakenBack {
-                        return Ok(());
-                    }
-                }
-                Some(_) => {
+            if let Some(journal) = swap::interrupted(&layout.datadir)? {
+                if !journal.goes_back {
                     return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
                 }
-                None => {}
+                // One that a server has overtaken is begun again, with what that server has written.
+                if finish_interrupted(layout, lock, error_log)? == Finished::TakenBack {
+                    return Ok(());
+                }
             }
             let _locks = EngineLocks::take(layout)?.as_far_as_possible(layout, error_log)?;
             // The settings of the node are not known here: what any server keeps by default stays.
