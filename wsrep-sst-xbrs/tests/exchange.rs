@@ -139,6 +139,7 @@ fn files_are_received_where_they_belong_and_prepared_through_links() {
 
     // What preparing replaces or removes counts, not what was received. A server has accepted the data meanwhile.
     put(scene.data("joiner").join("ib_logfile0"), "written by a server");
+    harness::start_on(&scene.data("joiner"));
     scene.backup("replaces");
     succeeds(&scene, &words);
     assert_eq!(read(home.join("ibdata1")), "replaced");

@@ -223,6 +223,7 @@ fn servers_with_a_directory_in_common_leave_each_others_data_alone() {
     // The directory is free again.
     succeeds(&first, &[&one]);
     std::fs::write(first.data("joiner").join("ibdata1"), WORK).unwrap();
+    harness::start_on(&first.data("joiner"));
     assert!(by_hand("clean-old", &first.data("joiner")).status.success());
     succeeds(&second, &[&two]);
     assert_eq!(read(logs.join("#sql-xb/.old/two.000001")), "two.000001");
@@ -232,6 +233,51 @@ fn servers_with_a_directory_in_common_leave_each_others_data_alone() {
     is_refused(&first, &[&one], "an unknown data directory");
     assert_eq!(read(logs.join("#sql-xb/.old/two.000001")), "two.000001");
     succeeds(&second, &[&two]);
+}
+
+/// A roll-back puts the new files of a directory aside in which there was nothing before.
+#[test]
+fn what_made_way_in_a_directory_in_common_is_left_alone() {
+    let (first, second) = (Scene::new(), Scene::new());
+    let undo = first.scratch.dir("undo");
+    let words = format!("--innodb-undo-directory={}", undo.display());
+    succeeds(&first, &[&words]);
+    std::fs::write(undo.join("undo001"), WORK).unwrap();
+    let back = by_hand("roll-back", &first.data("joiner"));
+    assert!(back.status.success(), "{}", text(&back));
+    let aside = undo.join("#sql-xb/.new/undo001");
+    assert_eq!(read(&aside), WORK);
+    let home = first.data("joiner").display().to_string();
+    is_refused(&second, &[&words], &format!("holds the data of a transfer to {home}"));
+    assert_eq!(read(&aside), WORK);
+}
+
+/// As services do before each start, to learn the position of the data.
+#[test]
+fn a_server_that_looks_for_its_position_has_not_accepted_the_data() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    let recover = || std::fs::write(data.join("ibdata1"), "recovered").unwrap();
+    succeeds(&scene, &[]);
+    recover();
+    let refused = by_hand("clean-old", &data);
+    assert_eq!(refused.status.code(), Some(22), "{}", text(&refused));
+    let joiner = join(&scene, &[]);
+    assert!(joiner.log.contains("no server has accepted the data"), "{}", joiner.log);
+    assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old");
+    recover();
+    harness::start_on(&data);
+    assert!(by_hand("clean-old", &data).status.success());
+    assert!(!data.join("#sql-xb").exists());
+    // The list of that start goes with the data.
+    succeeds(&scene, &[]);
+    recover();
+    assert_eq!(by_hand("clean-old", &data).status.code(), Some(22));
+    assert!(by_hand("roll-back", &data).status.success());
+    // Where the list is elsewhere, nothing tells the two apart.
+    succeeds(&scene, &["--master-info-file=/elsewhere/master.info"]);
+    recover();
+    assert!(by_hand("clean-old", &data).status.success());
 }
 
 /// Its server has asked for the write sets after the position of the data that was there before.
@@ -281,6 +327,7 @@ fn a_file_system_that_is_not_mounted_is_no_proof_that_a_server_has_started() {
         std::fs::remove_dir_all(&redo).unwrap();
         std::fs::rename(&away, &redo).unwrap();
         std::fs::write(redo.join("ib_logfile0"), "written by a server").unwrap();
+        harness::start_on(&data);
         assert!(by_hand("clean-old", &data).status.success());
         assert!(!data.join("#sql-xb").exists());
     }

@@ -33,12 +33,13 @@ pub(crate) fn option_file(data: &[u8]) {
     }
     let path = scratch().path().join("my.cnf");
     std::fs::write(&path, content).expect("room");
-    let wants = |group: &str| group.len() % 2 == 1 || OptionFiles::wants(group, Some("x"));
+    let wants =
+        |group: &str| group.len() % 2 == 1 || OptionFiles::wants(group, Family::MariaDb, Some("x"));
     let read = read_groups(&OptionFilePaths::none(), Some(&path), None, wants);
     let Ok((options, _)) = read else { return };
     assert!(options.iter().all(|option| wants(&option.group)));
     let options = options.into_iter().map(|option| (option.group, option.key, option.value));
-    let files = OptionFiles::new(options, Some("x"));
+    let files = OptionFiles::new(options, Family::MariaDb, Some("x"));
     let names: Vec<_> = files.sst_names().map(str::to_owned).collect();
     assert!(names.iter().all(|name| files.has(name)));
 }

@@ -40,7 +40,7 @@ pub enum SstError {
         path: PathBuf,
     },
     /// The old data cannot be removed yet.
-    #[error("no server's storage engine has started on the data that the last transfer brought to {}", datadir.display())]
+    #[error("no server has started on the data that the last transfer brought to {}", datadir.display())]
     Untried {
         /// The data directory.
         datadir: PathBuf,
@@ -347,7 +347,7 @@ impl SstError {
                 Some("finish it with: wsrep_sst_xbrs-rs recover DATADIR".into())
             }
             Self::Untried { .. } => Some(
-                "start it; or put the old data back with: wsrep_sst_xbrs-rs roll-back DATADIR".into(),
+                "start it; or put the old data back with: wsrep_sst_xbrs-rs roll-back DATADIR (or, if one has been at work on it, remove #sql-xb/.old/.unaccepted in the data directory)".into(),
             ),
             Self::Replaced { .. } => Some("start the node again: it then asks with the position of its data".into()),
             Self::Unclear { .. } => Some(

@@ -8,7 +8,9 @@
 //!
 //! A link may seem busy because the store runs on the same machine and finds no processor free. Then
 //! the processors are the limit, and a rung is judged by what it costs the whole machine
-//! ([`super::machine`]). The limit of the link does not grow meanwhile, unless more has left.
+//! ([`super::machine`]). The limit of the link does not grow meanwhile, unless more has left. If other programs
+//! take the processors from the sender, too, the link seems slow, and they take them from the workers: these are
+//! predicted to be as slow as they are, or the strongest codec would seem to be the fastest.
 
 use std::time::Duration;
 
@@ -195,6 +197,13 @@ impl Controller {
         }
     }
 
+    /// Learns that work of a worker took `seconds` of a processor, while so many seconds passed.
+    pub(crate) fn ran(&mut self, seconds: f64, passed: f64) {
+        if let Some(machine) = &mut self.machine {
+            machine.ran(seconds, passed);
+        }
+    }
+
     /// Checks the totals, and decides again if enough has happened since the last decision. Only
     /// then does it read the `ticks` of the processors.
     pub(crate) fn observe(&mut self, now: Sample, ticks: impl FnOnce() -> Option<Ticks>) {
@@ -276,8 +285,9 @@ impl Controller {
     /// Predicted throughput of a rung in plain bytes per second.
     fn throughput(&self, rung: Rung) -> f64 {
         let (worker, ratio) = (self.levels.seconds(rung), self.levels.ratio(rung));
-        let predicted = self.threads / worker.max(1e-12);
         let machine = self.machine.as_ref();
+        let share = machine.map_or(1.0, MachineCosts::share);
+        let predicted = self.threads * share / worker.max(1e-12);
         let machine = machine.map_or(f64::INFINITY, |costs| costs.throughput(worker, ratio));
         let workers = predicted.min(machine);
         let link = self.link.rate() / ratio;

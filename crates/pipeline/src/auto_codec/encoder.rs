@@ -99,7 +99,7 @@ impl AutoEncoder {
         plain: &[u8],
         out: &mut [u8],
     ) -> Result<(Option<usize>, Encoding), CodecError> {
-        let begun = Stopwatch::start(self.clock);
+        let (begun, passing) = (Stopwatch::start(self.clock), Stopwatch::start(ClockId::Monotonic));
         let len = match rung.algorithm() {
             Algorithm::Snappy => self.snappy.encode(plain, out)?,
             Algorithm::Lz4 => self.lz4.encode(plain, out)?,
@@ -110,6 +110,9 @@ impl AutoEncoder {
             _ => None,
         };
         let seconds = begun.seconds();
+        if rung != Rung::STORED {
+            self.codec.ran(seconds, passing.seconds());
+        }
         let stored = len.unwrap_or(plain.len());
         Ok((len, Encoding { rung, plain: plain.len(), stored, seconds }))
     }

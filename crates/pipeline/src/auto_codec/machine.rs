@@ -7,6 +7,9 @@
 //! rest belongs to other programs. The time of a producer on this machine counts for the bytes sent, too,
 //! because nothing tells it from the store's. Some time stays idle even if the processors are the limit;
 //! it is not promised to any codec.
+//!
+//! On a machine that is busy with other programs, a worker waits for a processor for most of the time. Its
+//! own processor time does not show that, so it is compared with the time that has passed.
 
 use super::mean::Mean;
 use super::processors::Ticks;
@@ -31,8 +34,11 @@ const WEIGHT: f64 = 0.03;
 /// Time of the producer, the reader, the sender and the store relative to what this process spends on them,
 /// at most: beyond that, the processors work for something else.
 const OTHERS: f64 = 2.0;
-/// Share of the processors that this run gets, however busy other programs are.
+/// Share of the processors that this run gets, however busy other programs are, as long as its workers wait for
+/// none.
 const LEAST: f64 = 0.5;
+/// Seconds of work that [`MachineCosts::running`] remembers, waits included.
+const RUNNING: f64 = 1.0;
 /// Factor by which earlier windows count less at each new one.
 const MEMORY: f64 = 0.95;
 
@@ -53,6 +59,8 @@ pub(super) struct MachineCosts {
     shares: [Mean; 3],
     /// Share of time for which processors stay idle although they are the limit.
     spare: Mean,
+    /// Share of the time for which workers have run, of that for which they had something to do.
+    running: Mean,
 }
 
 impl MachineCosts {
@@ -69,12 +77,20 @@ impl MachineCosts {
             fair: STARVING / (threads + 3) as f64,
             shares: [Mean::new(0.0, SHARES); 3],
             spare: Mean::new(0.0, SPARE),
+            running: Mean::new(1.0, RUNNING),
         }
     }
 
     /// Counts processor time of a worker.
     pub(super) fn worked(&mut self, seconds: f64) {
         self.worked += seconds;
+    }
+
+    /// Learns that work of a worker took `seconds` of a processor, while so many seconds passed.
+    pub(super) fn ran(&mut self, seconds: f64, passed: f64) {
+        if passed > 0.0 {
+            self.running.add((seconds / passed).min(1.0), passed);
+        }
     }
 
     /// Learns from a window of `seconds`, in which these `bytes` were read and sent. `ticks` are
@@ -110,11 +126,20 @@ impl MachineCosts {
         full
     }
 
+    /// Share of the time for which a worker that has something to do gets a processor, as far as other programs
+    /// decide that. What the threads of this run and the store take from each other follows from their costs.
+    pub(super) fn share(&self) -> f64 {
+        let [_, apart, foreign] = self.shares.map(|share| share.value());
+        let others = foreign / (foreign + apart).max(1e-9);
+        1.0 - (1.0 - self.running.value()) * others
+    }
+
     /// Throughput in plain bytes per second that the processors allow, if a worker takes
     /// `worker` seconds for a byte and makes `ratio` bytes of it.
     pub(super) fn throughput(&self, worker: f64, ratio: f64) -> f64 {
         let [_, _, foreign] = self.shares.map(|share| share.value());
-        let processors = self.processors * (1.0 - foreign - self.spare.value()).max(LEAST);
+        let least = LEAST * self.share();
+        let processors = self.processors * (1.0 - foreign - self.spare.value()).max(least);
         processors / (worker + self.read.per_byte() + self.sent.per_byte() * ratio).max(1e-12)
     }
 }
@@ -197,6 +222,23 @@ mod tests {
         let (reader, own, foreign) = (0.18, 0.38, 0.6);
         windows(&mut costs, 80, [OTHERS * own + foreign, own, reader]);
         assert_costs(&costs, (0.3e-9, (OTHERS * own - reader) / 500e6), 2.0 - foreign);
+    }
+
+    #[test]
+    fn a_worker_that_waits_for_other_programs_is_slow() {
+        let mut costs = costs();
+        windows(&mut costs, 80, [2.0, 0.1, 0.05]);
+        assert!((costs.share() - 1.0).abs() < 1e-9, "nothing is known");
+        // A burst of its own time slice, and then its wait.
+        for _ in 0..100 {
+            costs.ran(0.002, 0.002);
+            costs.ran(0.002, 0.038);
+        }
+        assert!((0.1..0.2).contains(&costs.share()), "{}", costs.share());
+        assert!(costs.throughput(1e-9, 0.5) < 0.2 * 2.0 * 1e9, "{}", costs.throughput(1e-9, 0.5));
+        // The threads of this run do the same to each other, which is no reason.
+        windows(&mut costs, 80, [1.4, 1.4, 0.05]);
+        assert!(costs.share() > 0.9, "{}", costs.share());
     }
 
     #[test]

@@ -155,6 +155,11 @@ impl AutoCodec {
         run.count(if stored { Rung::STORED } else { chosen.rung }, chosen.plain, chosen.stored);
     }
 
+    /// Learns that work of a worker took `seconds` by the workers' clock, while so many seconds passed.
+    pub(super) fn ran(&self, seconds: f64, passed: f64) {
+        self.run().controller.ran(seconds, passed);
+    }
+
     /// Learns from the test whether a frame looks random.
     pub(super) fn tested(&self, plain: usize, seconds: f64) {
         self.run().controller.tested(plain, seconds);

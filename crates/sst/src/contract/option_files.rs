@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use super::args::Family;
+
 /// The options of the groups that apply, in the order of reading. Names have `-` for `_` and no
 /// `loose-` prefix; the last value wins.
 #[derive(Debug, Clone, Default)]
@@ -28,19 +30,22 @@ enum Scope {
     Server,
 }
 
-/// The server's groups that are read, without their variants with a version. The last one is for MariaDB's clients, too.
-const SERVER: [&str; 6] = ["mysqld", "server", "mariadb", "mariadbd", "galera", "client-server"];
+/// The server's groups that are read, without their variants with a version.
+const SERVER: [&str; 3] = ["mysqld", "server", "galera"];
+/// Those that only MariaDB's servers read. The last one is for its clients, too.
+const MARIADB: [&str; 3] = ["mariadb", "mariadbd", "client-server"];
 const TOOL: [&str; 3] = ["xtrabackup", "mariabackup", "mariadb-backup"];
 
 impl OptionFiles {
     /// Collects options from an option file reader, which returns group, key and value. `suffix` is
-    /// the group suffix. Other groups are ignored.
+    /// the group suffix. Other groups are ignored, and those that servers of this family do not read.
     pub fn new(
         options: impl IntoIterator<Item = (String, String, Option<OsString>)>,
+        family: Family,
         suffix: Option<&str>,
     ) -> Self {
         let options = options.into_iter().filter_map(|(group, key, value)| {
-            let scope = scope(&group, suffix)?;
+            let scope = scope(&group, family, suffix)?;
             let name = key.replace('_', "-");
             let name = name.strip_prefix("loose-").map(str::to_owned).unwrap_or(name);
             Some(FileOption { scope, name, value })
@@ -50,8 +55,8 @@ impl OptionFiles {
 
     /// Returns whether a group applies.
     #[must_use]
-    pub fn wants(group: &str, suffix: Option<&str>) -> bool {
-        scope(group, suffix).is_some()
+    pub fn wants(group: &str, family: Family, suffix: Option<&str>) -> bool {
+        scope(group, family, suffix).is_some()
     }
 
     /// Returns whether `[sst]` has this option, with or without a value.
@@ -112,7 +117,7 @@ impl OptionFiles {
 }
 
 /// Group names are compared without case, as servers do.
-fn scope(group: &str, suffix: Option<&str>) -> Option<Scope> {
+fn scope(group: &str, family: Family, suffix: Option<&str>) -> Option<Scope> {
     let group = group.to_ascii_lowercase();
     let suffix = suffix.map(str::to_ascii_lowercase);
     let of = |group: &str| {
@@ -128,7 +133,9 @@ fn scope(group: &str, suffix: Option<&str>) -> Option<Scope> {
             version.contains('.') && version.bytes().all(|b| b.is_ascii_digit() || b == b'.')
         });
         let name = versioned.map_or(group, |(name, _)| name);
-        SERVER.contains(&name).then_some(Scope::Server)
+        let is_read =
+            SERVER.contains(&name) || family == Family::MariaDb && MARIADB.contains(&name);
+        is_read.then_some(Scope::Server)
     };
     let suffix = suffix.as_deref().filter(|suffix| !suffix.is_empty());
     of(&group).or_else(|| of(group.strip_suffix(suffix?)?))
@@ -140,7 +147,14 @@ mod tests {
 
     fn files(options: &[(&str, &str, &str)], suffix: Option<&str>) -> OptionFiles {
         let own = |(g, k, v): &(&str, &str, &str)| ((*g).into(), (*k).into(), Some((*v).into()));
-        OptionFiles::new(options.iter().map(own), suffix)
+        OptionFiles::new(options.iter().map(own), Family::MariaDb, suffix)
+    }
+
+    #[test]
+    fn groups_of_mariadb_are_not_read_for_perconas_servers() {
+        let read = |group: &str| OptionFiles::wants(group, Family::Percona, None);
+        assert!(["sst", "mysqld", "mysqld-8.0", "server", "xtrabackup"].into_iter().all(read));
+        assert!(!["client-server", "mariadb", "mariadb-10.11", "mariadbd"].into_iter().any(read));
     }
 
     #[test]

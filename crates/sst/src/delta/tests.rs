@@ -542,6 +542,55 @@ fn held_blocks_are_bounded() {
     assert!(!waiting.join().unwrap());
 }
 
+/// The hash is computed over the bytes that are copied.
+#[test]
+fn old_data_that_changes_while_it_is_read_costs_bytes_only() {
+    use std::os::unix::fs::FileExt as _;
+    let bytes = noise(4 << 20, 1);
+    let dir = old_dir(&[("t.ibd", &bytes)]);
+    let stream = stream_of(&[("t.ibd", bytes.clone())], 3 << 20);
+    let file = std::fs::File::options().write(true).open(dir.path().join("t.ibd")).unwrap();
+    let is_over = AtomicUsize::new(0);
+    let other = noise(BLOCK, 2);
+    std::thread::scope(|scope| {
+        let changing = scope.spawn(|| {
+            // Blocks become others and themselves again, and the file becomes shorter and longer.
+            for number in 0.. {
+                let at = number * 7919 % (bytes.len() / BLOCK) * BLOCK;
+                file.write_all_at(&other[..1 + number % BLOCK], at as u64).unwrap();
+                file.set_len((at + 100) as u64).unwrap();
+                file.write_all_at(&bytes, 0).unwrap();
+                if is_over.load(Relaxed) > 0 {
+                    break;
+                }
+            }
+        });
+        let mut equal = 0;
+        for _ in 0..20 {
+            let joiner = joiner_with(open(dir.path()));
+            let outcome = transfer(&stream, joiner, DeltaWish::Yes, 1 << 20).unwrap();
+            equal += outcome.equal;
+            assert_eq!(files_of(&outcome.whole.unwrap()), files_of(&stream));
+        }
+        is_over.store(1, Relaxed);
+        changing.join().unwrap();
+        assert!(equal > 0);
+    });
+}
+
+/// The backup program writes into a pipe, which has each byte once.
+#[test]
+fn what_the_joiner_lacks_is_sent_as_it_was_read() {
+    let bytes = noise(4 << 20, 1);
+    let stream = stream_of(&[("t.ibd", bytes)], 3 << 20);
+    let dir = old_dir(&[("t.ibd", &noise(4 << 20, 2))]);
+    // Answers come as late as they may, when the source has gone on.
+    let joiner = Joiner { delay: usize::MAX, ..joiner_with(open(dir.path())) };
+    let outcome = transfer(&stream, joiner, DeltaWish::Yes, 1 << 20).unwrap();
+    assert_eq!((outcome.asked, outcome.equal), (4 << 20, 0));
+    assert_eq!(files_of(&outcome.whole.unwrap()), files_of(&stream));
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -3,7 +3,8 @@
 //!
 //! A server accepts the data when it starts on it once before the swap ([`super::second_start`]). Without such a start,
 //! a mark beside the old data keeps length and time of the redo log and of the system tablespace as they are swapped in:
-//! a server whose storage engine starts on the data writes there.
+//! a server whose storage engine starts on the data writes there. So does one that only looks for its position, with
+//! `--wsrep-recover`, and that is no proof: where it can be told, a server must have made what it makes last.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -27,20 +28,29 @@ use crate::swap::{self, Journal, NEW, OLD, SwapError, WORK_DIR};
 
 /// The mark, in [`OLD`].
 const MARK: &str = ".unaccepted";
+/// A list of replica channels that MariaDB's servers make in the data directory when all else has started, also without
+/// channels.
+pub(super) const MADE_LAST: &str = "multi-master.info";
+/// Length and time, in the mark, of a file that is not there yet.
+const NONE: &[u8] = b"-";
 
 fn mark(layout: &Layout) -> PathBuf {
     layout.datadir.join(WORK_DIR).join(OLD).join(MARK)
 }
 
 /// Notes, before the swap, that no server has started on the data that is to be swapped in. The old data's directory is
-/// there.
+/// there. `made_last`: a server that starts on it makes [`MADE_LAST`].
 ///
 /// # Errors
 /// If the mark cannot be written: then nothing may be swapped.
-pub(super) fn note_untried(layout: &Layout) -> Result<(), SstError> {
+pub(super) fn note_untried(layout: &Layout, made_last: bool) -> Result<(), SstError> {
     let mark = mark(layout);
     let new = mark.with_extension("new");
-    let written = lines(layout).and_then(|lines| {
+    let written = lines(layout).and_then(|mut lines| {
+        if made_last {
+            let path = layout.datadir.join(MADE_LAST);
+            lines.extend([NONE, b" ", NONE, b" ", path.as_os_str().as_bytes(), b"\n"].concat());
+        }
         let mut file = File::create(&new)?;
         file.write_all(&lines)?;
         file.sync_all()?;
@@ -98,7 +108,8 @@ fn state(path: &Path) -> io::Result<String> {
     Ok(format!("{} {} ", facts.len(), since.as_nanos()))
 }
 
-/// Returns whether the present data was swapped in untried, and no server's storage engine has started on it since.
+/// Returns whether the present data was swapped in untried, and no server has started on it since: its storage engine alone,
+/// if that is all that can be told.
 ///
 /// # Errors
 /// If that cannot be found out.
@@ -138,21 +149,26 @@ pub fn is_untried(layout: &Layout) -> Result<bool, SstError> {
         let mut others = std::fs::read_dir(dir).into_iter().flatten().flatten();
         others.any(|other| is_redo(&other.file_name()) && !noted(&other.path()))
     };
-    let (mut is_untried, mut failure) = (false, None);
-    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(|line| {
         let mut parts = line.splitn(3, |byte| *byte == b' ');
-        let (len, time) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let path = Path::new(OsStr::from_bytes(parts.next().unwrap_or_default()));
+        let mut part = || parts.next().unwrap_or_default();
+        (part(), part(), Path::new(OsStr::from_bytes(part())))
+    });
+    let (lasts, files): (Vec<_>, Vec<_>) = lines.partition(|(len, ..)| *len == NONE);
+    // A storage engine has written; the server may have ended then.
+    let is_unfinished = lasts.iter().any(|(.., path)| !path.exists());
+    let (mut is_untried, mut failure) = (false, None);
+    for (len, time, path) in files {
         match state(path) {
             Ok(now) if now.as_bytes() == [len, b" ", time, b" "].concat() => is_untried = true,
             _ if !is_there(path) => {
                 let missing = io::Error::from(io::ErrorKind::NotFound);
                 failure = Some(SstError::Unclear { path: path.to_owned(), source: missing });
             }
-            Ok(_) => return Ok(false),
+            Ok(_) => return Ok(is_unfinished),
             // Servers remove files of their redo log. That alone shows nothing: a file system may not be mounted.
             Err(error) if error.kind() == io::ErrorKind::NotFound && is_replaced(path) => {
-                return Ok(false);
+                return Ok(is_unfinished);
             }
             Err(source) => failure = Some(SstError::Unclear { path: path.to_owned(), source }),
         }

@@ -20,7 +20,7 @@ use crate::contract::datadir::Layout;
 use crate::contract::settings::Old;
 use crate::error::SstError;
 use crate::server::data_size;
-use crate::swap::{self, NEW, OLD, WORK_DIR, make_old};
+use crate::swap::{self, Entry, NEW, OLD, WORK_DIR, make_old};
 
 /// Time to wait for the previous transfer to clean up: longer than it may take to end.
 const LOCK_LIMIT: Duration = Duration::from_secs(35);
@@ -122,7 +122,7 @@ impl<'a> PresentData<'a> {
     /// # Errors
     /// [`SstError::InUse`]; [`SstError::Swap`]. The old data is then in place again, or the journal records the remaining work.
     pub(super) fn swap(&self, remote: &[PathBuf], is_accepted: bool) -> Result<(), SstError> {
-        let Context { layout, error_log, .. } = self.context;
+        let Context { layout, settings, error_log, .. } = self.context;
         // No server starts on the data while it is swapped.
         let _locks = acceptance::refuse_data_in_use(layout, error_log)?;
         let folders: Vec<_> = std::iter::once(layout.datadir.clone())
@@ -150,7 +150,12 @@ impl<'a> PresentData<'a> {
             }
         })?;
         if !is_accepted && !journal.old.is_empty() {
-            acceptance::note_untried(layout)?;
+            let name = OsStr::new(acceptance::MADE_LAST);
+            let has = |list: &[Entry]| list.iter().any(|e| e.folder == 0 && e.name == name);
+            // One that stays, or was received, shows nothing.
+            let is_made =
+                settings.second_start.makes_list && !has(&journal.stay) && !has(&journal.new);
+            acceptance::note_untried(layout, is_made)?;
         }
         swap::begin(&layout.datadir, &journal)?;
         if let Err(error) = swap::finish(&layout.datadir, &journal, || Ok(())) {

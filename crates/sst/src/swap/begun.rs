@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use super::entry_state::{EntryPaths, of_engine};
+use super::entry_state::{EntryPaths, is_fleeting, of_engine};
 use super::error::{SwapError, failed};
 use super::folders::{exists, list};
 use super::journal::{EngineState, Entry, Journal};
@@ -54,7 +54,8 @@ fn state(path: &Path) -> io::Result<Option<(u64, u128)>> {
     Ok(Some((bytes, newest)))
 }
 
-/// Returns whether this interrupted swap has moved any of its entries.
+/// Returns whether this interrupted swap has moved any of its entries. Fleeting ones do not count: servers and people remove
+/// and make them.
 ///
 /// # Errors
 /// If that cannot be found out.
@@ -63,13 +64,14 @@ pub(super) fn has_moved(journal: &Journal) -> Result<bool, SwapError> {
         true => (&journal.new, &journal.old),
         false => (&journal.old, &journal.new),
     };
-    for entry in away {
+    let lasts = |entry: &&Entry| !is_fleeting(&entry.name);
+    for entry in away.iter().filter(lasts) {
         let place = EntryPaths::of(journal, entry);
         if exists(if journal.goes_back { &place.new } else { &place.old })? {
             return Ok(true);
         }
     }
-    for entry in here.iter().filter(|entry| !journal.gone.contains(entry)) {
+    for entry in here.iter().filter(lasts).filter(|entry| !journal.gone.contains(entry)) {
         let place = EntryPaths::of(journal, entry);
         let waits = if journal.goes_back { &place.old } else { &place.new };
         if !exists(waits)? && exists(&place.here)? {

@@ -7,6 +7,8 @@ use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+
 use super::error::{SwapError, failed};
 use super::folders::{NEW, OLD, WORK_DIR, home_path, inherit_owner, list, make_dir, sync_dir};
 use super::journal::Journal;
@@ -80,6 +82,10 @@ pub(crate) fn claim(datadir: &Path, folder: &Path) -> Result<(), SwapError> {
     }
     let (ours, path) = (folder.join(WORK_DIR), home_path(folder));
     make_dir(&ours).map_err(failed("make", &ours))?;
+    // Another transfer may do the same at this moment. Where the file system has no locks, the last check finds most of that.
+    let lock = File::open(&ours).map_err(failed("open", &ours))?;
+    let _ = flock(&lock, FlockOperation::LockExclusive);
+    check_owner(datadir, folder)?;
     let growing = ours.join(format!("home.{}", std::process::id()));
     let write = || {
         let mut file = File::create(&growing)?;
@@ -130,6 +136,25 @@ mod tests {
         std::fs::remove_file(old.join("one.000001")).unwrap();
         claim(&two, &logs).unwrap();
         assert_eq!(home(&logs).unwrap(), Some(two));
+    }
+
+    #[test]
+    fn of_two_claims_at_once_one_succeeds() {
+        for _ in 0..200 {
+            let (_scratch, [one, two, logs]) = scene();
+            let both = [&one, &two];
+            let start = std::sync::Barrier::new(both.len());
+            let done = std::thread::scope(|scope| {
+                let claims = both.map(|datadir| {
+                    scope.spawn(|| {
+                        start.wait();
+                        claim(datadir, &logs).is_ok()
+                    })
+                });
+                claims.map(|claim| claim.join().unwrap())
+            });
+            assert_eq!(done.iter().filter(|is_done| **is_done).count(), 1);
+        }
     }
 
     #[test]

@@ -483,6 +483,29 @@ fn only_a_swap_that_has_moved_nothing_is_overtaken() {
     }
 }
 
+/// Servers and people remove such files, and servers make them again.
+#[test]
+fn a_temporary_tablespace_does_not_show_that_anything_was_moved() {
+    let scratch = tempfile::tempdir().unwrap();
+    let data = std::fs::canonicalize(scratch.path()).unwrap();
+    put(&data, &["mysql", "ibdata1", "ibtmp1"], "old");
+    make_folders(&data).unwrap();
+    make_old(&data).unwrap();
+    put(&data.join("#sql-xb/.new"), &["mysql", "ibdata1"], "new");
+    let journal = plan(vec![data.clone()], |_, _, _| true).unwrap();
+    begin(&data, &journal).unwrap();
+    finish(&data, &journal, || Ok(())).unwrap();
+    let mut begun = None;
+    let kill = || {
+        begun = interrupted(&data).unwrap();
+        Err(io::Error::other("killed"))
+    };
+    assert!(take_back(&data, is_schema, kill).is_err());
+    std::fs::remove_file(data.join("#sql-xb/.old/ibtmp1")).unwrap();
+    put(&data, &["ibdata1", "ibtmp1"], "of a server");
+    assert!(is_overtaken(&begun.unwrap()).unwrap());
+}
+
 #[test]
 fn old_data_that_is_not_whole_is_not_put_back() {
     let (_scratch, data, redo) = swapped_and_used();

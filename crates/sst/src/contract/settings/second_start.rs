@@ -26,6 +26,8 @@ pub struct SecondStart {
     pub data_files: Option<OsString>,
     /// Directories in which the server searches for tablespaces.
     pub searched: Vec<PathBuf>,
+    /// Whether a server that has started makes its list of replica channels, `multi-master.info`, in the data directory.
+    pub makes_list: bool,
 }
 
 impl Reader<'_> {
@@ -44,6 +46,8 @@ impl Reader<'_> {
             reset_replica: self.switch("reset-replica", true)?,
             data_files: self.server("innodb-data-file-path").and_then(flattened),
             searched: listed.map(|dir| OsStr::from_bytes(dir).into()).chain(others).collect(),
+            makes_list: self.args.family == Family::MariaDb
+                && self.server("master-info-file").is_none(),
         })
     }
 }
@@ -108,6 +112,7 @@ mod tests {
             reset_replica: true,
             data_files: None,
             searched: vec!["/ext".into(), "rel".into(), "./".into()],
+            makes_list: false,
         };
         assert!(settings.is_searched(Path::new("/ext/shop/a.ibd")));
         assert!(!settings.is_searched(Path::new("/extra/shop/a.ibd")));

@@ -9,7 +9,8 @@ fn read(options: &[(&str, &str)]) -> Result<Settings, SettingsError> {
         let (group, key) = key.split_once('/').unwrap_or(("sst", key));
         (group.to_owned(), key.to_owned(), Some(OsString::from(v)))
     };
-    Settings::read(&args, &OptionFiles::new(options.iter().map(own), None), None, 2)
+    let files = OptionFiles::new(options.iter().map(own), args.family, None);
+    Settings::read(&args, &files, None, 2)
 }
 
 #[test]
