@@ -11,7 +11,7 @@ pub(crate) fn exit(error: &BackupError) -> Exit {
     use BackupError as E;
     match error {
         E::Repo(error) => of_repo(error),
-        E::Unlocked { source, .. } => of_store(source),
+        E::Unlocked { source, .. } | E::MaybeRewrapped { source, .. } => of_store(source),
         E::Put(PackError::Read { .. } | PackError::Stream(_)) | E::Input(_) | E::TarInput => {
             Exit::Input
         }

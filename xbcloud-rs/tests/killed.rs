@@ -1,6 +1,7 @@
 //! A run killed by SIGKILL takes down the programs that it has started.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
@@ -100,6 +101,30 @@ fn a_killed_put_takes_its_key_command_along() {
     let mut stream = StreamWriter::new(Vec::new());
     stream.info();
     place.kill_9_and_look(put.stdin_bytes(stream.finish()));
+}
+
+/// Such a run has nothing but its claim.
+#[test]
+fn a_classic_run_that_has_stored_nothing_yet_is_listed() {
+    let place = Place::new();
+    let lines = || -> serde_json::Value {
+        let listed = place.xbcloud("list", "").arg("--json").run().expect(0);
+        serde_json::from_slice(&listed.stdout).unwrap()
+    };
+    let mut run = place.xbcloud("put", "other").arg("--layout=classic").stdin_held().spawn();
+    let mut stream = StreamWriter::new(Vec::new());
+    let _ = stream.file("db/table.frm", b"a table", 99);
+    // It stays open.
+    let mut input = run.stdin().unwrap();
+    input.write_all(&stream.finish()[..20]).unwrap();
+    run.until("it is listed", || lines().as_array().unwrap().len() > 1);
+    let line = &lines()[1];
+    let of = |key: &str| line[key].as_str().unwrap().to_owned();
+    assert_eq!(["name", "state", "layout"].map(of), ["other", "running", "classic"], "{line}");
+    assert_eq!(line["objects"], 0);
+    run.kill_9();
+    let _ = run.wait();
+    assert_eq!(lines().as_array().unwrap().len(), 1, "nothing is left of it");
 }
 
 /// The host that can see that the process is gone need not wait for its claim to grow old.

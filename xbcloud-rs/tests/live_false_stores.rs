@@ -6,6 +6,7 @@ use std::io::Write as _;
 use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::fault::{Action, Proxy, Rule};
+use xb_testkit::reply::Reply;
 use xb_testkit::s3::{Bucket, bucket, open_bucket, options_for};
 use xb_testkit::stream::small_backup;
 
@@ -124,9 +125,33 @@ fn a_record_that_the_store_loses_is_not_reported_as_written() {
             said.contains(part) && said.contains("does not return it as it was sent"),
             "{said}"
         );
+        assert_eq!(said.contains("keep the old keys and the new ones"), command == "rewrap");
         site.proxy.set_rules(Vec::new());
         let _ = site.command(command, "name", options).run().expect(0);
     }
+}
+
+/// The new key slots are stored, and only they open the backup, although no answer says so.
+#[test]
+fn a_store_that_always_returns_the_old_key_slots_does_not_hide_that_the_new_ones_may_count() {
+    let site = Site::new(bucket());
+    let (key, other) = (site.key_option(), site.scratch.join("other"));
+    std::fs::write(&other, [8; 32]).unwrap();
+    let put = site.command("put", "name", &["--chunk-size=512K", &key]);
+    let _ = put.stdin_bytes(small_backup(35, MIB)).run().expect(0);
+    let of_keys = |(key, _): &(String, u64)| key.ends_with("/keys");
+    let (object, _) = site.bucket.list("shop/name/").into_iter().find(of_keys).unwrap();
+    let old = String::from_utf8(site.bucket.get(&object).unwrap()).unwrap();
+    let rule = Rule::new("GET", "/keys", Action::Reply(Reply::text(200, &old)));
+    site.proxy.set_rules(vec![rule]);
+    let new = format!("--new-key-file={}", other.display());
+    let said = site.command("rewrap", "name", &[&key, &new]).run().expect(1).stderr_text();
+    assert!(said.contains("key slots of name may have been replaced"), "{said}");
+    assert!(said.contains("keep the old keys and the new ones"), "{said}");
+    site.proxy.set_rules(Vec::new());
+    let opener = format!("--encrypt-key-file={}", other.display());
+    let _ = site.command("verify", "name", &["--level=decrypt", &opener]).run().expect(0);
+    let _ = site.command("verify", "name", &["--level=decrypt", &key]).run().expect(4);
 }
 
 /// The rule of a store that ignores conditions.

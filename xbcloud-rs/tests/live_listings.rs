@@ -534,8 +534,8 @@ fn a_short_listing_is_no_damage_of_a_classic_backup() {
             let _ = run(vec![hide(objects, hidden).times(1)], args).expect(0);
         }
     }
-    // In the middle of a file, and its last.
-    for hidden in ["t.CSV.00000000000000000002</Key>", "t.CSV.00000000000000000005</Key>"] {
+    // In the middle of a file, its last, and all of it: its name follows the checksums.
+    for hidden in ["t.CSV.00000000000000000002<", "t.CSV.00000000000000000005<", "t.CSV."] {
         let ran = run(vec![hide(objects, hidden)], &verify).expect(1);
         assert!(ran.stderr_text().contains("does not list it"), "{hidden}: {ran:?}");
         assert_eq!(damaged(), Value::Null, "{hidden}");
@@ -555,6 +555,11 @@ fn a_short_listing_is_no_damage_of_a_classic_backup() {
     shop.bucket.delete(part);
     let _ = run(Vec::new(), &verify).expect(7);
     assert_ne!(damaged(), Value::Null);
+    // A file that is gone is damage, and a lost list of names makes none of it.
+    shop.bucket.list("shop/c0/db/t.CSV.").iter().for_each(|(key, _)| shop.bucket.delete(key));
+    let _ = run(Vec::new(), &verify).expect(7);
+    shop.bucket.list("shop/.xb-catalog/@sums/").iter().for_each(|(key, _)| shop.bucket.delete(key));
+    let _ = run(Vec::new(), &verify).expect(7);
 }
 
 /// One answer that a manifest is missing, or that is another's, decides nothing.

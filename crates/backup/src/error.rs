@@ -47,6 +47,14 @@ pub enum BackupError {
         /// Name of the backup.
         name: String,
     },
+    /// The store does not show whether it has replaced the key slots.
+    #[error("the key slots of {name} may have been replaced: {source}")]
+    MaybeRewrapped {
+        /// Name of the backup.
+        name: String,
+        /// The store's error.
+        source: Box<StoreError>,
+    },
     /// The backup is pinned.
     #[error("{name} is pinned")]
     Pinned {
@@ -349,7 +357,9 @@ impl BackupError {
     pub fn stage(&self) -> &'static str {
         match self {
             Self::Repo(error) => error.stage(),
-            Self::Unlocked { .. } | Self::Contradicted { .. } => "store",
+            Self::Unlocked { .. } | Self::Contradicted { .. } | Self::MaybeRewrapped { .. } => {
+                "store"
+            }
             Self::Put(PackError::Read { .. }) | Self::Input(_) | Self::TarInput => "read",
             Self::System { .. } if self.fifo().is_some() => "read",
             Self::Put(_) | Self::Incomplete { .. } => "stream",
@@ -413,6 +423,9 @@ impl BackupError {
             ),
             Self::Plan(PlanError::Object { .. }) => Some("raise --chunk-size"),
             Self::Plan(_) => Some("raise --memory, or lower --chunk-size or the number of threads"),
+            Self::MaybeRewrapped { .. } => Some(
+                "keep the old keys and the new ones: if the new slots are stored, only they open the backup. Once the store answers truly, `show` names the slots, and `verify` with each key tells which opens it",
+            ),
             Self::Rewrapped { .. } => Some("run the command again with a key that opens it now"),
             Self::Pinned { .. } => Some("`unpin` it first"),
             Self::Unverified { .. } => Some(

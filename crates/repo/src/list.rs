@@ -6,7 +6,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use xb_uploader::ListedObject;
 
 use crate::catalogue::Catalogue;
-use crate::claim::{DEAD, claims, is_of_dead_process, standing};
+use crate::claim::{DEAD, claims, is_of_dead_process, numbered, standing};
 use crate::contents::Contents;
 use crate::error::RepoError;
 use crate::first_object::{has_any, has_objects};
@@ -14,7 +14,7 @@ use crate::list_cache::{Cached, ListCache};
 pub use crate::list_line::{BackupKind, Listing, State};
 use crate::list_line::{age, empty, fill_in};
 use crate::manifest::{Layout, ManifestError, StoredManifest};
-use crate::names::{BackupName, CATALOG, CLAIM};
+use crate::names::{BackupName, CATALOG, CLAIM, CLAIMS};
 use crate::records::{self, Acceptance, CatalogMarkers, Proof};
 use crate::restorable::{ReadableManifests, links};
 use crate::root::Root;
@@ -92,6 +92,7 @@ async fn listings(
         true => CatalogMarkers::unknown(),
         false => CatalogMarkers::of(manifests.iter().map(|listed| listed.key.as_str())),
     };
+    let claimed = fresh_claims(&manifests, root.store().now());
     // Claims lie one level deeper.
     let names = manifests
         .into_iter()
@@ -115,7 +116,19 @@ async fn listings(
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    let unnamed = folders.into_iter().filter(|folder| folder != CATALOG && !named.contains(folder));
+    let bare = claimed.into_iter().filter(|(name, _)| {
+        !named.contains(name.as_str()) && !folders.iter().any(|folder| folder == name.as_str())
+    });
+    let bare: Vec<Option<String>> = stream::iter(bare)
+        .map(|(name, claims)| async move {
+            let found = standing(root, &numbered(root, &name, claims)).await?;
+            Ok::<_, RepoError>(found.alive.map(|_| name.to_string()))
+        })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    let folders = folders.into_iter().chain(bare.into_iter().flatten());
+    let unnamed = folders.filter(|folder| folder != CATALOG && !named.contains(folder));
     let others: Vec<Option<ListedManifest>> = stream::iter(unnamed)
         .map(|folder| async move { unlisted(known, &folder).await })
         .buffered(AT_ONCE)
@@ -137,6 +150,23 @@ async fn listings(
     accept_bases(root, &mut lines).await?;
     judge_sizes(root, &mut lines).await?;
     Ok(ListedRoot { lines, sound, catalogue })
+}
+
+/// The claims of classic runs in the listing of a catalogue that may be of living ones, by the names of the backups, with
+/// keys as [`numbered`] takes them. A run that has stored no object yet has nothing else.
+fn fresh_claims(catalogue: &[ListedObject], now: i64) -> BTreeMap<BackupName, Vec<ListedObject>> {
+    let mut claims: BTreeMap<BackupName, Vec<ListedObject>> = BTreeMap::new();
+    let fresh = catalogue.iter().filter(|listed| now.saturating_sub(listed.modified) < DEAD);
+    for listed in fresh {
+        let below = listed.key.strip_prefix(CLAIMS).and_then(|key| key.strip_prefix('/'));
+        if let Some((name, key)) = below.and_then(|below| below.split_once('/'))
+            && let Ok(name) = BackupName::new(name)
+        {
+            let key = key.to_owned();
+            claims.entry(name).or_default().push(ListedObject { key, ..listed.clone() });
+        }
+    }
+    claims
 }
 
 /// Listing of one name, and its manifest if that is sound; `None` if there is nothing of that name. Says
@@ -495,6 +525,7 @@ async fn incomplete(root: &Root, folder: &str) -> Result<Option<Listing>, RepoEr
         return Ok(Some(listing));
     }
     let own = || found.packed.iter().chain(&found.classic);
+    let classic = classic || found.packed.is_empty();
     listing.layout = Some(if classic { Layout::Classic } else { Layout::Packed });
     listing.stored_bytes = Some(own().map(|listed| listed.size).sum());
     listing.objects = Some(own().filter(|listed| !is_claim(listed)).count() as u64);

@@ -29,6 +29,9 @@ pub const SUMS: &str = "sums";
 /// Folder of manifests below ROOT.
 pub const CATALOG: &str = ".xb-catalog";
 
+/// Folder of the claims of classic runs, below [`CATALOG`].
+pub const CLAIMS: &str = "@claims";
+
 /// Name of a backup: the last component of its URL.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackupName(String);
@@ -123,7 +126,7 @@ pub fn run_folder(name: &BackupName, run: RunId) -> String {
 /// Folder of the claims of the classic runs of `name`, below ROOT.
 #[must_use]
 pub fn claims_folder(name: &BackupName) -> String {
-    format!("{CATALOG}/@claims/{name}")
+    format!("{CATALOG}/{CLAIMS}/{name}")
 }
 
 /// Folder of the checksum lists of the classic backups of `name`, below ROOT.

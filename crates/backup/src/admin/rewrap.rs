@@ -6,7 +6,7 @@ use xb_repo::error::RepoError;
 use xb_repo::manifest::Layout;
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
-use xb_uploader::{GuardedOutcome, PresentState};
+use xb_uploader::{GuardedOutcome, PresentState, StoreError, StoreErrorKind};
 
 use crate::admin::key_slots::KeySlotsClaim;
 use crate::error::BackupError;
@@ -36,8 +36,8 @@ pub struct RewrapRequest {
 ///
 /// # Errors
 /// [`BackupError::Rewrapped`] if another rewrap replaced the key slots in the meantime: its slots are
-/// valid then. Otherwise [`BackupError`]: unless a store error occurred while the new keys object was
-/// being written, the old key slots remain valid.
+/// valid then. [`BackupError::MaybeRewrapped`] if the new keys object may have been written. After any other
+/// [`BackupError`] the old key slots remain valid.
 pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo>, BackupError> {
     let name = &request.name;
     let not_sealed = || BackupError::Keys(format!("{name} is not sealed, so it has no key slots"));
@@ -74,8 +74,21 @@ pub async fn rewrap(root: &Root, request: &RewrapRequest) -> Result<Vec<SlotInfo
         _ => false,
     };
     let slots = KeySlotsClaim::new(root, name, run).await?;
-    match slots.put(new.encode().to_vec().into(), is_old).await? {
-        GuardedOutcome::Done { .. } => Ok(new.slots().collect()),
-        _ => Err(BackupError::Rewrapped { name: name.to_string() }),
+    let name = name.to_string();
+    match slots.put(new.encode().to_vec().into(), is_old).await {
+        Ok(GuardedOutcome::Done { .. }) => Ok(new.slots().collect()),
+        Ok(_) => Err(BackupError::Rewrapped { name }),
+        Err(BackupError::Repo(RepoError::Store(source))) if may_be_written(&source) => {
+            Err(BackupError::MaybeRewrapped { name, source: Box::new(source) })
+        }
+        Err(error) => Err(error),
     }
+}
+
+/// Returns whether a write that failed may have been carried out, now or later. A store that refuses the only try has done
+/// nothing.
+fn may_be_written(error: &StoreError) -> bool {
+    use StoreErrorKind::{Denied, Fenced, Full, NoBucket, NotAStore, Settings};
+    error.attempts > 1
+        || !matches!(error.kind, Denied | Fenced | Full | NoBucket | NotAStore | Settings)
 }

@@ -12,6 +12,7 @@ use xb_uploader::ListedObject;
 
 use crate::error::BackupError;
 use crate::objects::checksums::KnownChecksums;
+use crate::objects::classic_names::{self, FileNames};
 use crate::selection::{Checkpoint, Chosen, MatchedNames, Resumable, ResumePoint, Selection};
 
 /// Files of which every backup of a producer has some, but for suffixes of compression and encryption.
@@ -145,6 +146,11 @@ impl ClassicFiles {
         })
     }
 
+    /// The names of the files, and their numbers of objects, as they are stored.
+    pub(crate) fn encoded_names(&self) -> Vec<u8> {
+        classic_names::encode(self.sizes().map(|(path, objects, _)| (path, objects)))
+    }
+
     /// Number of objects.
     pub(crate) fn objects(&self) -> u64 {
         self.files.values().map(|objects| objects.len() as u64).sum()
@@ -262,18 +268,33 @@ impl ClassicFiles {
         between.chain(after).take(most)
     }
 
+    /// Keys, below the backup's folder, of objects that have a name, and that the listing does not show.
+    fn absent(&self, names: &FileNames) -> impl Iterator<Item = String> {
+        let shows = |path: &str, number| {
+            self.files.get(path).is_some_and(|objects| objects.contains_key(&number))
+        };
+        let all = names.iter().flat_map(|(path, objects)| (0..*objects).map(move |n| (path, n)));
+        all.filter(move |(path, number)| !shows(path, *number))
+            .map(|(path, number)| classic_key(path, number))
+    }
+
     /// Keys of objects that a listing may deny, or give a wrong size, and the sizes that it gives: at most `most`, and those
-    /// of [`hidden`](Self::hidden). `expected` are the numbers of objects and files of the manifest.
+    /// of [`hidden`](Self::hidden). `expected` are the numbers of objects and files of the manifest, `names` those of its
+    /// files, if they are known.
     pub(crate) fn doubtful(
         &self,
         expected: Option<(u64, u64)>,
+        names: Option<&FileNames>,
         most: usize,
     ) -> Vec<(String, Option<u64>)> {
-        match expected {
-            Some((objects, _)) if self.objects() == objects => {
-                self.by_key().take(most).map(|(key, size)| (key, Some(size))).collect()
+        let is_as_many = expected.is_some_and(|(objects, _)| self.objects() == objects);
+        let listed = self.by_key().filter(|_| is_as_many).map(|(key, size)| (key, Some(size)));
+        match names {
+            Some(names) => {
+                self.absent(names).map(|key| (key, None)).chain(listed).take(most).collect()
             }
-            _ => {
+            None if is_as_many => listed.take(most).collect(),
+            None => {
                 // The hidden ones are few. They take no place from objects that the listing denies.
                 let lacks_files = expected.is_some_and(|(_, files)| self.count() < files);
                 let hidden = self.hidden().filter(|_| lacks_files);
@@ -383,11 +404,26 @@ mod tests {
 
     #[test]
     fn files_that_may_be_hidden_take_no_place_from_objects_that_are_denied() {
-        let asked = files(&[("a", &[0, 9])]).doubtful(Some((20, 2)), 8);
+        let asked = files(&[("a", &[0, 9])]).doubtful(Some((20, 2)), None, 8);
         let denied = asked.iter().filter(|(key, _)| key.starts_with("a.")).count();
         assert_eq!((denied, asked.len()), (8, 8 + 8 * DESCRIBING.len()));
-        let as_many = files(&[("a", &[0, 1])]).doubtful(Some((2, 1)), 8);
+        let as_many = files(&[("a", &[0, 1])]).doubtful(Some((2, 1)), None, 8);
         assert_eq!(as_many.iter().filter_map(|(_, size)| *size).sum::<u64>(), 20);
+    }
+
+    #[test]
+    fn a_hidden_file_whose_name_is_known_is_asked_for() {
+        let names = FileNames::from([("a".into(), 2), ("b".into(), 2), ("c".into(), u64::MAX)]);
+        let listed = files(&[("a", &[0, 1]), ("b", &[1]), ("x", &[0])]);
+        let asked = |expected, most| {
+            let keys = listed.doubtful(Some((expected, 3)), Some(&names), most).into_iter();
+            keys.map(|(key, size)| (key.replace("0000", ""), size)).collect::<Vec<_>>()
+        };
+        let absent = ["b.", "c."].map(|key| (key.to_owned(), None));
+        assert_eq!(asked(9, 2), absent);
+        assert_eq!(asked(4, 2), absent);
+        let none = listed.doubtful(Some((4, 3)), Some(&FileNames::new()), 9);
+        assert!(none.len() == 4 && none.iter().all(|(_, size)| *size == Some(10)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The manifest has the digest: SHA-256 over, for each object by path and number, the length of its
 //! key below the backup's folder, the key, the object's length and its CRC-64/NVME. The checksums,
 //! 8 bytes each in that order, are stored in the catalogue under the run, so that no other run can
-//! replace them.
+//! replace them. The [names](crate::objects::classic_names) of the files follow them.
 
 use std::collections::BTreeSet;
 
@@ -18,6 +18,7 @@ use xb_uploader::{Operation, StoreError, StoreErrorKind};
 use crate::error::BackupError;
 use crate::objects::checksums::{KnownChecksums, LEN, Summing, decode, encode};
 use crate::objects::classic::{ClassicFiles, list_classic, list_stock};
+use crate::objects::classic_names::{self, FileNames};
 use crate::objects::ledger::Ledger;
 use crate::objects::range::Range;
 
@@ -49,16 +50,16 @@ pub(crate) fn of_ledger(files: &ClassicFiles, ledger: &Ledger) -> Option<(String
     Some((digest.finish(), sums))
 }
 
-/// Writes the checksum list, unless it would be too long, and checks that the store keeps it.
+/// Writes the checksums of all `files` and their names, unless there are too many, and checks that the store keeps them.
 pub(crate) async fn write(
     root: &Root,
     name: &BackupName,
     run: &str,
-    sums: &[u64],
+    (files, sums): (&ClassicFiles, &[u64]),
 ) -> Result<(), BackupError> {
     if sums.len() <= xb_pipeline::MAX_SUMS {
         let key = root.classic_sums(name).at(run);
-        let list = encode(sums);
+        let list = [&*encode(sums), &files.encoded_names()].concat();
         let size = list.len() as u64;
         root.store().put(&key, list.into()).await?;
         root.store().confirm_size(&key, size).await?;
@@ -87,6 +88,28 @@ pub(crate) async fn list_with_sums(
     Ok(files)
 }
 
+/// Reads the names of the files of `manifest`; `None` if they are not there. They are not authenticated: they only tell what
+/// to ask for.
+pub(crate) async fn names(
+    root: &Root,
+    name: &BackupName,
+    manifest: &Manifest,
+) -> Result<Option<FileNames>, StoreError> {
+    let key = root.classic_sums(name).at(&manifest.run);
+    let Some(size) = root.store().size(&key).await? else { return Ok(None) };
+    let sums = manifest.objects.saturating_mul(LEN as u64);
+    if !(1..=classic_names::MAX_LEN).contains(&size.saturating_sub(sums)) {
+        return Ok(None);
+    }
+    match root.store().get_range(&key, sums..size, size).await {
+        Ok(list) => Ok(classic_names::decode(&list)),
+        Err(error) if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads the checksums of all `files`, which belong to `manifest`. If the list is lost or damaged,
 /// returns only the digest.
 async fn read(
@@ -101,7 +124,8 @@ async fn read(
     if count > xb_pipeline::MAX_SUMS as u64 {
         return whole;
     }
-    let (key, len) = (root.classic_sums(name).at(&manifest.run), count.saturating_mul(LEN as u64));
+    let (key, names) = (root.classic_sums(name).at(&manifest.run), files.encoded_names());
+    let len = count.saturating_mul(LEN as u64).saturating_add(names.len() as u64);
     let bytes = match root.store().get_range(&key, 0..len, len).await {
         Ok(bytes) => bytes,
         Err(error) if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) => {
@@ -109,7 +133,7 @@ async fn read(
         }
         Err(error) => return Err(error.into()),
     };
-    let sums = decode(&bytes);
+    let Some(sums) = bytes.strip_suffix(&*names).map(decode) else { return whole };
     let mut digest = ObjectsDigest::default();
     for ((key, len), sum) in files.by_key().zip(&sums) {
         digest.object(&key, len, *sum);

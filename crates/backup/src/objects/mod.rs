@@ -3,5 +3,6 @@
 pub(crate) mod checksums;
 pub(crate) mod classic;
 pub(crate) mod classic_checksums;
+pub(crate) mod classic_names;
 pub(crate) mod ledger;
 pub(crate) mod range;

@@ -14,7 +14,7 @@ use super::run::Run;
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
-use crate::objects::classic_checksums::Check;
+use crate::objects::classic_checksums::{Check, names};
 use crate::objects::range::Range;
 use crate::read::streams::{RelayReport, TransferResults, relay_classic};
 
@@ -63,8 +63,8 @@ impl Run<'_> {
     }
 
     /// Absence and a wrong length count, unless the object itself exists and is not as it is listed. Only the first
-    /// [`MAX_PROBLEMS`] objects are asked for, and those that may be hidden. A file of which the listing shows no object has no key that could be asked for,
-    /// except those that every backup of a producer has.
+    /// [`MAX_PROBLEMS`] objects are asked for, and those that may be hidden. The key of a file of which the listing shows no
+    /// object is in the list of names; without one, only files are asked for that every backup of a producer has.
     async fn refuse_lying_list(
         &self,
         manifest: Option<&Manifest>,
@@ -72,7 +72,11 @@ impl Run<'_> {
     ) -> Result<(), BackupError> {
         let keys = self.root.classic_keys(&self.request.name);
         let expected = manifest.map(|there| (there.objects, there.files));
-        let listed = files.doubtful(expected, MAX_PROBLEMS);
+        let names = match manifest {
+            Some(manifest) => names(self.root, &self.request.name, manifest).await?,
+            None => None,
+        };
+        let listed = files.doubtful(expected, names.as_ref(), MAX_PROBLEMS);
         let doubtful = listed
             .into_iter()
             .map(|(key, listed)| (keys.at(&key), move |size: u64| listed != Some(size)));

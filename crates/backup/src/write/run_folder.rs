@@ -312,9 +312,10 @@ pub(crate) async fn prove_classic(
     listed: &[ListedObject],
 ) -> Result<(), BackupError> {
     ledger.agrees_with(root, keys, &manifest.name, listed).await?;
-    if let Some((digest, sums)) = classic_checksums::of_ledger(&ClassicFiles::of(listed), ledger) {
+    let files = ClassicFiles::of(listed);
+    if let Some((digest, sums)) = classic_checksums::of_ledger(&files, ledger) {
         let name = BackupName::new(&manifest.name)?;
-        classic_checksums::write(root, &name, &manifest.run, &sums).await?;
+        classic_checksums::write(root, &name, &manifest.run, (&files, &sums)).await?;
         manifest.object_digest = Some(digest);
     }
     Ok(())

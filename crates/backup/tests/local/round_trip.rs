@@ -362,7 +362,7 @@ fn a_classic_run_that_is_alive_is_not_disturbed() {
         store.put("n", Layout::Classic, 500, stream_reader()),
         Err(BackupError::Repo(RepoError::Running { .. }))
     ));
-    assert_eq!(store.state("n"), None, "a claim alone is not worth a line: no data yet");
+    assert_eq!(store.state("n"), Some(State::Running), "it has only its claim yet");
 }
 
 #[test]
