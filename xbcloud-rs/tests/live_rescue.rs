@@ -678,6 +678,19 @@ fn a_table_comes_back_with_the_sequence_that_it_takes_values_from() {
     assert_eq!(new, "103\n");
     assert_eq!(server.sql("SELECT COUNT(*) FROM shop.by_seq"), "4\n");
 
+    // With a table that stays, an older sequence would give the same values again.
+    let replacing = [&both[..], &["--replace"]].concat();
+    let mut open = in_transaction(server, "SELECT COUNT(*) FROM shop.by_seq");
+    let told = shop.rescue_into(server, "full", &replacing).run().expect(1).stderr_text();
+    open.kill_9();
+    let _ = open.wait();
+    assert!(told.contains("Lock wait timeout"), "{told}");
+    let new = server.sql("INSERT INTO shop.by_seq (x) VALUES (5) RETURNING id");
+    assert_eq!(new, "104\n", "{told}");
+    let _ = shop.rescue_into(server, "full", &replacing).run().expect(0);
+    let new = server.sql("INSERT INTO shop.by_seq (x) VALUES (4) RETURNING id");
+    assert_eq!((&*new, &*server.sql("SELECT COUNT(*) FROM shop.by_seq")), ("103\n", "4\n"));
+
     // Likewise from a dump.
     let dump = shop.rescue("full", &both).run().expect(0).stdout_text();
     let other = MariaDb::start();

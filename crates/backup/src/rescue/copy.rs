@@ -89,19 +89,25 @@ impl Copier<'_> {
         self.sink
             .begin(&self.order.about, &self.order.run)
             .map_err(|error| failed("the tables", error))?;
-        // The definition of a table may name a sequence, which has to exist by then.
+        // The definition of a table may name a sequence, which has to exist by then. One that exists is replaced last: with
+        // the tables that are there, an older one gives values a second time.
         let (sequences, sources): (Vec<Source>, Vec<Source>) =
             sources.into_iter().partition(|source| source.is_sequence);
         self.fill_all(&sequences, &mut copied)?;
+        let (mut early, mut late) = (Vec::new(), Vec::new());
         for sequence in &sequences {
+            let is_there = self.order.replace && self.holds(sequence)?;
+            if is_there { late.push(sequence) } else { early.push(sequence) }
+        }
+        for sequence in &early {
             self.name(sequence).map(drop).map_err(|what| failed(&sequence.shown, what))?;
         }
         self.fill_all(&sources, &mut copied)?;
         for source in sources.iter().filter(|source| source.same_place) {
             self.add_early_triggers(source).map_err(|what| failed(&source.shown, what))?;
         }
-        self.keep_sequences(&sequences);
-        self.put_in_use(&sources)?;
+        self.keep_sequences(&early);
+        self.put_in_use(sources.iter().chain(late))?;
         for source in sources.iter().filter(|source| source.same_place) {
             if let (Sink::Server(_), keys @ 1..) =
                 (&*self.sink, source.definition.foreign_keys.len())
@@ -141,13 +147,19 @@ impl Copier<'_> {
         Ok(())
     }
 
+    /// Returns whether something is there in whose place this would come.
+    fn holds(&mut self, source: &Source) -> Result<bool, BackupError> {
+        let asked = self.sink.asked(|live| live.holds(&source.to));
+        asked.map_err(|error| failed(&source.shown, error))
+    }
+
     /// Lets the sequences stay: all tables are complete.
-    fn keep_sequences(&mut self, sequences: &[Source]) {
+    fn keep_sequences(&mut self, sequences: &[&Source]) {
         if let Sink::Server(live) = &mut *self.sink {
             live.unfinished
                 .retain(|name| sequences.iter().all(|sequence| sequence.to.name() != *name));
         }
-        let shown = sequences.iter().map(Source::shown_new);
+        let shown = sequences.iter().map(|sequence| sequence.shown_new());
         let new: Vec<String> = shown.filter(|name| !self.named.contains(name)).collect();
         self.named.extend(new);
     }
