@@ -365,7 +365,7 @@ fn the_files_of_a_live_table_elsewhere_are_not_opened() {
 /// long for it.
 #[test]
 fn a_replacement_takes_nothing_from_a_live_server() {
-    let shop = Shop::new(&[]);
+    let shop = Shop::new(&["--lower-case-table-names=1"]);
     let server = &shop.server;
     server.sql(
         "USE shop; CREATE TABLE far (id INT PRIMARY KEY); INSERT INTO far VALUES (1);
@@ -389,6 +389,9 @@ fn a_replacement_takes_nothing_from_a_live_server() {
     server.sql("USE shop; CREATE TRIGGER since BEFORE INSERT ON par FOR EACH ROW SET NEW.f = 1");
     let told = replace().run().expect(1).stderr_text();
     assert!(told.contains("trigger since; drop it before"), "{told}");
+    let told = shop.rescue_into(server, "full", &["shop.par", "--as=Par", "--replace"]).run();
+    let told = told.expect(1).stderr_text();
+    assert!(told.contains("give the name in lower case"), "{told}");
     server.sql("USE shop; DROP TRIGGER since; ALTER TABLE par ADD CONSTRAINT key_since FOREIGN KEY (f) REFERENCES far (id)");
     let told = replace().run().expect(1).stderr_text();
     assert!(told.contains("CONSTRAINT `key_since` FOREIGN KEY"), "{told}");

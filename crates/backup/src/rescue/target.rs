@@ -145,8 +145,15 @@ fn look(
             ));
         }
     }
+    let folds = live.client.rows("SELECT CAST(@@lower_case_table_names AS CHAR)").map_err(asked)?;
+    let folds = folds.first().and_then(|row| row.get(0)) != Some(b"0");
     for (schema, table) in wish.names {
         let name = format!("{schema}.{table}");
+        // What is asked about a table is asked by its exact name.
+        if folds && wish.replace && name != name.to_lowercase() {
+            let what = "the server keeps names in lower case (lower_case_table_names), and may have another table of this name; give the name in lower case with --as".to_owned();
+            return Err(failed(&name, what));
+        }
         live.refuse_held(schema, table).map_err(|error| failed(&name, shown(error)))?;
         let found = live
             .look(format!(
