@@ -239,6 +239,8 @@ fn an_imported_tablespace_is_in_no_increment() {
     let told = verify("three-full", "SELECT 1");
     assert!(told.contains("without looking for imported tablespaces"), "{told}");
     assert!(told.contains("tables checked: ") && told.contains("statements run: 1"), "{told}");
+    let failure = told.lines().find(|line| line.contains("restore was requested")).unwrap();
+    assert!(failure.contains("take a full backup"), "{told}");
     let told = verify("three-full", "SELECT * FROM shop.nothing");
     assert!(told.contains("shop.nothing` failed"), "{told}");
     assert_ne!(site.line("three-full")["verified"]["level"], "restore");
@@ -252,13 +254,18 @@ fn an_imported_tablespace_is_in_no_increment() {
     // An increment on it lacks what it lacks.
     std::fs::remove_dir_all(site.scratch.join("state")).unwrap();
     site.change(2);
-    let _ = site.back_up("four", &["--incremental-from=three-full"]).expect(0);
+    let told = site.back_up("four", &["--incremental-from=three-full"]).expect(0).stderr_text();
+    assert!(told.contains("can be proven: take a full backup (`--or-full` does it)"), "{told}");
     assert!(verify("four", "SELECT 1").contains("the full backup of its chain may lack"));
     assert_ne!(site.line("four")["verified"]["level"], "restore");
     let shown = site.xbcloud(&["show"], "four").run().expect(0).stdout_text();
     assert!(shown.contains("the full backup of its chain may lack"), "{shown}");
     let refused = site.consolidate("four", &["--accept-imports"]).run().expect_failure();
     assert!(refused.stderr_text().contains("take a full backup"), "{refused:?}");
+    let done = site.back_up("five", &["--incremental-from=four", "--or-full"]).expect(0);
+    let told = done.stderr_text();
+    assert!(told.contains("instead of an increment: ") && told.contains("imported"), "{told}");
+    assert!(site.manifest("five")["base"].is_null());
 }
 
 /// Until the trial has proven the new backup, its chain is what counts: for `latest`, and for `prune`.

@@ -365,7 +365,7 @@ fn the_files_of_a_live_table_elsewhere_are_not_opened() {
 /// long for it.
 #[test]
 fn a_replacement_takes_nothing_from_a_live_server() {
-    let shop = Shop::new(&[]);
+    let shop = Shop::new(&["--lower-case-table-names=1"]);
     let server = &shop.server;
     server.sql(
         "USE shop; CREATE TABLE far (id INT PRIMARY KEY); INSERT INTO far VALUES (1);
@@ -389,6 +389,9 @@ fn a_replacement_takes_nothing_from_a_live_server() {
     server.sql("USE shop; CREATE TRIGGER since BEFORE INSERT ON par FOR EACH ROW SET NEW.f = 1");
     let told = replace().run().expect(1).stderr_text();
     assert!(told.contains("trigger since; drop it before"), "{told}");
+    let told = shop.rescue_into(server, "full", &["shop.par", "--as=Par", "--replace"]).run();
+    let told = told.expect(1).stderr_text();
+    assert!(told.contains("give the name in lower case"), "{told}");
     server.sql("USE shop; DROP TRIGGER since; ALTER TABLE par ADD CONSTRAINT key_since FOREIGN KEY (f) REFERENCES far (id)");
     let told = replace().run().expect(1).stderr_text();
     assert!(told.contains("CONSTRAINT `key_since` FOREIGN KEY"), "{told}");
@@ -427,9 +430,15 @@ fn tables_in_use_are_complete_when_another_one_fails() {
     let shop = Shop::new(&[]);
     let server = &shop.server;
     let rows = |sql: &str| server.sql(sql).trim().to_owned();
+    let known = |id: u32| {
+        format!(
+            "CREATE OR REPLACE TRIGGER shop.known BEFORE INSERT ON shop.zz FOR EACH ROW SET NEW.id = {id}"
+        )
+    };
     server.sql(
-        "USE shop; CREATE TABLE zz (id INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO zz VALUES (1)",
+        "CREATE TABLE shop.zz (id INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO shop.zz VALUES (1)",
     );
+    server.sql(&known(1));
     let triggers = "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = 'shop' AND event_object_table = 'orders'";
     let (had, defined) = (rows(triggers), definition(server, "shop", "orders"));
     assert!(!had.is_empty() && defined.contains("FOREIGN KEY"), "{had}, {defined}");
@@ -449,8 +458,14 @@ fn tables_in_use_are_complete_when_another_one_fails() {
         assert_eq!(rows("SHOW TABLES FROM shop LIKE 'xb%'"), "");
     }
 
-    let mut open = in_transaction(server, "SELECT COUNT(*) FROM shop.zz");
+    // A trigger of the same name does something else since the backup.
     let both = ["shop.orders", "shop.zz", "--as={table}", "--replace"];
+    server.sql(&known(2));
+    let told = shop.rescue_into(server, "full", &both).run().expect(1).stderr_text();
+    assert!(told.contains("trigger known, which is another one in the backup; drop"), "{told}");
+    server.sql(&known(1));
+
+    let mut open = in_transaction(server, "SELECT COUNT(*) FROM shop.zz");
     let told = shop.rescue_into(server, "full", &both).run().expect(1).stderr_text();
     open.kill_9();
     let _ = open.wait();
@@ -551,7 +566,7 @@ fn keys_are_tried_before_a_table_is_replaced() {
     let told = replace().expect(1).stderr_text();
     open.kill_9();
     waits.kill_9();
-    assert!(told.contains("Lock wait timeout"), "{told}");
+    assert!(told.contains("Lock wait timeout") && told.contains("SHOW FULL PROCESSLIST"), "{told}");
 }
 
 /// What a killed rescue leaves: no scratch directory, no server, and no table under its new name.
@@ -665,6 +680,19 @@ fn a_table_comes_back_with_the_sequence_that_it_takes_values_from() {
     let new = server.sql("INSERT INTO shop.by_seq (x) VALUES (4) RETURNING id");
     assert_eq!(new, "103\n");
     assert_eq!(server.sql("SELECT COUNT(*) FROM shop.by_seq"), "4\n");
+
+    // With a table that stays, an older sequence would give the same values again.
+    let replacing = [&both[..], &["--replace"]].concat();
+    let mut open = in_transaction(server, "SELECT COUNT(*) FROM shop.by_seq");
+    let told = shop.rescue_into(server, "full", &replacing).run().expect(1).stderr_text();
+    open.kill_9();
+    let _ = open.wait();
+    assert!(told.contains("Lock wait timeout"), "{told}");
+    let new = server.sql("INSERT INTO shop.by_seq (x) VALUES (5) RETURNING id");
+    assert_eq!(new, "104\n", "{told}");
+    let _ = shop.rescue_into(server, "full", &replacing).run().expect(0);
+    let new = server.sql("INSERT INTO shop.by_seq (x) VALUES (4) RETURNING id");
+    assert_eq!((&*new, &*server.sql("SELECT COUNT(*) FROM shop.by_seq")), ("103\n", "4\n"));
 
     // Likewise from a dump.
     let dump = shop.rescue("full", &both).run().expect(0).stdout_text();

@@ -75,6 +75,22 @@ impl Line {
         run.wait()
     }
 
+    /// A replacement that fails, because a key cannot be added although it could be before, which can be again then. Returns
+    /// what it says.
+    fn fails_late(&self) -> String {
+        let server = &self.shop.server;
+        let socket = server.socket().to_owned();
+        let goods = "SET foreign_key_checks = 0; DROP TABLE cut.goods; CREATE TABLE cut.goods (id";
+        let cut = self.cut(at_rename(move |_| {
+            client(&socket, &format!("{goods} CHAR(9) PRIMARY KEY) ENGINE=InnoDB"));
+            Fate::Passes
+        }));
+        let told = self.replace(cut.socket()).run().expect(1).stderr_text();
+        server.sql(&format!("{goods} INT PRIMARY KEY) ENGINE=InnoDB"));
+        server.sql("USE cut; INSERT INTO goods SELECT seq FROM seq_1_to_9");
+        told
+    }
+
     /// The names of all tables that a rescue has left.
     fn left(&self) -> Vec<String> {
         let left = self.shop.server.sql("SHOW TABLES FROM cut LIKE 'xb%'");
@@ -260,22 +276,28 @@ fn what_a_table_lacks_stays_on_the_server() {
     let line = Line::new();
     let server = &line.shop.server;
     let whole = parts(server);
-    let socket = server.socket().to_owned();
-    let goods = "SET foreign_key_checks = 0; DROP TABLE cut.goods; CREATE TABLE cut.goods (id";
-    let cut = line.cut(at_rename(move |_| {
-        client(&socket, &format!("{goods} CHAR(9) PRIMARY KEY) ENGINE=InnoDB"));
-        Fate::Passes
-    }));
-    let told = line.replace(cut.socket()).run().expect(1).stderr_text();
+    let told = line.fails_late();
     let left = line.left();
     let [one, two, todo] = &left[..] else { panic!("{left:?}: {told}") };
     assert!(one.ends_with("_old") && two.ends_with("_old"), "{left:?}");
     assert!(told.contains(&format!("complete it are in `cut`.`{todo}`")), "{told}");
-    server.sql(&format!("{goods} INT PRIMARY KEY) ENGINE=InnoDB"));
-    server.sql("USE cut; INSERT INTO goods SELECT seq FROM seq_1_to_9");
     line.carry_out(todo);
     assert_eq!(parts(server), whole);
     assert_eq!(state(server), line.complete);
+
+    // The same statements complete the table that was replaced, if it comes back.
+    server.sql("DELETE FROM cut.one WHERE id > 2; DELETE FROM cut.two WHERE id = 5");
+    let told = line.fails_late();
+    let (_, back) = told.split_once("begin with RENAME TABLE `cut`.`one` TO").expect(&told);
+    let (back, _) = back.split_once(": the statements complete that one").expect(&told);
+    server.sql(&format!("RENAME TABLE cut.one TO{back}"));
+    let left = line.left();
+    line.carry_out(left.iter().find(|name| name.ends_with("_todo")).expect(&told));
+    let left = line.left();
+    let [new] = &left[..] else { panic!("{left:?}: {told}") };
+    server.sql(&format!("DROP TABLE cut.{new}"));
+    assert_eq!(parts(server), whole);
+    assert_eq!(server.sql("SELECT id FROM cut.one; SELECT COUNT(*) FROM cut.two"), "1\n2\n9\n");
 }
 
 /// The server ran the statement after it was asked whether it had.

@@ -44,7 +44,14 @@ impl<'a> Incomplete<'a> {
         this
     }
 
-    /// The statements that complete it, in their order.
+    /// The name that it gets, for SQL, if the table that it replaced comes back.
+    fn aside(&self) -> String {
+        let unfinished = &self.source.unfinished;
+        unfinished.beside(format!("{}_new", unfinished.table)).name()
+    }
+
+    /// The statements that complete it, in their order. If the table that it replaced is back, they complete that one: it
+    /// had the same foreign keys and triggers.
     fn statements(&self) -> Vec<String> {
         let (schema, _) = self.source.to.names();
         let mut statements =
@@ -53,7 +60,7 @@ impl<'a> Incomplete<'a> {
         let table = self.source.to.name();
         let names = self.keys.iter().filter_map(|key| key_name(key));
         for name in names.map(|name| sql(&name)) {
-            let has = self.old.iter().map(QuotedTable::name).chain([table.clone()]);
+            let has = self.old.iter().map(QuotedTable::name).chain([table.clone(), self.aside()]);
             statements.extend(has.map(|has| {
                 format!("ALTER TABLE IF EXISTS {has} DROP FOREIGN KEY IF EXISTS {name}")
             }));
@@ -83,10 +90,18 @@ impl fmt::Display for Incomplete<'_> {
             )?;
         }
         if let Some(todo) = &self.todo {
-            return write!(
+            write!(
                 f,
                 "; the statements that complete it are in {todo}: run them in the order of their numbers, then drop that table"
-            );
+            )?;
+            if let Some(old) = &self.old {
+                let (to, old, aside) = (self.source.to.name(), old.name(), self.aside());
+                write!(
+                    f,
+                    "; if you want the replaced table back instead, begin with RENAME TABLE {to} TO {aside}, {old} TO {to}: the statements complete that one then"
+                )?;
+            }
+            return Ok(());
         }
         f.write_str("; these statements complete it:")?;
         for statement in self.statements() {

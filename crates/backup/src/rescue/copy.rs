@@ -13,7 +13,7 @@ use super::in_use::failed;
 use super::names::Chosen;
 use super::physical;
 use super::rows::{Layout, SESSION, Sum, TablePass, is_table, literal, sql};
-use super::sink::{LiveServer, PREFIX, QuotedTable, Sink};
+use super::sink::{LiveServer, PREFIX, QuotedTable, Sink, SinkError};
 use super::source::{Copier, Order, Source};
 use super::trigger::Trigger;
 use crate::cancel::CancelToken;
@@ -89,19 +89,25 @@ impl Copier<'_> {
         self.sink
             .begin(&self.order.about, &self.order.run)
             .map_err(|error| failed("the tables", error))?;
-        // The definition of a table may name a sequence, which has to exist by then.
+        // The definition of a table may name a sequence, which has to exist by then. One that exists is replaced last: with
+        // the tables that are there, an older one gives values a second time.
         let (sequences, sources): (Vec<Source>, Vec<Source>) =
             sources.into_iter().partition(|source| source.is_sequence);
         self.fill_all(&sequences, &mut copied)?;
+        let (mut early, mut late) = (Vec::new(), Vec::new());
         for sequence in &sequences {
+            let is_there = self.order.replace && self.holds(sequence)?;
+            if is_there { late.push(sequence) } else { early.push(sequence) }
+        }
+        for sequence in &early {
             self.name(sequence).map(drop).map_err(|what| failed(&sequence.shown, what))?;
         }
         self.fill_all(&sources, &mut copied)?;
         for source in sources.iter().filter(|source| source.same_place) {
             self.add_early_triggers(source).map_err(|what| failed(&source.shown, what))?;
         }
-        self.keep_sequences(&sequences);
-        self.put_in_use(&sources)?;
+        self.keep_sequences(&early);
+        self.put_in_use(sources.iter().chain(late))?;
         for source in sources.iter().filter(|source| source.same_place) {
             if let (Sink::Server(_), keys @ 1..) =
                 (&*self.sink, source.definition.foreign_keys.len())
@@ -141,13 +147,19 @@ impl Copier<'_> {
         Ok(())
     }
 
+    /// Returns whether something is there in whose place this would come.
+    fn holds(&mut self, source: &Source) -> Result<bool, BackupError> {
+        let asked = self.sink.asked(|live| live.holds(&source.to));
+        asked.map_err(|error| failed(&source.shown, error))
+    }
+
     /// Lets the sequences stay: all tables are complete.
-    fn keep_sequences(&mut self, sequences: &[Source]) {
+    fn keep_sequences(&mut self, sequences: &[&Source]) {
         if let Sink::Server(live) = &mut *self.sink {
             live.unfinished
                 .retain(|name| sequences.iter().all(|sequence| sequence.to.name() != *name));
         }
-        let shown = sequences.iter().map(Source::shown_new);
+        let shown = sequences.iter().map(|sequence| sequence.shown_new());
         let new: Vec<String> = shown.filter(|name| !self.named.contains(name)).collect();
         self.named.extend(new);
     }
@@ -220,7 +232,7 @@ impl Copier<'_> {
             }
             for trigger in &triggers {
                 let owner = live.owner_of_trigger(schema, &trigger.name);
-                let owner = owner.map_err(|e| e.to_string())?;
+                let owner = owner.map_err(|error| SinkError::from(error).to_string())?;
                 has_triggers |= owner.is_some();
                 if let Some(owner) = owner.filter(|owner| owner != table) {
                     return Err(format!(
@@ -233,7 +245,8 @@ impl Copier<'_> {
         }
         if let (Sink::Server(live), true) = (&mut *self.sink, same_place) {
             for name in definition.foreign_keys.iter().filter_map(|key| key_name(key)) {
-                let owner = live.owner_of_key(schema, &name).map_err(|e| e.to_string())?;
+                let owner = live.owner_of_key(schema, &name);
+                let owner = owner.map_err(|error| SinkError::from(error).to_string())?;
                 if let Some(owner) = owner.filter(|owner| owner != table) {
                     return Err(format!(
                         "table {} of the server has a foreign key of the name {}, which this table needs; drop it, or give another name with --as",
@@ -283,22 +296,8 @@ impl Copier<'_> {
             if triggers.iter().any(|known: &Trigger| known.name == name) {
                 continue;
             }
-            let found =
-                self.private.rows(format!("SHOW CREATE TRIGGER {}.{}", sql(schema), sql(&name)))?;
-            let row = found.first().ok_or(Error::Unexpected)?;
-            let text = |column| {
-                let text = row.get(column).and_then(|text| std::str::from_utf8(text).ok());
-                text.map(str::to_owned).ok_or(Error::Unexpected)
-            };
-            let settings = [text(1)?, text(3)?, text(4)?];
-            // They become words of a statement.
-            let plain =
-                |word: &String| word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-            if !settings[1..].iter().all(plain) {
-                return Err(Error::Unexpected);
-            }
-            let statement = row.get(2).ok_or(Error::Unexpected)?.to_vec();
-            triggers.push(Trigger { name, statement, settings });
+            let shown = self.private.rows(Trigger::show(schema, &name))?;
+            triggers.push(Trigger::read(&name, &shown)?);
         }
         Ok(triggers)
     }
@@ -497,7 +496,8 @@ impl Copier<'_> {
             });
             added.map_err(|error| {
                 let next = match error.is_held_up() {
-                    true => "; end what holds up the table to which it refers",
+                    // It says what to do.
+                    true => "",
                     false => "; give another name with --as",
                 };
                 format!("its foreign key cannot be added: {error} ({}){next}", Printable::new(key))
@@ -523,21 +523,28 @@ impl Source {
     }
 }
 
-/// Refuses to replace a table whose triggers or foreign keys would not come back: these are not in `kept`.
+/// Refuses to replace a table whose triggers or foreign keys would not come back as they are: these are not in `kept`.
 fn refuse_loss(
     live: &mut LiveServer,
     (schema, table): (&str, &str),
     (triggers, foreign_keys): (&[Trigger], &[Vec<u8>]),
 ) -> Result<(), String> {
-    let theirs = |error: Error| format!("the server: {error}");
+    let theirs = |error: Error| SinkError::from(error).to_string();
     if !live.is_base_table(schema, table).map_err(theirs)? {
         return Ok(());
     }
     refuse_without_trigger(&mut live.client, (schema, table), Need::See)?;
     let mut lost = Vec::new();
     for name in live.triggers_of(schema, table).map_err(theirs)? {
-        if triggers.iter().all(|kept| kept.name != name) {
-            lost.push(format!("trigger {}", Printable::new(name.as_bytes())));
+        let shown = Printable::new(name.as_bytes());
+        match triggers.iter().find(|kept| kept.name == name) {
+            None => lost.push(format!("trigger {shown}")),
+            Some(kept) => {
+                let is = live.look(Trigger::show(schema, &name)).map_err(theirs)?;
+                if !Trigger::read(&name, &is).map_err(theirs)?.is_like(kept) {
+                    lost.push(format!("trigger {shown}, which is another one in the backup"));
+                }
+            }
         }
     }
     for key in live.foreign_keys_of(schema, table).map_err(theirs)? {

@@ -17,7 +17,10 @@ use crate::error::BackupError;
 impl Copier<'_> {
     /// Gives the tables their names, and then what cannot come before: a foreign key may refer to another of them. A
     /// table that clients use is completed, whatever happens to another one.
-    pub(super) fn put_in_use(&mut self, sources: &[Source]) -> Result<(), BackupError> {
+    pub(super) fn put_in_use<'s>(
+        &mut self,
+        sources: impl Iterator<Item = &'s Source>,
+    ) -> Result<(), BackupError> {
         let (mut in_use, mut failures) = (Vec::new(), Vec::new());
         self.in_use.store(true, Ordering::SeqCst);
         for source in sources {

@@ -22,6 +22,9 @@ const MARGIN: usize = 1024;
 /// fails, 1927 somebody ended the connection, 2003 to 2013 a proxy has lost the server.
 const LOST: [u16; 9] = [1053, 1158, 1159, 1160, 1161, 1927, 2003, 2006, 2013];
 
+/// Codes of statements that waited too long for the locks of others, or for each other.
+const HELD: [u16; 2] = [1205, 1213];
+
 /// Returns whether the error leaves open whether the statement ran.
 pub(super) fn is_lost(error: &Error) -> bool {
     match error {
@@ -88,13 +91,23 @@ pub(super) struct LiveServer {
 pub(super) enum SinkError {
     #[error("cannot write the dump: {0}")]
     Dump(#[from] std::io::Error),
-    #[error("the server: {0}")]
+    #[error("the server: {0}{next}", next = next_step(.0))]
     Server(#[from] Error),
     /// The answer to a statement was lost, and the server cannot be asked.
     #[error("the server: {lost}; what it did is not known, because it cannot be asked: {why}")]
     Unknown { lost: Error, why: Error },
     #[error("interrupted")]
     Interrupted,
+}
+
+/// What to do about a server's error, as the end of a sentence.
+pub(super) fn next_step(error: &Error) -> &'static str {
+    match error {
+        Error::Server(refused) if HELD.contains(&refused.code) => {
+            "; end the transaction that holds up this table, or one to which its foreign keys refer (SHOW FULL PROCESSLIST)"
+        }
+        _ => "",
+    }
 }
 
 impl SinkError {

@@ -6,7 +6,7 @@ use xb_reader::Printable;
 use super::completing::TODO;
 use super::physical;
 use super::rows::{SESSION, is_table, literal, sql};
-use super::sink::{LOGIN, LiveServer, PREFIX};
+use super::sink::{LOGIN, LiveServer, PREFIX, next_step};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::server::address::Address;
@@ -85,7 +85,8 @@ fn look(
         table: Printable::new(table.as_bytes()).to_string(),
         what,
     };
-    let asked = |error: xb_mysql::Error| failed("into the server", format!("{address}: {error}"));
+    let shown = |error: xb_mysql::Error| format!("{address}: {error}{}", next_step(&error));
+    let asked = |error: xb_mysql::Error| failed("into the server", shown(error));
     let version = live.client.greeting().version.clone();
     if !version.contains("MariaDB") {
         let what = format!(
@@ -144,10 +145,16 @@ fn look(
             ));
         }
     }
+    let folds = live.client.rows("SELECT CAST(@@lower_case_table_names AS CHAR)").map_err(asked)?;
+    let folds = folds.first().and_then(|row| row.get(0)) != Some(b"0");
     for (schema, table) in wish.names {
         let name = format!("{schema}.{table}");
-        live.refuse_held(schema, table)
-            .map_err(|error| failed(&name, format!("{address}: {error}")))?;
+        // What is asked about a table is asked by its exact name.
+        if folds && wish.replace && name != name.to_lowercase() {
+            let what = "the server keeps names in lower case (lower_case_table_names), and may have another table of this name; give the name in lower case with --as".to_owned();
+            return Err(failed(&name, what));
+        }
+        live.refuse_held(schema, table).map_err(|error| failed(&name, shown(error)))?;
         let found = live
             .look(format!(
                 "SELECT table_type FROM information_schema.tables WHERE {}",

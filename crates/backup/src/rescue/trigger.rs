@@ -1,5 +1,8 @@
 //! The statement that creates a trigger, as SHOW CREATE TRIGGER prints it: on another table.
 
+use xb_mysql::{Error, Row};
+
+use super::rows::sql;
 use crate::rescue::tokens::{DoubleQuoted, Tokens};
 
 /// A trigger of a table.
@@ -11,6 +14,57 @@ pub(super) struct Trigger {
 }
 
 impl Trigger {
+    /// The statement that shows a trigger.
+    pub(super) fn show(schema: &str, name: &str) -> String {
+        format!("SHOW CREATE TRIGGER {}.{}", sql(schema), sql(name))
+    }
+
+    /// Reads the answer to [`show`](Self::show).
+    ///
+    /// # Errors
+    /// [`Error::Unexpected`]: there is none, or the settings are not single words.
+    pub(super) fn read(name: &str, shown: &[Row]) -> Result<Self, Error> {
+        let row = shown.first().ok_or(Error::Unexpected)?;
+        let text = |column| {
+            let text = row.get(column).and_then(|text| std::str::from_utf8(text).ok());
+            text.map(str::to_owned).ok_or(Error::Unexpected)
+        };
+        let settings = [text(1)?, text(3)?, text(4)?];
+        // They become words of a statement.
+        let plain = |word: &String| word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !settings[1..].iter().all(plain) {
+            return Err(Error::Unexpected);
+        }
+        let statement = row.get(2).ok_or(Error::Unexpected)?.to_vec();
+        Ok(Self { name: name.to_owned(), statement, settings })
+    }
+
+    /// Returns whether it does the same as another one of its table, whose name a server writes otherwise after a rename.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let is_same = match (self.around_table(), other.around_table()) {
+            (Some(own), Some(theirs)) => own == theirs,
+            _ => self.statement == other.statement,
+        };
+        is_same && self.settings == other.settings
+    }
+
+    /// The parts of the statement in front of the table, and the text behind it. `None` as for [`on`](Self::on).
+    fn around_table(&self) -> Option<(Vec<Vec<u8>>, &[u8])> {
+        let text = &self.statement[..];
+        let mut tokens = Tokens::new(text, DoubleQuoted::Names).map_while(Result::ok);
+        let mut head = Vec::new();
+        loop {
+            let token = tokens.next()?;
+            if token.is("ON") {
+                break;
+            }
+            let is_name = token.text.starts_with(b"`");
+            head.push(if is_name { token.text.to_vec() } else { token.text.to_ascii_uppercase() });
+        }
+        let behind = tokens.find(|token| token.is("FOR"))?;
+        Some((head, &text[behind.begin..]))
+    }
+
     /// The statement for the table of this name, quoted for SQL, in the default schema; `None` if it has a form that is
     /// not known.
     pub(super) fn on(&self, table: &str) -> Option<Vec<u8>> {
@@ -85,6 +139,34 @@ mod tests {
                 assert_eq!(found, format!("{head}`x`{tail}"));
             }
         }
+    }
+
+    #[test]
+    fn a_trigger_is_another_one_if_more_differs_than_how_its_table_is_written() {
+        let of = |statement: &str| {
+            let statement = statement.as_bytes().to_vec();
+            Trigger { name: String::new(), statement, settings: Default::default() }
+        };
+        let is_like = |other: &str| {
+            of("CREATE DEFINER=`a`@`%` TRIGGER t AFTER INSERT on x FOR EACH ROW SET @a = 'b'")
+                .is_like(&of(other))
+        };
+        let head = "CREATE DEFINER=`a`@`%` TRIGGER t AFTER INSERT";
+        assert!(is_like(&format!("{head} ON `x` FOR EACH ROW SET @a = 'b'")));
+        for other in [
+            format!("{head} ON `x` FOR EACH ROW SET @a = 'B'"),
+            format!("{head} ON `x`"),
+            head.replace("`a`", "`A`") + " ON `x` FOR EACH ROW SET @a = 'b'",
+            head.replace("AFTER", "BEFORE") + " ON `x` FOR EACH ROW SET @a = 'b'",
+        ] {
+            assert!(!is_like(&other), "{other}");
+        }
+        let mut other =
+            of("CREATE DEFINER=`a`@`%` TRIGGER t AFTER INSERT on x FOR EACH ROW SET @a = 'b'");
+        other.settings[0] = "ANSI".to_owned();
+        assert!(!other.is_like(&of(
+            "CREATE DEFINER=`a`@`%` TRIGGER t AFTER INSERT on x FOR EACH ROW SET @a = 'b'"
+        )));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use xb_binlog::Fork;
 use xb_encryptor::Keys;
-use xb_repo::chain::{Link, chain_of};
+use xb_repo::chain::{Link, UnknownImport, chain_of, unknown_import};
 use xb_repo::error::RepoError;
 use xb_repo::history::{NotContinued, Verdict, judge};
 use xb_repo::lineage::same_server;
@@ -149,6 +149,8 @@ pub struct SinceRequest<'a> {
     pub watch: Option<&'a ServerWatch>,
     /// Whether to accept a base although it is unknown whether the server continues its history.
     pub accept_history: bool,
+    /// Whether a full backup is taken where no base fits: then one on which no increment can be proven does not.
+    pub or_full: bool,
 }
 
 /// Finds the base of a new backup and the log sequence number from which the new one has to hold changes. Also
@@ -160,7 +162,7 @@ pub struct SinceRequest<'a> {
 ///
 /// # Errors
 /// [`RepoError::NotThere`], [`RepoError::WhichServer`]; [`RepoError::Chain`] if the backup
-/// cannot be a base; [`BackupError::History`] if the server does not continue its history, or if that
+/// cannot be a base, or should not; [`BackupError::History`] if the server does not continue its history, or if that
 /// is unknown; [`BackupError::Keys`] and [`BackupError::Unsealed`] if it is not
 /// authenticated.
 pub async fn since(
@@ -216,6 +218,15 @@ pub async fn since(
                 return Err(refused(format!("its base {name} cannot be restored: {of}{why}")));
             }
         }
+    }
+    if let Some(UnknownImport::OfFull(full)) = unknown_import(&links) {
+        let doubt = format!(
+            "{full} may lack imported tablespaces (ALTER TABLE ... IMPORT TABLESPACE), because an earlier version made it of a chain without looking for them, and no increment on it can be proven"
+        );
+        if request.or_full {
+            return Err(refused(doubt));
+        }
+        doubts.push(format!("{doubt}: take a full backup (`--or-full` does it)"));
     }
     let accept_history = request.accept_history;
     let now = match request.watch {

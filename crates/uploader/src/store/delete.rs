@@ -195,8 +195,10 @@ enum UnprovenDelete {
 }
 
 /// Codes with which another try may succeed.
-const TRANSIENT: [&str; 8] = [
+const TRANSIENT: [&str; 9] = [
     "InternalError",
+    // Of a conditional deletion, while another request changes the object.
+    "ConditionalRequestConflict",
     "SlowDown",
     "SlowDownWrite",
     "ServiceUnavailable",
@@ -254,7 +256,7 @@ mod tests {
             let error = checked(silent).unwrap_err().to_string();
             assert!(error.contains("does not say whether"), "{error}");
         }
-        for code in ["AccessDenied", "MalformedXML", "SlowDown"] {
+        for code in ["AccessDenied", "MalformedXML", "SlowDown", "ConditionalRequestConflict"] {
             let outcome = checked(&format!("{a}{b}{}", error(code))).unwrap_err();
             match code {
                 "AccessDenied" => assert!(matches!(outcome, Error::PermissionDenied { .. })),

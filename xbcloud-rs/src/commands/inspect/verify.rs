@@ -183,7 +183,9 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
 pub(crate) fn not_reached(found: &VerifyReport) -> Failure {
     let reached = found.reached.map_or("nothing", |level| level.as_str());
     let (name, level) = (&found.name, found.level);
-    Failure::new(format!("{name}: verified only up to {reached}, but {level} was requested"))
+    let last = found.levels.iter().find(|of| of.level == level && !of.what.is_empty());
+    let why = last.map(|of| format!(": {}", of.what)).unwrap_or_default();
+    Failure::new(format!("{name}: verified only up to {reached}, but {level} was requested{why}"))
         .stage("check")
         .ending(Exit::Damaged)
         .hint("no problem was found, but some parts could not be checked at this level: see the report; without --level this is not a failure")

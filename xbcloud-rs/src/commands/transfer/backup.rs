@@ -229,6 +229,7 @@ impl Context {
             own,
             watch: request.watch.as_ref(),
             accept_history: args.accept_history,
+            or_full: args.or_full,
         };
         match session.cancel.or(xb_backup::since(&session.root, &since)).await {
             Ok((since, doubts)) => {

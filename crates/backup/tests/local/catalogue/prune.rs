@@ -387,6 +387,7 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
             own: None,
             watch: None,
             accept_history: true,
+            or_full: false,
         };
         block_on(xb_backup::since(&store.root, &request))
     };
