@@ -191,8 +191,8 @@ fn keys_of_a_clone_are_stored_only_under_a_seal() {
 }
 
 /// A clone whose manifest, as that of an earlier version, does not say whether it has keys.
-fn put_as_earlier(site: &Site, name: &str, stream: Vec<u8>) {
-    let _ = site.put(name, &[], stream).expect(0);
+fn put_as_earlier(site: &Site, name: &str, options: &[&str], stream: Vec<u8>) {
+    let _ = site.put(name, options, stream).expect(0);
     let catalog = site.path(&format!("root/.xb-catalog/{name}"));
     let mut manifest = Manifest::decode(&std::fs::read(&catalog).unwrap()).unwrap().manifest;
     assert_eq!(manifest.mysql_clone.as_ref().unwrap().has_keys, Some(false));
@@ -205,14 +205,17 @@ fn put_as_earlier(site: &Site, name: &str, stream: Vec<u8>) {
 fn a_clone_in_clear_that_an_earlier_version_stored_is_copied_if_no_file_is_encrypted() {
     let site = Site::new();
     let plain = CLONE_INFO.replace("\"redo\": []", "\"redo\": [{\"index\": 0, \"size\": 4096}]");
-    put_as_earlier(&site, "a", clone_saying(&plain, "Read me.\n"));
-    let _ = site.run(&["copy", &site.url("a"), &site.url("a-copy")]).run().expect(0);
     let info = plain.replace("\"is_encrypted\": false", "\"is_encrypted\": true");
     assert_ne!(info, plain);
-    put_as_earlier(&site, "b", clone_saying(&info, "Read me.\n"));
-    let refused = ["copy", &site.url("b"), &site.url("b-copy")];
-    let text = site.run(&refused).run().expect(2).stderr_text();
-    assert!(text.contains("keys are never stored in clear"), "{text}");
+    for (options, a, b) in [(&[][..], "a", "b"), (&["--layout=classic"], "c", "d")] {
+        put_as_earlier(&site, a, options, clone_saying(&plain, "Read me.\n"));
+        let copy = site.url(&format!("{a}-copy"));
+        let _ = site.run(&["copy", &site.url(a), &copy]).run().expect(0);
+        put_as_earlier(&site, b, options, clone_saying(&info, "Read me.\n"));
+        let copy = site.url(&format!("{b}-copy"));
+        let text = site.run(&["copy", &site.url(b), &copy]).run().expect(2).stderr_text();
+        assert!(text.contains("keys are never stored in clear"), "{text}");
+    }
     // A copy that an earlier version made is left as it is.
     let there = site.path("there/.xb-catalog");
     std::fs::create_dir_all(&there).unwrap();

@@ -234,3 +234,44 @@ fn a_page_that_is_damaged_on_the_servers_disk_is_stored_and_named() {
     );
     assert!(!verify("--level=restore").is_empty());
 }
+
+/// The data says that a server loads the plugin of group replication, which starts by itself unless it is told not to.
+#[test]
+fn no_private_server_on_the_clone_of_a_member_of_a_group_has_to_do_with_the_group() {
+    if skipped() {
+        return;
+    }
+    let site = Site::new();
+    site.sql(
+        "INSTALL PLUGIN clone SONAME 'mysql_clone.so'; INSTALL PLUGIN group_replication SONAME 'group_replication.so';
+         GRANT BACKUP_ADMIN, REFERENCES ON *.* TO backup@'%'",
+    );
+    assert_eq!(site.sql("SELECT @@group_replication_start_on_boot"), "1\n");
+    let ca = format!("--ssl-ca={}", site.server.datadir().join("ca.pem").display());
+    let url = site.url("a");
+    let _ = site.run(&["backup", &url, &ca]).expect(0);
+    let run = |args: &[&str]| Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(args).run();
+    let is_loaded =
+        "(SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = 'group_replication')";
+    let is_told = "(SELECT COUNT(*) FROM mysql.plugin WHERE name = 'group_replication')";
+    let verify = |demand: &str| {
+        let check = format!("--check-sql=SELECT IF({demand}, 1, (SELECT 1 UNION SELECT 2))");
+        run(&["verify", &url, "--level=restore", &check])
+    };
+    let _ = verify(&format!("{is_told} = 0")).expect_failure();
+    let _ = verify(&format!("{is_told} = 1 AND {is_loaded} = 0")).expect(0);
+    // So is the server that prepares it, as it says itself.
+    let file = site.scratch.join("init.sql");
+    let seen = format!("CREATE TABLE t.seen AS SELECT {is_told} AS told, {is_loaded} AS loaded;\n");
+    std::fs::write(&file, seen).unwrap();
+    let target = site.scratch.join("t");
+    let [into, init] = [
+        format!("--target-dir={}", target.display()),
+        format!("--mysqld-opts=--init-file={}", file.display()),
+    ];
+    let _ = run(&["restore", &url, &into, "--prepare", &init]).expect(0);
+    // A usual start loads it.
+    let copy = MySql::start_on(&target, &["--loose-group-replication-start-on-boot=OFF"]);
+    assert_eq!(copy.sql("SELECT told, loaded FROM t.seen"), "1\t0\n");
+    assert_eq!(copy.sql(&format!("SELECT {is_loaded}")), "1\n");
+}

@@ -380,7 +380,7 @@ mod tests {
     #[test]
     fn the_description_of_a_clone_is_checked() {
         assert!(Layout::new(&sound()).is_ok());
-        let changes: [fn(&mut CloneInfo); 24] = [
+        let changes: [fn(&mut CloneInfo); 27] = [
             |info| info.format = 2,
             |info| info.page_size = 1000,
             |info| info.page_size = 2048,
@@ -410,6 +410,19 @@ mod tests {
                     ("xb_clone.json".into(), "xb_clone.json".into())
             },
             |info| info.files[3].name = "/far/../b.ibd".to_owned(),
+            |info| {
+                let name = ".xb-partial/restore/clone";
+                (info.files[2].name, info.files[2].path) = (name.into(), name.into());
+            },
+            |info| {
+                let name = "backup-my.cnf";
+                (info.files[0].name, info.files[0].path) = (name.into(), name.into());
+            },
+            // A file where a folder of a folder has to be.
+            |info| {
+                (info.files[0].name, info.files[0].path) = ("a".into(), "a".into());
+                (info.files[2].name, info.files[2].path) = ("a/b/c.ibd".into(), "a/b/c.ibd".into());
+            },
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut info = sound();

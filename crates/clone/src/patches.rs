@@ -164,6 +164,29 @@ mod tests {
         Ok(all)
     }
 
+    #[test]
+    fn a_record_of_an_unknown_kind_or_length_is_refused() {
+        let with = |head: Vec<u8>, records: u64| {
+            let all = [&MAGIC[..], &head, &[1; 8], &end(records)].concat();
+            read_all(&all).map(|patches| patches.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(with(fields(PAGE, 3, 0, 8), 1), Ok(1));
+        for (head, records, words) in [
+            (fields(0, 3, 0, 8), 1, "of the unknown kind 0"),
+            (fields(5, 3, 0, 8), 1, "of the unknown kind 5"),
+            (fields(255, 3, 0, 8), 1, "of the unknown kind 255"),
+            // Only with nothing else in it, it says that a file was removed.
+            (fields(REMOVED, 3, 1, 0), 0, "of the unknown kind 4"),
+            (fields(REMOVED, 3, 0, 8), 0, "of the unknown kind 4"),
+            (fields(PAGE, 3, 0, 0), 1, "a patch of 0 bytes"),
+            (fields(REDO, 3, 0, MAX + 1), 1, "a patch of 16777217 bytes"),
+            (fields(REDO, 3, u64::MAX - 7, 8), 1, "a patch of 8 bytes"),
+        ] {
+            let error = with(head, records).unwrap_err();
+            assert!(error.contains(words), "{words}: {error}");
+        }
+    }
+
     fn patches() -> impl Strategy<Value = Vec<Patch>> {
         let patch =
             (any::<bool>(), any::<u32>(), any::<u32>(), prop::collection::vec(any::<u8>(), 1..50));

@@ -7,7 +7,8 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use xb_clone::{
-    CloneInfo, Error, assemble, exposed_keys, has_shared_keys, is_assembled, remove_parts,
+    CloneInfo, Error, assemble, binlog_position, check_extracted, exposed_keys, has_shared_keys,
+    is_assembled, remove_parts,
 };
 use xb_pages::FirstPage;
 use xb_reader::TargetDir;
@@ -269,6 +270,45 @@ fn damage_is_refused_before_a_byte_is_written() {
     clone.patches.retain(|(is_redo, index, offset, _)| !(*is_redo && *index == 0 && *offset == 0));
     clone.info["patches"] = json!(clone.patches.len());
     assert!(refused(&clone, "the redo log has no head").contains("head of the redo log"));
+}
+
+/// A server could start on a redo log from the stream, and notes of a restore that are not its own would be believed.
+#[test]
+fn nothing_in_a_stream_is_taken_for_a_part_of_a_restore() {
+    let clone = MadeClone::new(true);
+    for name in [
+        "#innodb_redo/#ib_redo0",
+        "#clone/#status_fix",
+        "xb_clone.redo/#ib_redo0",
+        "xb_clone.moved",
+        "xb_clone.heads",
+        "xb_clone.heads.new",
+    ] {
+        let scratch = Scratch::new();
+        clone.extract(scratch.path());
+        let target = TargetDir::open_kept(scratch.path()).unwrap();
+        check_extracted(&target).unwrap();
+        let path = scratch.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "theirs").unwrap();
+        let error = check_extracted(&target).unwrap_err();
+        assert!(matches!(&error, Error::Damaged(_)), "{name}: {error}");
+        let first = name.split('/').next().unwrap();
+        assert!(error.to_string().contains(&format!("it has {first},")), "{name}: {error}");
+    }
+}
+
+/// What the files state then is of an earlier time.
+#[test]
+fn the_clone_of_a_server_without_a_binary_log_has_no_position_in_one() {
+    let (clone, scratch) = (MadeClone::new(false), Scratch::new());
+    clone.extract(scratch.path());
+    let mut info = run(scratch.path(), usize::MAX).unwrap();
+    let target = TargetDir::open_kept(scratch.path()).unwrap();
+    // The page in which it would be is not one of a server.
+    assert!(info.has_binlog && binlog_position(&target, &info).is_err());
+    info.has_binlog = false;
+    assert_eq!(binlog_position(&target, &info).unwrap(), None);
 }
 
 #[test]

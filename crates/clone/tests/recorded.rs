@@ -6,6 +6,7 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -255,26 +256,43 @@ fn a_damaged_page_behind_the_end_of_its_file_ends_the_clone() {
     assert!(error.contains("its checksum is wrong") && !sink.has_end, "{error}");
 }
 
+/// Number of the recorded files.
+fn files_of(messages: &[Message]) -> u32 {
+    let files = messages.iter().filter(|message| message.descriptor() == Some((4, 2)));
+    u32::try_from(files.count()).unwrap()
+}
+
+/// Has the donor tell before this stage what DDL did to `shop/t.ibd`, or to a file of tablespace 77 with the index `late`.
+fn tell(messages: &mut Vec<Message>, stage: u32, flags: u16, late: Option<u32>, name: u8) {
+    let of_file = |message: &&Message| matches!(&message.content, Content::Bytes(bytes) if bytes[0] == 2 && bytes.ends_with(b"./shop/t.ibd\0"));
+    let Content::Bytes(mut head) = messages.iter().find(of_file).unwrap().content.clone() else {
+        panic!("a file")
+    };
+    head[15..19].copy_from_slice(&stage.to_be_bytes());
+    head[43..45].copy_from_slice(&flags.to_be_bytes());
+    if let Some(index) = late {
+        head[45..49].copy_from_slice(&77_u32.to_be_bytes());
+        head[49..53].copy_from_slice(&index.to_be_bytes());
+    }
+    let at = head.len() - 6;
+    head[at] = name;
+    let is_begin = |message: &Message| message.descriptor() == Some((3, stage));
+    let begin = messages.iter().position(is_begin).unwrap();
+    messages.insert(begin, Message { from: Side::Donor, content: Content::Bytes(head) });
+}
+
 /// Only redo log may come of a file that DDL makes: the server that starts on the copy would drop it without its first page.
 #[test]
 fn a_file_that_ddl_makes_comes_with_its_first_page_and_key() {
     let mut messages = recorded();
-    let of_file = |message: &Message| matches!(&message.content, Content::Bytes(bytes) if bytes[0] == 2 && bytes.ends_with(b"./shop/t.ibd\0"));
-    let file = messages.iter().position(of_file).unwrap();
-    let count = messages.iter().filter(|message| message.descriptor() == Some((4, 2))).count();
-    let Content::Bytes(mut head) = messages[file].content.clone() else { panic!("a file") };
-    // In the page stage; encrypted, with a key; its tablespace, its index and its name.
-    head[15..19].copy_from_slice(&3_u32.to_be_bytes());
-    head[43..45].copy_from_slice(&36_u16.to_be_bytes());
-    head[45..49].copy_from_slice(&77_u32.to_be_bytes());
-    head[49..53].copy_from_slice(&u32::try_from(count).unwrap().to_be_bytes());
-    let at = head.len() - 6;
-    head[at] = b'l';
+    let count = files_of(&messages);
+    // Encrypted, with a key.
+    tell(&mut messages, 3, 36, Some(count), b'l');
+    let told = messages.iter_mut().find(|message| message.descriptor() == Some((4, 3)));
+    let Content::Bytes(head) = &mut told.unwrap().content else { panic!("a file") };
     head.extend([0xa5; 64]);
     let len = u32::try_from(head.len() - 3).unwrap();
     head[7..11].copy_from_slice(&len.to_be_bytes());
-    let begin = messages.iter().position(|message| message.descriptor() == Some((3, 3))).unwrap();
-    messages.insert(begin, Message { from: Side::Donor, content: Content::Bytes(head) });
     let mut settings = Settings::default();
     settings.allow_ddl = true;
     let (received, sink) = play(&messages, &settings);
@@ -283,15 +301,14 @@ fn a_file_that_ddl_makes_comes_with_its_first_page_and_key() {
     settings.is_sealed = true;
     let received = receive_into(vec![messages], &settings, &|_| (), |_| None, Vec::new());
     let (info, stream) = received.unwrap();
-    let late = &info.files[count];
+    let late = &info.files[usize::try_from(count).unwrap()];
     assert!(late.is_late && late.is_encrypted, "{late:?}");
     assert_eq!((late.name.as_str(), late.space), ("shop/l.ibd", Some(77)));
     // The first of the patches.
     let magic = b"XBCLPT01";
     let at = stream.windows(magic.len()).position(|bytes| bytes == magic).unwrap();
     let patch = &stream[at + magic.len()..];
-    let index = u32::try_from(count).unwrap().to_le_bytes();
-    let begin = [&[1][..], &index, &[0; 8], &16384_u32.to_le_bytes()].concat();
+    let begin = [&[1][..], &count.to_le_bytes(), &[0; 8], &16384_u32.to_le_bytes()].concat();
     assert_eq!(patch[..17], begin);
     let page = &patch[17..17 + 16384];
     assert_eq!((&page[34..38], &page[38..42]), (&77_u32.to_be_bytes()[..], &page[34..38]));
@@ -303,16 +320,8 @@ fn a_file_that_ddl_makes_comes_with_its_first_page_and_key() {
 #[test]
 fn a_stream_has_the_first_names_of_its_files_and_the_redo_log_among_its_patches() {
     let mut messages = recorded();
-    let of_file = |message: &Message| matches!(&message.content, Content::Bytes(bytes) if bytes[0] == 2 && bytes.ends_with(b"./shop/t.ibd\0"));
-    let file = messages.iter().position(of_file).unwrap();
-    let Content::Bytes(mut head) = messages[file].content.clone() else { panic!("a file") };
-    // In the page stage, DDL has renamed it.
-    head[15..19].copy_from_slice(&3_u32.to_be_bytes());
-    head[43..45].copy_from_slice(&8_u16.to_be_bytes());
-    let at = head.len() - 6;
-    head[at] = b's';
-    let begin = messages.iter().position(|message| message.descriptor() == Some((3, 3))).unwrap();
-    messages.insert(begin, Message { from: Side::Donor, content: Content::Bytes(head) });
+    // DDL has renamed it.
+    tell(&mut messages, 3, 8, None, b's');
     let mut settings = Settings::default();
     settings.allow_ddl = true;
     let received = receive_into(vec![messages], &settings, &|_| (), |_| None, Vec::new());
@@ -323,16 +332,41 @@ fn a_stream_has_the_first_names_of_its_files_and_the_redo_log_among_its_patches(
     let ends = chunks.iter().filter(|chunk| chunk.kind == 'E').map(|chunk| chunk.path.as_str());
     let files = info.files.iter().map(|file| file.path.as_str());
     assert!(ends.eq(["xb_clone.README"].into_iter().chain(files).chain([PATCHES, INFO])));
+    let is_page = |(to, _): &(PatchTarget, u64)| matches!(to, PatchTarget::File(_));
+    let (pages, redo): (Vec<_>, Vec<_>) = patches_in(&stream).into_iter().partition(is_page);
+    assert_eq!((pages.len(), redo.len()), (152, 12));
+}
+
+/// Where the patches of a stream belong: file and offset.
+fn patches_in(stream: &[u8]) -> Vec<(PatchTarget, u64)> {
+    let chunks = scan(stream);
     let content = |chunk: &xb_testkit::stream::Chunk| {
         &stream[chunk.start + 14 + chunk.path.len() + 20..chunk.stop]
     };
     let of_patches = chunks.iter().filter(|chunk| chunk.kind == 'P' && chunk.path == PATCHES);
     let patches: Vec<u8> = of_patches.flat_map(|chunk| content(chunk).iter().copied()).collect();
-    let (mut reader, mut pages, mut redo) = (PatchReader::new(&patches[..]).unwrap(), 0, 0);
+    let (mut reader, mut all) = (PatchReader::new(&patches[..]).unwrap(), Vec::new());
     while let Some(patch) = reader.read().unwrap() {
-        *(if matches!(patch.to, PatchTarget::File(_)) { &mut pages } else { &mut redo }) += 1;
+        all.push((patch.to, patch.offset));
     }
-    assert_eq!((pages, redo), (152, 12));
+    all
+}
+
+/// A made page must not come again behind the one that the server has written meanwhile.
+#[test]
+fn the_first_page_of_a_file_that_ddl_makes_and_renames_is_made_once() {
+    let mut messages = recorded();
+    let late = files_of(&messages);
+    tell(&mut messages, 3, 0, Some(late), b'l');
+    tell(&mut messages, 4, 8, Some(late), b'm');
+    let mut settings = Settings::default();
+    settings.allow_ddl = true;
+    let received = receive_into(vec![messages], &settings, &|_| (), |_| None, Vec::new());
+    let (info, stream) = received.unwrap();
+    assert_eq!(info.files.last().unwrap().name, "shop/m.ibd");
+    let patches = patches_in(&stream);
+    assert_eq!(patches[0], (PatchTarget::File(late), 0));
+    assert_eq!(patches.iter().filter(|at| **at == patches[0]).count(), 1);
 }
 
 #[test]
@@ -390,15 +424,22 @@ fn a_server_that_is_not_proven_is_not_connected_to() {
 #[test]
 fn a_table_that_would_come_back_empty_and_is_made_late_ends_the_clone() {
     for before in [1, 2] {
-        let asked = AtomicUsize::new(0);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
         let tables = move |sql: &str| {
             let is_asked = sql.contains("engine NOT IN");
             let row = || ["shop", "old", "MyISAM"].map(str::to_owned).to_vec();
-            (is_asked && asked.fetch_add(1, Ordering::Relaxed) >= before).then(|| vec![row()])
+            (is_asked && count.fetch_add(1, Ordering::Relaxed) >= before).then(|| vec![row()])
         };
-        let (received, sink) = receive_from(vec![recorded()], &Settings::default(), tables);
+        let mut settings = Settings::default();
+        let (received, sink) = receive_from(vec![recorded()], &settings, tables.clone());
         let error = received.unwrap_err().to_string();
         assert!(error.contains("shop.old (MyISAM)") && !sink.has_end, "{before}: {error}");
+        // Accepted, it is named as one that was there before.
+        settings.allow_empty_tables = true;
+        asked.store(0, Ordering::Relaxed);
+        let (received, _) = receive_from(vec![recorded()], &settings, tables);
+        assert_eq!(received.unwrap().empty_tables, ["shop.old (MyISAM)"], "{before}");
     }
 }
 

@@ -415,6 +415,8 @@ fn a_redo_log_with_a_hole_or_a_repetition_is_refused() {
     assert!(refused(1, &twice), "the same bytes twice");
     let short = [(1, 1, 0, 2048, 1024), (1, 2, 1, 0, 512), head, (3, 1, 1, 512, 512)];
     assert!(refused(2, &short), "a file before the last one is short");
+    let empty = [(1, 1, 0, 2048, 2048), head, (3, 1, 0, 4096, 512)];
+    assert!(!refused(1, &empty) && refused(2, &empty), "nothing of the last file");
     let behind = [(1, 1, 0, 2048, 2048), head, (3, 1, 0, 4096, 513)];
     assert!(refused(1, &behind), "more than one block behind the end");
     // As a patch, it would make the stored clone useless.

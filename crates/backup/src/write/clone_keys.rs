@@ -5,13 +5,13 @@ use std::io::Read;
 use xb_clone::{CloneInfo, INFO, KEYS_TEXT, README};
 use xb_encryptor::Keys;
 use xb_pipeline::logical_name;
-use xb_repo::manifest::StoredManifest;
 use xb_repo::manifest::clone_facts::CloneFacts;
+use xb_repo::manifest::{Layout, StoredManifest};
 use xb_repo::names::BackupName;
 
 use crate::error::BackupError;
-use crate::read::file_list::packed;
-use crate::read::find::find_unsealed;
+use crate::read::file_list::{classic, packed};
+use crate::read::find::{find, find_unsealed};
 use crate::read::request::GetRequest;
 use crate::restore::clone::info::info_in;
 use crate::selection::Selection;
@@ -89,53 +89,34 @@ fn refuse_clear(has_keys: Option<bool>) -> Result<(), BackupError> {
 }
 
 /// Refuses a backup whose objects can be read without a key, if it is a clone that may have keys. What the manifest does not say
-/// is read from the objects.
+/// is read from the objects. A clone of an earlier version does not say whether it has some: one that is new in the store is
+/// refused, and a copy of one (`is_copy`) if one of its files is encrypted.
 ///
 /// # Errors
 /// [`BackupError::ClearKeys`]; those of reading a backup.
-pub(crate) async fn refuse_stored(
+pub(crate) async fn refuse_unsealed(
     session: &Session,
     name: &BackupName,
     stored: &StoredManifest,
-) -> Result<(), BackupError> {
-    let manifest = &stored.manifest;
-    if manifest.is_encrypted() {
-        return Ok(());
-    }
-    if let Some(CloneFacts { has_keys, .. }) = &manifest.mysql_clone {
-        return refuse_clear(*has_keys);
-    }
-    if !manifest.is_carried() {
-        return Ok(());
-    }
-    let info = own_info(session, name, stored).await?;
-    info.map_or(Ok(()), |info| refuse_clear(info.has_keys))
-}
-
-/// Refuses to copy a backup whose objects can be read without a key, if it is a clone that has keys. One of an earlier version
-/// has some if one of its files is encrypted.
-///
-/// # Errors
-/// As [`refuse_stored`].
-pub(crate) async fn refuse_copied(
-    session: &Session,
-    name: &BackupName,
-    stored: &StoredManifest,
+    is_copy: bool,
 ) -> Result<(), BackupError> {
     let manifest = &stored.manifest;
     if manifest.is_encrypted() {
         return Ok(());
     }
     match &manifest.mysql_clone {
-        Some(CloneFacts { has_keys: Some(has_keys), .. }) => return refuse_clear(Some(*has_keys)),
-        // The files of a classic backup cannot be read from here.
-        Some(_) if manifest.packed.is_none() => return refuse_clear(None),
+        Some(CloneFacts { has_keys, .. }) if has_keys.is_some() || !is_copy => {
+            return refuse_clear(*has_keys);
+        }
         None if !manifest.is_carried() => return Ok(()),
         _ => {}
     }
     let Some(info) = own_info(session, name, stored).await? else { return Ok(()) };
     let is_encrypted = info.files.iter().any(|file| file.is_encrypted);
-    refuse_clear(Some(is_encrypted || info.has_keys == Some(true)))
+    refuse_clear(match info.has_keys {
+        None if !is_copy => None,
+        has_keys => Some(is_encrypted || has_keys == Some(true)),
+    })
 }
 
 /// What a clone that is not sealed says about itself; `None` if the backup is no clone.
@@ -144,9 +125,12 @@ async fn own_info(
     name: &BackupName,
     stored: &StoredManifest,
 ) -> Result<Option<CloneInfo>, BackupError> {
-    let (files, _) = packed(&session.root, name, &stored.manifest, None).await?;
+    let is_packed = stored.manifest.layout == Layout::Packed;
+    let files = match is_packed {
+        true => packed(&session.root, name, &stored.manifest, None).await?.0.unwrap_or_default(),
+        false => classic(&session.root, name).await?,
+    };
     let of_info = |path: &str| logical_name(path.as_bytes()) == INFO.as_bytes();
-    let files = files.unwrap_or_default();
     let Some(file) = files.iter().find(|file| of_info(&file.path)) else { return Ok(None) };
     if file.path != INFO {
         // Compressed or encrypted by itself.
@@ -154,6 +138,10 @@ async fn own_info(
     }
     let mut request = GetRequest::new(name.clone(), Keys::default());
     request.files = Selection::exact([INFO.to_owned()]);
-    let objects = find_unsealed(session, &request, stored).await?;
+    let objects = match is_packed {
+        true => find_unsealed(session, &request, stored).await?,
+        // Only that of a copy is read, whose manifest is in the store.
+        false => find(session, &request, None, None).await?,
+    };
     info_in(session, &request, objects).await.map(Some)
 }

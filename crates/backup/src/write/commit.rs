@@ -12,7 +12,7 @@ use xb_repo::names::{BackupName, manifest_key};
 use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
-use super::clone_keys::refuse_stored;
+use super::clone_keys::refuse_unsealed;
 use super::request::{PutReport, PutRequest};
 use super::run_folder::{CompanionObjects, RunFolder};
 use super::run_manifest::find_its_base;
@@ -120,7 +120,7 @@ impl RunFolder {
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
         let encoded = Manifest::decode(&bytes)
             .map_err(|source| RepoError::Manifest { key: manifest_key(&self.name), source })?;
-        cancel.or(refuse_stored(session, &self.name, &encoded)).await?;
+        cancel.or(refuse_unsealed(session, &self.name, &encoded, false)).await?;
         commit(root, &self.name, &manifest.run, bytes).await?;
         self.recheck(&manifest, &beside).await?;
         recheck_bases(root, &self.name, &manifest.run, &bases, &self.claim).await?;

@@ -30,8 +30,9 @@ const CREATES_NOTHING: u64 = 1024;
 /// length, later than that.
 const TRUNCATED: u64 = 10 << 20;
 
-/// Maximum number of bad pages of a clone that are kept until its patches.
-const MAX_UNPATCHED: usize = 1_000_000;
+/// Memory that a bad page of a clone takes until the patches are known, in bytes: at most twice itself in a list that grows, and
+/// its place in two sets.
+const UNPATCHED: u64 = 2 * size_of::<BadPageOf>() as u64 + 128;
 
 /// Findings about the pages of a stream.
 #[derive(Debug, Clone, Default)]
@@ -119,6 +120,8 @@ pub(super) struct Evidence {
     tables: Tables,
     /// Of a clone: bad pages of its files, until its patches are known.
     unpatched: Option<Vec<BadPageOf>>,
+    /// Most of them that are kept. More are taken for damaged: no patch will be compared with them.
+    max_unpatched: usize,
 }
 
 impl Evidence {
@@ -130,7 +133,7 @@ impl Evidence {
     /// Takes the bad pages of a file.
     pub(super) fn of_file<'e>(&'e mut self, path: &'e RelPath) -> impl FnMut(BadPage) + 'e {
         |page| match (page.missing_since, &mut self.unpatched) {
-            (None, Some(unpatched)) if unpatched.len() < MAX_UNPATCHED => {
+            (None, Some(unpatched)) if unpatched.len() < self.max_unpatched => {
                 unpatched.push(BadPageOf { path: path.clone(), page });
             }
             (None, _) => self.found.add(path, page),
@@ -138,9 +141,15 @@ impl Evidence {
         }
     }
 
-    /// The stream is a clone: its patches may replace bad pages.
-    pub(super) fn is_clone(&mut self) {
+    /// The stream is a clone: its patches may replace bad pages. At most half of `memory`, in bytes, is taken for these.
+    pub(super) fn is_clone(&mut self, memory: u64) {
         let _ = self.unpatched.get_or_insert_default();
+        self.max_unpatched = usize::try_from(memory / 2 / UNPATCHED).unwrap_or(usize::MAX);
+    }
+
+    /// Bytes that bad pages take until the patches are known.
+    pub(super) fn held(&self) -> u64 {
+        self.unpatched.as_ref().map_or(0, |unpatched| unpatched.len() as u64 * UNPATCHED)
     }
 
     /// The pages that patches may replace.
@@ -286,4 +295,26 @@ fn checkpoints(described: &BTreeMap<String, Vec<u8>>) -> Option<&str> {
 /// Position in the log at which the backup ends.
 fn last_lsn(checkpoints: &str) -> Option<u64> {
     field(checkpoints, "last_lsn")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_pages_of_a_clone_are_kept_within_the_memory() {
+        const MEMORY: u64 = 1 << 20;
+        let path = RelPath::new(b"shop/t.ibd").unwrap_or_else(|error| panic!("{error}"));
+        let mut evidence = Evidence::default();
+        evidence.is_clone(MEMORY);
+        let fault = Fault::Checksum { stored: 1, computed: 0 };
+        for page in 0..100_000 {
+            let bad = BadPage { page, offset: page * 16384, fault, missing_since: None };
+            evidence.of_file(&path)(bad);
+        }
+        let kept = evidence.unpatched().count();
+        assert!(kept > 1000 && evidence.held() <= MEMORY / 2, "{kept}");
+        let told = evidence.found().bad.len() as u64 + evidence.found().untold;
+        assert_eq!(kept as u64 + told, 100_000);
+    }
 }

@@ -2,7 +2,7 @@
 //! file from its first byte to its end, decodes the layers of files, and checks the pages of
 //! tablespaces.
 //!
-//! Only open files use memory: each as much as its decoders hold.
+//! Only open files use memory, each as much as its decoders hold, and the bad pages of a clone until its patches come.
 
 mod bad_page;
 mod clone_patches;
@@ -296,7 +296,7 @@ impl Inspector {
             if self.options.pages && self.patches.is_none() {
                 self.patches = ClonePatches::of_first(path);
                 if self.patches.is_some() {
-                    self.evidence.is_clone();
+                    self.evidence.is_clone(self.options.memory);
                 }
             }
             if let Some(patches) = &mut self.patches {
@@ -330,7 +330,7 @@ impl Inspector {
             bytes = later;
         }
         self.held = self.held - before + look.held();
-        if self.held > self.options.memory {
+        if self.held.saturating_add(self.evidence.held()) > self.options.memory {
             self.held -= look.held();
             look.postpone();
         }

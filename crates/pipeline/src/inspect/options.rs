@@ -17,6 +17,6 @@ pub struct InspectOptions {
     pub cipher: Option<Arc<Cipher>>,
     /// Check the pages of tablespaces.
     pub pages: bool,
-    /// Limit in bytes on the memory of the decoders of open files.
+    /// Limit in bytes on the memory of the decoders of open files, and of the bad pages of a clone that patches may replace.
     pub memory: u64,
 }

@@ -36,7 +36,7 @@ use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
 use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
-use crate::write::clone_keys::refuse_copied;
+use crate::write::clone_keys::refuse_unsealed;
 use crate::write::{
     CompanionObjects, ForeignObjects, bases_settled, claim_emptied, free_if_vacant, is_vacant,
     prove_classic,
@@ -142,7 +142,7 @@ async fn copy_one(
             return Err(RepoError::Exists { name: request.to.to_string(), state: "" }.into());
         }
         None => {
-            cancel.or(refuse_copied(session, &request.name, &source.stored)).await?;
+            cancel.or(refuse_unsealed(session, &request.name, &source.stored, true)).await?;
             cancel.or(base_is_there(to, &source.manifest, request, resources.memory)).await?;
             let copying =
                 CopyContext { from, to, request, resources: *resources, source: &source, observer };
