@@ -99,6 +99,12 @@ pub enum UntilError {
         /// The missing or unknown fact.
         what: String,
     },
+    /// Two streams of the archive end it, and nothing shows which of them.
+    #[error("{what}")]
+    DoubtfulEnd {
+        /// The streams.
+        what: String,
+    },
     /// A segment cannot be read, or is not what its head says.
     #[error("stream {stream}, segment {number}: {what}")]
     Segment {
@@ -206,6 +212,9 @@ impl UntilError {
             }
             Self::LostEnd { .. } => Some(
                 "start the receiver, which continues the archive; or restore what is left with --accept-lost-end",
+            ),
+            Self::DoubtfulEnd { .. } => Some(
+                "let a receiver catch up; name the last transaction that you want, which is found in either stream; or restore to the end of the first one with --accept-lost-end",
             ),
             Self::Series { .. } => Some(
                 "install the server of that series, or name it with --mysqld; --upgrade replays with a newer one",

@@ -19,7 +19,7 @@ use xb_encryptor::{KeyBytes, KeysObject};
 use xb_mysql::{Access, Account, Target};
 use xb_repo::archive::base::Base;
 use xb_repo::archive::listing::streams;
-use xb_repo::archive::plan::{Stream, plan};
+use xb_repo::archive::plan::{Histories, Stream};
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::root::Root;
 use xb_testkit::mariadb::MariaDb;
@@ -100,7 +100,7 @@ impl Archive {
         // Its position is that of the beginning of a log, which a branch repeats.
         let base =
             Base { position: first, gtids: None, at_most: None, taken: jiff::Timestamp::now() };
-        let plan = plan(&streams, &base, &RestoreStop::Latest).unwrap();
+        let plan = Histories::new(&streams).plan(&base, &RestoreStop::Latest).unwrap();
         let mut logs: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for piece in plan.pieces {
             let head = &piece.segment.content;

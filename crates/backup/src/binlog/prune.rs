@@ -229,8 +229,9 @@ fn verdict(
     };
     let mut kept: Vec<&KeptBackup> = kept.iter().filter(is_own).collect();
     let all: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
-    if let Some(within) = within {
-        limit(&mut kept, &verdict.server, &all, (within, Timestamp::now()));
+    let histories = Histories::new(&all);
+    if let Some(edge) = within.and_then(|within| edge(&all, within, Timestamp::now())) {
+        limit(&mut kept, &verdict.server, &histories, edge);
     }
     let Some(oldest) = kept.iter().map(|backup| backup.started).min() else {
         verdict.keep("no backup of it is kept".to_owned());
@@ -243,7 +244,6 @@ fn verdict(
         return verdict;
     }
     let noted = kept.iter().filter_map(|backup| backup.noted.as_ref());
-    let histories = Histories::new(&all);
     let bases: Vec<Base> = noted.flat_map(|noted| histories.places(noted)).collect();
     let mut needed = reach(&all, &bases);
     let witnesses = kept.iter().filter_map(|backup| witness(&all, backup.noted.as_ref()?));
@@ -318,17 +318,10 @@ fn verdict(
     verdict
 }
 
-/// Leaves out the backups for which no log is kept: those from before the last `within`, but for the newest backup of
+/// Leaves out the backups for which no log is kept: those from before this time, but for the newest backup of
 /// the server among them from which the end of the archive can be reached. Without one, all stay.
-fn limit(
-    kept: &mut Vec<&KeptBackup>,
-    server: &str,
-    streams: &[Stream],
-    (within, now): (Duration, Timestamp),
-) {
-    let Some(edge) = edge(streams, within, now) else { return };
+fn limit(kept: &mut Vec<&KeptBackup>, server: &str, histories: &Histories<'_>, edge: Timestamp) {
     kept.sort_by_key(|backup| std::cmp::Reverse(backup.started));
-    let histories = Histories::new(streams);
     let is_base = |backup: &&KeptBackup| {
         let base = backup.noted.as_ref().and_then(|noted| histories.locate(noted));
         // On a branch that has ended, or behind a gap, it is none.
@@ -452,6 +445,7 @@ mod tests {
             head,
             segments,
             stated: 1,
+            end: None,
             shows_end: true,
             floor: None,
             removed_below: 0,
@@ -635,7 +629,7 @@ mod tests {
             assert!(newer.noted.is_some());
             let (older, oldest) = (kept(400, clone_of_mysql), kept(300, clone_of_mysql));
             let mut left = vec![&oldest, &newer, &older];
-            limit(&mut left, "shop", &streams, (Duration::from_secs(100), second(900)));
+            limit(&mut left, "shop", &Histories::new(&streams), second(800));
             let names: Vec<&str> = left.iter().map(|backup| &*backup.name).collect();
             assert_eq!(names, ["500", "400"]);
         }

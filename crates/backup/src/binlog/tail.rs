@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use xb_repo::archive::listing::is_stored;
-use xb_repo::archive::plan::{Stream, ends_before, newest, unproven};
+use xb_repo::archive::plan::{Histories, Stream};
 use xb_repo::root::Root;
 
 use crate::binlog::state::StateFile;
@@ -17,13 +17,42 @@ pub(crate) enum Tail {
     Shown,
     /// This host remembers a segment that the archive lacks.
     Shorter(String),
-    /// No authentic record shows how far the last stream reaches, or another one may go on behind its end.
+    /// No authentic record shows how far the last stream reaches.
     Open {
         /// ID of the stream.
         stream: String,
         /// Why that is not known.
         what: String,
     },
+    /// Another stream may go on behind the end of the last one.
+    InDoubt {
+        /// ID of the last one.
+        stream: String,
+        /// Why.
+        what: String,
+    },
+}
+
+impl Tail {
+    /// The problem, and what it means for what can be restored up to the end: a half sentence.
+    pub(crate) fn found(self) -> (Option<String>, Option<String>) {
+        match self {
+            Self::Shown => (None, None),
+            Self::Shorter(what) => (Some(what), None),
+            Self::Open { stream, what } => {
+                let limit = format!(
+                    "if nothing was removed after it: nothing shows how far stream {stream} reaches"
+                );
+                (Some(format!("stream {stream}: {what}")), Some(limit))
+            }
+            Self::InDoubt { stream, what } => {
+                let limit = format!(
+                    "the end of stream {stream}: another one may have transactions that it lacks"
+                );
+                (Some(format!("stream {stream}: {what}")), Some(limit))
+            }
+        }
+    }
 }
 
 /// Compares the end of an archive with what its records say, and with what the receiver remembers in the folder
@@ -32,7 +61,7 @@ pub(crate) enum Tail {
 pub(crate) async fn tail(
     root: &Root,
     server: &str,
-    (streams, empty): (&[Stream], &[Stream]),
+    (histories, empty): (&Histories<'_>, &[Stream]),
     state: Option<&Path>,
 ) -> Result<Tail, BackupError> {
     let ours = match state {
@@ -47,29 +76,29 @@ pub(crate) async fn tail(
                 head.number, head.stream, head.to
             )));
         }
-        if ends_before(streams, head) {
+        if histories.end_before(head) {
             return Ok(Tail::Shorter(format!(
                 "the present history of the archive ends before what this host remembers: segment {} of stream {}, up to {}",
                 head.number, head.stream, head.to
             )));
         }
     }
-    let Some((last, life)) = newest(streams) else { return Ok(Tail::Shown) };
+    let Some((last, life)) = histories.newest() else { return Ok(Tail::Shown) };
     let open = |stream: &str, what: &str| {
         Ok(Tail::Open { stream: stream.to_owned(), what: what.to_owned() })
     };
     if let Some(empty) = empty.iter().find(|empty| empty.newest() > life) {
         return open(empty.id(), "nothing is stored of it but its head");
     }
-    if let Some(further) = unproven(streams) {
+    if let Some(further) = histories.unproven() {
         let gtids = further.segments.values().next_back().and_then(|last| last.content.after());
         let gtids = gtids.map(|gtids| gtids.to_string()).unwrap_or_default();
         let what = format!(
-            "it ends the archive, but stream {} of another server ({}) has more transactions, up to {gtids}. Whether they were lost there is not known: let a receiver catch up, or give --until=GTID",
+            "it ends the archive, but stream {} of another server ({}) may have transactions that it lacks, up to {gtids}, and whether they were lost there is not known",
             further.id(),
             further.head.content.origin(),
         );
-        return open(last.id(), &what);
+        return Ok(Tail::InDoubt { stream: last.id().to_owned(), what });
     }
     // This host knows it as well as the record.
     let is_remembered = ours.is_some_and(|ours| ours.content.stream == last.id());

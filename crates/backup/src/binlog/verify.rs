@@ -23,7 +23,7 @@ use xb_repo::root::Root;
 use crate::binlog::open::{Readable, open};
 use crate::binlog::prune::edge;
 use crate::binlog::read::read_segment;
-use crate::binlog::tail::{Tail, tail};
+use crate::binlog::tail::tail;
 use crate::error::BackupError;
 use crate::session::Session;
 
@@ -468,19 +468,9 @@ async fn report(
         let into = if found.is_empty() && found.keys.is_none() { &mut empty } else { &mut streams };
         into.extend(found.stream);
     }
-    let open = match tail(&session.root, server, (&streams, &empty), state).await? {
-        Tail::Shown => None,
-        Tail::Shorter(what) => {
-            report.problems.push(what);
-            None
-        }
-        Tail::Open { stream, what } => {
-            let id = stream.clone();
-            report.problems.push(format!("stream {stream}: {what}"));
-            Some(id)
-        }
-    };
     let histories = Histories::new(&streams);
+    let (problem, limit) = tail(&session.root, server, (&histories, &empty), state).await?.found();
+    report.problems.extend(problem);
     for (name, base) in backups {
         let base = match base {
             Ok(base) => base,
@@ -493,11 +483,9 @@ async fn report(
             report.problems.push(format!("backup {name}: {what}"));
         }
         let mut window = window(&name, &base, (&histories, &streams));
-        if let (Some(stream), None) = (&open, &window.problem) {
+        if let (Some(limit), None) = (&limit, &window.problem) {
             let to = window.to.as_deref().unwrap_or(&window.position);
-            window.problem = Some(format!(
-                "to {to}, if nothing was removed after it: nothing shows how far stream {stream} reaches"
-            ));
+            window.problem = Some(format!("to {to}, {limit}"));
         }
         report.backups.push(window);
     }
@@ -776,6 +764,7 @@ mod tests {
             head,
             segments: Default::default(),
             stated: 0,
+            end: None,
             shows_end: true,
             floor: None,
             removed_below: 0,

@@ -148,8 +148,10 @@ async fn read_held(
                     Ok(later) => plan = later,
                     // A receiver that has just begun has given no sign of life yet.
                     Err(BackupError::Until(error))
-                        if matches!(*error, UntilError::LostEnd { .. })
-                            && begin.elapsed() < CATCH_UP => {}
+                        if matches!(
+                            *error,
+                            UntilError::LostEnd { .. } | UntilError::DoubtfulEnd { .. }
+                        ) && begin.elapsed() < CATCH_UP => {}
                     Err(error) => return Err(error),
                 }
                 session.observer.begin_phase("hold");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xb_encryptor::DataKey;
 use xb_repo::archive::listing::{Part, Problem, streams};
-use xb_repo::archive::plan::Stream;
+use xb_repo::archive::plan::{Histories, Stream};
 use xb_repo::archive::stop::RestoreStop;
 
 use crate::binlog::open::{OpenedStream, open};
@@ -78,7 +78,7 @@ impl Archive {
             return Err(UntilError::NoArchive { server: this.server }.into());
         }
         if request.stop == RestoreStop::Latest && !request.accept_lost_end {
-            let known = (&this.streams[..], &empty[..]);
+            let known = (&Histories::new(&this.streams), &empty[..]);
             let state = request.state.as_deref();
             match tail(&session.root, &this.server, known, state).await? {
                 Tail::Shown => {}
@@ -86,6 +86,10 @@ impl Archive {
                 Tail::Open { stream, what } => {
                     let what = format!("stream {stream} of the archive: {what}");
                     return Err(UntilError::LostEnd { what }.into());
+                }
+                Tail::InDoubt { stream, what } => {
+                    let what = format!("stream {stream} of the archive: {what}");
+                    return Err(UntilError::DoubtfulEnd { what }.into());
                 }
             }
         }

@@ -8,6 +8,7 @@ use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 use crate::archive::base::Base;
 use crate::archive::fit::fits;
 use crate::archive::plan_error::PlanError;
+use crate::archive::present::{LostEnd, lost_end};
 use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
 use crate::archive::stream::{Floor, StoredPosition, StreamHead};
@@ -25,6 +26,8 @@ pub struct Stream {
     /// Number of segments that its records say are stored. Behind a later hole lies what a receiver had on its
     /// way when it was killed.
     pub stated: u64,
+    /// Position behind the last of these, if a record states it.
+    pub end: Option<StoredPosition>,
     /// A record of it shows how far it reaches. Without one, its last segments may have been removed together
     /// with it.
     pub shows_end: bool,
@@ -47,6 +50,12 @@ impl Stream {
         let (mut pieces, mut breaks) = (Vec::new(), Vec::new());
         self.add_to(&mut pieces, &mut breaks, (None, 0));
         (pieces, breaks)
+    }
+
+    /// The last segment that its records state, if it is not there.
+    pub(super) fn lost_end(&self) -> Option<LostEnd<'_>> {
+        let last = self.segments.keys().next_back().map_or(0, |last| last.saturating_add(1));
+        lost_end(self.stated, last.max(self.removed_below), self.end.as_ref())
     }
 
     /// ID of the stream.

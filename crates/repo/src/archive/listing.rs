@@ -16,7 +16,7 @@ use crate::archive::plan::Stream;
 use crate::archive::record::{Content, MAX_LEN, Record, RecordError, front};
 use crate::archive::rollup::{Span, rolled};
 use crate::archive::segment::SegmentHead;
-use crate::archive::stream::{Alive, End, Floor, StreamHead};
+use crate::archive::stream::{Alive, End, Floor, StoredPosition, StreamHead};
 use crate::error::RepoError;
 use crate::names::RunId;
 use crate::root::Root;
@@ -276,10 +276,12 @@ async fn read(
         is_own
     });
     let shows_end = alive.is_some() || end.is_some();
+    let stated_end = stated_end(alive.as_ref(), stated);
     let stream = head.map(|head| Stream {
         head,
         segments,
         stated,
+        end: stated_end,
         shows_end,
         floor,
         removed_below,
@@ -297,6 +299,12 @@ fn of(part: Part, problems: Vec<String>) -> impl Iterator<Item = Problem> {
 fn stated(alive: Option<&Record<Alive>>, end: Option<&Record<End>>) -> u64 {
     let stated = [alive.map(|alive| alive.content.segments), end.map(|end| end.content.segments)];
     stated.into_iter().flatten().max().unwrap_or(0)
+}
+
+/// Position behind the last one of that many segments, if `alive` states it.
+fn stated_end(alive: Option<&Record<Alive>>, stated: u64) -> Option<StoredPosition> {
+    let alive = &alive.filter(|alive| alive.content.segments == stated)?.content;
+    Some(alive.position.clone())
 }
 
 /// Reads a record of at most [`MAX_LEN`] bytes; `None` if it is missing, or unreadable, which is a problem.
@@ -419,6 +427,7 @@ impl ListedStream {
                 problems.push(forged(Part::Stream, HEAD));
             }
             stream.stated = stated;
+            stream.end = stated_end(self.alive.as_ref(), stated);
             stream.shows_end = self.alive.is_some() || self.end.is_some();
             stream.covered_until =
                 self.alive.as_ref().and_then(|alive| alive.content.covered_until);

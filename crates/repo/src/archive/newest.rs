@@ -7,15 +7,16 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use xb_binlog::LogPosition;
 
-use crate::archive::chain::life;
-use crate::archive::listing::{PARALLEL, record, segment_head, store_time};
+use crate::archive::chain::{Stream, life};
+use crate::archive::listing::{PARALLEL, record, segment_head, store_time, streams};
 use crate::archive::names::{
     ALIVE, END, HEAD, parse_floor, parse_segment, segment_name, server_folder, stream_folder,
 };
-use crate::archive::present::{LineEnd, present};
+use crate::archive::plan::Histories;
+use crate::archive::present::{LineEnd, last, lost_end};
 use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
-use crate::archive::stream::{Alive, End, StreamHead, StreamOrigin};
+use crate::archive::stream::{Alive, End, StreamHead};
 use crate::error::RepoError;
 use crate::names::RunId;
 use crate::root::Root;
@@ -88,8 +89,8 @@ pub async fn one_segment_head(
 }
 
 /// The last segment of the archive: that at which a restore of its latest state ends. Takes three requests for each
-/// stream, and two more for each that no other one follows, or whose receiver did not end in order; if there are several of
-/// these, two for each branch.
+/// stream, and two more for each that no other one follows, or whose receiver did not end in order. If the ends of these do
+/// not show which of them is the last, it reads the whole archive.
 ///
 /// # Errors
 /// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
@@ -99,13 +100,14 @@ pub async fn last_stored(
 ) -> Result<Option<Record<SegmentHead>>, RepoError> {
     let outlines = outlines(root, server).await?;
     let is_followed = |outline: &Outline| {
-        let stated = outline.alive.as_ref().map_or(u64::MAX, |alive| alive.content.segments);
+        let stated = outline.stated();
         outline.has_ended
             && outlines.iter().any(|other| {
                 let link = other.head.content.begins.after();
-                other.alive.as_ref().is_some_and(|alive| alive.content.segments > 0)
+                other.stated().is_some_and(|segments| segments > 0)
                     && link.is_some_and(|link| {
-                        link.stream == outline.head.content.stream && stated <= link.number + 1
+                        let follows = stated.is_some_and(|n| n <= link.number.saturating_add(1));
+                        link.stream == outline.head.content.stream && follows
                     })
             })
     };
@@ -119,43 +121,49 @@ pub async fn last_stored(
     let reading: Vec<_> = reading.collect();
     let found: Vec<FoundEnd> =
         futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
-    let (mut lasts, written): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-    let has_several = followed.iter().filter(|is_followed| !**is_followed).count() > 1;
-    let reading = outlines.iter().map(|outline| async move {
-        match &outline.head.content.begins {
-            StreamOrigin::Branch { after, .. } if has_several => {
-                one_segment_head(root, server, &after.stream, after.number).await
-            }
-            _ => Ok(None),
-        }
-    });
-    let reading: Vec<_> = reading.collect();
-    let lefts: Vec<Option<Record<SegmentHead>>> =
-        futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
-    let is_stored = |(n, outline): &(usize, &Outline)| {
+    let all = outlines.iter().zip(found).zip(followed);
+    let stored: Vec<(&Outline, FoundEnd, bool)> = all
+        .map(|((outline, found), is_followed)| (outline, found, is_followed))
         // One that has stored nothing yet may still tell a branch.
-        lasts.get(*n).is_some_and(Option::is_some)
-            || followed.get(*n) == Some(&true)
-            || outline.head.content.begins.after().is_some()
-    };
-    let stored: Vec<(usize, &Outline)> = outlines.iter().enumerate().filter(is_stored).collect();
-    let ends: Vec<LineEnd<'_>> = stored
-        .iter()
-        .map(|(n, outline)| {
-            let left = lefts.get(*n).and_then(Option::as_ref).map(|left| &left.content);
-            let last = lasts.get(*n).and_then(Option::as_ref);
-            LineEnd { left, ..outline.line_end(last, written.get(*n).copied().flatten()) }
+        .filter(|(outline, (last, _), is_followed)| {
+            last.is_some() || *is_followed || outline.head.content.begins.after().is_some()
         })
         .collect();
-    let Some((number, outline)) = present(&ends).and_then(|n| stored.get(n)).copied() else {
+    let ends: Vec<LineEnd<'_>> = stored
+        .iter()
+        .map(|(outline, found, is_followed)| outline.line_end(found, *is_followed))
+        .collect();
+    let [number] = last(&ends)[..] else { return last_of_all(root, server).await };
+    drop(ends);
+    let Some((outline, (last, _), is_followed)) = stored.into_iter().nth(number) else {
         return Ok(None);
     };
-    let last = match lasts.get_mut(number).and_then(Option::take) {
-        None if followed.get(number) == Some(&true) => outline.last_segment(root).await?,
+    let last = match last {
+        None if is_followed => outline.last_segment(root).await?,
         last => last,
     };
-    match (last, outline.head.content.begins.after()) {
-        // It has stored nothing yet: the archive ends with the segment that it follows.
+    or_before(root, server, (last, &outline.head.content)).await
+}
+
+/// The same by all segments.
+async fn last_of_all(root: &Root, server: &str) -> Result<Option<Record<SegmentHead>>, RepoError> {
+    let mut streams: Vec<Stream> =
+        streams(root, server).await?.into_iter().filter_map(|listed| listed.stream).collect();
+    streams.retain(|stream| {
+        !stream.segments.is_empty() || stream.head.content.begins.after().is_some()
+    });
+    let Some((newest, _)) = Histories::new(&streams).newest() else { return Ok(None) };
+    let last = newest.chain().0.last().map(|piece| piece.segment.clone());
+    or_before(root, server, (last, &newest.head.content)).await
+}
+
+/// The last segment of a stream. If it has stored nothing yet, the archive ends with the segment that it follows.
+async fn or_before(
+    root: &Root,
+    server: &str,
+    (last, head): (Option<Record<SegmentHead>>, &StreamHead),
+) -> Result<Option<Record<SegmentHead>>, RepoError> {
+    match (last, head.begins.after()) {
         (None, Some(link)) => one_segment_head(root, server, &link.stream, link.number).await,
         (last, _) => Ok(last),
     }
@@ -177,16 +185,21 @@ async fn outline(root: &Root, folder: String, id: RunId) -> Result<Option<Outlin
 }
 
 impl Outline {
-    /// Its end, with this last segment, and this time of its newest object by the store's clock.
-    fn line_end<'a>(
-        &'a self,
-        last: Option<&'a Record<SegmentHead>>,
-        written: Option<Timestamp>,
-    ) -> LineEnd<'a> {
-        let covered = self.alive.as_ref().and_then(|alive| alive.content.covered_until);
-        let (head, last) = (&self.head.content, last.map(|last| &last.content));
-        let life = Some(life(head, last, (covered, written)));
-        LineEnd { head, last, life, segments: None, left: None }
+    /// Number of segments that its sign of life states.
+    fn stated(&self) -> Option<u64> {
+        self.alive.as_ref().map(|alive| alive.content.segments)
+    }
+
+    /// Its end, as it was found. That of one that is followed is not read.
+    fn line_end<'a>(&'a self, (last, written): &'a FoundEnd, is_followed: bool) -> LineEnd<'a> {
+        let alive = self.alive.as_ref().map(|alive| &alive.content);
+        let (head, last) = (&self.head.content, last.as_ref().map(|last| &last.content));
+        let covered = alive.and_then(|alive| alive.covered_until);
+        let life = Some(life(head, last, (covered, *written)));
+        let known = last.map_or(0, |last| last.number.saturating_add(1));
+        let lost = alive.filter(|_| !is_followed);
+        let lost = lost.and_then(|alive| lost_end(alive.segments, known, Some(&alive.position)));
+        LineEnd { head, last, lost, life, segments: None, left: None }
     }
 
     /// The last segment up to which the stream has no hole, as far as its sign of life does not say that there

@@ -14,7 +14,9 @@ use crate::archive::chain::takes_over;
 pub use crate::archive::chain::{MISSING, Piece, Stream};
 pub use crate::archive::fit::{are_apart, misplaced};
 pub use crate::archive::plan_error::PlanError;
-use crate::archive::present::{self, LineEnd, are_of_one_server, lacks_end, present, reaches};
+use crate::archive::present::{
+    self, Left, LineEnd, are_of_one_server, lacks_end, present, reaches,
+};
 use crate::archive::record::Record;
 use crate::archive::segment::{SegmentHead, StoredBarrier};
 use crate::archive::stop::{RestoreStop, TimesBefore};
@@ -42,30 +44,6 @@ pub struct Histories<'a> {
     ends: Vec<LineEnd<'a>>,
     /// The present one first, then by their signs of life; of two that are as new, that of the later stream.
     lines: Vec<HistoryLine<'a>>,
-}
-
-/// [`Histories::plan`] of one backup.
-///
-/// # Errors
-/// [`PlanError`].
-pub fn plan<'a>(
-    streams: &'a [Stream],
-    base: &Base,
-    stop: &RestoreStop,
-) -> Result<Plan<'a>, PlanError> {
-    Histories::new(streams).plan(base, stop)
-}
-
-/// [`Histories::furthest`] of one backup.
-#[must_use]
-pub fn furthest<'a>(streams: &'a [Stream], base: &Base) -> Option<Piece<'a>> {
-    Histories::new(streams).furthest(base)
-}
-
-/// [`Histories::locate`] of one backup.
-#[must_use]
-pub fn locate(streams: &[Stream], noted: &BasePosition) -> Option<Base> {
-    Histories::new(streams).locate(noted)
 }
 
 impl<'a> Histories<'a> {
@@ -114,7 +92,7 @@ impl<'a> Histories<'a> {
             }
             // A segment that is missing or changed is no reason to look elsewhere, because another stream may hide that: only in one
             // that reaches a known end.
-            PlanError::Segment { .. } if newest.shows_last() => {
+            PlanError::Segment { .. } => {
                 let mut whole = others.iter().filter(|other| reaches(other));
                 whole.find_map(|other| other.plan(base, stop).ok()).ok_or(error)
             }
@@ -134,6 +112,32 @@ impl<'a> Histories<'a> {
             },
             _ => Err(error),
         }
+    }
+
+    /// The stream at whose end the archive ends, and the newest sign of life of all.
+    #[must_use]
+    pub fn newest(&self) -> Option<(&'a Stream, Option<Timestamp>)> {
+        let last = self.streams.get(self.lines.first()?.last)?;
+        Some((last, self.ends.iter().filter_map(|end| end.life).max()))
+    }
+
+    /// A stream that may go on behind the end of the archive, though its receiver has ended: it is that of another server of
+    /// MariaDB, and whether the present one will have all its transactions is not known.
+    #[must_use]
+    pub fn unproven(&self) -> Option<&'a Stream> {
+        let further = present::unproven(&self.ends, self.lines.first()?.last);
+        self.streams.get(*further.first()?)
+    }
+
+    /// Whether the archive ends before this segment of it. Not if its history branches behind it: that is no loss of the
+    /// archive.
+    #[must_use]
+    pub fn end_before(&self, segment: &SegmentHead) -> bool {
+        let Some(newest) = self.lines.first() else { return false };
+        let is_it = |piece: &Piece<'_>| {
+            piece.stream == segment.stream && piece.segment.content.number == segment.number
+        };
+        !newest.pieces().0.iter().any(is_it) && lacks_end(&self.ends, newest.last, segment)
     }
 
     /// The last piece that a replay from a backup can reach in its history; `None` if the archive does not have its
@@ -191,10 +195,16 @@ fn ends<'a>(streams: &'a [Stream]) -> Vec<LineEnd<'a>> {
         let head = &stream.head.content;
         let last = stream.chain().0.last().map(|piece| &piece.segment.content);
         let left = head.begins.after().and_then(|link| {
-            let left = by_id.get(&*link.stream)?.segments.get(&link.number)?;
-            Some(&left.content)
+            let left = by_id.get(&*link.stream)?;
+            let segment = left.segments.get(&link.number).map(|segment| &segment.content);
+            // Its segments may be removed, but not the record of its end.
+            let stated =
+                || left.end.as_ref().filter(|_| left.stated.checked_sub(1) == Some(link.number));
+            let at = segment.map(|segment| &segment.to).or_else(stated)?;
+            Some(Left { at, segment })
         });
-        LineEnd { head, last, life: stream.newest(), segments: Some(&stream.segments), left }
+        let (life, lost) = (stream.newest(), stream.lost_end());
+        LineEnd { head, last, lost, life, segments: Some(&stream.segments), left }
     };
     streams.iter().map(end).collect()
 }
@@ -268,33 +278,6 @@ pub fn holders<'a>(
             piece.has(base) || (is_later && piece.has_position(&base.position))
         })
     })
-}
-
-/// The stream at whose end the archive ends, by [`plan`], and the newest sign of life of all.
-#[must_use]
-pub fn newest(streams: &[Stream]) -> Option<(&Stream, Option<Timestamp>)> {
-    let last = streams.get(present(&ends(streams))?)?;
-    Some((last, streams.iter().filter_map(Stream::newest).max()))
-}
-
-/// A stream that may go on behind the end of the archive, though its receiver has ended: it is that of another server of
-/// MariaDB, and whether the present one will have all its transactions is not known.
-#[must_use]
-pub fn unproven(streams: &[Stream]) -> Option<&Stream> {
-    let ends = ends(streams);
-    streams.get(*present::unproven(&ends, present(&ends)?).first()?)
-}
-
-/// Whether the archive ends before this segment of it, by [`plan`]. Not if its history branches behind it: that is no loss
-/// of the archive.
-#[must_use]
-pub fn ends_before(streams: &[Stream], segment: &SegmentHead) -> bool {
-    let all = Histories::new(streams);
-    let Some(newest) = all.lines.first() else { return false };
-    let is_it = |piece: &Piece<'_>| {
-        piece.stream == segment.stream && piece.segment.content.number == segment.number
-    };
-    !newest.pieces().0.iter().any(is_it) && lacks_end(&all.ends, newest.last, segment)
 }
 
 /// Stream and number of all segments from the position of one of these backups on, in every history that has it: what a
@@ -393,13 +376,6 @@ impl<'a> HistoryLine<'a> {
     /// All pieces of the line, computed once.
     fn pieces(&self) -> &Pieces<'a> {
         self.pieces.get_or_init(|| self.read())
-    }
-
-    /// Whether the last segment is there of those that the records of the last stream state.
-    fn shows_last(&self) -> bool {
-        self.parts.last().is_some_and(|(last, _)| {
-            last.segments.keys().next_back().is_some_and(|n| n.saturating_add(1) >= last.stated)
-        })
     }
 
     /// All pieces of the line.

@@ -11,7 +11,7 @@ use xb_binlog::{GtidState, LogPosition};
 
 use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
-use crate::archive::stream::{StreamHead, StreamOrigin};
+use crate::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
 use crate::hex::unhex;
 
 /// Hexadecimal digits of the time at the beginning of a format description event: when the log was made.
@@ -26,12 +26,42 @@ pub(super) struct LineEnd<'a> {
     pub(super) head: &'a StreamHead,
     /// Its last segment up to which it has no hole, if it has any.
     pub(super) last: Option<&'a SegmentHead>,
+    /// What its records state behind that one, if they do.
+    pub(super) lost: Option<LostEnd<'a>>,
     /// Its newest sign of life.
     pub(super) life: Option<Timestamp>,
     /// Its segments, if more than the last one is known.
     pub(super) segments: Option<&'a BTreeMap<u64, Record<SegmentHead>>>,
-    /// Of a branch: the last segment of what it left, if it can be read.
-    pub(super) left: Option<&'a SegmentHead>,
+    /// Of a branch: where what it left ended, if that is known.
+    pub(super) left: Option<Left<'a>>,
+}
+
+/// The last segment that the records of a stream state, if it is not there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LostEnd<'a> {
+    /// Its number.
+    pub(super) number: u64,
+    /// Position behind it, if that is stated.
+    pub(super) at: Option<&'a StoredPosition>,
+}
+
+/// That of a stream of which this many segments are stated, but only those up to this number stored or removed.
+pub(super) fn lost_end(
+    stated: u64,
+    known: u64,
+    at: Option<&StoredPosition>,
+) -> Option<LostEnd<'_>> {
+    let number = stated.checked_sub(1).filter(|number| *number >= known)?;
+    Some(LostEnd { number, at })
+}
+
+/// The end of what a branch left.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Left<'a> {
+    /// Position behind it.
+    pub(super) at: &'a StoredPosition,
+    /// The last segment, if it can be read.
+    pub(super) segment: Option<&'a SegmentHead>,
 }
 
 /// Number of the stream at whose end the archive ends; `None` if there is none. A history whose end lies in another one
@@ -48,13 +78,15 @@ pub(super) fn unproven(ends: &[LineEnd<'_>], one: usize) -> Vec<usize> {
     let all = by_id(ends);
     let Some(one) = ends.get(one) else { return Vec::new() };
     let goes_on = |other: &LineEnd<'_>| {
-        one.is_of_another_server(other) && has_more(other, one) && are_one(&all, other, one, true)
+        let may_go_on =
+            || has_more(other, one) || (is_parted(&all, one, other) && lives_as_long(other, one));
+        one.is_of_another_server(other) && may_go_on() && are_one(&all, other, one, true)
     };
     last(ends).into_iter().filter(|n| ends.get(*n).is_some_and(goes_on)).collect()
 }
 
 /// The histories that no other one follows or passes.
-fn last(ends: &[LineEnd<'_>]) -> Vec<usize> {
+pub(super) fn last(ends: &[LineEnd<'_>]) -> Vec<usize> {
     let all = by_id(ends);
     let is_passed = |end: &LineEnd<'_>| {
         ends.iter().any(|other| passes(&all, other, end) && !passes(&all, end, other))
@@ -67,13 +99,14 @@ fn last(ends: &[LineEnd<'_>]) -> Vec<usize> {
     }
     let is_followed = |end: &LineEnd<'_>| {
         let number = followed.get(end.head.stream.as_str());
-        number.is_some_and(|number| end.last.is_none_or(|last| last.number <= *number))
+        number.is_some_and(|number| end.number().is_none_or(|last| last <= *number))
     };
     let left = ends.iter().enumerate().filter(|(_, end)| !is_followed(end) && !is_passed(end));
     left.map(|(n, _)| n).collect()
 }
 
-/// Whether two ends are of one history of one server, and the first one reaches at least as far as the second.
+/// Whether two ends are of one history of one server, and the first one reaches at least as far as the second, whose end is
+/// known.
 pub(super) fn reaches(ends: &[LineEnd<'_>], one: usize, other: usize) -> bool {
     let all = by_id(ends);
     let (Some(one), Some(other)) = (ends.get(one), ends.get(other)) else { return false };
@@ -91,7 +124,7 @@ pub(super) fn are_of_one_server(ends: &[LineEnd<'_>], one: usize, other: usize) 
 pub(super) fn lacks_end(ends: &[LineEnd<'_>], one: usize, segment: &SegmentHead) -> bool {
     let all = by_id(ends);
     let Some((one, &of)) = ends.get(one).zip(all.get(&*segment.stream)) else { return false };
-    let other = LineEnd { last: Some(segment), ..of };
+    let other = LineEnd { last: Some(segment), lost: None, ..of };
     let has_gtids = || {
         // Another server has other positions.
         one.is_of_another_server(&other)
@@ -129,17 +162,22 @@ fn branches<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>, lags: b
     let is_shared =
         |branch: &LineEnd<'_>| of_other.iter().any(|end| end.head.stream == branch.head.stream);
     let needs = |branch: &LineEnd<'a>| {
+        if branch.segments.is_none() {
+            return true;
+        }
         let of_left = branch.head.begins.after().and_then(|link| ends.get(&*link.stream));
         let may_differ = match branch.left.zip(of_left) {
             Some((left, of_left)) if !of_left.is_of_another_server(other) => {
+                let is_in_order = |last| {
+                    left.segment.is_none_or(|left| is_in_order(ends, other, last, of_left, left))
+                };
                 let ends_before = || {
-                    other.last.is_some_and(|last| {
-                        last.end() < left.end() && is_in_order(ends, other, last, of_left, left)
-                    })
+                    other.position().zip(left.at.position()).is_some_and(|(end, left)| end < left)
+                        && other.last.is_some_and(is_in_order)
                 };
                 !(lags && ends_before()) && may_have_end(&of_other, left, of_left)
             }
-            // What was left is removed, or is of another server.
+            // It is not known where that ended, or it is of another server.
             _ => true,
         };
         let are_behind = || {
@@ -152,15 +190,16 @@ fn branches<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>, lags: b
     own.filter(|end| matches!(end.head.begins, StreamOrigin::Branch { .. })).filter(needs).count()
 }
 
-/// Whether a history may have the end of a segment: unless its log of that name has other transactions there, or ends before.
-fn may_have_end(line: &[LineEnd<'_>], segment: &SegmentHead, of: &LineEnd<'_>) -> bool {
-    let Some(at) = segment.end() else { return true };
+/// Whether a history may have the end of what was left: unless its log of that name has other transactions there, or ends
+/// before.
+fn may_have_end(line: &[LineEnd<'_>], left: Left<'_>, of: &LineEnd<'_>) -> bool {
+    let Some(at) = left.at.position() else { return true };
     let shows = |head: &SegmentHead| {
-        if head.from.log != segment.to.log || head.from.offset >= segment.to.offset {
+        if head.from.log != left.at.log || head.from.offset >= left.at.offset {
             return None;
         }
-        let is_in = segment.to.offset <= head.to.offset;
-        let known = segment.after().zip(head.before()).zip(head.after());
+        let is_in = left.at.offset <= head.to.offset;
+        let known = left.segment.and_then(SegmentHead::after).zip(head.before()).zip(head.after());
         match known {
             Some(((here, before), after)) if is_in => {
                 Some(before.is_within(&here) && here.is_within(&after))
@@ -181,13 +220,15 @@ fn may_have_end(line: &[LineEnd<'_>], segment: &SegmentHead, of: &LineEnd<'_>) -
 }
 
 /// Whether two ends are of one history, as far as the records show. If one `lags`, the other one may have branched behind it.
+/// Only segments show which branches count.
 fn are_one<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>, lags: bool) -> bool {
     let are_in_order = one.is_of_another_server(other)
         || one
             .last
             .zip(other.last)
             .is_none_or(|(last, of_other)| is_in_order(ends, one, last, other, of_other));
-    are_in_order && branches(ends, one, other, lags) == branches(ends, other, one, false)
+    let (own, of_other) = (branches(ends, one, other, lags), branches(ends, other, one, false));
+    are_in_order && own == of_other && (own == 0 || one.segments.is_some())
 }
 
 /// Whether the history that ends with `one` begins to differ behind the end of `other`, or goes on behind it.
@@ -197,16 +238,16 @@ fn passes<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> bool {
         [next, before] if before.head.stream == other.head.stream => next.head.begins.after(),
         _ => None,
     });
-    match (follower, other.last) {
+    match (follower, other.number()) {
         // It began when the other one had ended, or goes on from there.
-        (Some(link), Some(last)) if last.number <= link.number => true,
+        (Some(link), Some(last)) if last <= link.number => true,
         (Some(_), None) => true,
-        _ => is_beyond(one, other) && are_one(ends, one, other, true),
+        _ => is_beyond(ends, one, other) && are_one(ends, one, other, true),
     }
 }
 
 /// Whether the end of the first one lies behind that of the second.
-fn is_beyond(one: &LineEnd<'_>, other: &LineEnd<'_>) -> bool {
+fn is_beyond<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> bool {
     match (one.gtids(), other.gtids()) {
         // Logs of two servers differ; sets of MySQL name their transactions.
         (Some(GtidState::MySql(now)), Some(GtidState::MySql(before)))
@@ -216,15 +257,45 @@ fn is_beyond(one: &LineEnd<'_>, other: &LineEnd<'_>) -> bool {
         }
         // Those of MariaDB do not, but both were received to the end.
         _ if one.is_of_another_server(other) => {
-            let until = one.life.and_then(|life| life.checked_add(TOGETHER).ok());
-            until >= other.life && has_more(one, other)
+            lives_as_long(one, other) && has_more(one, other) && !is_parted(ends, one, other)
         }
         (now, before) => {
             let (end, of_other) = (one.position(), other.position());
             end.zip(of_other).is_some_and(|(now, before)| before < now)
-                && before.zip(now).is_none_or(|(before, now)| before.is_within(&now))
+                && (one.lost.is_some()
+                    || before.zip(now).is_none_or(|(before, now)| before.is_within(&now)))
         }
     }
+}
+
+/// Whether the newest sign of life of the first one is hardly older than that of the second.
+fn lives_as_long(one: &LineEnd<'_>, other: &LineEnd<'_>) -> bool {
+    one.life.and_then(|life| life.checked_add(TOGETHER).ok()) >= other.life
+}
+
+/// Whether the first one may lack the end of the second, whatever the numbers of their GTIDs: in a domain, they end with
+/// transactions of two servers of MariaDB, as do those of a primary that failed and of one that took its place. Not if it went
+/// on from the server of the second one itself.
+fn is_parted<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> bool {
+    let (Some(GtidState::MariaDb(own)), Some(GtidState::MariaDb(its))) =
+        (one.gtids(), other.gtids())
+    else {
+        return false;
+    };
+    let differs =
+        its.iter().any(|gtid| own.get(gtid.domain).is_some_and(|own| own.server != gtid.server));
+    differs && (!took_over(ends, one, other) || took_over(ends, other, one))
+}
+
+/// Whether a history went on from the server of another one to another server.
+fn took_over<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> bool {
+    line(ends, one).windows(2).any(|pair| match pair {
+        [next, before] => {
+            matches!(next.head.begins, StreamOrigin::Continues { at: Some(_), .. })
+                && !before.is_of_another_server(other)
+        }
+        _ => false,
+    })
 }
 
 /// Whether the first one has all GTIDs of the second, and others.
@@ -239,7 +310,10 @@ fn is_at(one: &LineEnd<'_>, other: &LineEnd<'_>) -> bool {
     let gtids = one.gtids() == other.gtids();
     match one.is_of_another_server(other) {
         true => gtids && matches!(one.gtids(), Some(GtidState::MySql(_))),
-        false => gtids && one.position() == other.position(),
+        false => {
+            let is_lost = one.lost.or(other.lost).is_some();
+            (gtids || is_lost) && one.position() == other.position() && one.position().is_some()
+        }
     }
 }
 
@@ -262,8 +336,7 @@ fn is_in_order<'a>(
         Some(Ordering::Greater) => made_last >= made_other,
         None => true,
     };
-    let is_known = one.segments.is_some() && other.segments.is_some();
-    is_so || !is_known || {
+    is_so || {
         let of_one = logs_behind(ends, one, None);
         !of_one.is_disjoint(&logs_behind(ends, other, None))
     }
@@ -301,7 +374,7 @@ fn logs_behind<'a>(
                 logs.remove(&log);
             }
         }
-        if end.left.is_none() {
+        if end.left.is_none_or(|left| left.segment.is_none()) {
             logs.retain(|(name, _)| *name != end.head.start.log);
         }
         break;
@@ -342,10 +415,19 @@ impl<'a> LineEnd<'a> {
         self.head.origin().differs_from(other.head.origin()).is_some()
     }
 
-    fn position(&self) -> Option<LogPosition> {
-        self.last.map_or_else(|| self.head.start.position(), SegmentHead::end)
+    /// Number of its last segment.
+    fn number(&self) -> Option<u64> {
+        self.lost.map(|lost| lost.number).or_else(|| Some(self.last?.number))
     }
 
+    fn position(&self) -> Option<LogPosition> {
+        match self.lost {
+            Some(lost) => lost.at?.position(),
+            None => self.last.map_or_else(|| self.head.start.position(), SegmentHead::end),
+        }
+    }
+
+    /// GTIDs up to there, or up to what is lost.
     fn gtids(&self) -> Option<GtidState> {
         match self.last {
             Some(last) => last.after(),
