@@ -5,9 +5,12 @@
 
 Creates FILE once nothing is left to build. Most of these programs wait for servers, so that one at
 a time leaves the processors idle. Each runs in its package's directory, as `cargo test` runs it. One
-that runs for more than LIMIT seconds is ended, with all processes of its group.
+of several files is linked once and runs once for each file, beside the others. What runs for more
+than LIMIT seconds is ended, with all processes of its group.
 """
 
+import copy
+import itertools
 import json
 import os
 import queue
@@ -29,9 +32,10 @@ def main():
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, end_all)
     waiting = queue.SimpleQueue()
-    for program in sorted(executables(build), key=rank):
-        waiting.put(program)
+    found = list(executables(build))
     built.touch()
+    for part in sorted((part for program in found for part in by_file(program, programs)), key=rank):
+        waiting.put(part)
     failed, printing = [], threading.Lock()
 
     def work():
@@ -40,7 +44,7 @@ def main():
                 program = waiting.get_nowait()
             except queue.Empty:
                 return
-            status, output = run(program, programs)
+            status, output = run(program)
             with printing:
                 print(f"     Running {program.name}", flush=True)
                 sys.stdout.buffer.write(output)
@@ -73,6 +77,14 @@ class Program:
         self.directory = Path(message["manifest_path"]).parent
         self.target = message["target"]["name"]
         self.name = f"{self.directory.name}/{self.target}"
+        self.has_files = message["target"]["kind"] == ["test"] and message["target"]["src_path"].endswith("/main.rs")
+        self.arguments = []
+
+    def with_arguments(self, arguments, file=None):
+        part = copy.copy(self)
+        part.arguments = arguments
+        part.name = f"{self.name}/{file}" if file else self.name
+        return part
 
 
 def executables(build):
@@ -87,16 +99,27 @@ def executables(build):
             yield Program(message)
 
 
+def by_file(program, arguments):
+    """The program, or a part for each of its files, which runs the tests of this file."""
+    if not program.has_files:
+        return [program.with_arguments(arguments)]
+    command = [program.path, "--list", "--format=terse", *arguments]
+    listed = subprocess.run(command, cwd=program.directory, stdout=subprocess.PIPE, text=True, check=True).stdout
+    tests = sorted(line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test"))
+    files = itertools.groupby(tests, key=lambda test: test.partition("::")[0])
+    return [program.with_arguments(["--exact", *names], file) for file, names in files]
+
+
 def rank(program):
     """Programs that start servers take longest, so they come first."""
-    return (not program.target.startswith("live_"), program.name)
+    return (not program.target.startswith("live"), program.name)
 
 
-def run(program, arguments):
+def run(program):
     """Runs one program; returns its exit status and output."""
     environment = {**os.environ, "CARGO_MANIFEST_DIR": str(program.directory)}
     running = subprocess.Popen(
-        [program.path, *arguments],
+        [program.path, *program.arguments],
         cwd=program.directory,
         env=environment,
         stdin=subprocess.DEVNULL,

@@ -1,5 +1,5 @@
 //! A private server on the data of real ones. This test program guards no children, so that nothing here
-//! is confined: `xbcloud-rs/tests/live_verify.rs` tests that.
+//! is confined: `xbcloud-rs/tests/live_chains/verify.rs` tests that.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,71 @@
+//! Both sides report the first error, and report it immediately.
+
+use std::process::Command;
+
+use crate::harness::{Ended, Scene};
+
+/// Runs both sides, the joiner started through `words`; both must fail.
+fn fails(scene: &Scene, words: &[&str]) -> (Ended, Ended) {
+    let mut joiner = scene.joiner().through(words).start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start().wait();
+    let joiner = joiner.wait();
+    for side in [&joiner, &donor] {
+        assert!(!side.status.success() && side.lines.is_empty(), "{side:?}");
+    }
+    (joiner, donor)
+}
+
+/// The donor's backup hangs for longer than this test may take, and the joiner cannot write.
+fn a_disk_that_fails(words: &[&str], expected: &str, hint: &str, status: i32) {
+    let scene = Scene::new();
+    scene.large_stream();
+    scene.backup("hang");
+    scene.options("space-check=no");
+    let (joiner, donor) = fails(&scene, words);
+    let folder = scene.data("joiner").join("#sql-xb/.new");
+    let cause = format!("cannot write received files in {}: ibdata1: ", folder.display());
+    assert!(joiner.log.contains(&format!("joiner: {cause}")), "{}", joiner.log);
+    assert!(joiner.log.contains(expected) && joiner.log.contains(hint), "{}", joiner.log);
+    assert_eq!(joiner.status.code(), Some(status), "{}", joiner.log);
+    assert!(donor.log.contains(&format!("the joiner refused: {cause}")), "{}", donor.log);
+    assert!(donor.log.contains(expected), "{}", donor.log);
+    assert_eq!(donor.status.code(), Some(32), "{}", donor.log);
+}
+
+#[test]
+fn a_fault_of_the_stream_is_not_blamed_on_the_backup() {
+    // The backup continues, and fails because its output is closed; or it hangs.
+    for then in ["more", "hang"] {
+        let scene = Scene::new();
+        scene.garbage_stream();
+        scene.backup(then);
+        let (joiner, donor) = fails(&scene, &["env"]);
+        assert!(donor.log.contains("donor: backup stream: "), "{}", donor.log);
+        let told = "the donor gave up: backup stream: ";
+        assert!(joiner.log.contains(told), "{}", joiner.log);
+        for log in [&donor.log, &joiner.log] {
+            assert!(!log.contains("nobody takes it") && !log.contains("exit status"), "{log}");
+        }
+    }
+}
+
+#[test]
+fn a_joiner_that_cannot_write_says_so_while_the_donor_is_silent() {
+    let limit = ["bash", "-c", "trap '' XFSZ; ulimit -f 1024; exec \"$@\"", "sh"];
+    a_disk_that_fails(&limit, "File too large", "repair the file system of that directory", 22);
+}
+
+#[test]
+fn a_full_disk_is_reported_while_the_donor_is_silent() {
+    let may = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    if !may.is_ok_and(|ran| ran.status.success()) {
+        xb_testkit::skipped("this user cannot mount");
+        return;
+    }
+    // The argument after `--datadir` is the directory.
+    let script = "for word; do [ \"$before\" != --datadir ] || \
+        mount -t tmpfs -o size=3m none \"$word\" || exit 77; before=$word; done; exec \"$@\"";
+    let full = ["unshare", "-m", "bash", "-c", script, "sh"];
+    a_disk_that_fails(&full, "No space left on device", "make room there", 28);
+}

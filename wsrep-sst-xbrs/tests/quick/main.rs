@@ -1,0 +1,17 @@
+//! State transfers without a server: a backup program that only acts, and the text protocol.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod again;
+mod causes;
+mod contract;
+mod credentials;
+mod delta;
+mod donor_method;
+mod exchange;
+mod hostile;
+mod percona;
+mod present_data;
+mod room;

@@ -1,0 +1,417 @@
+//! The data that a node has is not lost before a donor's backup takes its place.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::harness::{Ended, PROGRAM, STATE, Scene};
+use xb_sst::swap;
+
+const WORK: &str = "weeks of work";
+/// Files that stay in a swap.
+const GALERA: [&str; 2] = ["galera.cache", "grastate.dat"];
+
+fn read(path: impl AsRef<Path>) -> String {
+    String::from_utf8(std::fs::read(path).unwrap()).unwrap()
+}
+
+fn join(scene: &Scene, words: &[&str]) -> Ended {
+    let mut joiner = scene.joiner_with(&[], words).start();
+    let ready = joiner.ready();
+    let _ = scene.donor(&ready).start().wait();
+    joiner.wait()
+}
+
+/// Lets the donor send write sets alone.
+fn join_by_write_sets(scene: &Scene, words: &[&str]) {
+    let mut joiner = scene.joiner_with(&[], words).start();
+    let ready = joiner.ready();
+    let _ = scene.donor_with(&ready, &["--bypass"]).start().wait();
+    let joiner = joiner.wait();
+    assert!(joiner.status.success(), "{}", joiner.log);
+}
+
+/// Joins in vain; the donor, too, is told what the joiner's log says.
+fn is_refused(scene: &Scene, words: &[&str], why: &str) -> Ended {
+    let mut joiner = scene.joiner_with(&[], words).start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start().wait();
+    let joiner = joiner.wait();
+    assert_eq!(joiner.status.code(), Some(22), "{}", joiner.log);
+    assert!(joiner.lines.is_empty() && joiner.log.contains(why), "{}", joiner.log);
+    assert!(!donor.status.success() && donor.log.contains(why), "{}", donor.log);
+    joiner
+}
+
+fn succeeds(scene: &Scene, words: &[&str]) {
+    let joiner = join(scene, words);
+    assert_eq!(joiner.lines, [format!("{STATE} 7")], "{}", joiner.log);
+}
+
+/// Lets the node ask for a donor that never comes.
+fn ask_in_vain(scene: &Scene) -> Ended {
+    scene.options("sst-initial-timeout=1");
+    let joiner = scene.joiner().start().wait();
+    assert_eq!(joiner.status.code(), Some(32), "{}", joiner.log);
+    joiner
+}
+
+fn by_hand(word: &str, data: &Path) -> Output {
+    Command::new(PROGRAM).arg(word).arg(data).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Leaves the journal of a roll-back that was killed before its first rename.
+fn kill_roll_back(data: &Path) {
+    let is_data = |name: &OsStr, _: &_| !GALERA.iter().any(|of_galera| name == *of_galera);
+    let mut journal = None;
+    let kill = || {
+        journal = swap::interrupted(data).unwrap();
+        Err(io::Error::other("killed"))
+    };
+    assert!(swap::take_back(data, is_data, kill).is_err());
+    swap::begin(data, &journal.unwrap()).unwrap();
+}
+
+/// Leaves the journal of a swap that was killed before its first rename.
+fn kill_swap(data: &Path) {
+    swap::make_folders(data).unwrap();
+    swap::make_old(data).unwrap();
+    std::fs::write(data.join("#sql-xb/.new/ibdata1"), "received").unwrap();
+    let goes = |_, name: &OsStr, _: &_| !GALERA.iter().any(|of_galera| name == *of_galera);
+    let journal = swap::plan(vec![data.to_owned()], goes).unwrap();
+    swap::begin(data, &journal).unwrap();
+}
+
+#[test]
+fn a_swap_that_has_moved_nothing_is_given_up_once_a_server_has_written() {
+    for (kill, word) in [(kill_roll_back as fn(&Path), "roll-back"), (kill_swap, "swap")] {
+        let scene = Scene::new();
+        let data = scene.data("joiner");
+        succeeds(&scene, &[]);
+        kill(&data);
+        // A start without a transfer runs no program of ours.
+        std::fs::write(data.join("ibdata1"), WORK).unwrap();
+        let joiner = ask_in_vain(&scene);
+        assert!(joiner.log.contains(&format!("the {word} is given up")), "{}", joiner.log);
+        assert_eq!(read(data.join("ibdata1")), WORK, "{word}");
+        assert!(!data.join("#sql-xb/journal").exists());
+        if word == "roll-back" {
+            let done = by_hand(word, &data);
+            assert!(done.status.success(), "{}", text(&done));
+            assert_eq!(read(data.join("ibdata1")), "old");
+            assert_eq!(read(data.join("#sql-xb/.new/ibdata1")), WORK);
+        }
+    }
+}
+
+#[test]
+fn an_operator_can_remove_what_made_way() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    succeeds(&scene, &[]);
+    assert!(by_hand("roll-back", &data).status.success());
+    let mut clean = Command::new(PROGRAM);
+    let done = clean.arg("clean-old").arg(&data).arg("--all").output().unwrap();
+    assert!(done.status.success(), "{}", text(&done));
+    assert!(!data.join("#sql-xb").exists());
+    assert_eq!(read(data.join("ibdata1")), "old");
+}
+
+#[test]
+fn an_overtaken_roll_back_is_begun_again_by_hand() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    succeeds(&scene, &[]);
+    kill_roll_back(&data);
+    std::fs::write(data.join("ibdata1"), WORK).unwrap();
+    std::fs::create_dir(data.join("made_since")).unwrap();
+    let done = by_hand("roll-back", &data);
+    assert!(done.status.success(), "{}", text(&done));
+    assert_eq!(read(data.join("ibdata1")), "old");
+    assert_eq!(read(data.join("#sql-xb/.new/ibdata1")), WORK);
+    assert!(data.join("#sql-xb/.new/made_since").exists() && !data.join("made_since").exists());
+}
+
+#[test]
+fn data_that_made_way_stays_until_a_donor_has_a_backup() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    let kept = data.join("#sql-xb/.new/ibdata1");
+    succeeds(&scene, &[]);
+    std::fs::write(data.join("ibdata1"), WORK).unwrap();
+    let done = by_hand("roll-back", &data);
+    assert!(done.status.success() && text(&done).contains("#sql-xb/.new until"), "{}", text(&done));
+    let _ = ask_in_vain(&scene);
+    assert_eq!(read(&kept), WORK);
+    // Write sets alone bring no data, either.
+    join_by_write_sets(&scene, &[]);
+    assert_eq!(read(&kept), WORK);
+    for word in ["recover", "clean-old"] {
+        assert!(by_hand(word, &data).status.success());
+        assert_eq!(read(&kept), WORK, "{word}");
+    }
+    assert!(text(&by_hand("clean-old", &data)).contains("--all"));
+    succeeds(&scene, &[]);
+    assert!(!data.join("#sql-xb/.new").exists() && !data.join("#sql-xb/folders").exists());
+}
+
+/// Runs a program as a user without rights.
+const NOBODY: [&str; 4] = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"];
+
+#[test]
+fn a_roll_back_that_may_not_move_a_directory_leaves_no_journal() {
+    if !rustix::process::geteuid().is_root() {
+        xb_testkit::skipped("needs root");
+        return;
+    }
+    for of_root in ["mysql", "#sql-xb/.old/mysql"] {
+        let scene = Scene::new();
+        let data = scene.data("joiner");
+        succeeds(&scene, &[]);
+        for (owner, path) in
+            [("nobody:nogroup", scene.scratch.path()), ("root:root", &data.join(of_root))]
+        {
+            let mut chown = Command::new("chown");
+            assert!(chown.args(["-R", owner]).arg(path).status().unwrap().success());
+        }
+        let before = crate::harness::tree(&data);
+        let mut refused = Command::new(NOBODY[0]);
+        let refused = refused.args(&NOBODY[1..]).args([PROGRAM, "roll-back"]).arg(&data);
+        let refused = refused.output().unwrap();
+        assert_eq!(refused.status.code(), Some(22), "{}", text(&refused));
+        assert!(text(&refused).contains("nothing was moved"), "{}", text(&refused));
+        assert_eq!(crate::harness::tree(&data), before);
+    }
+}
+
+/// Two servers of one host keep their binary logs in one directory, under names of their own.
+#[test]
+fn servers_with_a_directory_in_common_leave_each_others_data_alone() {
+    let (first, second) = (Scene::new(), Scene::new());
+    let logs = first.scratch.dir("binlogs");
+    let put = |name: &str| std::fs::write(logs.join(name), name).unwrap();
+    put("one.000001");
+    put("two.000001");
+    let [one, two] = ["one", "two"].map(|name| format!("--log-bin={}/{name}", logs.display()));
+    succeeds(&first, &[&one]);
+    let old = logs.join("#sql-xb/.old/one.000001");
+    assert_eq!(read(&old), "one.000001");
+    // The first node has not started on its new data yet.
+    let home = first.data("joiner").display().to_string();
+    let said = format!("holds the data of a transfer to {home}");
+    let refused = is_refused(&second, &[&two], &said);
+    assert!(refused.log.contains("clean-old"), "{}", refused.log);
+    join_by_write_sets(&second, &[&two]);
+    assert_eq!(read(&old), "one.000001");
+    assert_eq!(read(second.data("joiner").join("ibdata1")), "old");
+    for word in ["clean-old", "recover"] {
+        assert!(by_hand(word, &second.data("joiner")).status.success());
+    }
+    assert_eq!(read(&old), "one.000001");
+    let back = by_hand("roll-back", &first.data("joiner"));
+    assert!(back.status.success(), "{}", text(&back));
+    assert_eq!(read(logs.join("one.000001")), "one.000001");
+
+    // The directory is free again.
+    succeeds(&first, &[&one]);
+    std::fs::write(first.data("joiner").join("ibdata1"), WORK).unwrap();
+    crate::harness::start_on(&first.data("joiner"));
+    assert!(by_hand("clean-old", &first.data("joiner")).status.success());
+    succeeds(&second, &[&two]);
+    assert_eq!(read(logs.join("#sql-xb/.old/two.000001")), "two.000001");
+    assert!(logs.join("one.state").exists());
+    // What an earlier version left there may be anybody's.
+    std::fs::remove_file(logs.join("#sql-xb/home")).unwrap();
+    is_refused(&first, &[&one], "an unknown data directory");
+    assert_eq!(read(logs.join("#sql-xb/.old/two.000001")), "two.000001");
+    succeeds(&second, &[&two]);
+}
+
+/// A roll-back puts the new files of a directory aside in which there was nothing before.
+#[test]
+fn what_made_way_in_a_directory_in_common_is_left_alone() {
+    let (first, second) = (Scene::new(), Scene::new());
+    let undo = first.scratch.dir("undo");
+    let words = format!("--innodb-undo-directory={}", undo.display());
+    succeeds(&first, &[&words]);
+    std::fs::write(undo.join("undo001"), WORK).unwrap();
+    let back = by_hand("roll-back", &first.data("joiner"));
+    assert!(back.status.success(), "{}", text(&back));
+    let aside = undo.join("#sql-xb/.new/undo001");
+    assert_eq!(read(&aside), WORK);
+    let home = first.data("joiner").display().to_string();
+    is_refused(&second, &[&words], &format!("holds the data of a transfer to {home}"));
+    assert_eq!(read(&aside), WORK);
+}
+
+/// As services do before each start, to learn the position of the data.
+#[test]
+fn a_server_that_looks_for_its_position_has_not_accepted_the_data() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    let recover = || std::fs::write(data.join("ibdata1"), "recovered").unwrap();
+    succeeds(&scene, &[]);
+    recover();
+    let refused = by_hand("clean-old", &data);
+    assert_eq!(refused.status.code(), Some(22), "{}", text(&refused));
+    let joiner = join(&scene, &[]);
+    assert!(joiner.log.contains("no server has accepted the data"), "{}", joiner.log);
+    assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old");
+    recover();
+    crate::harness::start_on(&data);
+    assert!(by_hand("clean-old", &data).status.success());
+    assert!(!data.join("#sql-xb").exists());
+    // The list of that start goes with the data.
+    succeeds(&scene, &[]);
+    recover();
+    assert_eq!(by_hand("clean-old", &data).status.code(), Some(22));
+    assert!(by_hand("roll-back", &data).status.success());
+    // Where the list is elsewhere, nothing tells the two apart.
+    succeeds(&scene, &["--master-info-file=/elsewhere/master.info"]);
+    recover();
+    assert!(by_hand("clean-old", &data).status.success());
+}
+
+/// Its server has asked for the write sets after the position of the data that was there before.
+#[test]
+fn write_sets_are_refused_for_data_that_was_replaced_in_between() {
+    for kill in [kill_roll_back as fn(&Path), kill_swap] {
+        let scene = Scene::new();
+        let data = scene.data("joiner");
+        let state = data.join("grastate.dat");
+        succeeds(&scene, &[]);
+        std::fs::write(&state, "version: 2.1\nuuid:    u\nseqno:   5000\n").unwrap();
+        kill(&data);
+        let mut joiner = scene.joiner().start();
+        let ready = joiner.ready();
+        let donor = scene.donor_with(&ready, &["--bypass"]).start().wait();
+        let joiner = joiner.wait();
+        assert_eq!(joiner.status.code(), Some(22), "{}", joiner.log);
+        assert!(joiner.lines.is_empty() && joiner.log.contains("has changed"), "{}", joiner.log);
+        assert!(!donor.status.success() && donor.log.contains("has changed"), "{}", donor.log);
+        assert!(read(&state).contains("seqno:   -1"), "{}", read(&state));
+        // The next start asks with the position of the data.
+        join_by_write_sets(&scene, &[]);
+    }
+}
+
+#[test]
+fn a_file_system_that_is_not_mounted_is_no_proof_that_a_server_has_started() {
+    for is_empty in [true, false] {
+        let scene = Scene::new();
+        let (data, redo) = (scene.data("joiner"), scene.scratch.dir("redo"));
+        std::fs::write(redo.join("ib_logfile0"), "old redo").unwrap();
+        let words = format!("--innodb-log-group-home-dir={}", redo.display());
+        succeeds(&scene, &[&words]);
+        let away = scene.scratch.join("away");
+        std::fs::rename(&redo, &away).unwrap();
+        std::fs::create_dir(&redo).unwrap();
+        if !is_empty {
+            // Of a time before the file system.
+            std::fs::write(redo.join("ib_logfile0"), "from long ago").unwrap();
+        }
+        let refused = by_hand("clean-old", &data);
+        assert_eq!(refused.status.code(), Some(22), "{}", text(&refused));
+        assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old");
+        let joiner = join(&scene, &[&words]);
+        assert!(!joiner.status.success(), "{}", joiner.log);
+        assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old");
+        std::fs::remove_dir_all(&redo).unwrap();
+        std::fs::rename(&away, &redo).unwrap();
+        std::fs::write(redo.join("ib_logfile0"), "written by a server").unwrap();
+        crate::harness::start_on(&data);
+        assert!(by_hand("clean-old", &data).status.success());
+        assert!(!data.join("#sql-xb").exists());
+    }
+}
+
+#[test]
+fn a_removal_of_old_data_that_was_interrupted_is_finished() {
+    let scene = Scene::new();
+    let (data, redo) = (scene.data("joiner"), scene.scratch.dir("redo"));
+    std::fs::write(redo.join("ib_logfile0"), "old redo").unwrap();
+    let words = format!("--innodb-log-group-home-dir={}", redo.display());
+    succeeds(&scene, &[&words]);
+    std::fs::write(redo.join("ib_logfile0"), "written by a server").unwrap();
+    // Killed after the directories outside.
+    std::fs::write(data.join("#sql-xb/removing"), "").unwrap();
+    std::fs::remove_dir_all(redo.join("#sql-xb")).unwrap();
+    let done = by_hand("clean-old", &data);
+    assert!(done.status.success(), "{}", text(&done));
+    assert!(!data.join("#sql-xb").exists());
+}
+
+#[test]
+fn a_roll_back_needs_no_directory_in_which_it_moves_nothing() {
+    let scene = Scene::new();
+    let (data, other) = (scene.data("joiner"), scene.data("other"));
+    let logs = scene.scratch.dir("undo");
+    let words = format!("--innodb-undo-directory={}", logs.display());
+    succeeds(&scene, &[&words]);
+    // The server keeps nothing there any more.
+    std::fs::remove_dir_all(&logs).unwrap();
+    std::fs::create_dir_all(&other).unwrap();
+    std::fs::create_dir_all(logs.join("#sql-xb/.old")).unwrap();
+    std::fs::write(logs.join("#sql-xb/.old/undo001"), "of the other").unwrap();
+    std::fs::write(logs.join("#sql-xb/home"), format!("{}\n", other.display())).unwrap();
+    let back = by_hand("roll-back", &data);
+    assert!(back.status.success(), "{}", text(&back));
+    assert_eq!(read(data.join("ibdata1")), "old");
+    assert_eq!(read(logs.join("#sql-xb/.old/undo001")), "of the other");
+}
+
+#[test]
+fn old_data_on_a_file_system_that_is_not_mounted_is_waited_for() {
+    let scene = Scene::new();
+    let (data, logs) = (scene.data("joiner"), scene.scratch.dir("binlogs"));
+    std::fs::write(logs.join("node.000001"), "old log").unwrap();
+    let words = format!("--log-bin={}/node", logs.display());
+    succeeds(&scene, &[&words]);
+    let away = scene.scratch.join("away");
+    std::fs::rename(&logs, &away).unwrap();
+    std::fs::create_dir(&logs).unwrap();
+    let joiner = join(&scene, &[&words]);
+    assert_eq!(joiner.status.code(), Some(22), "{}", joiner.log);
+    assert!(joiner.log.contains("mount the file system"), "{}", joiner.log);
+    assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old");
+    std::fs::remove_dir_all(&logs).unwrap();
+    std::fs::rename(&away, &logs).unwrap();
+    let back = by_hand("roll-back", &data);
+    assert!(back.status.success(), "{}", text(&back));
+    assert_eq!(read(logs.join("node.000001")), "old log");
+}
+
+#[test]
+fn a_directory_that_stays_and_holds_data_is_refused_before_data_is_sent() {
+    let scene = Scene::new();
+    let logs = scene.data("joiner").join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    let slow = format!("--slow-query-log-file={}/slow.log", logs.display());
+    is_refused(&scene, &["--log-bin=logs/bin", &slow], "logs must stay");
+    join_by_write_sets(&scene, &["--log-bin=logs/bin", &slow]);
+    succeeds(&scene, &["--log-bin=logs/bin"]);
+}
+
+#[test]
+fn a_schema_may_have_the_name_of_a_keyring() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    succeeds(&scene, &[]);
+    std::fs::create_dir(data.join("keyring_of_a_shop")).unwrap();
+    std::fs::write(data.join("keyring"), "keys").unwrap();
+    assert!(by_hand("roll-back", &data).status.success());
+    assert!(!data.join("keyring_of_a_shop").exists() && data.join("keyring").exists());
+    assert!(data.join("#sql-xb/.new/keyring_of_a_shop").exists());
+}
+
+#[test]
+fn a_limit_of_zero_for_the_donor_is_none() {
+    let scene = Scene::new();
+    scene.options("sst-initial-timeout=0");
+    succeeds(&scene, &[]);
+}

@@ -1,0 +1,14 @@
+//! The archive of a binary log, with real MariaDB servers.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod ack;
+mod binlog;
+mod compare;
+mod copied_log;
+mod failover;
+mod many_segments;
+mod receivers;
+mod until;

@@ -1,0 +1,15 @@
+//! Backups of real servers and what is made of them: chains, restored servers, proofs and rescued tables.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod chain;
+mod consolidate;
+mod history;
+mod one_pass;
+mod prepare;
+mod renamed;
+mod rescue;
+mod rescue_cut;
+mod verify;

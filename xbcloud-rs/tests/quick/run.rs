@@ -1,0 +1,571 @@
+//! `run`, `monitor` and the producer's log.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::stream::small_backup;
+
+struct Site {
+    folder: tempfile::TempDir,
+}
+
+impl Site {
+    /// A repository whose producer writes `lines` messages, a stream, and ends with `exit`.
+    fn new(producer: &str, more: &str) -> Self {
+        let site = Self { folder: tempfile::tempdir().unwrap() };
+        std::fs::write(site.path("stream"), small_backup(2, 5000)).unwrap();
+        let program = site.path("producer");
+        std::fs::write(&program, format!("#!/bin/sh\n{producer}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let text = format!(
+            "[xbcloud.shop]\nroot={}\nproducer={} {}\nresult={}\nmetrics-file={}\n{more}\n\
+             [xbcloud.vault]\nroot={}\n",
+            site.url("shop"),
+            program.display(),
+            site.path("stream").display(),
+            site.path("result.json").display(),
+            site.path("shop.prom").display(),
+            site.url("vault"),
+        );
+        std::fs::write(site.path("my.cnf"), text).unwrap();
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("file://{}", self.path(name).display())
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .arg(format!("--defaults-file={}", self.path("my.cnf").display()))
+            .args(args)
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env("HOME", self.path("home"))
+            .args([format!("--state-dir={}", self.path("state").display())].iter().filter(|_| {
+                args.first().is_some_and(|command| ["run", "backup"].contains(command))
+            }))
+            .run()
+    }
+
+    fn result(&self) -> Value {
+        serde_json::from_slice(&std::fs::read(self.path("result.json")).unwrap()).unwrap()
+    }
+
+    fn stages(&self) -> Vec<(String, String)> {
+        let result = self.result();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let stages = result["stages"].as_array().unwrap().iter();
+        stages.map(|stage| (text(&stage["stage"]), text(&stage["status"]))).collect()
+    }
+
+    fn metric(&self, name: &str) -> Option<String> {
+        let text = std::fs::read_to_string(self.path("shop.prom")).unwrap();
+        let start = format!("{name}{{repository=\"shop\"");
+        let line = text.lines().find(|line| line.starts_with(&start))?;
+        Some(line.rsplit_once(' ').unwrap().1.to_owned())
+    }
+}
+
+fn pairs(stages: &[(&str, &str)]) -> Vec<(String, String)> {
+    stages.iter().map(|(stage, status)| ((*stage).to_owned(), (*status).to_owned())).collect()
+}
+
+#[test]
+fn one_run_backs_up_verifies_copies_and_prunes() {
+    let site = Site::new("cat \"$1\"", "copy-to=@vault\nkeep-last=1\nname-template={host}-{utc}-x");
+    let _ = site.run(&["put", "@shop/old"]);
+    let first = site.run(&["run", "@shop/first"]).expect(0);
+    assert!(first.stderr_text().lines().count() <= 10, "{}", first.stderr_text());
+    let quiet = site.run(&["run", "@shop", "--quiet"]).expect(0);
+    assert_eq!((quiet.stderr_text(), quiet.stdout_text()), (String::new(), "".into()));
+    let ok = ["backup", "verify", "copy", "prune"].map(|stage| (stage, "ok"));
+    assert_eq!(site.stages(), pairs(&ok));
+    let result = site.result();
+    assert_eq!(
+        (&result["format"], &result["status"], &result["exit"]),
+        (&1.into(), &"ok".into(), &0.into())
+    );
+    assert_eq!(result["repository"], "shop");
+    assert_eq!(result["stages"][1]["details"]["reached"], "checksum");
+    let name = result["name"].as_str().unwrap();
+    assert!(name.ends_with("Z-x"), "{name}");
+    for key in [
+        format!("shop/.xb-catalog/{name}"),
+        format!("vault/.xb-catalog/{name}"),
+        "vault/.xb-catalog/first".into(),
+    ] {
+        assert!(site.path(&key).is_file(), "{key}");
+    }
+    assert_eq!(site.metric("xbcloud_run_success").as_deref(), Some("1"));
+    assert!(site.metric("xbcloud_run_last_success_timestamp_seconds").is_some());
+    let stored = result["stages"][0]["details"]["stored_bytes"].to_string();
+    assert_eq!(site.metric("xbcloud_backup_stored_bytes"), Some(stored));
+}
+
+#[test]
+fn a_failed_run_says_so_everywhere_and_skips_the_rest() {
+    let site =
+        Site::new("cat \"$1\"", "copy-to=@vault\nkeep-last=1\non-failure=cp /dev/stdin FAILED");
+    let text = std::fs::read_to_string(site.path("my.cnf")).unwrap();
+    let failed = site.path("failed.json");
+    std::fs::write(site.path("my.cnf"), text.replace("FAILED", &failed.display().to_string()))
+        .unwrap();
+    let _ = site.run(&["run", "@shop/good"]).expect(0);
+    assert!(!failed.exists());
+    let success = site.metric("xbcloud_run_last_success_timestamp_seconds");
+    let good = std::fs::read(site.path("producer")).unwrap();
+    std::fs::write(site.path("producer"), [&good[..], b"seq 1 9000 >&2; exit 3\n"].concat())
+        .unwrap();
+    let ran = site.run(&["run", "@shop/bad", "--quiet"]).expect_failure();
+    let text = ran.stderr_text();
+    // The last messages of the producer, and no more.
+    assert!(text.contains("\n  9000\n") && !text.contains("\n  8990\n"), "{text}");
+    assert!(text.lines().count() <= 10 && text.contains("exit status 3: 9000\nhint: "), "{text}");
+    let log = site.path("state/producer-logs/bad.log");
+    assert!(text.contains(&log.display().to_string()), "{text}");
+    assert_eq!(std::fs::read_to_string(log).unwrap().lines().count(), 9000);
+    let skipped =
+        [("backup", "failed"), ("verify", "skipped"), ("copy", "skipped"), ("prune", "skipped")];
+    assert_eq!(site.stages()[..4], pairs(&skipped));
+    assert_eq!(site.stages()[4], ("on-failure".into(), "ok".into()));
+    let result = site.result();
+    assert_eq!((&result["status"], &result["exit"]), (&"failed".into(), &6.into()));
+    assert_eq!(result["error"]["stage"], "backup");
+    assert!(result["error"]["message"].as_str().unwrap().contains("exit status 3"));
+    // The hook read the same error.
+    let hook: Value = serde_json::from_slice(&std::fs::read(failed).unwrap()).unwrap();
+    assert_eq!(hook["error"], result["error"]);
+    assert_eq!(site.metric("xbcloud_run_success").as_deref(), Some("0"));
+    assert_eq!(site.metric("xbcloud_run_last_success_timestamp_seconds"), success);
+    // Nothing was pruned: the good backup is still there.
+    assert!(site.path("shop/.xb-catalog/good").is_file());
+}
+
+#[test]
+fn hooks_run_in_order_and_a_failing_one_ends_the_run() {
+    let site = Site::new(
+        "cat \"$1\"",
+        "verify=none\nbefore=sh -c 'cat > \"$0/one\"' DIR\nafter=sh -c 'cat > \"$0/two\"; exit 9' DIR",
+    );
+    let text = std::fs::read_to_string(site.path("my.cnf")).unwrap();
+    let dir = site.folder.path().display().to_string();
+    std::fs::write(site.path("my.cnf"), text.replace("DIR", &dir)).unwrap();
+    let ran = site.run(&["run", "@shop/n"]).expect_failure();
+    assert!(
+        ran.stderr_text().contains("hook --after: sh failed with exit status 9"),
+        "{}",
+        ran.stderr_text()
+    );
+    assert_eq!(site.stages(), pairs(&[("before", "ok"), ("backup", "ok"), ("after", "failed")]));
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(site.path(name)).unwrap()).unwrap()
+    };
+    assert_eq!((&read("one")["name"], &read("one")["status"]), (&"n".into(), &"running".into()));
+    assert_eq!(read("two")["stages"][1]["details"]["name"], "n");
+    let text = std::fs::read_to_string(site.path("my.cnf")).unwrap();
+    std::fs::write(
+        site.path("my.cnf"),
+        text.replace("before=sh -c 'cat > \"$0/one\"'", "before=false"),
+    )
+    .unwrap();
+    let _ = site.run(&["run", "@shop/m"]).expect_failure();
+    assert_eq!(site.stages(), pairs(&[("before", "failed"), ("backup", "skipped")]));
+    assert!(!site.path("shop/.xb-catalog/m").exists());
+}
+
+#[test]
+fn faults_of_a_run_are_found_before_the_producer_starts() {
+    let site = Site::new("touch \"$0.started\"; cat \"$1\"", "");
+    for (args, text) in [
+        (&["--result=/no/such/folder/x"][..], "/no/such/folder"),
+        (&["--metrics-file=/"], "cannot write /: is a directory\nhint: name a file in it"),
+        (&["--metrics-file=/tmp/x.txt"], "end in .prom"),
+        (&["--metrics-file=/no/such/x.prom"], "cannot write /no/such/x.prom: No such file"),
+        (&["--producer=/no/such/program"], "cannot start /no/such/program"),
+        (&["--producer=cat 'x"], "a quote or an escape is not closed"),
+        (&["--copy-to=s4://vault/shop/"], "`s4://` is not supported"),
+        (&["--copy-to=@shop/n"], "the place of the backup itself"),
+        (&["--before=  "], "--before"),
+        (&["--after='x"], "--after"),
+        (&["--verify=everything"], "--verify"),
+        (&["--verify=pages", "--check-sql=SELECT 1"], "--check-sql runs on the server"),
+        (&["--encrypt-key-file=/no/such/key"], "/no/such/key"),
+        (&["--copy-to=@nowhere"], "[xbcloud.nowhere]"),
+    ] {
+        let ran = site.run(&[&["run", "@shop/n"], args].concat());
+        assert_ne!(ran.status.code(), Some(0));
+        assert!(ran.stderr_text().contains(text), "{args:?}: {}", ran.stderr_text());
+    }
+    assert!(!site.path("producer.started").exists() && !site.path("shop").exists());
+    for producer in ["--producer=/no/such/program", "--producer=cat 'x"] {
+        let _ = site.run(&["backup", "@shop/n", producer]).expect_failure();
+        assert!(!site.path("shop").exists(), "{producer}: the directory was created");
+    }
+}
+
+/// A host with only a recipient cannot authenticate what it verifies. That is no warning.
+#[test]
+fn a_good_night_of_sealed_backups_is_silent() {
+    let recipient = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
+    let site = Site::new("cat \"$1\"", &format!("recipient={recipient}"));
+    let ran = site.run(&["run", "@shop/a", "--quiet"]).expect(0);
+    assert_eq!((ran.stderr_text(), ran.stdout_text()), (String::new(), "".into()));
+    let ran = site.run(&["run", "@shop/b"]).expect(0);
+    let text = ran.stderr_text();
+    assert!(text.contains("note: without a key") && !text.contains("warning"), "{text}");
+    let ran = site.run(&["verify", "@shop/b", "--level=checksum"]).expect(0);
+    assert!(ran.stdout_text().contains("checksum  ok      1 object\n"), "{}", ran.stdout_text());
+}
+
+/// A program that mounts the file system of the repository.
+#[test]
+fn a_local_repository_may_appear_with_the_first_hook() {
+    let site = Site::new("cat \"$1\"", "");
+    let text = std::fs::read_to_string(site.path("my.cnf")).unwrap();
+    let disk = site.path("disk");
+    let text = text.replace(&site.url("shop"), &format!("{}/shop", site.url("disk")));
+    let text = text
+        .replace("[xbcloud.vault]", &format!("before=mkdir {}\n[xbcloud.vault]", disk.display()));
+    std::fs::write(site.path("my.cnf"), text).unwrap();
+    let _ = site.run(&["run", "@shop/n"]).expect(0);
+    assert!(disk.join("shop/.xb-catalog/n").is_file());
+}
+
+/// A signal that comes when a stage is over ends the run before the next one: a prune, or a proof of hours.
+#[test]
+fn no_stage_begins_after_a_signal() {
+    let site = Site::new("cat \"$1\"", "keep-last=1");
+    // The parent of a hook is its guardian, and that one's the program.
+    let hook = "--before=sh -c 'kill -TERM $(cut -d\" \" -f4 /proc/$PPID/stat)'";
+    let ran = site.run(&["run", "@shop/n", hook]).expect(143);
+    assert!(ran.stderr_text().contains("interrupted by signal 15"), "{ran:?}");
+    assert!(!site.path("shop/.xb-catalog/n").exists());
+    let result = site.result();
+    assert_eq!((&result["status"], &result["exit"]), (&"failed".into(), &143.into()), "{result}");
+    let backup = site.stages().into_iter().find(|(stage, _)| stage == "backup").unwrap();
+    assert_ne!(backup.1, "ok", "{result}");
+}
+
+/// No store takes keys in a URL. What refuses them must not keep them in a file that everyone may read.
+#[test]
+fn keys_in_a_url_are_in_no_result() {
+    let site = Site::new("cat \"$1\"", "");
+    let options = [
+        format!("--result={}", site.path("result.json").display()),
+        format!("--metrics-file={}", site.path("shop.prom").display()),
+        "--producer=true".to_owned(),
+    ];
+    let [result, metrics, producer] = options.each_ref().map(String::as_str);
+    for place in ["s3://AKIAKEY:top/secret@b/shop/n", "s3://topsecret@b/shop/n"] {
+        let ran = site.run(&["run", place, result, metrics, producer]).expect_failure();
+        for file in ["result.json", "shop.prom"] {
+            let text = std::fs::read_to_string(site.path(file)).unwrap();
+            assert!(!text.contains("secret") && text.contains("s3://***@b/shop"), "{text}");
+        }
+        assert!(!ran.stderr_text().contains("secret"), "{ran:?}");
+        let ran = site.run(&["monitor", place, "--json"]).expect_failure();
+        assert!(!ran.stdout_text().contains("secret"), "{ran:?}");
+    }
+}
+
+/// The result of last night must not stay the last one.
+#[test]
+fn a_key_that_is_missing_is_a_result_too() {
+    let site = Site::new("cat \"$1\"", "");
+    let _ = site.run(&["run", "@shop/n"]).expect(0);
+    let _ = site.run(&["run", "@shop/m", "--encrypt-key-file=/no/such/key"]).expect_failure();
+    let result = site.result();
+    assert_eq!(
+        (&result["status"], &result["error"]["stage"]),
+        (&"failed".into(), &"settings".into())
+    );
+    assert!(result["error"]["message"].as_str().unwrap().contains("/no/such/key"), "{result}");
+}
+
+#[test]
+fn a_heartbeat_is_posted_and_its_failure_is_only_a_warning() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("heartbeat-url=http://{}/topsecret", listener.local_addr().unwrap());
+    let site = Site::new("cat \"$1\"", &url);
+    let server = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\n}\n") {
+            let mut bytes = [0; 4096];
+            let read = peer.read(&mut bytes).unwrap();
+            assert!(read > 0);
+            request.extend_from_slice(&bytes[..read]);
+        }
+        peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        String::from_utf8(request).unwrap()
+    });
+    let _ = site.run(&["run", "@shop/n"]).expect(0);
+    let request = server.join().unwrap();
+    assert!(
+        request.starts_with("POST /topsecret ") && request.contains("\"status\": \"ok\""),
+        "{request}"
+    );
+    // The server is gone.
+    let ran = site.run(&["run", "@shop/m"]).expect(0);
+    let text = ran.stderr_text();
+    assert!(
+        text.contains("heartbeat not sent: cannot reach 127.0.0.1") && !text.contains("topsecret"),
+        "{text}"
+    );
+    assert_eq!(site.result()["warnings"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_monitor_judges_age_and_proof() {
+    let site = Site::new("cat \"$1\"", "verify=none");
+    let monitor = |args: &[&str], code: i32| {
+        site.run(&[&["monitor", "@shop"], args].concat()).expect(code).stdout_text().to_string()
+    };
+    // Nothing could be read.
+    let text = monitor(&[], 3);
+    assert!(text.starts_with("XBCLOUD UNKNOWN - ") && text.lines().count() == 1, "{text}");
+    let _ = site.run(&["run", "@shop/n"]).expect(0);
+    let text = monitor(&["--max-age=26h"], 0);
+    assert!(text.starts_with("XBCLOUD OK - shop: the newest backup n is "), "{text}");
+    assert!(text.contains(" | backups=1;;;0 age="), "{text}");
+    let text = monitor(&["--max-age=26h", "--max-proof-age=8d"], 2);
+    assert!(text.starts_with("XBCLOUD CRITICAL - shop: no backup is verified"), "{text}");
+    let _ = site.run(&["verify", "@shop/n", "--level=checksum"]).expect(0);
+    let text = monitor(&["--max-age=26h", "--max-proof-age=8d"], 0);
+    assert!(
+        text.contains("the newest proven backup (checksum of n) is ")
+            && text.contains("proof_age="),
+        "{text}"
+    );
+    let _ = monitor(&["--max-proof-age=8d", "--proof-level=restore"], 2);
+    assert!(monitor(&["--server=other"], 2).contains("there is no backup"));
+    // Nobody archives the log.
+    for limit in ["--max-binlog-age=15m", "--max-binlog-proof-age=8d"] {
+        let text = monitor(&["--max-age=26h", limit], 2);
+        assert!(text.contains("the archived log of shop has no transaction"), "{limit}: {text}");
+    }
+    let _ = monitor(&["--max-age=soon"], 2);
+}
+
+#[test]
+fn messages_of_a_producer_go_to_its_log() {
+    let site = Site::new("echo quiet talk >&2; cat \"$1\"", "");
+    let ran = site.run(&["backup", "@shop/a"]).expect(0);
+    assert!(!ran.stderr_text().contains("quiet talk"), "{}", ran.stderr_text());
+    let log = std::fs::read_to_string(site.path("state/producer-logs/a.log")).unwrap();
+    assert_eq!(log, "quiet talk\n");
+    let ran = site.run(&["backup", "@shop/b", "--producer-log=-"]).expect(0);
+    assert!(ran.stderr_text().contains("quiet talk"));
+    let ran = site.run(&["backup", "@shop/c", "--verbose"]).expect(0);
+    assert!(ran.stderr_text().contains("quiet talk") && ran.stderr_text().contains("c.log"));
+    let file = format!("--producer-log={}", site.path("own.log").display());
+    let _ = site.run(&["backup", "@shop/d", &file]).expect(0);
+    assert_eq!(std::fs::read_to_string(site.path("own.log")).unwrap(), "quiet talk\n");
+    let ran = site.run(&["backup", "@shop/e", "--producer-log=/no/such/folder/x"]).expect_failure();
+    assert!(ran.stderr_text().contains("--producer-log"), "{}", ran.stderr_text());
+    assert!(!site.path("shop/.xb-catalog/e").exists());
+    // Without a place for the file, the messages are no mail of every night; a warning names the place.
+    std::fs::write(site.path("plain"), "").unwrap();
+    let state = format!("--state-dir={}", site.path("plain").display());
+    let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .arg(format!("--defaults-file={}", site.path("my.cnf").display()))
+        .args(["backup", "@shop/f", &state])
+        .run()
+        .expect(0);
+    let text = ran.stderr_text();
+    assert!(text.contains("plain/producer-logs") && !text.contains("quiet talk"), "{text}");
+}
+
+/// With `or-full` no night stays empty, and the result says what was taken instead.
+#[test]
+fn a_run_takes_a_full_backup_where_no_base_fits() {
+    let site = Site::new("cat \"$1\"", "incremental-from=latest\nor-full");
+    // There is no backup, then one of a server of which nothing is known.
+    for name in ["first", "second"] {
+        let said = site.run(&["run", &format!("@shop/{name}")]).expect(0).stderr_text();
+        assert!(said.contains("a full backup is taken instead"), "{said}");
+        let result = site.result();
+        assert_eq!(result["stages"][0]["details"]["base"], Value::Null, "{result}");
+        assert!(result["warnings"][0].as_str().unwrap().contains("no base fits"), "{result}");
+    }
+    let options = std::fs::read_to_string(site.path("my.cnf")).unwrap();
+    std::fs::write(site.path("my.cnf"), options.replace("or-full", "")).unwrap();
+    let said = site.run(&["run", "@shop/third"]).expect_failure().stderr_text();
+    assert!(said.contains("--or-full") && said.contains("--accept-history"), "{said}");
+    assert_eq!(site.stages()[0], ("backup".into(), "failed".into()));
+}
+
+#[test]
+fn nothing_is_pruned_after_a_night_that_shrinks_until_it_is_accepted() {
+    let site = Site::new("cat \"$1\"", "keep-last=2");
+    let night = |name: &str, size: usize| {
+        std::fs::write(site.path("stream"), small_backup(2, size)).unwrap();
+        site.run(&["run", &format!("@shop/{name}")]).expect(0)
+    };
+    let there = |name: &str| site.path(&format!("shop/.xb-catalog/{name}")).is_file();
+    ["n1", "n2", "n3"].iter().for_each(|name| drop(night(name, 50_000)));
+    assert_eq!(["n1", "n2", "n3"].map(there), [false, true, true]);
+    assert_eq!(site.metric("xbcloud_backup_shrunk").as_deref(), Some("0"));
+    let _ = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(0);
+    for name in ["n4", "n5", "n6", "n7"] {
+        let told = night(name, 500).stderr_text();
+        assert!(told.contains(&format!("{name} is much smaller than usual")), "{told}");
+        let result = site.result();
+        assert!(result["warnings"][0].as_str().unwrap().contains(" bytes instead of "), "{result}");
+        assert!(result["stages"][0]["details"]["shrunk"].is_string());
+        assert_eq!(site.metric("xbcloud_backup_shrunk").as_deref(), Some("1"));
+    }
+    assert!(["n2", "n3", "n4", "n5", "n6", "n7"].map(there).iter().all(|there| *there));
+    // `prune` by hand waits, too, and says for what.
+    let by_hand = site.run(&["prune", "@shop", "--keep-last=2", "--yes"]).expect(0);
+    assert!(by_hand.stdout_text().contains("n7 is much smaller than usual"));
+    let warned = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(1).stdout_text();
+    assert!(warned.contains("WARNING") && warned.contains("n7 is much smaller"), "{warned}");
+    let listed = site.run(&["list", "@shop"]).expect(0).stdout_text();
+    assert!(listed.contains("much smaller than usual"), "{listed}");
+    // From the accepted one on, its size is the usual one.
+    let accept = || site.run(&["accept", "@shop/n7", "--reason=archived"]).expect(0);
+    let _ = accept();
+    let _ = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(0);
+    for said in ["no longer accepted", "it was not accepted"] {
+        let undone = site.run(&["accept", "@shop/n7", "--undo"]).expect(0);
+        assert!(undone.stderr_text().contains(said), "{}", undone.stderr_text());
+        let _ = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(1);
+    }
+    let _ = accept();
+    let _ = night("n8", 500);
+    assert_eq!(site.metric("xbcloud_backup_shrunk").as_deref(), Some("0"));
+    assert_eq!(["n3", "n6", "n7", "n8"].map(there), [false, false, true, true]);
+    // The word goes with the backup.
+    let record = site.path("shop/.xb-catalog/@accepted/n7");
+    assert!(record.is_file());
+    let _ = site.run(&["delete", "@shop/n7", "--yes"]).expect(0);
+    assert!(!record.exists());
+}
+
+#[test]
+fn every_fault_of_the_options_is_reported() {
+    let site = Site::new("cat \"$1\"", "on-failure=cp /dev/stdin FAILED");
+    let text = std::fs::read_to_string(site.path("my.cnf")).unwrap();
+    let failed = site.path("failed.json");
+    std::fs::write(site.path("my.cnf"), text.replace("FAILED", &failed.display().to_string()))
+        .unwrap();
+    let nowhere = site.path("nowhere/file").display().to_string();
+    for (wrong, writes_result) in [
+        (format!("--result={nowhere}"), false),
+        (format!("--report={nowhere}"), true),
+        ("--keep-last=0".to_owned(), true),
+        ("--keep-last=many".to_owned(), true),
+        ("--no-such-option".to_owned(), true),
+        ("--before='never closed".to_owned(), true),
+        ("--name-template={nonsense}".to_owned(), true),
+    ] {
+        let _ = site.run(&["run", "@shop/good", "--take-over"]);
+        let _ = site.run(&["delete", "@shop/good", "--yes"]).expect(0);
+        assert_eq!(site.metric("xbcloud_run_success").as_deref(), Some("1"), "{wrong}");
+        let ran = site.run(&["run", "@shop", &wrong]).expect_failure();
+        assert_eq!(site.metric("xbcloud_run_success").as_deref(), Some("0"), "{wrong}: {ran:?}");
+        let hook: Value = serde_json::from_slice(&std::fs::read(&failed).unwrap()).unwrap();
+        assert_eq!(hook["status"], "failed", "{wrong}");
+        std::fs::remove_file(&failed).unwrap();
+        let status = &site.result()["status"];
+        assert_eq!(status == "failed", writes_result, "{wrong}");
+    }
+}
+
+/// A directory in place of the file is noticed only when the result is written.
+#[test]
+fn a_result_that_cannot_be_written_is_in_the_metrics() {
+    let site = Site::new("cat \"$1\"; rm -f RESULT; mkdir RESULT", "");
+    let program = std::fs::read_to_string(site.path("producer")).unwrap();
+    let result = site.path("result.json").display().to_string();
+    std::fs::write(site.path("producer"), program.replace("RESULT", &result)).unwrap();
+    let hook = format!("--on-failure=touch {}", site.path("told").display());
+    let ran = site.run(&["run", "@shop/n", &hook]).expect_failure();
+    assert!(ran.stderr_text().contains("cannot write"), "{ran:?}");
+    assert_eq!(site.metric("xbcloud_run_success").as_deref(), Some("0"));
+    assert!(site.path("told").exists());
+}
+
+#[test]
+fn increments_are_copied_with_what_they_need() {
+    let site = Site::new("cat \"$1\"", "copy-to=@vault\nincremental-from=latest\naccept-history");
+    let night = |name: &str, (from, to): (u64, u64), more: &[&str]| {
+        let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+        let _ = out.positions(from, to).info();
+        std::fs::write(site.path("stream"), out.finish()).unwrap();
+        site.run(&[more, &[&format!("@shop/{name}")]].concat())
+    };
+    let _ = night("full", (0, 10), &["backup", "--or-full"]).expect(0);
+    let _ = night("one", (10, 20), &["backup"]).expect(0);
+    for name in ["full", "one"] {
+        let _ = site.run(&["verify", &format!("@shop/{name}"), "--level=checksum"]).expect(0);
+    }
+    let _ = night("two", (20, 30), &["run"]).expect(0);
+    let copied = &site.result()["stages"][2]["details"]["bases"];
+    assert_eq!(copied, &serde_json::json!(["full", "one"]));
+    let listed = site.run(&["list", "@vault", "--json"]).expect(0);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let restorable = listed.as_array().unwrap().iter().filter(|line| line["restorable"] == true);
+    assert_eq!(restorable.count(), 3);
+}
+
+#[test]
+fn an_uninspected_or_imported_backup_is_not_the_newest() {
+    let site = Site::new("cat \"$1\"", "");
+    let put = |name: &str, stream: Vec<u8>, more: &[&str]| {
+        std::fs::write(site.path("stream"), stream).unwrap();
+        let mut all = vec!["put".to_owned(), format!("@shop/{name}")];
+        all.extend(more.iter().map(|option| (*option).to_owned()));
+        let _ = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .arg(format!("--defaults-file={}", site.path("my.cnf").display()))
+            .args(all)
+            .stdin_file(site.path("stream"))
+            .run()
+            .expect(0);
+    };
+    let import = |uuid: &str| {
+        let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+        let _ = out.file("db/t.CSV", &[1; 9000], 1 << 20);
+        let info = format!("uuid = {uuid}\ntool_name = mariadb-backup\n");
+        let _ = out.file("xtrabackup_info", info.as_bytes(), 1 << 20);
+        out.finish()
+    };
+    put("real", small_backup(2, 5000), &["--server=a"]);
+    put("raw", vec![7; 3000], &["--raw", "--server=a"]);
+    // Of August 2004.
+    put("old", import("58e0a7d7-eebc-11d8-9669-0800200c9a66"), &["--server=a"]);
+    for name in ["real", "raw", "old"] {
+        let _ = site.run(&["verify", &format!("@shop/{name}"), "--level=checksum"]).expect(0);
+    }
+    let shown = site.run(&["show", "@shop/latest"]).expect(0);
+    assert!(shown.stderr_text().contains("using backup real"), "{shown:?}");
+    let old = site.run(&["show", "@shop/old", "--json"]).expect(0).stdout_text();
+    assert!(old.contains("2004-08-15T13:09:31Z"), "{old}");
+    let pruned = site.run(&["prune", "@shop", "--keep-last=1"]).expect(0).stdout_text();
+    let line = |name: &str| pruned.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(line("real").contains("newest verified"), "{pruned}");
+    assert!(!line("old").contains("verified") && !line("old").contains("last"), "{pruned}");
+    let list = site.run(&["list", "@shop", "--json"]).expect(0);
+    let list: Value = serde_json::from_slice(&list.stdout).unwrap();
+    let raw = list.as_array().unwrap().iter().find(|line| line["name"] == "raw").unwrap();
+    assert_eq!(raw["restorable"], false);
+    let _ = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(0);
+    // Without a server's name it is a server of its own, and an old one.
+    put("nameless", import("58e0a7d8-eebc-11d8-9669-0800200c9a66"), &[]);
+    let told = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(2).stdout_text();
+    assert!(told.contains("without a server's name: the newest backup nameless"), "{told}");
+    let which = site.run(&["show", "@shop/latest"]).expect_failure().stderr_text();
+    assert!(which.contains("a, none"), "{which}");
+    let shown = site.run(&["show", "@shop/latest", "--server=none"]).expect(0);
+    assert!(shown.stderr_text().contains("using backup nameless"), "{shown:?}");
+}
