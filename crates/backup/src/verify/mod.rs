@@ -16,10 +16,10 @@ mod run;
 mod sum_check;
 mod trial;
 
-use xb_encryptor::MacKey;
+use xb_encryptor::{Keys, MacKey};
 use xb_repo::chain::{Link, why_broken};
 use xb_repo::error::RepoError;
-use xb_repo::manifest::Layout;
+use xb_repo::manifest::{Layout, StoredManifest};
 use xb_repo::names::CATALOG;
 use xb_repo::records::{self, FailedTry, VerifyResult};
 use xb_repo::root::Root;
@@ -30,6 +30,7 @@ pub use trial::{Trial, verify_by_restore};
 
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
+use crate::read::unlock::Accept;
 use crate::session::Session;
 use crate::verify::run::Run;
 
@@ -152,13 +153,59 @@ impl Run<'_> {
             let (links, broken) = cancel.or(why_broken(self.root, name, stored.clone())).await?;
             self.report.broken_chain = broken;
             self.history(&links);
+            self.list_bases(&links, cancel).await?;
             if !links.is_empty() {
                 let link = |link: &Link| VerifiedLink::new(link.name.as_str(), &link.stored);
                 self.report.chain = links.iter().map(link).collect();
             }
         }
+        self.check_levels(stored, cancel).await
+    }
+
+    /// Looks whether all objects of the backups that an increment needs are there. What is missing breaks its chain,
+    /// and is recorded at the backup that it belongs to. Their data is not read.
+    async fn list_bases(
+        &mut self,
+        links: &[Link],
+        cancel: &CancelToken,
+    ) -> Result<(), BackupError> {
+        if !self.wants(Level::List) {
+            return Ok(());
+        }
+        let name = &self.request.name;
+        for Link { name: base, stored } in links.iter().filter(|link| link.name != *name) {
+            // Without keys: another key may have sealed it.
+            let request = VerifyRequest {
+                name: base.clone(),
+                level: Level::List,
+                keys: Keys::default(),
+                accept: Accept::default(),
+                record: self.request.record.clone(),
+            };
+            let mut report = VerifyReport::new(base.to_string(), Level::List);
+            report.after = Some(records::last_number(self.root, base, &stored.digest()).await);
+            let Self { root, resources, observer, .. } = *self;
+            let mut run = Run { root, resources, request: &request, observer, report, mac: None };
+            run.check_levels(Ok(Some(stored.clone())), cancel).await?;
+            let Run { mut report, .. } = run;
+            let Some(Problem { object, what, .. }) = report.problems.first() else { continue };
+            let object = object.as_ref().map_or(String::new(), |object| format!("{object}: "));
+            let why = format!("its base {base}: {object}{what}");
+            record(self.root, &request, &mut report, None).await;
+            self.report.warnings.append(&mut report.warnings);
+            self.report.broken_chain.get_or_insert(why);
+        }
+        Ok(())
+    }
+
+    async fn check_levels(
+        &mut self,
+        stored: Result<Option<StoredManifest>, BackupError>,
+        cancel: &CancelToken,
+    ) -> Result<(), BackupError> {
         match stored {
             Err(error @ BackupError::Repo(RepoError::Manifest { .. })) => {
+                let name = &self.request.name;
                 self.found(Level::Manifest, Some(format!("{CATALOG}/{name}")), error.to_string());
                 self.report.close(Level::Manifest, "the manifest cannot be used".to_owned());
                 self.leave_out_rest();

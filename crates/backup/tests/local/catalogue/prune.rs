@@ -509,6 +509,34 @@ fn an_increment_on_a_damaged_base_cannot_be_restored() {
     assert_eq!(found.broken_chain.as_deref(), Some(why));
 }
 
+/// A nightly verification reads the newest backup only: what its base has lost must not wait for a restore.
+#[test]
+fn a_verified_increment_shows_what_its_base_has_lost() {
+    for layout in [Layout::Packed, Layout::Classic] {
+        let store = Store::new();
+        for of in ["good", "base", "late"] {
+            store.put(of, layout, 300, stream_reader()).unwrap();
+        }
+        depends(&store, "late", "base");
+        assert!(verify(&store, "late", Level::List, None).is_ok());
+        let of_base = |path: &&std::path::PathBuf| {
+            path.to_str().unwrap().contains("/base/") && path.to_str().unwrap().ends_with("0001")
+        };
+        std::fs::remove_file(store.files().iter().find(of_base).unwrap()).unwrap();
+        let found = verify(&store, "late", Level::Manifest, None);
+        assert!(found.is_ok(), "{found:?}");
+        let found = verify(&store, "late", Level::Checksum, None);
+        assert!(!found.is_ok() && found.is_undamaged(), "{found:?}");
+        let why = found.broken_chain.unwrap();
+        assert!(why.starts_with("its base base: ") && why.contains("missing"), "{why}");
+        // It is known from now on, and the last backup that can be restored stays.
+        let why = "its base base: verification found it damaged at level list";
+        assert_eq!(line(&store, "late").broken.as_deref(), Some(why));
+        let verdicts = plan(&store, Keep { last: Some(1), ..Keep::default() });
+        assert_eq!(going(&verdicts), [""; 0]);
+    }
+}
+
 /// The clock of the host that made the newest backup is behind.
 #[test]
 fn the_newest_by_the_clock_of_the_store_stays() {
