@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Interval between checks whether a daemon has exited on its own.
 const POLL: Duration = Duration::from_millis(20);
+/// Below this, in bytes, no server's files are put into memory.
+const ROOM_IN_MEMORY: u64 = 8 << 30;
 
 /// Server process; killed when dropped, and when the test process dies.
 #[derive(Debug)]
@@ -161,7 +163,24 @@ impl Scratch {
     /// As [`Scratch::new`].
     #[must_use]
     pub fn with_litter(files: &[PathBuf]) -> Self {
-        let dir = tempfile::Builder::new().prefix("xb-").tempdir().expect("temporary folder");
+        Self::below(&std::env::temp_dir(), files)
+    }
+
+    /// Like [`Scratch::new`], in memory if there is much room: for a server, whose files are written
+    /// and synced all the time, and of which no test cares where they are.
+    ///
+    /// # Panics
+    /// As [`Scratch::new`].
+    #[must_use]
+    pub fn in_memory() -> Self {
+        let memory = Path::new("/dev/shm");
+        let room = rustix::fs::statvfs(memory).map_or(0, |found| found.f_bavail * found.f_frsize);
+        if room < ROOM_IN_MEMORY { Self::new() } else { Self::below(memory, &[]) }
+    }
+
+    fn below(parent: &Path, files: &[PathBuf]) -> Self {
+        let dir =
+            tempfile::Builder::new().prefix("xb-").tempdir_in(parent).expect("temporary folder");
         // `read` returns when this process's end of the pipe closes, however the process ends. The
         // servers in the folder die at the same moment, hence the second try.
         let script = r#"read -r _; rm -rf "$@" 2>/dev/null || { sleep 1; rm -rf "$@"; }"#;

@@ -104,7 +104,7 @@ impl MariaDb {
     /// As [`MariaDb::start`].
     #[must_use]
     pub fn start_with(options: &[&str]) -> Self {
-        let scratch = Scratch::new();
+        let scratch = Scratch::in_memory();
         let datadir = scratch.join("data");
         let _ = Cmd::new(find("mariadb-install-db"))
             // A starting server removes what it takes for other servers' left-over temporary tables
