@@ -28,7 +28,8 @@ fn place_of(word: &[u8]) -> Option<Place> {
     let name = name.strip_prefix("loose-").unwrap_or(&name);
     let (password, least) = PASSWORD;
     let is_key = KEYS.contains(&name);
-    if !is_key && !(password.starts_with(name) && name.starts_with(least)) {
+    let is_password = password.starts_with(name) && name.starts_with(least);
+    if !is_key && !is_password {
         return None;
     }
     match end {
