@@ -35,11 +35,14 @@ INSERT INTO account SELECT seq, 1000 FROM seq_0_to_99;
 CREATE USER old IDENTIFIED BY 'x'; CREATE EVENT old ON SCHEDULE EVERY 1 DAY DO SELECT 1;
 DELIMITER //
 CREATE PROCEDURE fill(c INT, n INT) BEGIN
+ DECLARE x, y INT;
  WHILE n > 0 DO
   INSERT INTO t VALUES (c, n, REPEAT(CHAR(64 + c), n MOD 190));
   START TRANSACTION;
-  UPDATE account SET balance = balance - 1 WHERE id = (n * c) MOD 100;
-  UPDATE account SET balance = balance + 1 WHERE id = (n * 7 + c) MOD 100;
+  SET x = (n * c) MOD 100, y = (n * 7 + c) MOD 100;
+  -- In the order of the rows, so that no two clients wait for each other.
+  UPDATE account SET balance = balance + IF(x < y, -1, 1) WHERE id = LEAST(x, y);
+  UPDATE account SET balance = balance - IF(x < y, -1, 1) WHERE id = GREATEST(x, y);
   COMMIT;
   IF n MOD 9 = 0 THEN INSERT INTO m VALUES (c, n); INSERT INTO a VALUES (c, n); END IF;
   IF n MOD 11 = 0 THEN DELETE FROM t WHERE t.c = c AND t.n = n + 5; END IF;
