@@ -122,7 +122,9 @@ async fn listings(
     let bare: Vec<Option<String>> = stream::iter(bare)
         .map(|(name, claims)| async move {
             let found = standing(root, &numbered(root, &name, claims)).await?;
-            Ok::<_, RepoError>(found.alive.map(|_| name.to_string()))
+            // One that removes what was there is no backup in the making.
+            let is_made = found.alive.is_some() && found.removals.is_empty();
+            Ok::<_, RepoError>(is_made.then(|| name.to_string()))
         })
         .buffered(AT_ONCE)
         .try_collect()

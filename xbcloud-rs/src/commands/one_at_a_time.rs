@@ -3,16 +3,18 @@
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use xb_backup::{create_state_folder, give_to_owner_of};
 use xb_cli::{Failure, Log, printable};
 
+/// As the flags of an opened file are given: `O_NOFOLLOW`.
+const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 /// Longest text of a lock that is read.
 const MAX_TEXT: u64 = 200;
 
@@ -34,11 +36,14 @@ pub(crate) fn one_at_a_time(
     // For this user alone: whoever can open a lock can hold it for ever.
     let made = create_state_folder(&folder, 0o700);
     let opened = made.and_then(|()| {
+        let path = folder.join(format!("{name}.lock"));
         let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(folder.join(format!("{name}.lock")))?;
-        give_to_owner_of(&folder, &file);
-        Ok(file)
+        // The folder may be another user's, who could have put a link there.
+        options.read(true).write(true).mode(0o600).custom_flags(NOFOLLOW);
+        match options.clone().create_new(true).open(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => options.open(&path),
+            made => made.inspect(|file| give_to_owner_of(&folder, file)),
+        }
     });
     let mut file = match opened {
         Ok(file) => file,

@@ -27,12 +27,15 @@ pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
 /// The same ROOT for a removal: no listing hides a backup that this host has stored itself.
 pub(crate) fn remembering(log: &Log, root: &Root, dir: Option<&Path>) -> Root {
     let Some(dir) = state_dir(dir) else { return root.clone() };
-    let own = LocalRunLog::new(dir.clone()).increments();
-    root.remembering(own.unwrap_or_else(|error| {
+    let unread = |error: std::io::Error| {
         log.warn(format!(
-            "cannot read this host's records of its own backups in {}, so only the store shows increments: {error}",
+            "cannot read what this host has noted of its own backups in {}; of what is unread, only the store shows increments: {error}",
             dir.display()
         ));
+    };
+    let own = LocalRunLog::new(dir.clone()).increments(unread);
+    root.remembering(own.unwrap_or_else(|error| {
+        unread(error);
         Vec::new()
     }))
 }

@@ -246,7 +246,8 @@ fn no_stage_begins_after_a_signal() {
     // The parent of a hook is its guardian, and that one's the program.
     let hook = "--before=sh -c 'kill -TERM $(cut -d\" \" -f4 /proc/$PPID/stat)'";
     let ran = site.run(&["run", "@shop/n", hook]).expect(143);
-    assert!(ran.stderr_text().contains("interrupted by signal 15"), "{ran:?}");
+    // The hook's own shell may still be there when the signal comes.
+    assert!(ran.stderr_text().contains("by signal 15"), "{ran:?}");
     assert!(!site.path("shop/.xb-catalog/n").exists());
     let result = site.result();
     assert_eq!((&result["status"], &result["exit"]), (&"failed".into(), &143.into()), "{result}");

@@ -125,15 +125,19 @@ async fn read(
         return whole;
     }
     let (key, names) = (root.classic_sums(name).at(&manifest.run), files.encoded_names());
-    let len = count.saturating_mul(LEN as u64).saturating_add(names.len() as u64);
-    let bytes = match root.store().get_range(&key, 0..len, len).await {
-        Ok(bytes) => bytes,
-        Err(error) if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) => {
-            return whole;
+    let mut found = None;
+    // The list of an earlier version ends with the checksums.
+    for names in [&*names, &[]] {
+        let len = count.saturating_mul(LEN as u64).saturating_add(names.len() as u64);
+        match root.store().get_range(&key, 0..len, len).await {
+            Ok(list) => found = list.strip_suffix(names).map(decode),
+            Err(error) if error.kind == StoreErrorKind::NotFound => break,
+            Err(error) if error.kind == StoreErrorKind::Damaged => continue,
+            Err(error) => return Err(error.into()),
         }
-        Err(error) => return Err(error.into()),
-    };
-    let Some(sums) = bytes.strip_suffix(&*names).map(decode) else { return whole };
+        break;
+    }
+    let Some(sums) = found else { return whole };
     let mut digest = ObjectsDigest::default();
     for ((key, len), sum) in files.by_key().zip(&sums) {
         digest.object(&key, len, *sum);

@@ -17,6 +17,7 @@ mod sum_check;
 mod trial;
 
 use xb_encryptor::{Keys, MacKey};
+use xb_pipeline::Observer;
 use xb_repo::chain::{Link, why_broken};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, StoredManifest};
@@ -142,6 +143,7 @@ async fn record_failed_try(
 impl Run<'_> {
     async fn all(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
         let name = &self.request.name;
+        let mut bases = Vec::new();
         let stored = cancel.or(self.root.stored_manifest(name)).await;
         if let Ok(Some(stored)) = &stored {
             self.report.chain = vec![VerifiedLink::new(name.as_str(), stored)];
@@ -153,27 +155,29 @@ impl Run<'_> {
             let (links, broken) = cancel.or(why_broken(self.root, name, stored.clone())).await?;
             self.report.broken_chain = broken;
             self.history(&links);
-            self.list_bases(&links, cancel).await?;
             if !links.is_empty() {
                 let link = |link: &Link| VerifiedLink::new(link.name.as_str(), &link.stored);
                 self.report.chain = links.iter().map(link).collect();
             }
+            bases = links.into_iter().filter(|link| link.name != *name).collect();
         }
-        self.check_levels(stored, cancel).await
+        self.check_levels(stored, cancel).await?;
+        if self.report.is_undamaged() && self.wants(Level::List) {
+            self.list_bases(&bases, cancel).await?;
+        }
+        Ok(())
     }
 
     /// Looks whether all objects of the backups that an increment needs are there. What is missing breaks its chain,
     /// and is recorded at the backup that it belongs to. Their data is not read.
     async fn list_bases(
         &mut self,
-        links: &[Link],
+        bases: &[Link],
         cancel: &CancelToken,
     ) -> Result<(), BackupError> {
-        if !self.wants(Level::List) {
-            return Ok(());
-        }
-        let name = &self.request.name;
-        for Link { name: base, stored } in links.iter().filter(|link| link.name != *name) {
+        // Progress at a base would look like that at the backup itself.
+        let observer = &Observer::default();
+        for Link { name: base, stored } in bases {
             // Without keys: another key may have sealed it.
             let request = VerifyRequest {
                 name: base.clone(),
@@ -184,7 +188,7 @@ impl Run<'_> {
             };
             let mut report = VerifyReport::new(base.to_string(), Level::List);
             report.after = Some(records::last_number(self.root, base, &stored.digest()).await);
-            let Self { root, resources, observer, .. } = *self;
+            let Self { root, resources, .. } = *self;
             let mut run = Run { root, resources, request: &request, observer, report, mac: None };
             run.check_levels(Ok(Some(stored.clone())), cancel).await?;
             let Run { mut report, .. } = run;

@@ -83,15 +83,23 @@ impl LocalRunLog {
         Ok(Some(note).filter(|_| is_small).and_then(|note| serde_json::from_slice(&note).ok()))
     }
 
-    /// The increments among the backups that this host has noted, for [`Root::remembering`].
+    /// The increments among the backups that this host has noted, for [`Root::remembering`]. Those that cannot be read are
+    /// told to `unread`.
     ///
     /// # Errors
-    /// If the directory exists and cannot be read, or a note in it.
-    pub fn increments(&self) -> io::Result<Vec<RememberedIncrement>> {
+    /// If the directory exists and cannot be read.
+    pub fn increments(
+        &self,
+        mut unread: impl FnMut(io::Error),
+    ) -> io::Result<Vec<RememberedIncrement>> {
         let mut noted = Vec::new();
         for (_, path) in self.notes()? {
             let run = path.file_stem().and_then(|run| run.to_str()).unwrap_or_default();
-            let Some(Manifest { name, base: Some(base), .. }) = self.find(run)? else { continue };
+            let found = self.find(run).unwrap_or_else(|error| {
+                unread(error);
+                None
+            });
+            let Some(Manifest { name, base: Some(base), .. }) = found else { continue };
             let Ok(name) = BackupName::new(&name) else { continue };
             noted.push(RememberedIncrement { name, base: base.run });
         }
@@ -391,11 +399,11 @@ mod tests {
         own.note(&sample()).unwrap();
         assert_eq!(own.find(&sample().run).unwrap(), Some(sample()));
         assert!(own.find("../../../etc/passwd").unwrap().is_none());
-        assert!(own.increments().unwrap().is_empty(), "the sample is a full backup");
+        assert!(own.increments(|_| ()).unwrap().is_empty(), "the sample is a full backup");
         let file = LocalRunLog::new(dir.path().join("file"));
-        assert!(file.increments().unwrap().is_empty(), "there is no such directory");
+        assert!(file.increments(|_| ()).unwrap().is_empty(), "there is no such directory");
         std::fs::write(dir.path().join("file"), "").unwrap();
-        assert!(file.increments().is_err(), "it is no directory");
+        assert!(file.increments(|_| ()).is_err(), "it is no directory");
         for n in 0..MAX_NOTES + 5 {
             let mut manifest = sample();
             manifest.run = format!("{n:032x}");
@@ -413,7 +421,14 @@ mod tests {
         std::fs::create_dir(own.path(&sample().run)).unwrap();
         let error = own.find(&sample().run).unwrap_err().to_string();
         assert!(error.starts_with(&own.path(&sample().run).display().to_string()), "{error}");
-        assert!(own.increments().is_err());
+        // The others still count.
+        let mut increment = sample();
+        increment.run = "1".repeat(32);
+        increment.base = Some(Base { name: "base".to_owned(), run: "2".repeat(32) });
+        own.note(&increment).unwrap();
+        let mut unread = 0;
+        let known = own.increments(|_| unread += 1).unwrap();
+        assert_eq!((known.len(), unread), (1, 1));
     }
 
     #[test]

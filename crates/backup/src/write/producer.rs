@@ -23,7 +23,7 @@ use crate::error::BackupError;
 /// How long a producer may leave something undone at its end before a message says so.
 pub(super) const SLOW_END: Duration = Duration::from_secs(10);
 /// How long the output of a producer that has ended may stay open without another byte.
-const LEFT_OPEN: Duration = Duration::from_secs(600);
+const LEFT_OPEN: Duration = Duration::from_secs(3600);
 /// Time between two looks at such an output.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -351,7 +351,7 @@ mod tests {
         let reader = std::thread::spawn(move || output.read_to_end(&mut Vec::new()));
         let mut told = Vec::new();
         let given_up = producer.stalled(|what| told.push(what.to_owned())).await.to_string();
-        assert!(given_up.contains("sh has ended") && given_up.contains("10 min"), "{given_up}");
+        assert!(given_up.contains("sh has ended") && given_up.contains("60 min"), "{given_up}");
         assert!(told.len() == 1 && told[0].contains("keeps its output open"), "{told:?}");
         let pid = String::from_utf8(heard.recv().unwrap()).unwrap().parse().unwrap();
         rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();

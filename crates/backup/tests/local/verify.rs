@@ -77,6 +77,20 @@ fn sound_backups_hold_on_every_level() {
     ));
 }
 
+/// The list of an earlier version had no names behind its checksums.
+#[test]
+fn the_checksum_list_of_an_earlier_version_counts() {
+    let store = Store::new();
+    store.put("n", Layout::Classic, 300, stream_reader()).unwrap();
+    let list = store.files().into_iter().find(|path| path.iter().any(|part| part == "@sums"));
+    let list = list.unwrap();
+    let objects = verify(&store, "n", Level::List, None).unwrap().objects;
+    let file = std::fs::File::options().write(true).open(&list).unwrap();
+    file.set_len(objects * 8).unwrap();
+    let report = verify(&store, "n", Level::Checksum, None).unwrap();
+    assert!(report.is_ok() && report.warnings.is_empty(), "{report:?}");
+}
+
 /// Flips each byte of each object, of the manifest, the keys object and the checksum list.
 #[test]
 fn a_flipped_byte_anywhere_is_found_by_checksums_and_its_object_named() {
