@@ -165,7 +165,8 @@ fn an_older_run_replaces_no_complete_backup_that_the_store_denies_and_lists() {
     let site = Site::unconditional();
     let mut older = site.command("put", "name", &["--chunk-size=512K"]).stdin_held().spawn();
     let mut input = older.stdin().unwrap();
-    input.write_all(&old[..old.len() / 2]).unwrap();
+    // Less than an object: one on its way would notice that the name is taken over.
+    input.write_all(&old[..old.len() / 8]).unwrap();
     older.until("its claim", || {
         site.bucket.list("shop/name/").iter().any(|(key, _)| key.ends_with("/claim"))
     });
@@ -174,7 +175,7 @@ fn an_older_run_replaces_no_complete_backup_that_the_store_denies_and_lists() {
     let denied =
         ["GET", "HEAD"].map(|method| Rule::new(method, "/.xb-catalog/name", Action::answer(404)));
     site.proxy.set_rules([&[without_conditions()][..], &denied].concat());
-    input.write_all(&old[old.len() / 2..]).unwrap();
+    input.write_all(&old[old.len() / 8..]).unwrap();
     drop(input);
     let said = older.wait().expect_failure().stderr_text();
     assert!(
