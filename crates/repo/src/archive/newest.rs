@@ -13,7 +13,7 @@ use crate::archive::names::{
     ALIVE, END, HEAD, parse_floor, parse_segment, segment_name, server_folder, stream_folder,
 };
 use crate::archive::plan::Histories;
-use crate::archive::present::{LineEnd, last, lost_end};
+use crate::archive::present::{LineEnd, last, lost_end, may_be_passed};
 use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
 use crate::archive::stream::{Alive, End, StreamHead};
@@ -133,7 +133,10 @@ pub async fn last_stored(
         .iter()
         .map(|(outline, found, is_followed)| outline.line_end(found, *is_followed))
         .collect();
-    let [number] = last(&ends)[..] else { return last_of_all(root, server).await };
+    let number = match last(&ends)[..] {
+        [number] if !may_be_passed(&ends, number) => number,
+        _ => return last_of_all(root, server).await,
+    };
     drop(ends);
     let Some((outline, (last, _), is_followed)) = stored.into_iter().nth(number) else {
         return Ok(None);

@@ -105,6 +105,20 @@ pub(super) fn last(ends: &[LineEnd<'_>]) -> Vec<usize> {
     left.map(|(n, _)| n).collect()
 }
 
+/// Whether an end that no other one passes as far as the last segments show might be passed if all were known: logs that these
+/// do not show tell whether it and one that lies behind it are of one history.
+pub(super) fn may_be_passed(ends: &[LineEnd<'_>], one: usize) -> bool {
+    let all = by_id(ends);
+    let Some(one) = ends.get(one) else { return false };
+    let own: HashSet<&str> =
+        line(&all, one).into_iter().map(|end| end.head.stream.as_str()).collect();
+    ends.iter().any(|other| {
+        other.segments.is_none()
+            && !own.contains(other.head.stream.as_str())
+            && is_beyond(&all, other, one)
+    })
+}
+
 /// Whether two ends are of one history of one server, and the first one reaches at least as far as the second, whose end is
 /// known.
 pub(super) fn reaches(ends: &[LineEnd<'_>], one: usize, other: usize) -> bool {
@@ -223,12 +237,26 @@ fn may_have_end(line: &[LineEnd<'_>], left: Left<'_>, of: &LineEnd<'_>) -> bool 
 /// Only segments show which branches count.
 fn are_one<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>, lags: bool) -> bool {
     let are_in_order = one.is_of_another_server(other)
+        || are_linked(ends, one, other)
         || one
             .last
             .zip(other.last)
             .is_none_or(|(last, of_other)| is_in_order(ends, one, last, other, of_other));
     let (own, of_other) = (branches(ends, one, other, lags), branches(ends, other, one, false));
     are_in_order && own == of_other && (own == 0 || one.segments.is_some())
+}
+
+/// Whether two ends go back to one stream without a branch: their records say that they are of one history.
+fn are_linked<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> bool {
+    let lines = [line(ends, one), line(ends, other)];
+    let [own, of_other] = lines
+        .each_ref()
+        .map(|line| line.iter().map(|end| end.head.stream.as_str()).collect::<HashSet<_>>());
+    let branches = |end: &LineEnd<'_>| matches!(end.head.begins, StreamOrigin::Branch { .. });
+    let is_shared =
+        |end: &LineEnd<'_>| own.contains(&*end.head.stream) && of_other.contains(&*end.head.stream);
+    !own.is_disjoint(&of_other)
+        && lines.iter().flatten().all(|end| is_shared(end) || !branches(end))
 }
 
 /// Whether the history that ends with `one` begins to differ behind the end of `other`, or goes on behind it.
