@@ -21,6 +21,8 @@ import threading
 from pathlib import Path
 
 LIMIT = 15 * 60
+# Programs whose processor time is printed.
+DEAREST = 20
 RUNNING = set()
 
 
@@ -36,7 +38,7 @@ def main():
     built.touch()
     for part in sorted((part for program in found for part in by_file(program, programs)), key=rank):
         waiting.put(part)
-    failed, printing = [], threading.Lock()
+    failed, used, printing = [], [], threading.Lock()
 
     def work():
         while True:
@@ -44,8 +46,9 @@ def main():
                 program = waiting.get_nowait()
             except queue.Empty:
                 return
-            status, output = run(program)
+            status, output, seconds = run(program)
             with printing:
+                used.append((seconds, program.name))
                 print(f"     Running {program.name}", flush=True)
                 sys.stdout.buffer.write(output)
                 sys.stdout.buffer.flush()
@@ -58,6 +61,8 @@ def main():
         worker.start()
     for worker in workers:
         worker.join()
+    dearest = ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(used, reverse=True)[:DEAREST])
+    print(f"processor time: {sum(seconds for seconds, _ in used):.0f} s, of which {dearest}")
     if failed:
         print(f"failed: {', '.join(sorted(failed))}")
     return 1 if failed else 0
@@ -116,7 +121,7 @@ def rank(program):
 
 
 def run(program):
-    """Runs one program; returns its exit status and output."""
+    """Runs one program; returns its exit status, its output, and its processor time in seconds."""
     environment = {**os.environ, "CARGO_MANIFEST_DIR": str(program.directory)}
     running = subprocess.Popen(
         [program.path, *program.arguments],
@@ -128,15 +133,16 @@ def run(program):
         start_new_session=True,
     )
     RUNNING.add(running.pid)
-    try:
-        output, _ = running.communicate(timeout=LIMIT)
-        return running.returncode, output
-    except subprocess.TimeoutExpired:
-        os.killpg(running.pid, signal.SIGKILL)
-        output, _ = running.communicate()
-        return f"{LIMIT} s exceeded", output
-    finally:
-        RUNNING.discard(running.pid)
+    limit = threading.Timer(LIMIT, os.killpg, (running.pid, signal.SIGKILL))
+    limit.start()
+    # The output ends when all processes that have it end.
+    output = running.stdout.read()
+    _, status, used = os.wait4(running.pid, 0)
+    is_in_time = limit.is_alive()
+    limit.cancel()
+    RUNNING.discard(running.pid)
+    running.returncode = os.waitstatus_to_exitcode(status)
+    return running.returncode if is_in_time else f"{LIMIT} s exceeded", output, used.ru_utime + used.ru_stime
 
 
 def end_all(number, _frame):

@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -23,6 +22,7 @@ use xb_reader::{ChunkReader, Dialect, Item, Limits};
 use xb_testkit::command::Signal;
 use xb_testkit::daemon::{Daemon, Scratch};
 use xb_testkit::mysql::{MySql, is_installed};
+use xb_testkit::ports::free_port;
 
 fn skipped() -> bool {
     let missing = !is_installed();
@@ -76,7 +76,7 @@ struct Donor {
 
 impl Donor {
     fn start(options: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let network = [format!("--port={port}"), "--bind-address=127.0.0.1".to_owned()];
         let mut all = vec![
             "--skip-networking=OFF",

@@ -1,7 +1,6 @@
 //! The client against a real MariaDB server: over its socket, and over TCP with TLS.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use xb_mysql::{
 };
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
+use xb_testkit::ports::free_port;
 
 const TIMEOUTS: Timeouts = Timeouts { login: Duration::from_secs(60), reply: None };
 /// Larger than any packet here.
@@ -97,10 +97,6 @@ fn pem(label: &str, der: &[u8]) -> String {
 fn open(path: &std::path::Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 static SECURE: LazyLock<Secure> = LazyLock::new(|| Secure::start("--tls-version=TLSv1.3"));

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use xb_testkit::fault::{Action, Proxy, Rule};
+use xb_testkit::ports::free_port;
 use xb_testkit::s3::{self, Bucket};
 use xb_uploader::{
     GuardedOutcome, Lock, LockMode, PartSender, Policy, PresentState, Store, StoreError,
@@ -133,10 +134,7 @@ async fn a_store_that_takes_nothing_any_more_is_left() {
 #[tokio::test]
 async fn a_store_that_is_away_for_a_while() {
     let bucket = s3::bucket();
-    let address = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap().to_string()
-    };
+    let address = format!("127.0.0.1:{}", free_port());
     let policy = quick().with_max_retries(0).with_retry_timeout(Duration::from_secs(60));
     let store = opened(&bucket.url("a"), &s3_settings(&format!("http://{address}")), policy);
     let mut sender = PartSender::new(store.clone(), 4);

@@ -1,11 +1,11 @@
 //! Trial restores of a real MariaDB and its log, compared with its replica at the same GTIDs.
 
-use std::net::TcpListener;
 use std::path::Path;
 
 use serde_json::Value;
 use xb_testkit::command::{Cmd, Ran, Running, Signal};
 use xb_testkit::mariadb::MariaDb;
+use xb_testkit::ports::free_port;
 use xb_testkit::tools::find;
 
 use crate::support::logged_shop::Shop;
@@ -60,7 +60,7 @@ impl Pair {
     }
 
     fn with_replica(options: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let shop = Shop::with_options(&[
             "--skip-networking=0",
             "--bind-address=127.0.0.1",
@@ -332,7 +332,7 @@ fn a_delayed_replica_is_compared_over_tls_at_an_earlier_stop() {
     certify(folder.path(), "own");
     certify(folder.path(), "other");
     let file = |name: &str| folder.path().join(name).display().to_string();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let pair = Pair::with_replica(&[
         "--skip-networking=0",
         "--bind-address=127.0.0.1",

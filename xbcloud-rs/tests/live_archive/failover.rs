@@ -1,6 +1,5 @@
 //! An archive whose server dies, and that continues on another one: a replica, a node of Galera.
 
-use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,6 +13,7 @@ use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::galera::Cluster;
 use xb_testkit::mariadb::MariaDb;
+use xb_testkit::ports::free_port;
 use xb_testkit::tools::find;
 
 use crate::support::logged_shop::{KEY, Receiver, Shop, copy_folder, into, wait_until};
@@ -21,11 +21,6 @@ use crate::support::logged_shop::{KEY, Receiver, Shop, copy_folder, into, wait_u
 /// Everything that the tests write.
 const TABLES: &str =
     "SELECT * FROM d.t ORDER BY id; SELECT * FROM d.m ORDER BY id; SELECT * FROM d.e ORDER BY id";
-
-/// A port that nothing listens on.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 fn options(id: u32, port: u16, more: &[&str]) -> Vec<String> {
     let plain = [

@@ -10,6 +10,7 @@ use crate::support::archive::{Archive, SERVER, json, position};
 use jiff::{SignedDuration, Timestamp};
 use xb_testkit::command::{Cmd, Ran, Running, Signal};
 use xb_testkit::fault::{Action, Proxy, Rule};
+use xb_testkit::ports::free_port;
 use xb_testkit::skipped;
 use xb_testkit::store::Store;
 
@@ -207,7 +208,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, needle: &[u8], armed: &AtomicBoo
 
 #[test]
 fn a_damaged_packet_at_a_reconnect_is_no_branch() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let options = ["--skip-networking=0", "--bind-address=127.0.0.1", &format!("--port={port}")];
     let archive = Archive::with_options(Store::folder(), &options);
     archive.server.sql("CREATE TABLE d.n (v VARCHAR(40))");

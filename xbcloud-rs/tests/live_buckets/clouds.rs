@@ -3,6 +3,7 @@
 use xb_testkit::command::Cmd;
 use xb_testkit::daemon::{Daemon, Scratch};
 use xb_testkit::fault::{Action, Proxy, Rule};
+use xb_testkit::ports::free_port;
 use xb_testkit::stream::small_backup;
 use xb_testkit::{azure, s3};
 
@@ -185,7 +186,7 @@ fn certificates_are_checked() {
         .output()
         .unwrap();
     assert!(made.status.success(), "{made:?}");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let port = port.to_string();
     let args =
         ["s_server", "-accept", &port, "-key", &paths[0], "-cert", &paths[1], "-www", "-quiet"];

@@ -1,7 +1,6 @@
 //! Single tables of a real MariaDB server, rescued from its backups: as a dump, and into a running
 //! server.
 
-use std::net::TcpListener;
 use std::path::Path;
 
 use crate::support::rescue::{RescueShop as Shop, in_transaction};
@@ -9,6 +8,7 @@ use rustix::fs::inotify;
 use rustix::process::{Pid, Signal};
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::mariadb::MariaDb;
+use xb_testkit::ports::free_port;
 
 /// A name with a newline, a dot, quotes and a comment in it.
 const ODD: &str = "100% ä.x\nDROP \"line\" \\! it's";
@@ -615,7 +615,7 @@ fn a_rescue_that_is_killed_leaves_nothing() {
 /// The rows of a table that goes into a server with a binary log reach its replica.
 #[test]
 fn a_rescued_table_is_replicated() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let port = format!("--port={port}");
     let shop = Shop::new(&[
         "--log-bin=log",

@@ -5,7 +5,6 @@
 //! do nothing, and say so.
 
 use std::io::Write;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,6 +16,7 @@ use xb_testkit::command::{Cmd, Ran, Running};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::data::Noise;
 use xb_testkit::mysql::{MySql, is_installed};
+use xb_testkit::ports::free_port;
 use xb_testkit::stream::{MAGIC, StreamWriter};
 
 fn skipped() -> bool {
@@ -46,7 +46,7 @@ struct Donor {
 
 impl Donor {
     fn start(options: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let port_option = format!("--port={port}");
         let all = [
             "--skip-networking=OFF",

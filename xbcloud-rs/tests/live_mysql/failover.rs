@@ -3,14 +3,13 @@
 //! Few systems have MySQL: `scripts/on-release sid mysql` runs these tests in a chroot. Elsewhere they
 //! do nothing, and say so.
 
-use std::net::TcpListener;
-
 use serde_json::Value;
 use xb_backup::Notice;
 use xb_repo::archive::stream::StreamOrigin;
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mysql::{MySql, is_installed};
+use xb_testkit::ports::free_port;
 
 use crate::support::logged_shop::{KEY, Receiver, into, wait_until};
 
@@ -53,8 +52,7 @@ fn end(server: &MySql) -> String {
 
 impl Pair {
     fn new(of_server: &[&str]) -> Self {
-        let ports = [0; 2]
-            .map(|_: u16| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+        let ports = [free_port(), free_port()];
         let (server, replica) = (start(3, ports[0], of_server), start(4, ports[1], &[]));
         server.sql(
             "CREATE USER r@'%' IDENTIFIED BY 'x'; GRANT REPLICATION SLAVE ON *.* TO r@'%';

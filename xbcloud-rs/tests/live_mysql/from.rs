@@ -3,12 +3,11 @@
 //! Few systems have MySQL: `scripts/on-release sid mysql` runs these tests in a chroot. Elsewhere they
 //! do nothing, and say so.
 
-use std::net::TcpListener;
-
 use serde_json::Value;
 use xb_testkit::command::{Cmd, Ran, Signal};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mysql::{MySql, is_installed};
+use xb_testkit::ports::free_port;
 
 fn skipped() -> bool {
     let missing = !is_installed();
@@ -31,7 +30,7 @@ impl Site {
 
     /// The server that `start` starts with the options that it is given.
     fn with(start: impl FnOnce(&[&str]) -> MySql) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let network = [format!("--port={port}"), "--bind-address=127.0.0.1".to_owned()];
         let mut options = vec![
             "--skip-networking=OFF",

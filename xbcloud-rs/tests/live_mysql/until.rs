@@ -3,13 +3,13 @@
 //! Few systems have MySQL: `scripts/on-release sid mysql` runs these tests in a chroot. Elsewhere they
 //! do nothing, and say so.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 
 use serde_json::Value;
 use xb_testkit::command::{Cmd, Ran, Running, Signal};
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mysql::{MySql, is_installed};
+use xb_testkit::ports::free_port;
 
 const KEY: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
 /// A checksum of each table with rows that change.
@@ -32,7 +32,7 @@ struct Shop {
 
 impl Shop {
     fn new() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let port_option = format!("--port={port}");
         let network = ["--skip-networking=OFF", "--bind-address=127.0.0.1", &port_option];
         let server = MySql::start_with(&[&OWN[..], &network, &["--server-id=3"]].concat());

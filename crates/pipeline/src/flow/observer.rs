@@ -346,7 +346,7 @@ mod tests {
         assert_eq!((phase.name, phase.number, phase.bytes, phase.total), ("prepare", 2, 0, None));
         assert_eq!(phase.silent, None);
         observer.hear_program();
-        pass(2);
+        pass(Duration::from_millis(2));
         let silent = observer.phase().unwrap().silent.unwrap();
         assert!(silent >= Duration::from_millis(2));
         observer.hear_program();
@@ -362,7 +362,7 @@ mod tests {
     fn a_wait_that_has_not_ended_counts_too() {
         let observer = Observer::default();
         let wait = observer.wait(Wait::Sink);
-        pass(2);
+        pass(Duration::from_millis(2));
         assert_eq!(observer.waited(Wait::Sink), Duration::ZERO);
         assert!(observer.held_up(Wait::Sink) >= Duration::from_millis(2));
         assert_eq!(observer.snapshot().slowest_stage, Some(Wait::Sink));
@@ -374,11 +374,14 @@ mod tests {
     #[test]
     fn the_stage_that_blocks_the_others_is_the_slowest_stage() {
         let observer = Observer::default();
-        observer.waiting(Wait::Source, || pass(1));
+        let begin = Instant::now();
+        observer.waiting(Wait::Source, || pass(Duration::from_millis(1)));
         observer.waiting(Wait::Workers, || {
-            pass(1);
+            pass(Duration::from_millis(1));
+            // However long that took on a busy machine.
+            let before = begin.elapsed();
             // Meanwhile, what the workers wait for does not move.
-            observer.waiting(Wait::Sink, || pass(4));
+            observer.waiting(Wait::Sink, || pass(4 * before));
         });
         assert!(observer.waited(Wait::Workers) > observer.waited(Wait::Sink));
         assert_eq!(observer.snapshot().slowest_stage, Some(Wait::Sink));
@@ -399,18 +402,18 @@ mod tests {
     #[test]
     fn a_phase_has_its_own_slowest_stage() {
         let observer = Observer::default();
-        observer.waiting(Wait::Source, || pass(4));
+        observer.waiting(Wait::Source, || pass(Duration::from_millis(4)));
         assert_eq!(observer.snapshot().slowest_stage, Some(Wait::Source));
         observer.begin_phase("check");
         assert_eq!(observer.snapshot().slowest_stage, None);
-        observer.waiting(Wait::Workers, || pass(1));
+        observer.waiting(Wait::Workers, || pass(Duration::from_millis(1)));
         assert_eq!(observer.snapshot().slowest_stage, Some(Wait::Workers));
     }
 
-    /// Lets some milliseconds pass.
-    fn pass(milliseconds: u64) {
+    /// Lets this time pass, or more.
+    fn pass(time: Duration) {
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_millis(milliseconds) {
+        while begin.elapsed() < time {
             std::thread::yield_now();
         }
     }

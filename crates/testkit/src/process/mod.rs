@@ -4,6 +4,7 @@ pub mod browser;
 pub mod command;
 pub mod daemon;
 pub mod flood;
+pub mod ports;
 mod ran;
 pub mod short_disk;
 pub mod small_disk;

@@ -20,8 +20,9 @@ use std::time::Duration;
 
 pub use client::{ACCESS_KEY, Bucket, OTHER_KEY, READ_KEY, REGION, SECRET_KEY, options_for};
 
-use self::server::{Server, free_ports};
+use self::server::Server;
 use crate::process::daemon::{Daemon, Scratch};
+use crate::process::ports::free_port;
 use crate::process::tools;
 
 /// Time limit of the server's start. SeaweedFS was usable 4 to 7 s after its start; a busy machine
@@ -75,7 +76,7 @@ fn start() -> Server {
 }
 
 fn try_start() -> Option<Server> {
-    let ports = free_ports::<8>();
+    let ports: [u16; 8] = std::array::from_fn(|_| free_port());
     let scratch = Scratch::with_litter(&sockets(&ports));
     let config = scratch.join("s3.json");
     let identity = format!(

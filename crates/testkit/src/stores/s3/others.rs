@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use super::client::{ACCESS_KEY, Bucket, SECRET_KEY};
-use super::server::{Server, free_ports};
+use super::server::Server;
 use crate::process::daemon::{Daemon, Scratch};
+use crate::process::ports::free_port;
 use crate::process::tools;
 
 /// Time limit of a server's start. Both are ready within two seconds.
@@ -18,7 +19,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// There is no such server, or it cannot be started.
 pub(super) fn try_start(name: &str) -> Option<Server> {
     let scratch = Scratch::new();
-    let [port, console] = free_ports::<2>();
+    let [port, console] = [free_port(), free_port()];
     let (address, data) = (format!("127.0.0.1:{port}"), scratch.dir("data").display().to_string());
     let (user, password, args) = match name {
         "minio" => {

@@ -1,7 +1,5 @@
 //! A running S3 server.
 
-use std::net::TcpListener;
-
 use crate::process::daemon::{Daemon, Scratch};
 
 #[derive(Debug)]
@@ -20,11 +18,4 @@ impl Server {
     pub(super) fn address(&self) -> &str {
         &self.address
     }
-}
-
-/// Returns ports that were free a moment ago; all are held until the last is found.
-pub(super) fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners: [TcpListener; N] =
-        std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    listeners.map(|l| l.local_addr().expect("port").port())
 }
