@@ -35,6 +35,15 @@ pub(crate) struct Applier<'a> {
     pub(crate) patience: Duration,
 }
 
+/// Facts about what was applied.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// The error after which it was done serially, if there was one.
+    pub(crate) retried: Option<String>,
+    /// The options by which a part of the logs was left out, as `NAME=VALUE`.
+    pub(crate) filters: Vec<String>,
+}
+
 /// Reason why there is nothing more to wait for.
 enum WaitEnd {
     Done,
@@ -142,17 +151,18 @@ impl Applier<'_> {
         Ok(rows.iter().map(text).collect())
     }
 
-    /// Applies all relay logs. Returns the error after which it was done serially, if there was one.
-    pub(crate) fn apply(&mut self, watch: &mut Watch<'_>) -> Result<Option<String>, ReplayError> {
+    /// Applies all relay logs.
+    pub(crate) fn apply(&mut self, watch: &mut Watch<'_>) -> Result<Applied, ReplayError> {
         let Some((first, _)) = self.files.logs.first() else {
             self.check_gtids()?;
-            return Ok(None);
+            return Ok(Applied::default());
         };
         self.run(
             "naming the relay logs",
             &format!("{}, RELAY_LOG_FILE='{first}', RELAY_LOG_POS=4", self.dialect.source),
         )?;
         self.files.check_lengths(self.dir)?;
+        let filters = self.strict_filters()?;
         self.start()?;
         let mut retried = None;
         loop {
@@ -182,7 +192,25 @@ impl Applier<'_> {
         }
         self.run("ending the replica", self.dialect.reset)?;
         self.check_gtids()?;
-        Ok(retried)
+        Ok(Applied { retried, filters })
+    }
+
+    /// The filters that the operator has set. Whatever an option does, GTIDs and positions are the planned ones in the end,
+    /// so only the server itself tells.
+    fn strict_filters(&mut self) -> Result<Vec<String>, ReplayError> {
+        if let Some(option) = self.settings(self.dialect.lenient)?.pop() {
+            return Err(ReplayError::Lenient(option));
+        }
+        self.settings(self.dialect.filters)
+    }
+
+    /// The names and values that a statement finds, as `NAME=VALUE`.
+    fn settings(&mut self, statement: &str) -> Result<Vec<String>, ReplayError> {
+        let rows = self.client.rows(statement).and_then(|rows| {
+            rows.iter().map(Row::texts).collect::<Result<Vec<[String; 2]>, Error>>()
+        });
+        let rows = rows.map_err(|error| self.broken("asking for its options", error))?;
+        Ok(rows.into_iter().map(|[name, value]| format!("{name}={value}")).collect())
     }
 
     fn start(&mut self) -> Result<(), ReplayError> {

@@ -21,6 +21,10 @@ pub(crate) struct Dialect {
     /// Events that are disabled as those of a replica.
     pub(crate) disabled_events: &'static str,
     pub(crate) prepared: &'static str,
+    /// Names and values of what lets the applier leave out a part of the logs.
+    pub(crate) filters: &'static str,
+    /// Names and values of what lets it pass over errors, or do more than the logs say.
+    pub(crate) lenient: &'static str,
     /// Counters that move while a server works, and not because of our queries.
     pub(crate) activity: &'static [&'static str],
     pub(crate) dirty: &'static str,
@@ -47,6 +51,16 @@ pub(crate) const MARIADB: Dialect = Dialect {
     worker_error: None,
     disabled_events: "SELECT CONCAT(db, '.', name) FROM mysql.event WHERE status = 'SLAVESIDE_DISABLED'",
     prepared: "XA RECOVER FORMAT='SQL'",
+    filters: "SELECT LOWER(variable_name), variable_value FROM information_schema.global_variables \
+              WHERE variable_name IN ('replicate_do_db', 'replicate_do_table', 'replicate_ignore_db', \
+              'replicate_ignore_table', 'replicate_rewrite_db', 'replicate_wild_do_table', \
+              'replicate_wild_ignore_table') AND variable_value != '' \
+              OR variable_name = 'replicate_events_marked_for_skip' AND variable_value != 'REPLICATE' ORDER BY 1",
+    lenient: "SELECT LOWER(variable_name), LEFT(variable_value, 40) FROM information_schema.global_variables \
+              WHERE variable_name = 'slave_skip_errors' AND variable_value NOT IN ('', 'OFF') \
+              OR variable_name IN ('slave_exec_mode', 'slave_ddl_exec_mode') AND variable_value != 'STRICT' \
+              OR variable_name = 'sql_slave_skip_counter' AND variable_value != '0' \
+              OR variable_name = 'init_slave' AND variable_value != '' ORDER BY 1",
     activity: &[
         "SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_write', 'Handler_update', 'Handler_delete', \
          'Innodb_data_read', 'Innodb_data_written')",
@@ -82,6 +96,14 @@ pub(crate) const MYSQL: Dialect = Dialect {
     disabled_events: "SELECT CONCAT(event_schema, '.', event_name) FROM information_schema.events \
                       WHERE status NOT IN ('ENABLED', 'DISABLED')",
     prepared: "XA RECOVER CONVERT XID",
+    filters: "SELECT DISTINCT LOWER(filter_name), filter_rule FROM \
+              (SELECT filter_name, filter_rule FROM performance_schema.replication_applier_global_filters UNION ALL \
+              SELECT filter_name, filter_rule FROM performance_schema.replication_applier_filters) filters ORDER BY 1",
+    lenient: "SELECT LOWER(variable_name), LEFT(variable_value, 40) FROM performance_schema.global_variables \
+              WHERE variable_name = 'replica_skip_errors' AND variable_value NOT IN ('', 'OFF') \
+              OR variable_name = 'replica_exec_mode' AND variable_value != 'STRICT' \
+              OR variable_name = 'sql_replica_skip_counter' AND variable_value != '0' \
+              OR variable_name = 'init_replica' AND variable_value != '' ORDER BY 1",
     activity: &[
         "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_rows_inserted', 'Innodb_rows_updated', \
          'Innodb_rows_deleted', 'Innodb_rows_read', 'Innodb_data_read', 'Innodb_data_written', 'Innodb_pages_created')",

@@ -102,6 +102,11 @@ pub enum ReplayError {
         /// That of the server.
         found: String,
     },
+    /// An option, as `NAME=VALUE`, lets the server pass over what it cannot apply, or do more than the logs say.
+    #[error(
+        "the private server has {0}: with it, the data may be another one than the logs say; remove that option{AGAIN}"
+    )]
+    Lenient(String),
     /// The server has cut off a relay log, before it applied anything.
     #[error(
         "{}: the private server has cut it to {found} of {expected} bytes, as if it were damaged{AGAIN}",
@@ -159,6 +164,7 @@ impl ReplayError {
             | Self::Stuck { .. }
             | Self::Cut { .. }
             | Self::LocalTime { .. }
+            | Self::Lenient(_)
             | Self::Elsewhere { .. }
             | Self::NotDurable { .. }
             | Self::Abandoned => false,

@@ -90,7 +90,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     applier.fill(&request.plan.leave_out)?;
     let disabled = applier.disabled_events()?;
     let applying = Instant::now();
-    let retried = applier.apply(watch)?;
+    let applied = applier.apply(watch)?;
     let applied_in = applying.elapsed();
     let disabled_events = applier.disabled_events()?.difference(&disabled).cloned().collect();
     let prepared_xa = applier.client.rows(dialect.prepared);
@@ -112,7 +112,8 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         later: end.later,
         prepared_xa: prepared_xa.iter().map(name_of_xa).collect(),
         disabled_events,
-        retried,
+        retried: applied.retried,
+        filters: applied.filters,
         unconfined,
         applied_in,
         seconds: begin.elapsed(),

@@ -109,6 +109,9 @@ pub struct ReplayReport {
     pub disabled_events: Vec<String>,
     /// Error of the server after which the rest was applied serially.
     pub retried: Option<String>,
+    /// Options of the operator by which the server has left out a part of the logs, as `NAME=VALUE`. What they leave out
+    /// counts as applied everywhere else.
+    pub filters: Vec<String>,
     /// Why the server was not confined; `None` if it could write below the data directory only.
     pub unconfined: Option<&'static str>,
     /// Time in which the server applied them.

@@ -164,7 +164,31 @@ fn changes_of_rows_that_no_backup_has_need_a_word() {
     request.settings.push("--replicate-ignore-table=x.mem".into());
     let report = replay(&origin, &request, 1000, |_| {}).unwrap();
     assert_eq!(report.gtids.to_string(), origin.gtids());
+    assert_eq!(report.filters, ["replicate_ignore_table=x.mem"]);
     assert_eq!(MariaDb::start_on(data.path()).sql("SELECT i FROM x.t"), "1\n");
+}
+
+/// GTIDs and positions are the planned ones nevertheless.
+#[test]
+fn no_option_lets_the_server_pass_over_what_fails() {
+    let origin = Origin::start(&[]);
+    origin.server.sql(
+        "CREATE DATABASE x; CREATE TABLE x.mem (i INT) ENGINE=MEMORY; INSERT INTO x.mem VALUES (1)",
+    );
+    let backup = Backup::of(&origin);
+    origin.server.sql("UPDATE x.mem SET i = 2");
+    for (option, named) in [
+        ("--slave-skip-errors=all", "slave_skip_errors=0,1,2,"),
+        ("--slave-skip-err=1032", "slave_skip_errors=1032"),
+        ("--slave-exec-mode=IDEMPOTENT", "slave_exec_mode=IDEMPOTENT"),
+        ("--init-slave=DELETE FROM x.mem", "init_slave=DELETE"),
+    ] {
+        let (_data, mut request) = backup.request(ReplayStop::End);
+        request.settings.push(option.into());
+        let error = replay(&origin, &request, 1000, |_| {}).unwrap_err();
+        assert!(matches!(error, ReplayError::Lenient(_)), "{option}: {error}");
+        assert!(error.to_string().contains(named) && !error.is_data_untouched(), "{error}");
+    }
 }
 
 /// Rows of a table that is on another server are changed there by the origin only.

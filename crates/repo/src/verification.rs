@@ -371,6 +371,15 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
+    /// The time up to which the archived log is proven: that of the last transaction that was replayed, if the whole trial
+    /// passed. No trial proves what was committed after it: a session may have set a time.
+    #[must_use]
+    pub fn proven_until(&self) -> Option<Timestamp> {
+        let has_passed = self.is_undamaged() && self.reached == Some(Level::Restore);
+        let replayed = self.restore.as_ref().filter(|_| has_passed)?.replayed.as_ref()?;
+        Some(replayed.proven_until.min(self.finished))
+    }
+
     /// An empty report of a verification that is to reach `level`.
     pub fn new(name: String, level: Level) -> Self {
         let now = Timestamp::now();

@@ -564,8 +564,25 @@ fn a_trial_proves_the_backup_with_its_log() {
     let file = shop.scratch.join("evidence");
     let key = format!("--signing-key-file={}", shop.scratch.join("signing").display());
     let evidence = format!("--evidence={}", file.display());
+    let proven = || {
+        let root = shop.place("");
+        let listed = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["--no-defaults", "list", root.trim_end_matches('/'), "--json"])
+            .run();
+        listed.expect(0).stdout_text().contains("\"proven_until\"")
+    };
+    // What is left out counts as applied, and nothing is proven.
+    let numbers = shop.scratch.join("verify.prom");
+    let metrics = format!("--metrics-file={}", numbers.display());
+    let is_measured = || std::fs::read_to_string(&numbers).unwrap().contains("_proven_until_");
+    let filter = "--mysqld-opts=--replicate-ignore-db=d";
+    let filtered = command(&[&words[..], &[filter, &metrics]].concat());
+    let (text, said) = (filtered.stdout_text(), filtered.stderr_text());
+    assert!(text.contains("not proven: options of the private server leave"), "{text}{said}");
+    assert!(said.contains("replicate_ignore_db=d"), "{text}{said}");
+    assert!(!proven() && !is_measured() && filtered.code() != 0, "{text}{said}");
     let insert = "--check-sql=INSERT INTO d.n SELECT id FROM d.t";
-    let ran = command(&[&words[..], &[insert, count, &key, &evidence]].concat());
+    let ran = command(&[&words[..], &[insert, count, &key, &evidence, &metrics]].concat());
     let text = ran.expect(0).stdout_text();
     let evidence: serde_json::Value =
         serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
@@ -573,13 +590,7 @@ fn a_trial_proves_the_backup_with_its_log() {
     let trial = &evidence["verification"]["restore"];
     assert_eq!((&trial["replayed"]["transactions"], &trial["statements"]), (&2.into(), &2.into()));
     assert!(text.contains("replayed before: 2 transactions"), "{text}");
-    let root = shop.place("");
-    let listed = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-        .args(["--no-defaults", "list", root.trim_end_matches('/'), "--json"])
-        .run()
-        .expect(0)
-        .stdout_text();
-    assert!(listed.contains("\"proven_until\""), "{listed}");
+    assert!(proven() && is_measured());
     let ran = command(&["verify", &place, "--level=pages", "--until=latest"]);
     assert!(ran.stderr_text().contains("level restore"), "{}", ran.stderr_text());
     assert_ne!(ran.code(), 0);

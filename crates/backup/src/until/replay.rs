@@ -209,6 +209,12 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
     if let Some(why) = replayed.unconfined {
         remarks.push(format!("the private server was not confined: {why}"));
     }
+    if !replayed.filters.is_empty() {
+        remarks.push(format!(
+            "the private server has left out of the logs what its options say, and counts it as applied: {}",
+            replayed.filters.join(", ")
+        ));
+    }
     if !replayed.disabled_events.is_empty() {
         remarks.push(format!(
             "events of the scheduler that the logs created or changed are disabled; enable those that should run: {}",

@@ -123,12 +123,11 @@ fn measured(found: &VerifyReport) -> Facts {
             level.to_string(),
         ),
     ];
-    let replayed = found.restore.as_ref().and_then(|restore| restore.replayed.as_ref());
-    if let Some(replayed) = replayed {
+    if let Some(until) = found.proven_until() {
         facts.push((
             "proven_until_timestamp_seconds",
             "Time up to which it has replayed the archived binary log.",
-            replayed.proven_until.as_second().to_string(),
+            until.as_second().to_string(),
         ));
     }
     facts

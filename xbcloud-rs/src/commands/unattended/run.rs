@@ -535,11 +535,9 @@ fn self_verify(
         return Err(failure.because(left.map_or_else(String::new, |of| of.what.clone())));
     }
     let phases = crate::report::phases(&end);
-    let replayed = found.restore.as_ref().and_then(|test| test.replayed.as_ref());
-    let proven_until = replayed.map(|replayed| replayed.proven_until);
     Ok(json!({
         "level": found.level, "reached": reached, "objects": found.objects, "phases": phases,
-        "proven_until": proven_until,
+        "proven_until": found.proven_until(),
     }))
 }
 

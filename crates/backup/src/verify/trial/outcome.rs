@@ -32,6 +32,8 @@ pub(super) struct Outcome {
     pub(super) refused: Vec<String>,
     /// Differences from the server with which the data was compared.
     pub(super) differing: Vec<String>,
+    /// Remarks on the replay.
+    pub(super) replay_remarks: Vec<String>,
     /// Possible explanations of them, and limits of the comparison.
     pub(super) compare_remarks: Vec<String>,
     /// The end of the server's log, if the server ended by itself.
@@ -177,7 +179,7 @@ impl Outcome {
 
     /// Notes why a trial that finds nothing proves nothing.
     pub(super) fn doubted(self, doubt: Option<&'static str>) -> Self {
-        Self { doubt, ..self }
+        Self { doubt: self.doubt.or(doubt), ..self }
     }
 
     /// Writes the results into the report.
@@ -310,6 +312,7 @@ impl Outcome {
         if more > 0 {
             all.push(format!("CHECK TABLE gives {} more", counted(more as u64, "warning")));
         }
+        all.append(&mut self.replay_remarks);
         all.append(&mut self.compare_remarks);
         let left_out = self.test.compared_with.iter().flat_map(|with| &with.not_compared);
         all.extend(left_out.map(|(why, tables)| {
