@@ -22,6 +22,8 @@ const PAGE: u8 = 1;
 const REDO: u8 = 2;
 const END: u8 = 3;
 const REMOVED: u8 = 4;
+/// Offset in a page of its number.
+const NUMBER: usize = 4;
 /// Longest page, in bytes.
 const MAX_PAGE: u64 = 64 << 10;
 /// Most faults of the patches that are kept.
@@ -187,14 +189,20 @@ impl ClonePatches {
         }
         // A file that DDL created has no name in the stream.
         let path = self.files.get(file).cloned().or_else(|| RelPath::new(PATCHES).ok());
-        if let (false, Some(path)) = (is_intact_page(page), path)
+        let u32_at = |at: usize| {
+            let bytes = page.get(at..).and_then(<[u8]>::first_chunk::<4>);
+            bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
+        };
+        let (got, expected) = (u32_at(NUMBER), offset / len);
+        let fault = match is_intact_page(page) {
+            false => Some(Fault::Checksum { stored: u32_at(0), computed: 0 }),
+            // It may be intact, and of another place: a restore refuses it.
+            true => (u64::from(got) != expected).then_some(Fault::Number { expected, got }),
+        };
+        if let (Some(fault), Some(path)) = (fault, path)
             && self.bad.len() < MAX_BAD
         {
-            let fault = Fault::Checksum {
-                stored: page.first_chunk().map_or(0, |sum| u32::from_be_bytes(*sum)),
-                computed: 0,
-            };
-            let page = BadPage { page: offset / len, offset, fault, missing_since: None };
+            let page = BadPage { page: expected, offset, fault, missing_since: None };
             self.bad.push(BadPageOf { path, page });
         }
     }
@@ -268,6 +276,22 @@ mod tests {
         let last = patches.place(&bad(FILES - 1));
         assert_eq!(last, Some((FILES - 1, 49152)));
         assert!(all.iter().all(|bad| !patches.has_replaced(bad)));
+    }
+
+    /// The patch of a page of 1 KiB without a checksum.
+    #[test]
+    fn a_patch_must_be_the_page_of_its_place() {
+        let patch = |offset: u32, number: u32| {
+            let mut page = vec![7; 1024];
+            page[..4].copy_from_slice(&0xdead_beef_u32.to_be_bytes());
+            page[4..8].copy_from_slice(&number.to_be_bytes());
+            let head = [&[PAGE, 0, 0, 0, 0][..], &offset.to_le_bytes(), &[0; 4], &[0, 4, 0, 0]];
+            [&b"XBCLPT01"[..], &head.concat(), &page, &[END], &[0; 16]].concat()
+        };
+        assert_eq!(faults(&patch(5 << 10, 5)), 0);
+        for (offset, number) in [(5 << 10, 6), (6 << 10, 5), (0, 1)] {
+            assert_eq!(faults(&patch(offset, number)), 1, "{offset} {number}");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::scan::producer_files::{CHECKPOINTS, field, is_unprepared};
 
 /// Maximum number of bad pages that are listed individually.
 pub const MAX_BAD_PAGES: usize = 1000;
-/// Maximum number of missing pages that are kept until the end.
+/// Number of missing pages that are kept until the end: those that are most likely lost. Twice as many for a while.
 const MAX_MISSING: usize = 10_000;
 /// A redo log with fewer bytes than this after its checkpoint changes no page.
 const IDLE: u64 = 512;
@@ -180,11 +180,17 @@ impl Evidence {
     }
 
     fn miss(&mut self, path: &RelPath, page: BadPage) {
-        if self.missing.len() < MAX_MISSING {
-            self.missing.push(BadPageOf { path: path.clone(), page });
-        } else {
-            self.more_missing += 1;
+        self.missing.push(BadPageOf { path: path.clone(), page });
+        if self.missing.len() < 2 * MAX_MISSING {
+            return;
         }
+        // Recovery writes what is newer than the checkpoint, of which nothing is known yet: a busy server may have any
+        // number of such pages.
+        self.missing.sort_by_key(|BadPageOf { page, .. }| {
+            (matches!(page.fault, Fault::Empty), page.missing_since)
+        });
+        self.more_missing += (self.missing.len() - MAX_MISSING) as u64;
+        self.missing.truncate(MAX_MISSING);
     }
 
     /// Takes the result for a file that has ended.
@@ -299,7 +305,32 @@ fn last_lsn(checkpoints: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use xb_pages::RedoStart;
+
     use super::*;
+
+    #[test]
+    fn a_lost_page_is_found_among_any_number_that_recovery_writes() {
+        let path = RelPath::new(b"shop/t.ibd").unwrap_or_else(|error| panic!("{error}"));
+        let start = |skips_freed| RedoStart { checkpoint: 1000, skips_freed };
+        for (fault, skips_freed) in [(Fault::Empty, false), (Fault::EmptyFixed, true)] {
+            let mut evidence = Evidence::default();
+            evidence
+                .redo
+                .push((path.clone(), RedoFound::of_clone(Some(start(skips_freed)), 1 << 30)));
+            let mut miss = |page, fault, since| {
+                let bad = BadPage { page, offset: page * 16384, fault, missing_since: Some(since) };
+                evidence.of_file(&path)(bad);
+            };
+            (0..50_000).for_each(|page| miss(page, Fault::Empty, 1001));
+            miss(70_000, fault, 1000);
+            (80_000..130_000).for_each(|page| miss(page, Fault::Empty, 1001));
+            let found = evidence.judge(&BTreeMap::new());
+            let bad: Vec<u64> = found.bad.iter().map(|bad| bad.page.page).collect();
+            assert_eq!(bad, [70_000], "{fault:?}");
+            assert!(evidence.missing.len() < 2 * MAX_MISSING);
+        }
+    }
 
     #[test]
     fn bad_pages_of_a_clone_are_kept_within_the_memory() {
