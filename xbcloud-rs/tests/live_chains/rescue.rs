@@ -436,6 +436,8 @@ fn tables_in_use_are_complete_when_another_one_fails() {
         "CREATE TABLE shop.zz (id INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO shop.zz VALUES (1)",
     );
     server.sql(&known(1));
+    let first = "CREATE TRIGGER shop.first BEFORE INSERT ON shop.zz FOR EACH ROW PRECEDES known SET NEW.id = NEW.id";
+    server.sql(first);
     let triggers = "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = 'shop' AND event_object_table = 'orders'";
     let (had, defined) = (rows(triggers), definition(server, "shop", "orders"));
     assert!(!had.is_empty() && defined.contains("FOREIGN KEY"), "{had}, {defined}");
@@ -461,6 +463,13 @@ fn tables_in_use_are_complete_when_another_one_fails() {
     let told = shop.rescue_into(server, "full", &both).run().expect(1).stderr_text();
     assert!(told.contains("trigger known, which is another one in the backup; drop"), "{told}");
     server.sql(&known(1));
+
+    // Two triggers of one event that fire in another order since the backup.
+    server.sql("DROP TRIGGER shop.first; CREATE TRIGGER shop.first BEFORE INSERT ON shop.zz FOR EACH ROW FOLLOWS known SET NEW.id = NEW.id");
+    let told = shop.rescue_into(server, "full", &both).run().expect(1).stderr_text();
+    assert!(told.contains("not: the order of its triggers, which is another one"), "{told}");
+    server.sql("DROP TRIGGER shop.first");
+    server.sql(first);
 
     let mut open = in_transaction(server, "SELECT COUNT(*) FROM shop.zz");
     let told = shop.rescue_into(server, "full", &both).run().expect(1).stderr_text();

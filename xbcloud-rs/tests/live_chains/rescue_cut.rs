@@ -1,6 +1,8 @@
 //! `rescue --replace` into a real server whose connection breaks at each of the statements that clients notice: no table
 //! stays without its foreign keys or triggers.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,9 +20,10 @@ const TABLES: &str = "CREATE DATABASE cut; USE cut;
     CREATE TABLE one (id INT PRIMARY KEY, g INT, KEY (g), CONSTRAINT one_goods FOREIGN KEY (g) REFERENCES goods (id)) ENGINE=InnoDB;
     CREATE TABLE two (id INT PRIMARY KEY, g INT, KEY (g), CONSTRAINT two_goods FOREIGN KEY (g) REFERENCES goods (id) ON DELETE CASCADE) ENGINE=InnoDB;
     INSERT INTO one SELECT seq, seq FROM seq_1_to_9; INSERT INTO two SELECT seq, seq FROM seq_1_to_9;
-    CREATE TRIGGER one_in BEFORE INSERT ON one FOR EACH ROW INSERT INTO seen VALUES ('one');
-    CREATE TRIGGER two_in BEFORE INSERT ON two FOR EACH ROW INSERT INTO seen
-        VALUES ('two')";
+    CREATE TRIGGER one_in BEFORE INSERT ON one FOR EACH ROW INSERT INTO seen VALUES ('one');";
+/// The beginning of a trigger of two lines, whose text another character set ends.
+const TWO_IN: &[u8] = b"CREATE TRIGGER two_in BEFORE INSERT ON two FOR EACH ROW INSERT INTO seen
+        VALUES ('two'";
 /// If it is set, the connection breaks at every statement, not only at one of each kind.
 const ALL: &str = "XB_RESCUE_CUT_ALL";
 
@@ -35,6 +38,8 @@ impl Line {
     fn new() -> Self {
         let shop = RescueShop::new(&[]);
         shop.server.sql(TABLES);
+        let latin = [b"SET NAMES latin1; USE cut; ", TWO_IN, b" '\xe4')"].concat();
+        client(shop.server.socket(), OsStr::from_bytes(&latin));
         let _ = shop.back_up("full", &[]);
         let complete = state(&shop.server);
         shop.server.sql("DELETE FROM cut.one WHERE id = 1; DELETE FROM cut.two WHERE id = 1");
@@ -79,7 +84,7 @@ impl Line {
         let socket = server.socket().to_owned();
         let goods = "SET foreign_key_checks = 0; DROP TABLE cut.goods; CREATE TABLE cut.goods (id";
         let cut = self.cut(at_rename(move |_| {
-            client(&socket, &format!("{goods} CHAR(9) PRIMARY KEY) ENGINE=InnoDB"));
+            client(&socket, format!("{goods} CHAR(9) PRIMARY KEY) ENGINE=InnoDB"));
             Fate::Passes
         }));
         let told = self.replace(cut.socket()).run().expect(1).stderr_text();
@@ -99,6 +104,7 @@ impl Line {
         let run = |args: &[&str]| {
             Cmd::new(xb_testkit::tools::find("mariadb"))
                 .args(["--no-defaults", "--user=root", "--raw", "--skip-column-names"])
+                .arg("--default-character-set=utf8mb4")
                 .arg(format!("--socket={}", self.shop.server.socket().display()))
                 .args(args)
                 .run()
@@ -272,7 +278,8 @@ fn at_rename(act: impl Fn(&str) -> Fate + Send + Sync + 'static) -> impl Fn(&str
 fn what_a_table_lacks_stays_on_the_server() {
     let line = Line::new();
     let server = &line.shop.server;
-    let whole = parts(server);
+    let bytes = "SELECT HEX(CONVERT(action_statement USING utf8mb4)) FROM information_schema.triggers WHERE trigger_name = 'two_in'";
+    let (whole, text) = (parts(server), server.sql(bytes));
     let told = line.fails_late();
     let left = line.left();
     let [one, two, todo] = &left[..] else { panic!("{left:?}: {told}") };
@@ -280,6 +287,7 @@ fn what_a_table_lacks_stays_on_the_server() {
     assert!(told.contains(&format!("complete it are in `cut`.`{todo}`")), "{told}");
     line.carry_out(todo);
     assert_eq!(parts(server), whole);
+    assert_eq!(server.sql(bytes), text);
     assert_eq!(state(server), line.complete);
 
     // The same statements complete the table that was replaced, if it comes back.
@@ -368,9 +376,10 @@ fn a_key_is_tried_again_after_a_lost_answer() {
 }
 
 /// Runs statements on the server itself.
-fn client(socket: &Path, sql: &str) {
+fn client(socket: &Path, sql: impl AsRef<OsStr>) {
     let _ = Cmd::new(xb_testkit::tools::find("mariadb"))
-        .args(["--no-defaults", "--user=root", "--execute", sql])
+        .args(["--no-defaults", "--user=root", "--execute"])
+        .arg(sql.as_ref())
         .arg(format!("--socket={}", socket.display()))
         .run()
         .expect(0);

@@ -70,8 +70,8 @@ impl<'a> Incomplete<'a> {
         let drop = |each: &&Trigger| format!("DROP TRIGGER IF EXISTS {}", sql(&each.name));
         statements.extend(self.triggers.iter().map(drop));
         for trigger in &self.triggers {
-            statements.push(trigger_settings(trigger.settings.each_ref().map(String::as_str)));
-            statements.push(String::from_utf8_lossy(&trigger.statement).into_owned());
+            let (statement, settings) = trigger.for_people();
+            statements.extend([trigger_settings(settings), statement]);
         }
         statements
             .extend(self.old.iter().map(|old| format!("DROP TABLE IF EXISTS {}", old.name())));

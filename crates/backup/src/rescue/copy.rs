@@ -15,7 +15,7 @@ use super::physical;
 use super::rows::{Layout, SESSION, Sum, TablePass, is_table, literal, sql};
 use super::sink::{LiveServer, PREFIX, QuotedTable, Sink, SinkError};
 use super::source::{Copier, Order, Source};
-use super::trigger::Trigger;
+use super::trigger::{Trigger, is_same_order};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 
@@ -296,8 +296,7 @@ impl Copier<'_> {
             if triggers.iter().any(|known: &Trigger| known.name == name) {
                 continue;
             }
-            let shown = self.private.rows(Trigger::show(schema, &name))?;
-            triggers.push(Trigger::read(&name, &shown)?);
+            triggers.push(Trigger::look(schema, &name, |ask| self.private.rows(ask))?);
         }
         Ok(triggers)
     }
@@ -535,17 +534,23 @@ fn refuse_loss(
     }
     refuse_without_trigger(&mut live.client, (schema, table), Need::See)?;
     let mut lost = Vec::new();
-    for name in live.triggers_of(schema, table).map_err(theirs)? {
+    let names = live.triggers_of(schema, table).map_err(theirs)?;
+    for name in &names {
         let shown = Printable::new(name.as_bytes());
-        match triggers.iter().find(|kept| kept.name == name) {
+        match triggers.iter().find(|kept| kept.name == *name) {
             None => lost.push(format!("trigger {shown}")),
             Some(kept) => {
-                let is = live.look(Trigger::show(schema, &name)).map_err(theirs)?;
-                if !Trigger::read(&name, &is).map_err(theirs)?.is_like(kept) {
+                let is = Trigger::look(schema, name, |ask| live.look(ask)).map_err(theirs)?;
+                if !is.is_like(kept) {
                     lost.push(format!("trigger {shown}, which is another one in the backup"));
                 }
             }
         }
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let kept: Vec<&str> = triggers.iter().map(|kept| kept.name.as_str()).collect();
+    if !is_same_order(&names, &kept) {
+        lost.push("the order of its triggers, which is another one in the backup".to_owned());
     }
     for key in live.foreign_keys_of(schema, table).map_err(theirs)? {
         if !foreign_keys.contains(&key) {

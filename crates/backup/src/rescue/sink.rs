@@ -314,16 +314,25 @@ impl LiveServer {
         rows.first().map(|row| row.texts().map(|[table]| table)).transpose()
     }
 
-    /// Names of the triggers of a table.
+    /// Names of the triggers of a table, in the order in which those of one event fire.
     pub(super) fn triggers_of(&mut self, schema: &str, table: &str) -> Result<Vec<String>, Error> {
         let rows = self.look(format!(
-            "SELECT DISTINCT trigger_name FROM information_schema.triggers WHERE event_object_schema = {0} AND \
+            "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = {0} AND \
              CAST(event_object_schema AS BINARY) = CAST({0} AS BINARY) AND event_object_table = {1} AND \
-             CAST(event_object_table AS BINARY) = CAST({1} AS BINARY)",
+             CAST(event_object_table AS BINARY) = CAST({1} AS BINARY) \
+             ORDER BY event_manipulation, action_timing, action_order",
             literal(schema),
             literal(table)
         ))?;
-        rows.iter().map(|row| row.texts().map(|[name]| name)).collect()
+        let mut names = Vec::new();
+        for row in &rows {
+            let [name] = row.texts()?;
+            // One for several events is listed for each of them.
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        Ok(names)
     }
 
     /// The foreign keys of a table.

@@ -1,6 +1,7 @@
 //! The statement that creates a trigger, as SHOW CREATE TRIGGER prints it: on another table.
 
 use xb_mysql::{Error, Row};
+use xb_repo::hex::hex;
 
 use super::rows::sql;
 use crate::rescue::tokens::{DoubleQuoted, Tokens};
@@ -8,14 +9,17 @@ use crate::rescue::tokens::{DoubleQuoted, Tokens};
 /// A trigger of a table.
 pub(super) struct Trigger {
     pub(super) name: String,
+    /// In the character set of the session that made it.
     pub(super) statement: Vec<u8>,
     /// `sql_mode`, character set and collation of the session that made it.
     pub(super) settings: [String; 3],
+    /// The statement for people, if it is not the same as UTF-8.
+    pub(super) readable: Option<String>,
 }
 
 impl Trigger {
     /// The statement that shows a trigger.
-    pub(super) fn show(schema: &str, name: &str) -> String {
+    fn show(schema: &str, name: &str) -> String {
         format!("SHOW CREATE TRIGGER {}.{}", sql(schema), sql(name))
     }
 
@@ -23,7 +27,7 @@ impl Trigger {
     ///
     /// # Errors
     /// [`Error::Unexpected`]: there is none, or the settings are not single words.
-    pub(super) fn read(name: &str, shown: &[Row]) -> Result<Self, Error> {
+    fn read(name: &str, shown: &[Row]) -> Result<Self, Error> {
         let row = shown.first().ok_or(Error::Unexpected)?;
         let text = |column| {
             let text = row.get(column).and_then(|text| std::str::from_utf8(text).ok());
@@ -36,21 +40,66 @@ impl Trigger {
             return Err(Error::Unexpected);
         }
         let statement = row.get(2).ok_or(Error::Unexpected)?.to_vec();
-        Ok(Self { name: name.to_owned(), statement, settings })
+        Ok(Self { name: name.to_owned(), statement, settings, readable: None })
+    }
+
+    /// Reads a trigger by asking a server.
+    ///
+    /// # Errors
+    /// As of `ask`, and of [`read`](Self::read).
+    pub(super) fn look(
+        schema: &str,
+        name: &str,
+        mut ask: impl FnMut(String) -> Result<Vec<Row>, Error>,
+    ) -> Result<Self, Error> {
+        let mut trigger = Self::read(name, &ask(Self::show(schema, name))?)?;
+        if let Some(convert) = trigger.convert() {
+            let [text] = ask(convert)?.first().ok_or(Error::Unexpected)?.texts()?;
+            trigger.readable = Some(text);
+        }
+        Ok(trigger)
+    }
+
+    /// The statement that shows its text as UTF-8; `None` if it is UTF-8.
+    fn convert(&self) -> Option<String> {
+        let [_, charset, _] = &self.settings;
+        let is_same = self.statement.is_ascii() || charset.starts_with("utf8");
+        let text = || hex(&self.statement);
+        (!is_same).then(|| format!("SELECT CONVERT(_{charset} x'{}' USING utf8mb4)", text()))
+    }
+
+    /// Its statement as UTF-8, and the settings with which a session runs it that has read it: it does the same then, in
+    /// whichever character set that is.
+    pub(super) fn for_people(&self) -> (String, [&str; 3]) {
+        let [mode, charset, collation] = self.settings.each_ref().map(String::as_str);
+        match &self.readable {
+            Some(text) => (text.clone(), [mode, "@@character_set_results", collation]),
+            None => {
+                (String::from_utf8_lossy(&self.statement).into_owned(), [mode, charset, collation])
+            }
+        }
+    }
+
+    /// Its statement as UTF-8, if it is known so.
+    fn text(&self) -> &[u8] {
+        self.readable.as_ref().map_or(&self.statement, |text| text.as_bytes())
     }
 
     /// Returns whether it does the same as another one of its table, whose name a server writes otherwise after a rename.
+    /// The character set says only how the text is written.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let is_same = match (self.around_table(), other.around_table()) {
             (Some(own), Some(theirs)) => own == theirs,
-            _ => self.statement == other.statement,
+            _ => self.text() == other.text(),
         };
-        is_same && self.settings == other.settings
+        let [mode, _, collation] = &self.settings;
+        let [other_mode, _, other_collation] = &other.settings;
+        is_same && mode == other_mode && in_full(collation) == in_full(other_collation)
     }
 
     /// The parts of the statement in front of the table, and the text behind it. `None` as for [`on`](Self::on).
     fn around_table(&self) -> Option<(Vec<Vec<u8>>, &[u8])> {
-        let text = &self.statement[..];
+        let text = self.text();
         let mut tokens = Tokens::new(text, DoubleQuoted::Names).map_while(Result::ok);
         let mut head = Vec::new();
         loop {
@@ -102,16 +151,31 @@ impl Trigger {
     }
 }
 
+/// The name of a collation as newer servers write it: older ones say `utf8` for `utf8mb3`.
+fn in_full(name: &str) -> String {
+    match name.strip_prefix("utf8") {
+        Some(rest) if rest.is_empty() || rest.starts_with('_') => format!("utf8mb3{rest}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Returns whether triggers of both tables that have the same name fire in the same order.
+pub(super) fn is_same_order(one: &[&str], other: &[&str]) -> bool {
+    let own = one.iter().filter(|name| other.contains(name));
+    own.eq(other.iter().filter(|name| one.contains(name)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of_statement(statement: Vec<u8>) -> Trigger {
+        let (name, settings) = (String::new(), Default::default());
+        Trigger { name, statement, settings, readable: None }
+    }
+
     fn on(statement: &str) -> Option<String> {
-        let trigger = Trigger {
-            name: String::new(),
-            statement: statement.as_bytes().to_vec(),
-            settings: Default::default(),
-        };
+        let trigger = of_statement(statement.as_bytes().to_vec());
         trigger.on("`x`").map(|text| String::from_utf8(text).unwrap())
     }
 
@@ -145,7 +209,7 @@ mod tests {
     fn a_trigger_is_another_one_if_more_differs_than_how_its_table_is_written() {
         let of = |statement: &str| {
             let statement = statement.as_bytes().to_vec();
-            Trigger { name: String::new(), statement, settings: Default::default() }
+            of_statement(statement)
         };
         let is_like = |other: &str| {
             of("CREATE DEFINER=`a`@`%` TRIGGER t AFTER INSERT on x FOR EACH ROW SET @a = 'b'")
@@ -170,10 +234,47 @@ mod tests {
     }
 
     #[test]
+    fn a_collation_has_two_names() {
+        let of = |settings: [&str; 3]| {
+            let settings = settings.map(str::to_owned);
+            Trigger { settings, ..of_statement(b"CREATE TRIGGER t".to_vec()) }
+        };
+        let old = of(["", "utf8", "utf8_general_ci"]);
+        assert!(old.is_like(&of(["", "utf8mb3", "utf8mb3_general_ci"])));
+        for other in [["ANSI", "utf8", "utf8_general_ci"], ["", "utf8", "utf8mb4_general_ci"]] {
+            assert!(!old.is_like(&of(other)), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_not_utf_8_is_converted_for_people() {
+        let of = |charset: &str, text: &[u8]| {
+            let settings = ["ANSI", charset, "latin1_swedish_ci"].map(str::to_owned);
+            Trigger { settings, ..of_statement(text.to_vec()) }
+        };
+        assert_eq!(of("latin1", b"a").convert(), None);
+        assert_eq!(of("utf8mb3", "\u{e4}".as_bytes()).convert(), None);
+        let mut latin = of("latin1", b"\xe4");
+        let ask = "SELECT CONVERT(_latin1 x'e4' USING utf8mb4)";
+        assert_eq!(latin.convert().as_deref(), Some(ask));
+        assert!(!latin.is_like(&of("utf8mb4", "\u{e4}".as_bytes())));
+        latin.readable = Some("\u{e4}".to_owned());
+        assert!(latin.is_like(&of("utf8mb4", "\u{e4}".as_bytes())));
+        let settings = ["ANSI", "@@character_set_results", "latin1_swedish_ci"];
+        assert_eq!(latin.for_people(), ("\u{e4}".to_owned(), settings));
+    }
+
+    #[test]
+    fn only_the_order_of_triggers_that_both_have_counts() {
+        assert!(is_same_order(&["a", "b", "c"], &["x", "a", "c"]));
+        assert!(!is_same_order(&["a", "b"], &["b", "x", "a"]));
+    }
+
+    #[test]
     fn a_trial_has_the_definer_of_the_trigger() {
         let trial = |statement: &str| {
             let statement = statement.as_bytes().to_vec();
-            let trigger = Trigger { name: String::new(), statement, settings: Default::default() };
+            let trigger = of_statement(statement);
             trigger.trial("`n`", "`t`").map(|text| String::from_utf8(text).unwrap())
         };
         let body = "TRIGGER `n` BEFORE INSERT ON `t` FOR EACH ROW SET @xb_rescue_ = 1";
