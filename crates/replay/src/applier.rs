@@ -42,6 +42,8 @@ pub(crate) struct Applied {
     pub(crate) retried: Option<String>,
     /// The options by which a part of the logs was left out, as `NAME=VALUE`.
     pub(crate) filters: Vec<String>,
+    /// Whether they may leave out what a backup has.
+    pub(crate) is_partial: bool,
 }
 
 /// Reason why there is nothing more to wait for.
@@ -163,6 +165,7 @@ impl Applier<'_> {
         )?;
         self.files.check_lengths(self.dir)?;
         let filters = self.strict_filters()?;
+        let is_partial = self.leave_out_rows(&filters)?;
         self.start()?;
         let mut retried = None;
         loop {
@@ -192,7 +195,7 @@ impl Applier<'_> {
         }
         self.run("ending the replica", self.dialect.reset)?;
         self.check_gtids()?;
-        Ok(Applied { retried, filters })
+        Ok(Applied { retried, filters, is_partial })
     }
 
     /// The filters that the operator has set. Whatever an option does, GTIDs and positions are the planned ones in the end,
@@ -202,6 +205,27 @@ impl Applier<'_> {
             return Err(ReplayError::Lenient(option));
         }
         self.settings(self.dialect.filters)
+    }
+
+    /// Whether filters may leave out what a backup has: all do but those of single tables of which no backup has rows, as far
+    /// as the data shows before anything is applied.
+    fn leave_out_rows(&mut self, filters: &[String]) -> Result<bool, ReplayError> {
+        for filter in filters {
+            let Some(tables) = filter.strip_prefix("replicate_ignore_table=") else {
+                return Ok(true);
+            };
+            for table in tables.split(',') {
+                let text = table.replace('\\', "\\\\").replace('\'', "''");
+                let found = self.settings(&format!(
+                    "SELECT table_name, engine FROM information_schema.tables WHERE engine IN ('MEMORY', 'BLACKHOLE') \
+                     AND CONCAT(table_schema, '.', table_name) = '{text}'"
+                ))?;
+                if found.is_empty() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// The names and values that a statement finds, as `NAME=VALUE`.

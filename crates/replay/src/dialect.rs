@@ -60,7 +60,7 @@ pub(crate) const MARIADB: Dialect = Dialect {
               WHERE variable_name = 'slave_skip_errors' AND variable_value NOT IN ('', 'OFF') \
               OR variable_name IN ('slave_exec_mode', 'slave_ddl_exec_mode') AND variable_value != 'STRICT' \
               OR variable_name = 'sql_slave_skip_counter' AND variable_value != '0' \
-              OR variable_name = 'init_slave' AND variable_value != '' ORDER BY 1",
+              OR variable_name IN ('slave_type_conversions', 'init_slave') AND variable_value != '' ORDER BY 1",
     activity: &[
         "SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_write', 'Handler_update', 'Handler_delete', \
          'Innodb_data_read', 'Innodb_data_written')",
@@ -103,7 +103,7 @@ pub(crate) const MYSQL: Dialect = Dialect {
               WHERE variable_name = 'replica_skip_errors' AND variable_value NOT IN ('', 'OFF') \
               OR variable_name = 'replica_exec_mode' AND variable_value != 'STRICT' \
               OR variable_name = 'sql_replica_skip_counter' AND variable_value != '0' \
-              OR variable_name = 'init_replica' AND variable_value != '' ORDER BY 1",
+              OR variable_name IN ('replica_type_conversions', 'init_replica') AND variable_value != '' ORDER BY 1",
     activity: &[
         "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_rows_inserted', 'Innodb_rows_updated', \
          'Innodb_rows_deleted', 'Innodb_rows_read', 'Innodb_data_read', 'Innodb_data_written', 'Innodb_pages_created')",

@@ -114,6 +114,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         disabled_events,
         retried: applied.retried,
         filters: applied.filters,
+        is_partial: applied.is_partial,
         unconfined,
         applied_in,
         seconds: begin.elapsed(),

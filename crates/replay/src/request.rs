@@ -112,6 +112,8 @@ pub struct ReplayReport {
     /// Options of the operator by which the server has left out a part of the logs, as `NAME=VALUE`. What they leave out
     /// counts as applied everywhere else.
     pub filters: Vec<String>,
+    /// Whether they may have left out what a backup has: not if they name single tables whose engine keeps no rows on disk.
+    pub is_partial: bool,
     /// Why the server was not confined; `None` if it could write below the data directory only.
     pub unconfined: Option<&'static str>,
     /// Time in which the server applied them.

@@ -122,7 +122,7 @@ const OF_MYSQL: [&str; 10] = [
 /// Least memory of the server, in bytes.
 const MIN_MEMORY: u64 = 128 << 20;
 
-/// The options of the server, the caller's last.
+/// The options of the server, the caller's before those with which the server would hide what it has left out.
 pub(crate) fn options(
     request: &ReplayRequest,
     own: &Path,
@@ -138,7 +138,6 @@ pub(crate) fn options(
     let mut options = vec![
         path("--relay-log=", BASE),
         path("--relay-log-index=", INDEX),
-        format!("--server-id={server_id}").into(),
         format!("--innodb-buffer-pool-size={}", memory / 8 * 5).into(),
         format!("--key-buffer-size={}", memory / 16).into(),
     ];
@@ -188,6 +187,12 @@ pub(crate) fn options(
     ];
     options.extend(fixed.map(OsString::from));
     options.extend(request.settings.iter().cloned());
+    // It leaves out what a server with its own number wrote.
+    options.push(format!("--server-id={server_id}").into());
+    if dialect.is_mysql() {
+        // Its filters and errors are there.
+        options.push("--performance-schema=ON".into());
+    }
     options
 }
 

@@ -165,7 +165,28 @@ fn changes_of_rows_that_no_backup_has_need_a_word() {
     let report = replay(&origin, &request, 1000, |_| {}).unwrap();
     assert_eq!(report.gtids.to_string(), origin.gtids());
     assert_eq!(report.filters, ["replicate_ignore_table=x.mem"]);
+    assert!(!report.is_partial);
     assert_eq!(MariaDb::start_on(data.path()).sql("SELECT i FROM x.t"), "1\n");
+    // Of another table, a backup has the rows.
+    let (_data, mut request) = backup.request(ReplayStop::End);
+    let both = ["--replicate-ignore-table=x.mem", "--replicate-ignore-table=x.t"];
+    request.settings.extend(both.map(Into::into));
+    assert!(replay(&origin, &request, 1000, |_| {}).unwrap().is_partial);
+}
+
+/// A server leaves out what has its own number, as if it had written that itself.
+#[test]
+fn a_number_that_is_in_the_logs_leaves_nothing_out() {
+    let origin = Origin::start(&[]);
+    origin.server.sql("CREATE DATABASE x; CREATE TABLE x.t (i INT)");
+    let backup = Backup::of(&origin);
+    origin
+        .server
+        .sql("INSERT INTO x.t VALUES (1); SET SESSION server_id = 77; INSERT INTO x.t VALUES (2)");
+    let (data, mut request) = backup.request(ReplayStop::End);
+    request.settings.push("--server-id=77".into());
+    replay(&origin, &request, 1000, |_| {}).unwrap();
+    assert_eq!(MariaDb::start_on(data.path()).sql("SELECT i FROM x.t"), "1\n2\n");
 }
 
 /// GTIDs and positions are the planned ones nevertheless.
@@ -182,6 +203,7 @@ fn no_option_lets_the_server_pass_over_what_fails() {
         ("--slave-skip-err=1032", "slave_skip_errors=1032"),
         ("--slave-exec-mode=IDEMPOTENT", "slave_exec_mode=IDEMPOTENT"),
         ("--init-slave=DELETE FROM x.mem", "init_slave=DELETE"),
+        ("--slave-type-conversions=ALL_LOSSY", "slave_type_conversions=ALL_LOSSY"),
     ] {
         let (_data, mut request) = backup.request(ReplayStop::End);
         request.settings.push(option.into());

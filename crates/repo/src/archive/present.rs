@@ -237,26 +237,12 @@ fn may_have_end(line: &[LineEnd<'_>], left: Left<'_>, of: &LineEnd<'_>) -> bool 
 /// Only segments show which branches count.
 fn are_one<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>, lags: bool) -> bool {
     let are_in_order = one.is_of_another_server(other)
-        || are_linked(ends, one, other)
         || one
             .last
             .zip(other.last)
             .is_none_or(|(last, of_other)| is_in_order(ends, one, last, other, of_other));
     let (own, of_other) = (branches(ends, one, other, lags), branches(ends, other, one, false));
     are_in_order && own == of_other && (own == 0 || one.segments.is_some())
-}
-
-/// Whether two ends go back to one stream without a branch: their records say that they are of one history.
-fn are_linked<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> bool {
-    let lines = [line(ends, one), line(ends, other)];
-    let [own, of_other] = lines
-        .each_ref()
-        .map(|line| line.iter().map(|end| end.head.stream.as_str()).collect::<HashSet<_>>());
-    let branches = |end: &LineEnd<'_>| matches!(end.head.begins, StreamOrigin::Branch { .. });
-    let is_shared =
-        |end: &LineEnd<'_>| own.contains(&*end.head.stream) && of_other.contains(&*end.head.stream);
-    !own.is_disjoint(&of_other)
-        && lines.iter().flatten().all(|end| is_shared(end) || !branches(end))
 }
 
 /// Whether the history that ends with `one` begins to differ behind the end of `other`, or goes on behind it.
@@ -391,6 +377,10 @@ fn logs_behind<'a>(
         };
         if !is_last {
             continue;
+        }
+        // The last segment alone does not show which logs are behind the branch.
+        if last.segments.is_none() && matches!(end.head.begins, StreamOrigin::Branch { .. }) {
+            return HashSet::new();
         }
         // It has the log in which it branched, and may have those before.
         let of_left = end.head.begins.after().and_then(|link| ends.get(&*link.stream));
