@@ -191,19 +191,25 @@ impl Producer {
             }
         };
         self.ended = true;
-        if let Some(messages) = self.messages.take() {
-            messages.drain_output();
-        }
+        self.drain_messages();
         if status.success() { Ok(()) } else { Err(self.failed(how_it_ended(status))) }
     }
 
-    /// Sends `signal` to the producer and makes sure that it ends.
+    /// Sends `signal` to the producer and makes sure that it ends, and that its last messages have been passed on.
     pub fn end(&mut self, signal: i32) {
         if self.ended {
             return;
         }
         self.child.end(signal);
         self.ended = true;
+        // What it said last may be the cause of the failure that ends it.
+        self.drain_messages();
+    }
+
+    fn drain_messages(&mut self) {
+        if let Some(messages) = self.messages.take() {
+            messages.drain_output();
+        }
     }
 
     fn failed(&self, what: String) -> BackupError {
@@ -379,6 +385,22 @@ mod tests {
             .to_string();
         assert!(error.contains("mariadb-backup") && !error.contains("topsecret"), "{error}");
         assert!(start(&[]).is_err());
+    }
+
+    #[test]
+    fn its_last_messages_are_known_once_it_was_ended() {
+        let script = ["sh", "-c", "echo last >&2; printf d; exec sleep 600"].map(OsString::from);
+        let (said, heard) = std::sync::mpsc::channel();
+        let message = move |line: &[u8]| {
+            // As on a busy machine.
+            std::thread::sleep(Duration::from_millis(100));
+            said.send(line.to_vec()).unwrap();
+        };
+        let (mut producer, mut output) =
+            Producer::start(&script, None, &LockGuard::default(), message).unwrap();
+        output.read_exact(&mut [0]).unwrap();
+        producer.end(Signal::TERM.as_raw());
+        assert_eq!(heard.try_recv().unwrap(), b"last");
     }
 
     #[test]
