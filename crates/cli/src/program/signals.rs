@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 use std::os::raw::c_int;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,9 @@ use signal_hook::low_level;
 /// First signal that was caught; 0 before.
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
 
+/// Signal that has arrived, set by its handler: the thread that tells of it may come later.
+static ARRIVED: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
 /// Minimum time before another signal counts. A closed terminal, a service manager or a wrapper
 /// often sends two signals at once for one request to end. Only a later signal means that the user
 /// does not want to wait.
@@ -22,6 +25,8 @@ const SAME_WISH: Duration = Duration::from_millis(500);
 
 /// Returns the signal that asked this process to end, if any.
 pub fn interrupted() -> Option<i32> {
+    let arrived = i32::try_from(ARRIVED.load(Ordering::Acquire)).unwrap_or_default();
+    let _ = CAUGHT.compare_exchange(0, arrived, Ordering::AcqRel, Ordering::Acquire);
     Some(CAUGHT.load(Ordering::Acquire)).filter(|signal| *signal != 0)
 }
 
@@ -58,6 +63,10 @@ impl Signals {
     ) -> io::Result<Self> {
         let ignored = ignored_mask();
         let wanted = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|s| !is_in(ignored, *s));
+        for signal in wanted.clone() {
+            let number = usize::try_from(signal).unwrap_or_default();
+            let _ = signal_hook::flag::register_usize(signal, Arc::clone(&ARRIVED), number)?;
+        }
         let mut signals = signal_hook::iterator::Signals::new(wanted)?;
         let handle = signals.handle();
         let run = move || {
