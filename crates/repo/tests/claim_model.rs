@@ -12,10 +12,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 #![allow(clippy::cast_possible_truncation, reason = "there are three runs at most")]
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher as _};
-
 /// Rules that keep runs apart.
 #[derive(Debug, Clone, Copy)]
 struct Defences {
@@ -587,47 +583,9 @@ impl World {
     }
 }
 
-/// Digest of a world: two 64-bit hashes, so that millions of worlds need little memory.
-fn id(world: &World) -> u128 {
-    let hash = |salt: u64| {
-        let mut hasher = DefaultHasher::new();
-        (salt, world).hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    hash(1) << 64 | hash(2)
-}
-
-/// Breadth-first search. Returns the shortest path to a violation, and the number of worlds.
+/// Returns the shortest way to a violation, and the number of worlds.
 fn search(start: World, with: &Defences) -> (Option<Vec<World>>, usize) {
-    let mut from: HashMap<u128, u128> = HashMap::from([(id(&start), 0)]);
-    let mut waiting = VecDeque::from([start.clone()]);
-    while let Some(world) = waiting.pop_front() {
-        if world.is_violated(with) {
-            return (Some(way(start, id(&world), &from, with)), from.len());
-        }
-        let before = id(&world);
-        for next in world.successors(with) {
-            if let Entry::Vacant(entry) = from.entry(id(&next)) {
-                entry.insert(before);
-                waiting.push_back(next);
-            }
-        }
-    }
-    (None, from.len())
-}
-
-/// Worlds on the path from the first one to the one with this digest.
-fn way(start: World, last: u128, from: &HashMap<u128, u128>, with: &Defences) -> Vec<World> {
-    let mut ids = vec![last];
-    while let Some(before) = from.get(ids.last().unwrap()).filter(|before| **before != 0) {
-        ids.push(*before);
-    }
-    let mut worlds = vec![start];
-    for wanted in ids.into_iter().rev().skip(1) {
-        let next = worlds.last().unwrap().successors(with);
-        worlds.push(next.into_iter().find(|world| id(world) == wanted).unwrap());
-    }
-    worlds
+    xb_testkit::search(start, |world| world.is_violated(with), |world| world.successors(with))
 }
 
 const P: Kind = Kind::Put;

@@ -459,8 +459,8 @@ impl World {
     }
 }
 
-/// Returns the first violation, and the number of worlds.
-fn search(start: World, with: &Defences) -> (Option<World>, usize) {
+/// Returns the way to the first violation, and the number of worlds.
+fn search(start: World, with: &Defences) -> (Option<Vec<World>>, usize) {
     xb_testkit::search(start, World::is_violated, |world| world.successors(with))
 }
 

@@ -71,13 +71,7 @@ impl Put {
 
     /// Waits until the request is held; false if the run ended before.
     fn is_held(&mut self) -> bool {
-        while self.proxy.held() == 0 {
-            if self.run.has_ended() {
-                return false;
-            }
-            std::thread::yield_now();
-        }
-        true
+        self.run.comes_to(|| self.proxy.held() > 0)
     }
 
     fn end(self) -> Outcome {

@@ -292,14 +292,25 @@ impl Running {
     ///
     /// # Panics
     /// The program ends before that or exceeds its time limit.
-    pub fn until(&mut self, what: &str, mut reached: impl FnMut() -> bool) {
+    pub fn until(&mut self, what: &str, reached: impl FnMut() -> bool) {
+        if !self.comes_to(reached) {
+            panic!("ended before {what}: {:?}", self.collect());
+        }
+    }
+
+    /// Calls `reached` until it returns true; returns false if the program ends before that.
+    ///
+    /// # Panics
+    /// The program exceeds its time limit.
+    pub fn comes_to(&mut self, mut reached: impl FnMut() -> bool) -> bool {
         while !reached() {
             if self.look().is_some() {
-                panic!("ended before {what}: {:?}", self.collect());
+                return false;
             }
             self.check_limit();
             self.pause();
         }
+        true
     }
 
     /// Waits for the end of the program.
