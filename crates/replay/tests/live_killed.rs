@@ -85,19 +85,17 @@ fn no_server_outlives_a_process_that_is_killed(origin: &Origin, backup: &Backup)
         .spawn()
         .unwrap();
     let pid_file = data.path().join("#sql-xb-replay/pid");
-    let pid = loop {
+    let mut pid = None;
+    xb_testkit::until("its server has a process id", || {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
         let text = std::fs::read_to_string(&pid_file).unwrap_or_default();
-        if let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) {
-            break pid;
-        }
-        std::thread::yield_now();
-    };
+        pid = text.trim().parse().ok().and_then(Pid::from_raw);
+        pid.is_some()
+    });
+    let pid = pid.unwrap();
     kill_9(child.id());
     child.wait().unwrap();
-    while test_kill_process(pid).is_ok() {
-        std::thread::yield_now();
-    }
+    xb_testkit::until("its server is gone", || test_kill_process(pid).is_err());
     let error = replay(origin, &request, 4096, |_| {}).unwrap_err();
     assert!(matches!(error, ReplayError::Interrupted(_)), "{error}");
 }

@@ -269,9 +269,9 @@ fn temporary_tables_end_with_the_server_that_had_them() {
                 CREATE TEMPORARY TABLE x.p (i INT); INSERT INTO x.p VALUES (1); \
                 INSERT INTO x.t SELECT * FROM x.p;\n";
     client.stdin.as_mut().unwrap().write_all(work.as_bytes()).unwrap();
-    while origin.server.sql("SELECT COUNT(*) FROM x.t") != "1\n" {
-        std::thread::yield_now();
-    }
+    xb_testkit::until("the row is there", || {
+        origin.server.sql("SELECT COUNT(*) FROM x.t") == "1\n"
+    });
     let Origin { server, scratch } = origin;
     drop(server);
     client.wait().unwrap();

@@ -25,12 +25,12 @@ fn setup(data: &Path, scratch: &Scratch) -> Setup {
 
 /// Waits until the server is ready.
 fn ready(server: &mut Server) -> Client {
-    loop {
-        if let Some(client) = server.poll().unwrap() {
-            return client;
-        }
-        std::thread::yield_now();
-    }
+    let mut client = None;
+    xb_testkit::until("the server is ready", || {
+        client = server.poll().unwrap();
+        client.is_some()
+    });
+    client.unwrap()
 }
 
 fn one(client: &mut Client, expression: &str) -> String {
@@ -153,13 +153,15 @@ fn a_server_that_cannot_start_says_why() {
     let data = scratch.dir("data");
     std::fs::write(data.join("ibdata1"), "damaged").unwrap();
     let mut server = Server::start(setup(&data, &scratch)).unwrap();
-    let error = loop {
+    let mut error = None;
+    xb_testkit::until("the server fails", || {
         match server.poll() {
             Ok(found) => assert!(found.is_none()),
-            Err(error) => break error.to_string(),
+            Err(found) => error = Some(found.to_string()),
         }
-        std::thread::yield_now();
-    };
+        error.is_some()
+    });
+    let error = error.unwrap();
     assert!(error.contains("exit status 1") && error.contains("[ERROR]"), "{error}");
     let none =
         Setup { programs: vec!["/no/such/program".into()], ..setup(scratch.path(), &scratch) };

@@ -9,7 +9,7 @@
 //!   bucket and a folder alike, [`files`] compares results, and [`fault`] puts a proxy with
 //!   scripted failures in front of a server; [`flood`] plays strangers at a joiner's port, and
 //!   [`short_disk`] is a disk that fails, [`small_disk`] one that runs full. [`daemon`] ensures that no server and no scratch
-//!   folder outlives the test process, and [`ports`] finds ports for them.
+//!   folder outlives the test process, [`ports`] finds ports for them, and [`until`] waits for what they do.
 //!
 //! [`search`] goes through all interleavings of a model.
 //!
@@ -41,7 +41,7 @@ mod stores;
 
 pub use contents::{clone, data, files, stream, vectors};
 pub use http::{fault, reply};
-pub use process::{browser, command, daemon, flood, ports, short_disk, small_disk, tools};
+pub use process::{browser, command, daemon, flood, ports, short_disk, small_disk, tools, until};
 pub use search::search;
 pub use servers::{cut, donor, galera, mariadb, mysql, scripted};
 pub use skip::skipped;

@@ -320,7 +320,7 @@ async fn an_upload_is_known_to_be_forgotten_although_its_parts_get_no_answer() {
     let mut sender = PartSender::new(store.clone(), 4);
     sender.send(part("a/object", 0, false)).await.unwrap();
     while proxy.count("PUT", "partNumber=") < 1 {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let begun = store.unfinished_uploads("a/object").await.unwrap();
     store.abort(&begun[0]).await.unwrap();
@@ -356,7 +356,7 @@ async fn an_upload_that_begins_while_it_is_cancelled_is_aborted() {
     let mut sender = PartSender::new(store, 4);
     let held = async {
         while proxy.held() < 1 {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     tokio::select! {
@@ -379,7 +379,7 @@ async fn an_upload_that_begins_while_it_is_cancelled_is_aborted() {
 /// Removes the unfinished upload while `held` of its parts are on their way, and lets these arrive.
 async fn forget(proxy: &Proxy, store: &Store, held: usize) {
     while proxy.held() < held {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     // By its key: MinIO lists uploads of exact keys only.
     let begun = store.unfinished_uploads("a/object").await.unwrap();
@@ -432,7 +432,7 @@ async fn a_write_that_was_overtaken_replaces_nothing() {
                 async move { store.put_expected("a/record", "two".into(), is_before).await },
             );
         while proxy.held() < 1 {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         direct.put("a/record", "other".into()).await.unwrap();
         proxy.release();
@@ -467,7 +467,7 @@ async fn a_removal_that_was_overtaken_removes_nothing() {
     let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
     let removing = tokio::spawn(async move { store.delete_expected("a/record", is_one).await });
     while proxy.held() < 1 {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     direct.put("a/record", "other".into()).await.unwrap();
     proxy.release();

@@ -96,9 +96,7 @@ fn every_commit_that_a_client_saw_is_archived_when_the_server_is_killed() {
                 });
             }
             let goal = usize::try_from(10 + round * 7).unwrap();
-            while seen.lock().unwrap().len() < goal {
-                std::thread::yield_now();
-            }
+            xb_testkit::until("rows are committed", || seen.lock().unwrap().len() >= goal);
             let _ = Cmd::new(find("kill")).args(["-9", pid.trim()]).run().expect(0);
             is_over.store(true, Ordering::Relaxed);
         });

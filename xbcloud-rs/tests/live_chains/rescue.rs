@@ -597,16 +597,12 @@ fn a_rescue_that_is_killed_leaves_nothing() {
         run.until("its server answers", || files().any(|dir| dir.join("s").exists()));
         run.signal(signal);
         assert_ne!(run.wait().code(), 0);
-        while servers() > 0 || files().count() > 0 {
-            std::thread::yield_now();
-        }
+        xb_testkit::until("nothing is left", || servers() == 0 && files().count() == 0);
         let mut run = shop.rescue_into(&shop.server, "full", &slow).spawn();
         run.until("the table is begun", || !unfinished().is_empty());
         run.signal(signal);
         assert_ne!(run.wait().code(), 0);
-        while servers() > 0 || files().count() > 0 {
-            std::thread::yield_now();
-        }
+        xb_testkit::until("nothing is left", || servers() == 0 && files().count() == 0);
         assert_eq!(shop.server.sql("SHOW TABLES FROM shop LIKE 'again'"), "");
         let left = unfinished();
         if signal == Signal::TERM {

@@ -61,9 +61,7 @@ impl Place {
         });
         run.kill_9();
         let _ = run.wait();
-        while process_name(pid.unwrap()).is_some() {
-            std::thread::yield_now();
-        }
+        xb_testkit::until("its program is gone", || process_name(pid.unwrap()).is_none());
     }
 }
 
@@ -87,9 +85,9 @@ fn a_killed_verify_takes_its_server_and_its_directory_along() {
     // A confined server could not tell its process id.
     let writes = format!("--mysqld-writes={}", place.scratch.path().display());
     place.kill_9_and_look(verify.args([folder, writes]));
-    while std::fs::read_dir(&scratch).unwrap().next().is_some() {
-        std::thread::yield_now();
-    }
+    xb_testkit::until("its directory is gone", || {
+        std::fs::read_dir(&scratch).unwrap().next().is_none()
+    });
 }
 
 #[test]

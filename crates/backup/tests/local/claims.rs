@@ -42,6 +42,13 @@ impl xb_uploader::Faults for CancelAtClaim {
     }
 }
 
+/// Waits until the claim of a run is held.
+fn until_held(claim: &Path) {
+    xb_testkit::until("the name is held", || {
+        std::fs::read_to_string(claim).is_ok_and(|text| text.contains("holding"))
+    });
+}
+
 /// The store may carry out the request after the run has ended.
 #[test]
 fn a_run_that_is_cancelled_while_it_claims_its_name_leaves_nothing() {
@@ -139,9 +146,7 @@ fn a_run_that_wakes_up_after_it_was_taken_for_dead_changes_nothing() {
     let sleeping = stream_of(b'a');
     writer.write_all(&sleeping[..1000]).unwrap();
     let claim = claims_of(&store, "n").join("000001");
-    while !std::fs::read_to_string(&claim).is_ok_and(|text| text.contains("holding")) {
-        std::thread::yield_now();
-    }
+    until_held(&claim);
     age(&claim, Duration::from_secs(2 * 3600));
     let root = store.root.clone();
     block_on(put_classic(root, "n".into(), std::io::Cursor::new(stream_of(b'b')))).unwrap();
@@ -168,9 +173,7 @@ fn a_run_that_fails_leaves_the_objects_of_another_program() {
         let stream = stream_of(b'a');
         writer.write_all(&stream[..1000]).unwrap();
         let claim = claims_of(&store, "n").join("000001");
-        while !std::fs::read_to_string(&claim).is_ok_and(|text| text.contains("holding")) {
-            std::thread::yield_now();
-        }
+        until_held(&claim);
         let key = format!("{foreign}.00000000000000000000");
         let theirs = object(&store, "n", &key);
         std::fs::create_dir_all(theirs.parent().unwrap()).unwrap();
@@ -204,9 +207,7 @@ fn an_older_claim_never_counts_again() {
     let sleeping = stream_of(b'a');
     writer.write_all(&sleeping[..1000]).unwrap();
     let claim = claims_of(&store, "n").join("000001");
-    while !std::fs::read_to_string(&claim).is_ok_and(|text| text.contains("holding")) {
-        std::thread::yield_now();
-    }
+    until_held(&claim);
     let old = std::fs::read(&claim).unwrap();
     age(&claim, Duration::from_secs(2 * 3600));
     block_on(put_classic(

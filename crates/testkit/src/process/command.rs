@@ -18,15 +18,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::process::daemon::proc_file;
+use crate::process::pause;
 
 pub use crate::process::ran::Ran;
 pub use rustix::process::Signal;
 
-/// Interval between checks of the process, at first. Its peak memory is a high-water mark, so only growth in
-/// the last interval before its end can be missed.
-const POLL: Duration = Duration::from_millis(3);
-/// The longest interval: each check reads a file of the kernel, and many tests wait at the same time.
-const LAST_POLL: Duration = Duration::from_millis(25);
 /// Environment variables of the machine that would affect a store client.
 const FOREIGN_ENV: [&str; 4] = ["AWS_", "S3_", "XBCLOUD_", "OS_"];
 
@@ -326,9 +322,11 @@ impl Running {
         self.collect()
     }
 
-    /// Sleeps, the longer the longer the program runs.
+    /// Sleeps, the longer the longer the program runs: each check reads a file of the kernel, and many tests wait at
+    /// the same time. The peak memory is a high-water mark, so only growth in the last pause before the end can be
+    /// missed.
     fn pause(&self) {
-        thread::sleep((self.start.elapsed() / 20).clamp(POLL, LAST_POLL));
+        thread::sleep(pause(self.start));
     }
 
     fn look(&mut self) -> Option<ExitStatus> {

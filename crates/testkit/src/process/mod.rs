@@ -9,3 +9,7 @@ mod ran;
 pub mod short_disk;
 pub mod small_disk;
 pub mod tools;
+mod until;
+
+pub(crate) use until::pause;
+pub use until::until;
