@@ -55,7 +55,7 @@ pub(crate) fn check_owner(datadir: &Path, folder: &Path) -> Result<(), SwapError
     };
     let is_listed = lists(interrupted(datadir))
         || lists(last(datadir))
-        || remembered(datadir).iter().any(|known| known == folder);
+        || remembered(datadir)?.iter().any(|known| known == folder);
     let ours = folder.join(WORK_DIR);
     // What they had received is of no use to anybody; their old data may be.
     if is_listed || list(&ours.join(OLD))?.is_empty() {

@@ -138,7 +138,9 @@ fn whole(journal: &Journal) -> Result<(), SwapError> {
         folder: folder.to_owned(),
         name: name.to_string_lossy().into_owned(),
     };
-    if let Some(datadir) = journal.folders.first().filter(|datadir| is_being_removed(datadir)) {
+    if let Some(datadir) = journal.folders.first()
+        && is_being_removed(datadir)?
+    {
         return Err(missing(datadir, OsStr::new("what was being removed")));
     }
     for (number, folder) in journal.folders.iter().enumerate() {
