@@ -37,7 +37,7 @@ pub use journal_file::{
 pub(crate) use journal_file::{
     end_removal, forget, holds_taken_back, is_being_removed, mark_removal, remember, remembered,
 };
-pub(crate) use owner::{check_owner, claim};
+pub(crate) use owner::{check_owner, claim_all};
 pub use plan::plan;
 pub use renames::{finish, roll_back};
 pub use take_back::take_back;
