@@ -40,7 +40,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
         Some("check") => Some(check(&words[1..])),
         Some("clean-old") => Some(on_datadir(words, |layout, lock, error_log| {
             // The old data may still be needed, and a server may be running on the present data.
-            if swap::journal_path(&layout.datadir).exists() {
+            if swap::may_be_interrupted(&layout.datadir) {
                 return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
             }
             if is_untried(layout)? {

@@ -84,9 +84,11 @@ fn refuse_foreign(file: impl AsFd) -> io::Result<()> {
 }
 
 /// Returns whether `base` holds a merge that was kept and interrupted, of whichever restore.
-#[must_use]
-pub fn is_interrupted(base: &Path) -> bool {
-    folder(base).join(PLAN).exists()
+///
+/// # Errors
+/// If that cannot be found out.
+pub fn is_interrupted(base: &Path) -> io::Result<bool> {
+    folder(base).join(PLAN).try_exists()
 }
 
 /// Returns the path at which the tablespace of this number waits for its new name.
@@ -94,8 +96,8 @@ pub(crate) fn waiting(base: &Path, number: usize) -> PathBuf {
     folder(base).join(number.to_string())
 }
 
-pub(crate) fn are_aside(base: &Path) -> bool {
-    folder(base).join(ASIDE).exists()
+pub(crate) fn are_aside(base: &Path) -> io::Result<bool> {
+    folder(base).join(ASIDE).try_exists()
 }
 
 pub(crate) fn mark_aside(base: &Path) -> io::Result<()> {
@@ -107,9 +109,13 @@ pub(crate) fn mark_aside(base: &Path) -> io::Result<()> {
 /// # Errors
 /// If it cannot be removed.
 pub fn discard(base: &Path) -> io::Result<()> {
-    match is_interrupted(base) || folder(base).symlink_metadata().is_err() {
-        true => Ok(()),
-        false => remove(base),
+    if is_interrupted(base)? {
+        return Ok(());
+    }
+    match folder(base).symlink_metadata() {
+        Ok(_) => remove(base),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

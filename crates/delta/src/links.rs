@@ -53,11 +53,14 @@ pub fn restate_from(dir: &Path, from: u64) -> io::Result<()> {
 /// Moves the checkpoints file of the last increment to the base, as that of a full backup; its info file is there
 /// already.
 pub(crate) fn finish_checkpoints(last: &Path, base: &Path) -> io::Result<()> {
-    if let Some(info) = INFO.iter().map(|name| base.join(name)).find(|path| path.exists()) {
+    if let Some((info, _)) = first(base, &INFO)? {
         rewrite(&info, &[("incremental", "N"), ("innodb_from_lsn", "0")])?;
     }
     // An interrupted run may have moved it.
-    let (path, name) = checkpoints(last).or_else(|_| checkpoints(base))?;
+    let (path, name) = match first(last, &CHECKPOINTS)? {
+        Some(found) => found,
+        None => checkpoints(base)?,
+    };
     rewrite(&path, &[("backup_type", "full-backuped"), ("from_lsn", "0")])?;
     std::fs::rename(path, base.join(name))
 }
@@ -68,9 +71,18 @@ pub(crate) fn is_checkpoints(file: &Path) -> bool {
 }
 
 fn checkpoints(dir: &Path) -> io::Result<(PathBuf, &'static str)> {
-    let mut found = CHECKPOINTS.iter().map(|name| (dir.join(name), *name));
-    let found = found.find(|(path, _)| path.exists());
-    found.ok_or_else(|| io::Error::other("the checkpoints file is missing"))
+    first(dir, &CHECKPOINTS)?.ok_or_else(|| io::Error::other("the checkpoints file is missing"))
+}
+
+/// The first of these files that there is. An error is no absence.
+fn first(dir: &Path, names: &[&'static str]) -> io::Result<Option<(PathBuf, &'static str)>> {
+    for name in names {
+        let path = dir.join(name);
+        if path.try_exists()? {
+            return Ok(Some((path, name)));
+        }
+    }
+    Ok(None)
 }
 
 fn rewrite(path: &Path, values: &[(&str, &str)]) -> io::Result<()> {

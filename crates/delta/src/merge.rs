@@ -75,7 +75,7 @@ pub fn merge(
     let base = &plan.base;
     let go_on = || if is_cancelled() { Err(Error::Cancelled) } else { Ok(()) };
     make_folder(&kept::folder(base))?;
-    if !kept::are_aside(base) {
+    if !kept::are_aside(base).map_err(at(base))? {
         put_aside(plan, go_on)?;
         kept::mark_aside(base).map_err(at(base))?;
     }
@@ -141,9 +141,13 @@ fn write_spaces(
             let path = plan.base.join(&space.path);
             let written = go_on()
                 // An earlier release put all of them aside.
-                .and_then(|()| match space.copy.is_some() && !path.exists() {
-                    true => rename(&kept::waiting(&plan.base, n), &path),
-                    false => Ok(()),
+                .and_then(|()| match space.copy.is_some() {
+                    true => path.try_exists().map_err(at(&path)),
+                    false => Ok(true),
+                })
+                .and_then(|is_there| match is_there {
+                    true => Ok(()),
+                    false => rename(&kept::waiting(&plan.base, n), &path),
                 })
                 .and_then(|()| write_pages(space, &path, &mut merged, go_on))
                 .and_then(|()| if is_durable { sync(&path) } else { Ok(()) });

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use xb_delta::{
-    Checkpoints, DeltaReader, Error, MergeReport, NotMergeable, discard, interrupted, keep, merge,
-    plan,
+    Checkpoints, DeltaReader, Error, MergeReport, NotMergeable, discard, interrupted,
+    is_interrupted, keep, merge, plan,
 };
 
 const PAGE: usize = 4096;
@@ -596,6 +596,15 @@ fn remains_of_an_abandoned_plan_are_removed() {
     keep(&planned, "this").unwrap();
     discard(scratch.path()).unwrap();
     assert!(interrupted(scratch.path(), "this").is_some());
+}
+
+/// A folder that cannot be looked into may hold the plan of an interrupted merge.
+#[test]
+fn an_error_is_no_absence_of_a_plan() {
+    let base = tempfile::tempdir().unwrap();
+    assert!(!is_interrupted(base.path()).unwrap());
+    std::os::unix::fs::symlink(".xb-merge", base.path().join(".xb-merge")).unwrap();
+    assert!(is_interrupted(base.path()).is_err());
 }
 
 #[test]

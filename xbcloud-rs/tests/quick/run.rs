@@ -291,12 +291,9 @@ fn a_key_that_is_missing_is_a_result_too() {
     assert!(result["error"]["message"].as_str().unwrap().contains("/no/such/key"), "{result}");
 }
 
-#[test]
-fn a_heartbeat_is_posted_and_its_failure_is_only_a_warning() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("heartbeat-url=http://{}/topsecret", listener.local_addr().unwrap());
-    let site = Site::new("cat \"$1\"", &url);
-    let server = std::thread::spawn(move || {
+/// Answers the first request, and returns it.
+fn first_request(listener: TcpListener) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
         let (mut peer, _) = listener.accept().unwrap();
         let mut request = Vec::new();
         while !request.ends_with(b"\n}\n") {
@@ -308,7 +305,56 @@ fn a_heartbeat_is_posted_and_its_failure_is_only_a_warning() {
         peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
             .unwrap();
         String::from_utf8(request).unwrap()
-    });
+    })
+}
+
+/// The lines of an option file with which the heartbeats go to `listener`.
+fn heartbeats(listener: &TcpListener) -> String {
+    let address = listener.local_addr().unwrap();
+    format!("heartbeat-url=http://{address}/good\nheartbeat-failure-url=http://{address}/bad")
+}
+
+/// Whoever listens believes the first heartbeat: it must be that of the whole night.
+#[test]
+fn no_heartbeat_tells_of_success_before_the_metrics_are_written() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let site = Site::new("cat \"$1\"; rm -f METRICS; mkdir METRICS", &heartbeats(&listener));
+    let program = std::fs::read_to_string(site.path("producer")).unwrap();
+    let metrics = site.path("shop.prom").display().to_string();
+    std::fs::write(site.path("producer"), program.replace("METRICS", &metrics)).unwrap();
+    let server = first_request(listener);
+    let hook = format!("--on-failure=touch {}", site.path("told").display());
+    let ran = site.run(&["run", "@shop/n", &hook]).expect_failure();
+    let said = ran.stderr_text();
+    assert_eq!(said.matches("cannot write").count(), 1, "{said}");
+    let request = server.join().unwrap();
+    assert!(request.starts_with("POST /bad ") && request.contains("\"status\": \"failed\""));
+    assert_eq!(site.result()["status"], "failed");
+    assert!(site.path("told").exists());
+}
+
+#[test]
+fn a_fault_in_the_option_file_is_told_where_the_rest_of_the_file_says() {
+    for wrong in ["no-such-option=1", "no equals sign", "before", "quiet=perhaps"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let site = Site::new("cat \"$1\"", &format!("{wrong}\n{}", heartbeats(&listener)));
+        let server = first_request(listener);
+        let ran = site.run(&["run", "@shop/n"]).expect_failure();
+        assert!(ran.stderr_text().contains("my.cnf line 6"), "{ran:?}");
+        assert_eq!(site.metric("xbcloud_run_success").as_deref(), Some("0"), "{wrong}");
+        assert_eq!(site.result()["status"], "failed", "{wrong}");
+        let request = server.join().unwrap();
+        assert!(request.starts_with("POST /bad "), "{wrong}: {request}");
+        assert!(!request.contains("heartbeat"), "the address is a secret: {request}");
+    }
+}
+
+#[test]
+fn a_heartbeat_is_posted_and_its_failure_is_only_a_warning() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("heartbeat-url=http://{}/topsecret", listener.local_addr().unwrap());
+    let site = Site::new("cat \"$1\"", &url);
+    let server = first_request(listener);
     let _ = site.run(&["run", "@shop/n"]).expect(0);
     let request = server.join().unwrap();
     assert!(

@@ -14,6 +14,7 @@ use crate::read::request::{GetReport, GetRequest};
 use crate::restore::chain::folders_of;
 use crate::restore::choose::ChosenBackup;
 use crate::restore::finished::{FinishedMark, Totals, totals};
+use crate::restore::interrupted::unseen;
 use crate::restore::journal::head::is_unfinished;
 use crate::restore::request::{RestoreOptions, RestoreReport, Resumed};
 use crate::restore::restore_and_keep;
@@ -88,7 +89,8 @@ pub(crate) async fn fetch(
 ) -> Result<(Vec<(String, RestoreReport)>, Vec<PathBuf>), BackupError> {
     let (mut restored, mut folders) = (Vec::new(), Vec::new());
     // Of a restore that an earlier run has begun, it is not known how much is there.
-    if request.files.is_all() && !how.no_space_check && !is_unfinished(target) {
+    let is_new = !is_unfinished(target).map_err(unseen(target))?;
+    if request.files.is_all() && !how.no_space_check && is_new {
         let streams: Vec<u64> = links.iter().map(ChosenBackup::stream_bytes).collect();
         if let Some(warning) = doubtful_room(target, &streams, how.room_beside) {
             on_line(format!("{OWN_WARNING}{warning}").as_bytes());
@@ -110,7 +112,9 @@ pub(crate) async fn fetch(
         request.name = link.name.clone();
         let unlocked = link.unlocked();
         // All of them are there at the same time. Of those that an earlier run has begun, it is not known how much is.
-        let to_begin = later().filter(|(_, folder)| request.files.is_all() && !folder.exists());
+        // One that cannot be looked at fails when its turn comes.
+        let is_begun = |folder: &PathBuf| folder.try_exists().unwrap_or(true);
+        let to_begin = later().filter(|(_, folder)| request.files.is_all() && !is_begun(folder));
         let room = to_begin.map(|(link, _)| link.stream_bytes());
         let room_beside = room.fold(how.room_beside, u64::saturating_add);
         let how = RestoreOptions { room_beside, ..how };
@@ -138,15 +142,17 @@ pub(super) fn done_before(
 
 /// Refuses the files of a clone that no manifest says is one: they are of no use until they are put together.
 fn refuse_unknown_clone(name: &BackupName, folders: &[PathBuf]) -> Result<(), BackupError> {
-    match folders.iter().find(|folder| folder.join(CLONE_INFO).exists()) {
-        None => Ok(()),
-        Some(folder) => Err(BackupError::Restore {
-            target: folder.display().to_string(),
-            what: format!(
-                "the files are those of a MySQL clone, although nothing in the store says so for {name}, and no server starts on them: take another backup, or store it anew and sealed, such as with `get {name} | put --recipient=... NEW`, and restore that"
-            ),
-        }),
+    for folder in folders {
+        if folder.join(CLONE_INFO).try_exists().map_err(unseen(folder))? {
+            return Err(BackupError::of_target(
+                folder,
+                format!(
+                    "the files are those of a MySQL clone, although nothing in the store says so for {name}, and no server starts on them: take another backup, or store it anew and sealed, such as with `get {name} | put --recipient=... NEW`, and restore that"
+                ),
+            ));
+        }
     }
+    Ok(())
 }
 
 /// Fails if selected files of a chain may not belong together: preparing them would end without an error,

@@ -83,7 +83,7 @@ pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
         target: target.display().to_string(),
         what: format!("cannot remove the journal: {what}"),
     };
-    if !TargetDir::has_unfinished(target) {
+    if !TargetDir::has_unfinished(target).map_err(|error| failed(&error))? {
         return Ok(());
     }
     // Its folder goes with it.

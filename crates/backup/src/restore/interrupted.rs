@@ -26,6 +26,11 @@ const RENAMES: &str = "it holds an unfinished restore of a stream that renames o
 /// Hint for a target that cannot be used.
 pub(super) const OTHER_TARGET: &str = "name a directory that this user can create or write to";
 
+/// The error if it cannot be found out what is in a target: that is no empty one.
+pub(super) fn unseen(target: &Path) -> impl Fn(std::io::Error) -> BackupError + Copy {
+    move |error| BackupError::of_target(target, format!("{error}; {OTHER_TARGET}"))
+}
+
 /// Files that are kept, and the target that they are in, locked.
 pub(super) struct Interrupted {
     pub(super) folder: TargetDir,
@@ -62,22 +67,27 @@ pub(super) async fn interrupted(
     how: RestoreOptions,
 ) -> Result<Option<Interrupted>, BackupError> {
     let failed = |what: String| BackupError::of_target(target, what);
-    if xb_delta::is_interrupted(target) {
+    if xb_delta::is_interrupted(target).map_err(unseen(target))? {
         return Err(failed(HALF_MERGED.into()));
     }
-    if !is_unfinished(target) {
+    if !is_unfinished(target).map_err(unseen(target))? {
         // A run may have been killed before it created a journal. A fresh file system is empty, too.
         let is_nothing = |entry: std::fs::DirEntry| {
             entry.file_name() == ".xb-partial" || is_lost_and_found(&entry) && shows_nothing(&entry)
         };
         return match std::fs::read_dir(target) {
-            Ok(entries) => match entries.flatten().all(is_nothing) {
-                true => Ok(None),
-                false if target.join(INCREMENTS).exists() => Err(failed(HALF_PREPARED.into())),
-                false => Err(failed(NOT_EMPTY.into())),
-            },
+            Ok(entries) => {
+                let entries: Vec<_> = entries.collect::<Result<_, _>>().map_err(unseen(target))?;
+                match entries.into_iter().all(is_nothing) {
+                    true => Ok(None),
+                    false if target.join(INCREMENTS).try_exists().map_err(unseen(target))? => {
+                        Err(failed(HALF_PREPARED.into()))
+                    }
+                    false => Err(failed(NOT_EMPTY.into())),
+                }
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(format!("{error}; {OTHER_TARGET}"))),
+            Err(error) => Err(unseen(target)(error)),
         };
     }
     let manifest = xb_repo::list::describe(root, &request.name).await?.manifest;

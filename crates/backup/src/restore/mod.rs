@@ -34,7 +34,7 @@ use xb_uploader::{StoreError, StoreErrorKind};
 use self::clone::state::is_left_by_a_server;
 use self::file_sink::FileSink;
 use self::finished::forget;
-use self::interrupted::{Interrupted, OTHER_TARGET, fetched_clone, interrupted};
+use self::interrupted::{Interrupted, OTHER_TARGET, fetched_clone, interrupted, unseen};
 use self::journal::head::{RestoreIdentity, is_unfinished};
 use self::journal::resume_state::ResumeState;
 use self::journal::write::Journal;
@@ -92,7 +92,9 @@ pub(crate) async fn restore_and_keep(
         Err(BackupError::Repo(RepoError::Store(StoreError {
             kind: StoreErrorKind::Altered,
             ..
-        }))) if is_unfinished(target) => attempt(session, request, unlocked, target, how).await,
+        }))) if matches!(is_unfinished(target), Ok(true)) => {
+            attempt(session, request, unlocked, target, how).await
+        }
         outcome => outcome,
     };
     outcome.map_err(|error| error.or_full(target, AGAIN))
@@ -110,7 +112,7 @@ async fn attempt(
     let Session { root, resources, cancel, .. } = session;
     // Before the directory is created: a wrong name leaves nothing behind.
     let (plan, decoding) = plan(*resources, request, how)?;
-    if clone::state::is_fetched(target) {
+    if clone::state::is_fetched(target).map_err(unseen(target))? {
         return cancel.or(fetched_clone(root, request, target, how)).await;
     }
     let mut earlier = cancel.or(interrupted(root, request, target, how)).await?;
@@ -182,7 +184,7 @@ fn about(objects: &Objects, request: &GetRequest, how: RestoreOptions) -> Option
 /// Returns whether a restore into `target` has not ended, and continues if it is run again.
 #[must_use]
 pub fn is_resumable(target: &Path) -> bool {
-    is_unfinished(target) && !is_left_by_a_server(target)
+    matches!(is_unfinished(target), Ok(true)) && !is_left_by_a_server(target)
 }
 
 /// An extraction that has begun.

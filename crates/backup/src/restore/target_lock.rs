@@ -74,7 +74,7 @@ impl Drop for TargetLock {
 fn missing(target: &Path) -> Vec<PathBuf> {
     let named = |dir: &&Path| !dir.as_os_str().is_empty();
     let all = target.ancestors().filter(named);
-    all.take_while(|dir| !dir.exists()).map(Path::to_owned).collect()
+    all.take_while(|dir| matches!(dir.try_exists(), Ok(false))).map(Path::to_owned).collect()
 }
 
 /// Returns whether a path still leads to this directory.

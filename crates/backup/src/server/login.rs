@@ -135,7 +135,7 @@ async fn of_login_file(options: &mut ClientOptions, given: &[OsString], cancel: 
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".mylogin.cnf")));
     let program = Path::new(PRINT_DEFAULTS);
-    if !file.is_some_and(|file| file.exists()) || find(&[program]).is_err() {
+    if !file.is_some_and(|file| file.try_exists().unwrap_or(true)) || find(&[program]).is_err() {
         return;
     }
     // No option file but the login file, which `--no-defaults` does not concern.

@@ -85,7 +85,8 @@ impl ServerOptions {
         if let Some(file) = self.files.iter().find(|file| !file.is_file()) {
             return missing(file, "there is no such file for the server's data directory");
         }
-        if let Some(place) = self.writable.iter().find(|place| !place.exists()) {
+        let is_missing = |place: &&PathBuf| matches!(place.try_exists(), Ok(false));
+        if let Some(place) = self.writable.iter().find(is_missing) {
             return missing(place, "there is no such place for the server to write to");
         }
         match &self.program {

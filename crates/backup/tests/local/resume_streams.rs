@@ -146,7 +146,7 @@ fn resumes(layout: Layout, stream: &[u8], cuts: &[usize], power: Option<usize>) 
             std::fs::remove_dir_all(&target).unwrap();
         }
         if let Some(lines) = power
-            && xb_backup::is_unfinished(&target)
+            && xb_backup::is_unfinished(&target).unwrap()
         {
             cut_power(&target, lines);
         }

@@ -84,7 +84,18 @@ pub fn expand(
     argv: &[OsString],
     places: &OptionFilePaths,
 ) -> Result<ExpandedArgs, UsageError> {
-    expand_with(command, sources, argv, places, std::env::vars_os().collect())
+    expand_with(command, sources, argv, places, std::env::vars_os().collect(), false)
+}
+
+/// As [`expand`], but passes over faults in option files and variables, as far as the rest can be told: for a
+/// program that reports the first fault to where these options say.
+pub(crate) fn expand_leniently(
+    command: &Command,
+    sources: &Sources<'_>,
+    argv: &[OsString],
+    places: &OptionFilePaths,
+) -> Result<ExpandedArgs, UsageError> {
+    expand_with(command, sources, argv, places, std::env::vars_os().collect(), true)
 }
 
 fn expand_with(
@@ -93,6 +104,7 @@ fn expand_with(
     argv: &[OsString],
     places: &OptionFilePaths,
     variables: Vec<(OsString, OsString)>,
+    is_lenient: bool,
 ) -> Result<ExpandedArgs, UsageError> {
     let mut command = command.clone();
     // Computes derived settings: value counts, help, global options in subcommands.
@@ -128,6 +140,7 @@ fn expand_with(
         // Without a subcommand, the options of all of them are shown.
         scope: if prints && found.is_none() { everything } else { scope },
         subcommand: found.map(Command::get_name),
+        is_lenient,
     };
     let given = all_given(
         sources,
@@ -137,7 +150,11 @@ fn expand_with(
         &variables,
         &mut expanded.warnings,
     )?;
-    check_own(&own, &defaults, (&all.scope, words_before_program(found)), &mut expanded)?;
+    let checked =
+        check_own(&own, &defaults, (&all.scope, words_before_program(found)), &mut expanded);
+    if !is_lenient {
+        checked?;
+    }
     expanded.secrets.extend(secrets_of_others(&own));
 
     if prints {

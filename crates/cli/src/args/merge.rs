@@ -16,6 +16,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) known: OptionTable,
     pub(crate) scope: OptionTable,
     pub(crate) subcommand: Option<&'a str>,
+    /// Whether faults of option files and variables are passed over: for the report of the first one.
+    pub(crate) is_lenient: bool,
 }
 
 /// Returns the items of all sources, lowest precedence first.
@@ -28,7 +30,8 @@ pub(crate) fn all_given(
     warnings: &mut Vec<String>,
 ) -> Result<Vec<SourcedArg>, UsageError> {
     let (given_words, told) = (own.clone(), warnings.len());
-    let loaded = load(places, wanted, sources.groups)?;
+    let as_stock = wanted.as_stock || all.is_lenient;
+    let loaded = load(places, &OptionFileArgs { as_stock, ..wanted.clone() }, sources.groups)?;
     let files = loaded.repositories;
     warnings.extend(loaded.warnings);
     let of_all = loaded.options;
@@ -38,7 +41,7 @@ pub(crate) fn all_given(
         Some(prefix) => variables::read(prefix, variables.iter().cloned(), &all.known, &all.scope),
     };
     warnings.append(&mut environment.warnings);
-    if let Some(name) = environment.bad_switch {
+    if let Some(name) = environment.bad_switch.filter(|_| !all.is_lenient) {
         return Err(UsageError::BadVariable { name });
     }
     let own = own.into_iter().map(|item| SourcedArg { item, origin: Origin::CommandLine });
@@ -84,7 +87,8 @@ pub(crate) fn all_given(
     if named.destination.is_some() {
         for option in [of_all, group(&named.destination)?].concat() {
             // Warnings about these options are given already, or belong to another run.
-            if let Some(given) = file_item(option, &all.known, &all.known, &mut Vec::new())? {
+            let item = file_item(option, &all.known, &all.known, &mut Vec::new());
+            if let Some(given) = or_passed_over(item, all)? {
                 there.extend(repositories.in_destination(given, &all.scope));
             }
         }
@@ -129,10 +133,18 @@ pub(crate) fn file_items(
     all: &Scope<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<SourcedArg>, UsageError> {
-    let items = options
-        .into_iter()
-        .map(|option| file_item(option, &all.known, &all.scope, warnings).transpose());
+    let items = options.into_iter().map(|option| {
+        or_passed_over(file_item(option, &all.known, &all.scope, warnings), all).transpose()
+    });
     items.flatten().collect()
+}
+
+/// The item, or nothing in place of a fault that is passed over.
+fn or_passed_over(
+    item: Result<Option<SourcedArg>, UsageError>,
+    all: &Scope<'_>,
+) -> Result<Option<SourcedArg>, UsageError> {
+    item.or_else(|error| if all.is_lenient { Ok(None) } else { Err(error) })
 }
 
 /// Returns whether a character ends the name of an option on a line without `=`.

@@ -18,7 +18,7 @@ use clap::{Command, Parser};
 
 use xb_option_files::OptionFilePaths;
 
-use crate::args::expand::{ExpandedArgs, expand};
+use crate::args::expand::{ExpandedArgs, expand, expand_leniently};
 use crate::args::hide;
 use crate::args::sources::Sources;
 use crate::complete::Question;
@@ -270,11 +270,11 @@ impl Program {
         self.parse_with(sources, &OptionFilePaths::usual())
     }
 
-    /// Returns the arguments for clap, with those from option files, as far as they can be prepared: for a
-    /// program that has to report somewhere that [`parse_from`](Self::parse_from) failed.
+    /// Returns the arguments for clap, with those from option files, as far as they can be read beside what is wrong
+    /// in them: for a program that has to report somewhere that [`parse_from`](Self::parse_from) failed.
     pub fn words<P: Parser>(&self, sources: &Sources<'_>) -> Vec<OsString> {
         let command = crate::args::argv::mysql_style(P::command());
-        let expanded = expand(&command, sources, &self.argv, &OptionFilePaths::usual());
+        let expanded = expand_leniently(&command, sources, &self.argv, &OptionFilePaths::usual());
         expanded.map_or_else(|_| self.argv.clone(), |expanded| expanded.args)
     }
 

@@ -121,9 +121,12 @@ impl TargetDir {
     }
 
     /// Whether there is something of a run that has not ended, or was killed while it ended.
-    #[must_use]
-    pub fn has_unfinished(path: &Path) -> bool {
-        path.join(PARTIAL_DIR).exists()
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be found out.
+    pub fn has_unfinished(path: &Path) -> std::io::Result<bool> {
+        path.join(PARTIAL_DIR).try_exists()
     }
 
     /// The folder of unfinished files, held open. Files that belong beside them are looked up from

@@ -86,11 +86,12 @@ fn lines(layout: &Layout) -> io::Result<Vec<u8>> {
         let usual = [(at_home.clone(), layout.datadir.clone(), &kind)];
         for (new, dir, kind) in outside.chain(inside).chain(usual) {
             for part in ["", "#innodb_redo"] {
-                for entry in std::fs::read_dir(new.join(part)).into_iter().flatten() {
+                for entry in or_none(std::fs::read_dir(new.join(part)))?.into_iter().flatten() {
                     let name = entry?.file_name();
                     let (from, to) = (new.join(part).join(&name), dir.join(part).join(&name));
                     let is_of_kind = kind.has(&name) || *kind == Kind::Redo && !part.is_empty();
-                    if is_of_kind && from.is_file() {
+                    if is_of_kind && or_none(from.metadata())?.is_some_and(|facts| facts.is_file())
+                    {
                         lines.extend(state(&from)?.into_bytes());
                         lines.extend(to.as_os_str().as_bytes());
                         lines.push(b'\n');
@@ -100,6 +101,15 @@ fn lines(layout: &Layout) -> io::Result<Vec<u8>> {
         }
     }
     Ok(lines)
+}
+
+/// What was found, or `None` if there is nothing. Every other error stays one.
+fn or_none<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn state(path: &Path) -> io::Result<String> {
@@ -121,7 +131,7 @@ pub fn is_untried(layout: &Layout) -> Result<bool, SstError> {
         Err(error) => return Err(SstError::io("read", &mark)(error)),
     };
     // Old data is only removed when it is not needed any more, and is of no use once that has begun.
-    if swap::is_being_removed(&layout.datadir) {
+    if swap::is_being_removed(&layout.datadir)? {
         return Ok(false);
     }
     // Without old data, there is nothing to keep. A journal that cannot be read is for others to report.
@@ -156,7 +166,11 @@ pub fn is_untried(layout: &Layout) -> Result<bool, SstError> {
     });
     let (lasts, files): (Vec<_>, Vec<_>) = lines.partition(|(len, ..)| *len == NONE);
     // A storage engine has written; the server may have ended then.
-    let is_unfinished = lasts.iter().any(|(.., path)| !path.exists());
+    let mut is_unfinished = false;
+    for (.., path) in lasts {
+        let unclear = |source| SstError::Unclear { path: path.to_owned(), source };
+        is_unfinished |= !path.try_exists().map_err(unclear)?;
+    }
     let (mut is_untried, mut failure) = (false, None);
     for (len, time, path) in files {
         match state(path) {
@@ -346,8 +360,13 @@ impl EngineLocks {
         path: &Path,
         lock: impl Fn(&File) -> Result<(), Errno>,
     ) -> Result<(), SstError> {
-        if !path.symlink_metadata().is_ok_and(|facts| facts.is_file()) {
-            return Ok(());
+        match or_none(path.symlink_metadata()) {
+            Ok(Some(facts)) if facts.is_file() => {}
+            Ok(_) => return Ok(()),
+            Err(error) => {
+                self.unseen.push(SstError::io("look at", path)(error));
+                return Ok(());
+            }
         }
         let file = match File::options().read(true).write(true).open(path) {
             Ok(file) => file,
@@ -490,6 +509,34 @@ mod tests {
         assert_eq!(engine_files(schema), [] as [PathBuf; 0]);
         assert_eq!(engine_files(undo), [log]);
         assert_eq!(engine_files(system.clone()), [system]);
+    }
+
+    /// What a server makes last is missing, there, or beyond what can be told.
+    #[test]
+    fn a_file_that_cannot_be_looked_at_is_not_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::of(dir.path()).unwrap();
+        let old = layout.datadir.join(WORK_DIR).join(OLD);
+        std::fs::create_dir_all(&old).unwrap();
+        let system = layout.datadir.join("ibdata1");
+        std::fs::write(&system, "written since").unwrap();
+        let entry = crate::swap::Entry { folder: 0, name: "ibdata1".into() };
+        let journal = Journal { old: vec![entry], ..Journal::default() };
+        swap::begin(&layout.datadir, &journal).unwrap();
+        std::fs::rename(
+            swap::journal_path(&layout.datadir),
+            swap::kept_journal_path(&layout.datadir),
+        )
+        .unwrap();
+        let last = layout.datadir.join(MADE_LAST);
+        let lines = format!("- - {}\n0 0 {}\n", last.display(), system.display());
+        std::fs::write(mark(&layout), lines).unwrap();
+        assert!(is_untried(&layout).unwrap());
+        std::os::unix::fs::symlink(MADE_LAST, &last).unwrap();
+        assert!(matches!(is_untried(&layout), Err(SstError::Unclear { path, .. }) if path == last));
+        std::fs::remove_file(&last).unwrap();
+        std::fs::write(&last, "").unwrap();
+        assert!(!is_untried(&layout).unwrap());
     }
 
     /// A log, and the messages in it.

@@ -1,5 +1,6 @@
 //! Checks what was received, and finds its position in the cluster's history.
 
+use std::io;
 use std::path::Path;
 
 use crate::contract::args::Family;
@@ -13,8 +14,16 @@ const CHECKPOINTS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkp
 /// Keys of encrypted tables that only a transition key opens.
 const KEYS: &str = "xtrabackup_keys";
 
-fn first(new: &Path, names: &[&str]) -> Option<String> {
-    names.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok())
+/// Text of the first of these files that there is.
+fn first(new: &Path, names: &[&str]) -> Result<Option<String>, SstError> {
+    for path in names.iter().map(|name| new.join(name)) {
+        match std::fs::read_to_string(&path) {
+            Ok(text) => return Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(SstError::io("read", &path)(error)),
+        }
+    }
+    Ok(None)
 }
 
 /// Checks the received files before they are confirmed. Returns their position; `None` if only
@@ -25,11 +34,12 @@ pub(super) fn before_preparing(
     offered: Option<&Position>,
 ) -> Result<Option<Position>, SstError> {
     let missing = |what: &str| SstError::Content(format!("it has no {what}"));
-    let checkpoints = first(new, &CHECKPOINTS);
+    let checkpoints = first(new, &CHECKPOINTS)?;
     if checkpoints.ok_or_else(|| missing("checkpoints file"))?.trim().is_empty() {
         return Err(SstError::Content("the checkpoints file is empty".into()));
     }
-    if new.join(KEYS).exists() {
+    let keys = new.join(KEYS);
+    if keys.try_exists().map_err(SstError::io("look at", &keys))? {
         return Err(SstError::TransitionKey);
     }
     match (stated(new, offered)?, family) {
@@ -59,7 +69,7 @@ pub(super) fn position(
 pub(super) fn recorded_before(new: &Path, position: &Position) -> Option<Position> {
     // The donor's own file states where the backup was taken. Preparing writes the others.
     let [_, prepared @ ..] = POSITIONS;
-    let recorded: Position = first(new, &prepared)?.parse().ok()?;
+    let recorded: Position = first(new, &prepared).ok()??.parse().ok()?;
     let (data, backup) = (&recorded.state, &position.state);
     let is_before = data.uuid() == backup.uuid() && data.seqno() < backup.seqno();
     (is_before && data.seqno() >= 0).then_some(recorded)
@@ -67,7 +77,7 @@ pub(super) fn recorded_before(new: &Path, position: &Position) -> Option<Positio
 
 /// The position in the files, if there is one, which must belong to what the donor offered.
 fn stated(new: &Path, offered: Option<&Position>) -> Result<Option<Position>, SstError> {
-    let Some(text) = first(new, &POSITIONS) else { return Ok(None) };
+    let Some(text) = first(new, &POSITIONS)? else { return Ok(None) };
     let unreadable = |_| SstError::Content("the Galera position in it cannot be read".into());
     of_this_history(text.parse().map_err(unreadable)?, offered).map(Some)
 }
@@ -118,6 +128,15 @@ mod tests {
         assert_eq!(said().unwrap().unwrap().to_string(), format!("{STATE} 3"));
         put("xtrabackup_keys", "");
         assert!(said().unwrap_err().contains("transition key"));
+        // An error is no absence.
+        std::fs::remove_file(folder.path().join("xtrabackup_keys")).unwrap();
+        for name in ["xtrabackup_keys", "donor_galera_info"] {
+            let path = folder.path().join(name);
+            let _ = std::fs::remove_file(&path);
+            std::os::unix::fs::symlink(name, &path).unwrap();
+            assert!(said().unwrap_err().contains(name), "{name}");
+            std::fs::remove_file(&path).unwrap();
+        }
     }
 
     #[test]

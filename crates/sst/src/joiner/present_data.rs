@@ -1,7 +1,8 @@
 //! The data that this node has, locked while a transfer replaces it: which of its entries a swap moves, the swap, and what
 //! becomes of the old data.
 
-use std::ffi::OsStr;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -100,7 +101,7 @@ impl<'a> PresentData<'a> {
     pub(super) fn unlock(self, is_done: bool) {
         let layout = &self.context.layout;
         // Best effort: the next join does this, too.
-        if !is_done && !swap::journal_path(&layout.datadir).exists() {
+        if !is_done && !swap::may_be_interrupted(&layout.datadir) {
             let _ = drop_received(layout, &self.lock);
         }
         tidy(layout, &self.lock);
@@ -135,16 +136,20 @@ impl<'a> PresentData<'a> {
             make_old(folder)?;
         }
         let outside = layout.folders_outside();
+        let received = remote.iter().map(|here| {
+            let list = swap::list(&here.join(WORK_DIR).join(NEW))?;
+            Ok(list.into_iter().map(|(name, _)| name).collect())
+        });
+        let received: Vec<HashSet<OsString>> = received.collect::<Result<_, SstError>>()?;
         let journal = swap::plan(folders, |folder, name, metadata| match folder.checked_sub(1) {
             None => self.is_swapped(name, metadata),
             Some(number) => {
                 let of_kind = |here: &PathBuf| {
                     layout.outside.iter().any(|place| place.dir == *here && place.kind.has(name))
                 };
-                let is_new = |here: &PathBuf| here.join(WORK_DIR).join(NEW).join(name).exists();
-                match (outside.get(number), remote.get(number.wrapping_sub(outside.len()))) {
+                match (outside.get(number), received.get(number.wrapping_sub(outside.len()))) {
                     (Some(here), _) => of_kind(here),
-                    (None, Some(here)) => is_new(here),
+                    (None, Some(names)) => names.contains(name),
                     (None, None) => false,
                 }
             }

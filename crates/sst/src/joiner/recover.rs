@@ -100,7 +100,7 @@ pub fn has_made_way(layout: &Layout) -> bool {
 /// # Errors
 /// [`SstError::Swap`].
 pub fn drop_new(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
-    let remote = swap::remembered(&layout.datadir);
+    let remote = swap::remembered(&layout.datadir)?;
     let is_ours = |folder: &&PathBuf| is_ours(layout, folder);
     for folder in remote.iter().chain(&folders(layout)).filter(is_ours) {
         remove_tree(&folder.join(WORK_DIR).join(NEW))?;
@@ -138,10 +138,10 @@ pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
 /// Removes this program's directories that are empty; a held lock stays held. Removes nothing while
 /// a swap is unfinished.
 pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
-    if swap::journal_path(&layout.datadir).exists() {
+    if swap::may_be_interrupted(&layout.datadir) {
         return;
     }
-    let remote = swap::remembered(&layout.datadir);
+    let Ok(remote) = swap::remembered(&layout.datadir) else { return };
     let all = all_folders(layout).unwrap_or_else(|_| folders(layout));
     let is_ours = |folder: &&PathBuf| is_ours(layout, folder);
     remote.iter().filter(is_ours).for_each(|folder| swap::tidy(folder));
@@ -152,7 +152,8 @@ pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
     let new = home.join(WORK_DIR).join(NEW);
     let _ = std::fs::remove_dir(&new);
     // Data that a reverted swap has left there is removed by the next transfer.
-    if !new.exists() && !remote.iter().any(|folder| folder.join(WORK_DIR).join(NEW).exists()) {
+    let has_new = |folder: &PathBuf| swap::may_exist(&folder.join(WORK_DIR).join(NEW));
+    if !has_new(home) && !remote.iter().any(has_new) {
         swap::forget(home);
     }
     swap::tidy(home);

@@ -12,7 +12,7 @@ use crate::contract::args::Family;
 use crate::contract::datadir::Layout;
 use crate::contract::link_file::read_link;
 use crate::error::SstError;
-use crate::swap::{NEW, WORK_DIR, claim, make_folders, remember};
+use crate::swap::{NEW, WORK_DIR, claim_all, list, make_folders, remember, tidy};
 
 /// Moves the files of `new` that belong elsewhere, and syncs all of them to disk. Returns the directories, named by the
 /// donor's links, that then hold new files. `is_accepted`: this node's server has started on the data.
@@ -91,12 +91,9 @@ fn relocate_remote(
     let is_fixed = is_accepted && args.family == Family::Percona;
     let is_searched = |path: &Path| !is_fixed || settings.second_start.is_searched(path);
     let mut folders = Vec::new();
-    for schema in std::fs::read_dir(new).map_err(SstError::io("list", new))?.flatten() {
-        if !schema.file_type().is_ok_and(|kind| kind.is_dir()) {
-            continue;
-        }
-        for entry in std::fs::read_dir(schema.path()).into_iter().flatten().flatten() {
-            let link = entry.path();
+    for schema in list(new)?.into_iter().filter(|(_, facts)| facts.is_dir()) {
+        for (name, _) in list(&new.join(&schema.0))? {
+            let link = new.join(&schema.0).join(name);
             if link.extension() != Some(OsStr::new("isl")) {
                 continue;
             }
@@ -176,11 +173,11 @@ fn remote_place(
     }
     if !folders.contains(&folder) {
         folders.push(folder.clone());
-        let owned = claim(&layout.datadir, &folder);
+        // Recorded first: after a crash, nothing else names the directory.
         let all = [layout.folders_outside(), folders.clone()].concat();
-        let made = owned
-            .and_then(|()| remember(&layout.datadir, &all, false))
-            .and_then(|()| make_folders(&folder));
+        let made = remember(&layout.datadir, &all, false)
+            .and_then(|()| claim_all(&layout.datadir, [&folder]))
+            .and_then(|()| make_folders(&folder).inspect_err(|_| tidy(&folder)));
         if let Err(error) = made {
             folders.pop();
             return Err(error.to_string());

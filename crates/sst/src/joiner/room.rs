@@ -180,10 +180,8 @@ fn create_folders(layout: &Layout) -> Result<(), SstError> {
     // Recorded first: after a crash, other settings may name other directories.
     make_folders(&layout.datadir)?;
     swap::remember(&layout.datadir, &outside, false)?;
-    for folder in std::iter::once(layout.datadir.clone()).chain(outside) {
-        swap::claim(&layout.datadir, &folder)?;
-        make_folders(&folder)?;
-    }
+    swap::claim_all(&layout.datadir, &outside)?;
+    outside.iter().try_for_each(|folder| make_folders(folder))?;
     Ok(())
 }
 

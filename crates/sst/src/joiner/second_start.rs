@@ -25,7 +25,7 @@ use crate::run::{ChildError, Run};
 use crate::server::systemd_notify::Notifier;
 use crate::session::backup_program::{key_words, option, server_words};
 use crate::session::temp_dir::WorkFolder;
-use crate::swap::{NEW, START, WORK_DIR, make_dir, remove_tree};
+use crate::swap::{NEW, START, WORK_DIR, make_dir, may_exist, remove_tree};
 
 /// Record of the version that the data directory is for. It stays in the data directory, unless the
 /// second start writes another.
@@ -227,7 +227,9 @@ fn on(
         notifier.alive("the server starts once on the received data");
         match settings.second_start.limit {
             Some(limit) if begin.elapsed() > limit => Some(too_long(limit)),
-            _ if end_of_log(&log).contains(ready) && !sql.result.exists() => {
+            _ if end_of_log(&log).contains(ready)
+                && matches!(sql.result.try_exists(), Ok(false)) =>
+            {
                 Some("could not run its statements".to_owned())
             }
             _ => None,
@@ -258,8 +260,11 @@ fn on(
         error => error.into(),
     })?;
     match is_mariadb {
-        true if sql.result.exists() => {}
-        true => return Err(failed("ended before it had run its statements".to_owned())),
+        true => {
+            if !sql.result.try_exists().map_err(SstError::io("look at", &sql.result))? {
+                return Err(failed("ended before it had run its statements".to_owned()));
+            }
+        }
         false => sql.check(error_log).map_err(failed)?,
     }
     take_back(&layout.datadir, &settings.keep, data, &before)
@@ -442,7 +447,8 @@ impl Statements {
 fn lend(datadir: &Path, data: &Path) -> Result<(), SstError> {
     for name in names(datadir)?.iter().filter(|name| is_lent(name)) {
         let (from, to) = (datadir.join(name), data.join(name));
-        if from.is_file() && !to.exists() {
+        let is_file = from.metadata().map_err(SstError::io("look at", &from))?.is_file();
+        if is_file && !to.try_exists().map_err(SstError::io("look at", &to))? {
             std::fs::copy(&from, &to).map_err(SstError::io("copy", &from))?;
         }
     }
@@ -484,7 +490,7 @@ fn take_back(
 
 /// Returns whether the second start left another version of an entry that otherwise stays.
 pub(super) fn is_renewed(datadir: &Path, name: &OsStr) -> bool {
-    name == STATE && datadir.join(WORK_DIR).join(NEW).join(name).exists()
+    name == STATE && may_exist(&datadir.join(WORK_DIR).join(NEW).join(name))
 }
 
 /// Returns the names of the entries of a directory.

@@ -78,7 +78,7 @@ pub(super) fn home_path(folder: &Path) -> PathBuf {
 /// Gives a directory up that holds nothing of this data directory any more.
 pub(super) fn give_up(folder: &Path) {
     let ours = folder.join(WORK_DIR);
-    if !ours.join(NEW).exists() && !ours.join(OLD).exists() {
+    if !may_exist(&ours.join(NEW)) && !may_exist(&ours.join(OLD)) {
         let _ = std::fs::remove_file(home_path(folder));
         // A claim that was killed leaves a file under a name of its own.
         for (name, _) in list(&ours).unwrap_or_default() {
@@ -102,7 +102,7 @@ pub fn remove_tree(path: &Path) -> Result<(), SwapError> {
 }
 
 /// Lists the entries of a directory in order; none if the directory does not exist.
-pub(super) fn list(folder: &Path) -> Result<Vec<(OsString, std::fs::Metadata)>, SwapError> {
+pub(crate) fn list(folder: &Path) -> Result<Vec<(OsString, std::fs::Metadata)>, SwapError> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -122,12 +122,18 @@ pub(super) fn list(folder: &Path) -> Result<Vec<(OsString, std::fs::Metadata)>, 
     Ok(list)
 }
 
+/// Returns whether there is such an entry, of any kind. An error is no absence.
 pub(super) fn exists(path: &Path) -> Result<bool, SwapError> {
     match std::fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(failed("inspect", path)(error)),
     }
+}
+
+/// Returns whether there is such an entry, or nobody can tell.
+pub(crate) fn may_exist(path: &Path) -> bool {
+    exists(path).unwrap_or(true)
 }
 
 pub(super) fn sync_dir(path: &Path) -> Result<(), SwapError> {

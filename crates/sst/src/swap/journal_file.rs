@@ -4,7 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::{SwapError, failed};
-use super::folders::{NEW, OLD, STRAY, WORK_DIR, give_up, inherit_owner, sync_dir};
+use super::folders::{
+    NEW, OLD, STRAY, WORK_DIR, exists, give_up, inherit_owner, may_exist, sync_dir,
+};
 use super::journal::Journal;
 
 /// The journal's path.
@@ -55,6 +57,12 @@ pub fn drop_journal(datadir: &Path) -> Result<(), SwapError> {
     let path = journal_path(datadir);
     std::fs::remove_file(&path).map_err(failed("remove", &path))?;
     sync_dir(&datadir.join(WORK_DIR))
+}
+
+/// Returns whether a swap is unfinished, or may be: there is a journal, or nobody can tell.
+#[must_use]
+pub fn may_be_interrupted(datadir: &Path) -> bool {
+    may_exist(&journal_path(datadir))
 }
 
 /// Returns the journal of an interrupted swap, if there is one.
@@ -122,10 +130,16 @@ pub(crate) fn holds_taken_back(datadir: &Path) -> bool {
         .map_or(true, |record| record.is_some_and(|record| record.goes_back))
 }
 
-/// Returns the recorded directories; none if the record belongs to another data directory.
-pub(crate) fn remembered(datadir: &Path) -> Vec<PathBuf> {
-    let noted = read(datadir, &remembered_path(datadir)).ok().flatten();
-    noted.map(|noted| noted.folders.into_iter().skip(1).collect()).unwrap_or_default()
+/// Returns the recorded directories; none if the record is torn, or belongs to another data directory.
+///
+/// # Errors
+/// [`SwapError::Io`]: the record cannot be read.
+pub(crate) fn remembered(datadir: &Path) -> Result<Vec<PathBuf>, SwapError> {
+    let noted = match read(datadir, &remembered_path(datadir)) {
+        Err(SwapError::Elsewhere { .. } | SwapError::Journal { .. }) => None,
+        noted => noted?,
+    };
+    Ok(noted.map(|noted| noted.folders.into_iter().skip(1).collect()).unwrap_or_default())
 }
 
 /// Removes the record.
@@ -142,7 +156,7 @@ fn removal_path(datadir: &Path) -> PathBuf {
 /// # Errors
 /// [`SwapError::Io`].
 pub(crate) fn mark_removal(datadir: &Path) -> Result<(), SwapError> {
-    if !datadir.join(WORK_DIR).join(OLD).exists() {
+    if !exists(&datadir.join(WORK_DIR).join(OLD))? {
         return Ok(());
     }
     let path = removal_path(datadir);
@@ -152,8 +166,11 @@ pub(crate) fn mark_removal(datadir: &Path) -> Result<(), SwapError> {
 }
 
 /// Returns whether old data was being removed, and may not be whole.
-pub(crate) fn is_being_removed(datadir: &Path) -> bool {
-    removal_path(datadir).exists()
+///
+/// # Errors
+/// [`SwapError::Io`]: that cannot be found out.
+pub(crate) fn is_being_removed(datadir: &Path) -> Result<bool, SwapError> {
+    exists(&removal_path(datadir))
 }
 
 /// Removes the record.
@@ -168,7 +185,7 @@ pub fn tidy(folder: &Path) {
         let _ = std::fs::remove_file(growing.with_extension("tmp"));
     }
     let nothing_old = |journal: Journal| {
-        let stray = |folder: &PathBuf| folder.join(WORK_DIR).join(OLD).join(STRAY).exists();
+        let stray = |folder: &PathBuf| may_exist(&folder.join(WORK_DIR).join(OLD).join(STRAY));
         journal.old.is_empty() && !journal.folders.iter().any(stray)
     };
     if last(folder).is_ok_and(|last| last.is_some_and(nothing_old)) {
@@ -181,4 +198,43 @@ pub fn tidy(folder: &Path) {
     }
     give_up(folder);
     let _ = std::fs::remove_dir(ours);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that cannot be looked into may hold anything.
+    #[test]
+    fn an_error_is_no_absence() {
+        let dir = tempfile::tempdir().unwrap();
+        let datadir = dir.path();
+        assert!(!may_be_interrupted(datadir) && !is_being_removed(datadir).unwrap());
+        assert_eq!(remembered(datadir).unwrap(), [] as [PathBuf; 0]);
+        mark_removal(datadir).unwrap();
+        std::os::unix::fs::symlink(WORK_DIR, datadir.join(WORK_DIR)).unwrap();
+        assert!(may_be_interrupted(datadir));
+        assert!(is_being_removed(datadir).is_err() && remembered(datadir).is_err());
+        assert!(mark_removal(datadir).is_err(), "old data may be there");
+    }
+
+    /// The journal says where the old data is, and the owner's file whose it is.
+    #[test]
+    fn what_tells_of_old_data_stays_where_that_cannot_be_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = dir.path().join(WORK_DIR);
+        std::fs::create_dir(&ours).unwrap();
+        let journal = Journal { folders: vec![dir.path().join("else")], ..Journal::default() };
+        std::fs::create_dir(ours.join(OLD)).unwrap();
+        write(dir.path(), &journal, &kept_journal_path(dir.path())).unwrap();
+        let stray = ours.join(OLD).join(STRAY);
+        std::os::unix::fs::symlink(STRAY, &stray).unwrap();
+        tidy(dir.path());
+        assert!(last(dir.path()).unwrap().is_some());
+        std::fs::remove_dir_all(ours.join(OLD)).unwrap();
+        std::fs::write(ours.join("home"), "/elsewhere\n").unwrap();
+        std::os::unix::fs::symlink(OLD, ours.join(OLD)).unwrap();
+        tidy(dir.path());
+        assert!(ours.join("home").exists());
+    }
 }

@@ -27,16 +27,17 @@ mod tests;
 
 pub use begun::is_overtaken;
 pub use error::SwapError;
-pub(crate) use folders::make_dir;
 pub use folders::{NEW, OLD, START, WORK_DIR, make_folders, make_old, remove_tree};
+pub(crate) use folders::{list, make_dir, may_exist};
 pub use journal::{EngineState, Entry, Journal, JournalError};
 pub use journal_file::{
-    begin, drop_journal, interrupted, journal_path, kept_journal_path, last, tidy,
+    begin, drop_journal, interrupted, journal_path, kept_journal_path, last, may_be_interrupted,
+    tidy,
 };
 pub(crate) use journal_file::{
     end_removal, forget, holds_taken_back, is_being_removed, mark_removal, remember, remembered,
 };
-pub(crate) use owner::{check_owner, claim};
+pub(crate) use owner::{check_owner, claim_all};
 pub use plan::plan;
 pub use renames::{finish, roll_back};
 pub use take_back::take_back;

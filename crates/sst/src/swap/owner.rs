@@ -6,14 +6,20 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::error::{SwapError, failed};
 use super::folders::{NEW, OLD, WORK_DIR, home_path, inherit_owner, list, make_dir, sync_dir};
 use super::journal::Journal;
-use super::journal_file::{interrupted, last, remembered};
+use super::journal_file::{interrupted, last, remembered, tidy};
 use super::renames::rename;
+
+/// Time to wait for others that claim the same directory: far longer than that takes.
+const LOCK_LIMIT: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Returns the data directory that is noted in a directory outside. A text that is no path is the rest of a power cut, and
 /// names none.
@@ -55,7 +61,7 @@ pub(crate) fn check_owner(datadir: &Path, folder: &Path) -> Result<(), SwapError
     };
     let is_listed = lists(interrupted(datadir))
         || lists(last(datadir))
-        || remembered(datadir).iter().any(|known| known == folder);
+        || remembered(datadir)?.iter().any(|known| known == folder);
     let ours = folder.join(WORK_DIR);
     // What they had received is of no use to anybody; their old data may be.
     if is_listed || list(&ours.join(OLD))?.is_empty() {
@@ -70,21 +76,42 @@ fn is_empty(folder: &Path) -> Result<bool, SwapError> {
     Ok(list(&ours.join(OLD))?.is_empty() && list(&ours.join(NEW))?.is_empty())
 }
 
-/// Makes `FOLDER/#sql-xb` this data directory's own.
+/// Makes `#sql-xb` in all of these directories this data directory's own, or in none of them: what another server could not
+/// use, and nobody needs, would stay otherwise.
 ///
 /// # Errors
-/// [`SwapError::Taken`]: another has it, and nothing was changed; [`SwapError::Io`].
-pub(crate) fn claim(datadir: &Path, folder: &Path) -> Result<(), SwapError> {
+/// [`SwapError::Taken`]: another has one of them; [`SwapError::Io`]. The others are as they were.
+pub(crate) fn claim_all<'a>(
+    datadir: &Path,
+    folders: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), SwapError> {
+    let mut made = Vec::new();
+    for folder in folders {
+        match claim(datadir, folder, LOCK_LIMIT) {
+            Ok(true) => made.push(folder),
+            Ok(false) => {}
+            Err(error) => {
+                made.into_iter().for_each(|folder| tidy(folder));
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes `FOLDER/#sql-xb` this data directory's own. Returns whether it was not. `limit`: time to wait while others do
+/// the same.
+fn claim(datadir: &Path, folder: &Path, limit: Duration) -> Result<bool, SwapError> {
     check_owner(datadir, folder)?;
     let here = std::fs::canonicalize(datadir).map_err(failed("find", datadir))?;
     if folder == datadir || folder == here || home(folder)?.as_ref() == Some(&here) {
-        return Ok(());
+        return Ok(false);
     }
     let (ours, path) = (folder.join(WORK_DIR), home_path(folder));
     make_dir(&ours).map_err(failed("make", &ours))?;
-    // Another transfer may do the same at this moment. Where the file system has no locks, the last check finds most of that.
+    // Another transfer may do the same at this moment.
     let lock = File::open(&ours).map_err(failed("open", &ours))?;
-    let _ = flock(&lock, FlockOperation::LockExclusive);
+    wait_for(&lock, limit).map_err(failed("lock", &ours))?;
     check_owner(datadir, folder)?;
     let growing = ours.join(format!("home.{}", std::process::id()));
     let write = || {
@@ -107,12 +134,67 @@ pub(crate) fn claim(datadir: &Path, folder: &Path) -> Result<(), SwapError> {
     }
     sync_dir(&ours)?;
     // Another transfer may have been faster.
-    check_owner(datadir, folder)
+    check_owner(datadir, folder).map(|()| true)
+}
+
+/// Takes a lock that everybody holds only for a moment. Where the file system has no locks, there is none: the last check
+/// of the owner finds most of what others do then.
+fn wait_for(file: &File, limit: Duration) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            // NFS wants a file that is open for writing, and no directory is.
+            Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::BADF) => {
+                return Ok(());
+            }
+            Err(Errno::WOULDBLOCK) if begin.elapsed() < limit => std::thread::sleep(RETRY_INTERVAL),
+            Err(Errno::WOULDBLOCK) => {
+                let what = format!("another process has had the lock for {} s", limit.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn claim(datadir: &Path, folder: &Path) -> Result<(), SwapError> {
+        super::claim(datadir, folder, LOCK_LIMIT).map(drop)
+    }
+
+    #[test]
+    fn a_lock_that_somebody_keeps_is_not_waited_for_without_end() {
+        let (_scratch, [one, _, logs]) = scene();
+        let ours = logs.join(WORK_DIR);
+        std::fs::create_dir(&ours).unwrap();
+        let held = File::open(&ours).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        let error = super::claim(&one, &logs, Duration::ZERO).unwrap_err().to_string();
+        assert!(error.starts_with("cannot lock ") && error.contains("another process"), "{error}");
+        assert_eq!(home(&logs).unwrap(), None);
+        drop(held);
+        claim(&one, &logs).unwrap();
+    }
+
+    #[test]
+    fn all_directories_are_claimed_or_none() {
+        let (scratch, [one, two, logs]) = scene();
+        let [own, free] = ["own", "free"].map(|name| scratch.path().join(name));
+        [&own, &free].iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        claim(&one, &own).unwrap();
+        claim(&two, &logs).unwrap();
+        let taken = claim_all(&one, [&one, &own, &free, &logs]);
+        assert!(matches!(taken, Err(SwapError::Taken { folder, .. }) if folder == logs));
+        assert!(!free.join(WORK_DIR).exists(), "it is free again");
+        assert_eq!(home(&own).unwrap(), Some(one.clone()), "it was claimed before");
+        claim_all(&one, [&one, &own, &free]).unwrap();
+        assert_eq!(home(&free).unwrap(), Some(one));
+    }
 
     /// Two data directories, and a directory that both use.
     fn scene() -> (tempfile::TempDir, [PathBuf; 3]) {

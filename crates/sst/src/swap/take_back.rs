@@ -13,7 +13,7 @@ use super::error::{SwapError, failed};
 use super::folders::{NEW, OLD, WORK_DIR, exists, list, make_dir, remove_tree};
 use super::journal::{Entry, Journal};
 use super::journal_file::{begin, drop_journal, is_being_removed, last, remember};
-use super::owner::claim;
+use super::owner::claim_all;
 use super::renames::roll_back;
 
 /// Puts the old data of the last swap back, and the present data into `#sql-xb/.new`. What a server has created since the
@@ -48,9 +48,7 @@ pub fn take_back(
     journal.new = known;
     leave_out_unused(&mut journal);
     // What makes way must not be taken for another server's, also where there was no old data.
-    for folder in &journal.folders {
-        claim(datadir, folder).map_err(nothing_moved)?;
-    }
+    claim_all(datadir, &journal.folders).map_err(nothing_moved)?;
     for entry in journal.old.iter().map(|entry| EntryPaths::of(&journal, entry).old) {
         may_rename(&entry)?;
     }
@@ -138,7 +136,9 @@ fn whole(journal: &Journal) -> Result<(), SwapError> {
         folder: folder.to_owned(),
         name: name.to_string_lossy().into_owned(),
     };
-    if let Some(datadir) = journal.folders.first().filter(|datadir| is_being_removed(datadir)) {
+    if let Some(datadir) = journal.folders.first()
+        && is_being_removed(datadir)?
+    {
         return Err(missing(datadir, OsStr::new("what was being removed")));
     }
     for (number, folder) in journal.folders.iter().enumerate() {

@@ -1,11 +1,13 @@
-//! The end of a `run` whose options cannot be parsed, reported by its hooks, result and metrics.
+//! The end of a `run` whose options cannot be parsed, reported by its hooks, heartbeat, result and metrics.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::job::{FirstCause, RunResult, StageStatus, beside_run, metrics, run_hook};
+use crate::job::{
+    FirstCause, RunResult, StageStatus, beside_run, metrics, run_hook, send_heartbeat,
+};
 use jiff::Timestamp;
 use xb_cli::{Exit, Failure, Log, Personality, host_name};
 
@@ -54,6 +56,10 @@ pub(crate) fn report(words: &[OsString], failure: &Failure, log: &Log) {
             warn(&mut result, why);
         }
     }
+    let url = last("heartbeat-failure-url").and_then(|url| url.into_string().ok());
+    if let Some(why) = url.and_then(|url| unsent(&url, &result)) {
+        warn(&mut result, format!("heartbeat not sent: {why}"));
+    }
     if let Some(path) = last("metrics-file").filter(|path| is_collected(Path::new(path))) {
         let text = |old: Option<&str>| beside_run(old) + &metrics(&result, old);
         if let Err(failure) = replace(Path::new(&path), text) {
@@ -65,6 +71,16 @@ pub(crate) fn report(words: &[OsString], failure: &Failure, log: &Log) {
     {
         log.warn(failure.line());
     }
+}
+
+/// Posts the result; returns why that failed.
+fn unsent(url: &str, result: &RunResult) -> Option<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let sent = match &runtime {
+        Ok(runtime) => runtime.block_on(send_heartbeat(url, &result.to_json())),
+        Err(error) => return Some(error.to_string()),
+    };
+    sent.err().map(|error| error.to_string())
 }
 
 /// The values of an option, as `--NAME=VALUE` or `--NAME VALUE`, before `--`.

@@ -51,6 +51,8 @@ struct Job<'a> {
     generated: bool,
     hooks: Hooks,
     result: RunResult,
+    /// Warnings about files that could not be written.
+    unwritten: Vec<String>,
 }
 
 /// The programs of the hooks, as arguments.
@@ -73,8 +75,15 @@ impl Context {
             RunResult::begin(TOOL, &masked(repository.unwrap_or(place)), &host, Timestamp::now());
         result.server = server_name(&args.backup);
         let hooks = Hooks::default();
-        let mut job =
-            Job { context: self, args, place: String::new(), generated: false, hooks, result };
+        let mut job = Job {
+            context: self,
+            args,
+            place: String::new(),
+            generated: false,
+            hooks,
+            result,
+            unwritten: Vec::new(),
+        };
         let outcome = job.check(unreported).and_then(|()| job.stages());
         job.finish(outcome)
     }
@@ -291,8 +300,8 @@ impl Job<'_> {
         });
         let exit = exit_of(outcome.as_ref().err());
         self.result.end(Timestamp::now(), exit.code(Personality::Ours), error);
-        // Before the hooks and the heartbeat: a result that cannot be written is a failure, too.
-        let outcome = self.write_result(outcome);
+        // Before the hooks and the heartbeat: a file that cannot be written is a failure, too.
+        let mut outcome = self.write_files(outcome);
         let is_ok = outcome.is_ok();
         if !is_ok {
             self.skip();
@@ -300,7 +309,9 @@ impl Job<'_> {
             if let Err(failure) = self.hooks("on-failure", &hooks) {
                 self.warn(failure.line());
             }
+            outcome = self.write_files(outcome);
         }
+        // Last: nothing may fail after a heartbeat that tells of success.
         let options = &self.args.job;
         let url = if is_ok { &options.heartbeat_url } else { &options.heartbeat_failure_url };
         // Below the cause of a failure: its mail begins with that.
@@ -314,9 +325,8 @@ impl Job<'_> {
                     beside.push(text);
                 }
             }
+            outcome = self.write_files(outcome);
         }
-        let outcome = self.write_result(outcome);
-        let outcome = self.write_metrics(outcome);
         let outcome = outcome.map_err(|failure| {
             let facts = self.facts(&failure);
             beside.into_iter().fold(failure.facts_first(facts), Failure::fact)
@@ -448,6 +458,11 @@ impl Job<'_> {
         }
     }
 
+    fn write_files(&mut self, outcome: Result<(), Failure>) -> Result<(), Failure> {
+        let outcome = self.write_result(outcome);
+        self.write_metrics(outcome)
+    }
+
     fn write_result(&mut self, outcome: Result<(), Failure>) -> Result<(), Failure> {
         let Some(path) = &self.args.job.result else { return outcome };
         let written = write(path, &self.result.to_json());
@@ -482,9 +497,11 @@ impl Job<'_> {
                 Err(failure)
             }
             (Err(first), Err(failure)) => {
-                // A failed write was the cause, or not.
-                if !failure.line().starts_with(&first.line()) {
-                    self.context.log.warn(failure.line());
+                // A failed write was the cause, or not. Each file is written more than once.
+                let line = failure.line();
+                if !line.starts_with(&first.line()) && !self.unwritten.contains(&line) {
+                    self.context.log.warn(&line);
+                    self.unwritten.push(line);
                 }
                 Err(first)
             }

@@ -38,8 +38,11 @@ pub(crate) struct State {
 }
 
 /// Returns whether `target` holds a clone whose files were fetched.
-pub(crate) fn is_fetched(target: &Path) -> bool {
-    path(target).exists()
+///
+/// # Errors
+/// If that cannot be found out.
+pub(crate) fn is_fetched(target: &Path) -> std::io::Result<bool> {
+    path(target).try_exists()
 }
 
 /// Returns whether a server has started on the clone in `target` and was not seen to stop: then nothing of it is used.
@@ -153,7 +156,7 @@ mod tests {
                 state.write(&folder).unwrap();
                 assert_eq!(is_left_by_a_server(dir.path()), is_started);
             }
-            assert!(is_fetched(dir.path()));
+            assert!(is_fetched(dir.path()).unwrap());
             assert_eq!(State::read(&folder, dir.path(), &about), Ok(Some(state.clone())));
             assert!(State::read(&folder, dir.path(), &other).unwrap_err().contains("one"));
             // As after another start of the system.
@@ -165,6 +168,6 @@ mod tests {
         assert!(State::read(&folder, dir.path(), &about).unwrap_err().contains("empty"));
         State::remove(&folder).unwrap();
         State::remove(&folder).unwrap();
-        assert!(!is_fetched(dir.path()));
+        assert!(!is_fetched(dir.path()).unwrap());
     }
 }

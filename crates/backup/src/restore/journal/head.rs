@@ -25,9 +25,11 @@ pub(super) fn path(target: &Path) -> PathBuf {
 }
 
 /// Returns whether `target` holds an unfinished restore.
-#[must_use]
-pub fn is_unfinished(target: &Path) -> bool {
-    path(target).exists()
+///
+/// # Errors
+/// If that cannot be found out.
+pub fn is_unfinished(target: &Path) -> std::io::Result<bool> {
+    path(target).try_exists()
 }
 
 /// Restore that a journal describes. A journal that describes another restore is not resumed.

@@ -134,7 +134,10 @@ fn reconcile(target: &Path, left: &mut ResumeState, still_held: bool) -> Result<
                 ));
             }
             // The file was about to be renamed. If it is still incomplete, it is resumed.
-            Err(_) => gone.push(name.clone()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => gone.push(name.clone()),
+            Err(error) => {
+                return Err(format!("cannot look at {}: {error}", as_path(name).display()));
+            }
         }
     }
     for name in gone {
@@ -142,9 +145,17 @@ fn reconcile(target: &Path, left: &mut ResumeState, still_held: bool) -> Result<
     }
     // A file with its final name is complete.
     let whole: HashSet<u64> = left.whole.values().map(|file| file.number).collect();
-    left.begun
-        .retain(|number, _| !whole.contains(number) && kept.join(number.to_string()).exists());
-    Ok(())
+    let mut begun = std::mem::take(&mut left.begun);
+    let mut unseen = None;
+    begun.retain(|number, _| {
+        let is_there = kept.join(number.to_string()).try_exists();
+        !whole.contains(number) && is_there.unwrap_or_else(|error| unseen.replace(error).is_none())
+    });
+    left.begun = begun;
+    match unseen {
+        None => Ok(()),
+        Some(error) => Err(format!("cannot look at the unfinished files: {error}")),
+    }
 }
 
 /// Says that a file keeps a restore from being resumed.

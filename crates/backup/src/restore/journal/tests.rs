@@ -1,11 +1,12 @@
 use proptest::prelude::*;
 use xb_reader::{RelPath, TargetDir, crc32};
 
-use super::head::{FORMAT, JOURNAL, NEW_JOURNAL, RestoreIdentity, path};
+use super::head::{FORMAT, JOURNAL, NEW_JOURNAL, RestoreIdentity, is_unfinished, path};
 use super::line::Line;
 use super::load::{load, parse};
 use super::write::{Journal, STEP};
 use crate::cancel::CancelToken;
+use crate::restore::clone::state::is_fetched;
 use crate::restore::finished::forget;
 use crate::restore::interrupted::Interrupted;
 use crate::selection::Resumable;
@@ -95,6 +96,16 @@ fn a_journal_replaces_a_link_under_its_name() {
     Journal::remove(&folder).unwrap();
     drop(folder);
     assert!(!kept.exists());
+}
+
+/// A folder that cannot be looked into may hold the journal of a restore, or the state of a clone.
+#[test]
+fn an_error_is_no_absence_of_a_journal() {
+    let target = tempfile::tempdir().unwrap();
+    assert!(!is_unfinished(target.path()).unwrap() && !is_fetched(target.path()).unwrap());
+    std::os::unix::fs::symlink(".xb-partial", target.path().join(".xb-partial")).unwrap();
+    assert!(is_unfinished(target.path()).is_err() && is_fetched(target.path()).is_err());
+    assert!(forget(target.path()).is_err());
 }
 
 #[test]

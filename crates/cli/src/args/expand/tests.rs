@@ -38,7 +38,7 @@ fn command() -> Command {
 
 fn run(argv: &[&str], places: &OptionFilePaths) -> Result<ExpandedArgs, UsageError> {
     let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
-    expand_with(&command(), &Sources::groups(&["xbcloud"]), &argv, places, Vec::new())
+    expand_with(&command(), &Sources::groups(&["xbcloud"]), &argv, places, Vec::new(), false)
 }
 
 fn args(argv: &[&str]) -> Vec<String> {
