@@ -46,9 +46,9 @@ impl ContentDigest {
     }
 
     /// Takes bytes of the present event, which is of a log of this fork.
-    pub fn take(&mut self, bytes: &[u8], (fork, checksums): (Fork, ChecksumKind)) {
+    pub fn take(&mut self, bytes: &[u8], fork: Fork, checksums: ChecksumKind) {
         let sum = if checksums == ChecksumKind::Crc32 { SUM } else { 0 };
-        let packed = self.event.take(bytes, (fork, sum));
+        let packed = self.event.take(bytes, fork, sum);
         if !packed.is_empty() {
             self.payload.take(packed, &mut self.transaction);
         }

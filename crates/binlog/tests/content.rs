@@ -44,7 +44,7 @@ fn content(events: &Events, ended: &Transaction, piece: usize) -> Option<Content
         Begin::MySql(_) => Fork::MySql,
     };
     for (entry, bytes) in events {
-        bytes.chunks(piece).for_each(|piece| digest.take(piece, (fork, ChecksumKind::Crc32)));
+        bytes.chunks(piece).for_each(|piece| digest.take(piece, fork, ChecksumKind::Crc32));
         digest.end_event(entry);
     }
     digest.end_transaction(ended)

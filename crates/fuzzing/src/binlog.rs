@@ -99,7 +99,7 @@ fn contents(log: &[u8], entries: &[Entry], piece: usize) -> Vec<Content> {
         if let Event::Format(format) = &entry.event {
             fork = format.fork;
         }
-        event.chunks(piece).for_each(|piece| digest.take(piece, (fork, checksums)));
+        event.chunks(piece).for_each(|piece| digest.take(piece, fork, checksums));
         digest.end_event(entry);
         let Ok(step) = history.push(entry) else { break };
         match step.ended {

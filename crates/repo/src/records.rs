@@ -298,7 +298,7 @@ pub async fn add(
     key: Option<&MacKey>,
 ) -> Result<(), RepoError> {
     let proves_all = result.ok && result.proves() == Level::Restore;
-    change_verified(root, name, manifest, (key, proves_all), |verified, number| {
+    change_verified(root, name, manifest, key, proves_all, |verified, number| {
         let number = number.max(result.after.unwrap_or_default().saturating_add(1));
         let result = VerifyResult { number: Some(number), ..result.clone() };
         verified.results.retain(|old| !old.is_replaced_by(&result));
@@ -329,7 +329,7 @@ pub async fn add_failed_try(
     failed: FailedTry,
     key: Option<&MacKey>,
 ) -> Result<(), RepoError> {
-    change_verified(root, name, manifest, (key, false), |verified, number| {
+    change_verified(root, name, manifest, key, false, |verified, number| {
         let failed = FailedTry { number: Some(number), ..failed.clone() };
         let failed = VerificationState { results: Vec::new(), failed_try: Some(failed) };
         *verified = std::mem::take(verified).and(failed);
@@ -343,7 +343,8 @@ async fn change_verified(
     root: &Root,
     name: &BackupName,
     manifest: &str,
-    (key, replaces): (Option<&MacKey>, bool),
+    key: Option<&MacKey>,
+    replaces: bool,
     with: impl Fn(&mut VerificationState, u64),
 ) -> Result<(), RepoError> {
     let below = &verified_key(name, if key.is_some() { WITH_KEY } else { WITHOUT_KEY });

@@ -126,7 +126,7 @@ async fn attempt(
     if !how.no_space_check {
         let there = earlier.as_ref().map_or(0, |earlier| earlier.state.bytes());
         let all = request.files.is_all();
-        let needed = needed(root, (&request.name, &objects), !how.no_decompress, all, there);
+        let needed = needed(root, &request.name, &objects, !how.no_decompress, all, there);
         if let Some(bytes) = cancel.or(needed).await? {
             check_room(target, bytes.saturating_add(how.room_beside), MAKE_ROOM)?;
         }

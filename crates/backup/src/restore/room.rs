@@ -58,7 +58,8 @@ fn free_for(target: &Path) -> Option<u64> {
 /// [`RepoError::Store`].
 pub(super) async fn needed(
     root: &Root,
-    (name, objects): (&BackupName, &Objects),
+    name: &BackupName,
+    objects: &Objects,
     decompress: bool,
     all: bool,
     there: u64,

@@ -315,7 +315,7 @@ pub(crate) async fn prove_classic(
     let files = ClassicFiles::of(listed);
     if let Some((digest, sums)) = classic_checksums::of_ledger(&files, ledger) {
         let name = BackupName::new(&manifest.name)?;
-        classic_checksums::write(root, &name, &manifest.run, (&files, &sums)).await?;
+        classic_checksums::write(root, &name, &manifest.run, &files, &sums).await?;
         manifest.object_digest = Some(digest);
     }
     Ok(())

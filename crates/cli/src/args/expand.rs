@@ -129,15 +129,9 @@ fn expand_with(
         scope: if prints && found.is_none() { everything } else { scope },
         subcommand: found.map(Command::get_name),
     };
-    let given = all_given(
-        sources,
-        places,
-        (&wanted, own.clone()),
-        &all,
-        &variables,
-        &mut expanded.warnings,
-    )?;
-    check_own(&own, &defaults, (&all.scope, words_before_program(found)), &mut expanded)?;
+    let given =
+        all_given(sources, places, &wanted, own.clone(), &all, &variables, &mut expanded.warnings)?;
+    check_own(&own, &defaults, &all.scope, words_before_program(found), &mut expanded)?;
     expanded.secrets.extend(secrets_of_others(&own));
 
     if prints {
@@ -175,7 +169,8 @@ fn words_before_program(command: Option<&Command>) -> Option<usize> {
 fn check_own(
     own: &[Item],
     defaults: &[Arg],
-    (scope, words_before_program): (&OptionTable, Option<usize>),
+    scope: &OptionTable,
+    words_before_program: Option<usize>,
     expanded: &mut ExpandedArgs,
 ) -> Result<(), UsageError> {
     let mut words = 0;

@@ -232,10 +232,12 @@ impl Controller {
         let seconds = now.seconds_since(&last);
         let read = now.read_rate(&last);
         let since = self.busy_since.unwrap_or(last);
-        let sent = (now.sent_rate(&since), now.seconds_since(&since));
-        let bytes = (now.read.saturating_sub(last.read), now.sent.saturating_sub(last.sent));
+        let (sent, sent_seconds) = (now.sent_rate(&since), now.seconds_since(&since));
+        let bytes_read = now.read.saturating_sub(last.read);
+        let bytes_sent = now.sent.saturating_sub(last.sent);
         let machine = self.machine.as_mut();
-        let full = machine.is_some_and(|machine| machine.window(ticks(), seconds, bytes));
+        let full =
+            machine.is_some_and(|machine| machine.window(ticks(), seconds, bytes_read, bytes_sent));
         let source_wait = now.source_wait.saturating_sub(last.source_wait).as_secs_f64();
         let limit = match self.busy_since {
             _ if full => Limit::Workers,
@@ -243,7 +245,7 @@ impl Controller {
             None if source_wait > SOURCE_WAITS * seconds => Limit::Source,
             None => Limit::Workers,
         };
-        self.measure(limit, (read, seconds), sent);
+        self.measure(limit, read, seconds, sent, sent_seconds);
         self.busy_since = self.busy_since.and(Some(now));
         self.credit = (self.credit + seconds * self.threads * PROBING).min(MOST_CREDIT);
         let rung = self.next(now.at);
@@ -256,8 +258,10 @@ impl Controller {
     fn measure(
         &mut self,
         limit: Limit,
-        (read, read_seconds): (f64, f64),
-        (sent, sent_seconds): (f64, f64),
+        read: f64,
+        read_seconds: f64,
+        sent: f64,
+        sent_seconds: f64,
     ) {
         self.limit = Some(limit);
         match self.busy_since {

@@ -70,17 +70,17 @@ impl Shared {
     /// Reports new credit to the donor once it is large enough for a message. It is reported on
     /// every connection, since one of them may be dead without having been noticed yet.
     fn give_credit(&self, state: &mut State) {
-        if self.credit_is_due(state, state.woken_at) {
+        if self.credit_is_due(state, state.woken_at.0, state.woken_at.1) {
             state.woken_at = state.ledger.credit();
             state.wake_links();
         }
     }
 
-    /// Returns whether the credit has grown enough since `told` to be reported.
-    pub(super) fn credit_is_due(&self, state: &State, told: (u64, u64)) -> bool {
-        let (bytes, blocks) = state.ledger.credit();
-        bytes.saturating_sub(told.0) >= self.limits.window_size() as u64 / 8
-            || blocks.saturating_sub(told.1) >= self.limits.window_blocks() / 8
+    /// Returns whether the credit has grown enough to be reported, since it was `bytes` and `blocks`.
+    pub(super) fn credit_is_due(&self, state: &State, bytes: u64, blocks: u64) -> bool {
+        let (now_bytes, now_blocks) = state.ledger.credit();
+        now_bytes.saturating_sub(bytes) >= self.limits.window_size() as u64 / 8
+            || now_blocks.saturating_sub(blocks) >= self.limits.window_blocks() / 8
     }
 
     pub(super) fn confirm(&self) -> Result<Receipt, TransferError> {

@@ -234,7 +234,7 @@ impl Shared {
             return Job::Message(Message::Reply { number, reply });
         }
         let due = own.unacknowledged > 0 && (dry || own.unacknowledged >= ACK_EVERY);
-        if due || self.credit_is_due(&state, own.told) {
+        if due || self.credit_is_due(&state, own.told.0, own.told.1) {
             own.unacknowledged = 0;
             own.told = state.ledger.credit();
             let ack = state.ledger.ack();

@@ -51,7 +51,8 @@ impl Context {
         let root = root_place(args.place.as_deref(), &args.common)?;
         let watched = ReceiverStatus::new(
             &self.log,
-            (repository.unwrap_or("repository"), &server),
+            repository.unwrap_or("repository"),
+            &server,
             args.metrics_file.clone(),
             commands("--on-gap", &args.on_gap)?,
         );

@@ -82,7 +82,7 @@ async fn copy_chain(
     let Session { root: from, resources, cancel, .. } = session;
     let stored = cancel.or(Source::read(from, &request.name)).await?;
     let memory = resources.memory;
-    let source = cancel.or(Source::open((from, to), request, stored.clone(), memory)).await?;
+    let source = cancel.or(Source::open(from, to, request, stored.clone(), memory)).await?;
     if request.lock.is_some() {
         cancel.or(to.store().can_lock()).await?;
     }
@@ -91,7 +91,7 @@ async fn copy_chain(
     for Link { name, stored } in cancel.or(missing_bases(from, to, request, stored)).await? {
         bases.push(name.to_string());
         (request.name, request.to) = (name.clone(), name);
-        let source = cancel.or(Source::open((from, to), request, stored, memory)).await?;
+        let source = cancel.or(Source::open(from, to, request, stored, memory)).await?;
         Box::pin(copy_one(session, to, request, source)).await?;
     }
     (request.name, request.to) = names;
@@ -335,7 +335,7 @@ impl CopyContext<'_> {
             Some(known) => Check::each(known, &large),
             None => Check::whole(report.kept == 0 && report.by_store == 0),
         };
-        self.read_and_put(keys, large, (check, known.as_ref()), &mut ledger, cancel).await?;
+        self.read_and_put(keys, large, check, known.as_ref(), &mut ledger, cancel).await?;
         self.observer.begin_phase("commit");
         let bases = match request.options.alone {
             true => Vec::new(),
