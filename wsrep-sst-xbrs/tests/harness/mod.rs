@@ -56,7 +56,7 @@ case " $* " in
         echo "the server stumbled" >&2
         exit 1
     }
-    [ ! -e "$here/family" ] || {
+    [ ! -e "$here/product" ] || {
         echo $$ >"$here/parent"
         sleep 1000 >&- 2>&- &
         echo $! >"$here/child"
