@@ -60,7 +60,7 @@ impl Signing {
 /// Objects in a page of a listing.
 const PAGE: usize = 1000;
 /// Maximum number of pages of objects that are held in memory at a time.
-const MOST_PAGES: usize = 100;
+const MAX_PAGES: usize = 100;
 
 /// Takes over the claims of runs that look alive, and reports each run to a callback.
 #[derive(Clone)]
@@ -303,7 +303,7 @@ impl Root {
         if self.store.is_folder() {
             return Ok(None);
         }
-        let most = folders.min(MOST_PAGES) * PAGE;
+        let most = folders.min(MAX_PAGES) * PAGE;
         let Some(mut all) = self.store.list_at_most(&self.key(""), most).await? else {
             return Ok(None);
         };

@@ -24,7 +24,7 @@ use crate::transfer_end::TransferEnd;
 /// Time until connections are accepted again after the system could not.
 const RETRY: Duration = Duration::from_millis(100);
 /// Maximum number of refused connections that are logged.
-const MOST_TOLD: u32 = 100;
+const MAX_REPORTED: u32 = 100;
 
 /// One thread accepts connections, and each connection has its own thread.
 impl Shared {
@@ -125,7 +125,7 @@ impl Shared {
                 }
                 return;
             }
-            Err(Stranger::Odd(what)) => {
+            Err(Stranger::Invalid(what)) => {
                 self.tell_of_stranger(peer, what);
                 return;
             }
@@ -158,10 +158,10 @@ impl Shared {
     /// Logs a refused connection; limited, so that repeated attempts cannot fill the log.
     fn tell_of_stranger(&self, peer: SocketAddr, mut what: String) {
         let told = self.strangers_told.fetch_add(1, Relaxed);
-        if told == MOST_TOLD {
+        if told == MAX_REPORTED {
             what.push_str("; further refusals are not logged");
         }
-        if told <= MOST_TOLD {
+        if told <= MAX_REPORTED {
             self.observer.tell(&Event::Stranger { peer, what });
         }
     }

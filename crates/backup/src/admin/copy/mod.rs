@@ -14,7 +14,7 @@ use bytes::Bytes;
 use xb_repo::chain::{Link, bases, chain_of};
 use xb_repo::claim::Claim;
 use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
-use xb_repo::claim::mark::{settled, take_back};
+use xb_repo::claim::mark::{await_removals, take_back};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::lineage::find_base;
@@ -38,8 +38,8 @@ use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
 use crate::write::clone_keys::refuse_unsealed;
 use crate::write::{
-    CompanionObjects, ForeignObjects, bases_settled, claim_emptied, free_if_vacant, is_vacant,
-    prove_classic,
+    CompanionObjects, ForeignObjects, await_removals_of_bases, claim_emptied, free_if_vacant,
+    is_vacant, prove_classic,
 };
 
 /// Copies a backup of the session to the repository `to`, after the backups that it needs and that are
@@ -298,7 +298,7 @@ impl CopyContext<'_> {
         let (Self { from, to, request, source, .. }, name) = (self, &self.request.to);
         let (packed, run) = (source.manifest.layout == Layout::Packed, &source.manifest.run);
         // An earlier copy of the run may be on its way out, with the same keys.
-        cancel.or(settled(to, name, run)).await?;
+        cancel.or(await_removals(to, name, run)).await?;
         let objects = cancel.or(self.objects()).await?;
         let there = cancel.or(self.there(&keys.to)).await?;
         let known = cancel.or(self.sums()).await?;
@@ -344,8 +344,8 @@ impl CopyContext<'_> {
         cancel.or(refuse_committed(to, name, run)).await?;
         // As a put does: the command may have slept.
         cancel.or(claim.confirm()).await?;
-        cancel.or(settled(to, name, run)).await?;
-        cancel.or(bases_settled(to, &bases)).await?;
+        cancel.or(await_removals(to, name, run)).await?;
+        cancel.or(await_removals_of_bases(to, &bases)).await?;
         if packed {
             let proven = async {
                 let _ = self.all_is_there(&keys.to, &beside).await?;
