@@ -13,10 +13,10 @@ use xb_uploader::{
 use crate::catalogue::Catalogue;
 use crate::error::RepoError;
 use crate::hex::hex;
+use crate::lineage::RememberedIncrement;
 use crate::list_cache::{Cached, seen_key};
 use crate::manifest::{Manifest, ManifestError, StoredManifest};
 use crate::names::{BackupName, CATALOG, manifest_key};
-use crate::remembered::RememberedIncrement;
 
 /// A store, and the prefix in it that holds all our objects. Clones are cheap.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! Requests and results of a restore.
 
 use xb_pipeline::Durability;
-use xb_repo::manifest::galera_position::GaleraPosition;
+use xb_repo::manifest::source_info::GaleraPosition;
 
 use crate::read::request::GetReport;
 use crate::restore::clone::info::CloneOptions;

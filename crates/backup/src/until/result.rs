@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::BackupError;
+use crate::small_file::write_whole;
 use crate::until::plan::UntilPlan;
-use crate::whole_file::write_whole;
 
 /// Name of the result, beside the data.
 const RESULT: &str = "xb_until.json";
