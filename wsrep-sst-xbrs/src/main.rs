@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use xb_sst::{Args, CancelToken, Context, ErrorLog, Family, Role, ServerCredentials};
+use xb_sst::{Args, CancelToken, Context, ErrorLog, Product, Role, ServerCredentials};
 
 /// Time limit for the shutdown after a cancellation.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(20);
@@ -41,7 +41,7 @@ fn serve(words: &[OsString]) -> u8 {
             return 22;
         }
     };
-    let error_log = server_log::error_log(Some(args.family));
+    let error_log = server_log::error_log(Some(args.product));
     let role = args.role;
     let cancel = CancelToken::new();
     let _signals = watch::signals(&cancel, &error_log);
@@ -86,9 +86,9 @@ fn context(args: Args, error_log: &ErrorLog, cancel: &CancelToken) -> Result<Con
 /// Reads the server's credentials. Only a donor gets any, and a Percona server's donor needs none
 /// if it sends no snapshot.
 fn credentials(args: &Args, error_log: &ErrorLog, cancel: &CancelToken) -> ServerCredentials {
-    match (args.role, args.family) {
+    match (args.role, args.product) {
         (Role::Joiner, _) => ServerCredentials::default(),
-        (Role::Donor, Family::Percona) if args.bypass => ServerCredentials::default(),
+        (Role::Donor, Product::Percona) if args.bypass => ServerCredentials::default(),
         (Role::Donor, _) => ServerCredentials::take(error_log, cancel),
     }
 }

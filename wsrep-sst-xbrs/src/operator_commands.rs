@@ -111,9 +111,9 @@ fn check(words: &[OsString]) -> ExitCode {
         Level::Error => eprintln!("FAILED: {text}"),
     });
     let quiet = ErrorLog::new(|_, _| {});
-    let joiner = check_as(&JOINER, words, (&error_log, &error_log), check_joiner);
+    let joiner = check_as(&JOINER, words, &error_log, &error_log, check_joiner);
     // The option files are the same: their warnings need no second line.
-    let donor = check_as(&DONOR, words, (&quiet, &error_log), check_donor);
+    let donor = check_as(&DONOR, words, &quiet, &error_log, check_donor);
     joiner.max(donor).into()
 }
 
@@ -121,7 +121,8 @@ fn check(words: &[OsString]) -> ExitCode {
 fn check_as(
     role: &[&str],
     words: &[OsString],
-    (about_settings, error_log): (&ErrorLog, &ErrorLog),
+    about_settings: &ErrorLog,
+    error_log: &ErrorLog,
     work: fn(&Context) -> Result<(), SstError>,
 ) -> u8 {
     let mut all: Vec<OsString> = role.iter().map(OsString::from).collect();

@@ -3,14 +3,14 @@
 use std::io::Write as _;
 
 use jiff::Timestamp;
-use xb_sst::{ErrorLog, Family, Level};
+use xb_sst::{ErrorLog, Level, Product};
 
-/// Returns a log in the format of this family's servers; `None`: the family is not known yet.
-pub(crate) fn error_log(family: Option<Family>) -> ErrorLog {
+/// Returns a log in the format of this product's servers; `None`: the product is not known yet.
+pub(crate) fn error_log(product: Option<Product>) -> ErrorLog {
     ErrorLog::new(move |level, text| {
-        let line = match family {
+        let line = match product {
             // Percona's server reads the level from the beginning of the line and adds the time.
-            Some(Family::Percona) => {
+            Some(Product::Percona) => {
                 let mark = match level {
                     Level::Info => "INF",
                     Level::Warning => "WRN",

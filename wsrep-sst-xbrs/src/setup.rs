@@ -12,12 +12,12 @@ pub(crate) fn option_files(args: &Args, error_log: &ErrorLog) -> Result<OptionFi
         &OptionFilePaths::usual(),
         args.defaults.file.as_deref(),
         args.defaults.extra.as_deref(),
-        |group| OptionFiles::wants(group, args.family, suffix),
+        |group| OptionFiles::wants(group, args.product, suffix),
     )
     .map_err(|error| error.to_string())?;
     warnings.iter().for_each(|warning| error_log.warn(warning));
     let options = options.into_iter().map(|option| (option.group, option.key, option.value));
-    Ok(OptionFiles::new(options, args.family, suffix))
+    Ok(OptionFiles::new(options, args.product, suffix))
 }
 
 /// Puts together everything that is known at the start of a transfer or a check, and logs the settings.

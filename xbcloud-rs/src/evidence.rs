@@ -13,10 +13,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use xb_cli::{Readers, write_new};
 use xb_encryptor::{SIGNATURE_LEN, SigningKey, VerifyingKey};
-use xb_repo::verification::VerifyReport;
+use xb_repo::verification::{VerifiedLink, VerifyReport};
 
 /// Version of the format.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 /// Longest document that is read, in bytes.
 const MAX_LEN: u64 = 64 << 20;
 
@@ -32,9 +32,10 @@ pub(crate) enum VerificationEnd {
     Error,
 }
 
-/// The document.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Evidence<'a> {
+/// The document, with the report of a verification: all of it when it is written, and the part that is shown when it is
+/// read.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Evidence<Report> {
     pub(crate) format: u32,
     pub(crate) result: VerificationEnd,
     /// Exit status of the command.
@@ -42,7 +43,7 @@ pub(crate) struct Evidence<'a> {
     /// Reason of the failure.
     pub(crate) error: Option<String>,
     /// Program and version.
-    pub(crate) tool: &'a str,
+    pub(crate) tool: String,
     /// The host that verified.
     pub(crate) host: String,
     /// Its public key.
@@ -57,19 +58,17 @@ pub(crate) struct Evidence<'a> {
     /// The stop up to which the archived log was to be replayed.
     pub(crate) until: Option<String>,
     /// The operator's own statements that have succeeded.
-    pub(crate) statements: Vec<&'a str>,
+    pub(crate) statements: Vec<String>,
     pub(crate) started: Timestamp,
     pub(crate) finished: Timestamp,
     /// The report, if it came to one.
-    pub(crate) verification: Option<&'a VerifyReport>,
+    pub(crate) verification: Option<Report>,
 }
 
-impl Evidence<'_> {
-    pub(crate) const FORMAT: u32 = FORMAT;
-
-    /// The bytes that are signed.
-    fn text(&self) -> io::Result<String> {
-        Ok(serde_json::to_string_pretty(self)? + "\n")
+impl Evidence<ReadReport> {
+    /// The level that was reached.
+    pub(crate) fn reached(&self) -> Option<&str> {
+        self.verification.as_ref()?.reached.as_deref()
     }
 }
 
@@ -85,35 +84,17 @@ pub(crate) fn signature_of(file: &Path) -> PathBuf {
 ///
 /// # Errors
 /// Any error of the file system. Then there is no document.
-pub(crate) fn write(file: &Path, evidence: &Evidence<'_>, key: &SigningKey) -> io::Result<()> {
-    let text = evidence.text()?;
+pub(crate) fn write(
+    file: &Path,
+    evidence: &Evidence<&VerifyReport>,
+    key: &SigningKey,
+) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(evidence)? + "\n";
     let beside = signature_of(file);
     write_new(&beside, &key.sign(text.as_bytes()), Readers::Owner)?;
     write_new(file, text.as_bytes(), Readers::Owner).inspect_err(|_| {
         let _ = std::fs::remove_file(&beside);
     })
-}
-
-/// Content of a document with a valid signature.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct SignedDocument {
-    pub(crate) format: u32,
-    pub(crate) result: VerificationEnd,
-    pub(crate) error: Option<String>,
-    pub(crate) host: String,
-    pub(crate) trusted: Vec<String>,
-    pub(crate) root: Option<String>,
-    pub(crate) name: Option<String>,
-    pub(crate) level: Option<String>,
-    pub(crate) finished: Timestamp,
-    pub(crate) verification: Option<ReadReport>,
-}
-
-impl SignedDocument {
-    /// The level that was reached.
-    pub(crate) fn reached(&self) -> Option<&str> {
-        self.verification.as_ref()?.reached.as_deref()
-    }
 }
 
 /// The part of its report that is shown.
@@ -122,7 +103,7 @@ pub(crate) struct ReadReport {
     pub(crate) reached: Option<String>,
     pub(crate) authenticity: String,
     pub(crate) levels: Vec<ReadLevel>,
-    pub(crate) chain: Vec<ReadLink>,
+    pub(crate) chain: Vec<VerifiedLink>,
     pub(crate) notes: Vec<String>,
     pub(crate) warnings: Vec<String>,
 }
@@ -133,15 +114,6 @@ pub(crate) struct ReadLevel {
     pub(crate) ok: bool,
     pub(crate) checked: bool,
     pub(crate) what: String,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct ReadLink {
-    pub(crate) name: String,
-    pub(crate) run: String,
-    pub(crate) manifest: String,
-    pub(crate) signer: Option<String>,
-    pub(crate) restored: bool,
 }
 
 /// Evidence that is none.
@@ -167,7 +139,7 @@ pub(crate) fn read(
     file: &Path,
     signature: &Path,
     signers: &[VerifyingKey],
-) -> Result<(SignedDocument, Vec<u8>, VerifyingKey), EvidenceError> {
+) -> Result<(Evidence<ReadReport>, Vec<u8>, VerifyingKey), EvidenceError> {
     let text = content(file, MAX_LEN)?;
     let signed = content(signature, SIGNATURE_LEN as u64 + 1)?;
     let Ok(signed) = <[u8; SIGNATURE_LEN]>::try_from(signed) else {
@@ -176,7 +148,7 @@ pub(crate) fn read(
     let signer = signers.iter().find(|key| key.verifies(&text, &signed));
     let signer = *signer.ok_or(EvidenceError::NotSigned)?;
     // Nothing of the text is believed before.
-    let read: SignedDocument = serde_json::from_slice(&text)?;
+    let read: Evidence<ReadReport> = serde_json::from_slice(&text)?;
     if read.format > FORMAT {
         return Err(EvidenceError::TooNew(read.format));
     }

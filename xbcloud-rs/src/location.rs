@@ -154,35 +154,41 @@ pub(crate) struct CopyPlace {
     pub(crate) within_store: bool,
 }
 
-/// Destination of a copy of the backup `name`; the first of `places` is the source.
+/// Destination of a copy of the backup `name`.
 pub(crate) fn copy_place(
-    places: (&str, &str),
+    from: &str,
+    to: &str,
     name: &BackupName,
-    (source, destination): (&StoreOptions, &Destination),
+    source: &StoreOptions,
+    destination: &Destination,
     run: &RunOptions,
 ) -> Result<CopyPlace, Failure> {
-    let (target, same, within_store, name) = parse_copy_place(places, name, (source, destination))?;
+    let (target, same, within_store, name) = parse_copy_place(from, to, name, source, destination)?;
     Ok(CopyPlace { root: open(&target, &destination.store, run, true)?, same, within_store, name })
 }
 
 /// Checks a destination that will be opened later, as [`check_backup_place`] does. Returns whether
 /// it is the place of the backup itself.
 pub(crate) fn check_copy_place(
-    places: (&str, &str),
+    from: &str,
+    to: &str,
     name: &BackupName,
-    (source, destination): (&StoreOptions, &Destination),
+    source: &StoreOptions,
+    destination: &Destination,
     run: &RunOptions,
 ) -> Result<bool, Failure> {
-    let (target, same, ..) = parse_copy_place(places, name, (source, destination))?;
+    let (target, same, ..) = parse_copy_place(from, to, name, source, destination)?;
     check_settings(&target, &destination.store, run)?;
     Ok(same)
 }
 
 /// Location of a copy, the two judgements of [`CopyPlace`], and the copy's name.
 fn parse_copy_place(
-    (from, to): (&str, &str),
+    from: &str,
+    to: &str,
     name: &BackupName,
-    (source, destination): (&StoreOptions, &Destination),
+    source: &StoreOptions,
+    destination: &Destination,
 ) -> Result<(Location, bool, bool, BackupName), Failure> {
     let keeps_name = to.is_empty() || to.ends_with('/');
     let (source, _) = split(from, source)?;
@@ -213,7 +219,7 @@ pub(crate) fn root_place(
     open(&locate(root.unwrap_or_default(), store)?, store, run, false)
 }
 
-/// What tells this ROOT from all others; see [`Root::identity`]. It need not be there.
+/// Identity of this ROOT, by which it differs from all others; see [`Root::identity`]. It need not exist.
 pub(crate) fn root_identity(
     root: Option<&str>,
     CommonOptions { run, store }: &CommonOptions,
@@ -267,7 +273,7 @@ pub(crate) fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failu
     Ok(Location { place, path })
 }
 
-/// What to write instead of a place without a store.
+/// A hint: the form of a place with its store.
 fn with_a_store(text: &str) -> String {
     const ALL: &str = "write the backup as file:///DIR/NAME, s3://BUCKET/NAME, gs://BUCKET/NAME or azure://CONTAINER/NAME, or as @REPOSITORY with `root` in its group, or give --storage=s3 --s3-bucket=BUCKET (the stock tool would now try Swift, which is not supported)";
     let path = text.strip_prefix("file:").unwrap_or(text);

@@ -139,7 +139,8 @@ pub(crate) fn unsealed(log: &Log, keyed: bool, name: &str, report: &GetReport) {
 
 pub(crate) fn restore_done(
     log: &Log,
-    (args, target): (&RestoreArgs, &Path),
+    args: &RestoreArgs,
+    target: &Path,
     report: &RestoreChainReport,
     end: &ProgressEnd,
     keyed: bool,
@@ -233,11 +234,7 @@ fn clone_done(log: &Log, clone: &CloneReport) {
 }
 
 /// Says at which position restored data is, and what to do next.
-pub(crate) fn next_step(
-    log: &Log,
-    (args, target): (&RestoreArgs, &Path),
-    report: &RestoreChainReport,
-) {
+pub(crate) fn next_step(log: &Log, args: &RestoreArgs, target: &Path, report: &RestoreChainReport) {
     let last = report.restored.last().and_then(|(_, restored)| restored.get.manifest.as_ref());
     // The text of the producer has position and GTID.
     if let Some(position) = last.and_then(|manifest| manifest.source.binlog_pos.clone()) {
@@ -329,7 +326,8 @@ pub(crate) fn archive_copy(archive: &ArchiveCopy) -> serde_json::Value {
 
 pub(crate) fn copied(
     log: &Log,
-    (report, archive): (&CopyReport, Option<&ArchiveCopy>),
+    report: &CopyReport,
+    archive: Option<&ArchiveCopy>,
     end: &ProgressEnd,
 ) {
     let manifest = &report.manifest;
@@ -415,7 +413,7 @@ pub(crate) fn doomed(log: &Log, doomed: &DeletionPlan, json: bool) -> std::io::R
     Ok(())
 }
 
-/// Describes in one line what a delete removes.
+/// Describes in one line the objects that a delete removes.
 pub(crate) fn going(doomed: &DeletionPlan) -> String {
     let manifest = doomed.manifest.as_ref().map(|key| format!("the manifest {key} and "));
     let objects = objects(doomed.objects.len() as u64);

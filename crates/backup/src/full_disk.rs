@@ -31,14 +31,14 @@ pub(crate) fn has_room(path: &Path) -> bool {
 }
 
 /// Passes lines on, and notes if one of them says that a disk is full.
-pub(crate) fn listen(talk: &OnLine) -> (OnLine, Arc<AtomicBool>) {
+pub(crate) fn listen(on_line: &OnLine) -> (OnLine, Arc<AtomicBool>) {
     let is_full = Arc::new(AtomicBool::new(false));
-    let (talk, noted) = (Arc::clone(talk), Arc::clone(&is_full));
+    let (on_line, noted) = (Arc::clone(on_line), Arc::clone(&is_full));
     let lines: OnLine = Arc::new(move |line| {
         if says_full(&String::from_utf8_lossy(line)) {
             noted.store(true, Ordering::Relaxed);
         }
-        talk(line);
+        on_line(line);
     });
     (lines, is_full)
 }

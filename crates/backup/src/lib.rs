@@ -35,7 +35,6 @@ mod table_pattern;
 mod until;
 mod until_error;
 mod verify;
-mod whole_file;
 mod write;
 
 pub use admin::copy::request::{CopyOptions, CopyReport, CopyRequest};

@@ -52,19 +52,20 @@ pub fn artificial_rotation(
     checksums: ChecksumKind,
 ) -> Option<Vec<u8>> {
     let body = [&offset.to_le_bytes()[..], name.as_bytes()].concat();
-    artificial(EventType::ROTATE, ARTIFICIAL, &body, (format, checksums))
+    artificial(EventType::ROTATE, ARTIFICIAL, &body, format, checksums)
 }
 
 /// An empty list of previous GTIDs, as it stands in a relay log of MySQL: without one, the server refuses the log.
 pub(crate) fn artificial_previous_gtids(format: &[u8], checksums: ChecksumKind) -> Option<Vec<u8>> {
-    artificial(EventType::PREVIOUS_GTIDS, OF_RELAY_LOG | IGNORABLE, &[0; 8], (format, checksums))
+    artificial(EventType::PREVIOUS_GTIDS, OF_RELAY_LOG | IGNORABLE, &[0; 8], format, checksums)
 }
 
 fn artificial(
     event_type: EventType,
     flags: u16,
     body: &[u8],
-    (format, checksums): (&[u8], ChecksumKind),
+    format: &[u8],
+    checksums: ChecksumKind,
 ) -> Option<Vec<u8>> {
     let has_sum = checksums == ChecksumKind::Crc32;
     let length = HEADER_LEN + body.len() + if has_sum { SUM } else { 0 };

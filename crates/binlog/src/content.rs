@@ -46,9 +46,9 @@ impl ContentDigest {
     }
 
     /// Takes bytes of the present event, which is of a log of this fork.
-    pub fn take(&mut self, bytes: &[u8], (fork, checksums): (Fork, ChecksumKind)) {
+    pub fn take(&mut self, bytes: &[u8], fork: Fork, checksums: ChecksumKind) {
         let sum = if checksums == ChecksumKind::Crc32 { SUM } else { 0 };
-        let packed = self.event.take(bytes, (fork, sum));
+        let packed = self.event.take(bytes, fork, sum);
         if !packed.is_empty() {
             self.payload.take(packed, &mut self.transaction);
         }
@@ -70,7 +70,7 @@ impl ContentDigest {
         let event = std::mem::take(&mut self.event);
         let (event_type, fork) = (entry.header.event_type, self.transaction.fork());
         let is_counted = match (&entry.event, Kind::of(event_type, fork)) {
-            // What a later version writes may change something.
+            // An event of a later version may change something.
             (Event::Unknown, _) if fork == Fork::MySql => !entry.header.flags.is_ignorable(),
             (_, Kind::Nothing) => false,
             (Event::Query(query), _) => {

@@ -35,7 +35,7 @@ impl PayloadContent {
             while !plain.is_empty() {
                 let (taken, rest) = plain.split_at(event.missing().min(plain.len()));
                 plain = rest;
-                if !event.take(taken, (Fork::MySql, 0)).is_empty() {
+                if !event.take(taken, Fork::MySql, 0).is_empty() {
                     return None;
                 }
                 let Some(header) = event.header else { continue };

@@ -37,7 +37,7 @@ pub(crate) struct PartialEvent {
     pub(crate) is_broken: bool,
 }
 
-/// What counts of an event.
+/// The part of an event that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Nothing,
@@ -164,7 +164,7 @@ impl PartialEvent {
     }
 
     /// Takes bytes of an event with a checksum of `sum` bytes. Returns those of a compressed transaction.
-    pub(crate) fn take<'a>(&mut self, mut bytes: &'a [u8], (fork, sum): (Fork, usize)) -> &'a [u8] {
+    pub(crate) fn take<'a>(&mut self, mut bytes: &'a [u8], fork: Fork, sum: usize) -> &'a [u8] {
         let header = match self.header {
             Some(header) => header,
             None => {

@@ -162,7 +162,7 @@ impl RelayWriter {
         let described = described.ok_or(RelayError::Fork { log: name.to_owned() })?;
         let (fork, checksums) = (described.fork, described.checksums);
         let is_whole = offset <= (MAGIC.len() + format.len()) as u64;
-        let head = head((name, offset), format, is_whole, (fork, checksums))
+        let head = head(name, offset, format, is_whole, fork, checksums)
             .ok_or_else(|| failed(Error::Format))?;
         if let Some(id) = format.get(5..9).and_then(|id| id.try_into().ok()) {
             self.occupy(u32::from_le_bytes(id));
@@ -494,10 +494,12 @@ impl RelayWriter {
 }
 
 fn head(
-    (name, offset): (&str, u64),
+    name: &str,
+    offset: u64,
     format: &[u8],
     is_whole: bool,
-    (fork, checksums): (Fork, ChecksumKind),
+    fork: Fork,
+    checksums: ChecksumKind,
 ) -> Option<Vec<u8>> {
     let description = artificial_description(format, is_whole)?;
     let gtids = match fork {

@@ -22,7 +22,7 @@ use crate::stored::{CloneInfo, StoredFile, StoredRedo};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Shortest time for which the server can be asked about a clone that has ended.
-const LAST_PATIENCE: Duration = Duration::from_secs(600);
+const MIN_FINAL_LIMIT: Duration = Duration::from_secs(600);
 
 /// Receives a clone, and writes it as an xbstream. DDL on the server waits for its end; nothing else does. If the
 /// connections break, it connects again, and the clone continues where it was, as long as the server waits for that;
@@ -162,7 +162,7 @@ fn receive_into<'scope, W: Write>(
         return Err(Error::Refused("the server did not end the clone".to_owned()));
     }
     // The server waits for nothing any more.
-    let (tables, gtids_to, has_binlog) = job.ask(patience.max(LAST_PATIENCE), |last| {
+    let (tables, gtids_to, has_binlog) = job.ask(patience.max(MIN_FINAL_LIMIT), |last| {
         // DDL may have made one meanwhile.
         let tables = guards::server(last, settings)?;
         Ok((tables, guards::gtids(last)?, guards::has_binlog(last)?))

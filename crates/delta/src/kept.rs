@@ -24,7 +24,7 @@ const ASIDE: &str = "aside";
 const MAX_PLAN: u64 = 1 << 30;
 
 #[derive(Serialize, Deserialize)]
-struct Kept<P> {
+struct PendingMerge<P> {
     of: String,
     plan: P,
 }
@@ -35,7 +35,7 @@ struct Kept<P> {
 /// # Errors
 /// If it cannot be written, or the folder for it is another user's.
 pub fn keep(plan: &Plan, of: &str) -> io::Result<()> {
-    let text = serde_json::to_vec(&Kept { of: of.to_owned(), plan })?;
+    let text = serde_json::to_vec(&PendingMerge { of: of.to_owned(), plan })?;
     let folder = folder(&plan.base);
     match DirBuilder::new().mode(0o700).create(&folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => drop(open_folder(&folder)?),
@@ -56,7 +56,7 @@ pub fn interrupted(base: &Path, of: &str) -> Option<Plan> {
     (kept.of == of && kept.plan.is_within(base)).then_some(kept.plan)
 }
 
-fn read(base: &Path) -> io::Result<Kept<Plan>> {
+fn read(base: &Path) -> io::Result<PendingMerge<Plan>> {
     let folder = open_folder(&folder(base))?;
     // Non-blocking: opening a pipe without a writer would block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -133,7 +133,7 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, NotMergeable> {
     let least = LEAST_PAGES * first.meta.page_size as u64;
     let (mut spaces, mut left) = (Vec::new(), 0);
     for (key, named) in newest {
-        let (mut space, stated) = space_of(*key, named, copies.get(key), (&links, &parts))?;
+        let (mut space, stated) = space_of(*key, named, copies.get(key), &links, &parts)?;
         if let (_, 0) = key {
             left = stated;
         }
@@ -349,7 +349,8 @@ fn space_of(
     key: Key,
     named: &Delta,
     copy: Option<&Copy>,
-    (links, parts): (&[Link], &[Deltas]),
+    links: &[Link],
+    parts: &[Deltas],
 ) -> Result<(Space, u64), NotMergeable> {
     let (number, has_head) = (key.0, key.1 == 0);
     let shown = named.name.display();

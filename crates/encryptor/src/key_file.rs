@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 const LENGTHS: [usize; 3] = [16, 24, 32];
 
 /// One byte more than the longest key file that could be accepted.
-const READ_AT_MOST: u64 = 34;
+const MAX_READ: u64 = 34;
 
 /// Key bytes from `--encrypt-key` or `--encrypt-key-file`: 16, 24 or 32 arbitrary bytes.
 ///
@@ -113,8 +113,8 @@ impl KeyFile {
         let mut file = File::open(path).map_err(io)?;
         let facts = file.metadata().map_err(io)?;
         #[allow(clippy::cast_possible_truncation, reason = "34")]
-        let mut content = Zeroizing::new(Vec::with_capacity(READ_AT_MOST as usize));
-        (&mut file).take(READ_AT_MOST).read_to_end(&mut content).map_err(io)?;
+        let mut content = Zeroizing::new(Vec::with_capacity(MAX_READ as usize));
+        (&mut file).take(MAX_READ).read_to_end(&mut content).map_err(io)?;
         let parsed = Self::parse(&content).map_err(|mut length| {
             if facts.is_file() {
                 length.got = length.got.max(usize::try_from(facts.len()).unwrap_or(usize::MAX));

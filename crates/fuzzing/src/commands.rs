@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use xb_cli::{OptionFilePaths, read_groups};
 use xb_sst::parsers::{credentials, shell_words};
 use xb_sst::swap::Journal;
-use xb_sst::{Args, Family, Login, Offer, OptionFiles, Position, Server, StateId};
+use xb_sst::{Args, Login, Offer, OptionFiles, Position, Product, Server, StateId};
 use xb_testkit::daemon::Scratch;
 
 /// A folder in memory, removed when the process ends.
@@ -33,13 +33,14 @@ pub(crate) fn option_file(data: &[u8]) {
     }
     let path = scratch().path().join("my.cnf");
     std::fs::write(&path, content).expect("room");
-    let wants =
-        |group: &str| group.len() % 2 == 1 || OptionFiles::wants(group, Family::MariaDb, Some("x"));
+    let wants = |group: &str| {
+        group.len() % 2 == 1 || OptionFiles::wants(group, Product::MariaDb, Some("x"))
+    };
     let read = read_groups(&OptionFilePaths::none(), Some(&path), None, wants);
     let Ok((options, _)) = read else { return };
     assert!(options.iter().all(|option| wants(&option.group)));
     let options = options.into_iter().map(|option| (option.group, option.key, option.value));
-    let files = OptionFiles::new(options, Family::MariaDb, Some("x"));
+    let files = OptionFiles::new(options, Product::MariaDb, Some("x"));
     let names: Vec<_> = files.sst_names().map(str::to_owned).collect();
     assert!(names.iter().all(|name| files.has(name)));
 }
@@ -59,9 +60,9 @@ pub(crate) fn sst_lines(data: &[u8]) {
     let credentials = credentials(data);
     assert!(!format!("{credentials:?}").contains("secret"));
     let _ = shell_words(data);
-    for family in [Family::MariaDb, Family::Percona] {
-        if let Ok(offer) = Offer::read(data, family, Some("10.11.6")) {
-            let again = Offer::read(&offer.encode(), family, Some("10.11.6"));
+    for product in [Product::MariaDb, Product::Percona] {
+        if let Ok(offer) = Offer::read(data, product, Some("10.11.6")) {
+            let again = Offer::read(&offer.encode(), product, Some("10.11.6"));
             assert_eq!(again.expect("our own"), offer);
             let _ = offer.position();
         }

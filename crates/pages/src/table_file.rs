@@ -64,14 +64,12 @@ pub struct TableFileChecker {
     known: Option<TableHead>,
     /// Bytes short of a page.
     held: Vec<u8>,
-    len: u64,
-    counts: PageCounts,
-    bad: Vec<BadPage>,
-    more_bad: u64,
+    /// The result so far, without the head.
+    found: TableFileChecked,
 }
 
 /// Result for one file of a table.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct TableFileChecked {
     /// Length in bytes.
     pub len: u64,
@@ -96,10 +94,7 @@ impl TableFileChecker {
             head: Vec::new(),
             known: None,
             held: Vec::new(),
-            len: 0,
-            counts: PageCounts::default(),
-            bad: Vec::new(),
-            more_bad: 0,
+            found: TableFileChecked::default(),
         }
     }
 
@@ -113,7 +108,7 @@ impl TableFileChecker {
     pub fn feed(&mut self, mut bytes: &[u8]) {
         self.take_head(bytes);
         if self.engine == TableEngine::MyIsam {
-            self.len += bytes.len() as u64;
+            self.found.len += bytes.len() as u64;
             return;
         }
         while !bytes.is_empty() {
@@ -141,8 +136,8 @@ impl TableFileChecker {
             if !head && self.held.is_empty() {
                 // Whole pages of zeros need no check.
                 let whole = len - len % ARIA_PAGE as u64;
-                self.counts.empty += whole / ARIA_PAGE as u64;
-                self.len += whole;
+                self.found.counts.empty += whole / ARIA_PAGE as u64;
+                self.found.len += whole;
                 len -= whole;
             }
             let piece = usize::try_from(len).unwrap_or(usize::MAX).min(ZEROS.len());
@@ -158,12 +153,11 @@ impl TableFileChecker {
         let head =
             (self.part == TablePart::Index).then(|| TableHead::of_head(self.engine, &self.head));
         if !rest.is_empty() {
-            let (page, offset) = (self.len / ARIA_PAGE as u64, self.len);
-            self.found(page, offset, Fault::Cut { len: rest.len() });
+            let (page, offset) = (self.found.len / ARIA_PAGE as u64, self.found.len);
+            self.add(page, offset, Fault::Cut { len: rest.len() });
         }
-        let len = self.len + rest.len() as u64;
-        let Self { counts, bad, more_bad, .. } = self;
-        TableFileChecked { len, head, counts, bad, more_bad }
+        let len = self.found.len + rest.len() as u64;
+        TableFileChecked { len, head, ..self.found }
     }
 
     fn take_head(&mut self, bytes: &[u8]) {
@@ -178,8 +172,8 @@ impl TableFileChecker {
     }
 
     fn page(&mut self, page: &[u8]) {
-        let (number, offset) = (self.len / ARIA_PAGE as u64, self.len);
-        self.len += page.len() as u64;
+        let (number, offset) = (self.found.len / ARIA_PAGE as u64, self.found.len);
+        self.found.len += page.len() as u64;
         let checked = match self.part {
             TablePart::Data => page.get(..ARIA_PAGE - 4).ok_or(None),
             TablePart::Index => match self.known.and_then(|head| Some((head, head.pages?))) {
@@ -189,32 +183,32 @@ impl TableFileChecker {
             },
         };
         if is_empty(page) {
-            self.counts.empty += 1;
+            self.found.counts.empty += 1;
             return;
         }
         let stored = page.last_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         if NO_CHECKSUM.contains(&stored) {
-            self.counts.no_checksum += 1;
+            self.found.counts.no_checksum += 1;
             return;
         }
         match checked {
             Ok(bytes) => match crc32_from(number, bytes) {
-                computed if computed == stored => self.counts.good += 1,
-                computed => self.found(number, offset, Fault::Checksum { stored, computed }),
+                computed if computed == stored => self.found.counts.good += 1,
+                computed => self.add(number, offset, Fault::Checksum { stored, computed }),
             },
             Err(len) => {
                 let len = len.unwrap_or_default();
-                self.found(number, offset, Fault::Length { len });
+                self.add(number, offset, Fault::Length { len });
             }
         }
     }
 
-    fn found(&mut self, page: u64, offset: u64, fault: Fault) {
-        self.counts.damaged += 1;
-        if self.bad.len() < MAX_BAD {
-            self.bad.push(BadPage { page, offset, fault, missing_since: None });
+    fn add(&mut self, page: u64, offset: u64, fault: Fault) {
+        self.found.counts.damaged += 1;
+        if self.found.bad.len() < MAX_BAD {
+            self.found.bad.push(BadPage { page, offset, fault, missing_since: None });
         } else {
-            self.more_bad += 1;
+            self.found.more_bad += 1;
         }
     }
 }

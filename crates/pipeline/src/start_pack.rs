@@ -99,7 +99,7 @@ where
             let (segments, sealed) = sealers(&plan, observer);
             let objects = Packer::new(plan.object_size, plan.part_size);
             let cutter = spawn("cut", move || cut(sealed, objects, sink))?;
-            let body = Body::<S>::segmented((slabs, plan.memory), stream.sealer, segments, cutter);
+            let body = Body::<S>::segmented(slabs, plan.memory, stream.sealer, segments, cutter);
             spawn("pack", move || {
                 drive(encoded, plain, &watching, FrameSink::new(stream.header, body))
             })

@@ -26,7 +26,6 @@ pub mod pin;
 pub mod probes;
 mod proof;
 pub mod records;
-pub mod remembered;
 pub mod resolve;
 pub mod restorable;
 pub mod root;

@@ -28,6 +28,15 @@ pub struct Lineage<'a> {
     pub to_lsn: Option<u64>,
 }
 
+/// An incremental backup that this host has stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RememberedIncrement {
+    /// Name of the backup.
+    pub name: BackupName,
+    /// Run that made its base.
+    pub base: String,
+}
+
 impl<'a> Lineage<'a> {
     /// The lineage that a manifest states.
     pub fn of(name: &'a str, manifest: &'a Manifest) -> Self {

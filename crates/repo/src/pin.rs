@@ -1,6 +1,6 @@
 //! `pin` and `unpin` exempt a backup from `prune` and `delete`; `accept` says that it is as intended.
 
-use crate::claim::mark::settled;
+use crate::claim::mark::await_removals;
 use crate::error::RepoError;
 use crate::list::state_without_manifest;
 use crate::names::BackupName;
@@ -17,7 +17,7 @@ pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result
     let (manifest, run) = manifest_of(root, name).await?;
     let pin = write_pin(root, name, manifest.clone(), reason).await?;
     // A removal that looked for pins before this one was written is still marked, or over.
-    settled(root, name, &run).await?;
+    await_removals(root, name, &run).await?;
     match digest_of(root, name).await {
         Ok(again) if again == manifest => Ok(pin),
         Ok(_) | Err(RepoError::NotThere { .. }) => {

@@ -197,7 +197,7 @@ fn encode(record: &impl Serialize, key: Option<&MacKey>) -> Result<bytes::Bytes,
     Ok(attest(text, key).into())
 }
 
-/// What the records say about the manifest with this digest. With a key, only what it authenticates
+/// The results that the records hold for the manifest with this digest. With a key, only those that it authenticates
 /// counts, apart from faults: these count from any record.
 ///
 /// # Errors
@@ -298,7 +298,7 @@ pub async fn add(
     key: Option<&MacKey>,
 ) -> Result<(), RepoError> {
     let proves_all = result.ok && result.proves() == Level::Restore;
-    change_verified(root, name, manifest, (key, proves_all), |verified, number| {
+    change_verified(root, name, manifest, key, proves_all, |verified, number| {
         let number = number.max(result.after.unwrap_or_default().saturating_add(1));
         let result = VerifyResult { number: Some(number), ..result.clone() };
         verified.results.retain(|old| !old.is_replaced_by(&result));
@@ -329,7 +329,7 @@ pub async fn add_failed_try(
     failed: FailedTry,
     key: Option<&MacKey>,
 ) -> Result<(), RepoError> {
-    change_verified(root, name, manifest, (key, false), |verified, number| {
+    change_verified(root, name, manifest, key, false, |verified, number| {
         let failed = FailedTry { number: Some(number), ..failed.clone() };
         let failed = VerificationState { results: Vec::new(), failed_try: Some(failed) };
         *verified = std::mem::take(verified).and(failed);
@@ -343,7 +343,8 @@ async fn change_verified(
     root: &Root,
     name: &BackupName,
     manifest: &str,
-    (key, replaces): (Option<&MacKey>, bool),
+    key: Option<&MacKey>,
+    replaces: bool,
     with: impl Fn(&mut VerificationState, u64),
 ) -> Result<(), RepoError> {
     let below = &verified_key(name, if key.is_some() { WITH_KEY } else { WITHOUT_KEY });
@@ -377,7 +378,7 @@ async fn change_verified(
     }
 }
 
-/// What a read of a record shows; `None` if the store could not be asked.
+/// The state of a record that was read; `None` if the store could not be asked.
 fn present(read: &Result<bytes::Bytes, RepoError>) -> Option<PresentState<'_>> {
     match read {
         Ok(bytes) => Some(PresentState::Content(bytes)),

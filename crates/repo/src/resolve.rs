@@ -554,7 +554,7 @@ mod tests {
     use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
 
     use super::*;
-    use crate::remembered::RememberedIncrement;
+    use crate::lineage::RememberedIncrement;
 
     fn by(text: &str) -> Timestamp {
         match BackupSelector::parse(text).unwrap() {

@@ -13,10 +13,10 @@ use xb_uploader::{
 use crate::catalogue::Catalogue;
 use crate::error::RepoError;
 use crate::hex::hex;
+use crate::lineage::RememberedIncrement;
 use crate::list_cache::{Cached, seen_key};
 use crate::manifest::{Manifest, ManifestError, StoredManifest};
 use crate::names::{BackupName, CATALOG, manifest_key};
-use crate::remembered::RememberedIncrement;
 
 /// A store, and the prefix in it that holds all our objects. Clones are cheap.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ impl Signing {
 /// Objects in a page of a listing.
 const PAGE: usize = 1000;
 /// Maximum number of pages of objects that are held in memory at a time.
-const MOST_PAGES: usize = 100;
+const MAX_PAGES: usize = 100;
 
 /// Takes over the claims of runs that look alive, and reports each run to a callback.
 #[derive(Clone)]
@@ -303,7 +303,7 @@ impl Root {
         if self.store.is_folder() {
             return Ok(None);
         }
-        let most = folders.min(MOST_PAGES) * PAGE;
+        let most = folders.min(MAX_PAGES) * PAGE;
         let Some(mut all) = self.store.list_at_most(&self.key(""), most).await? else {
             return Ok(None);
         };

@@ -260,7 +260,7 @@ pub struct Replayed {
 }
 
 /// A backup that a restore of the verified one needs, or that one itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifiedLink {
     /// Its name.
     pub name: String,

@@ -57,7 +57,7 @@ const ALL: Defences = Defences {
 /// Number of objects of a backup.
 const OBJECTS: usize = 2;
 /// Highest claim number, and maximum number of runs.
-const MOST: usize = 3;
+const MAX_CLAIMS: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
@@ -170,7 +170,7 @@ struct Run {
     /// Number of its claim.
     number: u8,
     /// Versions of the claims before it.
-    before: [Option<u8>; MOST],
+    before: [Option<u8>; MAX_CLAIMS],
     /// A dead run has left objects behind.
     left: bool,
     /// A run before it may have been alive.
@@ -189,7 +189,7 @@ struct Run {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
-    claims: [Option<Claim>; MOST],
+    claims: [Option<Claim>; MAX_CLAIMS],
     manifest: Option<u8>,
     objects: [Option<u8>; OBJECTS],
     runs: Vec<Run>,
@@ -209,7 +209,7 @@ impl World {
             fresh: false,
             slept: false,
             number: 0,
-            before: [None; MOST],
+            before: [None; MAX_CLAIMS],
             left: false,
             late: false,
             taken: false,
@@ -219,7 +219,7 @@ impl World {
             succeeded: false,
         };
         let runs = kinds.iter().map(run).collect();
-        let (claims, objects) = ([None; MOST], [None; OBJECTS]);
+        let (claims, objects) = ([None; MAX_CLAIMS], [None; OBJECTS]);
         Self { claims, manifest: None, objects, runs, crashes, sleeps, failures }
     }
 
@@ -305,7 +305,7 @@ impl World {
                 // From the newest claim down to the first whose run has done more than look.
                 let upper = world.claims.iter().rev().flatten();
                 let end = upper.clone().position(|claim| claim.phase != Phase::Claiming);
-                let counting = || upper.clone().take(end.map_or(MOST, |end| end + 1));
+                let counting = || upper.clone().take(end.map_or(MAX_CLAIMS, |end| end + 1));
                 let alive = counting().any(|claim| {
                     let owner = world.runs[usize::from(claim.run)];
                     let dead = owner.crashed || owner.at == At::Over;
@@ -321,7 +321,7 @@ impl World {
                 world.runs[r].before = world.claims.map(|claim| Some(claim?.version));
                 world.runs[r].left = left;
                 world.runs[r].number = newest.map_or(1, |(number, _)| number + 1);
-                match usize::from(world.runs[r].number) <= MOST {
+                match usize::from(world.runs[r].number) <= MAX_CLAIMS {
                     true => vec![world.go(r, At::CreateClaim)],
                     false => vec![world.go(r, At::Over)],
                 }

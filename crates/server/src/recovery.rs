@@ -14,7 +14,7 @@ const LEAST: u64 = 128 * MIB;
 /// Memory for a log that does not fit. Up to what would hold it, more is no faster.
 const IN_BATCHES: u64 = 512 * MIB;
 /// The most that a server needs to work on a backup.
-const MOST_WORKING: u64 = 16 << 30;
+const MAX_WORKING: u64 = 16 << 30;
 /// Memory on a machine that has almost none left: the programs need about as much to start.
 const BARE: u64 = 64 * MIB;
 /// Directory of MySQL's redo log, from 8.0.30 on.
@@ -59,7 +59,7 @@ pub fn recovery_tmpdir(data: &Path) -> Option<&Path> {
 pub fn working_memory(data: &Path) -> u64 {
     let available = Available::read(Path::new("/")).map_or(LEAST, |available| available / 2);
     let files = Sizes::below(data).bytes.max(LEAST);
-    files.min(available).clamp(LEAST, MOST_WORKING)
+    files.min(available).clamp(LEAST, MAX_WORKING)
 }
 
 /// The memory for a log of `redo` bytes and files of `data` bytes, if `available` bytes are free.

@@ -416,7 +416,7 @@ impl SstError {
                 "start no server on this data; inspect #sql-xb/.old and #sql-xb/.new in the data directory, or empty it, remove this node's #sql-xb in its directories elsewhere (of logs, ...), and join again"
                     .into(),
             ),
-            Self::KeptPlace { .. } | Self::Swap(SwapError::Kept { .. }) => Some(
+            Self::KeptPlace { .. } | Self::Swap(SwapError::KeptEntry { .. }) => Some(
                 "change cpat in [sst], or the server option that names it as a socket, pid file or log"
                     .into(),
             ),

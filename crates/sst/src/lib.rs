@@ -25,7 +25,7 @@ pub mod swap;
 pub use cancel::{CancelHook, CancelReason, CancelToken};
 pub use check::{check_donor, check_joiner};
 pub use context::Context;
-pub use contract::args::{Args, ArgsError, Defaults, Family, Role};
+pub use contract::args::{Args, ArgsError, Defaults, Product, Role};
 pub use contract::datadir::{Kind, KindDir, Layout};
 pub use contract::error_log::{ErrorLog, Level};
 pub use contract::keep_patterns::{BadPattern, Keep};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::contract::args::Family;
+use crate::contract::args::Product;
 use crate::contract::position::{Position, StateId};
 
 /// Version of the offer; a joiner accepts only its own.
@@ -24,8 +24,9 @@ pub struct Offer {
     /// The donor's GTID domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<u32>,
-    /// `mariadb` or `percona`: the family of the backup program that makes the data.
-    pub family: String,
+    /// `mariadb` or `percona`: the product of the backup program that makes the data.
+    #[serde(rename = "family")]
+    pub product: String,
     /// Version of the donor's server, if the donor knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
@@ -91,12 +92,12 @@ pub enum OfferError {
         /// The donor's version.
         theirs: u32,
     },
-    /// The data is of the other family.
+    /// The data is of the other product.
     #[error("the donor's server belongs to the {theirs} family, this node's to {ours}")]
-    Family {
-        /// The donor's family.
+    Product {
+        /// The donor's product.
         theirs: String,
-        /// The joiner's family.
+        /// The joiner's product.
         ours: &'static str,
     },
     /// The donor's server is later than the joiner's, which could not read its data.
@@ -111,12 +112,12 @@ pub enum OfferError {
     },
 }
 
-/// Returns the family's name in an offer.
+/// Returns the product's name in an offer.
 #[must_use]
-pub(crate) fn family_name(family: Family) -> &'static str {
-    match family {
-        Family::MariaDb => "mariadb",
-        Family::Percona => "percona",
+pub(crate) fn product_name(product: Product) -> &'static str {
+    match product {
+        Product::MariaDb => "mariadb",
+        Product::Percona => "percona",
     }
 }
 
@@ -141,7 +142,7 @@ impl Offer {
     ///
     /// # Errors
     /// [`OfferError`].
-    pub fn read(bytes: &[u8], family: Family, server: Option<&str>) -> Result<Self, OfferError> {
+    pub fn read(bytes: &[u8], product: Product, server: Option<&str>) -> Result<Self, OfferError> {
         #[derive(Deserialize)]
         struct Format {
             format: u32,
@@ -156,9 +157,9 @@ impl Offer {
         }
         let offer: Self = serde_json::from_slice(bytes).map_err(|_| OfferError::Damaged)?;
         offer.position().ok_or(OfferError::Damaged)?;
-        let ours = family_name(family);
-        if offer.family != ours {
-            return Err(OfferError::Family { theirs: offer.family, ours });
+        let ours = product_name(product);
+        if offer.product != ours {
+            return Err(OfferError::Product { theirs: offer.product, ours });
         }
         let numbers = |version: &str| {
             let mut numbers = version.split(['.', '-']).map_while(|n| n.parse::<u32>().ok());
@@ -196,7 +197,7 @@ mod tests {
             what: full(Places { redo: 9, ..Places::default() }),
             state: "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42".into(),
             domain: Some(3),
-            family: "mariadb".into(),
+            product: "mariadb".into(),
             server: Some("10.11.19-MariaDB".into()),
             delta: None,
             program: "xbrs 0.1.0".into(),
@@ -207,18 +208,18 @@ mod tests {
     fn an_offer_reads_back_where_it_fits() {
         let offer = offer();
         let bytes = offer.encode();
-        assert_eq!(Offer::read(&bytes, Family::MariaDb, Some("10.11.4")), Ok(offer.clone()));
-        assert_eq!(Offer::read(&bytes, Family::MariaDb, Some("11.4")), Ok(offer));
-        let error = Offer::read(&bytes, Family::MariaDb, Some("10.6.1")).unwrap_err();
+        assert_eq!(Offer::read(&bytes, Product::MariaDb, Some("10.11.4")), Ok(offer.clone()));
+        assert_eq!(Offer::read(&bytes, Product::MariaDb, Some("11.4")), Ok(offer));
+        let error = Offer::read(&bytes, Product::MariaDb, Some("10.6.1")).unwrap_err();
         assert!(matches!(error, OfferError::Later { .. }));
-        let error = Offer::read(&bytes, Family::Percona, None).unwrap_err();
-        assert!(matches!(error, OfferError::Family { .. }));
+        let error = Offer::read(&bytes, Product::Percona, None).unwrap_err();
+        assert!(matches!(error, OfferError::Product { .. }));
     }
 
     #[test]
     fn an_earlier_donor_states_no_places_and_an_earlier_joiner_needs_none() {
         let text = br#"{"format":1,"what":{"full":{"bytes":7,"disk":8,"compress":"zstd:1"}},"state":"9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42","family":"mariadb","program":"xbrs 0.1.0"}"#;
-        let read = Offer::read(text, Family::MariaDb, None).unwrap();
+        let read = Offer::read(text, Product::MariaDb, None).unwrap();
         assert_eq!(read.what, full(Places::default()));
         assert_eq!(read.encode(), text);
     }
@@ -228,24 +229,25 @@ mod tests {
         let many = (0..500).map(|n| (format!("/a/directory/with/a/long/name/{n}"), n)).collect();
         let places = Places { dirs: many, redo: 9, ..Places::default() };
         let long = Offer { what: full(places), ..offer() };
-        let read = Offer::read(&long.encode(), Family::MariaDb, None);
+        let read = Offer::read(&long.encode(), Product::MariaDb, None);
         assert_eq!(read, Ok(offer()));
     }
 
     #[test]
     fn other_formats_are_named() {
-        let error = Offer::read(br#"{"format": 2, "new": []}"#, Family::MariaDb, None).unwrap_err();
+        let error =
+            Offer::read(br#"{"format": 2, "new": []}"#, Product::MariaDb, None).unwrap_err();
         assert_eq!(error, OfferError::Format { theirs: 2 });
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..80), at in 0_usize..200, byte: u8) {
-            let _ = Offer::read(&bytes, Family::MariaDb, None);
+            let _ = Offer::read(&bytes, Product::MariaDb, None);
             let mut changed = offer().encode();
             let at = at % changed.len();
             changed[at] = byte;
-            let _ = Offer::read(&changed, Family::MariaDb, Some("10.11"));
+            let _ = Offer::read(&changed, Product::MariaDb, Some("10.11"));
         }
     }
 }

@@ -61,7 +61,7 @@ pub fn measure_machine(
         // The ratio is the same in every round.
         let needed = if round == 0 { blocks.len().min(FOR_RATIO) } else { 0 };
         for (algorithm, works) in algorithms().into_iter().zip(&mut works) {
-            works.push(encode(algorithm, &blocks, threads, (each / ROUNDS, needed))?);
+            works.push(encode(algorithm, &blocks, threads, each / ROUNDS, needed)?);
         }
     }
     let codecs = algorithms().into_iter().zip(works).map(|(algorithm, works)| CodecSpeed {
@@ -71,7 +71,7 @@ pub fn measure_machine(
         memory: codec_memory(Compression::Fixed(algorithm)),
     });
     let codecs = codecs.collect();
-    let seal = at_once(&blocks, threads, (each, 0), || {
+    let seal = at_once(&blocks, threads, each, 0, || {
         let stream_id = new_stream_id()?;
         let fresh = FreshKey::generate()?;
         let commitment = fresh.key().commitment(&stream_id);
@@ -92,9 +92,10 @@ fn encode(
     algorithm: Algorithm,
     blocks: &[&[u8]],
     threads: usize,
-    bounds: (Duration, usize),
+    each: Duration,
+    needed: usize,
 ) -> Result<Work, TuneError> {
-    at_once(blocks, threads, bounds, || {
+    at_once(blocks, threads, each, needed, || {
         let mut encoder = BlockEncoder::new(algorithm)?;
         let mut out = vec![0; encoder.max_encoded_len(BLOCK)];
         Ok(move |plain: &[u8]| {
@@ -159,7 +160,8 @@ impl Work {
 fn at_once<F>(
     blocks: &[&[u8]],
     threads: usize,
-    (each, needed): (Duration, usize),
+    each: Duration,
+    needed: usize,
     make: impl Fn() -> Result<F, TuneError> + Sync,
 ) -> Result<Work, TuneError>
 where

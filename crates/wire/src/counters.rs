@@ -1,24 +1,11 @@
 //! Counters for progress reports and for finding the slowest stage.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Live counters of one transfer; read them with [`Counters::snapshot`].
 #[derive(Debug, Default)]
-pub struct Counters {
-    pub(crate) sent: AtomicU64,
-    pub(crate) resent: AtomicU64,
-    pub(crate) acknowledged: AtomicU64,
-    pub(crate) received: AtomicU64,
-    pub(crate) duplicate: AtomicU64,
-    pub(crate) delivered: AtomicU64,
-    pub(crate) reconnects: AtomicU64,
-    pub(crate) connections: AtomicU32,
-    pub(crate) round_trip: AtomicU64,
-    pub(crate) network: AtomicU64,
-    pub(crate) source: AtomicU64,
-    pub(crate) reader: AtomicU64,
-}
+pub struct Counters(Mutex<Snapshot>);
 
 /// The counters at one moment. Bytes are payload, without framing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,28 +41,10 @@ pub struct Snapshot {
 impl Counters {
     /// Returns the current values.
     pub fn snapshot(&self) -> Snapshot {
-        let nanos = |value: &AtomicU64| Duration::from_nanos(value.load(Relaxed));
-        Snapshot {
-            sent: self.sent.load(Relaxed),
-            resent: self.resent.load(Relaxed),
-            acknowledged: self.acknowledged.load(Relaxed),
-            received: self.received.load(Relaxed),
-            duplicate: self.duplicate.load(Relaxed),
-            delivered: self.delivered.load(Relaxed),
-            reconnects: self.reconnects.load(Relaxed),
-            connections: self.connections.load(Relaxed),
-            round_trip: nanos(&self.round_trip),
-            waited_for_network: nanos(&self.network),
-            waited_for_source: nanos(&self.source),
-            waited_for_reader: nanos(&self.reader),
-        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-pub(crate) fn add(counter: &AtomicU64, more: usize) {
-    counter.fetch_add(more as u64, Relaxed);
-}
-
-pub(crate) fn add_time(counter: &AtomicU64, more: Duration) {
-    counter.fetch_add(u64::try_from(more.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Snapshot)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
 }

@@ -26,6 +26,7 @@
 mod announce;
 mod counters;
 mod donor;
+mod endpoint;
 mod error;
 mod event;
 mod handshake;

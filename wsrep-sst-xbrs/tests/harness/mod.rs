@@ -56,7 +56,7 @@ case " $* " in
         echo "the server stumbled" >&2
         exit 1
     }
-    [ ! -e "$here/family" ] || {
+    [ ! -e "$here/product" ] || {
         echo $$ >"$here/parent"
         sleep 1000 >&- 2>&- &
         echo $! >"$here/child"
@@ -70,7 +70,7 @@ case " $* " in
 esac
 "#;
 
-/// What each node has at first, by name.
+/// The first role of each node, by name.
 const FIRST: [(&str, &str); 3] =
     [("galera.cache", "kept"), ("ibdata1", "old"), ("mysql/user.frm", "old")];
 

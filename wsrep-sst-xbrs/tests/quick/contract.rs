@@ -360,7 +360,7 @@ fn programs_started_by_a_backup_end_with_it() {
     // Whichever process is killed: this program, the backup, or the guardian between them.
     for killed in ["program", "parent", "guardian", "crash", "pipe"] {
         let scene = Scene::new();
-        scene.backup("family");
+        scene.backup("product");
         let mut joiner = scene.joiner().start();
         let ready = joiner.ready();
         let mut donor = scene.donor(&ready).start();
@@ -369,7 +369,7 @@ fn programs_started_by_a_backup_end_with_it() {
             std::fs::read_to_string(scene.bin().join(name)).unwrap().trim().parse().unwrap()
         };
         // The second backup, of those that are run once more, fails.
-        std::fs::remove_file(scene.bin().join("family")).unwrap();
+        std::fs::remove_file(scene.bin().join("product")).unwrap();
         scene.backup("fail");
         match killed {
             "program" => donor.child.kill().unwrap(),

@@ -388,7 +388,7 @@ mod tests {
     /// Values of which one suits each option.
     const VALUES: [&str; 8] = ["1", "1s", "1d", "checksum", "auto", "packed", "a:b", "latest"];
 
-    /// What clap misses if a command has this option alone.
+    /// Options that clap requires if a command has this option alone.
     fn missing(command: &str, option: Option<&str>) -> Vec<String> {
         let with = |value: Option<&str>| {
             let word = option.map(|option| match value {

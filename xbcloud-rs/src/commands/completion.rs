@@ -12,7 +12,7 @@ use crate::commands::sources::sources;
 use crate::location::root_place;
 
 /// Time limit for a store to name its backups. A person waits for it.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LISTING_LIMIT: Duration = Duration::from_secs(2);
 
 /// The command line as completion sees it.
 pub(crate) fn command() -> clap::Command {
@@ -34,7 +34,7 @@ fn backups(repository: &str) -> Option<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().ok()?;
     let listed = runtime.block_on(async {
         let list = xb_repo::list::list_with(&root, cache.as_ref());
-        tokio::time::timeout(PATIENCE, list).await
+        tokio::time::timeout(LISTING_LIMIT, list).await
     });
     // A request may still wait; it ends with the process.
     runtime.shutdown_background();

@@ -84,7 +84,8 @@ impl Context {
         &self,
         what: &str,
         run: &RunOptions,
-        (root, resources): (Root, Resources),
+        root: Root,
+        resources: Resources,
         command: F,
     ) -> Result<(T, xb_cli::ProgressEnd), Failure>
     where

@@ -119,7 +119,7 @@ async fn learn_clock(root: &Root) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Finds what runs left that have shown no activity for `age`, at least [`LEAST_AGE`]. Changes
+/// Finds the objects of runs that have shown no activity for `age`, at least [`LEAST_AGE`]. Changes
 /// nothing.
 ///
 /// # Errors
@@ -245,7 +245,7 @@ impl NameFindings {
     }
 }
 
-/// Removes what one dead run left. An interrupted removal can be repeated: the claim goes last.
+/// Removes the objects of one dead run. An interrupted removal can be repeated: the claim goes last.
 ///
 /// Returns whether anything was removed. A run that was active since it was found, for example
 /// because a copy resumed it, that became a backup, or whose name has an unreadable manifest, is
@@ -426,7 +426,7 @@ async fn of_name(
     let mut lists = unused_lists(root, name, manifest.as_ref(), sums);
     let committed = manifest.as_ref().is_some_and(|stated| stated.layout == Layout::Classic);
     let alone = found.living.is_empty() && (committed || contents.classic.is_empty());
-    let classic = dead_classic(name, manifest.as_ref(), contents, (claims, seen), dead_before);
+    let classic = dead_classic(name, manifest.as_ref(), contents, claims, seen, dead_before);
     // They go with the claim of the run, or alone if an earlier removal was interrupted.
     match classic {
         Some(mut dead) => {
@@ -498,7 +498,8 @@ fn dead_classic(
     name: &BackupName,
     manifest: Option<&Manifest>,
     contents: Contents,
-    (claims, seen): (Vec<NumberedClaim>, Option<i64>),
+    claims: Vec<NumberedClaim>,
+    seen: Option<i64>,
     dead_before: i64,
 ) -> Option<OrphanedRun> {
     let committed = manifest.is_some_and(|manifest| manifest.layout == Layout::Classic);

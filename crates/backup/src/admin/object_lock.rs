@@ -46,7 +46,7 @@ pub async fn lock(
             Ok(links) => {
                 for link in links.iter().filter(|link| link.name != *name) {
                     let locking =
-                        lock_one(root, &link.name, &link.stored.manifest, (lock, true), parallel);
+                        lock_one(root, &link.name, &link.stored.manifest, lock, true, parallel);
                     locked.objects += locking.await?;
                 }
             }
@@ -58,7 +58,7 @@ pub async fn lock(
             Err(error) => return Err(error.into()),
         }
     }
-    locked.objects += lock_one(root, name, &manifest, (lock, false), parallel).await?;
+    locked.objects += lock_one(root, name, &manifest, lock, false, parallel).await?;
     unread.map_or(Ok(locked), |error| Err(error.into()))
 }
 
@@ -123,7 +123,8 @@ async fn lock_one(
     root: &Root,
     name: &BackupName,
     manifest: &Manifest,
-    (lock, at_least): (&Lock, bool),
+    lock: &Lock,
+    at_least: bool,
     parallel: usize,
 ) -> Result<u64, BackupError> {
     let set = async |key: &str| match at_least {

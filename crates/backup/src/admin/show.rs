@@ -114,7 +114,7 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<BackupDescriptio
     if let Ok(Some(StoredManifest { manifest, .. })) = &stored
         && let (true, Some(run)) = (manifest.is_sealed(), manifest.run_id())
     {
-        slots_of_today(root, name, (manifest, run), &mut listing).await;
+        slots_of_today(root, name, manifest, run, &mut listing).await;
     }
     let storage = match &stored {
         Ok(Some(stored)) => Storage::of(&stored.manifest),
@@ -138,7 +138,8 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<BackupDescriptio
 async fn slots_of_today(
     root: &Root,
     name: &BackupName,
-    (manifest, run): (&Manifest, RunId),
+    manifest: &Manifest,
+    run: RunId,
     listing: &mut Listing,
 ) {
     match keys_object(root, name, manifest, run).await {
@@ -160,7 +161,7 @@ pub async fn show_slots(root: &Root, listings: &mut [Listing]) -> Result<(), Bac
             match root.manifest(&name).await {
                 Ok(Some(manifest)) => {
                     if let Some(run) = manifest.run_id() {
-                        slots_of_today(root, &name, (&manifest, run), line).await;
+                        slots_of_today(root, &name, &manifest, run, line).await;
                     }
                     Ok(())
                 }

@@ -75,7 +75,7 @@ impl SearchByDomain {
         if self.is_over() {
             return SearchStep::Ended(self.judge());
         }
-        let outcome = if is_past(sent, &self.server) { self.settled() } else { None };
+        let outcome = if is_past(sent, &self.server) { self.final_outcome() } else { None };
         match outcome {
             Some(outcome) => SearchStep::Ended(outcome),
             None => SearchStep::More,
@@ -169,14 +169,14 @@ impl SearchByDomain {
 
     /// The server has nothing more at present.
     fn idle(&self) -> SearchStep {
-        match self.settled() {
+        match self.final_outcome() {
             Some(outcome) => SearchStep::Ended(outcome),
             None => SearchStep::Behind(self.lacks()),
         }
     }
 
     /// The outcome of a search that goes no further: the server will never send all that its log lacks.
-    fn settled(&self) -> Option<Outcome> {
+    fn final_outcome(&self) -> Option<Outcome> {
         self.outside().or_else(|| self.lost())
     }
 

@@ -54,7 +54,7 @@ impl SearchBySet {
         };
         match item {
             SentItem::Idle => {
-                return match self.settled(has) {
+                return match self.final_outcome(has) {
                     Some(outcome) => SearchStep::Ended(outcome),
                     None => SearchStep::Behind(self.lacks(has)),
                 };
@@ -75,7 +75,7 @@ impl SearchBySet {
         if !is_past(sent, &self.server) {
             return SearchStep::More;
         }
-        match self.settled(has) {
+        match self.final_outcome(has) {
             Some(outcome) => SearchStep::Ended(outcome),
             // A busy server is never idle, and what it lacks does not come behind this.
             None if self.other.is_some() => SearchStep::Behind(self.lacks(has)),
@@ -138,7 +138,7 @@ impl SearchBySet {
     }
 
     /// The outcome of a search that goes no further: the server does not get what its log lacks.
-    fn settled(&self, has: &GtidSet) -> Option<Outcome> {
+    fn final_outcome(&self, has: &GtidSet) -> Option<Outcome> {
         self.outside(has).or_else(|| self.lost(has))
     }
 

@@ -312,7 +312,7 @@ impl Segmenter {
         }
         self.arrived += bytes.len() as u64;
         if let Some(format) = self.reader.format() {
-            self.content.take(bytes, (format.fork, format.checksums));
+            self.content.take(bytes, format.fork, format.checksums);
         }
         match &mut self.digest {
             Some(digest) => digest.update(bytes),

@@ -71,7 +71,7 @@ impl SentTransactions {
             let sent = self.reader.next(input, &mut bytes)?;
             self.digest.update(&bytes);
             if let Some(format) = self.reader.format() {
-                self.content.take(&bytes, (format.fork, format.checksums));
+                self.content.take(&bytes, format.fork, format.checksums);
             }
             let Some(sent) = sent else { return Ok(None) };
             if let Some(item) = self.event(&sent)? {

@@ -10,7 +10,7 @@ use xb_repo::archive::segment::SegmentHead;
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
-use crate::whole_file::write_whole;
+use crate::small_file::write_whole;
 
 /// Digits of a ROOT's identity in the name of a file.
 const PLACE: usize = 16;

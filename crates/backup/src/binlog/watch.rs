@@ -14,7 +14,7 @@ use crate::archive_error::ArchiveError;
 use crate::binlog::session::Server;
 use crate::binlog::sources::{name, several_open};
 use crate::binlog::standing::Standing;
-use crate::binlog::watched::{FAILED, Look, Watched};
+use crate::binlog::watched::{FAILED, Sighting, Watched};
 
 /// A look on another thread, with what it finds.
 type Looking<T> = OptionFuture<BoxFuture<'static, T>>;
@@ -29,7 +29,7 @@ pub(super) struct Watch {
     name: String,
     others: Vec<Watched>,
     has_others: bool,
-    looking: Looking<(Watched, Result<Option<Look>, ArchiveError>)>,
+    looking: Looking<(Watched, Result<Option<Sighting>, ArchiveError>)>,
     looking_at_others: Looking<Vec<(Watched, Option<Standing>)>>,
     /// When the present look at the others began, and when the last one that found none of them in its place.
     asked_others: Timestamp,
@@ -115,7 +115,7 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, found: Result<Option<Look>, ArchiveError>) {
+    fn take(&mut self, found: Result<Option<Sighting>, ArchiveError>) {
         let look = match found {
             Ok(Some(look)) => look,
             not_found => {
@@ -227,9 +227,9 @@ mod tests {
         }
     }
 
-    fn look(second: i64, log: &str, offset: u64) -> Result<Option<Look>, ArchiveError> {
+    fn look(second: i64, log: &str, offset: u64) -> Result<Option<Sighting>, ArchiveError> {
         let end = at(log, offset).map(|end| (Timestamp::from_second(second).unwrap(), end));
-        Ok(Some(Look { standing: standing("1", None, &[]), end }))
+        Ok(Some(Sighting { standing: standing("1", None, &[]), end }))
     }
 
     #[test]
@@ -258,7 +258,7 @@ mod tests {
         // Read-only, and no replica yet.
         let standing = standing("1", Some("is closed"), &[]);
         let end = second(9).zip(at("bin.000002", 300));
-        watch.take(Ok(Some(Look { standing, end })));
+        watch.take(Ok(Some(Sighting { standing, end })));
         watch.clear = second(10);
         assert_eq!(watch.covered(at("bin.000002", 300)), None);
         assert!(watch.why().unwrap().contains("is closed"));
@@ -274,7 +274,7 @@ mod tests {
         let apart = || Standing { is_apart: true, ..standing("1", Some("is apart"), &[]) };
         let patience = Some(Duration::from_secs(3600));
         let mut watch = Watch { patience, has_others: true, ..Watch::default() };
-        watch.take(Ok(Some(Look { standing: apart(), end: None })));
+        watch.take(Ok(Some(Sighting { standing: apart(), end: None })));
         assert!(watch.moved(&others).is_none());
         watch.patience = Some(Duration::ZERO);
         assert!(watch.moved(&others).is_some());
@@ -299,7 +299,7 @@ mod tests {
         watch.take(look(7, "bin.000001", 300));
         assert_eq!(watch.why(), None);
         let standing = standing("1", None, &["db1:3306"]);
-        watch.take(Ok(Some(Look { standing, end: None })));
+        watch.take(Ok(Some(Sighting { standing, end: None })));
         assert!(watch.why().unwrap().contains("db1:3306") && watch.is_of_replica());
     }
 

@@ -28,7 +28,7 @@ pub(super) struct Watched {
 }
 
 /// What the server was at a moment.
-pub(super) struct Look {
+pub(super) struct Sighting {
     pub(super) standing: Standing,
     /// Whatever it, or its cluster, had committed at this time, by its clock and by that of this host, lies before that position in its log. Not known of a
     /// replica.
@@ -56,7 +56,7 @@ impl Watched {
     pub(super) fn look(
         &mut self,
         who: &BTreeMap<String, String>,
-    ) -> Result<Option<Look>, ArchiveError> {
+    ) -> Result<Option<Sighting>, ArchiveError> {
         let is_mysql = self.is_mysql;
         self.with(|client| {
             let at = moment(client, Timestamp::now())?;
@@ -70,7 +70,7 @@ impl Watched {
                 client.rows("SELECT COUNT(*) FROM information_schema.schemata")?;
             }
             let end = if standing.sources.is_empty() { end(client, is_mysql)? } else { None };
-            Ok(Some(Look { standing, end: end.map(|end| (at, end)) }))
+            Ok(Some(Sighting { standing, end: end.map(|end| (at, end)) }))
         })
     }
 

@@ -118,7 +118,8 @@ impl Applier {
     pub(super) async fn reach(
         &self,
         server: &mut Server,
-        (stop, planned): (&LogPosition, &GtidState),
+        stop: &LogPosition,
+        planned: &GtidState,
         cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         let sql = format!(

@@ -200,7 +200,7 @@ fn facts(
         add(&mut definition, row.get(1).map(without_own).as_deref());
         Ok(())
     });
-    let rows = match read.and_then(|()| rows(client, (object, &name), form, engine, observer)) {
+    let rows = match read.and_then(|()| rows(client, object, &name, form, engine, observer)) {
         // The connection can still be used.
         Err(Error::Server(said)) => Rows::Unreadable(said.to_string()),
         outcome => outcome?,
@@ -210,7 +210,8 @@ fn facts(
 
 fn rows(
     client: &mut Client,
-    (object, name): (&Object, &str),
+    object: &Object,
+    name: &str,
     form: &str,
     engine: &str,
     observer: &Observer,

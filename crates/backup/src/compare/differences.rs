@@ -18,7 +18,8 @@ pub(crate) struct Differences {
 pub(crate) fn differences(
     restored: &Contents,
     other: &Contents,
-    (server, gtids): (&str, &str),
+    server: &str,
+    gtids: &str,
     with_definitions: bool,
 ) -> Differences {
     let compared = ComparisonRecord {
@@ -30,7 +31,7 @@ pub(crate) fn differences(
     for (object, one) in &restored.objects {
         match other.objects.get(object) {
             None => found.add(object, format!("{server} does not have it")),
-            Some(two) => found.compare(object, (one, two), server, with_definitions),
+            Some(two) => found.compare(object, one, two, server, with_definitions),
         }
     }
     for object in other.objects.keys().filter(|object| !restored.objects.contains_key(object)) {
@@ -53,7 +54,8 @@ impl Differences {
     fn compare(
         &mut self,
         object: &Object,
-        (one, two): (&Facts, &Facts),
+        one: &Facts,
+        two: &Facts,
         server: &str,
         with_definitions: bool,
     ) {

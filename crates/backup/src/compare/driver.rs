@@ -17,7 +17,7 @@ use crate::session::Session;
 use crate::until::{UntilPlan, series};
 use crate::until_error::UntilError;
 
-/// Time for the archive to store what a held replica has applied.
+/// Time for the archive to store the transactions that a held replica has applied.
 const CATCH_UP: Duration = Duration::from_secs(180);
 /// Pause before the archive is read again: a receiver cuts a segment every 5 s.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -52,8 +52,10 @@ impl HeldServer {
 /// [`CompareError`]; the errors of `again`.
 pub(crate) async fn read_other(
     session: &Session,
-    (name, options): (&str, &CompareOptions),
-    (plan, stop): (UntilPlan, &RestoreStop),
+    name: &str,
+    options: &CompareOptions,
+    plan: UntilPlan,
+    stop: &RestoreStop,
     again: impl AsyncFnMut() -> Result<UntilPlan, BackupError>,
     tell: &OnLine,
 ) -> Result<(HeldServer, UntilPlan), BackupError> {
@@ -86,7 +88,7 @@ pub(crate) async fn read_other(
             if place == ReplicaPosition::Before {
                 check_delay(name, status, &plan)?;
             }
-            held(session, &mut server, status, (plan, may_wait), again, tell).await?
+            held(session, &mut server, status, plan, may_wait, again, tell).await?
         }
     };
     let (gtids, version) = (plan.gtids.clone(), server.version);
@@ -98,7 +100,8 @@ async fn held(
     session: &Session,
     server: &mut Server,
     status: &Status,
-    (plan, may_wait): (UntilPlan, bool),
+    plan: UntilPlan,
+    may_wait: bool,
     again: impl AsyncFnMut() -> Result<UntilPlan, BackupError>,
     tell: &OnLine,
 ) -> Result<(Contents, UntilPlan), BackupError> {
@@ -112,7 +115,7 @@ async fn held(
         applier.to_put_back()
     );
     tell(warning.as_bytes());
-    let outcome = read_held(session, server, &applier, (plan, may_wait), again).await;
+    let outcome = read_held(session, server, &applier, plan, may_wait, again).await;
     match (applier.put_back(server).await, outcome) {
         (Ok(()), outcome) => outcome,
         (Err(CompareError::NotPutBack { server, what, statements, .. }), Err(error)) => {
@@ -127,7 +130,8 @@ async fn read_held(
     session: &Session,
     server: &mut Server,
     applier: &Applier,
-    (mut plan, may_wait): (UntilPlan, bool),
+    mut plan: UntilPlan,
+    may_wait: bool,
     mut again: impl AsyncFnMut() -> Result<UntilPlan, BackupError>,
 ) -> Result<(Contents, UntilPlan), BackupError> {
     let cancel = &session.cancel;
@@ -139,7 +143,7 @@ async fn read_held(
             ReplicaPosition::There => break,
             ReplicaPosition::Before => {
                 let stop = plan.stop().ok_or(BackupError::Bug("a plan without a stop"))?;
-                applier.reach(server, (stop, &planned), cancel).await?;
+                applier.reach(server, stop, &planned, cancel).await?;
                 break;
             }
             ReplicaPosition::Beyond if may_wait && begin.elapsed() < CATCH_UP => {

@@ -52,7 +52,9 @@ pub(crate) fn object_len(manifest: &Manifest, packed: &PackedFacts, number: u64)
 pub(crate) async fn read(
     root: &Root,
     name: &BackupName,
-    (manifest, packed, run): (&Manifest, &PackedFacts, RunId),
+    manifest: &Manifest,
+    packed: &PackedFacts,
+    run: RunId,
 ) -> Result<Result<Vec<u64>, String>, BackupError> {
     let key = root.run_keys(name, run).sums();
     let len = manifest.objects.saturating_mul(LEN as u64);

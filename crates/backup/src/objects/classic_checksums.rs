@@ -55,7 +55,8 @@ pub(crate) async fn write(
     root: &Root,
     name: &BackupName,
     run: &str,
-    (files, sums): (&ClassicFiles, &[u64]),
+    files: &ClassicFiles,
+    sums: &[u64],
 ) -> Result<(), BackupError> {
     if sums.len() <= xb_pipeline::MAX_SUMS {
         let key = root.classic_sums(name).at(run);

@@ -51,7 +51,7 @@ impl Fetch<'_> {
         let mut digest = ObjectDigest::default();
         // Objects that are read in several ranges reach the stream before their checksum is known.
         let known = match chunk.min(total) <= self.plan.range {
-            true => checksums::read(self.root, name, (manifest, facts, *run)).await?.ok(),
+            true => checksums::read(self.root, name, manifest, facts, *run).await?.ok(),
             false => None,
         };
         let keys = self.root.run_keys(name, *run);
@@ -226,7 +226,8 @@ impl Fetch<'_> {
         let mut sums = Check::new(files, &keys);
         let TransferResults { fetched, taken, recent } = relay_classic(
             &self.fetching(cancel),
-            (files, &keys),
+            files,
+            &keys,
             |range, sum| sums.range(range, sum),
             sink,
             S::take,

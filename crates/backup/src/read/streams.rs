@@ -122,7 +122,8 @@ pub(crate) struct RelayReport<S, E> {
 /// [`BackupError::Interrupted`] on cancellation.
 pub(crate) async fn relay_classic<S: Send + 'static, E: Send + 'static>(
     fetching: &FetchContext<'_>,
-    (files, keys): (&ClassicFiles, &RunKeys),
+    files: &ClassicFiles,
+    keys: &RunKeys,
     seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
     mut sink: S,
     mut take: impl FnMut(&mut S, Bytes) -> Result<(), E> + Send + 'static,

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use xb_repo::manifest::galera_position::GaleraPosition;
+use xb_repo::manifest::source_info::GaleraPosition;
 use xb_repo::names::BackupName;
 
 use crate::cancel::CancelToken;

@@ -128,12 +128,12 @@ async fn attempt(
     if !how.no_space_check {
         let there = earlier.as_ref().map_or(0, |earlier| earlier.state.bytes());
         let all = request.files.is_all();
-        let needed = needed(root, (&request.name, &objects), !how.no_decompress, all, there);
+        let needed = needed(root, &request.name, &objects, !how.no_decompress, all, there);
         if let Some(bytes) = cancel.or(needed).await? {
             check_room(target, bytes.saturating_add(how.room_beside), MAKE_ROOM)?;
         }
     }
-    // What is synced later is synced together with the file system.
+    // Later files are synced together with the file system.
     let durability = match how.sync {
         Durability::End if how.is_synced_later => Durability::None,
         durability => durability,

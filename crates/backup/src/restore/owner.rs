@@ -5,20 +5,26 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chownat, fchown, fstat, openat,
     statat,
 };
 use rustix::io::Errno;
+use xb_process::{Program, capture};
 
 use crate::error::BackupError;
 use crate::restore::lost_and_found::LOST_AND_FOUND;
 
 /// Flags for opening a directory.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Longest entry of a system table, in bytes. That of a group lists its members.
+const MAX_ENTRY: usize = 1 << 20;
+/// Time limit for a directory service to name a user or a group.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Owner of restored files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,24 +73,18 @@ fn lookup(table: &str, name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with('-') {
         return None;
     }
-    let asked = Command::new("getent")
-        .args([table, name])
-        // It needs nothing of it, and some of it is secret.
-        .env_clear()
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output();
-    if let Ok(answer) = asked
-        && answer.status.success()
-    {
-        return String::from_utf8(answer.stdout).ok()?.lines().next().map(str::to_owned);
+    let program = Program::new("getent").args([table, name]).unguarded();
+    let mut answer = vec![0; MAX_ENTRY];
+    if let Ok(len) = capture(program, None, &mut answer, LOOKUP_LIMIT) {
+        answer.truncate(len);
+        return String::from_utf8(answer).ok()?.lines().next().map(str::to_owned);
     }
     let text = std::fs::read_to_string(Path::new("/etc").join(table)).ok()?;
     text.lines().find(|line| line.split(':').next() == Some(name)).map(str::to_owned)
 }
 
 impl Owner {
-    /// Owner of what root restores into `target`: that of the directory, or if root owns it or it does not exist, that of the
+    /// Owner of the files that root restores into `target`: that of the directory, or if root owns it or it does not exist, that of the
     /// directory above it.
     #[must_use]
     pub fn of_target(target: &Path) -> Option<Self> {

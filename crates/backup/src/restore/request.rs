@@ -1,7 +1,7 @@
 //! Requests and results of a restore.
 
 use xb_pipeline::Durability;
-use xb_repo::manifest::galera_position::GaleraPosition;
+use xb_repo::manifest::source_info::GaleraPosition;
 
 use crate::read::request::GetReport;
 use crate::restore::clone::info::CloneOptions;
@@ -135,6 +135,6 @@ pub struct RestoreChainReport {
     pub behind: Option<u64>,
     /// Report of a restored clone.
     pub clone: Option<CloneReport>,
-    /// What has to be known before a server starts on the prepared files.
+    /// Remarks to read before a server starts on the prepared files.
     pub remarks: Vec<String>,
 }

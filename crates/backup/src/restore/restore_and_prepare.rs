@@ -110,8 +110,8 @@ pub(crate) async fn restore_locked(
     let about = links.first().and_then(|link| link.about(&request, how));
     let clone = match (clone, about, restored.first()) {
         (Some(clone), Some(about), Some((_, report))) => {
-            let counts = (report.files, report.get.stream_bytes);
-            Some(clone.make_usable(session, target, about, counts, durable).await?)
+            let (files, bytes) = (report.files, report.get.stream_bytes);
+            Some(clone.make_usable(session, target, about, files, bytes, durable).await?)
         }
         _ => None,
     };
@@ -188,7 +188,7 @@ fn finished(
 ) -> Option<FinishedMark> {
     let chain: Option<Vec<RestoreIdentity>> =
         links.iter().map(|link| link.about(request, how)).collect();
-    // A run that syncs does not sync again what one without has merged.
+    // A run that syncs does not sync pages again that one without has merged.
     let steps = format!(
         "{:?} alone {} galera {} sync {:?}",
         ready.prepare(),

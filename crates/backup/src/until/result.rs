@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::BackupError;
+use crate::small_file::write_whole;
 use crate::until::plan::UntilPlan;
-use crate::whole_file::write_whole;
 
 /// Name of the result, beside the data.
 const RESULT: &str = "xb_until.json";
@@ -65,7 +65,7 @@ pub(super) fn write_result(
         move |error: std::io::Error| BackupError::Restore {
             target: path.display().to_string(),
             what: format!(
-                "the logs were replayed, but their end cannot be noted: {error}; run the same command again"
+                "the logs were replayed, but the end position cannot be recorded: {error}; run the same command again"
             ),
         }
     };

@@ -231,7 +231,7 @@ impl Run<'_> {
             Ok(())
         };
         let feed = |inspector: &mut Inspector, bytes: Bytes| inspector.feed(&bytes);
-        relay_classic(&self.fetching(*plan, cancel), (files, &keys), note, inspector, feed).await
+        relay_classic(&self.fetching(*plan, cancel), files, &keys, note, inspector, feed).await
     }
 
     fn close_chunks(&mut self, files: &ClassicFiles, scanned: &xb_pipeline::Scanned) {

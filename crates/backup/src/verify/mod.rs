@@ -64,7 +64,7 @@ async fn up_to_pages(
         keep_passed(root, request, &mut report, mac.as_ref(), &error).await;
         if let BackupError::Contradicted { level, .. } = &error {
             let why = error.to_string();
-            record_failed_try(root, request, &mut report, mac.as_ref(), (*level, &why)).await;
+            record_failed_try(root, request, &mut report, mac.as_ref(), *level, &why).await;
         }
         return Err(error);
     }
@@ -130,7 +130,8 @@ async fn record_failed_try(
     request: &VerifyRequest,
     report: &mut VerifyReport,
     key: Option<&MacKey>,
-    (level, why): (Level, &str),
+    level: Level,
+    why: &str,
 ) {
     let (Some(tool), Some(manifest)) = (&request.record, &report.manifest) else { return };
     let failed = FailedTry::now(level, tool, why);

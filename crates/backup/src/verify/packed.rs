@@ -41,7 +41,7 @@ struct ListedObjects {
     sound: BTreeSet<u64>,
     /// Numbers of all.
     there: BTreeSet<u64>,
-    /// Keys of the others below the run's folder, and what is wrong with them.
+    /// Keys of the others below the run's folder, and their faults.
     wrong: Vec<(String, String)>,
 }
 
@@ -74,9 +74,11 @@ impl Run<'_> {
             return Ok(());
         }
         self.observer.begin_phase("read");
-        let known =
-            cancel.or(checksums::read(self.root, &self.request.name, packed.about())).await?;
-        let known = known
+        let ReadableBackup { manifest, facts, run, .. } = &packed;
+        let known = checksums::read(self.root, &self.request.name, manifest, facts, *run);
+        let known = cancel
+            .or(known)
+            .await?
             .map_err(|why| self.warn(&format!("a damaged object cannot be named: {why}")))
             .ok();
         let readable = sound.is_all() && packed.can_be_opened();
@@ -106,7 +108,8 @@ impl Run<'_> {
     /// Returns whether the index names files that are encrypted one by one while no key for them is given.
     /// If the index cannot show it, reading the stream will.
     async fn lacks_file_key(&self, packed: &ReadableBackup) -> Result<bool, BackupError> {
-        let (manifest, facts, run) = packed.about();
+        let ReadableBackup { manifest, facts, run, .. } = packed;
+        let run = *run;
         if self.request.keys.key.is_some() || matches!(manifest.end, End::Raw | End::NativeTrailer)
         {
             return Ok(false);
@@ -292,7 +295,8 @@ impl Run<'_> {
         if numbers.is_empty() || !packed.can_be_opened() {
             return Vec::new();
         }
-        let (manifest, facts, run) = packed.about();
+        let ReadableBackup { manifest, facts, run, .. } = packed;
+        let run = *run;
         let (name, key) = (&self.request.name, packed.key.as_deref());
         let chunk = facts.chunk_size;
         let ranges = numbers.iter().take(MAX_NAMED).map(|number| {
@@ -415,7 +419,7 @@ impl Run<'_> {
         }
         self.compare(packed, check, true).await;
         let bytes = summary.end.plain_bytes;
-        Ok(match self.finish(content, watch, bytes, (packed, &plan), cancel).await? {
+        Ok(match self.finish(content, watch, bytes, packed, &plan, cancel).await? {
             true => ReadAll::Whole,
             false => ReadAll::Damaged,
         })
@@ -427,7 +431,8 @@ impl Run<'_> {
         content: Content,
         watch: IndexWatch,
         bytes: u64,
-        (packed, plan): (&ReadableBackup, &UnpackPlan),
+        packed: &ReadableBackup,
+        plan: &UnpackPlan,
         cancel: &CancelToken,
     ) -> Result<bool, BackupError> {
         let manifest = &packed.manifest;
@@ -513,13 +518,6 @@ impl ReadableBackup {
     /// The numbers of all objects.
     pub(super) fn all(&self) -> IntactObjects {
         IntactObjects::All(0..self.manifest.objects)
-    }
-
-    fn about(
-        &self,
-    ) -> (&xb_repo::manifest::Manifest, &xb_repo::manifest::PackedFacts, xb_repo::names::RunId)
-    {
-        (&self.manifest, &self.facts, self.run)
     }
 
     fn can_be_opened(&self) -> bool {

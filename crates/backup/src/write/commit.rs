@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use xb_pipeline::{EndProof, PackOutput};
 use xb_repo::chain::bases;
 use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
-use xb_repo::claim::mark::{settled, take_back};
+use xb_repo::claim::mark::{await_removals, take_back};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::clone_facts::CloneFacts;
 use xb_repo::manifest::{Base, Manifest};
@@ -30,9 +30,9 @@ use crate::write::writer::Writer;
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub(crate) async fn bases_settled(root: &Root, bases: &[Base]) -> Result<(), RepoError> {
+pub(crate) async fn await_removals_of_bases(root: &Root, bases: &[Base]) -> Result<(), RepoError> {
     for base in bases {
-        settled(root, &BackupName::new(&base.name)?, &base.run).await?;
+        await_removals(root, &BackupName::new(&base.name)?, &base.run).await?;
     }
     Ok(())
 }
@@ -113,8 +113,8 @@ impl RunFolder {
         cancel.or(refuse_committed(root, &self.name, &manifest.run)).await?;
         // Before the look for removals: whoever takes this run for dead, because it slept, sees the claim, or is seen.
         cancel.or(self.claim.confirm()).await?;
-        cancel.or(settled(root, &self.name, &manifest.run)).await?;
-        cancel.or(bases_settled(root, &bases)).await?;
+        cancel.or(await_removals(root, &self.name, &manifest.run)).await?;
+        cancel.or(await_removals_of_bases(root, &bases)).await?;
         // Right before the manifest: a late request of a run that lost the name may still arrive.
         cancel.or(self.prove(&mut manifest, &beside, ledger)).await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;

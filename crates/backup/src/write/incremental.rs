@@ -10,12 +10,12 @@ use xb_encryptor::Keys;
 use xb_repo::chain::{Link, UnknownImport, chain_of, unknown_import};
 use xb_repo::error::RepoError;
 use xb_repo::history::{NotContinued, Verdict, judge};
+use xb_repo::lineage::RememberedIncrement;
 use xb_repo::lineage::same_server;
 use xb_repo::list::fault_of;
 use xb_repo::manifest::history::History;
 use xb_repo::manifest::{Base, Manifest, StoredManifest};
 use xb_repo::names::{BackupName, RunId};
-use xb_repo::remembered::RememberedIncrement;
 use xb_repo::resolve::{BackupSelector, ResolvedBackup, resolve};
 use xb_repo::root::Root;
 

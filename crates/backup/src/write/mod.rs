@@ -24,7 +24,7 @@ use std::io::Read;
 use jiff::Timestamp;
 use xb_pipeline::{Closed, FifoError, PackError, PackPlan};
 
-pub(crate) use self::commit::bases_settled;
+pub(crate) use self::commit::await_removals_of_bases;
 pub(crate) use self::lost_objects::{free_if_vacant, is_vacant};
 pub(crate) use self::name_claim::refuse_taken;
 pub(crate) use self::plan::part_limits;

@@ -30,7 +30,7 @@ pub(super) struct RunFolder {
     pub(super) claim: Claim,
     /// ROOT for the run's changes; its store refuses them once the claim is lost.
     pub(super) root: Root,
-    /// What a failed run has sent, in the classic layout.
+    /// Objects that a failed run has sent, in the classic layout.
     sent: Mutex<Option<Ledger>>,
 }
 
@@ -125,15 +125,15 @@ impl RunFolder {
         Ok(self.claim.end_leaving(RemainingObjects::of(&listed)).await?)
     }
 
-    /// Records what the run has sent, for its removal.
+    /// Records the objects that the run has sent, for its removal.
     pub(super) fn has_sent(&self, ledger: Option<Ledger>) {
         *self.sent.lock().unwrap_or_else(PoisonError::into_inner) = ledger;
     }
 
     /// Removes the objects that the failed run wrote, and frees the name.
     ///
-    /// `met` says that the run met an object of another one. If that may be a run of ours, which may live, and write
-    /// more, the claim stays as that of a dead run, so that such objects are not mistaken for a stock backup.
+    /// `met` says that the run met an object of another one. If that object may belong to a live
+    /// run of this program, the claim is kept and marked as dead, so that its objects are not mistaken for a stock backup.
     pub(super) async fn clean_up(
         &self,
         request: &PutRequest,
@@ -287,7 +287,7 @@ async fn has_orphaned(
             if foreign == ForeignObjects::Refuse {
                 found.refuse_foreign(name)?;
             }
-            // One answer is not enough to remove what may be a backup.
+            // One answer is not enough to remove objects that may be a backup.
             match root.knowing(&root.catalogue().await?).manifest(name).await? {
                 Some(_) => {
                     Err(BackupError::Repo(RepoError::Exists { name: name.to_string(), state: "" }))
@@ -315,7 +315,7 @@ pub(crate) async fn prove_classic(
     let files = ClassicFiles::of(listed);
     if let Some((digest, sums)) = classic_checksums::of_ledger(&files, ledger) {
         let name = BackupName::new(&manifest.name)?;
-        classic_checksums::write(root, &name, &manifest.run, (&files, &sums)).await?;
+        classic_checksums::write(root, &name, &manifest.run, &files, &sums).await?;
         manifest.object_digest = Some(digest);
     }
     Ok(())

@@ -142,16 +142,10 @@ fn expand_with(
         subcommand: found.map(Command::get_name),
         is_lenient,
     };
-    let given = all_given(
-        sources,
-        places,
-        (&wanted, own.clone()),
-        &all,
-        &variables,
-        &mut expanded.warnings,
-    )?;
+    let given =
+        all_given(sources, places, &wanted, own.clone(), &all, &variables, &mut expanded.warnings)?;
     let checked =
-        check_own(&own, &defaults, (&all.scope, words_before_program(found)), &mut expanded);
+        check_own(&own, &defaults, &all.scope, words_before_program(found), &mut expanded);
     if !is_lenient {
         checked?;
     }
@@ -192,7 +186,8 @@ fn words_before_program(command: Option<&Command>) -> Option<usize> {
 fn check_own(
     own: &[Item],
     defaults: &[Arg],
-    (scope, words_before_program): (&OptionTable, Option<usize>),
+    scope: &OptionTable,
+    words_before_program: Option<usize>,
     expanded: &mut ExpandedArgs,
 ) -> Result<(), UsageError> {
     let mut words = 0;

@@ -24,7 +24,8 @@ pub(crate) struct Scope<'a> {
 pub(crate) fn all_given(
     sources: &Sources<'_>,
     places: &OptionFilePaths,
-    (wanted, own): (&OptionFileArgs, Vec<Item>),
+    wanted: &OptionFileArgs,
+    own: Vec<Item>,
     all: &Scope<'_>,
     variables: &[(OsString, OsString)],
     warnings: &mut Vec<String>,
@@ -78,7 +79,7 @@ pub(crate) fn all_given(
         // As the units read it: whatever else is in it counts, too.
         warnings.truncate(told);
         let wanted = OptionFileArgs { extra: Some(extra), ..wanted.clone() };
-        return all_given(sources, places, (&wanted, given_words), all, variables, warnings);
+        return all_given(sources, places, &wanted, given_words, all, variables, warnings);
     }
     let mut own_group = file_items(group(&named.source)?, all, warnings)?;
     own_group.retain(|own| own.key().is_none_or(|key| repositories.in_source(subcommand, key)));

@@ -49,7 +49,7 @@ const LINK_GROWTH: f64 = 1.007;
 /// Share of the workers' time for probes of other rungs.
 const PROBING: f64 = 0.01;
 /// Seconds of probing that can be saved up.
-const MOST_CREDIT: f64 = 1.0;
+const MAX_CREDIT: f64 = 1.0;
 /// Number of times that a probe encodes its frame.
 const ENCODINGS: f64 = 2.0;
 /// Probes try rungs at most this far from the current one.
@@ -232,10 +232,12 @@ impl Controller {
         let seconds = now.seconds_since(&last);
         let read = now.read_rate(&last);
         let since = self.busy_since.unwrap_or(last);
-        let sent = (now.sent_rate(&since), now.seconds_since(&since));
-        let bytes = (now.read.saturating_sub(last.read), now.sent.saturating_sub(last.sent));
+        let (sent, sent_seconds) = (now.sent_rate(&since), now.seconds_since(&since));
+        let bytes_read = now.read.saturating_sub(last.read);
+        let bytes_sent = now.sent.saturating_sub(last.sent);
         let machine = self.machine.as_mut();
-        let full = machine.is_some_and(|machine| machine.window(ticks(), seconds, bytes));
+        let full =
+            machine.is_some_and(|machine| machine.window(ticks(), seconds, bytes_read, bytes_sent));
         let source_wait = now.source_wait.saturating_sub(last.source_wait).as_secs_f64();
         let limit = match self.busy_since {
             _ if full => Limit::Workers,
@@ -243,9 +245,9 @@ impl Controller {
             None if source_wait > SOURCE_WAITS * seconds => Limit::Source,
             None => Limit::Workers,
         };
-        self.measure(limit, (read, seconds), sent);
+        self.measure(limit, read, seconds, sent, sent_seconds);
         self.busy_since = self.busy_since.and(Some(now));
-        self.credit = (self.credit + seconds * self.threads * PROBING).min(MOST_CREDIT);
+        self.credit = (self.credit + seconds * self.threads * PROBING).min(MAX_CREDIT);
         let rung = self.next(now.at);
         if rung != self.rung {
             (self.rung, self.rung_since) = (rung, now.produced);
@@ -256,8 +258,10 @@ impl Controller {
     fn measure(
         &mut self,
         limit: Limit,
-        (read, read_seconds): (f64, f64),
-        (sent, sent_seconds): (f64, f64),
+        read: f64,
+        read_seconds: f64,
+        sent: f64,
+        sent_seconds: f64,
     ) {
         self.limit = Some(limit);
         match self.busy_since {
@@ -346,7 +350,7 @@ impl Controller {
             self.rung.neighbours(PROBE_STEPS).filter(|rung| *rung != Rung::STORED).collect();
         let Some(&rung) = neighbours.get(self.next_probe % neighbours.len().max(1)) else { return };
         let cost = ENCODINGS * self.levels.codec_seconds(rung) * crate::flow::plan::SLAB as f64;
-        let cost = cost.min(MOST_CREDIT);
+        let cost = cost.min(MAX_CREDIT);
         if cost <= self.credit {
             self.credit -= cost;
             self.next_probe += 1;
@@ -441,7 +445,7 @@ mod tests {
         controller.encoded(&encoding, 1e-4);
         let mut probes = [0; RUNGS];
         for _ in 0..1000 {
-            controller.credit = (controller.credit + 1e-3).min(MOST_CREDIT);
+            controller.credit = (controller.credit + 1e-3).min(MAX_CREDIT);
             controller.plan_probe();
             if let Some(rung) = controller.choose().probe {
                 probes[rung.index()] += 1;

@@ -1,11 +1,12 @@
 //! A worker's encoder, which changes its codec from frame to frame.
 
-use rustix::time::ClockId;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 use xb_compressor::{Algorithm, BlockCodec, BlockEncoder, CodecError, RandomnessTest};
 
 use super::levels::{Encoding, Probe, Rung};
 use super::run::AutoCodec;
-use super::stopwatch::Stopwatch;
 use crate::flow::plan::SLAB;
 
 /// Encodes frames with the codec that the run chooses.
@@ -116,4 +117,27 @@ impl AutoEncoder {
         let stored = len.unwrap_or(plain.len());
         Ok((len, Encoding { rung, plain: plain.len(), stored, seconds }))
     }
+}
+
+/// Measures one step of the thread that started it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stopwatch {
+    clock: ClockId,
+    begun: Duration,
+}
+
+impl Stopwatch {
+    /// Starts with a clock that never goes back: the time that passes, or in which the thread runs.
+    pub(super) fn start(clock: ClockId) -> Self {
+        Self { clock, begun: read(clock) }
+    }
+
+    /// Returns the seconds since the start.
+    pub(super) fn seconds(&self) -> f64 {
+        read(self.clock).saturating_sub(self.begun).as_secs_f64()
+    }
+}
+
+fn read(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }

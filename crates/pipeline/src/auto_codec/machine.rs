@@ -93,10 +93,16 @@ impl MachineCosts {
         }
     }
 
-    /// Learns from a window of `seconds`, in which these `bytes` were read and sent. `ticks` are
+    /// Learns from a window of `seconds`, in which so many bytes were `read` and `sent`. `ticks` are
     /// those at its end. Returns whether hardly any processor was idle, and not only because of
     /// the workers.
-    pub(super) fn window(&mut self, ticks: Option<Ticks>, seconds: f64, bytes: (u64, u64)) -> bool {
+    pub(super) fn window(
+        &mut self,
+        ticks: Option<Ticks>,
+        seconds: f64,
+        read: u64,
+        sent: u64,
+    ) -> bool {
         let last = std::mem::replace(&mut self.last, ticks);
         let worked = std::mem::take(&mut self.worked);
         let Some((now, last)) = ticks.zip(last).filter(|(now, last)| now.all > last.all) else {
@@ -109,10 +115,10 @@ impl MachineCosts {
         let apart = (busy - worked).min(OTHERS * (own - worked)).max(0.0);
         let reader = match now.reader.zip(last.reader) {
             Some((now, last)) => now.saturating_sub(last).as_secs_f64(),
-            None => bytes.0 as f64 * READ,
+            None => read as f64 * READ,
         };
-        self.read.add(reader, bytes.0);
-        self.sent.add((apart - reader).max(0.0), bytes.1);
+        self.read.add(reader, read);
+        self.sent.add((apart - reader).max(0.0), sent);
         let foreign = (busy - worked - apart).max(0.0);
         let now = [idle, apart / available, foreign / available];
         self.shares.iter_mut().zip(now).for_each(|(share, now)| share.add(now, 1.0));
@@ -190,7 +196,7 @@ mod tests {
                     last.reader.unwrap_or_default() + Duration::from_secs_f64(reader * 0.1),
                 ),
             };
-            full = costs.window(Some(now), 0.1, BYTES);
+            full = costs.window(Some(now), 0.1, BYTES.0, BYTES.1);
         }
         full
     }
@@ -267,7 +273,7 @@ mod tests {
             let all = number * 200;
             let own = Duration::from_secs_f64((0.12 + 0.25) * 0.1) * u32::try_from(number).unwrap();
             let ticks = Ticks { all, idle: all / 2, own, reader: None };
-            costs.window(Some(ticks), 0.1, BYTES);
+            costs.window(Some(ticks), 0.1, BYTES.0, BYTES.1);
         }
         assert!((costs.read.per_byte() / READ - 1.0).abs() < 0.01, "{:?}", costs.read);
     }
@@ -276,9 +282,9 @@ mod tests {
     fn without_ticks_nothing_is_known() {
         let mut costs = costs();
         assert!(windows(&mut costs, 20, [2.0, 2.0, 0.0]));
-        assert!(!costs.window(None, 0.1, BYTES));
+        assert!(!costs.window(None, 0.1, BYTES.0, BYTES.1));
         let same = Some(Ticks { all: 7, idle: 7, ..Ticks::default() });
-        assert!(!costs.window(same, 0.1, BYTES));
-        assert!(!costs.window(same, 0.1, BYTES));
+        assert!(!costs.window(same, 0.1, BYTES.0, BYTES.1));
+        assert!(!costs.window(same, 0.1, BYTES.0, BYTES.1));
     }
 }

@@ -18,7 +18,6 @@ mod run;
 mod sample;
 #[cfg(test)]
 mod simulation;
-mod stopwatch;
 mod trial;
 
 pub use controller::Limit;

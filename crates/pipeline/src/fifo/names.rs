@@ -1,6 +1,6 @@
 //! The names of FIFOs in their directory.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -58,8 +58,8 @@ impl Name {
 }
 
 impl NameList {
-    fn add(&self, path: &Path, id: (u64, u64)) {
-        let name = Name { path: path.to_owned(), id };
+    fn add(&self, path: &Path, made: &Metadata) {
+        let name = Name { path: path.to_owned(), id: (made.dev(), made.ino()) };
         match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(names) => names.push(name),
             None => name.remove(),
@@ -82,7 +82,7 @@ impl NameList {
             Err(error) => return Err(failed(error.into())),
         }
         let made = std::fs::symlink_metadata(path).map_err(failed)?;
-        self.add(path, (made.dev(), made.ino()));
+        self.add(path, &made);
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl NameList {
         if !found.file_type().is_fifo() {
             return Err(FifoError::NotFifo { path: path.to_owned() });
         }
-        self.add(path, (found.dev(), found.ino()));
+        self.add(path, &found);
         Ok(Some(file))
     }
 }

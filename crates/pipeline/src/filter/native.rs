@@ -132,7 +132,7 @@ where
     let source = Cursor::new(start).chain(source);
     let stream = NativeStream { header, compress: settings.compress.into(), sealer: Some(sealer) };
     let write = |bytes: &[u8]| out.write_all(bytes);
-    pack_file(source, (&block, content, stream), settings, observer, write)
+    pack_file(source, &block, content, stream, settings, observer, write)
 }
 
 /// Creates a native stream without a keys block from `source`: header, frames, trailer. With `seal`, the ID
@@ -165,13 +165,15 @@ where
     };
     let stream = NativeStream { header, compress: settings.compress.into(), sealer };
     let write = |bytes: &[u8]| out.write_all(bytes);
-    pack_file(source, (&[], Content::Raw, stream), settings, observer, write)
+    pack_file(source, &[], Content::Raw, stream, settings, observer, write)
 }
 
 /// Writes `front`, then the native stream of `source`.
 fn pack_file<R: Read + Send + 'static>(
     source: R,
-    (front, content, mut stream): (&[u8], Content, NativeStream),
+    front: &[u8],
+    content: Content,
+    mut stream: NativeStream,
     settings: &SealFile<'_>,
     observer: &Observer,
     mut out: impl FnMut(&[u8]) -> io::Result<()>,
@@ -318,7 +320,7 @@ where
         return Err(OpenFileError::Magic { got: magic });
     };
     let start = front.position - header.len() as u64;
-    unpack_file((Cursor::new(header).chain(source), start), out, key, plan, observer)
+    unpack_file(Cursor::new(header).chain(source), start, out, key, plan, observer)
 }
 
 /// Opens a native stream without a keys block, and writes its plain bytes, as [`open_file`] does. A sealed
@@ -338,11 +340,12 @@ where
     W: Write,
 {
     let plan = get_plan(settings.threads)?;
-    unpack_file((source, 0), out, key.map(Arc::new), plan, observer)
+    unpack_file(source, 0, out, key.map(Arc::new), plan, observer)
 }
 
 fn unpack_file<R, W>(
-    (source, start): (R, u64),
+    source: R,
+    start: u64,
     out: &mut W,
     key: Option<Arc<DataKey>>,
     plan: UnpackPlan,

@@ -48,7 +48,7 @@ pub(super) fn seal_raw<R: Read + Send + 'static>(
     write: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> Result<Summary, SealRawError> {
     let framing = Framing { writer: StreamWriter::new(header), least_room: LEAST_ROOM };
-    seal_frames(source, (header, framing), sealer, threads, observer, write)
+    seal_frames(source, header, framing, sealer, threads, observer, write)
 }
 
 /// Settings of the frames.
@@ -60,7 +60,8 @@ struct Framing {
 
 fn seal_frames<R: Read + Send + 'static>(
     source: R,
-    (header, framing): (&StreamHeader, Framing),
+    header: &StreamHeader,
+    framing: Framing,
     sealer: Sealer,
     threads: usize,
     observer: &Observer,
@@ -266,7 +267,8 @@ mod tests {
         let mut stored = Vec::new();
         let sealed = seal_frames(
             io::Cursor::new(plain.to_vec()),
-            (&header, Framing { writer, least_room }),
+            &header,
+            Framing { writer, least_room },
             sealer,
             2,
             &Observer::default(),

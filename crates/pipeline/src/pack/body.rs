@@ -102,7 +102,8 @@ impl<S: PartSink> Body<S> {
     /// Creates a body of segments, which may occupy `memory` bytes. `sealer`, if given, seals them;
     /// `cutter` passes them to the packer.
     pub(crate) fn segmented(
-        (pool, memory): (SlabPool, u64),
+        pool: SlabPool,
+        memory: u64,
         sealer: Option<Sealer>,
         segments: ToSeal,
         cutter: JoinHandle<Result<PackedTotals, PackError>>,

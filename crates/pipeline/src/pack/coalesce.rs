@@ -34,8 +34,9 @@ impl Coalescer {
     ) -> Result<(), E> {
         while !bytes.is_empty() {
             // A full slab waits until more bytes show that it is not the last.
-            if let Some(slab) =
-                self.current.take_if(|slab| slab.len() == limit(self.lengths, self.begun))
+            if let Some(slab) = self
+                .current
+                .take_if(|slab| slab.len() == limit(self.lengths.0, self.lengths.1, self.begun))
             {
                 full(slab)?;
             }
@@ -43,7 +44,7 @@ impl Coalescer {
                 self.begun += 1;
                 self.pool.take(None)
             });
-            let room = limit(self.lengths, self.begun) - slab.len();
+            let room = limit(self.lengths.0, self.lengths.1, self.begun) - slab.len();
             let (mut now, later) = bytes.split_at(room.min(bytes.len()));
             if let Some(mut paying) = permit.take() {
                 permit = Some(paying.split_off(now.len() as u64)).filter(|_| !later.is_empty());
@@ -71,7 +72,7 @@ impl Coalescer {
     }
 }
 
-fn limit((first, then): (usize, usize), begun: u64) -> usize {
+fn limit(first: usize, then: usize, begun: u64) -> usize {
     if begun == 1 { first } else { then }
 }
 

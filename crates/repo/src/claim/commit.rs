@@ -4,7 +4,7 @@ use bytes::Bytes;
 use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
 use super::Claim;
-use super::mark::{removing, settled, take_back, take_back_unmarked};
+use super::mark::{await_removals, removing, take_back, take_back_unmarked};
 use crate::error::RepoError;
 use crate::first_object::has_objects;
 use crate::manifest::Base;
@@ -42,7 +42,7 @@ pub async fn refuse_committed(root: &Root, name: &BackupName, run: &str) -> Resu
 /// Writes the manifest, after which the backup exists.
 ///
 /// An earlier backup of this name may be in the middle of its removal: the name is free, and a late
-/// request of the removal could hit the new manifest. So the caller has waited for it ([`settled`]),
+/// request of the removal could hit the new manifest. So the caller has waited for it ([`await_removals`]),
 /// and one that has begun since is waited for here. Such a removal may have been one of the objects of this very
 /// run, if that looked dead; so may one that is over. The caller looks for the objects once more: see
 /// [`take_back`].
@@ -59,7 +59,7 @@ pub async fn commit(
     loop {
         root.commit_bytes(name, bytes.clone()).await?;
         let Some(of) = removing(root, name, run).await.map_err(in_doubt)? else { return Ok(()) };
-        settled(root, name, run).await.map_err(in_doubt)?;
+        await_removals(root, name, run).await.map_err(in_doubt)?;
         let known = root.knowing(&root.catalogue().await.map_err(in_doubt)?);
         match known.manifest(name).await.map_err(in_doubt)? {
             Some(there) if there.run == run => return Ok(()),
@@ -115,7 +115,7 @@ pub async fn recheck_bases(
     let mut names = Vec::with_capacity(bases.len());
     for base in bases {
         let of_base = BackupName::new(&base.name)?;
-        settled(root, &of_base, &base.run).await.map_err(in_doubt)?;
+        await_removals(root, &of_base, &base.run).await.map_err(in_doubt)?;
         names.push((of_base, base));
     }
     if names.is_empty() {

@@ -275,7 +275,7 @@ pub async fn take_back_unmarked(
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub async fn settled(root: &Root, name: &BackupName, run: &str) -> Result<(), RepoError> {
+pub async fn await_removals(root: &Root, name: &BackupName, run: &str) -> Result<(), RepoError> {
     let mut looks = 0;
     while let Some(of) = removing(root, name, run).await? {
         looks += 1;
@@ -533,7 +533,7 @@ mod tests {
         let looks = Arc::new(Looks::default());
         let root = fixture.root.failing(Arc::clone(&looks) as Arc<dyn Faults>);
         let old = name("old");
-        let waiting = settled(&root, &old, NEW);
+        let waiting = await_removals(&root, &old, NEW);
         assert!(tokio::time::timeout(Duration::from_secs(600), waiting).await.is_err());
         let looks = looks.seen.load(Ordering::Relaxed);
         assert!((60..=85).contains(&looks), "{looks}");
@@ -549,7 +549,10 @@ mod tests {
         std::fs::File::options().append(true).open(key).unwrap().set_modified(ahead).unwrap();
         let old = name("old");
         let waited = |seconds| {
-            tokio::time::timeout(Duration::from_secs(seconds), settled(&fixture.root, &old, NEW))
+            tokio::time::timeout(
+                Duration::from_secs(seconds),
+                await_removals(&fixture.root, &old, NEW),
+            )
         };
         assert!(waited(3000).await.is_err());
         waited(700).await.unwrap().unwrap();
@@ -561,7 +564,7 @@ mod tests {
         let removed = fixture.mark(&fixture.root).await.remove_manifest().await.unwrap();
         let new = Bytes::from(manifest("old", NEW).encode(None).unwrap());
         let committing = async move |root: Root| {
-            settled(&root, &name("old"), NEW).await?;
+            await_removals(&root, &name("old"), NEW).await?;
             commit(&root, &name("old"), NEW, new).await
         };
         let file = fixture.file("old");

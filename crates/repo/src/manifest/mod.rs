@@ -6,7 +6,6 @@
 //! last one ([`signed_text`]).
 
 pub mod clone_facts;
-pub mod galera_position;
 pub mod history;
 pub mod merged_link;
 pub mod signed_text;

@@ -2,6 +2,7 @@
 //! its redo log.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -9,8 +10,6 @@ use serde::{Deserialize, Serialize};
 use xb_binlog::NotedPosition;
 use xb_pages::RedoStart;
 use xb_pipeline::REDO_LOGS;
-
-use crate::manifest::galera_position::GaleraPosition;
 
 /// Facts about a backup's source; each is present if the producer's files state it unencrypted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,6 +137,34 @@ fn value(text: &str, key: &str) -> Option<String> {
         }
     }
     (!value.is_empty() && value.len() <= MAX_VALUE).then_some(value)
+}
+
+/// Position of a node in the cluster's history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GaleraPosition {
+    /// UUID of the cluster's history.
+    pub uuid: String,
+    /// Sequence number of the last write set in the backup.
+    pub seqno: i64,
+}
+
+impl GaleraPosition {
+    /// Parses `UUID:SEQNO`. Newer servers append a domain ID, which is ignored.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (uuid, seqno) = text.split_whitespace().next()?.split_once(':')?;
+        let plausible = uuid.len() == 36
+            && uuid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
+            && !uuid.bytes().all(|b| b == b'0' || b == b'-');
+        let seqno = seqno.parse().ok().filter(|seqno| *seqno >= 0)?;
+        plausible.then(|| Self { uuid: uuid.to_owned(), seqno })
+    }
+}
+
+impl fmt::Display for GaleraPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.uuid, self.seqno)
+    }
 }
 
 #[cfg(test)]

@@ -38,9 +38,9 @@ impl Role {
     }
 }
 
-/// Product that the server belongs to.
+/// Product of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
+pub enum Product {
     /// MariaDB with Galera.
     MariaDb,
     /// Percona XtraDB Cluster.
@@ -52,8 +52,8 @@ pub enum Family {
 pub struct Args {
     /// Side of the transfer.
     pub role: Role,
-    /// Product that the server belongs to.
-    pub family: Family,
+    /// Product of the server.
+    pub product: Product,
     /// Joiner: address to listen on. Donor: address to connect to.
     pub address: String,
     /// The data directory, if given.
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Args {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Args")
             .field("role", &self.role)
-            .field("family", &self.family)
+            .field("product", &self.product)
             .field("datadir", &self.datadir)
             .field("bypass", &self.bypass)
             .finish_non_exhaustive()
@@ -243,7 +243,7 @@ impl Args {
         }
         args.role = role.ok_or(ArgsError::Missing("--role"))?;
         args.address = address.ok_or(ArgsError::Missing("--address"))?;
-        args.family = if theirs || !ours { Family::Percona } else { Family::MariaDb };
+        args.product = if theirs || !ours { Product::Percona } else { Product::MariaDb };
         if args.role == Role::Donor && args.gtid.is_none() {
             return Err(ArgsError::Missing("--gtid"));
         }
@@ -254,7 +254,7 @@ impl Args {
     fn empty() -> Self {
         Self {
             role: Role::Donor,
-            family: Family::MariaDb,
+            product: Product::MariaDb,
             address: String::new(),
             datadir: None,
             parent: None,
@@ -330,7 +330,7 @@ mod tests {
         let line = "--role joiner --address 10.0.0.2:4444 --datadir /d/ --defaults-file /f.cnf --parent 77 \
                     --progress 0 --mysqld-args --defaults-file=/f.cnf --innodb_log_group_home_dir=/redo --wsrep_on --log-bin b";
         let args = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
-        assert_eq!((args.role, args.family), (Role::Joiner, Family::MariaDb));
+        assert_eq!((args.role, args.product), (Role::Joiner, Product::MariaDb));
         assert_eq!((args.address.as_str(), args.parent), ("10.0.0.2:4444", Some(77)));
         assert_eq!(args.datadir, Some("/d/".into()));
         assert_eq!(args.defaults.words(), ["--defaults-file=/f.cnf"]);
@@ -364,8 +364,8 @@ mod tests {
         ];
         let args = parse(&line).unwrap();
         assert_eq!(
-            (args.role, args.family, args.bypass, args.progress),
-            (Role::Donor, Family::MariaDb, true, true)
+            (args.role, args.product, args.bypass, args.progress),
+            (Role::Donor, Product::MariaDb, true, true)
         );
         assert_eq!(args.gtid.unwrap().seqno(), 42);
         assert_eq!(args.gtid_domain, Some(5));
@@ -392,7 +392,7 @@ mod tests {
             STATE,
         ];
         let args = parse(&line).unwrap();
-        assert_eq!((args.family, args.bypass), (Family::Percona, false));
+        assert_eq!((args.product, args.bypass), (Product::Percona, false));
         assert_eq!(args.server_version.as_deref(), Some("8.0.36"));
         assert_eq!((args.basedir, args.plugindir), (Some("/usr/".into()), Some("/p".into())));
         assert_eq!(args.defaults, Defaults::default());

@@ -262,7 +262,7 @@ mod tests {
         ];
         let args = Args::parse(&words.map(OsString::from)).unwrap();
         let own = |(k, v): &(&str, &str)| ("mysqld".to_owned(), (*k).to_owned(), Some((*v).into()));
-        Layout::find(&args, &OptionFiles::new(options.iter().map(own), args.family, None))
+        Layout::find(&args, &OptionFiles::new(options.iter().map(own), args.product, None))
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use super::args::Family;
+use super::args::Product;
 
 /// The options of the groups that apply, in the order of reading. Names have `-` for `_` and no
 /// `loose-` prefix; the last value wins.
@@ -38,14 +38,14 @@ const TOOL: [&str; 3] = ["xtrabackup", "mariabackup", "mariadb-backup"];
 
 impl OptionFiles {
     /// Collects options from an option file reader, which returns group, key and value. `suffix` is
-    /// the group suffix. Other groups are ignored, and those that servers of this family do not read.
+    /// the group suffix. Other groups are ignored, and those that servers of this product do not read.
     pub fn new(
         options: impl IntoIterator<Item = (String, String, Option<OsString>)>,
-        family: Family,
+        product: Product,
         suffix: Option<&str>,
     ) -> Self {
         let options = options.into_iter().filter_map(|(group, key, value)| {
-            let scope = scope(&group, family, suffix)?;
+            let scope = scope(&group, product, suffix)?;
             let name = key.replace('_', "-");
             let name = name.strip_prefix("loose-").map(str::to_owned).unwrap_or(name);
             Some(FileOption { scope, name, value })
@@ -55,8 +55,8 @@ impl OptionFiles {
 
     /// Returns whether a group applies.
     #[must_use]
-    pub fn wants(group: &str, family: Family, suffix: Option<&str>) -> bool {
-        scope(group, family, suffix).is_some()
+    pub fn wants(group: &str, product: Product, suffix: Option<&str>) -> bool {
+        scope(group, product, suffix).is_some()
     }
 
     /// Returns whether `[sst]` has this option, with or without a value.
@@ -117,7 +117,7 @@ impl OptionFiles {
 }
 
 /// Group names are compared without case, as servers do.
-fn scope(group: &str, family: Family, suffix: Option<&str>) -> Option<Scope> {
+fn scope(group: &str, product: Product, suffix: Option<&str>) -> Option<Scope> {
     let group = group.to_ascii_lowercase();
     let suffix = suffix.map(str::to_ascii_lowercase);
     let of = |group: &str| {
@@ -134,7 +134,7 @@ fn scope(group: &str, family: Family, suffix: Option<&str>) -> Option<Scope> {
         });
         let name = versioned.map_or(group, |(name, _)| name);
         let is_read =
-            SERVER.contains(&name) || family == Family::MariaDb && MARIADB.contains(&name);
+            SERVER.contains(&name) || product == Product::MariaDb && MARIADB.contains(&name);
         is_read.then_some(Scope::Server)
     };
     let suffix = suffix.as_deref().filter(|suffix| !suffix.is_empty());
@@ -147,12 +147,12 @@ mod tests {
 
     fn files(options: &[(&str, &str, &str)], suffix: Option<&str>) -> OptionFiles {
         let own = |(g, k, v): &(&str, &str, &str)| ((*g).into(), (*k).into(), Some((*v).into()));
-        OptionFiles::new(options.iter().map(own), Family::MariaDb, suffix)
+        OptionFiles::new(options.iter().map(own), Product::MariaDb, suffix)
     }
 
     #[test]
     fn groups_of_mariadb_are_not_read_for_perconas_servers() {
-        let read = |group: &str| OptionFiles::wants(group, Family::Percona, None);
+        let read = |group: &str| OptionFiles::wants(group, Product::Percona, None);
         assert!(["sst", "mysqld", "mysqld-8.0", "server", "xtrabackup"].into_iter().all(read));
         assert!(!["client-server", "mariadb", "mariadb-10.11", "mariadbd"].into_iter().any(read));
     }

@@ -19,7 +19,7 @@ use xb_wire::{Outgoing, Questions};
 
 use super::sink::{BLOCK, Sink};
 use crate::context::Context;
-use crate::contract::args::Family;
+use crate::contract::args::Product;
 use crate::contract::settings::DeltaWish;
 use crate::delta::agreement::Answer;
 use crate::delta::choice::Choice;
@@ -38,7 +38,7 @@ const MEMORY: u64 = 96 << 20;
 /// `compress=auto` sees that it is busy.
 const BLOCKS_PER_WORKER: u64 = 6;
 /// Time to wait for a reply about the old data of a joiner that does nothing at all.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs the backup into the sink, and once more if its program fails in the middle. Returns the number of
 /// files in it.
@@ -219,7 +219,7 @@ fn leaving_out(
         Some(Delta { questions, key, wish }) => {
             let idle = context.settings.idle_timeout;
             // Before the transfer counts as idle.
-            let patience = if idle.is_zero() { PATIENCE } else { PATIENCE.min(idle / 2) };
+            let patience = if idle.is_zero() { REPLY_LIMIT } else { REPLY_LIMIT.min(idle / 2) };
             let joiner = WireJoiner { questions, patience };
             let thinner = Thinner::new(output, joiner, key, Choice::new(wish), observer);
             let saved = thinner.saved();
@@ -278,12 +278,12 @@ fn backup_args(context: &Context, work: &Path) -> Vec<OsString> {
         (None, Some(socket)) => words.push(option("--socket", socket)),
         (None, None) => {}
     }
-    if args.family == Family::Percona {
+    if args.product == Product::Percona {
         words.extend(["--lock-ddl", "--binlog-info=ON"].map(OsString::from));
     }
     words.extend(settings.backup_opts.iter().cloned());
     let server = server_words(args);
-    if args.family == Family::MariaDb && !server.is_empty() {
+    if args.product == Product::MariaDb && !server.is_empty() {
         words.push("--mysqld-args".into());
         words.extend(server);
     }

@@ -17,7 +17,7 @@ use crate::contract::settings::DeltaWish;
 use crate::delta::agreement::write_key;
 use crate::delta::question::Key;
 use crate::error::SstError;
-use crate::offer::{FORMAT, Offer, TransferKind, family_name};
+use crate::offer::{FORMAT, Offer, TransferKind, product_name};
 use crate::server::backup_version;
 use crate::server::data_size::estimate;
 use crate::server::keep_replicating::ReplicationGuard;
@@ -106,7 +106,7 @@ fn connect(
         what,
         state: args.gtid.as_ref().map(ToString::to_string).unwrap_or_default(),
         domain: args.gtid_domain,
-        family: family_name(args.family).to_owned(),
+        product: product_name(args.product).to_owned(),
         server: backup_version::of_server(context)?,
         delta: key.map(write_key),
         program: context.program.clone(),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::contract::args::Family;
+use crate::contract::args::Product;
 use crate::contract::position::Position;
 use crate::error::SstError;
 
@@ -30,7 +30,7 @@ fn first(new: &Path, names: &[&str]) -> Result<Option<String>, SstError> {
 /// preparing shows it: xtrabackup writes it then if it took the backup with backup locks.
 pub(super) fn before_preparing(
     new: &Path,
-    family: Family,
+    product: Product,
     offered: Option<&Position>,
 ) -> Result<Option<Position>, SstError> {
     let missing = |what: &str| SstError::Content(format!("it has no {what}"));
@@ -42,8 +42,8 @@ pub(super) fn before_preparing(
     if keys.try_exists().map_err(SstError::io("look at", &keys))? {
         return Err(SstError::TransitionKey);
     }
-    match (stated(new, offered)?, family) {
-        (None, Family::MariaDb) => {
+    match (stated(new, offered)?, product) {
+        (None, Product::MariaDb) => {
             Err(missing("xtrabackup_galera_info: is the donor a Galera node?"))
         }
         (position, _) => Ok(position),
@@ -114,7 +114,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         let said = || {
-            before_preparing(folder.path(), Family::MariaDb, None)
+            before_preparing(folder.path(), Product::MariaDb, None)
                 .map_err(|error| error.to_string())
         };
         assert!(said().unwrap_err().contains("no checkpoints"));
@@ -145,7 +145,7 @@ mod tests {
         let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         put("xtrabackup_checkpoints", "backup_type = full-backuped");
         let offered: Position = STATE.parse().unwrap();
-        let before = before_preparing(folder.path(), Family::Percona, Some(&offered)).unwrap();
+        let before = before_preparing(folder.path(), Product::Percona, Some(&offered)).unwrap();
         assert!(before.is_none());
         let after = |offered| {
             position(folder.path(), None, offered)

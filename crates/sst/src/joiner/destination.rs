@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use xb_pipeline::ExtractCause;
 use xb_reader::{RelPath, TargetDir, TargetError};
 
-use crate::contract::args::Family;
+use crate::contract::args::Product;
 use crate::contract::datadir::{Kind, KindDir, Layout};
 use crate::error::SstError;
 use crate::swap::{NEW, WORK_DIR};
@@ -29,10 +29,10 @@ pub(super) struct Destination {
 impl Destination {
     /// The redo log is not placed: preparing consumes it. Nor is anything of Percona's server, which is started on the
     /// received data before the swap.
-    pub(super) fn of(layout: &Layout, family: Family) -> Self {
+    pub(super) fn of(layout: &Layout, product: Product) -> Self {
         let is_placed = |place: &&KindDir| {
             matches!(place.kind, Kind::Data(_) | Kind::Undo | Kind::Aria)
-                && family == Family::MariaDb
+                && product == Product::MariaDb
         };
         let placed = layout.outside.iter().filter(is_placed).cloned().collect();
         Self { new: staging(&layout.datadir), placed }

@@ -12,7 +12,7 @@ use xb_wire::{Incoming, Refusal};
 
 use super::destination::Destination;
 use crate::context::Context;
-use crate::contract::args::Family;
+use crate::contract::args::Product;
 use crate::delta::answering::Answering;
 use crate::delta::fill::{FillError, Filler};
 use crate::delta::old_data::OldData;
@@ -144,10 +144,10 @@ fn extractor(
     failed: &Arc<AtomicBool>,
 ) -> Result<Extractor, SstError> {
     let threads = context.settings.write_threads;
-    // As the family's own xbstream program creates them.
-    let modes = |target: TargetDir| match context.args.family {
-        Family::MariaDb => target.with_modes(0o660, 0o700),
-        Family::Percona => target.with_modes(0o640, 0o750),
+    // As the product's own xbstream program creates them.
+    let modes = |target: TargetDir| match context.args.product {
+        Product::MariaDb => target.with_modes(0o660, 0o700),
+        Product::Percona => target.with_modes(0o640, 0o750),
     };
     let target = destination.open(modes).map_err(|error| SstError::Get(error.to_string()))?;
     // Files that the backup program itself has compressed.

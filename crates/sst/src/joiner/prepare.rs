@@ -10,7 +10,7 @@ use super::content;
 use super::destination::{Destination, sync};
 use super::donor_files;
 use crate::context::Context;
-use crate::contract::args::Family;
+use crate::contract::args::Product;
 use crate::contract::position::Position;
 use crate::error::SstError;
 use crate::run::{ChildError, Run};
@@ -48,14 +48,14 @@ pub(super) fn prepare(
 /// Runs the backup program's `--prepare` on the files in `new`.
 fn run_program(context: &Context, new: &Path) -> Result<(), SstError> {
     let Context { args, settings, layout, .. } = context;
-    let mut words = match args.family {
+    let mut words = match args.product {
         // The backup has its own option file, which lists the plugins to load and their directory.
         // The program reads that file only if no other is given.
-        Family::MariaDb => {
+        Product::MariaDb => {
             add_key_options(settings.key_options.text(), new)?;
             Vec::new()
         }
-        Family::Percona => args.defaults.words(),
+        Product::Percona => args.defaults.words(),
     };
     words.push("--prepare".into());
     words.push(option("--target-dir", new));
@@ -67,11 +67,11 @@ fn run_program(context: &Context, new: &Path) -> Result<(), SstError> {
         None => option("--use-memory", recovery_memory(new, new).to_string()),
     });
     words.extend(settings.apply_opts.iter().cloned());
-    if args.family == Family::MariaDb {
+    if args.product == Product::MariaDb {
         words.extend(key_words(args));
     }
     let server = server_words(args);
-    if args.family == Family::MariaDb && !server.is_empty() {
+    if args.product == Product::MariaDb && !server.is_empty() {
         words.push("--mysqld-args".into());
         words.extend(server);
     }
@@ -81,7 +81,8 @@ fn run_program(context: &Context, new: &Path) -> Result<(), SstError> {
         .to_end(&context.cancel)
         .map_err(|error| match error {
             ChildError::Failed { ref words, .. }
-                if args.family == Family::Percona && words.iter().any(|word| is_of_keys(word)) =>
+                if args.product == Product::Percona
+                    && words.iter().any(|word| is_of_keys(word)) =>
             {
                 SstError::Keyring { source: error }
             }

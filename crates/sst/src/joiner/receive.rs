@@ -61,7 +61,7 @@ pub(super) fn receive(
         progress.begin_again();
     };
     let new = &folders.destination.new;
-    let stated = match content::before_preparing(new, args.family, backup.position.as_ref()) {
+    let stated = match content::before_preparing(new, args.product, backup.position.as_ref()) {
         Ok(stated) => stated,
         Err(error) => {
             incoming.refuse(&error.to_string());

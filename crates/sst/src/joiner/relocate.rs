@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::destination::sync;
 use crate::context::Context;
-use crate::contract::args::Family;
+use crate::contract::args::Product;
 use crate::contract::datadir::Layout;
 use crate::contract::link_file::read_link;
 use crate::error::SstError;
@@ -88,7 +88,7 @@ fn relocate_remote(
 ) -> Result<Vec<PathBuf>, SstError> {
     let Context { args, layout, settings, error_log, .. } = context;
     // The dictionary of Percona's server has the files where that server found them when it started.
-    let is_fixed = is_accepted && args.family == Family::Percona;
+    let is_fixed = is_accepted && args.product == Product::Percona;
     let is_searched = |path: &Path| !is_fixed || settings.second_start.is_searched(path);
     let mut folders = Vec::new();
     for schema in list(new)?.into_iter().filter(|(_, facts)| facts.is_dir()) {

@@ -83,14 +83,14 @@ fn read_offer(
     offer: &[u8],
     server_version: Option<&str>,
 ) -> Result<Transfer, OfferError> {
-    let family = context.args.family;
-    let offer = Offer::read(offer, family, server_version)?;
+    let product = context.args.product;
+    let offer = Offer::read(offer, product, server_version)?;
     let position = offer.position();
     let key = offer.delta.as_deref().and_then(read_key);
     match offer.what {
         TransferKind::Ist => position.map(Transfer::Ist).ok_or(OfferError::Damaged),
         TransferKind::Full { bytes, disk, places, .. } => {
-            let redo = context.settings.redo_log.bytes(family, server_version);
+            let redo = context.settings.redo_log.bytes(product, server_version);
             Ok(Transfer::Full(OfferedBackup { bytes, disk, places, redo, position, key }))
         }
     }

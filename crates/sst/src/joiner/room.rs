@@ -108,7 +108,7 @@ impl<'a> ReceiveFolders<'a> {
             |name, metadata| data.is_swapped(name, metadata),
             error_log,
         )?;
-        let destination = Destination::of(layout, args.family);
+        let destination = Destination::of(layout, args.product);
         let deleting = make_room(data, &destination, backup)?;
         Ok(Self { destination, backup, data, deleting })
     }
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn what_a_start_creates_needs_room_where_it_creates_it() {
-        use crate::contract::args::Family;
+        use crate::contract::args::Product;
         let folder = tempfile::tempdir().unwrap();
         let [home, log] = ["home", "log"].map(|name| folder.path().join(name));
         let place = |kind, dir: &PathBuf| KindDir { kind, dir: dir.clone() };
@@ -379,7 +379,7 @@ mod tests {
         let layout = Layout { outside, ..Layout::of(folder.path()).unwrap() };
         let (places, redo) = (Places::default(), 24 << 20);
         let backup = OfferedBackup { bytes: 0, disk: 0, places, redo, position: None, key: None };
-        let destination = Destination::of(&layout, Family::MariaDb);
+        let destination = Destination::of(&layout, Product::MariaDb);
         let need = |dirs: &[&Path], device: &dyn Fn(&Path) -> u64| {
             let needs = needs(&layout, &destination, &backup, |dir| Ok(device(dir))).unwrap();
             let mut all = Need::default();

@@ -15,7 +15,7 @@ use xb_server::{cause_in_log, end_of_log, private_args, recovery_tmpdir, socket_
 
 use super::destination::Destination;
 use crate::context::Context;
-use crate::contract::args::{Args, Family};
+use crate::contract::args::{Args, Product};
 use crate::contract::datadir::Kind;
 use crate::contract::error_log::ErrorLog;
 use crate::contract::keep_patterns::Keep;
@@ -45,7 +45,7 @@ const MARIADB_READY: &str = "ready for connections";
 const MARIADB_OWN: [&str; 4] = ["ibtmp1", "tc.log", "ddl_recovery.log", "multi-master.info"];
 /// Size of the redo log, in bytes, that a MariaDB server may create here.
 pub(super) const MARIADB_REDO: u64 = 16 << 20;
-/// Options of this start that both families know.
+/// Options of this start that both products know.
 const OF_EITHER_FAMILY: [&str; 9] = [
     "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
     // A start that is interrupted is not resumed.
@@ -71,7 +71,7 @@ pub(super) fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
     if !settings.second_start.applies(args) {
         return Ok(None);
     }
-    if args.family == Family::MariaDb {
+    if args.product == Product::MariaDb {
         let program = mariadb_program(args);
         if program.is_none() {
             error_log.info("the server will not be started on the data before the swap: its program cannot be found");
@@ -143,7 +143,7 @@ pub(super) fn run(
     program: &Path,
     destination: &Destination,
 ) -> Result<bool, SstError> {
-    if context.args.family == Family::MariaDb
+    if context.args.product == Product::MariaDb
         && let Some(why) = mariadb_obstacle(&context.settings, destination)?
     {
         context
@@ -198,7 +198,7 @@ fn on(
     let beside = data.parent().unwrap_or(data);
     let tmpdir = settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(beside));
     let work = WorkFolder::make(args.role, tmpdir)?;
-    let is_mariadb = args.family == Family::MariaDb;
+    let is_mariadb = args.product == Product::MariaDb;
     let sql = Statements::write(work.path(), args, settings.second_start.reset_replica)?;
     let before = names(data)?;
     lend(&layout.datadir, data)?;
@@ -308,7 +308,7 @@ fn mariadb_args(
     let data_files = settings.second_start.data_files.as_deref();
     words.extend(data_files.map(|files| option("--innodb-data-file-path", files)));
     // The server makes its log as large as it is set. This start needs no more room than that one.
-    let log = settings.redo_log.bytes(args.family, None).min(MARIADB_REDO);
+    let log = settings.redo_log.bytes(args.product, None).min(MARIADB_REDO);
     words.push(format!("--innodb-log-file-size={log}").into());
     let fixed = [
         // The server's command line may have it where an option file turns it off.
@@ -391,11 +391,11 @@ impl Statements {
         let options = &mut std::fs::OpenOptions::new();
         let open = options.write(true).create_new(true).mode(0o600).open(&this.file);
         let version = args.server_version.as_deref().and_then(numbers);
-        let text = match args.family {
-            Family::MariaDb => {
+        let text = match args.product {
+            Product::MariaDb => {
                 format!("SELECT 1 INTO OUTFILE '{}';\nSHUTDOWN;\n", this.result.display())
             }
-            Family::Percona => this.text(version),
+            Product::Percona => this.text(version),
         };
         let written = open.and_then(|mut file| file.write_all(text.as_bytes()));
         written.map_err(SstError::io("write", &this.file))?;
@@ -514,7 +514,7 @@ mod tests {
         let args = Args::parse(&words).unwrap();
         let settings = Settings::read(&args, &OptionFiles::default(), None, 1).unwrap();
         let layout = Layout::of(folder.path()).unwrap();
-        let destination = Destination::of(&layout, args.family);
+        let destination = Destination::of(&layout, args.product);
         let words = mariadb_args(&args, &settings, &destination, folder.path(), folder.path());
         let of_log = |word: &&OsString| word.to_string_lossy().starts_with("--log-b");
         assert_eq!(words.iter().filter(of_log).collect::<Vec<_>>(), [] as [&OsString; 0]);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::context::Context;
-use crate::contract::args::Family;
+use crate::contract::args::Product;
 use crate::contract::error_log::ErrorLog;
 use crate::server::sql::Sql;
 
@@ -45,7 +45,7 @@ impl ReplicationGuard {
             method: None,
             certain: false,
         };
-        if context.args.family == Family::MariaDb {
+        if context.args.product == Product::MariaDb {
             this.change(context.settings.keep_replicating);
         }
         this
@@ -53,7 +53,7 @@ impl ReplicationGuard {
 
     /// Restores the value that a killed transfer has changed, without a change of its own.
     pub(crate) fn restore(context: &Context) {
-        if context.args.family == Family::MariaDb
+        if context.args.product == Product::MariaDb
             && Note::of(&context.layout.datadir).read().is_some()
         {
             Self::set(context).end();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
 use crate::context::Context;
-use crate::contract::args::{Args, Family, Role};
+use crate::contract::args::{Args, Product, Role};
 use crate::contract::error_log::ErrorLog;
 use crate::contract::settings::{Settings, Verify};
 use crate::error::SstError;
@@ -87,7 +87,7 @@ fn security(context: &Context) -> Result<Security, SstError> {
                 Verify::Identity => TlsMode::VerifyIdentity,
             },
         }),
-        None if args.family == Family::Percona => perconas(&context.layout.datadir),
+        None if args.product == Product::Percona => perconas(&context.layout.datadir),
         None => None,
     };
     let Some(certificates) = certificates else {
@@ -128,7 +128,7 @@ fn security(context: &Context) -> Result<Security, SstError> {
 
 /// Returns whether the server's channel carries a secret.
 fn has_secret(args: &Args) -> bool {
-    args.family == Family::MariaDb
+    args.product == Product::MariaDb
 }
 
 /// If nothing else authenticates the donor, the operator must allow that explicitly.

@@ -65,7 +65,7 @@ pub enum SwapError {
     #[error(
         "{name} must stay in {}, but the donor sent it, too; nothing was swapped", folder.display()
     )]
-    Kept {
+    KeptEntry {
         /// The directory.
         folder: PathBuf,
         /// The entry.

@@ -16,7 +16,7 @@ use crate::contract::datadir::Kind;
 /// all entries of its `#sql-xb/.new` are moved in. The data directory is the first of `folders`.
 ///
 /// # Errors
-/// If a directory cannot be listed; [`SwapError::Kept`].
+/// If a directory cannot be listed; [`SwapError::KeptEntry`].
 pub fn plan(
     folders: Vec<PathBuf>,
     goes: impl Fn(usize, &OsStr, &std::fs::Metadata) -> bool,
@@ -40,7 +40,7 @@ pub fn plan(
         for (name, _) in list(&folder.join(WORK_DIR).join(NEW))? {
             if stays.contains(&name) {
                 let name = name.to_string_lossy().into_owned();
-                return Err(SwapError::Kept { folder: folder.clone(), name });
+                return Err(SwapError::KeptEntry { folder: folder.clone(), name });
             }
             journal.new.push(Entry { folder: number, name });
         }

@@ -284,7 +284,7 @@ fn a_kept_name_cannot_be_received() {
     make_folders(&data).unwrap();
     put(&data.join("#sql-xb/.new"), &["mysql", "my_keyring"], "new");
     let error = plan(vec![data], |_, name, _| name == "mysql").unwrap_err();
-    assert!(matches!(&error, SwapError::Kept { name, .. } if name == "my_keyring"), "{error}");
+    assert!(matches!(&error, SwapError::KeptEntry { name, .. } if name == "my_keyring"), "{error}");
 }
 
 #[test]

@@ -276,10 +276,8 @@ impl PartSender {
         match target {
             Target::Numbered { store: parts, path, id } => {
                 self.running.spawn(async move {
-                    let at = (&path, &id);
-                    let sent =
-                        store.put_part(&parts, &key, at, index as usize, payload.clone()).await;
-                    match sent {
+                    let (number, sent) = (index as usize, payload.clone());
+                    match store.put_part(&parts, &key, &path, &id, number, sent).await {
                         Ok(id) => Ok(FinishedRequest::Part { key, index, id: Some(id), bytes }),
                         Err(error) if store.is_forgotten(&error) => {
                             Ok(FinishedRequest::Lost { key, index, payload, error })
@@ -483,7 +481,7 @@ impl PartSender {
                 Target::Numbered { store: parts, path, id } => {
                     let ids = object.acknowledged.into_iter().flatten().collect();
                     let outcome = match free {
-                        Ok(()) => store.complete(&parts, &key, (&path, &id), ids, size).await,
+                        Ok(()) => store.complete(&parts, &key, &path, &id, ids, size).await,
                         Err(taken) => Err(taken),
                     };
                     let clean_up = async {

@@ -40,7 +40,8 @@ impl Store {
         &self,
         store: &Multiparts,
         key: &str,
-        (path, id): (&Path, &String),
+        path: &Path,
+        id: &String,
         index: usize,
         payload: PutPayload,
     ) -> Result<PartId, StoreError> {
@@ -81,7 +82,8 @@ impl Store {
         &self,
         store: &Multiparts,
         key: &str,
-        (path, id): (&Path, &String),
+        path: &Path,
+        id: &String,
         parts: Vec<PartId>,
         size: u64,
     ) -> Result<Option<String>, StoreError> {

@@ -9,12 +9,12 @@ use crate::store::Store;
 use crate::store::retry_loop::jitter;
 
 /// Time limit for the lock of a folder. Another program has it for two small reads and a write.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_LIMIT: Duration = Duration::from_secs(10);
 /// Pause before the lock is tried again; doubled at most.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 impl Store {
     /// Keeps other programs that change objects beside `key` away until the result is dropped; `None` for other
-    /// stores, and where the folder cannot be locked within [`LOCK_PATIENCE`]. A missing one is made if `makes_folder`.
+    /// stores, and where the folder cannot be locked within [`LOCK_LIMIT`]. A missing one is made if `makes_folder`.
     pub(crate) async fn lock_beside(&self, key: &str, makes_folder: bool) -> Option<fs::File> {
         let RawApi::Folder(root) = &self.traits.raw_api else { return None };
         if self.link_in(key).is_some() {
@@ -22,7 +22,7 @@ impl Store {
         }
         let folder = root.join(key).parent()?.to_owned();
         let begun = tokio::time::Instant::now();
-        while begun.elapsed() < LOCK_PATIENCE {
+        while begun.elapsed() < LOCK_LIMIT {
             if makes_folder {
                 fs::create_dir_all(&folder).ok()?;
             }

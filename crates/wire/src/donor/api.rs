@@ -5,20 +5,10 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::state::{Shared, State};
-use crate::counters::add_time;
 use crate::error::TransferError;
 use crate::event::Event;
 use crate::protocol::message::{StopCode, StopMessage};
 use crate::transfer_end::TransferEnd;
-
-impl Shared {
-    /// Wakes every waiting thread, so that it checks for cancellation.
-    pub(super) fn wake_all(&self) {
-        let state = self.monitor.lock();
-        self.monitor.notify();
-        state.workers.iter().for_each(|worker| worker.wake.wake());
-    }
-}
 
 impl State {
     /// Wakes up to `blocks` idle connections, so that they look for work.
@@ -34,34 +24,7 @@ impl State {
     }
 }
 
-/// The calls of [`Outgoing`].
 impl Shared {
-    pub(super) fn check(&self, state: &mut State) -> Result<(), TransferError> {
-        match TransferEnd::now(state.over.as_ref(), &self.cancel) {
-            Some(over) => Err(self.end(state, over)),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.cancel.is_cancelled() || self.monitor.lock().over.is_some()
-    }
-
-    /// Ends the transfer with `error`, unless it has already failed; returns the first cause.
-    pub(super) fn fail(&self, state: &mut State, error: TransferError) -> TransferError {
-        self.end(state, TransferEnd::failed(error))
-    }
-
-    /// Ends the transfer, unless it has already ended; returns the error of the first end.
-    pub(super) fn end(&self, state: &mut State, over: TransferEnd) -> TransferError {
-        if state.over.is_none() {
-            state.over = Some(over);
-            self.monitor.notify();
-            state.workers.iter().for_each(|worker| worker.wake.wake());
-        }
-        state.over.as_ref().map_or(TransferError::Ended, TransferEnd::error)
-    }
-
     /// Reports a failure to the observer, once, and without the lock: the observer may call back.
     pub(super) fn tell_failure(&self) {
         let mut state = self.monitor.lock();
@@ -97,10 +60,10 @@ impl Shared {
             state = self.monitor.wait(state, None);
         }
         if let Some(since) = since {
-            add_time(&self.counters.network, since.elapsed());
+            self.counters.update(|now| now.waited_for_network += since.elapsed());
         }
         if let Some(since) = state.no_work.take() {
-            add_time(&self.counters.source, since.elapsed());
+            self.counters.update(|now| now.waited_for_source += since.elapsed());
         }
         state.ledger.push(payload, wire_len);
         state.wake_idle(1);
@@ -115,7 +78,7 @@ impl Shared {
         state.wake_idle(usize::MAX);
         loop {
             if matches!(state.over, Some(TransferEnd::Done)) {
-                add_time(&self.counters.network, since.elapsed());
+                self.counters.update(|now| now.waited_for_network += since.elapsed());
                 return Ok(());
             }
             self.check(&mut state)?;

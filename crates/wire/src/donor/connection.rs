@@ -1,11 +1,9 @@
 //! The thread of one connection: opens and reopens it until the transfer is over.
 
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::state::{Shared, State};
-use crate::counters::add;
 use crate::error::TransferError;
 use crate::event::Event;
 use crate::handshake::donor::{Donor, connect_socket};
@@ -192,12 +190,12 @@ impl Shared {
             .ledger
             .acknowledge(&welcome.have)
             .map_err(|error| TransferError::Protocol { peer, what: error.to_string() })?;
-        add(&self.counters.acknowledged, freed);
+        self.counters.update(|now| now.acknowledged += freed as u64);
         if let Some(before) = before {
             // The joiner closed the old connection before it reported which blocks it has.
             state.ledger.release(before);
             state.in_doubt.retain(|(link, _)| *link != before);
-            self.counters.reconnects.fetch_add(1, Relaxed);
+            self.counters.update(|now| now.reconnects += 1);
         }
         state.up += 1;
         state.refusing_since = None;
@@ -208,7 +206,8 @@ impl Shared {
         state.version = welcome.version;
         state.most_connections = u8::try_from(welcome.connections).unwrap_or(u8::MAX);
         self.round_trip(opened.round_trip);
-        self.counters.connections.store(u32::try_from(state.up).unwrap_or(u32::MAX), Relaxed);
+        let up = u32::try_from(state.up).unwrap_or(u32::MAX);
+        self.counters.update(|now| now.connections = up);
         state.wake_idle(usize::MAX);
         self.monitor.notify();
         drop(state);
@@ -222,7 +221,8 @@ impl Shared {
         state.questions.repeat();
         state.in_doubt.push((id, Instant::now() + self.limits.doubt));
         state.up -= 1;
-        self.counters.connections.store(u32::try_from(state.up).unwrap_or(u32::MAX), Relaxed);
+        let up = u32::try_from(state.up).unwrap_or(u32::MAX);
+        self.counters.update(|now| now.connections = up);
         if let Some(worker) = state.workers.get_mut(index) {
             worker.idle = false;
         }
@@ -231,7 +231,6 @@ impl Shared {
     }
 
     pub(super) fn round_trip(&self, measured: Duration) {
-        let nanos = u64::try_from(measured.as_nanos()).unwrap_or(u64::MAX);
-        self.counters.round_trip.store(nanos, Relaxed);
+        self.counters.update(|now| now.round_trip = measured);
     }
 }

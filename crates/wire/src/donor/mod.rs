@@ -9,7 +9,7 @@ mod session;
 mod state;
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use self::rate_limit::Rate;
 use self::state::{Shared, State, Worker};
 use crate::announce::Announcement;
 use crate::counters::Counters;
+use crate::endpoint::{Endpoint, FailOnPanic};
 use crate::error::{SecurityError, TransferError};
 use crate::event::{Event, Observer};
 use crate::ledger::questions::PendingQuestions;
@@ -96,26 +97,22 @@ pub fn connect(
         no_credit: None,
     };
     let shared = Arc::new(Shared {
-        monitor: Monitor::new(state),
-        counters: Arc::new(Counters::default()),
+        endpoint: Endpoint {
+            monitor: Monitor::new(state),
+            counters: Arc::new(Counters::default()),
+            secret: announcement.secret().cloned(),
+            limits,
+            cancel,
+            observer,
+        },
         transfer: Transfer::new().map_err(SecurityError::from)?,
-        secret: announcement.secret().cloned(),
         offer: offer.to_vec(),
         begun: now,
         address,
         targets,
         tls,
-        limits,
-        cancel,
-        observer,
     });
-    let weak: Weak<Shared> = Arc::downgrade(&shared);
-    let wake_all = move || {
-        if let Some(shared) = weak.upgrade() {
-            shared.wake_all();
-        }
-    };
-    let hook = shared.cancel.on_cancel(wake_all);
+    let hook = Endpoint::on_cancel(&shared);
     let block = shared.limits.block_size();
     let mut outgoing = Outgoing {
         shared,
@@ -257,7 +254,7 @@ impl Outgoing {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(format!("wire-{connection}"));
         let work = move || {
-            let fuse = FailOnPanic(&shared);
+            let fuse = FailOnPanic(&shared.endpoint);
             shared.work(connection, &wake);
             drop(fuse);
         };
@@ -318,17 +315,6 @@ impl Drop for Outgoing {
     fn drop(&mut self) {
         self.shared.abort("the donor ended the transfer");
         self.join();
-    }
-}
-
-/// Fails the transfer if its thread panics: otherwise waiting threads would never be woken.
-struct FailOnPanic<'a>(&'a Shared);
-
-impl Drop for FailOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.fail(&mut self.0.monitor.lock(), TransferError::Panicked);
-        }
     }
 }
 

@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use super::connection::ConnectionEnd;
 use super::state::{Shared, State};
-use crate::counters::{add, add_time};
 use crate::error::TransferError;
 use crate::handshake::{self, Established};
 use crate::ledger::send::{Outbound, Take};
@@ -149,13 +148,13 @@ impl Shared {
                     state.joiner_worked = now;
                 }
                 if freed > 0 {
-                    add(&self.counters.acknowledged, freed);
+                    self.counters.update(|now| now.acknowledged += freed as u64);
                     state.last_progress = now;
                     self.monitor.notify();
                 }
                 if more {
                     if let Some(since) = state.no_credit.take() {
-                        add_time(&self.counters.reader, since.elapsed());
+                        self.counters.update(|now| now.waited_for_reader += since.elapsed());
                     }
                     if state.ledger.has_ready() {
                         state.wake_idle(usize::MAX);
@@ -169,11 +168,9 @@ impl Shared {
             Message::Confirm if state.end.is_some() => {
                 if state.over.is_none() {
                     let freed = state.ledger.acknowledge_all();
-                    add(&self.counters.acknowledged, freed);
-                    state.over = Some(TransferEnd::Done);
+                    self.counters.update(|now| now.acknowledged += freed as u64);
+                    self.set_over(&mut state, TransferEnd::Done);
                 }
-                self.monitor.notify();
-                state.workers.iter().for_each(|worker| worker.wake.wake());
             }
             Message::Stop(stop) => {
                 let error = handshake::stopped(stop, "joiner", peer);
@@ -300,9 +297,9 @@ impl Shared {
     /// Encodes head and payload of a block; adds a checksum if TLS does not protect it.
     fn dress(&self, mut block: Outbound, tls: bool) -> Vec<Bytes> {
         let len = block.head.len as usize;
-        add(&self.counters.sent, len);
+        self.counters.update(|now| now.sent += len as u64);
         if block.repeated {
-            add(&self.counters.resent, len);
+            self.counters.update(|now| now.resent += len as u64);
         }
         block.head.summed = !tls;
         let payload = block.payload.iter().map(|bytes| &bytes[..]);

@@ -1,21 +1,16 @@
 //! State shared by the threads of a donor's transfer.
 
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
-use xb_process::CancelToken;
-
 use super::rate_limit::Rate;
 use crate::announce::address::HostPort;
-use crate::announce::secret::Secret;
-use crate::counters::Counters;
-use crate::event::Observer;
+use crate::endpoint::{Endpoint, SharedState};
 use crate::ledger::questions::PendingQuestions;
 use crate::ledger::send::SendLedger;
-use crate::limits::Limits;
 use crate::link::wake::Wake;
-use crate::monitor::Monitor;
 use crate::security::proof::Transfer;
 use crate::security::tls::DonorTls;
 use crate::transfer_end::TransferEnd;
@@ -60,19 +55,32 @@ pub(super) struct State {
     pub(super) no_credit: Option<Instant>,
 }
 
+impl SharedState for State {
+    fn over(&mut self) -> &mut Option<TransferEnd> {
+        &mut self.over
+    }
+
+    fn wake_everybody(&self) {
+        self.workers.iter().for_each(|worker| worker.wake.wake());
+    }
+}
+
 pub(super) struct Shared {
-    pub(super) monitor: Monitor<State>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) endpoint: Endpoint<State>,
     pub(super) transfer: Transfer,
-    pub(super) secret: Option<Secret>,
     pub(super) offer: Vec<u8>,
     pub(super) begun: Instant,
     pub(super) address: HostPort,
     pub(super) targets: Vec<SocketAddr>,
     pub(super) tls: Option<DonorTls>,
-    pub(super) limits: Limits,
-    pub(super) cancel: CancelToken<String>,
-    pub(super) observer: Observer,
+}
+
+impl Deref for Shared {
+    type Target = Endpoint<State>;
+
+    fn deref(&self) -> &Endpoint<State> {
+        &self.endpoint
+    }
 }
 
 impl std::fmt::Debug for Shared {

@@ -20,8 +20,8 @@ pub(crate) struct DonorHello {
 
 /// Reason why a peer is not a donor, as text for the log.
 pub(crate) enum Stranger {
-    /// Worth logging.
-    Odd(String),
+    /// It does not behave as a donor. It is logged.
+    Invalid(String),
     /// This side is ending.
     Cancelled,
 }
@@ -37,8 +37,8 @@ pub(crate) fn receive(
     let until = Instant::now() + limits.handshake;
     // Without TLS, blocks are read directly into their buffers: only their heads are read ahead.
     let ahead = if tls.is_some() { 128 << 10 } else { 8 << 10 };
-    let mut link =
-        Link::new(socket, ahead, limits.stall).map_err(|error| Stranger::Odd(error.to_string()))?;
+    let mut link = Link::new(socket, ahead, limits.stall)
+        .map_err(|error| Stranger::Invalid(error.to_string()))?;
     let explain = |error: LinkError| explain(error, tls, waiting);
 
     let their_nonce = match their_nonce(&mut link, tls, waiting, until)? {
@@ -46,7 +46,7 @@ pub(crate) fn receive(
         Err(text) => return Err(say_no(link, text, waiting)),
     };
     spoke();
-    let nonce = nonce().map_err(|error| Stranger::Odd(error.error.to_string()))?;
+    let nonce = nonce().map_err(|error| Stranger::Invalid(error.error.to_string()))?;
     let (min_version, max_version) = limits.versions();
     let line =
         Banner { min_version, max_version, kind: BannerKind::Go { tls: tls.is_some(), nonce } };
@@ -68,12 +68,14 @@ pub(crate) fn receive(
         Message::Hello(hello) => *hello,
         other => {
             let what = ProtocolError::Unexpected { what: other.name() };
-            return Err(Stranger::Odd(what.to_string()));
+            return Err(Stranger::Invalid(what.to_string()));
         }
     };
     let theirs = (hello.min_version, hello.max_version);
     let Some(version) = banner::common_version(theirs, limits.versions()) else {
-        return Err(Stranger::Odd("its protocol versions changed during the handshake".to_owned()));
+        return Err(Stranger::Invalid(
+            "its protocol versions changed during the handshake".to_owned(),
+        ));
     };
     let what = DonorHello { hello, version, at };
     Ok(Established { link, inbound, what, round_trip: Duration::ZERO })
@@ -107,7 +109,7 @@ fn their_nonce(
         BannerKind::Go { .. } => {
             Ok(Err("the donor is set to plain, but the joiner requires TLS".to_owned()))
         }
-        BannerKind::No(_) => Err(Stranger::Odd("it refused the connection".to_owned())),
+        BannerKind::No(_) => Err(Stranger::Invalid("it refused the connection".to_owned())),
     }
 }
 
@@ -118,11 +120,11 @@ fn say_no(mut link: Link, text: String, waiting: WaitContext<'_>) -> Stranger {
     if link.queue(line.write().into()).is_ok() {
         link.close(waiting.wake, Instant::now() + waiting.limits.farewell);
     }
-    Stranger::Odd(text)
+    Stranger::Invalid(text)
 }
 
 fn explain(error: LinkError, tls: Option<&JoinerTls>, waiting: WaitContext<'_>) -> Stranger {
-    Stranger::Odd(match error {
+    Stranger::Invalid(match error {
         LinkError::Cancelled => return Stranger::Cancelled,
         LinkError::Tls(error) => tls.map_or_else(|| error.to_string(), |tls| tls.explain(&error)),
         LinkError::Io(error) => match (within(&error), tls) {

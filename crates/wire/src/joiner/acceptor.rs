@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::api::FailOnPanic;
 use super::pending_peers::PendingPeer;
 use super::state::{Current, LinkEntry, Shared, State};
+use crate::endpoint::FailOnPanic;
 use crate::error::TransferError;
 use crate::event::Event;
 use crate::handshake::joiner::{DonorHello, Stranger, receive};
@@ -24,7 +24,7 @@ use crate::transfer_end::TransferEnd;
 /// Time until connections are accepted again after the system could not.
 const RETRY: Duration = Duration::from_millis(100);
 /// Maximum number of refused connections that are logged.
-const MOST_TOLD: u32 = 100;
+const MAX_REPORTED: u32 = 100;
 
 /// One thread accepts connections, and each connection has its own thread.
 impl Shared {
@@ -101,7 +101,7 @@ impl Shared {
         let accepted = AcceptedPeer { shared: Arc::clone(self), pending };
         let thread = std::thread::Builder::new().name("wire-in".to_owned());
         let welcome = move || {
-            let fuse = FailOnPanic(&accepted.shared);
+            let fuse = FailOnPanic(&accepted.shared.endpoint);
             accepted.shared.welcome(socket, peer, &accepted.pending);
             drop(fuse);
         };
@@ -125,7 +125,7 @@ impl Shared {
                 }
                 return;
             }
-            Err(Stranger::Odd(what)) => {
+            Err(Stranger::Invalid(what)) => {
                 self.tell_of_stranger(peer, what);
                 return;
             }
@@ -158,10 +158,10 @@ impl Shared {
     /// Logs a refused connection; limited, so that repeated attempts cannot fill the log.
     fn tell_of_stranger(&self, peer: SocketAddr, mut what: String) {
         let told = self.strangers_told.fetch_add(1, Relaxed);
-        if told == MOST_TOLD {
+        if told == MAX_REPORTED {
             what.push_str("; further refusals are not logged");
         }
-        if told <= MOST_TOLD {
+        if told <= MAX_REPORTED {
             self.observer.tell(&Event::Stranger { peer, what });
         }
     }
@@ -189,7 +189,7 @@ impl Shared {
         state.next_link += 1;
         let again = std::mem::replace(&mut state.seen[usize::from(connection)], true);
         if again {
-            self.counters.reconnects.fetch_add(1, Relaxed);
+            self.counters.update(|now| now.reconnects += 1);
         }
         state.links.push(LinkEntry { id, connection, wake: Arc::clone(wake), socket });
         self.count(&state);
@@ -289,7 +289,7 @@ impl Shared {
 
     fn count(&self, state: &State) {
         let up = u32::try_from(state.links.len()).unwrap_or(u32::MAX);
-        self.counters.connections.store(up, Relaxed);
+        self.counters.update(|now| now.connections = up);
     }
 
     /// Handles the end of a connection.

@@ -7,7 +7,6 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::state::{Shared, State};
-use crate::counters::{add, add_time};
 use crate::error::TransferError;
 use crate::protocol::error::ProtocolError;
 use crate::protocol::message::{StopCode, StopMessage};
@@ -24,48 +23,8 @@ pub enum Receipt {
     Unknown,
 }
 
-impl Shared {
-    /// Wakes every waiting thread, so that it checks for cancellation.
-    pub(super) fn wake_all(&self) {
-        let state = self.monitor.lock();
-        self.monitor.notify();
-        state.wake_everybody();
-        self.acceptor_wake.wake();
-    }
-}
-
 /// The calls of [`Listener`], [`Offered`] and [`Incoming`].
 impl Shared {
-    pub(super) fn check(&self, state: &mut State) -> Result<(), TransferError> {
-        match TransferEnd::now(state.over.as_ref(), &self.cancel) {
-            Some(over) => Err(self.end(state, over)),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.cancel.is_cancelled() || self.monitor.lock().over.is_some()
-    }
-
-    pub(super) fn fail(&self, state: &mut State, error: TransferError) -> TransferError {
-        self.end(state, TransferEnd::failed(error))
-    }
-
-    /// Ends the transfer, unless it has already ended; returns the error of the first end.
-    pub(super) fn end(&self, state: &mut State, over: TransferEnd) -> TransferError {
-        if state.over.is_none() {
-            self.set_over(state, over);
-        }
-        state.over.as_ref().map_or(TransferError::Ended, TransferEnd::error)
-    }
-
-    pub(super) fn set_over(&self, state: &mut State, over: TransferEnd) {
-        state.over = Some(over);
-        self.monitor.notify();
-        state.wake_everybody();
-        self.acceptor_wake.wake();
-    }
-
     pub(super) fn refuse(&self, reason: &str) {
         let stop = StopMessage { code: StopCode::Refused, reason: reason.to_owned() };
         self.end(&mut self.monitor.lock(), TransferEnd::cancelled(stop));
@@ -74,7 +33,7 @@ impl Shared {
     /// The next block, and whether the stream begins again with it.
     pub(super) fn next_block(&self) -> Result<Option<(Bytes, bool)>, TransferError> {
         let mut state = self.monitor.lock();
-        let mut since = None;
+        let mut since: Option<Instant> = None;
         loop {
             self.check(&mut state)?;
             let next = state.ledger.deliver();
@@ -89,10 +48,10 @@ impl Shared {
             };
             if there {
                 if let Some(since) = since {
-                    add_time(&self.counters.network, Instant::elapsed(&since));
+                    self.counters.update(|now| now.waited_for_network += since.elapsed());
                 }
                 if let Some((block, _)) = &block {
-                    add(&self.counters.delivered, block.len());
+                    self.counters.update(|now| now.delivered += block.len() as u64);
                     self.give_credit(&mut state);
                 }
                 return Ok(block);
@@ -111,17 +70,17 @@ impl Shared {
     /// Reports new credit to the donor once it is large enough for a message. It is reported on
     /// every connection, since one of them may be dead without having been noticed yet.
     fn give_credit(&self, state: &mut State) {
-        if self.credit_is_due(state, state.woken_at) {
+        if self.credit_is_due(state, state.woken_at.0, state.woken_at.1) {
             state.woken_at = state.ledger.credit();
             state.wake_links();
         }
     }
 
-    /// Returns whether the credit has grown enough since `told` to be reported.
-    pub(super) fn credit_is_due(&self, state: &State, told: (u64, u64)) -> bool {
-        let (bytes, blocks) = state.ledger.credit();
-        bytes.saturating_sub(told.0) >= self.limits.window_size() as u64 / 8
-            || blocks.saturating_sub(told.1) >= self.limits.window_blocks() / 8
+    /// Returns whether the credit has grown enough to be reported, since it was `bytes` and `blocks`.
+    pub(super) fn credit_is_due(&self, state: &State, bytes: u64, blocks: u64) -> bool {
+        let (now_bytes, now_blocks) = state.ledger.credit();
+        now_bytes.saturating_sub(bytes) >= self.limits.window_size() as u64 / 8
+            || now_blocks.saturating_sub(blocks) >= self.limits.window_blocks() / 8
     }
 
     pub(super) fn confirm(&self) -> Result<Receipt, TransferError> {
@@ -153,17 +112,6 @@ impl Shared {
                 left = Some(time);
             }
             state = self.monitor.wait(state, left);
-        }
-    }
-}
-
-/// Fails the transfer if its thread panics: otherwise waiting threads would never be woken.
-pub(super) struct FailOnPanic<'a>(pub(super) &'a Shared);
-
-impl Drop for FailOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.fail(&mut self.0.monitor.lock(), TransferError::Panicked);
         }
     }
 }

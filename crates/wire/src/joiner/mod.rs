@@ -18,7 +18,6 @@ use bytes::{Buf, Bytes};
 use xb_process::{CancelHook, CancelToken};
 
 pub use self::answers::Answers;
-use self::api::FailOnPanic;
 pub use self::api::Receipt;
 use self::pending_peers::PendingPeers;
 use self::state::{Shared, State};
@@ -26,6 +25,7 @@ use crate::announce::address::HostPort;
 use crate::announce::secret::{Fingerprint, Secret};
 use crate::announce::{Announcement, Protection};
 use crate::counters::Counters;
+use crate::endpoint::{Endpoint, FailOnPanic};
 use crate::error::{BindError, SecurityError, TransferError};
 use crate::event::Observer;
 use crate::ledger::questions::PendingReplies;
@@ -111,6 +111,7 @@ impl Listener {
 
         let window = limits.window_size();
         let block = limits.block_size();
+        let acceptor_wake = Arc::new(Wake::new()?);
         let state = State {
             transfer: None,
             version: 0,
@@ -120,6 +121,7 @@ impl Listener {
             confirm: false,
             over: None,
             links: Vec::new(),
+            acceptor_wake: Arc::clone(&acceptor_wake),
             next_link: 0,
             seen: [false; MAX_CONNECTIONS as usize],
             pending_peers: PendingPeers::default(),
@@ -130,30 +132,26 @@ impl Listener {
             peer_threads: Vec::new(),
         };
         let shared = Arc::new(Shared {
-            monitor: Monitor::new(state),
-            counters: Arc::new(Counters::default()),
+            endpoint: Endpoint {
+                monitor: Monitor::new(state),
+                counters: Arc::new(Counters::default()),
+                secret,
+                limits,
+                cancel,
+                observer,
+            },
             pool: Pool::new(block, window / block + usize::from(MAX_CONNECTIONS)),
-            acceptor_wake: Wake::new()?,
+            acceptor_wake,
             strangers_told: AtomicU32::new(0),
             listener,
             tls,
-            secret,
-            limits,
-            cancel,
-            observer,
         });
-        let weak: Weak<Shared> = Arc::downgrade(&shared);
-        let wake_all = move || {
-            if let Some(shared) = weak.upgrade() {
-                shared.wake_all();
-            }
-        };
-        let hook = shared.cancel.on_cancel(wake_all);
+        let hook = Endpoint::on_cancel(&shared);
         let acceptor = {
             let shared = Arc::clone(&shared);
             let thread = std::thread::Builder::new().name("wire-accept".to_owned());
             thread.spawn(move || {
-                let fuse = FailOnPanic(&shared);
+                let fuse = FailOnPanic(&shared.endpoint);
                 shared.accept_peers();
                 drop(fuse);
             })?

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::state::Shared;
-use crate::counters::add;
 use crate::error::TransferError;
 use crate::handshake;
 use crate::limits::{AGAIN_SINCE, QUESTIONS_SINCE};
@@ -139,8 +138,10 @@ impl Shared {
                     };
                     match inserted {
                         Ok(new) => {
-                            let counters = &self.counters;
-                            add(if new { &counters.received } else { &counters.duplicate }, len);
+                            self.counters.update(|now| {
+                                *(if new { &mut now.received } else { &mut now.duplicate }) +=
+                                    len as u64;
+                            });
                             self.monitor.notify();
                             None
                         }
@@ -149,7 +150,7 @@ impl Shared {
                 }
                 Ok(Some(Item::Skipped(head))) => {
                     own.unacknowledged += head.len as usize;
-                    add(&self.counters.duplicate, head.len as usize);
+                    self.counters.update(|now| now.duplicate += u64::from(head.len));
                     None
                 }
                 Ok(Some(Item::Message(message))) => match self.handle(message, peer, own) {
@@ -233,7 +234,7 @@ impl Shared {
             return Job::Message(Message::Reply { number, reply });
         }
         let due = own.unacknowledged > 0 && (dry || own.unacknowledged >= ACK_EVERY);
-        if due || self.credit_is_due(&state, own.told) {
+        if due || self.credit_is_due(&state, own.told.0, own.told.1) {
             own.unacknowledged = 0;
             own.told = state.ledger.credit();
             let ack = state.ledger.ack();

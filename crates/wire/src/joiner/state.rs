@@ -1,22 +1,18 @@
 //! State shared by the threads of a joiner's transfer.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use xb_process::CancelToken;
-
 use super::pending_peers::PendingPeers;
-use crate::announce::secret::Secret;
-use crate::counters::Counters;
-use crate::event::Observer;
+use crate::endpoint::{Endpoint, SharedState};
 use crate::ledger::questions::PendingReplies;
 use crate::ledger::receive::ReceiveLedger;
-use crate::limits::{Limits, MAX_CONNECTIONS};
+use crate::limits::MAX_CONNECTIONS;
 use crate::link::wake::Wake;
-use crate::monitor::Monitor;
 use crate::protocol::buffer_pool::Pool;
 use crate::security::proof::Transfer;
 use crate::security::tls::JoinerTls;
@@ -46,6 +42,7 @@ pub(super) struct State {
     pub(super) confirm: bool,
     pub(super) over: Option<TransferEnd>,
     pub(super) links: Vec<LinkEntry>,
+    pub(super) acceptor_wake: Arc<Wake>,
     pub(super) next_link: u64,
     /// Connections that were established at least once.
     pub(super) seen: [bool; MAX_CONNECTIONS as usize],
@@ -65,26 +62,35 @@ impl State {
     pub(super) fn wake_links(&self) {
         self.links.iter().for_each(|link| link.wake.wake());
     }
+}
 
-    /// Called when the transfer is over.
-    pub(super) fn wake_everybody(&self) {
+impl SharedState for State {
+    fn over(&mut self) -> &mut Option<TransferEnd> {
+        &mut self.over
+    }
+
+    fn wake_everybody(&self) {
         self.wake_links();
         self.pending_peers.wake();
+        self.acceptor_wake.wake();
     }
 }
 
 pub(super) struct Shared {
-    pub(super) monitor: Monitor<State>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) endpoint: Endpoint<State>,
     pub(super) pool: Pool,
-    pub(super) acceptor_wake: Wake,
+    pub(super) acceptor_wake: Arc<Wake>,
     pub(super) strangers_told: AtomicU32,
     pub(super) listener: TcpListener,
     pub(super) tls: Option<JoinerTls>,
-    pub(super) secret: Option<Secret>,
-    pub(super) limits: Limits,
-    pub(super) cancel: CancelToken<String>,
-    pub(super) observer: Observer,
+}
+
+impl Deref for Shared {
+    type Target = Endpoint<State>;
+
+    fn deref(&self) -> &Endpoint<State> {
+        &self.endpoint
+    }
 }
 
 impl std::fmt::Debug for Shared {

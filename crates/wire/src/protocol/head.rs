@@ -118,7 +118,8 @@ pub(crate) fn check(head: &[u8; HEAD_LEN], sum: &Sum) -> Result<(), ProtocolErro
 pub(crate) fn data_head(
     bytes: [u8; DATA_HEAD_LEN],
     len: u32,
-    (summed, again): (bool, bool),
+    summed: bool,
+    again: bool,
 ) -> Result<DataHead, ProtocolError> {
     let mut fields = Fields { kind: DATA, rest: &bytes };
     Ok(DataHead { number: fields.u64()?, offset: fields.u64()?, len, summed, again })

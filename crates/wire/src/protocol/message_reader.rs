@@ -176,7 +176,7 @@ impl Inbound {
                 return Ok(Some(Item::Message(Message::read(kind, &body)?)));
             }
             State::BlockHead { head, len, summed, again, bytes, .. } => {
-                let block = head::data_head(bytes, len, (summed, again))?;
+                let block = head::data_head(bytes, len, summed, again)?;
                 let mut sum = head::sum(&head);
                 sum.update(&bytes);
                 let summing = Summing { head, sum };

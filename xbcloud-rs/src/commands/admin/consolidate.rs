@@ -95,7 +95,8 @@ impl Context {
                     &asked.name,
                     asked.new_name,
                     &last.manifest,
-                    (asked.chunk_size, compress),
+                    asked.chunk_size,
+                    compress,
                     asked.key_slots,
                 )?,
                 name: asked.name,
@@ -108,11 +109,11 @@ impl Context {
             let done = xb_backup::consolidate(&session, request, &lines).await?;
             Ok((done, last.manifest))
         };
-        let done = self.with_session("consolidate", run, (root, resources), work);
+        let done = self.with_session("consolidate", run, root, resources, work);
         let ((done, last), end) = done.map_err(|failure| output.explain(failure))?;
         match done {
             ConsolidateOutcome::Tried { name: full, from, put, trial } => {
-                self.tried(&last, (&full, &from), put.as_deref(), &trial, &end)?;
+                self.tried(&last, &full, &from, put.as_deref(), &trial, &end)?;
                 Ok(Some((full, from)))
             }
             ConsolidateOutcome::Before(full) => {
@@ -129,7 +130,8 @@ impl Context {
     fn tried(
         &self,
         last: &Manifest,
-        (full, from): (&str, &[String]),
+        full: &str,
+        from: &[String],
         put: Option<&PutReport>,
         trial: &VerifyReport,
         end: &ProgressEnd,
@@ -182,7 +184,8 @@ fn put_request(
     name: &BackupName,
     new_name: Option<BackupName>,
     last: &Manifest,
-    (chunk_size, compress): (Option<u64>, Option<Compression>),
+    chunk_size: Option<u64>,
+    compress: Option<Compression>,
     key_slots: KeySlots,
 ) -> Result<PutRequest, xb_backup::BackupError> {
     let packed = last.packed.as_ref();

@@ -4,8 +4,8 @@ use xb_backup::{ArchiveCopy, CopyReport, CopyRequest};
 use xb_cli::{Exit, Failure};
 use xb_repo::root::Root;
 
-use crate::args::RunOptions;
 use crate::args::catalogue::CopyArgs;
+use crate::args::{CommonOptions, RunOptions};
 use crate::commands::context::{Context, resources};
 use crate::location::copy_place;
 use crate::report;
@@ -14,8 +14,8 @@ impl Context {
     pub(crate) fn copy(&self, args: &CopyArgs) -> Result<(), Failure> {
         let (from, name) = self.resolve(&args.source, &args.common)?;
         let keys = crate::keys::opening(false, &args.opening, &self.log)?;
-        let stores = (&args.common.store, &args.destination);
-        let place = copy_place((&args.source.name, &args.to), &name, stores, &args.common.run)?;
+        let CommonOptions { store, run } = &args.common;
+        let place = copy_place(&args.source.name, &args.to, &name, store, &args.destination, run)?;
         if place.same {
             return Err(Failure::usage("source and destination are the same backup"));
         }
@@ -30,7 +30,7 @@ impl Context {
             lock,
         };
         let to = self.taking_over(place.root, args.take_over);
-        self.copy_backup(from, to, (request, args.with_binlog), &args.common.run).map(drop)
+        self.copy_backup(from, to, request, args.with_binlog, &args.common.run).map(drop)
     }
 
     /// Copies one backup, if wanted with the archived log of its server, and reports it.
@@ -38,7 +38,8 @@ impl Context {
         &self,
         from: Root,
         to: Root,
-        (request, with_binlog): (CopyRequest, bool),
+        request: CopyRequest,
+        with_binlog: bool,
         run: &RunOptions,
     ) -> Result<(CopyReport, Option<ArchiveCopy>), Failure> {
         let lock = request.lock;
@@ -52,8 +53,8 @@ impl Context {
             }
         };
         let ((done, archive), end) =
-            self.with_session("copy", run, (from, resources(run)), copying)?;
-        report::copied(&self.log, (&done, archive.as_ref()), &end);
+            self.with_session("copy", run, from, resources(run), copying)?;
+        report::copied(&self.log, &done, archive.as_ref(), &end);
         report::locked(&self.log, lock.as_ref(), done.not_locked.as_deref());
         archive.as_ref().map_or(Ok(()), judged)?;
         Ok((done, archive))

@@ -70,7 +70,7 @@ impl Context {
         Fut: Future<Output = Result<Vec<ArchiveReport>, BackupError>>,
     {
         let run = &common.run;
-        let (found, _) = self.with_session(what, run, (root, resources(run)), work)?;
+        let (found, _) = self.with_session(what, run, root, resources(run), work)?;
         if found.is_empty() {
             return Err(Failure::new("there is no archive of a binary log")
                 .stage("list")

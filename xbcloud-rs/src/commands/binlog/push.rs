@@ -16,13 +16,13 @@ impl Context {
         let server = settings.server.clone();
         let root = root_place(Some(&args.place), &args.common)?;
         let watched =
-            Arc::new(ReceiverStatus::new(&self.log, (&args.place, &server), None, Vec::new()));
+            Arc::new(ReceiverStatus::new(&self.log, &args.place, &server, None, Vec::new()));
         let (files, run) = ((args.files.clone(), args.new_archive), &args.common.run);
         let work = |session: xb_backup::Session| async move {
             let tell = move |notice| watched.tell(notice);
             xb_backup::push(&session, &settings, files, tell).await
         };
-        let (pushed, _) = self.with_session("push", run, (root, resources(run)), work)?;
+        let (pushed, _) = self.with_session("push", run, root, resources(run), work)?;
         match &pushed.position {
             Some(position) => self.log.info(format!(
                 "the archive of {server} reaches {position} now: {} stored",

@@ -22,7 +22,7 @@ const RETRIES: u32 = 3;
 /// The longest pause between them, in milliseconds.
 const MAX_BACKOFF: u64 = 5000;
 /// How long the server may be away before another one is taken, if there are several.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ABSENCE_LIMIT: Duration = Duration::from_secs(30);
 /// Seconds between two heartbeats.
 const HEARTBEAT: u32 = 60;
 
@@ -46,12 +46,13 @@ impl Context {
         let source = &args.source;
         let servers = source_servers(source.source.as_deref(), args.login.login_file.as_deref());
         let servers = servers.map_err(report::failure)?;
-        let (patience, acknowledge) = (PATIENCE, args.ack);
+        let (patience, acknowledge) = (ABSENCE_LIMIT, args.ack);
         let request = ReceiveRequest { servers, patience, archive, acknowledge };
         let root = root_place(args.place.as_deref(), &args.common)?;
         let watched = ReceiverStatus::new(
             &self.log,
-            (repository.unwrap_or("repository"), &server),
+            repository.unwrap_or("repository"),
+            &server,
             args.metrics_file.clone(),
             commands("--on-gap", &args.on_gap)?,
         );

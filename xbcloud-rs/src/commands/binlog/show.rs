@@ -40,7 +40,7 @@ impl Context {
             Ok((server, shown, problems))
         };
         let ((server, shown, problems), _) =
-            self.with_session("show", run, (root, resources(run)), work)?;
+            self.with_session("show", run, root, resources(run), work)?;
         let (found, is_limited, one) = (shown.found, shown.is_limited, shown.one.clone());
         report::printed(shown.end(&server, &problems))?;
         if is_limited {

@@ -59,7 +59,8 @@ fn takes_over_at(begins: &StreamOrigin) -> Option<String> {
 impl ReceiverStatus {
     pub(super) fn new(
         log: &Log,
-        (repository, server): (&str, &str),
+        repository: &str,
+        server: &str,
         metrics_file: Option<PathBuf>,
         on_gap: Vec<Vec<OsString>>,
     ) -> Self {

@@ -15,7 +15,7 @@ use crate::args::catalogue::{EvidenceArgs, VerifyArgs};
 use crate::commands::context::{Context, TOOL};
 use crate::commands::whole_files::unwritable;
 use crate::evidence::{
-    Evidence, EvidenceError, SignedDocument, VerificationEnd, read, signature_of, write,
+    Evidence, EvidenceError, FORMAT, ReadReport, VerificationEnd, read, signature_of, write,
 };
 use crate::job::span;
 use crate::location::{own_key, split, url};
@@ -38,9 +38,9 @@ pub(super) struct PartialEvidence {
 
 impl PartialEvidence {
     /// The operator's statements that have succeeded on the trial server.
-    fn statements(&self) -> Vec<&str> {
+    fn statements(&self) -> Vec<String> {
         let trial = self.report.iter().flat_map(|report| &report.restore);
-        trial.flat_map(|trial| &trial.answers).map(|answer| answer.statement.as_str()).collect()
+        trial.flat_map(|trial| &trial.answers).map(|answer| answer.statement.clone()).collect()
     }
 }
 
@@ -108,11 +108,11 @@ impl ToWrite {
         };
         let place = split(&args.source.name, &args.common.store).ok();
         let evidence = Evidence {
-            format: Evidence::FORMAT,
+            format: FORMAT,
             result,
             exit: xb_cli::exit_of(failure).code(Personality::Ours),
             error: failure.map(|failure| failure.line().trim_end().to_owned()),
-            tool: TOOL,
+            tool: TOOL.to_owned(),
             host: host_name().unwrap_or_default(),
             signer: self.key.verifying_key().to_string(),
             trusted: args.common.store.signing.signer.iter().map(ToString::to_string).collect(),
@@ -187,7 +187,7 @@ impl Context {
 }
 
 /// Checks what the command line demands of evidence of a success.
-fn demanded(args: &EvidenceArgs, found: &SignedDocument) -> Result<(), Failure> {
+fn demanded(args: &EvidenceArgs, found: &Evidence<ReadReport>) -> Result<(), Failure> {
     let refused = |what: String| Err(Failure::new(what).stage("evidence").ending(Exit::Damaged));
     let of_name = (args.name == found.name, "backup", &args.name, &found.name);
     let is_place = args.root.as_deref().is_some_and(|asked| {
@@ -237,14 +237,14 @@ fn reached_level(name: Option<&str>) -> Option<Level> {
 }
 
 /// Time since the end of the verification; `None` if that lies in the future by more than clocks differ.
-fn age(found: &SignedDocument) -> Option<Duration> {
+fn age(found: &Evidence<ReadReport>) -> Option<Duration> {
     const SKEW: i64 = 3600;
     let seconds = Timestamp::now().as_second() - found.finished.as_second();
     (seconds >= -SKEW).then(|| Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
 }
 
 /// Shows what the evidence states, and no more.
-fn shown(out: &mut impl std::io::Write, found: &SignedDocument) -> std::io::Result<()> {
+fn shown(out: &mut impl std::io::Write, found: &Evidence<ReadReport>) -> std::io::Result<()> {
     let unknown = || "unknown".to_owned();
     let name = found.name.as_deref().map_or_else(unknown, printable);
     let root = found.root.as_deref().map_or_else(unknown, printable);

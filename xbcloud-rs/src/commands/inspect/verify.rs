@@ -82,7 +82,7 @@ impl Context {
         let output = ProgramOutput::new(&self.log, None, "verify", request.name.as_str());
         let lines = output.on_line();
         let verified =
-            self.with_session("verify", run, (root, resources(run)), |session| async move {
+            self.with_session("verify", run, root, resources(run), |session| async move {
                 if request.level < Level::Restore {
                     return xb_backup::verify(&session, &request).await;
                 }

@@ -98,7 +98,7 @@ impl Context {
             ),
         };
         let heard = messages.clone();
-        let outcome = self.with_session("backup", run, (root, resources), |session| async move {
+        let outcome = self.with_session("backup", run, root, resources, |session| async move {
             let Session { root, cancel, .. } = &session;
             can_lock(root, lock.as_ref(), cancel).await?;
             let guard = lock_guard(&args.producer_options);
@@ -110,9 +110,10 @@ impl Context {
                     xb_backup::backup(&session, &request, start).await?
                 }
                 Origin::Program(mut producer) => {
-                    let asked = (since.as_ref(), own.as_ref());
-                    let checkpoint =
-                        self.before(&session, &mut request, &mut producer, args, asked).await?;
+                    let (since, own) = (since.as_ref(), own.as_ref());
+                    let checkpoint = self
+                        .before(&session, &mut request, &mut producer, args, since, own)
+                        .await?;
                     let log_messages = log_messages(&self.log, heard);
                     let start = || Producer::start(&producer, fifos, &guard, log_messages);
                     let report = xb_backup::backup(&session, &request, start).await?;
@@ -176,7 +177,8 @@ impl Context {
         request: &mut PutRequest,
         producer: &mut Vec<OsString>,
         args: &BackupOptions,
-        (since, own): (Option<&(BackupSelector, Keys)>, Option<&LocalRunLog>),
+        since: Option<&(BackupSelector, Keys)>,
+        own: Option<&LocalRunLog>,
     ) -> Result<Option<Checkpoint>, BackupError> {
         let Session { root, cancel, .. } = session;
         if let (Some(lsn), false) = (lsn_by_hand(producer), request.base_elsewhere) {
@@ -184,7 +186,7 @@ impl Context {
         }
         request.watch = Some(ServerWatch::begin(producer, cancel).await);
         if let Some((wanted, keys)) = since {
-            request.since = self.find_base(session, request, (wanted, keys), args, own).await?;
+            request.since = self.find_base(session, request, wanted, keys, args, own).await?;
         }
         if let Some(since) = &request.since {
             producer.push(format!("--incremental-lsn={}", since.lsn).into());
@@ -215,7 +217,8 @@ impl Context {
         &self,
         session: &Session,
         request: &PutRequest,
-        (wanted, keys): (&BackupSelector, &Keys),
+        wanted: &BackupSelector,
+        keys: &Keys,
         args: &BackupOptions,
         own: Option<&LocalRunLog>,
     ) -> Result<Option<IncrementalBase>, BackupError> {

@@ -59,7 +59,7 @@ impl Context {
     ) -> Result<Option<(GetReport, ProgressEnd)>, Failure> {
         let stdout = enlarged(&std::io::stdout()).stage("output")?;
         let (done, end) =
-            self.with_session("get", run, (root, resources(run)), |session| async move {
+            self.with_session("get", run, root, resources(run), |session| async move {
                 loop {
                     let failed = |source| BackupError::Output { what: STDOUT.to_owned(), source };
                     let output = Output::new(stdout.try_clone().map_err(failed)?, STDOUT);
@@ -93,7 +93,7 @@ impl Context {
         // Removed at the end of this function.
         let names = FifoNames::default();
         let opening = Split::opening(fifos, &names);
-        self.with_session("get", run, (root, resources(run)), |session| async move {
+        self.with_session("get", run, root, resources(run), |session| async move {
             let split = session.cancel.or(opened(opening)).await?;
             let output = Output::new(split, STREAMS);
             let (report, output) = xb_backup::get(&session, &request, output).await?;

@@ -50,7 +50,7 @@ impl Context {
             }
         };
         let (report, end) =
-            self.with_session("put", &args.common.run, (root, resources), |session| async move {
+            self.with_session("put", &args.common.run, root, resources, |session| async move {
                 let Session { root, cancel, .. } = &session;
                 if self.stock && cancel.or(root.store().create_missing_bucket()).await? {
                     self.log.info("the bucket did not exist, and was created");

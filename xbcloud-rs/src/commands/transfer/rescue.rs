@@ -63,7 +63,7 @@ impl Context {
         let dump = BufWriter::with_capacity(BUFFER, File::from(stdout));
         let (run, log) = (&args.common.run, &self.log);
         let rescued_tables =
-            self.with_session("rescue", run, (root, resources(run)), |session| async move {
+            self.with_session("rescue", run, root, resources(run), |session| async move {
                 let mut until = None;
                 if let Some(stop) = stop {
                     let plan = xb_backup::plan_until(&session, &stop, &mut get).await?;

@@ -53,17 +53,17 @@ impl Context {
         );
         let (on_line, how, run) = (output.on_line(), args.how, &args.common.run);
         let outcome =
-            self.with_session("restore", run, (root, resources(run)), |session| async move {
+            self.with_session("restore", run, root, resources(run), |session| async move {
                 xb_backup::restore_chain(&session, request, target, how, &ready, &on_line).await
             });
         let (report, end) =
             outcome.map_err(|failure| output.explain(resumable(failure, target)))?;
         self.reporting.restore(&report);
-        report::restore_done(&self.log, (args, target), &report, &end, keyed);
+        report::restore_done(&self.log, args, target, &report, &end, keyed);
         if let Some(path) = output.path() {
             self.log.info(format!("output of the programs: {}", path.display()));
         }
-        report::next_step(&self.log, (args, target), &report);
+        report::next_step(&self.log, args, target, &report);
         Ok(())
     }
 
@@ -109,7 +109,7 @@ impl Context {
         let (on_line, run, log) = (output.on_line(), &args.common.run, &self.log);
         let place = into.as_ref().map(|(target, ready)| (*target, ready));
         let outcome =
-            self.with_session("restore", run, (root, resources(run)), |session| async move {
+            self.with_session("restore", run, root, resources(run), |session| async move {
                 session.observer.expect_phases(if place.is_some() { 4 } else { 1 });
                 let plan = xb_backup::plan_until(&session, &request, &mut get).await?;
                 xb_backup::replaying_program(&session, &plan, &replay).await?;
@@ -131,9 +131,9 @@ impl Context {
         };
         if let Some(restored) = &done.restored {
             self.reporting.restore(restored);
-            report::restore_done(&self.log, (args, target), restored, &end, keyed);
+            report::restore_done(&self.log, args, target, restored, &end, keyed);
         }
-        finished(&self.log, target, (&plan, &done), &end);
+        finished(&self.log, target, &plan, &done, &end);
         Ok(())
     }
 
@@ -264,7 +264,7 @@ fn print_until(plan: &UntilPlan) -> std::io::Result<()> {
     out.flush()
 }
 
-fn finished(log: &Log, target: &Path, (plan, done): (&UntilPlan, &UntilReport), end: &ProgressEnd) {
+fn finished(log: &Log, target: &Path, plan: &UntilPlan, done: &UntilReport, end: &ProgressEnd) {
     if let Some(replayed) = &done.replayed {
         log.event(
             "replayed",

@@ -421,7 +421,7 @@ async fn judge_root(looking: &JudgeContext, found: FoundRoot) -> Vec<FleetRow> {
     };
     let root = looking.place.below(&path, name);
     let place = joined(&looking.url, &path);
-    let judged = lines_of(looking, &root, cache.as_ref(), (&path, &place), found);
+    let judged = lines_of(looking, &root, cache.as_ref(), &path, &place, found);
     match judged.await {
         Ok(lines) => lines,
         Err(error) => vec![unknown(&path, place, &described(&report::failure(error)))],
@@ -432,7 +432,8 @@ async fn lines_of(
     looking: &JudgeContext,
     root: &Root,
     cache: Option<&ListCache>,
-    (path, place): (&str, &str),
+    path: &str,
+    place: &str,
     shown: FoundRoot,
 ) -> Result<Vec<FleetRow>, BackupError> {
     let has_archives = shown.has_archives();
@@ -454,7 +455,7 @@ async fn lines_of(
             .iter()
             .position(|archive| is_one_of_any || found.server.as_ref() == Some(&archive.server));
         let archive = own.map(|at| archives.swap_remove(at));
-        let mut line = judged(looking, &listed.lines, (path, place), found, archive);
+        let mut line = judged(looking, &listed.lines, path, place, found, archive);
         if let Some((name, _)) = line.found.as_ref().and_then(|found| found.newest.as_ref()) {
             line.newest = newest(looking, root, &listed, &name.clone()).await?;
         }
@@ -463,7 +464,7 @@ async fn lines_of(
     // Logs without a backup that they could be replayed onto.
     for archive in archives {
         let found = BackupFacts { server: Some(archive.server.clone()), ..BackupFacts::default() };
-        lines.push(judged(looking, &listed.lines, (path, place), found, Some(archive)));
+        lines.push(judged(looking, &listed.lines, path, place, found, Some(archive)));
     }
     Ok(lines)
 }
@@ -471,7 +472,8 @@ async fn lines_of(
 fn judged(
     looking: &JudgeContext,
     listings: &[Listing],
-    (path, place): (&str, &str),
+    path: &str,
+    place: &str,
     found: BackupFacts,
     archive: Option<ArchiveFacts>,
 ) -> FleetRow {

@@ -123,8 +123,8 @@ impl Job<'_> {
         let mut name = check_backup_place(&place, common)?;
         self.result.name = Some(name.to_string());
         if let Some(to) = &args.copy_to {
-            let stores = (&common.store, &args.destination);
-            not_itself(check_copy_place((&place, to), &name, stores, &common.run)?)?;
+            let (store, run) = (&common.store, &common.run);
+            not_itself(check_copy_place(&place, to, &name, store, &args.destination, run)?)?;
         }
         // While the backup is taken: what follows may take longer than the time between two runs.
         let alone = self.alone(&place)?;
@@ -566,8 +566,7 @@ fn self_copy(
 ) -> Result<Value, Failure> {
     let run = &args.common.run;
     let shown = masked(to);
-    let stores = (&args.common.store, &args.destination);
-    let to = copy_place((place, to), name, stores, run)?;
+    let to = copy_place(place, to, name, &args.common.store, &args.destination, run)?;
     not_itself(to.same)?;
     let (from, name) = backup_place(place, &args.common, false)?;
     let request = CopyRequest {
@@ -579,8 +578,7 @@ fn self_copy(
         within_store: to.within_store.then_some(xb_uploader::Store::MAX_COPY),
         lock: lock(args.to_retain, args.to_retain_mode)?,
     };
-    let with = (request, args.with_binlog);
-    let (done, archive) = context.copy_backup(from, to.root, with, run)?;
+    let (done, archive) = context.copy_backup(from, to.root, request, args.with_binlog, run)?;
     Ok(
         json!({ "to": shown, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects, "binlog": archive.as_ref().map(crate::report::archive_copy) }),
     )

@@ -14,6 +14,7 @@ use crate::admin::copy::request::CopyRequest;
 use crate::admin::copy::source::Source;
 use crate::error::BackupError;
 use crate::hints::REMOVERS;
+use crate::objects::checksums;
 use crate::objects::checksums::KnownChecksums;
 use crate::objects::classic::list_classic;
 use crate::objects::classic_checksums::list_with_sums;
@@ -88,8 +89,8 @@ impl CopyContext<'_> {
             let each = matches!(files.known(), KnownChecksums::Each(_));
             return Ok(each.then_some(Sums::Classic(files)));
         };
-        let about = (manifest, packed, self.source.run);
-        Ok(crate::objects::checksums::read(self.from, name, about).await?.ok().map(Sums::Packed))
+        let sums = checksums::read(self.from, name, manifest, packed, self.source.run).await?;
+        Ok(sums.ok().map(Sums::Packed))
     }
 
     /// Data objects at the destination with their sizes.

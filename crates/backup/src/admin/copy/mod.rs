@@ -14,7 +14,7 @@ use bytes::Bytes;
 use xb_repo::chain::{Link, bases, chain_of};
 use xb_repo::claim::Claim;
 use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
-use xb_repo::claim::mark::{settled, take_back};
+use xb_repo::claim::mark::{await_removals, take_back};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::lineage::find_base;
@@ -38,8 +38,8 @@ use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
 use crate::write::clone_keys::refuse_unsealed;
 use crate::write::{
-    CompanionObjects, ForeignObjects, bases_settled, claim_emptied, free_if_vacant, is_vacant,
-    prove_classic,
+    CompanionObjects, ForeignObjects, await_removals_of_bases, claim_emptied, free_if_vacant,
+    is_vacant, prove_classic,
 };
 
 /// Copies a backup of the session to the repository `to`, after the backups that it needs and that are
@@ -82,7 +82,7 @@ async fn copy_chain(
     let Session { root: from, resources, cancel, .. } = session;
     let stored = cancel.or(Source::read(from, &request.name)).await?;
     let memory = resources.memory;
-    let source = cancel.or(Source::open((from, to), request, stored.clone(), memory)).await?;
+    let source = cancel.or(Source::open(from, to, request, stored.clone(), memory)).await?;
     if request.lock.is_some() {
         cancel.or(to.store().can_lock()).await?;
     }
@@ -91,7 +91,7 @@ async fn copy_chain(
     for Link { name, stored } in cancel.or(missing_bases(from, to, request, stored)).await? {
         bases.push(name.to_string());
         (request.name, request.to) = (name.clone(), name);
-        let source = cancel.or(Source::open((from, to), request, stored, memory)).await?;
+        let source = cancel.or(Source::open(from, to, request, stored, memory)).await?;
         Box::pin(copy_one(session, to, request, source)).await?;
     }
     (request.name, request.to) = names;
@@ -170,7 +170,7 @@ async fn missing_bases(
     }
     let links = match chain_of(from, &request.name, stored).await {
         Ok(links) => links,
-        // The destination may have what is missing here.
+        // The destination may have the objects that are missing here.
         Err(RepoError::Chain { .. }) => return Ok(Vec::new()),
         Err(error) if error.is_of_one_object() => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),
@@ -298,7 +298,7 @@ impl CopyContext<'_> {
         let (Self { from, to, request, source, .. }, name) = (self, &self.request.to);
         let (packed, run) = (source.manifest.layout == Layout::Packed, &source.manifest.run);
         // An earlier copy of the run may be on its way out, with the same keys.
-        cancel.or(settled(to, name, run)).await?;
+        cancel.or(await_removals(to, name, run)).await?;
         let objects = cancel.or(self.objects()).await?;
         let there = cancel.or(self.there(&keys.to)).await?;
         let known = cancel.or(self.sums()).await?;
@@ -335,7 +335,7 @@ impl CopyContext<'_> {
             Some(known) => Check::each(known, &large),
             None => Check::whole(report.kept == 0 && report.by_store == 0),
         };
-        self.read_and_put(keys, large, (check, known.as_ref()), &mut ledger, cancel).await?;
+        self.read_and_put(keys, large, check, known.as_ref(), &mut ledger, cancel).await?;
         self.observer.begin_phase("commit");
         let bases = match request.options.alone {
             true => Vec::new(),
@@ -344,8 +344,8 @@ impl CopyContext<'_> {
         cancel.or(refuse_committed(to, name, run)).await?;
         // As a put does: the command may have slept.
         cancel.or(claim.confirm()).await?;
-        cancel.or(settled(to, name, run)).await?;
-        cancel.or(bases_settled(to, &bases)).await?;
+        cancel.or(await_removals(to, name, run)).await?;
+        cancel.or(await_removals_of_bases(to, &bases)).await?;
         if packed {
             let proven = async {
                 let _ = self.all_is_there(&keys.to, &beside).await?;

@@ -48,7 +48,8 @@ impl Source {
 
     /// Opens the backup with this manifest, if it may be copied.
     pub(super) async fn open(
-        (from, to): (&Root, &Root),
+        from: &Root,
+        to: &Root,
         request: &CopyRequest,
         stored: StoredManifest,
         memory: u64,

@@ -75,7 +75,8 @@ impl CopyContext<'_> {
         &self,
         keys: &CopyKeys,
         objects: Vec<Object>,
-        (check, known): (Check, Option<&Sums>),
+        check: Check,
+        known: Option<&Sums>,
         ledger: &mut Ledger,
         cancel: &CancelToken,
     ) -> Result<(), BackupError> {

@@ -31,14 +31,14 @@ use crate::read::request::GetRequest;
 use crate::restore::journal::head::RestoreIdentity;
 use crate::session::Session;
 
-/// A clone that is restored, and what is asked of it.
+/// A clone that is restored, and the options for it.
 pub(crate) struct RestoredClone {
     info: CloneInfo,
     asked: CloneOptions,
 }
 
 impl RestoredClone {
-    /// Reads what the clone of this request says about itself, before anything else of it.
+    /// Reads the facts of this request's clone, before anything else of it.
     ///
     /// # Errors
     /// As [`clone_to_restore`].
@@ -75,7 +75,7 @@ impl RestoredClone {
         self.info.redo_bytes()
     }
 
-    /// Puts the fetched clone together: `counts` of files and bytes. If it is to be prepared, starts a server on it.
+    /// Puts the fetched clone together: `files` of `bytes` in all. If it is to be prepared, starts a server on it.
     ///
     /// # Errors
     /// As [`put_together`], [`start_once`] and [`refuse_exposed`].
@@ -84,11 +84,12 @@ impl RestoredClone {
         session: &Session,
         target: &Path,
         about: RestoreIdentity,
-        counts: (u64, u64),
+        files: u64,
+        bytes: u64,
         durable: bool,
     ) -> Result<CloneReport, BackupError> {
         session.observer.begin_phase("patch");
-        put_together(session, target, about.clone(), counts, durable).await?;
+        put_together(session, target, about.clone(), files, bytes, durable).await?;
         let Self { info, asked } = self;
         let Some(server) = asked.server else { return Ok(reported(info)) };
         session.observer.begin_phase("prepare");

@@ -31,7 +31,7 @@ pub(crate) fn note_start(
     }
 }
 
-/// Puts the clone together whose files are in `target`: `counts` of files and bytes were fetched. Run again after an
+/// Puts the clone together whose files are in `target`: `files` of `bytes` in all were fetched. Run again after an
 /// end at any point, it continues there. Until it is done, no server starts on the directory.
 ///
 /// # Errors
@@ -40,7 +40,8 @@ pub(crate) async fn put_together(
     session: &Session,
     target: &Path,
     about: RestoreIdentity,
-    counts: (u64, u64),
+    files: u64,
+    bytes: u64,
     durable: bool,
 ) -> Result<(), BackupError> {
     let (cancel, target) = (session.cancel.clone(), target.to_owned());
@@ -66,7 +67,7 @@ pub(crate) async fn put_together(
                 if durable {
                     folder.sync().map_err(|error| failed(&error))?;
                 }
-                let state = State::fetched(about, &target, durable, counts);
+                let state = State::fetched(about, &target, durable, files, bytes);
                 state.write(&folder).map_err(|error| failed(&error))?;
                 state
             }

@@ -30,7 +30,7 @@ const LENIENT_FROM: [u32; 3] = [8, 0, 37];
 /// The file in which backup programs note the position in the binary log.
 const POSITION: &str = "xtrabackup_binlog_info";
 const NEW_POSITION: &str = ".xb-position";
-/// Options with which a server leaves nothing of its own behind, and says what it does.
+/// Options with which a server leaves no files of its own behind, and logs its actions.
 const QUIET: [&str; 6] = [
     "--performance-schema=ON",
     "--loose-auto-generate-certs=OFF",
@@ -142,9 +142,8 @@ pub(crate) async fn start_once(
     let of_clone = |error: xb_clone::Error| failed(error.to_string());
     let doubts = || has_shared_keys(&TargetDir::open_kept(&target)?, info);
     let is_doubtful = info.allows_ddl && tokio::task::block_in_place(doubts).map_err(of_clone)?;
-    let place = (target.as_path(), scratch.path());
     let started = async {
-        let server = launch_marked(place, about, &options)?;
+        let server = launch_marked(&target, scratch.path(), about, &options)?;
         run(server, info, true, cancel).await
     };
     let (gtids, unconfined) = started.await.map_err(|error| explained(error, is_doubtful))?;
@@ -154,7 +153,7 @@ pub(crate) async fn start_once(
         .map_err(of_clone)?;
     if is_doubtful {
         let again = async {
-            let server = Server::launch(place.0, place.1, &options)?;
+            let server = Server::launch(&target, scratch.path(), &options)?;
             run(server, info, false, cancel).await
         };
         let _ = again.await.map_err(|error| explained(error, is_doubtful))?;
@@ -169,7 +168,8 @@ pub(crate) async fn start_once(
 /// Starts the server that recovers. That it may be at work is noted first, because this program can be killed at any
 /// moment; if no server began, the files are as they were, and the note is taken back.
 fn launch_marked(
-    (target, scratch): (&Path, &Path),
+    target: &Path,
+    scratch: &Path,
     about: &RestoreIdentity,
     options: &ServerOptions,
 ) -> Result<Server, BackupError> {
@@ -196,7 +196,7 @@ async fn run(
         Err(error) => Err(error),
     };
     let gtids = match done {
-        // What the connection says is a consequence.
+        // The error of the connection is a consequence.
         Err(BackupError::Program { .. }) if server.has_ended() => {
             return Err(of_server(format!("ended: {}", server.cause())));
         }

@@ -62,7 +62,8 @@ impl State {
         about: RestoreIdentity,
         target: &Path,
         durable: bool,
-        (files, bytes): (u64, u64),
+        files: u64,
+        bytes: u64,
     ) -> Self {
         let place = if durable { None } else { Some(place_of(target).unwrap_or_default()) };
         Self { about, place, files, bytes, is_assembled: false, is_started: false }
@@ -150,7 +151,7 @@ mod tests {
         let (about, other) = (tests_about("one"), tests_about("other"));
         assert_eq!(State::read(&folder, dir.path(), &about), Ok(None));
         for durable in [true, false] {
-            let mut state = State::fetched(about.clone(), dir.path(), durable, (3, 4));
+            let mut state = State::fetched(about.clone(), dir.path(), durable, 3, 4);
             for is_started in [true, false] {
                 state.is_started = is_started;
                 state.write(&folder).unwrap();

@@ -144,8 +144,8 @@ pub async fn verify_by_restore(
             report.unpacked_bytes.map_or(Ok(()), |bytes| check_room(scratch.path(), bytes, AGAIN));
         let outcome = match room {
             Ok(()) => {
-                let with = (replay.as_ref(), other.as_ref());
-                try_out(session, get, trial, (scratch.path(), with), on_line).await
+                let (replay, other) = (replay.as_ref(), other.as_ref());
+                try_out(session, get, trial, scratch.path(), replay, other, on_line).await
             }
             Err(error) => Err(error),
         };
@@ -160,14 +160,8 @@ pub async fn verify_by_restore(
             keep_passed(root, &request, &mut report, mac.as_ref(), &error).await;
             if can_be_recorded(&error) {
                 let why = error.to_string();
-                record_failed_try(
-                    root,
-                    &request,
-                    &mut report,
-                    mac.as_ref(),
-                    (Level::Restore, &why),
-                )
-                .await;
+                record_failed_try(root, &request, &mut report, mac.as_ref(), Level::Restore, &why)
+                    .await;
             }
             return Err(error);
         }
@@ -190,7 +184,7 @@ pub async fn verify_by_restore(
     report.finished = jiff::Timestamp::now();
     record(root, &request, &mut report, mac.as_ref()).await;
     if let Some(why) = not_reached(&report) {
-        record_failed_try(root, &request, &mut report, mac.as_ref(), (Level::Restore, &why)).await;
+        record_failed_try(root, &request, &mut report, mac.as_ref(), Level::Restore, &why).await;
     }
     Ok(report)
 }
@@ -274,8 +268,8 @@ async fn other_of(
         return Ok(None);
     };
     let again = async || plan_of(session, request, trial, stop).await;
-    let (of, planned) = ((&**server, &trial.compare), (replay.plan.clone(), stop));
-    let (other, plan) = read_other(session, of, planned, again, on_line).await?;
+    let (options, plan) = (&trial.compare, replay.plan.clone());
+    let (other, plan) = read_other(session, server, options, plan, stop, again, on_line).await?;
     replay.plan = plan;
     Ok(Some(other))
 }
@@ -426,7 +420,9 @@ async fn try_out(
     session: &Session,
     request: GetRequest,
     trial: &Trial,
-    (scratch, (replay, other)): (&Path, (Option<&Replay>, Option<&HeldServer>)),
+    scratch: &Path,
+    replay: Option<&Replay>,
+    other: Option<&HeldServer>,
     on_line: &OnLine,
 ) -> Result<Outcome, BackupError> {
     let Session { observer, cancel, .. } = session;
@@ -481,7 +477,7 @@ async fn try_out(
     let started = Server::start(&data, scratch, &options, cancel).await;
     let mut server = started.map_err(|error| with_keys(error, key_plugin))?;
     found.key_plugin = key_plugin;
-    check(session, &mut server, &mut found, holdings, (trial, other)).await?;
+    check(session, &mut server, &mut found, holdings, trial, other).await?;
     found.unconfined = server.unconfined();
     if !server.has_ended() {
         found.unclean = tokio::task::block_in_place(|| server.end(cancel)).err();
@@ -529,7 +525,7 @@ async fn compare(
     };
     let prints_alike = other.prints_like(&found.test.server_version);
     let differences =
-        differences(&restored, &other.contents, (&other.server, &other.gtids), prints_alike);
+        differences(&restored, &other.contents, &other.server, &other.gtids, prints_alike);
     found.compare_remarks.extend(other.remarks.iter().cloned());
     if !prints_alike {
         found.compare_remarks.push(format!(
@@ -552,7 +548,8 @@ async fn check(
     server: &mut Server,
     found: &mut Outcome,
     holdings: BackupContents,
-    (trial, other): (&Trial, Option<&HeldServer>),
+    trial: &Trial,
+    other: Option<&HeldServer>,
 ) -> Result<(), BackupError> {
     let cancel = &session.cancel;
     server.version().clone_into(&mut found.test.server_version);

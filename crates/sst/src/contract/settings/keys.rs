@@ -56,7 +56,7 @@ fn quote(value: &OsStr, text: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::args::Family;
+    use crate::contract::args::Product;
 
     #[test]
     fn only_the_servers_options_about_keys_are_taken() {
@@ -70,7 +70,7 @@ mod tests {
                 option("mariadb", "loose-file-key-management", None),
                 option("sst", "file_key_management_filekey", Some("x")),
             ],
-            Family::MariaDb,
+            Product::MariaDb,
             None,
         );
         let expected = b"\n[mysqld]\nloose-file-key-management-filename=\"/k e#y\\\\s\"\nloose-file-key-management\n";

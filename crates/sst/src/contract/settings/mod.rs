@@ -25,7 +25,7 @@ use self::reader::Reader;
 pub use self::redo_log::RedoLog;
 pub use self::second_start::SecondStart;
 pub use self::tls::{Tls, TlsFiles, Verify};
-use crate::contract::args::{Args, Family};
+use crate::contract::args::{Args, Product};
 use crate::contract::keep_patterns::Keep;
 use crate::contract::login::Login;
 use crate::contract::option_files::OptionFiles;
@@ -125,7 +125,7 @@ impl Settings {
     ) -> Result<Self, SettingsError> {
         let read = Reader { files, args };
         let mut remarks = Vec::new();
-        let percona = args.family == Family::Percona;
+        let percona = args.product == Product::Percona;
         read.refuse()?;
         let compress = read.compress(&mut remarks)?;
         read.unused(&mut remarks);

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use super::reader::{Reader, parse_size};
-use crate::contract::args::Family;
+use crate::contract::args::Product;
 
 const MIB: u64 = 1 << 20;
 
@@ -22,16 +22,16 @@ impl RedoLog {
     /// Returns the size in bytes, with the defaults of the server's series. An unknown version
     /// counts as a recent one.
     #[must_use]
-    pub fn bytes(&self, family: Family, version: Option<&str>) -> u64 {
+    pub fn bytes(&self, product: Product, version: Option<&str>) -> u64 {
         let group = |files: u64| {
             let file_size = self.file_size.unwrap_or(48 * MIB);
             file_size.saturating_mul(self.files.unwrap_or(files))
         };
-        match family {
+        match product {
             // Since 10.5 there is one file.
-            Family::MariaDb if version.is_some_and(is_before_10_5) => group(2),
-            Family::MariaDb => self.file_size.unwrap_or(96 * MIB),
-            Family::Percona => match self.capacity {
+            Product::MariaDb if version.is_some_and(is_before_10_5) => group(2),
+            Product::MariaDb => self.file_size.unwrap_or(96 * MIB),
+            Product::Percona => match self.capacity {
                 Some(capacity) => capacity,
                 None if self.file_size.is_none() && self.files.is_none() => 100 * MIB,
                 None => group(2),
@@ -64,8 +64,8 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_series() {
         let log = |file_size, files, capacity| RedoLog { file_size, files, capacity };
-        let (maria, percona) = (Family::MariaDb, Family::Percona);
-        for (log, family, version, mib) in [
+        let (maria, percona) = (Product::MariaDb, Product::Percona);
+        for (log, product, version, mib) in [
             (log(None, None, None), maria, Some("10.11.19-MariaDB"), 96),
             (log(None, None, None), maria, None, 96),
             (log(Some(16 * MIB), Some(4), None), maria, Some("11.8.6"), 16),
@@ -75,7 +75,7 @@ mod tests {
             (log(Some(16 * MIB), None, None), percona, Some("8.0.36"), 32),
             (log(Some(16 * MIB), Some(3), Some(8 * MIB)), percona, Some("8.4.2"), 8),
         ] {
-            assert_eq!(log.bytes(family, version), mib * MIB, "{log:?} {version:?}");
+            assert_eq!(log.bytes(product, version), mib * MIB, "{log:?} {version:?}");
         }
         let huge = log(Some(u64::MAX), Some(3), None);
         assert_eq!(huge.bytes(percona, None), u64::MAX);

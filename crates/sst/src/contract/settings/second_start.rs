@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::error::SettingsError;
 use super::reader::Reader;
-use crate::contract::args::{Args, Family};
+use crate::contract::args::{Args, Product};
 
 /// Default time limit.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -46,7 +46,7 @@ impl Reader<'_> {
             reset_replica: self.switch("reset-replica", true)?,
             data_files: self.server("innodb-data-file-path").and_then(flattened),
             searched: listed.map(|dir| OsStr::from_bytes(dir).into()).chain(others).collect(),
-            makes_list: self.args.family == Family::MariaDb
+            makes_list: self.args.product == Product::MariaDb
                 && self.server("master-info-file").is_none(),
         })
     }
@@ -60,9 +60,9 @@ impl SecondStart {
         let version = args.server_version.as_deref().unwrap_or_default();
         let major = version.split('.').next().and_then(|number| number.parse().ok());
         self.wanted
-            && match args.family {
-                Family::MariaDb => true,
-                Family::Percona => major.is_some_and(|major: u32| major >= 8),
+            && match args.product {
+                Product::MariaDb => true,
+                Product::Percona => major.is_some_and(|major: u32| major >= 8),
             }
     }
 

@@ -9,7 +9,7 @@ fn read(options: &[(&str, &str)]) -> Result<Settings, SettingsError> {
         let (group, key) = key.split_once('/').unwrap_or(("sst", key));
         (group.to_owned(), key.to_owned(), Some(OsString::from(v)))
     };
-    let files = OptionFiles::new(options.iter().map(own), args.family, None);
+    let files = OptionFiles::new(options.iter().map(own), args.product, None);
     Settings::read(&args, &files, None, 2)
 }
 

@@ -90,7 +90,7 @@ proptest! {
         let bytes = write_data_head(&block, [&b"payload"[..]]);
         let (first, rest) = bytes.split_first_chunk().unwrap();
         prop_assert_eq!(head(*first), Ok(Head::Data { len, summed, again }));
-        prop_assert_eq!(data_head(rest.try_into().unwrap(), len, (summed, again)), Ok(block));
+        prop_assert_eq!(data_head(rest.try_into().unwrap(), len, summed, again), Ok(block));
         let mut all = sum(first);
         all.update(rest);
         if summed {

@@ -1,0 +1,90 @@
+//! One end of a transfer: its limits, its end, and the state that its threads share, the same for both sides.
+
+use std::sync::{Arc, Weak};
+
+use xb_process::{CancelHook, CancelToken};
+
+use crate::announce::secret::Secret;
+use crate::counters::Counters;
+use crate::error::TransferError;
+use crate::event::Observer;
+use crate::limits::Limits;
+use crate::monitor::Monitor;
+use crate::transfer_end::TransferEnd;
+
+/// State of one side's threads.
+pub(crate) trait SharedState: Send + 'static {
+    /// The end of the transfer, once it has ended.
+    fn over(&mut self) -> &mut Option<TransferEnd>;
+    /// Wakes every thread that waits for a socket.
+    fn wake_everybody(&self);
+}
+
+pub(crate) struct Endpoint<S> {
+    pub(crate) monitor: Monitor<S>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) secret: Option<Secret>,
+    pub(crate) limits: Limits,
+    pub(crate) cancel: CancelToken<String>,
+    pub(crate) observer: Observer,
+}
+
+impl<S: SharedState> Endpoint<S> {
+    /// Wakes the threads of `shared` when the transfer is cancelled, as long as the result lives.
+    pub(crate) fn on_cancel<T>(shared: &Arc<T>) -> CancelHook<String>
+    where
+        T: std::ops::Deref<Target = Self> + Send + Sync + 'static,
+    {
+        let weak: Weak<T> = Arc::downgrade(shared);
+        shared.cancel.on_cancel(move || {
+            if let Some(shared) = weak.upgrade() {
+                let state = shared.monitor.lock();
+                shared.monitor.notify();
+                state.wake_everybody();
+            }
+        })
+    }
+
+    /// Fails if the transfer is over or cancelled.
+    pub(crate) fn check(&self, state: &mut S) -> Result<(), TransferError> {
+        match TransferEnd::now(state.over().as_ref(), &self.cancel) {
+            Some(over) => Err(self.end(state, over)),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.cancel.is_cancelled() || self.monitor.lock().over().is_some()
+    }
+
+    /// Ends the transfer with `error`, unless it has already ended; returns the error of the first end.
+    pub(crate) fn fail(&self, state: &mut S, error: TransferError) -> TransferError {
+        self.end(state, TransferEnd::failed(error))
+    }
+
+    /// Ends the transfer, unless it has already ended; returns the error of the first end.
+    pub(crate) fn end(&self, state: &mut S, over: TransferEnd) -> TransferError {
+        if state.over().is_none() {
+            self.set_over(state, over);
+        }
+        state.over().as_ref().map_or(TransferError::Ended, TransferEnd::error)
+    }
+
+    /// Ends the transfer, also if it has already ended.
+    pub(crate) fn set_over(&self, state: &mut S, over: TransferEnd) {
+        *state.over() = Some(over);
+        self.monitor.notify();
+        state.wake_everybody();
+    }
+}
+
+/// Fails the transfer if its thread panics: otherwise waiting threads would never be woken.
+pub(crate) struct FailOnPanic<'a, S: SharedState>(pub(crate) &'a Endpoint<S>);
+
+impl<S: SharedState> Drop for FailOnPanic<'_, S> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(&mut self.0.monitor.lock(), TransferError::Panicked);
+        }
+    }
+}
