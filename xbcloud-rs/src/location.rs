@@ -219,7 +219,7 @@ pub(crate) fn root_place(
     open(&locate(root.unwrap_or_default(), store)?, store, run, false)
 }
 
-/// What tells this ROOT from all others; see [`Root::identity`]. It need not be there.
+/// Identity of this ROOT, by which it differs from all others; see [`Root::identity`]. It need not exist.
 pub(crate) fn root_identity(
     root: Option<&str>,
     CommonOptions { run, store }: &CommonOptions,
@@ -273,7 +273,7 @@ pub(crate) fn locate(text: &str, store: &StoreOptions) -> Result<Location, Failu
     Ok(Location { place, path })
 }
 
-/// What to write instead of a place without a store.
+/// A hint: the form of a place with its store.
 fn with_a_store(text: &str) -> String {
     const ALL: &str = "write the backup as file:///DIR/NAME, s3://BUCKET/NAME, gs://BUCKET/NAME or azure://CONTAINER/NAME, or as @REPOSITORY with `root` in its group, or give --storage=s3 --s3-bucket=BUCKET (the stock tool would now try Swift, which is not supported)";
     let path = text.strip_prefix("file:").unwrap_or(text);

@@ -413,7 +413,7 @@ pub(crate) fn doomed(log: &Log, doomed: &DeletionPlan, json: bool) -> std::io::R
     Ok(())
 }
 
-/// Describes in one line what a delete removes.
+/// Describes in one line the objects that a delete removes.
 pub(crate) fn going(doomed: &DeletionPlan) -> String {
     let manifest = doomed.manifest.as_ref().map(|key| format!("the manifest {key} and "));
     let objects = objects(doomed.objects.len() as u64);

@@ -10,7 +10,7 @@ use xb_uploader::{StoreError, StoreErrorKind};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
-    /// The connection, or what the server says.
+    /// The connection, or the error of the server.
     #[error(transparent)]
     Server(#[from] xb_mysql::Error),
     /// The data from the server is no binary log, or does not follow.
@@ -81,7 +81,7 @@ pub enum ArchiveError {
     File {
         /// Path of the file.
         path: String,
-        /// What is wrong.
+        /// Description of the fault.
         what: String,
     },
     /// Log files do not continue the archive.

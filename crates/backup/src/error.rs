@@ -263,7 +263,7 @@ pub enum BackupError {
     Rescue {
         /// The table, or where it was to go.
         table: String,
-        /// The failure, and what to do.
+        /// The failure, and the next step.
         what: String,
     },
     /// A chain cannot be consolidated.

@@ -86,7 +86,7 @@ impl Selection {
         self
     }
 
-    /// Returns whether this is a part of the files, with what `prepare` needs.
+    /// Returns whether this is a part of the files, with those that `prepare` needs.
     pub(crate) fn is_part_for_prepare(&self) -> bool {
         self.for_prepare && !self.is_all()
     }
@@ -307,7 +307,7 @@ pub(crate) struct Checkpoint {
     pub(crate) unlisted: HashSet<Vec<u8>>,
 }
 
-/// What a resumed restore takes over of a [`Checkpoint`]. All the rest is fetched, as if it had never been there.
+/// The part of a [`Checkpoint`] that a resumed restore takes over. The rest is fetched as if it had never been there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Resumable {
     /// Names in the stream of the complete files that are left out, and of the incomplete ones that are continued.

@@ -1,4 +1,4 @@
-//! What every operation on a repository shares.
+//! The state that all operations on a repository share.
 
 use xb_pipeline::Observer;
 use xb_repo::root::Root;

@@ -189,7 +189,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// What an archive is verified against.
+/// The facts against which an archive is verified.
 fn facts<'a>(keys: &'a Keys, state: Option<&'a Path>) -> ArchiveFacts<'a> {
     ArchiveFacts { keys, state, kept_within: None }
 }
@@ -304,7 +304,7 @@ fn the_archive_has_the_bytes_of_the_servers_logs() {
     archive.assert_equal();
 }
 
-/// What the children run; alone it does nothing.
+/// The child processes run this; alone it does nothing.
 #[test]
 fn child() {
     let [Some(socket), Some(folder)] = CHILD.map(std::env::var_os) else { return };

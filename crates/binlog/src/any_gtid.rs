@@ -16,7 +16,7 @@ pub enum AnyGtid {
     MySql(MySqlGtid),
 }
 
-/// What numbers transactions one after the other. All servers have its transactions in this order.
+/// A source that numbers transactions one after the other. All servers have its transactions in this order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GtidSequence {
     /// A domain of MariaDB.
@@ -35,7 +35,7 @@ impl fmt::Display for GtidSequence {
 }
 
 impl AnyGtid {
-    /// What numbers it.
+    /// The source that numbers it.
     #[must_use]
     pub fn sequence(&self) -> GtidSequence {
         match self {

@@ -70,7 +70,7 @@ impl ContentDigest {
         let event = std::mem::take(&mut self.event);
         let (event_type, fork) = (entry.header.event_type, self.transaction.fork());
         let is_counted = match (&entry.event, Kind::of(event_type, fork)) {
-            // What a later version writes may change something.
+            // An event of a later version may change something.
             (Event::Unknown, _) if fork == Fork::MySql => !entry.header.flags.is_ignorable(),
             (_, Kind::Nothing) => false,
             (Event::Query(query), _) => {

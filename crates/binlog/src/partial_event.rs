@@ -37,7 +37,7 @@ pub(crate) struct PartialEvent {
     pub(crate) is_broken: bool,
 }
 
-/// What counts of an event.
+/// The part of an event that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Nothing,

@@ -18,7 +18,7 @@ const ROWS: u8 = 19;
 /// Limit on the tables of a transaction.
 const MAX_TABLES: usize = 1 << 16;
 
-/// What a transaction does, up to here.
+/// The changes of a transaction, up to here.
 #[derive(Debug)]
 pub(crate) struct TransactionDigest {
     fork: Fork,

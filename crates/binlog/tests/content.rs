@@ -1,4 +1,4 @@
-//! What transactions do, in the logs of two servers that have them. See `fixtures/binlog-two-servers`.
+//! Contents of transactions in the logs of two servers that have them. See `fixtures/binlog-two-servers`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::collections::BTreeMap;
@@ -359,7 +359,7 @@ proptest! {
         prop_assert_eq!(stretch(&all).compare(&stretch(&other)), Comparison::Branch);
         let mut overlap = Overlap::new(nothing(), stretch(&all));
         let places: Vec<StretchPlace> = other.iter().map(|one| overlap.push(one)).collect();
-        // What is doubled at the end of a domain lies behind the stretch, where the reader of the log refuses it.
+        // A transaction that is doubled at the end of a domain lies behind the stretch, where the reader of the log refuses it.
         let is_behind = places.contains(&StretchPlace::Behind);
         let is_branch = overlap.compare() == Comparison::Branch;
         prop_assert!(is_branch || (how == 2 && is_behind));

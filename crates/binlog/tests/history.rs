@@ -144,7 +144,7 @@ fn events_that_a_server_must_not_send_are_refused() {
     let mut reader = reader();
     assert!(sent(&mut reader, &all, 9).is_err());
     assert!(sent(&mut reader, &[rotation(4, NAME)], 9).is_err());
-    // What the archive has, without what the server makes up.
+    // The events of the archive, without those that the server makes up.
     let Event::Format(format) = entries[0].event.clone() else { panic!("no description") };
     let at = LogPosition::new(NAME, 256).unwrap();
     let mut reader = SentReader::at(at, format);
@@ -185,7 +185,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// What holds after some events, by a naive model.
+/// The state after some events, by a naive model.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
     gtids: GtidPosition,

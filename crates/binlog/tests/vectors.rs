@@ -68,7 +68,7 @@ fn every_transaction_reaches_from_its_gtid_to_the_next() {
             .iter()
             .filter(|entry| matches!(entry.event, Event::MariaDbBegin(_) | Event::MySqlBegin(_)));
         assert_eq!(begins, gtids.map(|entry| entry.begin).collect::<Vec<_>>(), "{name}");
-        // What follows a transaction is another one, or the end of the log.
+        // A transaction is followed by another one, or by the end of the log.
         for transaction in &found {
             let after = entries.iter().find(|entry| entry.begin == transaction.end);
             let is_between = |event: &Event| {

@@ -229,7 +229,7 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// What clap has found, on one line: without the usage that it prints below, and of its tips with those that name the
+/// The error that clap has found, on one line: without the usage that it prints below, and of its tips with those that name the
 /// source of an option.
 fn finding(error: &clap::Error) -> String {
     let text = error.to_string();

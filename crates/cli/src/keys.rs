@@ -197,7 +197,7 @@ fn key_file(option: &str, path: &Path, log: &Log) -> Result<KeyBytes, Failure> {
     Ok(file.key)
 }
 
-/// What an option's file holds, or a failure that names what it holds instead.
+/// The content of an option's file, or a failure that names the content found instead.
 fn in_file<T, E: Display>(option: &str, path: &Path, read: Result<T, E>) -> Result<T, Failure> {
     read.map_err(|error| mistaken(option, path).unwrap_or_else(|| refused(option, &error)))
 }

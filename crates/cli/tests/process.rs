@@ -229,7 +229,7 @@ fn a_later_signal_ends_at_once() {
     };
     assert!(start.elapsed() >= Duration::from_millis(400), "{:?}", start.elapsed());
     assert_eq!((status.code(), status.signal()), (Some(143), None));
-    // What is left behind can be named first.
+    // The program can name the files that it leaves behind first.
     wait_for(&mut out, "ends by 15");
 }
 

@@ -268,7 +268,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Makes what a clone does not have.
+    /// Makes the files that a clone does not have.
     fn make_rest(&self) -> Result<(), Error> {
         self.go_on()?;
         self.target.make_dir(&own(SYSTEM_SCHEMA)?)?;

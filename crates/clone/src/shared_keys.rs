@@ -18,7 +18,7 @@ use crate::layout::{Layout, SHARED};
 use crate::moved::own;
 use crate::stored::CloneInfo;
 
-/// What a key begins with: one of these marks, the number of its master key, and the UUID of the server.
+/// A key begins with one of these marks, the number of its master key, and the UUID of the server.
 const MARKS: [&[u8]; 3] = [b"lCA", b"lCB", b"lCC"];
 const UUID: Range<usize> = 7..43;
 /// Bytes of a block of the redo log, and where its part of the records is.

@@ -20,7 +20,7 @@ pub(crate) const README_TEXT: &[u8] =
     b"These are the files of a MySQL clone, as they were while the server wrote to them.\n\
 They are useless alone: the changed pages and the redo log are in xb_clone.patches.\n\
 docs/spec/clone.md of xbcloud-rs says how to put them together.\n";
-/// What this file adds if a table was encrypted when the clone began, so that nobody stores the rest of the stream in clear.
+/// Text that this file adds if a table was encrypted when the clone began, so that nobody stores the rest of the stream in clear.
 pub const KEYS_TEXT: &str =
     "They have keys of encrypted tables in clear: store them only under a seal.\n";
 
@@ -88,7 +88,7 @@ pub struct StoredFile {
     /// Whether DDL created it after the first files were read: all of it is among the patches.
     #[serde(default)]
     pub is_late: bool,
-    /// Whether DDL removed it: what the stream has of it is of no use.
+    /// Whether DDL removed it: its content in the stream is of no use.
     #[serde(default)]
     pub is_removed: bool,
 }

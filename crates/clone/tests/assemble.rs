@@ -298,7 +298,7 @@ fn nothing_in_a_stream_is_taken_for_a_part_of_a_restore() {
     }
 }
 
-/// What the files state then is of an earlier time.
+/// The positions in the files are then those of an earlier time.
 #[test]
 fn the_clone_of_a_server_without_a_binary_log_has_no_position_in_one() {
     let (clone, scratch) = (MadeClone::new(false), Scratch::new());

@@ -272,7 +272,7 @@ fn a_clone_taken_under_load_is_put_together_and_starts() {
     assert_eq!(checksums(&copy), checksums(&donor.server));
 }
 
-/// What became of a clone, and how many bytes were written.
+/// The error of a clone, and the number of bytes written.
 fn refused(target: &Target, settings: &Settings) -> (String, usize) {
     let mut written = Vec::new();
     let error = receive(target, &account(), settings, &|_| (), &mut written).unwrap_err();

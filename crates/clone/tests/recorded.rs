@@ -113,7 +113,7 @@ fn changes(messages: &[Message], at: usize) -> Vec<(&'static str, Vec<Message>)>
     };
     all.push(("shortened", changed(&shorter)));
     match &one[0].content {
-        // What the bytes of a file mean is not known here.
+        // The meaning of a file's bytes is not known here.
         Content::Data(_) => {}
         Content::Page { .. } => all.push((
             "altered",

@@ -21,7 +21,7 @@ const LOST_AND_FOUND: &str = "lost+found";
 /// Kind and log positions of a backup, as its checkpoints file states them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoints {
-    /// `full-backuped`, `incremental`, or what became of it.
+    /// `full-backuped`, `incremental`, or its later state.
     pub kind: String,
     /// Log position from which it has changes; 0 in a full backup.
     pub from: u64,

@@ -47,7 +47,7 @@ pub enum Error {
     Damaged {
         /// The file.
         path: String,
-        /// A text that says what is wrong with it.
+        /// A text that describes its fault.
         source: DamagedDelta,
     },
     /// It was cancelled.
@@ -131,7 +131,7 @@ fn write_spaces(
     go_on: &(impl Fn() -> Result<(), Error> + Sync),
 ) -> Result<MergeReport, Error> {
     let (next, failure) = (AtomicUsize::new(0), OnceLock::new());
-    // What the other threads return then is dropped.
+    // The results of the other threads are then dropped.
     let go_on = || if failure.get().is_some() { Err(Error::Cancelled) } else { go_on() };
     let work = || {
         let mut merged = MergeReport::default();

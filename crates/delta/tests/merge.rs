@@ -177,7 +177,7 @@ fn merged(dir: &Path, increments: &[PathBuf]) -> Result<MergeReport, NotMergeabl
     plan(dir, increments).map(|plan| merge(&plan, 2, true, || false).unwrap())
 }
 
-/// What happens to a server between two backups.
+/// A change of a server between two backups.
 #[derive(Debug, Clone)]
 enum Change {
     Update(prop::sample::Index, prop::sample::Index),
@@ -346,7 +346,7 @@ fn simple(scratch: &Path) -> Vec<PathBuf> {
 /// Changes a full backup and the last increment on it.
 type Damage<'a> = &'a dyn Fn(&Path, &Path);
 
-/// What became of a chain after `damage`, which gets its directory and the last increment.
+/// The error for a chain after `damage`, which gets its directory and the last increment.
 fn unfit(damage: impl Fn(&Path, &Path)) -> String {
     let scratch = tempfile::tempdir().unwrap();
     let increments = simple(scratch.path());

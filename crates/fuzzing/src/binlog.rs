@@ -76,7 +76,7 @@ fn payload(body: &[u8], piece: usize) {
     assert!(whole == in_pieces && (!whole || found == parts));
 }
 
-/// What the transactions of a log do: in pieces, it is the same.
+/// The contents of a log's transactions: read in pieces, they are the same.
 fn content(log: &[u8], entries: &[Entry], piece: usize) {
     let whole = contents(log, entries, usize::MAX);
     assert_eq!(whole, contents(log, entries, piece));

@@ -77,19 +77,19 @@ pub enum Error {
     /// The server closed the connection before its answer was complete.
     #[error("the server closed the connection while {doing}: see its error log")]
     Closed {
-        /// What was going on.
+        /// The activity that failed, as a verb in -ing.
         doing: &'static str,
     },
     /// The server sent nothing, or accepted nothing, for the time limit.
     #[error("the server did not respond in time while {doing}")]
     Timeout {
-        /// What was going on.
+        /// The activity that failed, as a verb in -ing.
         doing: &'static str,
     },
     /// The operating system reported an error.
     #[error("the connection to the server failed while {doing}: {source}")]
     Io {
-        /// What was going on.
+        /// The activity that failed, as a verb in -ing.
         doing: &'static str,
         /// The system's error.
         source: io::Error,

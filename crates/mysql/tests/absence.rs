@@ -68,7 +68,7 @@ fn a_host_that_vanishes_is_noticed_whether_or_not_anything_is_sent() {
         assert!(inside.env(INSIDE, "1").status().unwrap().success());
         return;
     }
-    // What is sent to the host once its address is gone leaves by a cable, at whose end nothing takes it.
+    // Once its address is gone, packets to the host leave by a cable, at whose end nothing takes them.
     for command in [
         "ip link set lo up",
         "ip link add cable type veth peer name far",

@@ -99,7 +99,7 @@ fn a_lost_repeated_or_swapped_message_is_refused() {
         let mut swapped = messages.clone();
         swapped.swap(at, at + 1);
         let what = format!("message {at}, {message:x?}, swapped");
-        // What the donor is may come in any order, and both connections may be left in any order.
+        // The facts about the donor may come in any order, and both connections may be left in any order.
         let free = free || is_again(at + 1) || is_setup(message) || at + 2 == messages.len();
         assert!(refused_or_same(&swapped, &original, &what) || free, "{what}");
     }
@@ -182,7 +182,7 @@ fn a_message_with_another_byte_is_refused_or_changes_nothing_that_can_be_lost() 
             if feed(&mut run, std::slice::from_ref(&changed)).is_err() {
                 refused += 1;
             } else if run == *after {
-                // What follows is the same as well.
+                // The messages that follow are the same, too.
                 assert!(is_unused(message, byte), "{}", what());
                 same += 1;
             } else {

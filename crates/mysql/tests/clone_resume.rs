@@ -34,7 +34,7 @@ fn an_answer_to_a_resumed_clone_with_another_byte_is_refused() {
     }
 }
 
-/// What a donor sends after REINIT, before it continues.
+/// The messages of a donor after REINIT, before it continues.
 fn again(messages: &[Message]) -> Vec<Message> {
     let of_kind = |kind: u8| {
         messages

@@ -25,7 +25,7 @@ fn account() -> Account {
     Account { user: b"u".to_vec(), password: b"secret".to_vec().into(), database: Vec::new() }
 }
 
-/// What becomes of a login when the server sends `packet`.
+/// The result of a login when the server sends `packet`.
 fn login(packet: &[u8], channel: Channel) -> Result<xb_mysql::Step, Error> {
     let (greeting, account) = (Greeting::parse(&greeting()).unwrap(), account());
     Login::begin(&greeting, &account, channel).unwrap().0.receive(packet)

@@ -35,7 +35,7 @@ fn at(log: &str, offset: u32) -> Start {
     Start::Position { log: log.to_owned(), offset }
 }
 
-/// What was sent up to the first sign of life: the bytes of each log behind its offset, and the history.
+/// Everything sent up to the first sign of life: the bytes of each log behind its offset, and the history.
 struct Received {
     logs: BTreeMap<String, (u64, Vec<u8>)>,
     history: History,

@@ -36,7 +36,7 @@ impl Recording {
     }
 }
 
-/// What a recorded server sent after the login: what each reply gave, or how the login failed.
+/// The replies of a recorded server after the login, or the failure of the login.
 fn replay(name: &str, user: &str, password: &str, piece: usize) -> Vec<String> {
     let mut server = Recording::open(&format!("{name}.server"), piece);
     let greeting = Greeting::parse(&server.next().unwrap()).unwrap();

@@ -357,7 +357,7 @@ impl Loader<'_> {
     fn of_anybody(&mut self, path: &Path, text: &[u8]) -> Result<(), OptionFileError> {
         let loaded = &self.loaded;
         let (before, warnings) = (loaded.options.len(), loaded.warnings.len());
-        // What it includes is not read.
+        // The files that it includes are not read.
         let read = self.lines(path, text, MAX_DEPTH);
         let has_options = read.is_err() || self.loaded.options.len() > before;
         self.loaded.options.truncate(before);

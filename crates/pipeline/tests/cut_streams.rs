@@ -153,7 +153,7 @@ fn inspect(stream: &[u8]) -> Result<InspectReport, String> {
 fn only_a_whole_stream_is_complete() {
     for shape in &SHAPES {
         for wrapping in WRAPPINGS {
-            // What an encrypted info file says about a file behind the last known one is unknown.
+            // The content of an encrypted info file behind the last known file is unknown.
             let keys_last = shape.last[1].last() == Some(&"xtrabackup_keys");
             if keys_last && wrapping.ends_with(".xbcrypt") {
                 continue;

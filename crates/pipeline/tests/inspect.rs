@@ -592,7 +592,7 @@ fn taken(files: &[(&str, &[u8])]) -> Result<InspectReport, InspectError> {
 
 #[test]
 fn a_required_file_that_is_empty_once_decoded_counts_as_missing() {
-    // What `zstd` and `lz4` make of an empty file.
+    // Output of `zstd` and `lz4` for an empty file.
     const ZSTD: [u8; 13] = *b"\x28\xb5\x2f\xfd\x24\x00\x01\x00\x00\x99\xe9\xd8\x51";
     const LZ4: [u8; 15] = *b"\x04\x22\x4d\x18\x64\x40\xa7\x00\x00\x00\x00\x05\x5d\xcc\x02";
     let lacking = |name: &str, stored: &[u8]| {

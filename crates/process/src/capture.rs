@@ -8,7 +8,7 @@ use crate::messages::how_it_ended;
 use crate::program::Program;
 use crate::run::{Exchange, Output, RunError, Termination, run};
 
-/// Reason why a program has no usable output. Never repeats what the program wrote.
+/// Reason why a program has no usable output. Never repeats the program's output.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {

@@ -211,7 +211,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A pipe into which the program writes, until its end, and what becomes of the bytes.
+/// A pipe into which the program writes until its end, and the use of the bytes.
 struct Drain<'a> {
     pipe: Option<File>,
     output: Output<'a>,

@@ -14,7 +14,7 @@ use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
 use xb_testkit::tools::find;
 
-/// What accounts, events and routines are, as text.
+/// The definitions of accounts, events and routines, as text.
 const DEFINITIONS: &str = "
 SELECT host, user, JSON_REMOVE(priv, '$.version_id') FROM mysql.global_priv ORDER BY 1, 2;
 SELECT host, db, user, select_priv, insert_priv FROM mysql.db ORDER BY 1, 2, 3;

@@ -28,7 +28,7 @@ impl Manifest {
         self.consolidated_from.last()
     }
 
-    /// Returns whether this backup was made of a chain of which nobody knows whether a tablespace was imported: earlier versions
+    /// Returns whether this backup was made of a chain of which it is unknown whether a tablespace was imported: earlier versions
     /// did not look. Pages of such a tablespace are in no increment, and no trial restore shows that they are missing.
     #[must_use]
     pub fn may_lack_imports(&self) -> bool {
@@ -98,7 +98,7 @@ fn first_difference(stated: &SourceInfo, found: &SourceInfo) -> Option<String> {
     Some(format!("{name} is {} and {}", shown(&stated), shown(&found)))
 }
 
-/// The evidence of a history, without what is about a base or was accepted.
+/// The evidence of a history, without the facts about a base and without accepted doubts.
 fn evidence(of: &Manifest) -> History {
     of.history.as_ref().map(of_full).unwrap_or_default()
 }

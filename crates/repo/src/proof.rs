@@ -1,4 +1,4 @@
-//! What the results of verifications prove about a backup.
+//! Proof: the conclusion about a backup from the results of its verifications.
 //!
 //! A fault counts until a verification of at least its level passes that began after it was recorded. The clocks of
 //! hosts cannot tell that: each result has a number, and each verification notes the highest one when it begins.
@@ -61,7 +61,7 @@ impl VerifyResult {
         }
     }
 
-    /// What this trial, which passed, proves of a base of its backup. It has read all of the base, but no server opens
+    /// The proof that this trial, which passed, gives for a base of its backup. It has read all of the base, but no server opens
     /// what a later backup of the chain has replaced or dropped: of that, only `pages` tells, a check by a verification
     /// of the base itself that still holds. `after` is the highest number of the base's results before the trial.
     #[must_use]
@@ -201,7 +201,7 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// What is left of it for a backup of which a trial restore proves nothing.
+    /// The rest of it, for a backup of which a trial restore proves nothing.
     #[must_use]
     pub(crate) fn without_trial(self) -> Self {
         let level = self.level.map(|level| level.min(Level::Pages));
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// What an older program has recorded for a base after a trial of its increment.
+    /// The record of an older program for a base after a trial of its increment.
     #[test]
     fn a_trial_without_a_check_of_the_pages_proves_only_that_all_was_read() {
         use Level::{Decrypt, Pages, Restore};

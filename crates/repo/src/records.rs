@@ -197,7 +197,7 @@ fn encode(record: &impl Serialize, key: Option<&MacKey>) -> Result<bytes::Bytes,
     Ok(attest(text, key).into())
 }
 
-/// What the records say about the manifest with this digest. With a key, only what it authenticates
+/// The results that the records hold for the manifest with this digest. With a key, only those that it authenticates
 /// counts, apart from faults: these count from any record.
 ///
 /// # Errors
@@ -378,7 +378,7 @@ async fn change_verified(
     }
 }
 
-/// What a read of a record shows; `None` if the store could not be asked.
+/// The state of a record that was read; `None` if the store could not be asked.
 fn present(read: &Result<bytes::Bytes, RepoError>) -> Option<PresentState<'_>> {
     match read {
         Ok(bytes) => Some(PresentState::Content(bytes)),

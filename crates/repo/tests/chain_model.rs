@@ -19,9 +19,9 @@ struct Defences {
     look_at_kept: bool,
     /// A removal looks for dependants under its marks, not before.
     look_under_mark: bool,
-    /// Who relies on backups looks for their marks after writing.
+    /// A command that relies on backups looks for their marks after writing.
     look_for_marks: bool,
-    /// Who relies on backups looks after writing whether they are still there.
+    /// A command that relies on backups checks after writing that they still exist.
     look_at_bases: bool,
     /// That look is at their objects, too: a late request may have written a manifest again.
     look_at_their_objects: bool,
@@ -129,13 +129,13 @@ enum At {
 struct Command {
     kind: Kind,
     at: At,
-    /// What it is about to remove.
+    /// Backups that it is about to remove.
     going: Set,
-    /// What of that is still to be done at this step.
+    /// Those of them that are left at this step.
     todo: Set,
-    /// What a prune keeps.
+    /// Backups that a prune keeps.
     kept: Set,
-    /// What it commits now.
+    /// The backup that it commits now.
     made: Option<usize>,
     crashed: bool,
     asleep: bool,
@@ -244,11 +244,11 @@ impl World {
         (0..BACKUPS).any(|of| BASES[of] == Some(name) && self.manifests.has(of) && !going.has(of))
     }
 
-    /// What a prune keeps, and what it removes.
+    /// Backups that a prune keeps, and those that it removes.
     fn plan(&self) -> (Set, Set) {
         let newest = self.manifests.newest_first().find(|&of| self.is_restorable(of));
         let kept = Set::of(newest.into_iter().flat_map(chain));
-        // What cannot be restored is for a person to decide.
+        // A person decides about backups that cannot be restored.
         let stays = |of: &usize| kept.has(*of) || !self.is_restorable(*of);
         let needed = Set::of(self.manifests.newest_first().filter(stays).flat_map(chain));
         (kept, Set::of(self.manifests.newest_first().filter(|&of| !needed.has(of))))
@@ -261,7 +261,7 @@ impl World {
         vec![self]
     }
 
-    /// What comes after a backup was made.
+    /// The steps after a backup was made.
     fn made(mut self, c: usize, made: usize) -> Vec<Self> {
         self.reported = self.reported.with(made);
         if self.commands[c].kind == Kind::Copy && made == COPIED {
@@ -329,7 +329,7 @@ impl World {
                 let stays = |name: usize| self.manifests.has(name) && !self.is_leaving(name);
                 let holds = !with.look_at_kept || command.kept.newest_first().all(stays);
                 let mut going = command.going;
-                // What stays keeps its base, too.
+                // A backup that stays keeps its base, too.
                 let needed =
                     |going: Set| going.newest_first().find(|&of| self.is_needed(of, going));
                 while let Some(of) = needed(going).filter(|_| with.look_under_mark) {

@@ -24,7 +24,7 @@ struct Defences {
     wait_after: bool,
     /// After that, a copy looks for its objects.
     look_after: bool,
-    /// Who slept looks for a manifest before it removes further objects.
+    /// A command that slept looks for a manifest before it removes further objects.
     renew_looks: bool,
     /// After a request that may come late, the claim stays.
     keep_late: bool,

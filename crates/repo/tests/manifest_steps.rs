@@ -112,7 +112,7 @@ struct Source {
     galera: Option<String>,
 }
 
-/// What a program of that time reads.
+/// The content that a program of that time reads.
 fn of_that_time(stored: &[u8]) -> OfThatTime {
     let end = stored.windows(8).position(|at| at == b"\nsha256:").unwrap();
     serde_json::from_slice(&stored[..end]).unwrap()

@@ -95,7 +95,7 @@ async fn numbered_records_of_format_1_are_read() {
     assert_eq!(Proof::of(&found.results).failed, Some(Level::Pages));
 }
 
-/// What accepts does not count if it may mean something else by now. What protects counts, and so do the faults that
+/// A record that accepts does not count if it may mean something else by now. One that protects counts, and so do the faults that
 /// a verification record may hold.
 #[tokio::test]
 async fn of_a_later_format_only_what_protects_counts() {

@@ -96,7 +96,7 @@ pub struct Totals {
     pub retries: Option<u64>,
 }
 
-/// What a state transfer has left out, because the joiner's old data has it.
+/// Bytes that a state transfer has left out, because the joiner's old data has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delta {
     /// Bytes about which the donor has asked.
@@ -129,7 +129,7 @@ pub struct Section {
     pub stated: Totals,
     /// Totals that were counted, for those that the run does not state.
     pub counted: Totals,
-    /// What was left out; `None` if nothing was to be, or the transfer was not completed.
+    /// Bytes left out; `None` if none were to be, or the transfer was not completed.
     pub delta: Option<Delta>,
     /// Parts of objects that were sent in several parts.
     pub parts: u64,

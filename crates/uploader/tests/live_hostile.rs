@@ -353,7 +353,7 @@ async fn with_abort_rule(
     (added, puts.map(|seen| seen.path).collect())
 }
 
-/// What a wrong answer leaves out of the lifecycle rules is not deleted with it.
+/// Lifecycle rules that a wrong answer leaves out are not deleted.
 #[tokio::test]
 async fn lifecycle_rules_of_others_are_never_written_away() {
     let get =
@@ -418,7 +418,7 @@ async fn lifecycle_rules_of_others_are_never_written_away() {
     assert!(!with_abort_rule(&bucket, Vec::new()).await.0.unwrap());
 }
 
-/// What a store says about single objects within a success counts by its code, and an answer that
+/// The code that a store gives for a single object within a success counts, and an answer that
 /// does not name an object deletes none.
 #[tokio::test]
 async fn a_deletion_counts_as_the_store_answers_for_each_object() {
@@ -484,7 +484,7 @@ async fn a_wrong_scheme_is_named() {
     let error = store.list("a").await.unwrap_err();
     assert_eq!((error.kind, error.attempts), (StoreErrorKind::NotAStore, 1), "{error}");
     assert!(error.hint().unwrap().contains("http://"), "{error}: {:?}", error.hint());
-    // What a TLS server sends to a plain request: an alert, or a page.
+    // The answer of a TLS server to a plain request: an alert, or a page.
     let alert = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", alert.local_addr().unwrap());
     let server = std::thread::spawn(move || {

@@ -70,7 +70,7 @@ case " $* " in
 esac
 "#;
 
-/// What each node has at first, by name.
+/// The first role of each node, by name.
 const FIRST: [(&str, &str); 3] =
     [("galera.cache", "kept"), ("ibdata1", "old"), ("mysql/user.frm", "old")];
 

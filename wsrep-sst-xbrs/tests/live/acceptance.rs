@@ -118,7 +118,7 @@ fn data_on_which_no_server_has_started_makes_way_for_the_old_data() {
     assert!(data.join("multi-master.info").exists());
     let refused = by_hand(&cluster, "roll-back").expect(22).stderr_text();
     assert!(refused.contains("in use"), "{refused}");
-    // What Galera has noted of this data is not the position of the old data.
+    // The position that Galera has noted for this data is not that of the old data.
     cluster.stop(2);
     let noted = || std::fs::read_to_string(data.join("grastate.dat")).unwrap();
     assert!(!noted().contains("seqno:   -1"), "{}", noted());

@@ -14,7 +14,7 @@ const FILL: &str = "USE shop;
     CREATE TABLE shop.large (id INT PRIMARY KEY AUTO_INCREMENT, text VARBINARY(1000)) ENGINE=InnoDB;
     INSERT INTO shop.large (text) SELECT CONCAT(RANDOM_BYTES(500), RANDOM_BYTES(500)) FROM seq_1_to_20000;";
 
-/// What happens after the newest backup.
+/// Changes after the newest backup.
 const CHANGES: &str = "USE shop;
     UPDATE shop.large SET text = RANDOM_BYTES(900) WHERE id BETWEEN 5000 AND 5400;
     CREATE TABLE shop.added ENGINE=InnoDB SELECT seq AS id FROM seq_1_to_3000;
@@ -163,10 +163,10 @@ fn an_empty_node_gets_the_newest_backup_and_then_what_differs() {
     println!("of {whole} MiB: asked about {asked}, equal {equal}, on the wire {sent}");
     // The table has some 24 MiB, of which a run of pages has changed.
     assert!(equal >= 18, "{donor}");
-    // What differs, and the redo log.
+    // The blocks that differ, and the redo log.
     assert!(sent + equal <= asked + 20 && sent + 18 <= whole, "{donor}");
     assert!(joiner.contains("are copies of this node's old data"), "{joiner}");
-    // What the bucket had is the old data now.
+    // The data from the bucket is the old data now.
     assert!(datadir.join("#sql-xb/.old/shop/newest.ibd").exists());
     assert!(!join.applies());
     cluster.use_all_databases(2);

@@ -18,7 +18,7 @@ const FILL: &str = "USE shop;
     CREATE TABLE shop.emptied ENGINE=InnoDB SELECT seq AS id FROM seq_1_to_5000;
     INSERT INTO shop.large (text) SELECT CONCAT(RANDOM_BYTES(500), RANDOM_BYTES(500)) FROM seq_1_to_20000;";
 
-/// What happens while the node is away.
+/// Changes while the node is away.
 const CHANGES: &str = "USE shop;
     UPDATE shop.large SET text = RANDOM_BYTES(900) WHERE id BETWEEN 5000 AND 5400;
     INSERT INTO shop.large (text) SELECT RANDOM_BYTES(1000) FROM seq_1_to_400;

@@ -12,7 +12,7 @@ use xb_testkit::tools::{find, workspace};
 /// Only the server's full package contains it.
 const UNIT: &str = "/usr/lib/systemd/system/mariadb.service";
 
-/// What systemd does for a unit of `Type=notify`, as far as this one asks for it: a mount namespace
+/// The part of systemd that a unit of `Type=notify` such as this one needs: a mount namespace
 /// with the node's own `/etc/mysql` and `/run/mysqld`, the user, the files with environment
 /// variables, and the commands before the server's.
 const START: &str = r#"
@@ -147,7 +147,7 @@ fn a_node_that_its_unit_starts_joins_and_passes_the_checks_after_each_start() {
         assert_eq!(log.contains("] IST: the donor still has"), !snapshot, "{log}");
         let extends = messages.iter().any(|text| text.starts_with("EXTEND_TIMEOUT_USEC="));
         assert!(extends || !snapshot, "{messages:?}");
-        // What the unit runs after a start, as root: upgrade and check in the background.
+        // Commands that the unit runs after a start, as root: upgrade and check in the background.
         for after in unit.all("ExecStartPost") {
             let of_the_server = format!("--mount=/proc/{}/ns/mnt", cluster.pid(2));
             let after = after.trim_start_matches('!');

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::harness::{STATE, Scene, Side};
 use xb_testkit::scripted::Scripted;
 
-/// What the server knows, and what it was asked.
+/// The server's answers, and the questions it was asked.
 #[derive(Default)]
 struct State {
     method: String,

@@ -134,7 +134,7 @@ fn files_are_received_where_they_belong_and_prepared_through_links() {
     assert_eq!(std::fs::read(home.join("ibdata1")).unwrap(), [7; 70_000]);
     assert_eq!(read(undo.join("undo001")), "new undo");
 
-    // What preparing replaces or removes counts, not what was received. A server has accepted the data meanwhile.
+    // Files that preparing replaces or removes count, not those received. A server has accepted the data meanwhile.
     put(scene.data("joiner").join("ib_logfile0"), "written by a server");
     crate::harness::start_on(&scene.data("joiner"));
     scene.backup("replaces");

@@ -301,7 +301,7 @@ fn the_server_starts_once_between_preparing_and_the_swap() {
     assert!(joiner.log.contains("its 1 replica channels were removed"), "{}", joiner.log);
     assert!(data.join("upgraded.txt").exists());
     assert_eq!(std::fs::read(data.join("mysql/user.frm")).unwrap(), b"new");
-    // What the server made for itself, and what the donor's server had for itself, is not data.
+    // Files that a server, or the donor's, made for itself are not data.
     for name in ["auto.cnf", "server-key.pem", "#innodb_temp", "wsrep_state.dat"] {
         assert!(!data.join(name).exists(), "{name}");
     }

@@ -225,7 +225,7 @@ fn servers_with_a_directory_in_common_leave_each_others_data_alone() {
     succeeds(&second, &[&two]);
     assert_eq!(read(logs.join("#sql-xb/.old/two.000001")), "two.000001");
     assert!(logs.join("one.state").exists());
-    // What an earlier version left there may be anybody's.
+    // Files of an earlier version may be of any server.
     std::fs::remove_file(logs.join("#sql-xb/home")).unwrap();
     is_refused(&first, &[&one], "an unknown data directory");
     assert_eq!(read(logs.join("#sql-xb/.old/two.000001")), "two.000001");

@@ -173,7 +173,7 @@ fn room_is_counted_again_when_the_donor_begins_again() {
     }
     for fills in [true, false] {
         let scene = Scene::new();
-        // What the first run sends takes most of the disk; what the second sends needs all of that.
+        // The data of the first run takes most of the disk; that of the second needs all of this room.
         put(&scene.data("donor").join("ibdata1"), 8 * MIB);
         std::fs::rename(scene.bin().join("stream"), scene.bin().join("whole")).unwrap();
         scene.large_stream();

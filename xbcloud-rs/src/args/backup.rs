@@ -153,7 +153,7 @@ pub(crate) struct PutOptions {
     pub(crate) recipients: RecipientOptions,
 }
 
-/// What the input must look like.
+/// Requirements of the input.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct StreamOptions {

@@ -196,7 +196,7 @@ pub(crate) fn trend_text(trend: (u64, u64)) -> Option<String> {
     })
 }
 
-/// The archived log in short: how far it is behind, or what is wrong.
+/// The archived log in short: its delay, or its fault.
 pub(crate) fn log_text(archive: &ArchiveFacts, age: impl Fn(u64) -> String) -> String {
     match (&archive.gap, &archive.uncovered, archive.behind) {
         (Some(_), ..) => "gap".to_owned(),

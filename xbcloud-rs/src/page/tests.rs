@@ -1,4 +1,4 @@
-//! What holds for every page.
+//! Properties of every page.
 
 use std::time::Duration;
 
@@ -144,7 +144,7 @@ fn the_numbers_of_the_run_are_in_the_page() {
     ] {
         assert!(counted.contains(text), "{text}\n{counted}");
     }
-    // What the run itself says takes precedence.
+    // The totals that the run states take precedence.
     report.totals(Totals { stored_bytes: Some(5000), ..Totals::default() });
     let stated = upload_page(&report, end(None));
     assert!(stated.contains("<data id=\"stored-bytes\" value=\"5000\">"));
@@ -178,7 +178,7 @@ fn objects_of_a_failed_run_are_not_called_stored() {
     for text in ["stored-bytes", "stream to stored", "<th class=\"n\">stored</th>"] {
         assert!(!page.contains(text), "{text}\n{page}");
     }
-    // What failed was a later stage: the backup is there.
+    // A later stage failed: the backup exists.
     report.totals(Totals { stored_bytes: Some(5000), ..Totals::default() });
     let page = upload_page(&report, end(Some(cause())));
     assert!(page.contains("<data id=\"stored-bytes\" value=\"5000\">"), "{page}");

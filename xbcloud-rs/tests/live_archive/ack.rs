@@ -135,7 +135,7 @@ fn a_commit_waits_until_it_is_stored() {
     let first = since(&archive);
     let aborted = || archive.server.sql("SHOW GLOBAL STATUS LIKE 'Aborted_clients'");
     let were_aborted = aborted();
-    // What the counters no longer show ends the interval, though nothing else has changed.
+    // Counters that no longer show it end the interval, though nothing else has changed.
     archive.server.sql("SET GLOBAL rpl_semi_sync_master_enabled=0");
     archive.server.sql("SET GLOBAL rpl_semi_sync_master_enabled=1");
     archive.write(1);

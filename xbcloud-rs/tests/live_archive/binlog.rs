@@ -149,7 +149,7 @@ fn roll_ups_save_requests_and_hide_nothing() {
     }
     archive.store.put(&small, &of_small);
     archive.store.put(rest, &of_rest);
-    // What a roll-up has is no proof of a segment.
+    // A roll-up is no proof of a segment.
     let (third, fourth) = (format!("{stream}/{:012}", 3), format!("{stream}/{:012}", 4));
     let good = archive.store.get(&third).unwrap();
     let mut flipped = good.clone();
@@ -766,7 +766,7 @@ fn a_search_shows_who_changed_a_table_and_when() {
     let cut = search(&["--limit=2"]);
     assert!(cut.stderr_text().contains("only the first 2"), "{}", cut.stderr_text());
     assert_eq!(cut.stdout_text().lines().filter(|line| line.starts_with("20")).count(), 2);
-    // What cannot be searched is said, and what can be is shown.
+    // Segments that cannot be searched are named, and the others are shown.
     let file = archive.segments().pop().unwrap();
     std::fs::write(&file, b"damaged").unwrap();
     let damaged = archive

@@ -148,7 +148,7 @@ fn a_trial_is_equal_to_its_replica_and_to_its_source() {
     pair.write(3);
     let receiver = pair.shop.receive();
     pair.shop.wait_for(&receiver);
-    // What comes behind the stop does not pass it.
+    // Transactions behind the stop are not compared.
     let ran = running.wait().expect(0);
     let text = ran.stderr_text();
     assert!(text.contains("STOP SLAVE SQL_THREAD; START SLAVE SQL_THREAD"), "{text}");

@@ -113,7 +113,7 @@ fn a_copy_takes_the_log_along_and_later_only_what_is_new() {
     assert_eq!(rows_of(&shop, "vault", "full", "latest").unwrap(), shop.rows());
     let said = copy(&shop, "full", "vault").expect(0).stderr_text();
     assert!(said.contains(" in 0 segments"), "{said}");
-    // What an interrupted copy has not written is copied by the next one; until then nothing is claimed.
+    // The next copy writes the segments that an interrupted one did not; until then nothing is claimed.
     let whole = archived(&there);
     // Head and keys of a stream are written before its segments.
     let is_later = |path: &&PathBuf| {

@@ -184,7 +184,7 @@ fn the_archive_continues_on_a_promoted_replica_and_on_the_server_that_returns() 
     pair.shop.server.sql("UPDATE d.e SET n = n + 1; CREATE TABLE d.later (id INT)");
     pair.shop.wait_for(&receiver);
     receiver.stop();
-    // What the replica still gets of the server, but not the archive.
+    // Transactions that the replica still gets from the server, but the archive does not.
     pair.shop.server.sql("UPDATE d.e SET n = n + 1; INSERT INTO d.t VALUES (3, 'unarchived')");
     let (unarchived, rows_unarchived) = (pair.shop.gtid(), pair.shop.server.sql(TABLES));
     pair.catch_up();
@@ -600,7 +600,7 @@ fn the_silence_of_a_replica_covers_no_time() {
     receiver.stop();
 }
 
-/// What a server leaves out is in no variable.
+/// No variable shows the tables that a server leaves out.
 #[test]
 fn a_server_that_leaves_transactions_out_does_not_continue_the_archive() {
     let mut pair = Pair::new(&["--binlog-ignore-db=x"]);

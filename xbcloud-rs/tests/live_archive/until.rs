@@ -66,7 +66,7 @@ fn a_backup_is_restored_to_any_transaction() {
     assert!(text.contains(&format!("first one after the stop: {bad}")), "{text}");
     assert!(text.contains("DELETE FROM d.t"), "{text}");
 
-    // What cannot be reached is refused before anything is written.
+    // A stop that cannot be reached is refused before anything is written.
     let (log, offset) = at_second.rsplit_once(':').unwrap();
     let inside = format!("{log}:{}", offset.parse::<u64>().unwrap() - 10);
     for (stop, part) in [
@@ -257,7 +257,7 @@ fn an_archive_that_may_have_lost_its_end_is_not_restored_to_its_latest() {
         .expect(0)
         .stdout_text();
     assert!(listed.contains("if nothing was removed after it"), "{listed}");
-    // What is there can be reached, and what is left, if that is wanted.
+    // The archived part can be reached, and the rest is left, on demand.
     let (rows, _) = shop.restored("latest", &first, &[]);
     assert_eq!(rows, rows_first);
     let (rows, _) = shop.restored("latest", "latest", &["--accept-lost-end"]);
@@ -364,7 +364,7 @@ fn a_backup_whose_position_is_wrong_is_named() {
     }
 }
 
-/// What an archive is verified against.
+/// The facts against which an archive is verified.
 fn facts<'a>(keys: &'a Keys, state: Option<&'a Path>) -> ArchiveFacts<'a> {
     ArchiveFacts { keys, state, kept_within: None }
 }
@@ -438,7 +438,7 @@ fn prune_removes_only_what_no_kept_backup_needs() {
     assert!(text.contains("binary log of shop: removed"), "{text}");
     let left = segments(&shop);
     assert!(left.len() + 4 < all.len() && all.ends_with(&left), "{left:?} of {all:?}");
-    // What a killed prune leaves is named, and harms nothing.
+    // Objects that a killed prune leaves are named, and harm nothing.
     let second = left[0].parent().unwrap().join(format!("{:012}", 1));
     std::fs::write(&second, "left").unwrap();
     let report =
@@ -571,7 +571,7 @@ fn a_trial_proves_the_backup_with_its_log() {
             .run();
         listed.expect(0).stdout_text().contains("\"proven_until\"")
     };
-    // What is left out counts as applied, and nothing is proven.
+    // Transactions left out count as applied, and nothing is proven.
     let numbers = shop.scratch.join("verify.prom");
     let metrics = format!("--metrics-file={}", numbers.display());
     let is_measured = || std::fs::read_to_string(&numbers).unwrap().contains("_proven_until_");

@@ -547,7 +547,7 @@ fn a_listed_base_that_no_read_shows_leaves_no_lock_reported_as_whole() {
     let through = format!("--s3-endpoint={}", proxy.endpoint());
     let ran = xbcloud(&store, "pin", "one", &["--retain=1d", &through]).run().expect(1);
     assert!(ran.stderr_text().contains("the store lists this object"), "{ran:?}");
-    // What can be locked is.
+    // The objects that can be locked are locked.
     for (key, _) in bucket.list("backups/nightly/one/") {
         assert!(key.ends_with("/claim") || bucket.lock_of(&key).is_some(), "{key}");
     }

@@ -255,7 +255,7 @@ fn a_repeated_write_of_the_manifest_looks_for_another_ones_first() {
 /// `check` tries what a backup relies on.
 #[test]
 fn check_finds_a_store_without_conditions_or_ranges() {
-    // What else `check` tries may fail on this machine.
+    // Other checks may fail on this machine.
     let state = |site: &Site, what: &str| {
         let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .args(["check", "--json", "--max-backoff=50"])
@@ -298,7 +298,7 @@ fn a_range_of_the_whole_object_needs_no_partial_answer() {
     }
 }
 
-/// What is a range by its own words is one, whatever its status.
+/// An answer that states a range is one, whatever its status.
 #[test]
 fn a_range_may_be_answered_with_status_200() {
     let site = Site::new(bucket());

@@ -14,7 +14,7 @@ use xb_testkit::small_disk::SmallDisk;
 use xb_testkit::store::Store;
 
 const MIB: u64 = 1 << 20;
-/// What the disk gains after each failure.
+/// Bytes that the disk gains after each failure.
 const STEP: u64 = 3 * MIB;
 /// More than any of these commands needs.
 const ENOUGH: u64 = 1000 * MIB;
@@ -146,7 +146,7 @@ fn a_restore_of_a_chain_resumes_when_there_is_room() {
     let run = run.arg(format!("--prepare-program={}", program.display()));
     let told = run.run().expect(1).stderr_text();
     assert!(told.contains(FULL) && told.contains("make room there, empty the directory"), "{told}");
-    // What the check before the start says.
+    // The message of the check before the start.
     disk.resize(disk.used() + MIB);
     let other = format!("--target-dir={}", place.join("u").display());
     let told = site.work("restore", "two", &other).arg("--prepare").run().expect(1).stderr_text();

@@ -46,7 +46,7 @@ impl Shop {
         self.xbcloud(&["prune", "--yes", &format!("--keep-last={last}")], "").run()
     }
 
-    /// What `list` shows of a name.
+    /// The entry of a name in `list`.
     fn line(&self, name: &str) -> Value {
         let ran = self.xbcloud(&["list", "--json", "--no-cache"], "").run().expect(0);
         let lines: Value = serde_json::from_slice(&ran.stdout).unwrap();
@@ -121,7 +121,7 @@ fn a_backup_of_this_host_counts_although_no_listing_shows_it() {
     assert!(refused.stderr_text().contains("i1"), "{refused:?}");
     let _ = remove(&["prune", "--yes", "--keep-last=1"], "").expect(0);
     assert_eq!(shop.whole(), ["i1", "i2", "n0", "n3"]);
-    // What is gone for good keeps nothing.
+    // A base that is gone for good keeps no increment.
     shop.with(Vec::new());
     for name in ["/i2", "/i1", "/n0"] {
         let remove = shop.xbcloud(&["delete", "--yes"], name).env("XBCLOUD_STATE_DIR", &state);
@@ -267,7 +267,7 @@ fn gc_writes_nothing_in_vain_and_removes_what_it_can() {
     let of_clock = || shop.bucket.list("shop/.xb-catalog/@tune/").len();
     let _ = gc(vec![refuse("DELETE", "%40tune/"), later()]);
     assert_eq!((shop.bucket.list("shop/n0/").len(), of_clock()), (0, 1));
-    // What could not be removed then is removed now.
+    // Objects that could not be removed then are removed now.
     let _ = gc(vec![later()]);
     assert_eq!(of_clock(), 0);
 }
@@ -433,7 +433,7 @@ fn nothing_is_based_on_a_backup_that_cannot_be_restored() {
     }
     let ran = increment().expect_failure().stderr_text();
     assert!(ran.contains("its base i1 cannot be restored: its base n0: its objects"), "{ran}");
-    // What verification has found damaged is no base, either.
+    // A backup that a verification has found damaged is no base, either.
     let all = shop.bucket.list("shop/n2/");
     let (first, _) = all.iter().find(|(key, _)| key.ends_with("/000000000")).unwrap();
     shop.bucket.put(first, &b"x"[..]);
@@ -588,7 +588,7 @@ fn objects_of_another_run_are_not_those_of_the_backup() {
         let lines: Value = serde_json::from_slice(&ran.stdout).unwrap();
         lines[0]["state"].clone()
     };
-    // What a cache remembers is that of one manifest, so each look has a cache of its own.
+    // A cache remembers one manifest, so each look has a cache of its own.
     let providers = ["--s3-provider=aws", "--s3-provider=other"];
     assert!(providers.iter().all(|provider| listed(provider) == "complete"));
     for provider in providers {

@@ -75,7 +75,7 @@ fn a_removal_that_is_refused_for_certain_blocks_no_run() {
     assert_eq!(manifests(&shop), ["i1", "n0"]);
 }
 
-/// What the rules keep may be an increment whose run has not yet noticed that its base goes.
+/// The rules may keep an increment whose run has not yet noticed that its base goes.
 #[test]
 fn a_prune_does_not_count_on_an_increment_whose_base_may_go() {
     let shop = shop();

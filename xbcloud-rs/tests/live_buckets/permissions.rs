@@ -35,7 +35,7 @@ fn the_policy_of_the_runbook_is_the_smallest() {
     let _ = run("put", &[&sizes[..], &["ROOT/sunday"]].concat(), &stream).expect(0);
     proxy.set_rules(Vec::new());
     let _ = run("put", &[&sizes[..], &["ROOT/tuesday"]].concat(), &stream).expect(0);
-    // What the store does not accept is aborted.
+    // An upload that the store does not accept is aborted.
     proxy.set_rules(vec![Rule::new("PUT", "partNumber=2", Action::answer(507))]);
     let _ = run("put", &[&sizes[..], &["ROOT/short"]].concat(), &stream).expect_failure();
     proxy.set_rules(Vec::new());

@@ -531,7 +531,7 @@ fn an_altered_range_of_a_large_object_is_no_damage() {
         for skip in 0..2 {
             let once = || proxy.set_rules(vec![altered.clone().skip(skip).times(1)]);
             once();
-            // What was written to the pipe cannot be taken back.
+            // Bytes written to the pipe cannot be taken back.
             let got = run("get", &[]).expect(5);
             assert!(got.stderr_text().contains("altered in transit"), "{got:?}");
             once();
@@ -546,7 +546,7 @@ fn an_altered_range_of_a_large_object_is_no_damage() {
                 assert_eq!(ran.code(), if layout == "packed" { 0 } else { 5 }, "{ran:?}");
             }
         }
-        // What is altered every time is damage.
+        // An answer that is altered every time is damage.
         proxy.set_rules(vec![altered]);
         let got = run("get", &[]).expect(7);
         assert!(!got.stderr_text().contains("altered"), "{got:?}");

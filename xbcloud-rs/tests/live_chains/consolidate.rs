@@ -80,7 +80,7 @@ impl Site {
         self.xbcloud(&["consolidate", "--json", &tmp], name).args(options)
     }
 
-    /// What is left of scratch directories.
+    /// Number of scratch directories left.
     fn left(&self) -> usize {
         std::fs::read_dir(self.tmp()).unwrap().count()
     }
@@ -404,7 +404,7 @@ fn a_chain_that_is_not_whole_is_refused_with_the_name_of_the_link() {
     assert_eq!(site.meant("latest"), "two");
 }
 
-/// What was changed while its base was taken may be only in the redo log of that, which a merge drops.
+/// Changes made while its base was taken may be only in the redo log of that, which a merge drops.
 #[test]
 fn an_increment_that_begins_where_its_base_ends_is_not_consolidated() {
     let site = Site::new();

@@ -127,7 +127,7 @@ fn in_place_of(site: &Site) -> impl FnOnce(&Path) {
     }
 }
 
-/// What every fork must end in.
+/// The result that every fork must have.
 fn assert_only_a_full_backup_is_taken(site: &Site, server: &MariaDb) {
     let said = site.refused(server, &[]);
     assert!(

@@ -196,7 +196,7 @@ fn tables_go_into_a_running_server() {
     let refused = "INSERT INTO shop.orders (customer) VALUES (1000)";
     let _ = client(server, refused).expect_failure();
 
-    // What exists stays, but for --replace.
+    // An existing table stays, but for --replace.
     let refused = into(&["shop.orders", "--as=orders"]).expect(1).stderr_text();
     assert!(
         refused.contains(
@@ -382,7 +382,7 @@ fn a_replacement_takes_nothing_from_a_live_server() {
     let told = shop.rescue_into(server, "full", &["shop.par", "--where=id < 5"]).run().expect(0);
     assert!(told.stderr_text().contains("compares them in UTC"), "{}", told.stderr_text());
 
-    // What came since the backup.
+    // Changes since the backup.
     server.sql("USE shop; CREATE TRIGGER since BEFORE INSERT ON par FOR EACH ROW SET NEW.f = 1");
     let told = replace().run().expect(1).stderr_text();
     assert!(told.contains("trigger since; drop it before"), "{told}");
@@ -575,7 +575,7 @@ fn keys_are_tried_before_a_table_is_replaced() {
     assert!(told.contains("Lock wait timeout") && told.contains("SHOW FULL PROCESSLIST"), "{told}");
 }
 
-/// What a killed rescue leaves: no scratch directory, no server, and no table under its new name.
+/// A killed rescue leaves no scratch directory, no server, and no table under its new name.
 #[test]
 fn a_rescue_that_is_killed_leaves_nothing() {
     let shop = Shop::new(&[]);

@@ -111,7 +111,7 @@ impl Line {
                 .expect(0)
                 .stdout_text()
         };
-        // What is not gone has not got its name.
+        // A table that is still there has not got the new name.
         let select = format!(
             "SELECT CONCAT(statement, ';;') FROM cut.{todo} WHERE unfinished NOT IN \
              (SELECT table_name FROM information_schema.tables WHERE table_schema = 'cut') ORDER BY n"
@@ -263,7 +263,7 @@ fn what_a_killed_rescue_leaves_can_be_completed() {
     assert_eq!(state(server), line.complete);
 }
 
-/// What the first RENAME meets.
+/// The fate of the first RENAME.
 fn at_rename(act: impl Fn(&str) -> Fate + Send + Sync + 'static) -> impl Fn(&str) -> Fate {
     let is_over = AtomicBool::new(false);
     move |sql| {

@@ -180,7 +180,7 @@ fn a_server_is_tried_on_the_restored_backup() {
     assert_eq!(found["reached"], "pages");
     assert!(found["failed_checks"][0].as_str().unwrap().contains("no_such_table"), "{found}");
     assert_eq!(found["problems"].as_array().unwrap().len(), 0, "a bad statement is no damage");
-    // What was proven before stays proven.
+    // An earlier proof still counts.
     let verified = line(&store, "n")["verified"].clone();
     assert_eq!((&verified["level"], &verified["failed"]), (&"restore".into(), &Value::Null));
     assert_eq!(left(), 0);
@@ -671,7 +671,7 @@ fn encrypted_tables_without_their_keys_are_not_provable_rather_than_damaged() {
     let folder = format!("--scratch-dir={}", scratch.dir("tmp").display());
     let load = format!("--mysqld-opts={plugin}");
     let options = ["--level=restore", &folder, &load];
-    // What is in the redo log can be prepared only with the right keys. mariadb-backup takes the option
+    // Changes in the redo log can be prepared only with the right keys. mariadb-backup takes the option
     // as one of the plugin's, which it learns from the backup, only with this prefix.
     let prepare = format!("--prepare-opts=--loose{}", &file(&right)[1..]);
     let with = |keys: &Path| {

@@ -423,7 +423,7 @@ fn no_trial_of_a_clone_replicates_runs_events_or_listens() {
     assert_eq!(copy.sql("SELECT COUNT(*) FROM t.moved"), "0\n");
 }
 
-/// What a process has open below a folder.
+/// Files that a process has open below a folder.
 fn open_files(below: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for process in std::fs::read_dir("/proc").unwrap().flatten() {

@@ -43,7 +43,7 @@ const OPTIONS: [&str; 5] = [
     "--sync-binlog=1",
 ];
 
-/// What happens in the middle of a round.
+/// The event in the middle of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     Nothing,
@@ -299,7 +299,7 @@ impl Rounds {
         let has_ddl = number / FAULTS.len() % 2 == 1 && !may_wait;
         let (is_done, next) = self.backup(&donor, fault, &name, has_ddl);
         let donor = next.unwrap_or(donor);
-        // What is listed can be restored, even if its program did not live to say so.
+        // A listed backup can be restored, even if its program did not live to report it.
         let is_complete = self.is_complete(&name);
         assert!(
             !is_done || is_complete,
@@ -337,7 +337,7 @@ fn rounds_with_faults_end_with_an_error_or_an_equal_copy() {
     assert!(rounds.outcomes.keys().any(|(_, is_complete)| !is_complete));
 }
 
-/// What DDL did is told between two stages, and again after REINIT.
+/// The donor announces DDL between two stages, and again after REINIT.
 #[test]
 fn clones_that_are_cut_again_and_again_while_ddl_runs_are_equal() {
     if !is_installed() {

@@ -195,7 +195,7 @@ fn the_archive_of_mysql_continues_on_a_promoted_replica() {
     let last_before = gtid(&pair.server);
     pair.server.sql(WORK);
     wait_until(&receiver, &end(&pair.server));
-    // What the replica still gets of the server, but not the archive.
+    // Transactions that the replica still gets from the server, but the archive does not.
     receiver.stop();
     pair.server.sql(WORK);
     pair.catch_up();

@@ -53,7 +53,7 @@ impl Site {
         format!("file://{}", self.scratch.join("root").join(name).display())
     }
 
-    /// What names the server.
+    /// Options that name the server.
     fn source(&self) -> [String; 2] {
         let login = format!("--login-file={}", self.scratch.join("login").display());
         [format!("--from=mysql://127.0.0.1:{}", self.port), login]

@@ -286,14 +286,14 @@ fn a_dropped_table_comes_back_and_later_work_stays() {
     let before = (shop.server.sql(SUMS), shop.server.gtids());
     shop.server.sql("DROP TABLE d.t");
     shop.server.sql("INSERT INTO d.made VALUES (2)");
-    // What is left prepared.
+    // Transactions that stay prepared.
     shop.server.sql(
         "USE d; XA START 'left'; INSERT INTO made VALUES (3); XA END 'left'; XA PREPARE 'left'",
     );
     shop.wait(&mut receiver);
     receiver.signal(Signal::TERM);
     let _ = receiver.wait().expect(0);
-    // What the receiver has missed is on the disk.
+    // The part that the receiver has missed is on the disk.
     shop.server.sql("INSERT INTO d.made VALUES (4)");
     let end = shop.server.gtids();
     shop.server.kill();
@@ -345,7 +345,7 @@ fn a_dropped_table_comes_back_and_later_work_stays() {
     assert_eq!(copy.sql("SELECT COUNT(*) FROM d.made WHERE id = 3"), "1\n");
     drop(copy);
 
-    // What cannot be restored is refused before anything is written.
+    // A stop that cannot be restored is refused before anything is written.
     let (uuid, _) = end.split_once(':').unwrap();
     let exclude = format!("--exclude-gtid={uuid}:2");
     let said = shop.restore("latest", "refused", &[&exclude, &shop.state()]).expect_failure();
@@ -428,7 +428,7 @@ fn a_clone_is_covered_by_a_stream_that_begins_later_with_older_logs() {
         return;
     }
     let shop = Shop::new();
-    // What is archived has a transaction of the clone first.
+    // The archive begins with a transaction of the clone.
     shop.server.sql("FLUSH BINARY LOGS");
     shop.back_up("one");
     shop.server.sql("INSERT INTO d.u VALUES (5, 5); FLUSH BINARY LOGS");

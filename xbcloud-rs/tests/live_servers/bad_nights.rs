@@ -1,4 +1,4 @@
-//! What cron mails after a night with a real server, a real mariadb-backup and a common mistake: cause and next step in the
+//! The mail of cron after a night with a real server, a real mariadb-backup and a common mistake: cause and next step in the
 //! first two lines, and at most ten lines.
 
 use xb_testkit::command::Cmd;

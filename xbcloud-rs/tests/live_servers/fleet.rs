@@ -188,7 +188,7 @@ fn azure_is_a_place() {
     assert!(text.contains("2 repositories: 2 OK; 2 backups"), "{text}");
 }
 
-/// Who can open the newest chain, and until when it is locked.
+/// The fleet shows which keys open the newest chain, and until when it is locked.
 #[test]
 fn keys_and_locks_of_the_newest_chain_are_shown() {
     const RECIPIENT: &str = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";

@@ -89,7 +89,7 @@ fn rescued_tables_reach_the_cluster(cluster: &Cluster, store: &Store) {
     let refused = rescue(&["--physical"]).expect_failure().stderr_text();
     assert!(refused.contains("a node of a cluster"), "{refused}");
     let _ = rescue(&[]).expect(0);
-    // What node 1 has written has reached node 2 once that says so.
+    // Writes of node 1 have reached node 2 once this statement returns.
     let there = cluster.sql(2, "SET wsrep_sync_wait = 15; SELECT COUNT(*) FROM shop.orders");
     assert_eq!(there.trim(), "40000");
     for node in [1, 2] {

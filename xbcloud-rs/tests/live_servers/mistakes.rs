@@ -540,7 +540,7 @@ fn a_full_disk_of_a_local_repository_is_named() {
     }
 }
 
-/// What an interrupted restore has written counts as room that is there.
+/// Files that an interrupted restore has written count as available room.
 #[test]
 fn a_restore_that_was_interrupted_needs_room_for_the_rest_only() {
     let site = Site::new();

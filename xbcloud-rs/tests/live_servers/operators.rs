@@ -13,7 +13,7 @@ use xb_testkit::{azure, files::tree};
 
 /// Position of the cluster's backup.
 const GTID: &str = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42";
-/// What the operators require of `NAME.md5`, in bytes: the cluster operator's script, and its
+/// Requirements of the operators for `NAME.md5`, in bytes: the cluster operator's script, and its
 /// server beside MySQL.
 const LEAST_MD5: [usize; 2] = [23_000, 3_000];
 
@@ -190,7 +190,7 @@ fn backup(seed: u8, compressed: bool, command: &str) -> Vec<u8> {
     out.finish()
 }
 
-/// What a donor sends before the backup itself.
+/// The stream that a donor sends before the backup itself.
 fn sst_info() -> Vec<u8> {
     let text = format!("[sst]\nmysql-version=8.4.0\ngalera-gtid={GTID}\nbinlog-name=binlog\n");
     let mut out = StreamWriter::new(Vec::new());

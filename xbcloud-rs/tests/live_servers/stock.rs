@@ -107,7 +107,7 @@ fn names_as_the_operators_make_them() {
         let again = host.xbcloud("delete").arg(&path).run().expect(1);
         says(&again, "there is no complete backup");
     }
-    // What the stock tool stored under such a name can be read, too.
+    // A backup that the stock tool stored under such a name can be read, too.
     for (key, body) in single_objects(&small_backup(7, 90_000)) {
         host.bucket.put(&format!("stock/12:00/{key}"), &body);
     }

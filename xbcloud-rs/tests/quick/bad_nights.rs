@@ -1,4 +1,4 @@
-//! What cron mails after a bad night: the cause and the next step come first, on at most ten lines.
+//! The mail of cron after a bad night: the cause and the next step come first, on at most ten lines.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
@@ -350,7 +350,7 @@ fn a_monitor_answers_although_the_store_does_not() {
     assert!(line.contains("UNKNOWN") && !line.contains("has not answered within"), "{line}");
 }
 
-/// Who reads the output as JSON finds the cause of a wrong command line there, too.
+/// The JSON output has the cause of a wrong command line, too.
 #[test]
 fn a_monitor_with_a_wrong_command_line_answers_in_json() {
     for (words, cause) in [

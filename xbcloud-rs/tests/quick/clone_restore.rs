@@ -159,7 +159,7 @@ fn a_restore_that_is_killed_at_any_change_is_continued() {
         in_patches += u32::from(target.join(".xb-partial/restore/clone").exists());
         let _ = killed(&target, "pwrite64", 3);
         let ran = site.restore(&target, &[EXPOSED]).expect(0);
-        // What was fetched is not fetched again.
+        // Fetched files are not fetched again.
         assert!(!ran.stderr_text().contains("restored again"), "{}", ran.stderr_text());
         site.clone.assert_is_in(&target);
         assert!(!target.join(".xb-partial").exists(), "{call} {number}");

@@ -53,7 +53,7 @@ impl User {
         self.path().join("manual").join(file)
     }
 
-    /// What bash puts in place of `replaced`, which is the end of the last of `words`. `words` are those that bash makes
+    /// The words that bash puts in place of `replaced`, which is the end of the last of `words`. `words` are those that bash makes
     /// of `line`: it cuts at `@`, `=` and `:`.
     fn bash(&self, line: &str, words: &[&str], replaced: &str) -> Vec<String> {
         let run = r#"

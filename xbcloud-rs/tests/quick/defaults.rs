@@ -1,4 +1,4 @@
-//! What a backup is without options.
+//! Defaults of a backup.
 
 use std::path::{Path, PathBuf};
 
@@ -150,7 +150,7 @@ fn an_option_file_that_is_left_out_ends_the_run() {
     refused(&["put", "ROOT/n"], &["/no/such/seal.cnf", &own, "line 2", "create it"]);
     write("home/.my.cnf", "[xbcloud]\n!includes /no/such/seal.cnf\n", 0o600);
     refused(&["put", "ROOT/n"], &[&own, "line 2", "unknown ! directive", "write it as"]);
-    // What the programs of the server alone read in such a file is theirs.
+    // Groups in such a file that only the server's programs read are left to them.
     write("home/.my.cnf", "[client]\nuser=u\n", 0o666);
     write("seal.cnf", &seal, 0o666);
     let named = site.path("seal.cnf").display().to_string();

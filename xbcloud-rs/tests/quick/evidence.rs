@@ -98,7 +98,7 @@ fn evidence_is_of_what_was_done_and_of_the_host_that_did_it() {
     assert!(shown.contains("checksum  ok") && !shown.contains("pages"), "{shown}");
     assert!(shown.contains("up to checksum (asked for: checksum)"), "{shown}");
     assert!(shown.contains("authenticity: not-sealed") && shown.contains("not signed"), "{shown}");
-    // What is demanded of it.
+    // Demands on the evidence.
     let check = |options: &[&str]| host.check(&file, &host.signer, options);
     let _ = check(&["--level=checksum", "--max-age=1h"]).expect(0);
     let ran = check(&["--level=restore"]).expect(7);

@@ -35,7 +35,7 @@ const DAY: i64 = 86_400;
 const NIGHT: &str = "night";
 const SERVERS: [Option<&str>; 3] = [Some("a"), Some("b"), None];
 
-/// What an increment is based on.
+/// The base of an increment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tie {
     /// The base, as it should be.
@@ -46,7 +46,7 @@ enum Tie {
     Gap,
 }
 
-/// What has happened to a backup since it was made.
+/// The fate of a backup since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -431,7 +431,7 @@ impl World {
         self.made[n].merged.unwrap_or(n)
     }
 
-    /// What tells the data of `n` from that of others: its origin, and whether another backup took the name.
+    /// Identity of the data of `n`: its origin, and whether another backup took the name.
     fn data(&self, n: usize) -> (usize, bool) {
         match self.made[n].recipe.fault {
             Fault::Replaced => (n, true),
@@ -513,7 +513,7 @@ impl World {
         std::fs::read_dir(run).is_ok_and(|files| files.count() == 2)
     }
 
-    // What each command reports and does.
+    // Reports and effects of each command.
 
     fn command(&self, name: &str, at: &str, args: &[String]) -> Ran {
         Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
@@ -671,7 +671,7 @@ impl World {
             let is_pinned = recipe.pinned && recipe.fault != Fault::Replaced;
             let stays = is_pinned || recipe.marked || recipe.locked;
             assert!(!stays, "n{n} is held");
-            // What cannot be restored is for a person to decide.
+            // A person decides about backups that cannot be restored.
             let is_raw = recipe.raw && recipe.fault == Fault::None;
             assert!(before.contains(&n) || is_raw, "n{n} was not restorable");
             assert!(!self.has_objects(n));

@@ -65,7 +65,7 @@ fn a_finished_restore_is_known_again() {
     }
 }
 
-/// What the merge or the program has left is neither the chain nor its end.
+/// Files that the merge or the program has left are neither the chain nor its end.
 #[test]
 fn a_chain_whose_prepare_was_interrupted_is_distinguished_from_foreign_files() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What xtrabackup is asked for when a backup is prepared: options of a keyring and of a transition key,
+//! Options that xtrabackup gets when a backup is prepared: those of a keyring and of a transition key,
 //! a new master key; and what it writes then: a cluster's position. A program that records its calls
 //! plays it.
 
@@ -133,7 +133,7 @@ fn every_option_reaches_every_call() {
     assert!(!ran.stderr_text().contains("secret"), "{ran:?}");
     // The trial server comes after preparing; here it cannot start.
     let trial = format!("--scratch-dir={}", scene.scratch.dir("trial").display());
-    // What prepares may write where the trial server may: here, the list of its calls.
+    // The program that prepares may write where the trial server may: here, the list of its calls.
     let writes = format!("--mysqld-writes={}", scene.scratch.path().display());
     let options = ["--level=restore", "--mysqld=/bin/false", &trial, &writes];
     let ran = scene.run("verify", &options, &KEYRINGS);

@@ -119,7 +119,7 @@ async fn learn_clock(root: &Root) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Finds what runs left that have shown no activity for `age`, at least [`LEAST_AGE`]. Changes
+/// Finds the objects of runs that have shown no activity for `age`, at least [`LEAST_AGE`]. Changes
 /// nothing.
 ///
 /// # Errors
@@ -245,7 +245,7 @@ impl NameFindings {
     }
 }
 
-/// Removes what one dead run left. An interrupted removal can be repeated: the claim goes last.
+/// Removes the objects of one dead run. An interrupted removal can be repeated: the claim goes last.
 ///
 /// Returns whether anything was removed. A run that was active since it was found, for example
 /// because a copy resumed it, that became a backup, or whose name has an unreadable manifest, is

@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What is not in order, with its fix.
+    /// Faults of the server's settings and of the login, each with its fix.
     fn faults(found: &ServerFacts, request: &CloneRequest) -> Vec<(CheckState, String)> {
         let lines = judge(found, &Ok(()), request);
         let faults = lines.into_iter().filter(|line| line.state != CheckState::Ok);

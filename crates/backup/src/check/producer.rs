@@ -96,7 +96,7 @@ fn defaults_words(argv: &[OsString]) -> Vec<OsString> {
     .collect()
 }
 
-/// What the server says about itself and the login.
+/// Facts that the server states about itself and the login.
 #[derive(Default)]
 struct Facts {
     version: String,

@@ -17,7 +17,7 @@ use crate::session::Session;
 use crate::until::{UntilPlan, series};
 use crate::until_error::UntilError;
 
-/// Time for the archive to store what a held replica has applied.
+/// Time for the archive to store the transactions that a held replica has applied.
 const CATCH_UP: Duration = Duration::from_secs(180);
 /// Pause before the archive is read again: a receiver cuts a segment every 5 s.
 const AGAIN: Duration = Duration::from_secs(5);

@@ -32,7 +32,7 @@ pub(crate) struct ClassicFiles {
     /// Position at which a resumed restore continues in each file: the bytes to skip at the front
     /// of its objects, and the file offset after them. `None` unless an earlier run is resumed.
     begun: Option<BTreeMap<String, ResumePoint>>,
-    /// What an earlier run has left that counts.
+    /// Objects of an earlier run that count.
     resumable: Resumable,
     /// The known checksums of the objects.
     known: KnownChecksums,
@@ -174,7 +174,7 @@ impl ClassicFiles {
         (self.begun, self.resumable) = (Some(begun), resumable);
     }
 
-    /// What [`ClassicFiles::leave_out`] has left out.
+    /// Objects that [`ClassicFiles::leave_out`] has left out.
     pub(crate) fn resumable(&self) -> &Resumable {
         &self.resumable
     }

@@ -30,7 +30,7 @@ struct Entry {
     acknowledged: bool,
 }
 
-/// Who stored an object.
+/// The run that stored an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     ThisRun,

@@ -160,7 +160,7 @@ mod tests {
             Record::End { file: 3, size: 40 },
             // The older file of that name, before it was replaced.
             Record::Remove { file: 0 },
-            // What is replaced does not come back.
+            // A replaced file does not come back.
             file(4, "again"),
             Record::End { file: 4, size: 50 },
             file(5, "again"),

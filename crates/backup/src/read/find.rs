@@ -70,7 +70,7 @@ impl Objects {
         matches!(self, Self::Packed(packed, _) if packed.manifest.end == End::Raw)
     }
 
-    /// What counts of that which an earlier restore has left; `None` if nothing was given to [`find`].
+    /// Files of an earlier restore that count; `None` if nothing was given to [`find`].
     pub(crate) fn resumable(&self) -> Option<&Resumable> {
         match self {
             Self::Packed(_, ReadMode::Parts { parts, .. }) => Some(&parts.resumable),
@@ -205,7 +205,7 @@ async fn some_files(
     Ok(ReadMode::Parts { body: Box::new(body), parts: Box::new(parts) })
 }
 
-/// Finds the objects of a stock backup, and what must still hold once they were read.
+/// Finds the objects of a stock backup, and the facts that must still hold once they were read.
 ///
 /// # Errors
 /// [`RepoError::NotThere`] if there are none, or if they are what an unfinished run left.

@@ -20,7 +20,7 @@ impl FileSink {
         Self { extractor: Some(extractor), target }
     }
 
-    /// Returns what was extracted, once all of it is written.
+    /// Returns the report of the extraction, once everything is written.
     pub(super) fn finish(mut self) -> Result<ExtractReport, BackupError> {
         match self.extractor.take() {
             Some(extractor) => extractor.finish().map_err(|error| self.failed(&error)),

@@ -77,7 +77,7 @@ impl FinishedMark {
     }
 }
 
-/// Removes what a finished restore keeps for another run, whatever of it an earlier run has removed.
+/// Removes the files that a finished restore keeps for another run, as far as they still exist.
 pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
     let failed = |what: &dyn std::fmt::Display| BackupError::Restore {
         target: target.display().to_string(),

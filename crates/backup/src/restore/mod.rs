@@ -131,7 +131,7 @@ async fn attempt(
             check_room(target, bytes.saturating_add(how.room_beside), MAKE_ROOM)?;
         }
     }
-    // What is synced later is synced together with the file system.
+    // Later files are synced together with the file system.
     let durability = match how.sync {
         Durability::End if how.is_synced_later => Durability::None,
         durability => durability,

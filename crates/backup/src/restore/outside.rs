@@ -7,7 +7,7 @@ use crate::small_file::read_small;
 /// Most tablespaces that are named.
 const MAX_NAMED: usize = 20;
 
-/// What is to be known of the restored tablespaces that were outside the data directory, one text for each.
+/// Remarks on the restored tablespaces that were outside the data directory, one for each.
 pub(super) fn outside(target: &Path) -> Vec<String> {
     let schemas = std::fs::read_dir(target).into_iter().flatten().flatten();
     let schemas = schemas.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -84,7 +84,7 @@ fn lookup(table: &str, name: &str) -> Option<String> {
 }
 
 impl Owner {
-    /// Owner of what root restores into `target`: that of the directory, or if root owns it or it does not exist, that of the
+    /// Owner of the files that root restores into `target`: that of the directory, or if root owns it or it does not exist, that of the
     /// directory above it.
     #[must_use]
     pub fn of_target(target: &Path) -> Option<Self> {

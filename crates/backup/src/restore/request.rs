@@ -135,6 +135,6 @@ pub struct RestoreChainReport {
     pub behind: Option<u64>,
     /// Report of a restored clone.
     pub clone: Option<CloneReport>,
-    /// What has to be known before a server starts on the prepared files.
+    /// Remarks to read before a server starts on the prepared files.
     pub remarks: Vec<String>,
 }

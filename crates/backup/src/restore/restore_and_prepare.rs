@@ -188,7 +188,7 @@ fn finished(
 ) -> Option<FinishedMark> {
     let chain: Option<Vec<RestoreIdentity>> =
         links.iter().map(|link| link.about(request, how)).collect();
-    // A run that syncs does not sync again what one without has merged.
+    // A run that syncs does not sync pages again that one without has merged.
     let steps = format!(
         "{:?} alone {} galera {} sync {:?}",
         ready.prepare(),

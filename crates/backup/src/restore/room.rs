@@ -13,10 +13,10 @@ use crate::error::BackupError;
 use crate::full_disk::free_bytes;
 use crate::read::find::Objects;
 
-/// Refuses early what would end with a full disk.
+/// Refuses early a command that would end with a full disk.
 ///
 /// # Errors
-/// [`BackupError::FullDisk`] with `next`, what to do.
+/// [`BackupError::FullDisk`] with `next`, the next step.
 pub(crate) fn check_room(
     target: &Path,
     needed: u64,
@@ -131,7 +131,7 @@ mod tests {
         assert!(!warns(&[], 0) && !warns(&[half], 0) && !warns(&[half, free / 8], 0));
         assert!(warns(&[free / 4, free / 4, free / 4], 0) && warns(&[free / 4, half], 0));
         assert!(warns(&[free / 8, free * 3 / 8], free * 3 / 8));
-        // What is refused anyway.
+        // A restore that is refused anyway gives no warning.
         assert!(!warns(&[free * 2, 1], 0));
     }
 }

@@ -102,7 +102,7 @@ fn no_login(error: &LoginError) -> BackupError {
     BackupError::Login(format!("login to the server: {error}{why}"))
 }
 
-/// A server to clone, and how it proves who it is, as options say it.
+/// The options of a clone: the server, and how its identity is verified.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CloneServer<'a> {
     /// `mysql://[USER@]HOST[:PORT]`, or `mysql://[USER@]/SOCKET`.

@@ -238,14 +238,14 @@ mod tests {
             xb_mysql::Target::Socket(path) => path.display().to_string(),
         };
         assert_eq!(place(&found), "db1:3307");
-        // What it does not say, the usual files say.
+        // The usual files give the rest.
         let found = login("[xbcloud-clone]\nuser=backup\n");
         assert_eq!(found.account.user, b"backup");
         assert_eq!(place(&found), "elsewhere:1");
-        // What it says of the place counts alone, also if the place is this host.
+        // Its address counts alone, also if it is that of this host.
         assert_eq!(place(&login("[client]\nsocket=/run/x\n")), "/run/x");
         assert_eq!(place(&login("[client]\nhost=db1\n")), "db1:3306");
-        // What is said of this host, or of any, counts on.
+        // Settings for this host, or for any, still count.
         let own = "[client]\nprotocol=socket\nsocket=/s\nport=7\n";
         std::fs::write(dir.path().join(".my.cnf"), own).unwrap();
         assert_eq!(place(&login("[client]\nhost=db1\n")), "db1:7");

@@ -77,7 +77,7 @@ impl Producer {
     }
 }
 
-/// What the numbers of a server's tables tell.
+/// Conclusions from the numbers of a server's tables.
 #[derive(Debug, Clone)]
 struct Numbers {
     /// The highest ones; `None` while a table is discarded, whose import they would not show.

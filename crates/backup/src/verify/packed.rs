@@ -41,7 +41,7 @@ struct ListedObjects {
     sound: BTreeSet<u64>,
     /// Numbers of all.
     there: BTreeSet<u64>,
-    /// Keys of the others below the run's folder, and what is wrong with them.
+    /// Keys of the others below the run's folder, and their faults.
     wrong: Vec<(String, String)>,
 }
 

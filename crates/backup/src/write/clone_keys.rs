@@ -24,7 +24,7 @@ const PAYLOAD_HEAD: usize = 20;
 /// Longest payload of the first chunk of a clone that is looked at.
 const MAX_README: u64 = 4096;
 
-/// What the beginning of an xbstream says about keys.
+/// Keys that the beginning of an xbstream announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beginning {
     /// It is no clone.
@@ -119,7 +119,7 @@ pub(crate) async fn refuse_unsealed(
     })
 }
 
-/// What a clone that is not sealed says about itself; `None` if the backup is no clone.
+/// The facts of a clone that is not sealed; `None` if the backup is no clone.
 async fn own_info(
     session: &Session,
     name: &BackupName,

@@ -17,7 +17,7 @@ const MAGIC_LEN: usize = 8;
 
 /// Length of a header of tar.
 const TAR_HEADER_LEN: usize = 512;
-/// Where the magic of tar stands in it, and what every dialect but the oldest has there.
+/// Offset of the magic of tar, and its bytes in every dialect but the oldest.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 
 /// An input whose beginning has been read.

@@ -26,7 +26,7 @@ pub(crate) async fn is_vacant(
     name: &BackupName,
     manifest: &Manifest,
 ) -> Result<bool, BackupError> {
-    // What a link leads to may be on a disk that is not mounted now, and an empty folder may be its mount point.
+    // The target of a link may be on a disk that is not mounted now, and an empty folder may be its mount point.
     if root.refuse_links(name).is_err() || root.store().may_be_mount_point(&root.key(name.as_str()))
     {
         return Ok(false);

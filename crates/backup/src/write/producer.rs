@@ -202,7 +202,7 @@ impl Producer {
         }
         self.child.end(signal);
         self.ended = true;
-        // What it said last may be the cause of the failure that ends it.
+        // Its last message may be the cause of its failure.
         self.drain_messages();
     }
 

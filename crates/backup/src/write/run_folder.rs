@@ -30,7 +30,7 @@ pub(super) struct RunFolder {
     pub(super) claim: Claim,
     /// ROOT for the run's changes; its store refuses them once the claim is lost.
     pub(super) root: Root,
-    /// What a failed run has sent, in the classic layout.
+    /// Objects that a failed run has sent, in the classic layout.
     sent: Mutex<Option<Ledger>>,
 }
 
@@ -125,7 +125,7 @@ impl RunFolder {
         Ok(self.claim.end_leaving(RemainingObjects::of(&listed)).await?)
     }
 
-    /// Records what the run has sent, for its removal.
+    /// Records the objects that the run has sent, for its removal.
     pub(super) fn has_sent(&self, ledger: Option<Ledger>) {
         *self.sent.lock().unwrap_or_else(PoisonError::into_inner) = ledger;
     }
@@ -287,7 +287,7 @@ async fn has_orphaned(
             if foreign == ForeignObjects::Refuse {
                 found.refuse_foreign(name)?;
             }
-            // One answer is not enough to remove what may be a backup.
+            // One answer is not enough to remove objects that may be a backup.
             match root.knowing(&root.catalogue().await?).manifest(name).await? {
                 Some(_) => {
                     Err(BackupError::Repo(RepoError::Exists { name: name.to_string(), state: "" }))

@@ -221,7 +221,7 @@ impl RunFolder {
     }
 }
 
-/// Tells the observer what the store has acknowledged beyond `counted`; returns all of it.
+/// Tells the observer the bytes that the store has acknowledged beyond `counted`; returns all of them.
 fn observe(observer: &Observer, sender: &mut PartSender, counted: Uploaded) -> Uploaded {
     let uploaded = sender.uploaded();
     observer.add_stored(uploaded.bytes - counted.bytes);
@@ -232,7 +232,7 @@ fn observe(observer: &Observer, sender: &mut PartSender, counted: Uploaded) -> U
     uploaded
 }
 
-/// The layout of a run's objects, and what was made for it.
+/// The layout of a run's objects, and the objects made for it.
 struct ChosenLayout {
     layout: ObjectLayout,
     /// Manifest key of a sealed backup.

@@ -1,4 +1,4 @@
-//! What only a directory as a store can hold: symbolic links, and names that no key can have.
+//! Entries that only a directory as a store can hold: symbolic links, and names that no key can have.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

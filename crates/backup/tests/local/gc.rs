@@ -265,7 +265,7 @@ fn a_run_that_lives_again_or_has_become_a_backup_is_left_alone() {
     std::fs::remove_file(&manifest).unwrap();
     assert!(block_on(xb_backup::remove(&store.root, &found.dead[0])).unwrap());
     assert!(store.files().is_empty());
-    // What is left alone is not among what was removed.
+    // Backups that were left alone are not reported as removed.
     let left = block_on(xb_backup::remove_all(&store.root, &mut found)).unwrap();
     assert_eq!((left.len(), found.dead.len()), (0, 1));
     dead_run(&store, "n");

@@ -156,7 +156,7 @@ fn a_native_file_that_was_cut_is_never_a_backup() {
             bad[at] ^= 1 << (at % 8);
             match put(&store, &request, bad) {
                 Err(_) => {}
-                // What only the key can show is reported once the key is given.
+                // Faults that only the key can show are reported once the key is given.
                 Ok(_) => {
                     assert!(sealed && content(&store, "n", sealed).is_err(), "byte {at}");
                     let name = BackupName::new("n").unwrap();

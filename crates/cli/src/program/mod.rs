@@ -121,7 +121,7 @@ fn with_origin(mut error: clap::Error, command: &Command, expanded: &ExpandedArg
     error
 }
 
-/// What helps after an argument that the command does not have, beside a similar option.
+/// A hint for an argument that the command does not have, beside a similar option.
 fn next_step(scope: &Command, name: &str, word: &str, has_similar: bool) -> Option<String> {
     if word.starts_with('-') {
         return (!has_similar).then(|| format!("`{name} --help` shows the options that it has"));

@@ -10,7 +10,7 @@ use tempfile::NamedTempFile;
 /// The users who may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
-    /// Everyone: whoever reads metrics is often another user, such as their exporter.
+    /// Everyone: metrics are often read by another user, such as that of their exporter.
     Everyone,
     /// The owner only: the file has names of tables and places.
     Owner,

@@ -29,7 +29,7 @@ pub fn refuse_terminal_input(hint: &str) -> Result<(), Failure> {
 /// At the start of a program, the runtime opens `/dev/null` in place of a closed standard output.
 /// A `/dev/null` that the caller has opened is accepted.
 ///
-/// `hint` shows what to type instead.
+/// `hint` shows the words to type instead.
 ///
 /// # Errors
 /// A usage [`Failure`] with that hint.
@@ -40,7 +40,7 @@ pub fn refuse_terminal_output(hint: &str) -> Result<(), Failure> {
 
 /// Returns an error if standard output, to which text or data will be written, is closed.
 ///
-/// `hint` shows what to type instead.
+/// `hint` shows the words to type instead.
 ///
 /// # Errors
 /// A [`Failure`] with that hint.

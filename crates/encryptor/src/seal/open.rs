@@ -49,7 +49,7 @@ impl Opener {
     /// `plain`, which needs room for the segment without its tag.
     ///
     /// # Errors
-    /// As [`Opener::open_segment`]; what was written to `plain` is then zeroed.
+    /// As [`Opener::open_segment`]; bytes written to `plain` are then zeroed.
     pub fn open_segment_into(
         &self,
         index: u64,

@@ -1,4 +1,4 @@
-//! What the other end of a connection sends.
+//! Messages from the other end of a connection.
 
 pub(crate) mod clone;
 pub(crate) mod mysql;

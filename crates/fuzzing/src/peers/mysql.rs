@@ -24,7 +24,7 @@ pub(crate) fn session(data: &[u8]) {
 struct Session<'a> {
     how: u8,
     packets: Packets,
-    /// What has not arrived, the last piece first.
+    /// The pieces that have not arrived, the last one first.
     pieces: Vec<&'a [u8]>,
 }
 

@@ -1,4 +1,4 @@
-//! What a donor asks about the joiner's old data, and the stream that it then sends.
+//! Questions of a donor about the joiner's old data, and the stream that it then sends.
 
 use xb_reader::{ChunkReader, ChunkWriter, Dialect, Item, Limits, MapEntry};
 use xb_sst::parsers::{complete, is_question};

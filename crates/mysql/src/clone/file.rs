@@ -35,7 +35,7 @@ pub struct CloneFile {
     pub has_compressed_pages: bool,
     /// Whether DDL created it after the file stage had begun: its bytes come in later stages alone, as far as they come.
     pub is_late: bool,
-    /// Whether DDL removed it: what comes of it is of no use.
+    /// Whether DDL removed it: its later content is of no use.
     pub is_removed: bool,
     /// Key and IV of its tablespace, if it is late and encrypted: its first page may not come.
     pub key: Option<TableKey>,

@@ -25,7 +25,7 @@ pub(crate) enum Content {
     },
 }
 
-/// What a clone came to.
+/// The result of a clone.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) files: Vec<CloneFile>,
@@ -108,7 +108,7 @@ impl Run {
     }
 }
 
-/// What a recipient makes of the messages of a donor; an error if the clone is not whole at their end.
+/// The result of a recipient that gets these messages of a donor; an error if the clone is not whole at their end.
 pub(crate) fn run(messages: &[Message]) -> Result<Outcome, CloneError> {
     let mut run = Run::new();
     feed(&mut run, messages)?;

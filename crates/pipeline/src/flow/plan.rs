@@ -428,7 +428,7 @@ mod tests {
             }
             if let Ok(plan) = UnpackPlan::new(memory, threads, parallel) {
                 prop_assert!((1..=parallel).contains(&plan.parallel));
-                // All that is fetched, and what the consumer holds.
+                // All fetched bytes, and those that the consumer holds.
                 prop_assert!(plan.range * (plan.parallel + CONSUMED) as u64 <= plan.memory);
                 prop_assert_eq!(plan.range % MIN_RANGE, 0);
                 prop_assert!(plan.memory <= memory);

@@ -140,7 +140,7 @@ impl ClonePatches {
         bytes.get(usize::try_from(len).unwrap_or(usize::MAX)..).unwrap_or_default()
     }
 
-    /// Takes a whole part, and says what follows it.
+    /// Takes a whole part, and returns the step that follows.
     fn next(&mut self, held: &[u8]) -> Part {
         match self.part {
             Part::Page { file, offset, len } => {

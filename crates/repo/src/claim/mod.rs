@@ -344,7 +344,7 @@ impl Claim {
     /// Ends a run whose objects stay without a manifest, as the stock tool leaves them.
     ///
     /// # Errors
-    /// If the claim cannot record them: then they count as what a failed run left.
+    /// If the claim cannot record them: then they count as objects of a failed run.
     pub async fn end_leaving(&self, left: RemainingObjects) -> Result<(), RepoError> {
         let Some(lease) = &self.lease else { return Ok(()) };
         self.refresher.abort();

@@ -35,9 +35,9 @@ pub struct MadeClone {
     pub files: Vec<(String, Vec<u8>)>,
     /// Records of the patches: whether of the redo log, index, offset, bytes.
     pub patches: Vec<(bool, u32, u64, Vec<u8>)>,
-    /// What the clone says about itself.
+    /// The facts that the clone states about itself.
     pub info: Value,
-    /// What it becomes: the content of each file of the data directory, without those that are made.
+    /// The expected result: the content of each file of the data directory, without those that are made.
     pub result: BTreeMap<String, Vec<u8>>,
 }
 
@@ -182,7 +182,7 @@ impl MadeClone {
         self.patches.push((false, index, number * PAGE as u64, page));
     }
 
-    /// What all of it becomes, by the rules of docs/spec/clone.md.
+    /// The expected result of all changes, by the rules of docs/spec/clone.md.
     fn finish_changes(&mut self) {
         let list = self.info["files"].as_array().unwrap();
         for (index, file) in list.iter().enumerate() {

@@ -8,7 +8,7 @@ use std::io::Write;
 /// First bytes of every chunk.
 pub const MAGIC: &[u8; 8] = b"XBSTCK01";
 
-/// What the clone of [`StreamWriter::clone_of_mysql`] says about itself.
+/// The facts that the clone of [`StreamWriter::clone_of_mysql`] states about itself.
 pub const CLONE_INFO: &str = r#"{"format": 1, "version": "9.7.4-2", "page_size": 16384, "protocol": 259, "has_keys": false, "patches": 0,
 "gtids_from": "11111111-2222-3333-4444-555555555555:1-5", "gtids_to": "11111111-2222-3333-4444-555555555555:1-7",
 "settings": {}, "plugins": [], "empty_tables": ["shop.old (MyISAM)"],

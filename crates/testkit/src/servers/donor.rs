@@ -198,7 +198,7 @@ impl Donor {
     }
 }
 
-/// What a server says that has nothing to lose.
+/// The answer of a server that has nothing to lose.
 fn answer(sql: &str) -> Rows {
     let row = |texts: &[&str]| vec![texts.iter().map(|text| (*text).to_owned()).collect()];
     match sql {

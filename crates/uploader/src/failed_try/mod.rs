@@ -1,4 +1,4 @@
-//! What follows a failed try of a request: whether to send it again, what to say, and which hint to give.
+//! Failed tries of requests: whether to repeat one, its message, and its hint.
 
 mod denied;
 pub(crate) mod message;
@@ -43,7 +43,7 @@ pub(crate) struct RetryContext {
     pub(crate) has_responded: bool,
     /// Seconds by which this machine's clock is ahead of the store's, if the store reports a time.
     pub(crate) clock_ahead: Option<i64>,
-    /// What was requested.
+    /// The operation.
     pub(crate) operation: Operation,
 }
 

@@ -120,7 +120,7 @@ impl Store {
     }
 }
 
-/// What is known of a file that may have been removed since its name was read. Any other error must not leave it out of
+/// The facts about a file that may have been removed since its name was read. Any other error must not leave it out of
 /// a listing.
 fn unless_gone(head: object_store::Result<ObjectMeta>) -> object_store::Result<Option<ObjectMeta>> {
     match head {
@@ -129,7 +129,7 @@ fn unless_gone(head: object_store::Result<ObjectMeta>) -> object_store::Result<O
     }
 }
 
-/// The path of an entry below `root`, with replacements for what is not UTF-8.
+/// The path of an entry below `root`, with replacements for bytes that are not UTF-8.
 fn below(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
 }

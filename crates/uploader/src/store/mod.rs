@@ -48,7 +48,7 @@ pub struct Store {
     obeys: Arc<OnceLock<bool>>,
     /// Cancels further tries when they are useless.
     give_up: CancelToken<()>,
-    /// What is asked before each try of a request that changes something.
+    /// The fence that is asked before each try of a request that changes something.
     fence: Option<Arc<dyn Fence>>,
     /// Failures that a test has requested.
     faults: Option<Arc<dyn Faults>>,
@@ -179,7 +179,7 @@ impl Store {
         self.traits.limits
     }
 
-    /// Describes, for a report, what protects the bytes of an object on their way into the store.
+    /// Describes, for a report, the protection of an object's bytes on their way into the store.
     #[must_use]
     pub fn protection(&self) -> &'static str {
         self.traits.protection

@@ -33,7 +33,7 @@ impl Store {
         Ok(self.get_described(key, most).await?.0)
     }
 
-    /// Like [`Store::get_at_most`], with what the store says about the object.
+    /// Like [`Store::get_at_most`], with the facts that the store states about the object.
     pub(crate) async fn get_described(
         &self,
         key: &str,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use xb_wire::Announcement;
 
-/// What happens to one connection.
+/// The fate of one connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fate {
     /// Number of bytes before it happens.

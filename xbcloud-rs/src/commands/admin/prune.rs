@@ -29,7 +29,7 @@ impl Context {
         let metrics = CommandMetrics::begin(file, Family::Retention, name)?;
         let mut facts = Facts::new();
         let outcome = self.prune_measured(args, &mut facts);
-        // A plan removes nothing, and says nothing about what is kept.
+        // A plan removes nothing, and does not list the backups that are kept.
         let removes = args.yes && !args.dry_run;
         self.measured(metrics.filter(|_| removes), facts, outcome)
     }

@@ -170,7 +170,7 @@ async fn missing_bases(
     }
     let links = match chain_of(from, &request.name, stored).await {
         Ok(links) => links,
-        // The destination may have what is missing here.
+        // The destination may have the objects that are missing here.
         Err(RepoError::Chain { .. }) => return Ok(Vec::new()),
         Err(error) if error.is_of_one_object() => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),

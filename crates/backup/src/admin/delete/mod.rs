@@ -76,7 +76,7 @@ pub async fn delete_unless_needed(
     remove(session, doomed, known).await
 }
 
-/// Removes what [`doomed`] returned, if a delete would still remove the same.
+/// Removes the objects that [`doomed`] returned, if a delete would still remove the same.
 ///
 /// # Errors
 /// [`RepoError::Changed`]; otherwise as [`delete`], or [`delete_unless_needed`].
@@ -91,7 +91,7 @@ pub async fn delete_shown(session: &Session, shown: &DeletionPlan) -> Result<Del
     remove(session, doomed, known).await
 }
 
-/// Removes what is planned. `known`: the manifests in ROOT, if the backup stays while others depend
+/// Removes the planned objects. `known`: the manifests in ROOT, if the backup stays while others depend
 /// on it.
 async fn remove(
     session: &Session,

@@ -467,7 +467,7 @@ mod tests {
         }
     }
 
-    /// Between the plan and the claim, a run may have made a backup of what had no manifest.
+    /// Between the plan and the claim, a run may have completed a backup that had no manifest.
     #[tokio::test]
     async fn objects_that_have_become_a_backup_stay() {
         let (folder, root) = empty();

@@ -1,4 +1,4 @@
-//! What a stream does to its files after it has begun them.
+//! Changes that a stream makes to files that it has begun.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};

@@ -27,7 +27,7 @@ pub(crate) struct Parts {
     /// Ranges of the body that contain the frames.
     pub(crate) runs: Vec<Range<u64>>,
     pub(crate) chosen: Chosen,
-    /// What an earlier restore has left that counts.
+    /// Files of an earlier restore that count.
     pub(crate) resumable: Resumable,
 }
 

@@ -14,7 +14,7 @@ use crate::server::private::Server;
 
 /// Pause between two looks at work of the server.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What the server does to tablespaces by itself.
+/// Work on tablespaces that the server does by itself.
 const UNDER_WAY: &str = "SELECT (SELECT COUNT(*) FROM performance_schema.threads WHERE name LIKE '%/srv_ts_alter_encrypt_thread')
     + (SELECT COUNT(*) FROM performance_schema.metadata_locks WHERE object_type = 'TABLESPACE')";
 /// The tables in tablespaces that many tables share, the server's own among them: only those are encrypted in place. InnoDB
@@ -80,7 +80,7 @@ fn refusal(said: &[[String; 4]]) -> Option<String> {
     }
 }
 
-/// Says what to do about a server that fails on a clone; `is_doubtful` if the encryption of a tablespace may have been changed
+/// Adds the next step to the error of a server that fails on a clone; `is_doubtful` if the encryption of a tablespace may have been changed
 /// while that was taken.
 pub(super) fn explained(error: BackupError, is_doubtful: bool) -> BackupError {
     let BackupError::Program { program, what } = error else { return error };

@@ -32,7 +32,7 @@ pub(crate) async fn fetch_info(
     parsed(request, &read?)
 }
 
-/// Reads what the clone with these objects says about itself, to which they are reduced.
+/// Reads the facts of the clone in these objects, to which they are reduced.
 ///
 /// # Errors
 /// As [`fetch_info`].

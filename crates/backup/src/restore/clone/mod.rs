@@ -31,14 +31,14 @@ use crate::read::request::GetRequest;
 use crate::restore::journal::head::RestoreIdentity;
 use crate::session::Session;
 
-/// A clone that is restored, and what is asked of it.
+/// A clone that is restored, and the options for it.
 pub(crate) struct RestoredClone {
     info: CloneInfo,
     asked: CloneOptions,
 }
 
 impl RestoredClone {
-    /// Reads what the clone of this request says about itself, before anything else of it.
+    /// Reads the facts of this request's clone, before anything else of it.
     ///
     /// # Errors
     /// As [`clone_to_restore`].

@@ -30,7 +30,7 @@ const LENIENT_FROM: [u32; 3] = [8, 0, 37];
 /// The file in which backup programs note the position in the binary log.
 const POSITION: &str = "xtrabackup_binlog_info";
 const NEW_POSITION: &str = ".xb-position";
-/// Options with which a server leaves nothing of its own behind, and says what it does.
+/// Options with which a server leaves no files of its own behind, and logs its actions.
 const QUIET: [&str; 6] = [
     "--performance-schema=ON",
     "--loose-auto-generate-certs=OFF",
@@ -196,7 +196,7 @@ async fn run(
         Err(error) => Err(error),
     };
     let gtids = match done {
-        // What the connection says is a consequence.
+        // The error of the connection is a consequence.
         Err(BackupError::Program { .. }) if server.has_ended() => {
             return Err(of_server(format!("ended: {}", server.cause())));
         }

@@ -147,7 +147,7 @@ fn a_copy_goes_on_only_from_what_it_has_compared_and_leaves_records_alone() {
     let done = copy(&from, &to, "n", "n", |r| r).unwrap();
     assert_eq!(done.kept, objects as u64 - 1);
     assert_eq!(to.get("n").unwrap(), from.get("n").unwrap());
-    // What was found at the new place in the meantime stays known.
+    // Verification results at the new place stay known.
     bad = std::fs::read(&object).unwrap();
     bad[7] ^= 1;
     std::fs::write(&object, &bad).unwrap();
@@ -176,7 +176,7 @@ fn an_incremental_one_is_copied_to_where_its_base_stands() {
     })
     .unwrap();
     block_on(xb_backup::delete(&to.root, &name("full"))).unwrap();
-    // What the copy needs is taken along, and has to be verified as the copy does.
+    // The bases are copied, too, and need the same verification as the copy.
     let refused = copy(&from, &to, "inc", "inc", |request| request);
     assert!(matches!(refused, Err(BackupError::Unverified { .. })), "{refused:?}");
     let done = copy(&from, &to, "inc", "inc", unverified).unwrap();

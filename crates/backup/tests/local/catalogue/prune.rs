@@ -283,7 +283,7 @@ fn nothing_goes_in_favour_of_what_another_command_removes() {
     }
 }
 
-/// What is needed stays, even if the command is cancelled meanwhile.
+/// Needed backups stay, even if the command is cancelled meanwhile.
 #[test]
 fn a_cancelled_prune_leaves_needed_backups() {
     for layout in [Layout::Packed, Layout::Classic] {
@@ -485,7 +485,7 @@ fn a_broken_chain_counts_for_nothing_and_is_named() {
     assert!(matches!(none, Err(RepoError::NotRestorable { .. })), "{none:?}");
 }
 
-/// What a verification finds wrong with a base breaks everything that rests on it.
+/// A fault in a base breaks every backup that depends on it.
 #[test]
 fn an_increment_on_a_damaged_base_cannot_be_restored() {
     let store = Store::new();

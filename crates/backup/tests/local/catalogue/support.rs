@@ -1,4 +1,4 @@
-//! What the tests of the catalogue share.
+//! Helpers that the tests of the catalogue share.
 
 use jiff::Timestamp;
 use xb_backup::{

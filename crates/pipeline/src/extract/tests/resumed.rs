@@ -62,7 +62,7 @@ fn a_rename_onto_a_finished_file_of_the_stream_replaces_it() {
         let found = tree(dir.path());
         assert_eq!(found["d/m9.MYD"], b"renamed");
         assert_eq!(found["d/m1.MYD"], b"another");
-        // What was there before the stream is never replaced.
+        // A file that was there before the stream is never replaced.
         let dir = TempDir::new().unwrap();
         fs::create_dir(dir.path().join("d")).unwrap();
         fs::write(dir.path().join("d/m8.MYD"), "mine").unwrap();
