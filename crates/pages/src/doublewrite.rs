@@ -80,7 +80,7 @@ impl Area {
         self.wrong.push(BadPage { page: place, offset, fault, missing_since: None });
     }
 
-    /// Judges the area, after its last page.
+    /// Returns the result of the check, after the last page.
     pub(crate) fn finish(self, kind: Kind) -> AreaChecked {
         let Self { own, copies, empty, wrong } = self;
         let all = own + copies + empty + wrong.len() as u64;

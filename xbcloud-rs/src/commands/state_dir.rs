@@ -29,7 +29,7 @@ pub(crate) fn remembering(log: &Log, root: &Root, dir: Option<&Path>) -> Root {
     let Some(dir) = state_dir(dir) else { return root.clone() };
     let unread = |error: std::io::Error| {
         log.warn(format!(
-            "cannot read what this host has noted of its own backups in {}; of what is unread, only the store shows increments: {error}",
+            "cannot read this host's notes about its backups in {}: increments on these are found only in the store: {error}",
             dir.display()
         ));
     };

@@ -10,7 +10,7 @@ use xb_mysql::{Client, Error};
 
 /// The first Unix time that is asked for.
 const FIRST: i64 = 86_400;
-/// Seconds between two times that are asked for first. No zone goes to another offset and back in less.
+/// Interval between the first probes, in seconds. No zone changes its offset and changes it back in less.
 const STEP: i64 = 6 * 86_400;
 /// The square is the number of those times: up to the year 2106.
 const SIDE: i64 = 91;

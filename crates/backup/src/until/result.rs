@@ -65,7 +65,7 @@ pub(super) fn write_result(
         move |error: std::io::Error| BackupError::Restore {
             target: path.display().to_string(),
             what: format!(
-                "the logs were replayed, but their end cannot be noted: {error}; run the same command again"
+                "the logs were replayed, but the end position cannot be recorded: {error}; run the same command again"
             ),
         }
     };

@@ -132,8 +132,8 @@ impl RunFolder {
 
     /// Removes the objects that the failed run wrote, and frees the name.
     ///
-    /// `met` says that the run met an object of another one. If that may be a run of ours, which may live, and write
-    /// more, the claim stays as that of a dead run, so that such objects are not mistaken for a stock backup.
+    /// `met` says that the run met an object of another one. If that object may belong to a live
+    /// run of this program, the claim is kept and marked as dead, so that its objects are not mistaken for a stock backup.
     pub(super) async fn clean_up(
         &self,
         request: &PutRequest,

@@ -55,7 +55,7 @@ pub(super) fn lost_end(
     Some(LostEnd { number, at })
 }
 
-/// The end of what a branch left.
+/// End of the line that a branch left.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Left<'a> {
     /// Position behind it.

@@ -1,6 +1,6 @@
 //! Cause of a backup program's failure, from its last messages, with a hint.
 
-/// Words of a cause that is known, and the next step. The first that a message contains counts.
+/// Words of a cause that is known, and the next step. The first entry that matches a message is used.
 const KNOWN: [(&[&str], &str); 13] = [
     (
         &[

@@ -45,7 +45,7 @@ pub struct ProgressEnd {
     pub last: Snapshot,
     /// Time from start to finish.
     pub elapsed: Duration,
-    /// Durations of the phases of the run, in order, as far as whoever finished it knows them.
+    /// Durations of the run's phases, in order; may be incomplete.
     pub phases: Vec<(&'static str, Duration)>,
 }
 
