@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub(crate) use xb_server::free_bytes;
+
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::hints::says_full;
@@ -16,14 +18,6 @@ pub(crate) const ANEW: &str = "make room there, empty the directory, and run the
 pub(crate) const ELSEWHERE: &str = "make room there, or name a larger directory with --scratch-dir, and run the same command again; this run has removed its files there";
 /// Below this number of free bytes, a server or program that failed without a word failed for lack of room.
 const NO_ROOM: u64 = 1 << 20;
-
-/// Bytes that are free where `path` is, if the file system tells.
-pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(path).ok()?;
-    // Some file systems in user space tell nothing. Root may write where only its reserve is left.
-    let blocks = if rustix::process::geteuid().is_root() { stat.f_bfree } else { stat.f_bavail };
-    (stat.f_blocks > 0).then(|| blocks.saturating_mul(stat.f_frsize))
-}
 
 /// Returns whether programs can still write where `path` is.
 pub(crate) fn has_room(path: &Path) -> bool {

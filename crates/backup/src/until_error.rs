@@ -154,6 +154,14 @@ pub enum UntilError {
         /// Version of the origin.
         expected: String,
     },
+    /// An option lets the private server pass over what it cannot apply, or do more than the logs say.
+    #[error(
+        "with --mysqld-opts {option}, the private server would make other data than the logs say"
+    )]
+    Lenient {
+        /// The option, as `NAME=VALUE`.
+        option: String,
+    },
     /// The replay failed.
     #[error(transparent)]
     Replay(#[from] ReplayError),
@@ -219,6 +227,7 @@ impl UntilError {
             Self::Series { .. } => Some(
                 "install the server of that series, or name it with --mysqld; --upgrade replays with a newer one",
             ),
+            Self::Lenient { .. } => Some("remove that option"),
             Self::NotFound { .. } => Some(
                 "run the command with --until=latest --dry-run, which shows the last transaction",
             ),
@@ -235,6 +244,9 @@ impl UntilError {
                 "use the data as it is, or remove the target directory, and run the same command again",
             ),
             Self::Replay(ReplayError::NoteNotRemoved { .. }) => Some("run the same command again"),
+            Self::Replay(ReplayError::FullDisk { .. }) => {
+                Some("make room there, remove the target directory, and run the same command again")
+            }
             Self::Replay(error) if !error.is_data_untouched() => {
                 Some("remove the target directory, and run the same command again")
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use xb_binlog::{AnyGtid, GtidState, SystemZone, TransactionSummary};
 use xb_mysql::{Client, Error, Row};
-use xb_server::Server;
+use xb_server::{Server, free_bytes};
 
 use crate::dialect::Dialect;
 use crate::error::ReplayError;
@@ -22,6 +22,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 const DESCRIBED: u64 = 1 << 20;
 /// Changed pages that may be left for the stop.
 const FEW_PAGES: u64 = 1000;
+
+/// Time without any change after which the disk is looked at.
+const STILL: Duration = Duration::from_secs(5);
+/// Below this number of free bytes, a server that does nothing waits for room.
+const NO_ROOM: u64 = 1 << 20;
 
 /// The applier of a server, and what it has to apply.
 #[derive(Debug)]
@@ -62,6 +67,11 @@ struct IdleDetector {
 impl IdleDetector {
     fn new(limit: Duration) -> Self {
         Self { limit, seen: String::new(), since: Instant::now() }
+    }
+
+    /// Whether nothing has changed for long enough to look for a reason.
+    fn may_be_stopped(&self) -> bool {
+        self.since.elapsed() > STILL
     }
 
     /// Takes what changes while the server works.
@@ -184,6 +194,7 @@ impl Applier<'_> {
                         true => "the applier has ended without an error".to_owned(),
                         false => status.error,
                     };
+                    self.refuse_full(format!("{what}: {error}"))?;
                     return Err(ReplayError::Transaction { what, error });
                 }
             }
@@ -263,6 +274,9 @@ impl Applier<'_> {
                 .map_err(|error| self.broken("asking it", error))?;
             let at = format!("{}:{}", status.source.0, status.source.1);
             stillness.check(format!("{log} {offset} {at} {now}"), &at)?;
+            if stillness.may_be_stopped() {
+                self.refuse_full(at)?;
+            }
             std::thread::sleep(PAUSE);
         }
     }
@@ -282,6 +296,9 @@ impl Applier<'_> {
                 return Err(ReplayError::Abandoned);
             }
             stillness.check(dirty, "its flushing")?;
+            if stillness.may_be_stopped() {
+                self.refuse_full("its flushing".to_owned())?;
+            }
             std::thread::sleep(PAUSE);
         }
     }
@@ -345,7 +362,18 @@ impl Applier<'_> {
         {
             return ReplayError::Server(ended);
         }
-        ReplayError::Statement { doing, error }
+        self.refuse_full(format!("{doing}: {error}"))
+            .err()
+            .unwrap_or(ReplayError::Statement { doing, error })
+    }
+
+    /// Fails if the file system of the data has no room: a server waits for it, and says so only in its log, or fails anywhere.
+    fn refuse_full(&self, at: String) -> Result<(), ReplayError> {
+        let dir = self.dir.parent().unwrap_or(self.dir);
+        match free_bytes(dir).is_some_and(|free| free < NO_ROOM) {
+            true => Err(ReplayError::FullDisk { dir: dir.to_owned(), at }),
+            false => Ok(()),
+        }
     }
 
     /// Describes the transaction at which the applier stands.

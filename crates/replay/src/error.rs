@@ -120,6 +120,14 @@ pub enum ReplayError {
         /// Its length in bytes as it was written.
         expected: u64,
     },
+    /// The server does nothing any more, because its disk is full.
+    #[error("{}: no space left on device, so the private server has stopped at {at}{AGAIN}", dir.display())]
+    FullDisk {
+        /// The data directory.
+        dir: PathBuf,
+        /// Its position.
+        at: String,
+    },
     /// The server is done, but not with what was planned.
     #[error("the data is at {found} after the replay, instead of {expected}{AGAIN}")]
     Elsewhere {
@@ -162,6 +170,7 @@ impl ReplayError {
             | Self::Statement { .. }
             | Self::Transaction { .. }
             | Self::Stuck { .. }
+            | Self::FullDisk { .. }
             | Self::Cut { .. }
             | Self::LocalTime { .. }
             | Self::Lenient(_)

@@ -1,5 +1,6 @@
 //! Options of the private server of a replay.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -122,6 +123,48 @@ const OF_MYSQL: [&str; 10] = [
 /// Least memory of the server, in bytes.
 const MIN_MEMORY: u64 = 128 << 20;
 
+/// Options with which the server passes over what it cannot apply, or does more than the logs say, and the value without effect.
+const LENIENT: [(&str, &str); 10] = [
+    ("slave_skip_errors", "OFF"),
+    ("replica_skip_errors", "OFF"),
+    ("slave_exec_mode", "STRICT"),
+    ("slave_ddl_exec_mode", "STRICT"),
+    ("replica_exec_mode", "STRICT"),
+    ("slave_type_conversions", ""),
+    ("replica_type_conversions", ""),
+    ("init_slave", ""),
+    ("init_replica", ""),
+    ("sql_slave_skip_counter", "0"),
+];
+/// A shorter name may be one of many options.
+const SHORTEST: usize = "init_s".len();
+
+/// Returns the option with which a replay would end as [`ReplayError::Lenient`](crate::ReplayError::Lenient), as `NAME=VALUE`,
+/// as far as the words tell: a server takes the beginning of a name for the whole one, and the last value of several.
+#[must_use]
+pub fn lenient_option<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let mut found = BTreeMap::new();
+    let mut words = words.into_iter().peekable();
+    while let Some(word) = words.next() {
+        let Some(word) = word.strip_prefix("--") else { continue };
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word, None),
+        };
+        let name = name.replace('-', "_");
+        let name = name.strip_prefix("loose_").unwrap_or(&name);
+        let is_it = |(known, _): &&(&str, &str)| name.len() >= SHORTEST && known.starts_with(name);
+        let Some((known, harmless)) = LENIENT.iter().find(is_it) else { continue };
+        let value = value.or_else(|| words.next_if(|next| !next.starts_with('-')));
+        let value = value.unwrap_or_default();
+        let is_harmless = value.is_empty()
+            || value.eq_ignore_ascii_case(harmless)
+            || (value == "0" && known.ends_with("exec_mode"));
+        found.insert(*known, (!is_harmless).then(|| format!("{known}={value}")));
+    }
+    found.into_values().flatten().next()
+}
+
 /// The options of the server, the caller's before those with which the server would hide what it has left out.
 pub(crate) fn options(
     request: &ReplayRequest,
@@ -204,6 +247,26 @@ fn parallel(request: &ReplayRequest) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_that_pass_over_errors_are_known_by_their_words() {
+        for (words, expected) in [
+            (&["--slave-skip-errors=all"][..], Some("slave_skip_errors=all")),
+            (&["--slave_skip-err", "1032"], Some("slave_skip_errors=1032")),
+            (&["--loose-replica-exec-mode=idempotent"], Some("replica_exec_mode=idempotent")),
+            (&["--init-slave=DELETE FROM x.t"], Some("init_slave=DELETE FROM x.t")),
+            (&["--slave-type-conversions=ALL_LOSSY"], Some("slave_type_conversions=ALL_LOSSY")),
+            (&["--slave-exec-mode=IDEMPOTENT", "--slave-exec-mode=strict"], None),
+            (&["--slave-skip-errors=OFF", "--init-slave=", "--slave-type-conversions"], None),
+            (
+                &["--init-connect=SET NAMES utf8", "--init-file=x", "--slave-parallel-threads=4"],
+                None,
+            ),
+            (&["--plugin-load-add=file_key_management", "slave-skip-errors=all", "--"], None),
+        ] {
+            assert_eq!(lenient_option(words.iter().copied()).as_deref(), expected, "{words:?}");
+        }
+    }
 
     #[test]
     fn only_known_settings_with_plain_values_become_options() {

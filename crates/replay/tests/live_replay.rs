@@ -6,12 +6,15 @@ mod origin;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::ops::Range;
+use std::path::Path;
 
 use origin::{Backup, Origin, replay};
 use xb_binlog::{Gtid, GtidState, LogPosition, ReplayStop};
 use xb_replay::{Progress, ReplayError};
+use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
+use xb_testkit::small_disk::SmallDisk;
 use xb_testkit::tools::find;
 
 /// The definitions of accounts, events and routines, as text.
@@ -210,6 +213,40 @@ fn no_option_lets_the_server_pass_over_what_fails() {
         let error = replay(&origin, &request, 1000, |_| {}).unwrap_err();
         assert!(matches!(error, ReplayError::Lenient(_)), "{option}: {error}");
         assert!(error.to_string().contains(named) && !error.is_data_untouched(), "{error}");
+    }
+}
+
+/// A server waits for room, and says so only in its log.
+#[test]
+fn a_full_disk_ends_a_replay_at_once() {
+    let place = Scratch::new();
+    let Some(disk) = SmallDisk::mount(place.path(), 1024) else {
+        return xb_testkit::skipped("this user cannot mount");
+    };
+    let origin = Origin::start(&[]);
+    origin.server.sql("CREATE DATABASE x; CREATE TABLE x.m (v LONGTEXT) ENGINE=MyISAM");
+    let backup = Backup::of(&origin);
+    // Some of them, so that a few are applied while there is room.
+    origin.server.sql("USE x; INSERT INTO m SELECT REPEAT('y', 100000) FROM seq_1_to_600");
+    // With its temporary tables elsewhere, the server answers as if it were at work.
+    let elsewhere = Scratch::new();
+    for tmpdir in [None, Some(elsewhere.path())] {
+        let (copy, mut request) = backup.request(ReplayStop::End);
+        request.data = place.join("data");
+        let _ = Cmd::new("cp").arg("-a").arg(copy.path()).arg(&request.data).run().expect(0);
+        request.settings.extend(tmpdir.map(|dir| format!("--tmpdir={}", dir.display()).into()));
+        request.writable.extend(tmpdir.map(Path::to_owned));
+        let mut is_small = false;
+        let error = replay(&origin, &request, 1000, |now| {
+            if matches!(now, Progress::Applying(..)) && !std::mem::replace(&mut is_small, true) {
+                disk.resize(disk.used() + (8 << 20));
+            }
+        });
+        let error = error.unwrap_err();
+        assert!(matches!(error, ReplayError::FullDisk { .. }), "{error}");
+        assert!(error.to_string().contains("no space left on device"), "{error}");
+        std::fs::remove_dir_all(&request.data).unwrap();
+        disk.resize(1 << 30);
     }
 }
 

@@ -225,11 +225,8 @@ impl Proof {
         };
         // A trial that a check of the user's own has failed proves only the levels below.
         let tested = holding.iter().filter(|result| result.proves() == Level::Restore);
-        // No trial proves what was committed after it: a session may have set a time.
-        let replayed = tested.filter_map(|result| {
-            let replayed = result.restore.as_ref()?.replayed.as_ref()?;
-            Some(replayed.proven_until.min(result.finished))
-        });
+        let replayed =
+            tested.filter_map(|result| result.restore.as_ref()?.proven_until(result.finished));
         Self {
             level: Some(best.proves()),
             at: Some(best.finished),
@@ -377,17 +374,22 @@ mod tests {
             gtids: String::new(),
             transactions: 0,
             proven_until: Timestamp::from_second(3).unwrap(),
+            left: false,
         };
-        let restore = RestoreTest { replayed: Some(replayed), ..RestoreTest::default() };
-        let of = |level, at| {
+        let mut restore = RestoreTest { replayed: Some(replayed), ..RestoreTest::default() };
+        let proven = |restore: &RestoreTest, level, at| {
             let tested = VerifyResult { restore: Some(restore.clone()), ..result(level, true, at) };
             Proof::of(&[tested]).proven_until.map(Timestamp::as_second)
         };
+        let of = |level, at| proven(&restore, level, at);
         assert_eq!(of(Level::Restore, 5), Some(3));
         // A session has set a time.
         assert_eq!(of(Level::Restore, 2), Some(2));
         // A check of the user's own has failed, or a comparison.
         assert_eq!(of(Level::Pages, 5), None);
+        // The archive has gone on in another history.
+        restore.replayed.as_mut().unwrap().left = true;
+        assert_eq!(proven(&restore, Level::Restore, 5), None);
     }
 
     #[test]

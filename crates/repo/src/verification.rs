@@ -257,6 +257,18 @@ pub struct Replayed {
     pub transactions: u64,
     /// Time of the last one, or of the backup's end if there was none.
     pub proven_until: Timestamp,
+    /// It lies in a history that the archive's present one left, of which it proves nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left: bool,
+}
+
+impl RestoreTest {
+    /// The time up to which a trial that ended at this time, and passed, proves the archived log: that of the last transaction
+    /// that was replayed. It proves nothing that was committed after it: a session may have set a time.
+    pub(crate) fn proven_until(&self, finished: Timestamp) -> Option<Timestamp> {
+        let replayed = self.replayed.as_ref().filter(|replayed| !replayed.left)?;
+        Some(replayed.proven_until.min(finished))
+    }
 }
 
 /// A backup that a restore of the verified one needs, or that one itself.
@@ -371,13 +383,11 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// The time up to which the archived log is proven: that of the last transaction that was replayed, if the whole trial
-    /// passed. No trial proves what was committed after it: a session may have set a time.
+    /// The time up to which the archived log is proven, if the whole trial passed.
     #[must_use]
     pub fn proven_until(&self) -> Option<Timestamp> {
         let has_passed = self.is_undamaged() && self.reached == Some(Level::Restore);
-        let replayed = self.restore.as_ref().filter(|_| has_passed)?.replayed.as_ref()?;
-        Some(replayed.proven_until.min(self.finished))
+        self.restore.as_ref().filter(|_| has_passed)?.proven_until(self.finished)
     }
 
     /// An empty report of a verification that is to reach `level`.

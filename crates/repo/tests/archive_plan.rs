@@ -432,12 +432,14 @@ fn the_branch_that_goes_on_is_the_default() {
     for (stop, count) in [("0-1-5", 3), ("before:0-1-7", 4), ("1970-01-01T00:00:45Z", 3)] {
         let plan = plan(&streams, &base, &stop.parse().unwrap()).unwrap();
         assert!(plan.pieces.iter().all(|piece| piece.stream == streams[0].id()), "{stop}");
+        assert!(plan.is_left, "{stop}");
         assert_eq!(replayed(&plan, &changes, &base).len(), count, "{stop}");
     }
     let later = Base { taken: Timestamp::from_second(NOW + 1000).unwrap(), ..base };
     let plan = plan(&streams, &later, &RestoreStop::Latest).unwrap();
     assert!(plan.pieces.iter().all(|piece| piece.stream == streams[1].id()));
     assert_eq!(replayed(&plan, &others, &later).last(), Some(&others[9].gtid));
+    assert!(!plan.is_left);
 }
 
 #[test]
@@ -459,6 +461,7 @@ fn a_moment_before_the_logs_began_anew_lies_in_the_history_that_was_left() {
     for (stop, count) in [("0-1-9", 3), ("before:0-1-9", 2), ("1970-01-01T00:01:15Z", 2)] {
         let plan = plan(&streams, &base, &stop.parse().unwrap()).unwrap();
         assert!(plan.pieces.iter().all(|piece| piece.stream == streams[0].id()), "{stop}");
+        assert!(plan.is_left, "{stop}");
         assert_eq!(replayed(&plan, &changes, &base), all[..count], "{stop}");
     }
     assert_eq!(Histories::new(&streams).furthest(&base).unwrap().until, changes[9].end);

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use xb_binlog::AnyGtid;
 use xb_repo::archive::listing::{self, Problem};
 use xb_repo::archive::names::segment_name;
-use xb_repo::archive::newest::last_stored;
+use xb_repo::archive::newest::{last_stored, outlines};
 use xb_repo::archive::plan::{Histories, PlanError, Stream};
 use xb_repo::archive::record::{FORMAT, Record};
 use xb_repo::archive::segment::SegmentHead;
@@ -187,6 +187,115 @@ fn a_primary_that_failed_does_not_pass_the_server_that_took_its_place() {
     let back = stream(&all[..12], 2, ((1, at.offset), back), &[50; 40], lived(100));
     let streams = [before.clone(), took(13, 60, true), took(9, 0, true), back];
     assert_ne!(newest(&streams).id(), streams[1].id());
+}
+
+/// What the present history lacks of other servers, by all segments and by few.
+fn stranded(streams: &[Stream]) -> Vec<String> {
+    let found = Histories::new(streams).stranded();
+    let (folder, root) = stored_root(streams);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let by_few = runtime.block_on(async {
+        let outlines = outlines(&root, "shop").await.unwrap();
+        xb_repo::archive::newest::stranded(&root, &outlines).await.unwrap()
+    });
+    drop(folder);
+    assert_eq!(found, by_few);
+    found.iter().map(|found| found.gtids.to_string()).collect()
+}
+
+/// The doubt about a primary that failed ends with the time; what it alone has does not.
+#[test]
+fn what_a_failed_primary_alone_has_is_told_for_ever() {
+    let all = changes(20);
+    let by_itself = |from: usize| {
+        let mut all = all.clone();
+        for change in &mut all[from..] {
+            let AnyGtid::MariaDb(gtid) = &mut change.gtid else { unreachable!() };
+            gtid.server = 2;
+        }
+        all
+    };
+    let first = || ((1, 4), StreamOrigin::First);
+    let failed =
+        |count: usize, life: i64| stream(&all[..count], 0, first(), &[50; 40], Some(NOW + life));
+    // Cut between any transactions, and not between those where the server changed.
+    for cuts in [[50; 40], [1000; 40], [35; 40]] {
+        let took = |from: usize, count: usize, life: i64| {
+            let changes = &by_itself(from)[..count];
+            stream(changes, OTHER_SERVER, first(), &cuts, Some(NOW + life))
+        };
+        for later in [200, 100_000_000] {
+            // Another one took its place behind the eighth.
+            let streams = [failed(10, 0), took(8, 15, later)];
+            assert_eq!(newest(&streams).id(), streams[1].id());
+            assert!(unproven(&streams).is_none());
+            assert_eq!(stranded(&streams), ["0-1-10"], "{cuts:?}");
+            let streams = [failed(10, 0), took(8, 9, later)];
+            assert_eq!(stranded(&streams), ["0-1-10"], "{cuts:?}");
+            // It had everything.
+            for (from, count) in [(10, 15), (10, 10), (12, 15)] {
+                let streams = [failed(10, 0), took(from, count, later)];
+                assert_eq!(stranded(&streams), [""; 0], "{from} {count} {cuts:?}");
+            }
+        }
+        // Both are received, and the replica lags.
+        assert_eq!(stranded(&[failed(10, 70), took(20, 8, 100)]), [""; 0]);
+    }
+    // The branch of another server names the stream that it left; that of the server itself is no failover.
+    for (id, expected) in [(OTHER_SERVER, &["0-1-10"][..]), (5, &[])] {
+        let left = failed(10, 0);
+        let begins =
+            StreamOrigin::Branch { after: link_to_end(&left), reason: "shorter".to_owned() };
+        let branch = stream(&by_itself(8), id, ((1, 4), begins), &[50; 40], Some(NOW + 500));
+        assert_eq!(stranded(&[left, branch]), expected, "{id}");
+    }
+    // One that took over where the other ended has everything.
+    let old = simple(&all[..10], StreamOrigin::First, 0, (1, 4));
+    let at = old.segments.values().next_back().unwrap().content.to.clone();
+    let start = (1, at.offset);
+    let begins = StreamOrigin::Continues { after: link_to_end(&old), at: Some(at) };
+    let new = stream(&by_itself(10), OTHER_SERVER, (start, begins), &[50; 40], Some(NOW + 500));
+    assert_eq!(stranded(&[old, new]), [""; 0]);
+}
+
+/// A receiver of an earlier version did not say where the servers of a domain changed.
+#[test]
+fn nothing_is_invented_of_servers_that_no_head_names() {
+    let mut all = changes(20);
+    let failed = stream(&all[..10], 0, ((1, 4), StreamOrigin::First), &[50; 40], Some(NOW));
+    for change in &mut all[10..] {
+        let AnyGtid::MariaDb(gtid) = &mut change.gtid else { unreachable!() };
+        gtid.server = 2;
+    }
+    let first = ((1, 4), StreamOrigin::First);
+    let mut took = stream(&all, OTHER_SERVER, first, &[1000; 40], Some(NOW + 500));
+    let mut head = took.segments[&0].content.clone();
+    head.turns = None;
+    let record = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
+    took.segments.insert(0, record);
+    assert_eq!(stranded(&[failed, took]), [""; 0]);
+}
+
+/// Sets of MySQL name all transactions.
+#[test]
+fn what_a_failed_source_of_mysql_alone_has_is_told() {
+    let mut all = changes(20);
+    for (n, change) in all.iter_mut().enumerate() {
+        change.gtid = gtid(true, n as u64 + 1);
+    }
+    let first = || ((1, 4), StreamOrigin::First);
+    let failed = stream(&all[..10], 0, first(), &[50; 40], Some(NOW));
+    let mut others = all.clone();
+    for change in &mut others[8..] {
+        let text = change.gtid.to_string().replace("1111-", "2222-");
+        change.gtid = text.parse().unwrap();
+    }
+    for (changes, expected) in [(&others, 1), (&all, 0)] {
+        let took = stream(changes, OTHER_SERVER, first(), &[50; 40], Some(NOW + 500));
+        let found = stranded(&[failed.clone(), took]);
+        assert_eq!(found.len(), expected, "{found:?}");
+        assert!(found.iter().all(|gtids| gtids.ends_with(":9-10")), "{found:?}");
+    }
 }
 
 /// The record of its end shows how far it reached.
@@ -537,12 +646,17 @@ fn in_one_archive(lives: &[Vec<u64>], others: Vec<Other>, end: usize, life: i64)
 }
 
 /// Stores these streams, and finds their end as a receiver does and as a restore does.
-fn found_ends(streams: &[Stream]) -> (Option<SegmentHead>, Option<SegmentHead>) {
+fn stored_root(streams: &[Stream]) -> (tempfile::TempDir, Root) {
     let folder = tempfile::tempdir().unwrap();
     streams.iter().for_each(|stream| store(folder.path(), stream));
     let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
     let location = Location { place: StorePlace::Local, path };
     let root = Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+    (folder, root)
+}
+
+fn found_ends(streams: &[Stream]) -> (Option<SegmentHead>, Option<SegmentHead>) {
+    let (_folder, root) = stored_root(streams);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (last, read) = runtime.block_on(async {
         (last_stored(&root, "shop").await.unwrap(), listing::streams(&root, "shop").await.unwrap())

@@ -12,17 +12,19 @@
 //! A server that is dropped is killed.
 //!
 //! [`recovery_memory`] is the memory with which a recovery of given files is fast, [`recovery_tmpdir`] a place for its
-//! temporary files.
+//! temporary files, [`free_bytes`] the room on its disk.
 
 mod account;
 mod log;
 mod origin;
 mod private;
 mod recovery;
+mod room;
 mod server;
 
 pub use log::{BinlogPosition, cause_in_log, end_of_log};
 pub use origin::{key_plugin, origin_settings};
 pub use private::{private_args, socket_in};
 pub use recovery::{recovery_memory, recovery_tmpdir, working_memory};
+pub use room::free_bytes;
 pub use server::{Login, Server, ServerError, Setup};

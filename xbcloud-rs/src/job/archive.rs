@@ -15,6 +15,8 @@ pub(crate) struct ArchiveFacts {
     pub(crate) silent: Option<Duration>,
     /// Reason why logs are lost behind the newest backup, if any are.
     pub(crate) gap: Option<String>,
+    /// Transactions of other servers that the present history lacks.
+    pub(crate) stranded: Vec<String>,
     /// Name of the newest backup, and why the archive does not have its position, if so.
     pub(crate) uncovered: Option<(String, String)>,
     /// Age of the newest state to which a trial has replayed it.
@@ -64,6 +66,10 @@ pub(crate) fn judge_archive(found: &ArchiveFacts, limits: ArchiveLimits) -> Rema
             .critical
             .push(format!("{name} has a gap after the newest backup ({reason}): take a backup"));
     }
+    let stranded = found.stranded.iter();
+    remarks.warnings.extend(stranded.map(|what| {
+        format!("{name}: {what}: `binlog show` finds them as long as the archive has them")
+    }));
     match (found.proven, limits.proof_age) {
         (Some(age), Some(limit)) if age > limit => remarks.critical.push(format!(
             "{name} is proven up to {} ago, the limit is {}",
@@ -99,6 +105,7 @@ mod tests {
             behind: Some(minute),
             silent: Some(minute),
             gap: None,
+            stranded: Vec::new(),
             uncovered: None,
             proven: None,
             ahead: None,
@@ -130,6 +137,9 @@ mod tests {
             judge_archive(&ArchiveFacts { proven, ..good.clone() }, limits).critical.len()
         };
         assert_eq!((proof(Some(minute)), proof(Some(minute * 61)), proof(None)), (0, 1, 1));
+        let stranded = vec!["stream 0a of server_id 1 has 0-1-10".to_owned()];
+        let stranded = verdict(&ArchiveFacts { stranded, ..good.clone() }, limit);
+        assert!(stranded.code == 1 && stranded.line.contains("has 0-1-10"), "{}", stranded.line);
         let uncovered = Some(("n".to_owned(), "it ends before".to_owned()));
         let uncovered = verdict(&ArchiveFacts { uncovered, ..good.clone() }, limit);
         assert!(uncovered.code == 2 && uncovered.line.contains("backup n: it ends before"));

@@ -101,6 +101,7 @@ pub(crate) fn judge(
     for archive in archives {
         let remarks = judge_archive(archive, limits.archive);
         all.critical.extend(remarks.critical);
+        all.warnings.extend(remarks.warnings);
         all.good.extend(remarks.good);
     }
     let (code, state) = match (all.critical.is_empty(), all.warnings.is_empty()) {

@@ -228,6 +228,7 @@ fn the_archive_continues_on_a_promoted_replica_and_on_the_server_that_returns() 
         list.contains("SERVER: server_id 4") && list.contains("takes over at bin.00"),
         "{list}"
     );
+    assert!(!list.contains("lacks"), "{list}");
 
     // The old server returns as a replica, and is promoted in its turn.
     let own = options(3, pair.ports[0], &[]);
@@ -294,6 +295,26 @@ fn a_transaction_that_the_promoted_server_never_got_makes_a_branch() {
     pair.shop.wait_for(&receiver);
     receiver.stop();
     assert_eq!(restored(&pair.shop, "new", "latest"), pair.shop.server.sql(TABLES));
+    // What it left is told for as long as the archive has it.
+    let told = format!("has transactions that the present history lacks: up to {lost}");
+    let shop = &pair.shop;
+    let list = binlog(shop, &["list"]).expect(0).stdout_text();
+    // The backup from before the branch is cut off.
+    let verified = verify(shop).expect(7).stdout_text();
+    let planned = shop.restore("new", "latest", &["--dry-run"]).run().expect(0);
+    let root = format!("file://{}", shop.scratch.join("shop").display());
+    let monitored = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "monitor", &root])
+        .run()
+        .expect(1);
+    for text in [
+        &list,
+        &verified,
+        &(planned.stdout_text() + &planned.stderr_text()),
+        &monitored.stdout_text(),
+    ] {
+        assert!(text.contains(&told), "{text}");
+    }
 }
 
 /// The GTID of a domain.

@@ -45,6 +45,7 @@ fn head(number: u64, previous: &str, begin: Timestamp) -> SegmentHead {
         ends_inside: false,
         transactions: 1,
         domains: None,
+        turns: None,
         commits: Some(Commits { first: seconds, last: seconds, greatest: seconds }),
         received: [received; 2],
         last: Some(LastTransaction {

@@ -556,8 +556,18 @@ fn a_trial_proves_the_backup_with_its_log() {
             .arg(format!("--encrypt-key-file={}", shop.scratch.join("key").display()))
             .run()
     };
+    // An option that would let errors pass is found before anything is fetched.
+    let lenient = "--mysqld-opts=--slave-skip-err=all";
     let place = shop.place("full");
     let words = ["verify", &place, "--level=restore", "--until=latest"];
+    let planned = shop.restore("full", "latest", &[lenient, "--dry-run"]).run();
+    let tried = command(&[&words[..], &[lenient]].concat());
+    assert!(planned.code() != 0 && tried.code() != 0);
+    for text in
+        [shop.refused("full", "latest", &[lenient]), planned.stderr_text(), tried.stderr_text()]
+    {
+        assert!(text.contains("slave_skip_errors=all") && text.contains("--mysqld-opts"), "{text}");
+    }
     let count = "--check-sql=SELECT 1 / 0 FROM d.t HAVING COUNT(*) <> 1";
     let (_, key) = xb_encryptor::SigningKey::generate().unwrap();
     std::fs::write(shop.scratch.join("signing"), &*key).unwrap();

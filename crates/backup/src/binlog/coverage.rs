@@ -289,6 +289,7 @@ mod tests {
             ends_inside,
             transactions: after - before,
             domains: None,
+            turns: None,
             commits: None,
             received: [Timestamp::UNIX_EPOCH; 2],
             last: None,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 use xb_repo::archive::listing::servers;
-use xb_repo::archive::newest::{Outline, outlines};
+use xb_repo::archive::newest::{Outline, outlines, stranded};
 use xb_repo::archive::stream::StreamOrigin;
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
@@ -24,6 +24,8 @@ pub struct ArchiveState {
     pub alive: Option<Timestamp>,
     /// When streams began behind a gap, and why.
     pub gaps: Vec<(Timestamp, String)>,
+    /// Transactions of other servers that the present history lacks, as texts.
+    pub stranded: Vec<String>,
     /// Why the archive does not have the position of the newest backup, and its name, if so.
     pub uncovered: Option<(String, String)>,
 }
@@ -33,13 +35,14 @@ impl ArchiveState {
     #[must_use]
     pub fn new(server: &str, stored_until: Option<Timestamp>, alive: Option<Timestamp>) -> Self {
         let server = server.to_owned();
-        Self { server, stored_until, alive, gaps: Vec::new(), uncovered: None }
+        let (gaps, stranded) = (Vec::new(), Vec::new());
+        Self { server, stored_until, alive, gaps, stranded, uncovered: None }
     }
 }
 
 /// Reads how far the archive of each server reaches, and whether it has the position of the server's newest
 /// backup, whose name `newest` returns. Takes three requests for each stream, and few more for each server;
-/// segments are not listed. What they state is not authenticated.
+/// segments are not listed, but a few heads are sought if streams are of several servers. What they state is not authenticated.
 ///
 /// # Errors
 /// [`RepoError::Store`] if the store cannot be listed or reached.
@@ -103,7 +106,8 @@ async fn state(root: &Root, server: String, found: &[Outline]) -> Result<Archive
     });
     let gaps = gaps.collect();
     let alive = records().map(|alive| alive.written).max();
-    Ok(ArchiveState { gaps, ..ArchiveState::new(&server, stored_until, alive) })
+    let stranded = stranded(root, found).await?.iter().map(ToString::to_string).collect();
+    Ok(ArchiveState { gaps, stranded, ..ArchiveState::new(&server, stored_until, alive) })
 }
 
 /// The streams that say how far the archive reaches: not one that has ended, if another one that says so itself follows it.
@@ -184,6 +188,7 @@ mod tests {
             ends_inside: false,
             transactions: 1,
             domains: None,
+            turns: None,
             commits: Some(Commits { first: last, last, greatest: last }),
             received: [time(now); 2],
             last: None,

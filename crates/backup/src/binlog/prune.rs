@@ -430,6 +430,7 @@ mod tests {
             ends_inside: false,
             transactions: 8,
             domains: None,
+            turns: None,
             commits: None,
             received: [second(900); 2],
             last: None,

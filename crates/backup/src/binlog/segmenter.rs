@@ -5,9 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use xb_binlog::{
-    Content, ContentDigest, Event, History, LogPosition, SentEvent, SentReader, Stretch,
+    AnyGtid, Content, ContentDigest, Event, Fork, Gtid, GtidState, History, LogPosition, SentEvent,
+    SentReader, Stretch,
 };
-use xb_repo::archive::segment::{AHEAD, Commits, LastTransaction, MAX_BARRIERS, StoredBarrier};
+use xb_repo::archive::segment::{
+    AHEAD, Commits, LastTransaction, MAX_BARRIERS, MAX_TURNS, StoredBarrier,
+};
 use xb_repo::archive::stream::StoredPosition;
 use xb_repo::hex::hex;
 
@@ -32,6 +35,8 @@ pub(crate) struct Cut {
     pub(crate) ends_inside: bool,
     pub(crate) transactions: u64,
     pub(crate) contents: Contents,
+    /// [`SegmentHead::turns`](xb_repo::archive::segment::SegmentHead::turns).
+    pub(crate) turns: Option<Vec<String>>,
     pub(crate) times: Times,
     pub(crate) received: [Timestamp; 2],
     pub(crate) last: Option<LastTransaction>,
@@ -130,6 +135,11 @@ impl Cut {
         self.bytes.extend_from_slice(&next.bytes);
         self.transactions += next.transactions;
         self.contents.join(next.contents);
+        self.turns = self.turns.take().zip(next.turns).map(|(mut turns, next)| {
+            turns.extend(next);
+            turns.truncate(MAX_TURNS);
+            turns
+        });
         self.times.join(next.times, received);
         self.received = [self.received[0], received.max(self.received[1])];
         let room = MAX_BARRIERS - self.barriers.len().min(MAX_BARRIERS);
@@ -166,6 +176,8 @@ pub(crate) struct Segmenter {
     /// Its content, and whether its GTID follows those before it.
     content: ContentDigest,
     is_in_order: bool,
+    /// The transaction before it in its domain of MariaDB, if that is of another server.
+    turn: Option<Gtid>,
     /// Bytes of the event that is arriving, outside of a transaction: it may begin one.
     arriving: Vec<u8>,
     /// Number of bytes of that event that have arrived.
@@ -182,6 +194,7 @@ struct Current {
     starts_inside: bool,
     transactions: u64,
     contents: Contents,
+    turns: Vec<String>,
     times: Times,
     barriers: Vec<StoredBarrier>,
     more_barriers: u64,
@@ -206,6 +219,7 @@ impl Segmenter {
             digest: None,
             content: ContentDigest::new(),
             is_in_order: true,
+            turn: None,
             arriving: Vec::new(),
             arrived: 0,
             gtids_before,
@@ -302,6 +316,7 @@ impl Segmenter {
                 starts_inside: is_inside,
                 transactions: 0,
                 contents: Contents::default(),
+                turns: Vec::new(),
                 times: Times::default(),
                 barriers: Vec::new(),
                 more_barriers: 0,
@@ -374,7 +389,9 @@ impl Segmenter {
             self.digest = Some(Sha256::new_with_prefix(&event));
             let gtid = self.history.open().and_then(|open| open.first.gtid());
             let gtids = self.history.gtids();
-            self.is_in_order = gtid.zip(gtids).is_none_or(|(gtid, gtids)| gtids.is_in_order(&gtid));
+            self.is_in_order =
+                gtid.as_ref().zip(gtids).is_none_or(|(gtid, gtids)| gtids.is_in_order(gtid));
+            self.turn = gtid.as_ref().zip(gtids).and_then(|(gtid, gtids)| turn(gtids, gtid));
         }
         if let Some(ended) = step.ended {
             current.transactions += 1;
@@ -382,6 +399,9 @@ impl Segmenter {
             if !step.is_repeat {
                 current.times.add(ended.seconds, now);
                 current.contents.add(content.filter(|_| self.is_in_order));
+                if let Some(turn) = self.turn.take().filter(|_| current.turns.len() < MAX_TURNS) {
+                    current.turns.push(turn.to_string());
+                }
             }
             let digest =
                 self.digest.take().ok_or(ArchiveError::Bug("a transaction without bytes"))?;
@@ -435,6 +455,7 @@ impl Segmenter {
         };
         let gtids_after = self.history.gtids().map(ToString::to_string);
         let gtids_before = std::mem::replace(&mut self.gtids_before, gtids_after.clone());
+        let is_mariadb = self.reader.format().is_some_and(|format| format.fork == Fork::MariaDb);
         progress.cuts.push(Cut {
             from,
             to,
@@ -446,6 +467,7 @@ impl Segmenter {
             ends_inside: self.history.open().is_some(),
             transactions: current.transactions,
             contents: current.contents,
+            turns: is_mariadb.then_some(current.turns),
             times: current.times,
             received: [current.begun, now.max(current.begun)],
             last: self.last.clone(),
@@ -456,6 +478,16 @@ impl Segmenter {
             bytes: current.bytes,
         });
         Ok(())
+    }
+}
+
+/// The last transaction in the domain of the next one, if it is of another server.
+fn turn(gtids: &GtidState, next: &AnyGtid) -> Option<Gtid> {
+    match (gtids, next) {
+        (GtidState::MariaDb(gtids), AnyGtid::MariaDb(next)) => {
+            gtids.get(next.domain).filter(|last| last.server != next.server)
+        }
+        _ => None,
     }
 }
 
@@ -517,6 +549,37 @@ pub(super) mod tests {
             let mut first = pieces.next().unwrap();
             assert!(first.join(pieces.next().unwrap(), 100).is_some());
         }
+    }
+
+    /// What the heads say of the servers of a log, cut at this age.
+    fn turns(log: &[u8], age: Duration) -> Vec<Option<Vec<String>>> {
+        let now = Timestamp::from_second(2_000_000_000).unwrap();
+        let reader = SentReader::new(ChecksumKind::None);
+        let mut segmenter = Segmenter::new(reader, History::new("bin.000003", None), None, age);
+        let mut cuts = segmenter.take(ROTATION, true, now).unwrap().cuts;
+        for (begin, end) in events(log) {
+            cuts.extend(segmenter.take(&log[begin..end], true, now).unwrap().cuts);
+        }
+        cuts.extend(segmenter.finish(now).unwrap().cuts);
+        cuts.into_iter().map(|cut| cut.turns).collect()
+    }
+
+    #[test]
+    fn heads_name_the_last_transaction_of_each_server_before_another_one() {
+        const GTID: u8 = 162;
+        let mut log = xb_testkit::vectors::read("binlog/mariadb.000003-no-checksum");
+        // The log begins behind 0-1-29. Another server wrote the next transaction, and this one the last.
+        let mut begins = events(&log).into_iter().map(|(begin, _)| begin);
+        let begin = begins.find(|begin| log[begin + 4] == GTID).unwrap();
+        log[begin + 5..begin + 9].copy_from_slice(&9_u32.to_le_bytes());
+        let expected = ["0-1-29", "0-9-30"].map(str::to_owned).to_vec();
+        assert_eq!(turns(&log, Duration::MAX), [Some(expected.clone())]);
+        let cut: Vec<String> =
+            turns(&log, Duration::ZERO).into_iter().flatten().flatten().collect();
+        assert_eq!(cut, expected);
+        // A set of MySQL names all transactions.
+        let log = xb_testkit::vectors::read("binlog/mysql.000003-no-checksum");
+        assert_eq!(turns(&log, Duration::MAX), [None]);
     }
 
     proptest! {

@@ -41,6 +41,8 @@ pub struct ArchiveReport {
     pub gaps: Vec<String>,
     /// Places where logs are lost that no backup needs.
     pub past_gaps: Vec<String>,
+    /// Transactions of other servers that the present history lacks, as texts: a failover has left them.
+    pub stranded: Vec<String>,
     /// Faults of the archive itself, beside the streams.
     pub problems: Vec<String>,
     /// Whether the events were read.
@@ -459,6 +461,7 @@ async fn report(
         backups: Vec::new(),
         gaps: Vec::new(),
         past_gaps: Vec::new(),
+        stranded: Vec::new(),
         problems: Vec::new(),
         verified,
     };
@@ -471,6 +474,7 @@ async fn report(
     let histories = Histories::new(&streams);
     let (problem, limit) = tail(&session.root, server, (&histories, &empty), state).await?.found();
     report.problems.extend(problem);
+    report.stranded = histories.stranded().iter().map(ToString::to_string).collect();
     for (name, base) in backups {
         let base = match base {
             Ok(base) => base,

@@ -132,6 +132,7 @@ mod tests {
             ends_inside: false,
             transactions: 1,
             contents: Default::default(),
+            turns: None,
             times: Times::default(),
             received: [Timestamp::UNIX_EPOCH; 2],
             last: None,

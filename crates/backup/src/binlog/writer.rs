@@ -181,6 +181,7 @@ impl StreamWriter {
             ends_inside: cut.ends_inside,
             transactions: cut.transactions,
             domains,
+            turns: cut.turns,
             commits: cut.times.commits(),
             received: cut.received,
             last: cut.last,

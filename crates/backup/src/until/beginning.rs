@@ -116,6 +116,7 @@ mod tests {
             ends_inside: false,
             transactions: 8,
             domains: None,
+            turns: None,
             commits: None,
             received: [Timestamp::now(); 2],
             last: None,

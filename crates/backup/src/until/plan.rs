@@ -89,6 +89,11 @@ impl UntilPlan {
         }
     }
 
+    /// Whether the present history of the archive has left the one in which the stop lies.
+    pub(crate) fn is_left(&self) -> bool {
+        self.work.is_left
+    }
+
     /// `server_id` of the server whose log the stop lies in; `None` if nothing is replayed.
     pub(crate) fn source_id(&self) -> Option<u32> {
         self.work.source_id
@@ -105,6 +110,8 @@ pub(super) struct ReplayWork {
     /// Time of the backup's end.
     pub(super) taken: Timestamp,
     pub(super) relay: RelayPlan,
+    /// The present history of the archive is another one.
+    pub(super) is_left: bool,
     pub(super) needed: Arc<[NeededSegment]>,
     pub(super) origin: OriginSettings,
     /// Versions of the server, of the backup and of the log.
@@ -211,6 +218,13 @@ async fn plan_from(
     let (origin, mut versions, mut remarks) = origin(archive, &planned);
     versions.extend(taken_from.version);
     let run = taken_from.run;
+    if planned.is_left {
+        remarks
+            .push("the stop lies in a history that the present one of the archive left".to_owned());
+    }
+    if request.stop == RestoreStop::Latest {
+        remarks.extend(histories.stranded().iter().map(ToString::to_string));
+    }
     if scanned.ahead > 0 {
         remarks.push(format!(
             "{} transactions have a time ahead of the receiver's clock; their times decided nothing",
@@ -225,6 +239,7 @@ async fn plan_from(
             start: base.position,
             taken: base.taken,
             relay,
+            is_left: planned.is_left,
             needed,
             origin,
             versions,

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
-use xb_replay::{Piece, Progress, ReplayReport, ReplayRequest, Watch, origin_options, replay};
+use xb_replay::{
+    Piece, Progress, ReplayReport, ReplayRequest, Watch, lenient_option, origin_options, replay,
+};
 
 use crate::binlog::pieces::{SegmentEvents, fetch};
 use crate::child::OnLine;
@@ -54,16 +56,20 @@ pub struct UntilReport {
     pub remarks: Vec<String>,
 }
 
-/// Checks, before anything is restored, that the server program of a plan is installed and of its series. Returns
-/// the program.
+/// Checks, before anything is restored, that the server program of a plan is installed and of its series, and that no option
+/// lets it pass over errors. Returns the program.
 ///
 /// # Errors
-/// [`UntilError::Series`]; [`BackupError::NotStarted`] if there is none.
+/// [`UntilError::Series`]; [`UntilError::Lenient`]; [`BackupError::NotStarted`] if there is none.
 pub async fn replaying_program(
     session: &Session,
     plan: &UntilPlan,
     options: &ReplayOptions,
 ) -> Result<PathBuf, BackupError> {
+    // The server itself says so only after the restore.
+    if let Some(option) = lenient_option(options.server.options.iter().map(String::as_str)) {
+        return Err(UntilError::Lenient { option }.into());
+    }
     let versions = &plan.work.versions;
     let of_mysql = versions.iter().filter(|version| !version.contains("MariaDB"));
     // MariaDB may be installed beside it.

@@ -25,4 +25,5 @@ pub mod record;
 pub mod rollup;
 pub mod segment;
 pub mod stop;
+pub mod stranded;
 pub mod stream;

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
-use xb_binlog::LogPosition;
+use xb_binlog::{Gtid, GtidState, LogPosition};
 
 use crate::archive::chain::{Stream, life};
 use crate::archive::listing::{PARALLEL, record, segment_head, store_time, streams};
@@ -13,10 +13,11 @@ use crate::archive::names::{
     ALIVE, END, HEAD, parse_floor, parse_segment, segment_name, server_folder, stream_folder,
 };
 use crate::archive::plan::Histories;
-use crate::archive::present::{LineEnd, last, lost_end, may_be_passed};
+use crate::archive::present::{LineEnd, by_id, last, line, lost_end, may_be_passed, present};
 use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
-use crate::archive::stream::{Alive, End, StreamHead};
+use crate::archive::stranded::{Lack, Passage, Stranded, lacks, only, together};
+use crate::archive::stream::{Alive, End, StreamHead, StreamOrigin};
 use crate::error::RepoError;
 use crate::names::RunId;
 use crate::root::Root;
@@ -148,7 +149,88 @@ pub async fn last_stored(
     or_before(root, server, (last, &outline.head.content)).await
 }
 
-/// The same by all segments.
+/// What the streams of other servers have that the newest history lacks, as [`Histories::stranded`] finds it by all segments.
+/// Takes no request if all streams are of one server, else three for each stream, and two for each halving of one in which a
+/// place is sought.
+///
+/// # Errors
+/// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
+pub async fn stranded(root: &Root, outlines: &[Outline]) -> Result<Vec<Stranded>, RepoError> {
+    let is_other = |pair: &[Outline]| {
+        let [one, two] = pair else { return false };
+        one.head.content.origin().differs_from(two.head.content.origin()).is_some()
+    };
+    if !outlines.windows(2).any(is_other) {
+        return Ok(Vec::new());
+    }
+    let reading: Vec<_> = outlines.iter().map(|outline| outline.end(root)).collect();
+    let found: Vec<FoundEnd> =
+        futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
+    let all = outlines.iter().zip(&found);
+    let ends: Vec<LineEnd<'_>> = all.map(|(one, end)| one.line_end(end, false)).collect();
+    let Some(number) = present(&ends) else { return Ok(Vec::new()) };
+    let mut stranded = Vec::new();
+    for (end, lack) in lacks(&ends, number) {
+        match lack {
+            Lack::Certain(gtids) => stranded.push((end, gtids)),
+            Lack::ToFind(gtid) => {
+                if has(root, (outlines, &ends), number, gtid).await? == Some(false) {
+                    stranded.push((end, only(gtid)));
+                }
+            }
+        }
+    }
+    Ok(together(stranded))
+}
+
+/// Whether the history that ends with this stream has a transaction.
+async fn has(
+    root: &Root,
+    (outlines, ends): (&[Outline], &[LineEnd<'_>]),
+    last: usize,
+    gtid: Gtid,
+) -> Result<Option<bool>, RepoError> {
+    let of_domain = |state: Option<GtidState>| match state? {
+        GtidState::MariaDb(gtids) => gtids.get(gtid.domain),
+        GtidState::MySql(_) => None,
+    };
+    let reaches = |state| of_domain(state).is_some_and(|at: Gtid| at.sequence >= gtid.sequence);
+    let Some(end) = ends.get(last) else { return Ok(None) };
+    let mut parts = line(&by_id(ends), end);
+    // What another server's branch left is none of it.
+    let is_left = |pair: &[LineEnd<'_>]| {
+        let [next, before] = pair else { return false };
+        matches!(next.head.begins, StreamOrigin::Branch { .. }) && next.is_of_another_server(before)
+    };
+    if let Some(at) = parts.windows(2).position(is_left) {
+        parts.truncate(at + 1);
+    }
+    parts.reverse();
+    for (place, part) in parts.iter().enumerate() {
+        let next = parts.get(place + 1);
+        // What lies behind the place where the next one takes over does not count.
+        let over = next.map(|next| next.head.gtids.as_ref().and_then(|gtids| gtids.parse().ok()));
+        if over.clone().flatten().is_some_and(|over| !reaches(Some(over))) {
+            continue;
+        }
+        let link = next.and_then(|next| next.head.begins.after());
+        let last = link.map(|link| link.number).or_else(|| Some(part.last?.number));
+        let outline =
+            outlines.iter().find(|one| one.head.content.stream == part.head.stream).zip(last);
+        let Some((outline, last)) = outline else { continue };
+        let is_it = |head: &SegmentHead| reaches(head.after());
+        let Some(found) = outline.first_segment(root, last, is_it).await? else { continue };
+        let head = &found.content;
+        let is_last = head.number == last;
+        let after = over.flatten().filter(|_| is_last).or_else(|| head.after());
+        let Some(after) = of_domain(after) else { return Ok(None) };
+        let passage = Passage { before: of_domain(head.before()), after, segment: head };
+        return Ok(passage.has(gtid));
+    }
+    Ok(None)
+}
+
+/// [`last_stored`] by all segments.
 async fn last_of_all(root: &Root, server: &str) -> Result<Option<Record<SegmentHead>>, RepoError> {
     let mut streams: Vec<Stream> =
         streams(root, server).await?.into_iter().filter_map(|listed| listed.stream).collect();
@@ -243,7 +325,20 @@ impl Outline {
         at: &LogPosition,
         last: u64,
     ) -> Result<Option<Record<SegmentHead>>, RepoError> {
-        // The first whose end is not before the position.
+        let reaches = |head: &SegmentHead| {
+            let order = head.end().and_then(|end| end.partial_cmp(at));
+            matches!(order, Some(Ordering::Equal | Ordering::Greater))
+        };
+        self.first_segment(root, last, reaches).await
+    }
+
+    /// The first segment up to number `last` that reaches a place, which all behind it reach, too.
+    async fn first_segment(
+        &self,
+        root: &Root,
+        last: u64,
+        reaches: impl Fn(&SegmentHead) -> bool,
+    ) -> Result<Option<Record<SegmentHead>>, RepoError> {
         let (mut low, mut high, mut found) = (0, last.saturating_add(1), None);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -253,13 +348,12 @@ impl Outline {
                 // Those at the beginning may be removed.
                 None => None,
             };
-            let end = head.as_ref().and_then(|head| head.content.end());
-            match end.and_then(|end| end.partial_cmp(at)) {
-                Some(Ordering::Equal | Ordering::Greater) => {
+            match head.filter(|head| reaches(&head.content)) {
+                Some(head) => {
                     high = middle;
-                    found = head;
+                    found = Some(head);
                 }
-                _ => low = middle + 1,
+                None => low = middle + 1,
             }
         }
         Ok(found)

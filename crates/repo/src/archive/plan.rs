@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::OnceLock;
 
 use jiff::Timestamp;
-use xb_binlog::{AnyGtid, GtidState};
+use xb_binlog::{AnyGtid, Gtid, GtidState};
 
 use crate::archive::base::{Base, BasePosition};
 use crate::archive::chain::takes_over;
@@ -20,6 +20,7 @@ use crate::archive::present::{
 use crate::archive::record::Record;
 use crate::archive::segment::{SegmentHead, StoredBarrier};
 use crate::archive::stop::{RestoreStop, TimesBefore};
+use crate::archive::stranded::{Lack, Passage, Stranded, lacks, only, together};
 use crate::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
 
 /// Segments that a replay needs, in order.
@@ -35,6 +36,14 @@ pub struct Plan<'a> {
     /// The heads do not prove that the stop lies in the pieces: unless [`Cutter::has_stopped`](crate::archive::stop::Cutter::has_stopped) says so at their
     /// end, the archive does not reach it.
     pub must_be_found: bool,
+    /// The pieces are not of the present history: of one that it left, or of a server whose end it may lack.
+    pub is_left: bool,
+}
+
+impl Plan<'_> {
+    fn left(self) -> Self {
+        Self { is_left: true, ..self }
+    }
 }
 
 /// All histories of an archive. To look at several backups, make it once.
@@ -99,16 +108,17 @@ impl<'a> Histories<'a> {
             PlanError::NotReached { .. } if !is_latest => {
                 let further = present::unproven(&self.ends, newest.last);
                 let mut further = others.iter().filter(|other| further.contains(&other.last));
-                further.find_map(|other| other.plan(base, stop).ok()).ok_or(error)
+                let found = further.find_map(|other| other.plan(base, stop).ok());
+                found.map(Plan::left).ok_or(error)
             }
             PlanError::NoStart { .. } => match left(&self.lines, base) {
                 None => Err(error),
                 Some((_, error)) if is_latest => Err(error),
-                Some((line, _)) => line.plan(base, stop),
+                Some((line, _)) => line.plan(base, stop).map(Plan::left),
             },
             PlanError::Branch { .. } if !is_latest => match left(&self.lines, base) {
                 None => Err(error),
-                Some((line, _)) => line.plan(base, stop),
+                Some((line, _)) => line.plan(base, stop).map(Plan::left),
             },
             _ => Err(error),
         }
@@ -127,6 +137,23 @@ impl<'a> Histories<'a> {
     pub fn unproven(&self) -> Option<&'a Stream> {
         let further = present::unproven(&self.ends, self.lines.first()?.last);
         self.streams.get(*further.first()?)
+    }
+
+    /// What the streams of other servers have that this history lacks.
+    #[must_use]
+    pub fn stranded(&self) -> Vec<Stranded> {
+        let Some(newest) = self.lines.first() else { return Vec::new() };
+        let found = lacks(&self.ends, newest.last).into_iter().filter_map(|(end, lack)| {
+            let gtids = match lack {
+                Lack::Certain(gtids) => gtids,
+                Lack::ToFind(gtid) => {
+                    let passage = newest.passage(gtid)?;
+                    (passage.has(gtid) == Some(false)).then(|| only(gtid))?
+                }
+            };
+            Some((end, gtids))
+        });
+        together(found)
     }
 
     /// Whether the archive ends before this segment of it. Not if its history branches behind it: that is no loss of the
@@ -435,6 +462,26 @@ impl<'a> HistoryLine<'a> {
         (pieces, breaks)
     }
 
+    /// Where the domain of a transaction passes its number.
+    fn passage(&self, gtid: Gtid) -> Option<Passage<'a>> {
+        let (pieces, _) = self.pieces();
+        let last_of = |state: Option<GtidState>| match state? {
+            GtidState::MariaDb(gtids) => gtids.get(gtid.domain),
+            GtidState::MySql(_) => None,
+        };
+        pieces.iter().enumerate().find_map(|(number, piece)| {
+            let segment = &piece.segment.content;
+            // What lies behind the place where another stream takes over does not count.
+            let next = pieces.get(number + 1).map(|next| &next.segment.content);
+            let after = match next.filter(|_| piece.until < segment.to.offset) {
+                Some(next) => next.before(),
+                None => segment.after(),
+            };
+            let after = last_of(after).filter(|after| after.sequence >= gtid.sequence)?;
+            Some(Passage { before: last_of(segment.before()), after, segment })
+        })
+    }
+
     /// Returns why no piece has the position of a backup.
     fn without_start(&self, base: &Base) -> PlanError {
         let position = base.position.clone();
@@ -604,7 +651,7 @@ impl<'a> HistoryLine<'a> {
                 return Err(PlanError::Barrier { kind, at: head.to.clone() });
             }
         }
-        Ok(Plan { pieces, doubtful, stop: stop.clone(), must_be_found })
+        Ok(Plan { pieces, doubtful, stop: stop.clone(), must_be_found, is_left: false })
     }
 }
 

@@ -148,14 +148,14 @@ pub(super) fn lacks_end(ends: &[LineEnd<'_>], one: usize, segment: &SegmentHead)
     !is_there && branches(&all, one, &other, true) == 0
 }
 
-type Ends<'a> = HashMap<&'a str, LineEnd<'a>>;
+pub(super) type Ends<'a> = HashMap<&'a str, LineEnd<'a>>;
 
-fn by_id<'a>(ends: &[LineEnd<'a>]) -> Ends<'a> {
+pub(super) fn by_id<'a>(ends: &[LineEnd<'a>]) -> Ends<'a> {
     ends.iter().map(|end| (end.head.stream.as_str(), *end)).collect()
 }
 
 /// The streams of a history, the last one first.
-fn line<'a>(ends: &Ends<'a>, last: &LineEnd<'a>) -> Vec<LineEnd<'a>> {
+pub(super) fn line<'a>(ends: &Ends<'a>, last: &LineEnd<'a>) -> Vec<LineEnd<'a>> {
     let (mut line, mut seen) = (vec![*last], HashSet::from([last.head.stream.as_str()]));
     let mut next = last.head;
     while let Some(before) = next.begins.after().and_then(|link| ends.get(&*link.stream)) {
@@ -283,7 +283,7 @@ fn is_beyond<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> boo
 }
 
 /// Whether the newest sign of life of the first one is hardly older than that of the second.
-fn lives_as_long(one: &LineEnd<'_>, other: &LineEnd<'_>) -> bool {
+pub(super) fn lives_as_long(one: &LineEnd<'_>, other: &LineEnd<'_>) -> bool {
     one.life.and_then(|life| life.checked_add(TOGETHER).ok()) >= other.life
 }
 
@@ -429,7 +429,7 @@ impl<'a> LineEnd<'a> {
         self.segments().filter(next).filter_map(|head| Some((head.to.log.as_str(), made(head)?)))
     }
 
-    fn is_of_another_server(&self, other: &Self) -> bool {
+    pub(super) fn is_of_another_server(&self, other: &Self) -> bool {
         self.head.origin().differs_from(other.head.origin()).is_some()
     }
 
@@ -446,7 +446,7 @@ impl<'a> LineEnd<'a> {
     }
 
     /// GTIDs up to there, or up to what is lost.
-    fn gtids(&self) -> Option<GtidState> {
+    pub(super) fn gtids(&self) -> Option<GtidState> {
         match self.last {
             Some(last) => last.after(),
             None => self.head.gtids.as_ref()?.parse().ok(),

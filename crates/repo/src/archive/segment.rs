@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use xb_binlog::{AnyGtid, Barrier, GtidState, LogPosition, Stretch};
+use xb_binlog::{AnyGtid, Barrier, Gtid, GtidState, LogPosition, Stretch};
 
 use crate::archive::domain::DomainContent;
 use crate::archive::record::Content;
@@ -12,6 +12,8 @@ use crate::names::RunId;
 
 /// Barriers that a head lists; it counts the others.
 pub const MAX_BARRIERS: usize = 64;
+/// Turns that a head lists; what lies behind the last of as many is not known.
+pub const MAX_TURNS: usize = 64;
 /// Seconds that the time of a transaction may be ahead of the receiver's clock. One that is further ahead has
 /// a wrong time, and decides no stop.
 pub const AHEAD: i64 = 5;
@@ -55,6 +57,10 @@ pub struct SegmentHead {
     /// out of order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domains: Option<Vec<DomainContent>>,
+    /// Of MariaDB, the last transaction of each server before another one wrote on in the same domain, in order, without those
+    /// that the archive had already: the first [`MAX_TURNS`]. `None` of an earlier version of the writer, and of MySQL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<Vec<String>>,
     /// Times of those that are not ahead of the receiver's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commits: Option<Commits>,
@@ -218,6 +224,10 @@ impl Content for SegmentHead {
                 "the name of the next log",
             ),
             (are_gtids(&self.gtids_before) && are_gtids(&self.gtids_after), "the GTIDs"),
+            (
+                self.turns.iter().flatten().all(|turn| turn.parse::<Gtid>().is_ok()),
+                "the last transactions of its servers",
+            ),
             (is_digest(&self.previous) && is_digest(&self.body.sha256), "a digest"),
             (self.body.id.as_ref().is_none_or(|id| unhex::<16>(id).is_some()), "the stream ID"),
             (

@@ -78,6 +78,18 @@ pub(crate) fn gtids(changes: &[Change], log: u64, offset: u64) -> GtidState {
     position
 }
 
+/// The last transactions of each server in a part of a log, before another one wrote on.
+fn turns(changes: &[Change], (log, offset): (u64, u64), to: u64) -> Option<Vec<String>> {
+    let pairs = changes.windows(2).filter_map(|pair| match (&pair[0].gtid, &pair[1].gtid) {
+        (AnyGtid::MariaDb(one), AnyGtid::MariaDb(two)) if one.server != two.server => {
+            let is_here = pair[1].log == log && offset < pair[1].end && pair[1].end <= to;
+            is_here.then(|| one.to_string())
+        }
+        _ => None,
+    });
+    Some(pairs.collect())
+}
+
 /// The stream from a position on, cut at these distances, and how many segments are stored.
 pub(crate) fn stream(
     changes: &[Change],
@@ -156,6 +168,7 @@ pub(crate) fn stream(
             ends_inside: inside(to),
             transactions: ended.len() as u64,
             domains: None,
+            turns: turns(changes, (log, offset), to),
             commits: sane.iter().max().map(|greatest| Commits {
                 first: sane[0],
                 last: *sane.last().unwrap(),

@@ -51,6 +51,9 @@ fn one(out: &mut String, report: &ArchiveReport, long: bool, now: Timestamp) {
     for problem in &report.problems {
         line(out, format!("  problem: {}", printable(problem)));
     }
+    for stranded in &report.stranded {
+        line(out, format!("  note: {}", printable(stranded)));
+    }
     windows(out, &report.backups);
     if !report.past_gaps.is_empty() {
         let number = format_count(report.past_gaps.len() as u64, "gap");

@@ -97,6 +97,7 @@ fn found_archive(archive: &ArchiveState, listings: &[Listing], now: Timestamp) -
         behind: archive.stored_until.map(age),
         silent: archive.alive.map(age),
         gap: gap.map(|(_, reason)| reason.clone()),
+        stranded: archive.stranded.clone(),
         uncovered: archive.uncovered.clone(),
         proven: proven.map(age),
         ahead: ahead.map(|seconds| Duration::from_secs(seconds.unsigned_abs())),

@@ -52,6 +52,8 @@ use crate::until::{
 /// Time limit of each step of a login to the trial server.
 const LOGIN: Duration = Duration::from_secs(60);
 
+/// Remark on a replay that proves nothing of the present history.
+const LEFT: &str = "the log that was replayed is of a history that the present one of the archive left, of which it proves nothing";
 /// Why the replay of a trial proves nothing.
 const FILTERED: &str = "options of the private server leave a part of the log out";
 
@@ -458,6 +460,9 @@ async fn try_out(
         let program = (&*replay.program, &options);
         let done = replay_onto(session, &replay.plan, &data, program).await?;
         found.replay_remarks = remarks(&done);
+        if replay.plan.is_left() {
+            found.replay_remarks.push(LEFT.to_owned());
+        }
         if done.is_partial {
             found = found.doubted(Some(FILTERED));
         }
@@ -466,6 +471,7 @@ async fn try_out(
             gtids: done.gtids.to_string(),
             transactions: done.transactions,
             proven_until: replay.plan.time(),
+            left: replay.plan.is_left(),
         });
     }
     observer.begin_phase("check");

@@ -1,0 +1,165 @@
+//! Transactions that a failover stranded: another server's stream has them, and the present history does not. No time ends
+//! that, so it is told as long as the archive has them. GTIDs tell: a history has a transaction of MariaDB if, where its
+//! domain passes that number, the server is the same.
+
+use xb_binlog::{Gtid, GtidPosition, GtidSet, GtidState};
+
+use crate::archive::present::{LineEnd, by_id, line, lives_as_long};
+use crate::archive::segment::{MAX_TURNS, SegmentHead};
+use crate::archive::stream::StreamOrigin;
+
+/// The end of a stream of another server that the present history lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stranded {
+    /// ID of the stream.
+    pub stream: String,
+    /// Its server, such as `server_id 2`.
+    pub server: String,
+    /// Of MariaDB, the last transaction of each domain in which some are lacking; of MySQL, all that are.
+    pub gtids: GtidState,
+}
+
+/// `stream 0a… of server_id 1 has transactions that the present history lacks, up to 0-1-10`
+impl std::fmt::Display for Stranded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { stream, server, gtids } = self;
+        let which = match gtids {
+            GtidState::MariaDb(_) => "up to ",
+            GtidState::MySql(_) => "",
+        };
+        write!(
+            f,
+            "stream {stream} of {server} has transactions that the present history lacks: {which}{gtids}"
+        )
+    }
+}
+
+/// Where the domain of a transaction passes its number.
+pub(super) struct Passage<'a> {
+    /// Last transaction of the domain before.
+    pub(super) before: Option<Gtid>,
+    /// And after.
+    pub(super) after: Gtid,
+    /// What lies between.
+    pub(super) segment: &'a SegmentHead,
+}
+
+impl Passage<'_> {
+    /// Whether the transaction is there; `None` if the head does not tell.
+    pub(super) fn has(&self, gtid: Gtid) -> Option<bool> {
+        let is_of = |other: Gtid| other.server == gtid.server;
+        let reaches = |other: &Gtid| other.sequence >= gtid.sequence;
+        if let Some(before) = self.before.filter(reaches) {
+            return (before.sequence == gtid.sequence).then(|| is_of(before));
+        }
+        if self.after.sequence == gtid.sequence {
+            return Some(is_of(self.after));
+        }
+        let Some(turns) = &self.segment.turns else {
+            return (is_of(self.after) && self.before.is_some_and(is_of)).then_some(true);
+        };
+        let turns_here = turns.iter().filter_map(|turn| turn.parse::<Gtid>().ok());
+        let mut turns_here = turns_here.filter(|turn| turn.domain == gtid.domain);
+        match turns_here.find(reaches) {
+            Some(turn) => Some(is_of(turn)),
+            None => (turns.len() < MAX_TURNS).then(|| is_of(self.after)),
+        }
+    }
+}
+
+/// What the end of a stream may have that the present history lacks.
+pub(super) enum Lack {
+    /// It does.
+    Certain(GtidState),
+    /// Only the segment shows in which the domain passes the number.
+    ToFind(Gtid),
+}
+
+/// The ends of the streams of other servers than those of the history that ends with `present`, and what that may lack of
+/// them. Not of one that is received as long as this one: it may be ahead of a replica.
+pub(super) fn lacks<'a>(ends: &[LineEnd<'a>], present: usize) -> Vec<(LineEnd<'a>, Lack)> {
+    let Some(now) = ends.get(present) else { return Vec::new() };
+    let line = line(&by_id(ends), now);
+    let is_other = |end: &LineEnd<'a>| {
+        end.last.is_some()
+            && line.iter().any(|part| part.is_of_another_server(end))
+            && !is_left_by_its_own(ends, end)
+    };
+    let found = ends.iter().enumerate().flat_map(|(n, end)| match (end.gtids(), now.gtids()) {
+        (Some(GtidState::MariaDb(its)), Some(GtidState::MariaDb(own))) => {
+            let last = its.iter().copied().filter(|gtid| is_furthest(ends, n, *gtid));
+            let last = last.filter(|_| is_other(end)).filter_map(|gtid| {
+                let has_passed =
+                    own.get(gtid.domain).is_some_and(|own| own.sequence >= gtid.sequence);
+                match has_passed {
+                    true => Some(Lack::ToFind(gtid)),
+                    false if lives_as_long(end, now) => None,
+                    false => Some(Lack::Certain(only(gtid))),
+                }
+            });
+            last.map(|lack| (*end, lack)).collect()
+        }
+        (Some(GtidState::MySql(its)), Some(GtidState::MySql(own)))
+            if is_other(end) && !lives_as_long(end, now) =>
+        {
+            let lacking = its.without(&own);
+            let is_all = !lacking.is_empty() && !is_in_another(ends, n, (&lacking, &own));
+            Vec::from_iter(is_all.then(|| (*end, Lack::Certain(lacking.into()))))
+        }
+        _ => Vec::new(),
+    });
+    found.collect()
+}
+
+/// Up to this transaction of its domain.
+pub(super) fn only(gtid: Gtid) -> GtidState {
+    let mut gtids = GtidPosition::default();
+    gtids.advance(gtid);
+    gtids.into()
+}
+
+/// Puts together what is lacking of each stream, in the order of the streams.
+pub(super) fn together<'a>(
+    found: impl IntoIterator<Item = (LineEnd<'a>, GtidState)>,
+) -> Vec<Stranded> {
+    let mut all: Vec<Stranded> = Vec::new();
+    for (end, gtids) in found {
+        let (stream, server) = (end.head.stream.clone(), end.head.origin().to_string());
+        match (all.last_mut().filter(|last| last.stream == stream), &gtids) {
+            (Some(Stranded { gtids: GtidState::MariaDb(all), .. }), GtidState::MariaDb(more)) => {
+                more.iter().for_each(|gtid| all.advance(*gtid));
+            }
+            _ => all.push(Stranded { stream, server, gtids }),
+        }
+    }
+    all
+}
+
+/// Whether the server itself left this end: a restore or a crash, which the branch tells.
+fn is_left_by_its_own(ends: &[LineEnd<'_>], end: &LineEnd<'_>) -> bool {
+    ends.iter().any(|next| {
+        matches!(&next.head.begins, StreamOrigin::Branch { after, .. } if after.stream == end.head.stream)
+            && !next.is_of_another_server(end)
+    })
+}
+
+/// Whether no other stream ends with a later transaction of the same server in this domain.
+fn is_furthest(ends: &[LineEnd<'_>], one: usize, gtid: Gtid) -> bool {
+    ends.iter().enumerate().all(|(n, end)| {
+        let Some(GtidState::MariaDb(gtids)) = end.gtids().filter(|_| n != one) else { return true };
+        gtids.get(gtid.domain).is_none_or(|other| {
+            other.server != gtid.server || (other.sequence, one) < (gtid.sequence, n)
+        })
+    })
+}
+
+/// Whether another stream has all of this, too, and more or as much.
+fn is_in_another(ends: &[LineEnd<'_>], one: usize, (lacking, own): (&GtidSet, &GtidSet)) -> bool {
+    ends.iter().enumerate().any(|(n, end)| match end.gtids().filter(|_| n != one) {
+        Some(GtidState::MySql(other)) => {
+            let other = other.without(own);
+            lacking.is_subset(&other) && (n > one || !other.is_subset(lacking))
+        }
+        _ => false,
+    })
+}
