@@ -11,7 +11,8 @@ pub(crate) fn exit(error: &BackupError) -> Exit {
     use BackupError as E;
     match error {
         E::Repo(error) => of_repo(error),
-        E::Unlocked { source, .. } | E::MaybeRewrapped { source, .. } => of_store(source),
+        E::Unlocked { source, .. } => of_store(source),
+        E::MaybeRewrapped { source, .. } => exit(source),
         E::Put(PackError::Read { .. } | PackError::Stream(_)) | E::Input(_) | E::TarInput => {
             Exit::Input
         }

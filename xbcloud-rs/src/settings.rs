@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use xb_cli::{Failure, Secret, env_first};
 use xb_uploader::{
     AwsProfile, AzureSettings, Checksum, ContainerCredentials, Encryption, GoogleSettings,
-    HttpSettings, S3Settings, StorePlace, StoreSettings, Tags, WebIdentity,
+    HttpSettings, S3Settings, StorePlace, StoreSettings, Tags, WebIdentity, normal_endpoint,
 };
 
 use crate::args::{
@@ -30,6 +30,12 @@ pub(crate) fn settings(
     settings.tags =
         Tags::parse(&store.tag).map_err(|error| Failure::usage(format!("--tag: {error}")))?;
     Ok(settings)
+}
+
+/// The endpoint that is given. One that is spelled in another way would be another store for the locks, the cache and the
+/// notes of this host.
+fn endpoint(option: &Option<String>, name: &str) -> Option<String> {
+    given(option, name).map(|endpoint| normal_endpoint(&endpoint))
 }
 
 /// Names of the variables from which an option takes its value if nothing else sets it.
@@ -148,7 +154,7 @@ fn s3(options: &S3Options) -> Result<S3Settings, Failure> {
         secret(value, if options.aws_profile.is_some() { "" } else { option })
     };
     let mut settings = S3Settings::default();
-    settings.endpoint = given(&options.s3_endpoint, "s3-endpoint");
+    settings.endpoint = endpoint(&options.s3_endpoint, "s3-endpoint");
     settings.region = given(&options.s3_region, "s3-region");
     settings.access_key = from_environment(&options.s3_access_key, "s3-access-key");
     settings.secret_key = from_environment(&options.s3_secret_key, "s3-secret-key");
@@ -240,7 +246,7 @@ fn google(options: &GoogleOptions) -> GoogleSettings {
         )
     };
     let mut settings = GoogleSettings::default();
-    settings.endpoint = given(&options.google_endpoint, "google-endpoint");
+    settings.endpoint = endpoint(&options.google_endpoint, "google-endpoint");
     settings.region = given(&options.google_region, "google-region");
     settings.access_key = keys.0;
     settings.secret_key = keys.1;
@@ -264,7 +270,7 @@ fn azure(options: &AzureOptions) -> AzureSettings {
     settings.client_id = of_application("AZURE_CLIENT_ID");
     settings.client_secret = of_application("AZURE_CLIENT_SECRET");
     settings.federated_token_file = of_application("AZURE_FEDERATED_TOKEN_FILE").map(PathBuf::from);
-    settings.endpoint = given(&options.azure_endpoint, "azure-endpoint");
+    settings.endpoint = endpoint(&options.azure_endpoint, "azure-endpoint");
     settings.tier = given(&options.azure_tier_class, "azure-tier-class");
     settings.development = options.azure_development_storage;
     settings

@@ -52,8 +52,8 @@ pub enum BackupError {
     MaybeRewrapped {
         /// Name of the backup.
         name: String,
-        /// The store's error.
-        source: Box<StoreError>,
+        /// The store's error, or the signal that has ended the command.
+        source: Box<BackupError>,
     },
     /// The backup is pinned.
     #[error("{name} is pinned")]
@@ -426,7 +426,9 @@ impl BackupError {
             Self::MaybeRewrapped { .. } => Some(
                 "keep the old keys and the new ones: if the new slots are stored, only they open the backup. Once the store answers truly, `show` names the slots, and `verify` with each key tells which opens it",
             ),
-            Self::Rewrapped { .. } => Some("run the command again with a key that opens it now"),
+            Self::Rewrapped { .. } => Some(
+                "run the command again with a key that opens it now, and keep the old keys and the new ones until it has succeeded",
+            ),
             Self::Pinned { .. } => Some("`unpin` it first"),
             Self::Unverified { .. } => Some(
                 "run `verify` at level checksum or higher, or copy it anyway with --unverified",

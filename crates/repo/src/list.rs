@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
-use xb_uploader::ListedObject;
+use xb_uploader::{ListedObject, StoreErrorKind};
 
 use crate::catalogue::Catalogue;
 use crate::claim::{DEAD, claims, is_of_dead_process, numbered, standing};
@@ -462,8 +462,20 @@ async fn shown_before(root: &Root, name: &str) -> Result<Option<ListedManifest>,
     let Ok(of) = BackupName::new(name) else { return Ok(None) };
     match root.manifest(&of).await {
         Ok(None) => Ok(None),
+        Err(RepoError::Store(error))
+            if error.kind == StoreErrorKind::Denied && denies_absent(root).await =>
+        {
+            Ok(None)
+        }
         _ => unlisted(root, name).await,
     }
+}
+
+/// Returns whether the store denies what is not there, too, as S3 does without the right to list all of a bucket: then a
+/// denied read shows nothing.
+async fn denies_absent(root: &Root) -> bool {
+    let read = root.store().get(&root.key(&format!("{CATALOG}/@none"))).await;
+    matches!(read, Err(error) if error.kind == StoreErrorKind::Denied)
 }
 
 /// Listing of a folder whose manifest no listing shows.

@@ -392,6 +392,14 @@ fn a_backup_that_was_seen_and_that_no_listing_shows_any_more_is_asked_for() {
     let seen = look(&["monitor", "--max-age=1h"]).expect(0).stdout;
     let seen = String::from_utf8(seen).unwrap();
     assert!(seen.contains("the newest backup i1"), "{seen}");
+    // A read that is denied does not show that one is gone, unless the store denies what is not there, too.
+    let denied = |key| Rule::new("GET", key, Action::Refuse { status: 403, code: "AccessDenied" });
+    shop.with(vec![hide("list-type=2", "/n2"), denied("catalog/n2")]);
+    for _ in 0..2 {
+        assert_eq!(names(), ["i1", "n0", "n2", "n3"]);
+    }
+    shop.with(vec![hide("list-type=2", "/n2"), denied("catalog/n2"), denied("none")]);
+    assert_eq!(names(), ["i1", "n0", "n3"]);
     // One that is gone is forgotten.
     shop.with(Vec::new());
     let _ = shop.xbcloud(&["delete", "--yes"], "/i1").run().expect(0);

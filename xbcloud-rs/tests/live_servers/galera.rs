@@ -3,6 +3,7 @@
 use crate::support::*;
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::galera::Cluster;
+use xb_testkit::ports::free_port;
 use xb_testkit::store::Store;
 use xb_testkit::tools::find;
 
@@ -28,7 +29,10 @@ fn a_restored_node_joins_without_a_snapshot() {
     // The stock method: a joiner always starts its program, which then learns whether it is needed.
     let mut cluster = Cluster::new(2, &[]);
     for node in [1, 2] {
-        cluster.configure(node, "", "wsrep-sst-method=mariabackup\n");
+        // The stock program for a state transfer listens on this port of all addresses.
+        let receive = format!("{}:{}", cluster.address(node), free_port());
+        let method = format!("wsrep-sst-method=mariabackup\nwsrep-sst-receive-address={receive}\n");
+        cluster.configure(node, "", &method);
     }
     cluster.bootstrap();
     cluster.start_writing();

@@ -179,6 +179,9 @@ fn init_prints_what_a_bucket_needs() {
         "{policy}"
     );
     assert_eq!(needs[1]["document"]["Rules"][0]["Filter"]["Prefix"], "shop");
+    assert!(!policy.contains("s3:PutObjectTagging"), "{policy}");
+    let tagged = site.run(&["init", "s3://bucket/shop", "--json", "--tag=team=db"]).expect(0);
+    assert!(tagged.stdout_text().contains("s3:PutObjectTagging"), "{tagged:?}");
     let text = site.run(&["init", "gs://bucket"]).expect(0).stdout_text().to_string();
     assert!(text.contains("AbortIncompleteMultipartUpload"), "{text}");
 }

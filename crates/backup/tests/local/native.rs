@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use xb_backup::{
-    Accept, BackupError, GetRequest, KeySlots, Keys, PutLayout, PutReport, PutRequest,
+    Accept, BackupError, CancelToken, GetRequest, KeySlots, Keys, PutLayout, PutReport, PutRequest,
     RewrapRequest, rewrap,
 };
 use xb_compressor::Compression;
@@ -230,7 +230,7 @@ fn new_key_slots_move_no_data() {
             remove,
             memory: 64 << 20,
         };
-        block_on(rewrap(&store.root, &request))
+        block_on(rewrap(&store.root, &request, &CancelToken::new()))
     };
     let before = objects(&store);
     assert!(change(&[9; 32], Some(&[8; 32]), None).is_err(), "who cannot open it changes nothing");
@@ -263,7 +263,10 @@ fn new_key_slots_move_no_data() {
         remove: None,
         memory: 64 << 20,
     };
-    assert!(matches!(block_on(rewrap(&store.root, &request)), Err(BackupError::Keys(_))));
+    assert!(matches!(
+        block_on(rewrap(&store.root, &request, &CancelToken::new())),
+        Err(BackupError::Keys(_))
+    ));
 }
 
 fn objects(store: &Store) -> Vec<(String, Vec<u8>)> {

@@ -8,6 +8,9 @@ const KEYS: [&str; 2] = ["encrypt-key", "transition-key"];
 /// An option whose value is a password, and its shortest beginning that counts: `--port` is no secret.
 const PASSWORD: (&str, &str) = ("password", "pass");
 
+/// Variables for another program, as `env` and shells take them, whose value is a secret.
+const VARIABLES: [&str; 3] = ["MYSQL_PWD=", "AWS_SECRET_ACCESS_KEY=", "AWS_SESSION_TOKEN="];
+
 /// Place of a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -20,6 +23,9 @@ enum Place {
 /// Returns where the secret of an option is, written as MySQL's programs take it: `_` for `-`, and any beginning of the
 /// name.
 fn place_of(word: &[u8]) -> Option<Place> {
+    if let Some(name) = VARIABLES.iter().find(|name| word.starts_with(name.as_bytes())) {
+        return Some(Place::Here(name.len())).filter(|_| word.len() > name.len());
+    }
     let Some(long) = word.strip_prefix(b"--") else {
         return (word.starts_with(b"-p") && word.len() > 2).then_some(Place::Here(2));
     };
@@ -121,6 +127,9 @@ mod tests {
             (&["sh", "-c", "dump --password='s3' --port=1 | cat"], &["s3"]),
             (&["sh -c 'dump --password=\"s 3\" -ps4' x"], &["s 3", "s4"]),
             (&["dump --encrypt-key 's3' --pass='"], &["s3", ""]),
+            (&["env", "MYSQL_PWD=s3", "dump"], &["s3"]),
+            (&["sh", "-c", "export A=1; MYSQL_PWD='s 3' dump -ps4"], &["s 3", "s4"]),
+            (&["MYSQL_PWD=", "MY_PWD=a"], &[]),
             (&["--parallel=4", "--password", "--password=", "--pas=x", "-", "--"], &[]),
         ] {
             assert_eq!(secrets_in(words.iter().map(OsStr::new)), found, "{words:?}");

@@ -29,6 +29,14 @@ pub(crate) fn with_scheme(endpoint: &str) -> Result<String, InvalidSettings> {
     Ok(endpoint)
 }
 
+/// Returns an endpoint as it is written usually: with its scheme, without the default port and a last `/`, the host in lower
+/// case. What cannot be one is returned as it is.
+#[must_use]
+pub fn normal_endpoint(endpoint: &str) -> String {
+    let url = with_scheme(endpoint).ok().and_then(|text| reqwest::Url::parse(&text).ok());
+    url.map_or_else(|| endpoint.to_owned(), |url| url.as_str().trim_end_matches('/').to_owned())
+}
+
 /// Checks an address to which the client adds paths, and returns its origin.
 pub(crate) fn origin_of(what: &'static str, address: &str) -> Result<String, InvalidSettings> {
     word(what, Some(address))?;
@@ -63,5 +71,28 @@ pub(crate) fn bucket_address(
         }
         Some((scheme, host)) if by_host => format!("{scheme}://{bucket}.{host}"),
         _ => format!("{endpoint}/{bucket}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_endpoint_is_written_in_one_way() {
+        for (written, normal) in [
+            ("https://MinIO.example:443/", "https://minio.example"),
+            ("minio.example", "https://minio.example"),
+            ("http://minio.example:80//", "http://minio.example"),
+            ("HTTP://10.0.0.1:9000", "http://10.0.0.1:9000"),
+            ("https://minio.example/Path/", "https://minio.example/Path"),
+            ("http://[::1]:9000/", "http://[::1]:9000"),
+            ("", ""),
+            ("https://user:word@host/", "https://user:word@host/"),
+            ("ftp://Host", "ftp://Host"),
+        ] {
+            assert_eq!(normal_endpoint(written), normal, "{written}");
+            assert_eq!(normal_endpoint(normal), normal, "{written}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 mod azure;
 pub(crate) mod bucket;
 mod client;
-mod endpoint;
+pub(crate) mod endpoint;
 mod google;
 mod local;
 mod s3;

@@ -27,6 +27,13 @@ const RETRY: Duration = Duration::from_millis(100);
 const MAX_REPORTED: u32 = 100;
 
 /// One thread accepts connections, and each connection has its own thread.
+/// Returns whether connections cannot be accepted for a while: as long as there is no descriptor, the connection stays in
+/// the queue, and the socket readable.
+fn lasts(failure: ErrorKind) -> bool {
+    use ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+    !matches!(failure, WouldBlock | Interrupted | ConnectionAborted)
+}
+
 impl Shared {
     pub(super) fn accept_peers(self: &Arc<Self>) {
         loop {
@@ -49,15 +56,8 @@ impl Shared {
                     Err(error) => failure = Some(error.kind()),
                 }
             }
-            let is_passing = matches!(
-                failure,
-                None | Some(
-                    ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
-                )
-            );
-            // As long as there is no descriptor, the connection stays in the queue, and the socket readable.
             let pause = Some(Instant::now() + RETRY);
-            if !is_passing && wake::wait(None, &self.acceptor_wake, pause).is_err() {
+            if failure.is_some_and(lasts) && wake::wait(None, &self.acceptor_wake, pause).is_err() {
                 break;
             }
         }
@@ -331,5 +331,19 @@ impl Drop for AcceptedPeer {
         state.thread_count -= 1;
         drop(state);
         self.shared.acceptor_wake.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lasts_is_waited_out() {
+        let kind = |errno| std::io::Error::from_raw_os_error(errno).kind();
+        // EAGAIN, EINTR, ECONNABORTED: the next try may succeed, or there is none to accept.
+        assert_eq!([11, 4, 103].map(kind).map(lasts), [false; 3]);
+        // EMFILE, ENFILE, ENOBUFS, ENOMEM: the socket stays readable.
+        assert_eq!([24, 23, 105, 12].map(kind).map(lasts), [true; 4]);
     }
 }

@@ -1,6 +1,6 @@
 //! `rewrap`: replaces the key slots of a sealed backup.
 
-use xb_backup::{OrInterrupted as _, RewrapRequest};
+use xb_backup::RewrapRequest;
 use xb_cli::Failure;
 
 use crate::args::RewrapArgs;
@@ -29,7 +29,7 @@ impl Context {
         };
         let (slots, _) =
             self.with_progress("rewrap", &args.common.run, None, |_, cancel| async move {
-                cancel.or(xb_backup::rewrap(&root, &request)).await
+                xb_backup::rewrap(&root, &request, &cancel).await
             })?;
         for slot in slots {
             self.log.info(format!("key slot {}: {slot}", slot.slot));

@@ -77,6 +77,19 @@ pub(crate) fn archives(
     wanted.map(|archive| found_archive(archive, listings, Timestamp::now())).collect()
 }
 
+/// A state without any transaction for each of these servers that has backups and no archive: a log that is gone is no good
+/// one.
+pub(crate) fn without_archive(
+    found: &[BackupFacts],
+    archives: &[ArchiveFacts],
+) -> Vec<ArchiveFacts> {
+    let servers = found.iter().filter_map(|of| of.server.as_ref());
+    let missing = servers.filter(|server| archives.iter().all(|of| of.server != **server));
+    missing
+        .map(|server| ArchiveFacts { server: server.clone(), ..ArchiveFacts::default() })
+        .collect()
+}
+
 fn found_archive(archive: &ArchiveState, listings: &[Listing], now: Timestamp) -> ArchiveFacts {
     let age = |at: Timestamp| {
         Duration::from_secs(u64::try_from(now.as_second() - at.as_second()).unwrap_or_default())
@@ -196,6 +209,21 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> BackupF
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_with_backups_has_an_archive_or_a_state_without_one() {
+        let found = |server: &str| BackupFacts {
+            server: Some(server.to_owned()),
+            ..BackupFacts::default()
+        };
+        let archive =
+            |server: &str| ArchiveFacts { server: server.to_owned(), ..ArchiveFacts::default() };
+        let nameless = BackupFacts::default();
+        let missing =
+            without_archive(&[found("a"), found("b"), nameless], &[archive("a"), archive("c")]);
+        assert_eq!(missing.iter().map(|of| of.server.as_str()).collect::<Vec<_>>(), ["b"]);
+        assert!(missing[0].behind.is_none());
+    }
 
     #[test]
     fn a_time_in_the_future_is_no_age() {

@@ -32,7 +32,11 @@ impl Context {
         } else if args.apply {
             self.apply(args, &location)?;
         } else {
-            let needs = needs(&location, args.retain.retain.is_some());
+            let features = Features {
+                lock: args.retain.retain.is_some(),
+                tags: !args.common.store.tag.is_empty(),
+            };
+            let needs = needs(&location, features);
             report::printed(print(&needs, args.common.run.json))?;
         }
         self.offer_key(args)
@@ -114,7 +118,15 @@ struct Need {
     document: Value,
 }
 
-fn needs(location: &Location, lock: bool) -> Vec<Need> {
+/// Features of S3 that backups use, and that need permissions of their own.
+#[derive(Clone, Copy)]
+struct Features {
+    lock: bool,
+    tags: bool,
+}
+
+fn needs(location: &Location, features: Features) -> Vec<Need> {
+    let lock = features.lock;
     let below = |bucket: &str| match location.path.as_str() {
         "" => format!("{bucket}/*"),
         path => format!("{bucket}/{path}/*"),
@@ -125,7 +137,7 @@ fn needs(location: &Location, lock: bool) -> Vec<Need> {
                 Need {
                     what: "policy of the user or role that backs up",
                     how: "aws iam put-user-policy --user-name USER --policy-name xbcloud --policy-document file://policy.json".to_owned(),
-                    document: s3_policy(bucket, &below(bucket), lock),
+                    document: s3_policy(bucket, &below(bucket), features),
                 },
                 Need {
                     what: "lifecycle rule for unfinished uploads; add it to the rules of the bucket",
@@ -179,7 +191,7 @@ fn needs(location: &Location, lock: bool) -> Vec<Need> {
 }
 
 /// The smallest policy with which every command works.
-fn s3_policy(bucket: &str, objects: &str, lock: bool) -> Value {
+fn s3_policy(bucket: &str, objects: &str, features: Features) -> Value {
     let mut of_objects = vec![
         "s3:PutObject",
         "s3:GetObject",
@@ -188,7 +200,10 @@ fn s3_policy(bucket: &str, objects: &str, lock: bool) -> Value {
         "s3:ListMultipartUploadParts",
     ];
     let mut of_bucket = vec!["s3:ListBucket", "s3:ListBucketMultipartUploads"];
-    if lock {
+    if features.tags {
+        of_objects.push("s3:PutObjectTagging");
+    }
+    if features.lock {
         of_objects.extend(["s3:PutObjectRetention", "s3:GetObjectRetention"]);
         of_bucket.push("s3:GetBucketObjectLockConfiguration");
     }

@@ -58,10 +58,12 @@ impl Context {
                     true => Verdict::unknown(&format!("{name}: {ALL_IGNORED}")),
                     false => {
                         found = by_server(listings, asked);
-                        if archives.is_empty() && args.limits.expects_archive() {
-                            // As one without a transaction: a log that is gone is no good one.
-                            let server = server.cloned().unwrap_or_else(|| name.to_owned());
-                            archives.push(ArchiveFacts { server, ..ArchiveFacts::default() });
+                        if args.limits.expects_archive() {
+                            archives.extend(findings::without_archive(&found, &archives));
+                            if archives.is_empty() {
+                                let server = server.cloned().unwrap_or_else(|| name.to_owned());
+                                archives.push(ArchiveFacts { server, ..ArchiveFacts::default() });
+                            }
                         }
                         judge(name, &found, &archives, args.limits.limits())
                     }

@@ -1,6 +1,6 @@
 //! Two rewraps of one backup at the same time.
 
-use xb_backup::{BackupError, KeySlots, RewrapRequest, rewrap};
+use xb_backup::{BackupError, CancelToken, KeySlots, RewrapRequest, rewrap};
 use xb_repo::error::RepoError;
 use xb_uploader::Operation;
 
@@ -12,7 +12,7 @@ fn replace(
     root: &xb_repo::root::Root,
     new: u8,
 ) -> Result<Vec<xb_encryptor::SlotInfo>, BackupError> {
-    rewrap_with(root, KEY, new)
+    rewrap_with(root, KEY, new, &CancelToken::new())
 }
 
 /// The same for a backup that `key` opens.
@@ -20,6 +20,7 @@ fn rewrap_with(
     root: &xb_repo::root::Root,
     key: [u8; 32],
     new: u8,
+    cancel: &CancelToken,
 ) -> Result<Vec<xb_encryptor::SlotInfo>, BackupError> {
     let request = RewrapRequest {
         name: name("n"),
@@ -29,7 +30,7 @@ fn rewrap_with(
         remove: None,
         memory: 64 << 20,
     };
-    block_on(rewrap(root, &request))
+    block_on(rewrap(root, &request, cancel))
 }
 
 fn key_bytes(byte: u8) -> xb_encryptor::KeyBytes {
@@ -83,6 +84,40 @@ impl xb_uploader::Faults for SecondPutUnclear {
     }
 }
 
+/// Ends the command when it has sent the key slots, or right before.
+#[derive(Debug)]
+struct EndsAt(std::sync::atomic::AtomicU32, CancelToken);
+
+impl xb_uploader::Faults for EndsAt {
+    fn next(&self, operation: Operation) -> Option<xb_uploader::Fault> {
+        let is_due = operation == Operation::Put
+            && self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 1;
+        is_due.then(|| {
+            self.1.cancel(15);
+            xb_uploader::Fault::AnswerLost
+        })
+    }
+}
+
+/// Whoever throws the new key away after a signal may have lost the only one that opens the backup.
+#[test]
+fn a_signal_after_the_key_slots_were_sent_leaves_both_keys_in_doubt() {
+    for (put, is_sent) in [(1, false), (2, true)] {
+        let store = Store::new();
+        put_sealed(&store, "n", &KEY).unwrap();
+        let cancel = CancelToken::new();
+        let ends = std::sync::Arc::new(EndsAt(put.into(), cancel.clone()));
+        let error = rewrap_with(&store.root.failing(ends), KEY, 8, &cancel).unwrap_err();
+        assert_eq!(get_sealed(&store, "n", &[8; 32]).is_ok(), is_sent);
+        match error {
+            BackupError::MaybeRewrapped { source, .. } => {
+                assert!(is_sent && matches!(*source, BackupError::Interrupted(15)), "{source}");
+            }
+            error => assert!(!is_sent && matches!(error, BackupError::Interrupted(15)), "{error}"),
+        }
+    }
+}
+
 /// A request that may arrive later would put its key slots over those of the next rewrap.
 #[test]
 fn the_next_rewrap_does_not_begin_while_a_request_may_arrive() {
@@ -91,7 +126,7 @@ fn the_next_rewrap_does_not_begin_while_a_request_may_arrive() {
     let unclear = std::sync::Arc::new(SecondPutUnclear(0.into()));
     replace(&store.root.failing(unclear), 8).unwrap();
     assert!(get_sealed(&store, "n", &[8; 32]).is_ok());
-    let next = rewrap_with(&store.root, [8; 32], 9).unwrap_err();
+    let next = rewrap_with(&store.root, [8; 32], 9, &CancelToken::new()).unwrap_err();
     assert!(matches!(next, BackupError::Repo(RepoError::Running { .. })), "{next}");
 }
 
