@@ -25,6 +25,7 @@ mod replay;
 mod request;
 mod settings;
 mod status;
+mod tables_in_use;
 
 pub use error::ReplayError;
 pub use place::{check_untouched, noted_end, remove_note};

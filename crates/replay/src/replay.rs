@@ -12,6 +12,7 @@ use crate::place::{ReplayDir, failed};
 use crate::relay_files::RelayFiles;
 use crate::request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};
 use crate::settings::options;
+use crate::tables_in_use::tables_in_use;
 
 /// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -35,6 +36,8 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     watch: &mut Watch<'_>,
 ) -> Result<ReplayReport, ReplayError> {
     let begin = Instant::now();
+    // A server that starts on the data repairs them, and then nothing shows it any more.
+    let in_use = tables_in_use(&request.data).map_err(failed(&request.data))?;
     let place = ReplayDir::make(&request.data)?;
     let files = match RelayFiles::write(place.path(), request, pieces, watch) {
         Ok(files) => files,
@@ -115,6 +118,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         retried: applied.retried,
         filters: applied.filters,
         is_partial: applied.is_partial,
+        in_use,
         unconfined,
         applied_in,
         seconds: begin.elapsed(),

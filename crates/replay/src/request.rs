@@ -114,6 +114,10 @@ pub struct ReplayReport {
     pub filters: Vec<String>,
     /// Whether they may have left out what a backup has: not if they name single tables whose engine keeps no rows on disk.
     pub is_partial: bool,
+    /// Index files, from the data directory, of tables that the origin was changing while the backup copied them, and that
+    /// no recovery repairs: MyISAM, Aria with TRANSACTIONAL=0. They may lack their last rows from before the backup's
+    /// position, and so from before the replay.
+    pub in_use: Vec<String>,
     /// Why the server was not confined; `None` if it could write below the data directory only.
     pub unconfined: Option<&'static str>,
     /// Time in which the server applied them.

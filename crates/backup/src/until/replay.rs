@@ -221,6 +221,12 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
             replayed.filters.join(", ")
         ));
     }
+    if !replayed.in_use.is_empty() {
+        remarks.push(format!(
+            "tables were in use while the backup copied them, and may lack rows from just before its position: {}; compare them with the origin, or replay onto another backup",
+            replayed.in_use.join(", ")
+        ));
+    }
     if !replayed.disabled_events.is_empty() {
         remarks.push(format!(
             "events of the scheduler that the logs created or changed are disabled; enable those that should run: {}",

@@ -56,6 +56,8 @@ const LOGIN: Duration = Duration::from_secs(60);
 const LEFT: &str = "the log that was replayed is of a history that the present one of the archive left, of which it proves nothing";
 /// Why the replay of a trial proves nothing.
 const FILTERED: &str = "options of the private server leave a part of the log out";
+/// Reason why a trial proves no time, if tables may lack rows from before the log that was replayed.
+const IN_USE: &str = "tables were in use while the backup copied them";
 
 /// Options of a trial restore.
 #[derive(Debug, Clone, Default)]
@@ -465,6 +467,9 @@ async fn try_out(
         }
         if done.is_partial {
             found = found.doubted(Some(FILTERED));
+        }
+        if !done.in_use.is_empty() {
+            found = found.doubted(Some(IN_USE));
         }
         found.test.replayed = Some(Replayed {
             to: done.position.to_string(),
