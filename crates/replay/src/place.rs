@@ -24,9 +24,10 @@ const IDENTITY: &str = "auto.cnf";
 /// Checks that no replay onto this data was interrupted, after which it is of no more use.
 ///
 /// # Errors
-/// [`ReplayError::Interrupted`].
+/// [`ReplayError::Interrupted`]; [`ReplayError::File`] if that cannot be told.
 pub fn check_untouched(data: &Path) -> Result<(), ReplayError> {
-    match data.join(NAME).join(BEGUN).exists() {
+    let begun = data.join(NAME).join(BEGUN);
+    match begun.try_exists().map_err(failed(&begun))? {
         true => Err(ReplayError::Interrupted(data.to_owned())),
         false => Ok(()),
     }
@@ -205,4 +206,27 @@ fn link_outside(data: &Path) -> Result<Option<PathBuf>, ReplayError> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+    use super::*;
+
+    #[test]
+    fn a_mark_that_cannot_be_looked_at_is_not_missing() {
+        let data = xb_testkit::daemon::Scratch::new();
+        check_untouched(data.path()).unwrap();
+        let folder = data.path().join(NAME);
+        fs::create_dir(&folder).unwrap();
+        check_untouched(data.path()).unwrap();
+        std::os::unix::fs::symlink(BEGUN, folder.join(BEGUN)).unwrap();
+        let unclear = check_untouched(data.path());
+        assert!(matches!(unclear, Err(ReplayError::File { .. })), "{unclear:?}");
+        fs::remove_file(folder.join(BEGUN)).unwrap();
+        fs::write(folder.join(BEGUN), "").unwrap();
+        let begun = check_untouched(data.path());
+        assert!(matches!(begun, Err(ReplayError::Interrupted(_))), "{begun:?}");
+    }
 }

@@ -71,7 +71,7 @@ pub(super) fn write_result(
     };
     let position = format!("{}\t{}\t{}\n", ended.log, ended.offset, ended.gtids);
     for path in POSITIONS.map(|name| target.join(name)) {
-        if path.exists() {
+        if path.try_exists().map_err(failed(path.clone()))? {
             write_whole(&path, position.as_bytes()).map_err(failed(path))?;
         }
     }
