@@ -43,7 +43,7 @@ const TRIES: usize = 3;
 /// Largest roll-up that is copied.
 const MAX_ROLL_UP: u64 = 32 << 20;
 
-/// What was copied of an archive.
+/// Result of a copy of an archive.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ArchiveCopy {
@@ -57,7 +57,7 @@ pub struct ArchiveCopy {
     pub kept: u64,
     /// Where the copy ends, if the backup reaches it.
     pub ends_at: Option<String>,
-    /// What could not be copied. It may be of no use to the backup.
+    /// Parts that could not be copied. The backup may not need them.
     pub notes: Vec<String>,
     /// Why the backup cannot be restored to the end of the log at the destination, if so.
     pub problem: Option<String>,

@@ -49,7 +49,7 @@ pub(crate) struct Server {
     pub(crate) id: u32,
     /// `server_uuid` of MySQL.
     pub(crate) uuid: Option<String>,
-    /// What it is to its clients and to other servers.
+    /// Whether clients may write to it, and where its data comes from.
     pub(crate) standing: Standing,
     pub(crate) logs: Vec<ServerLog>,
     /// Its role.
