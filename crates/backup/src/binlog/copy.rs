@@ -96,7 +96,8 @@ pub(crate) async fn archive_of(
 pub(crate) async fn copy_archive(
     session: &Session,
     to: &Root,
-    (server, name): (&str, &BackupName),
+    server: &str,
+    name: &BackupName,
     keys: &Keys,
 ) -> Result<ArchiveCopy, BackupError> {
     let cancel = &session.cancel;
@@ -147,7 +148,7 @@ pub(crate) async fn copy_archive(
         let life = lives.remove(&found.id).flatten();
         cancel.or(copying.all(begin, life, &mut report)).await?;
     }
-    match cancel.or(prove(to, (server, name), &found)).await? {
+    match cancel.or(prove(to, server, name, &found)).await? {
         Ok(end) => report.ends_at = Some(end),
         Err(what) => report.problem = Some(what),
     }
@@ -196,7 +197,8 @@ async fn small(root: &Root, key: &str) -> Result<Option<Bytes>, StoreError> {
 /// the end of the archive.
 async fn prove(
     to: &Root,
-    (server, name): (&str, &BackupName),
+    server: &str,
+    name: &BackupName,
     found: &[ListedStream],
 ) -> Result<Result<String, String>, BackupError> {
     let manifest = to.manifest(name).await?;

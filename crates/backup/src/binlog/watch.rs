@@ -53,7 +53,8 @@ impl Watch {
     pub(super) fn new(
         access: &Access,
         server: &Server,
-        (others, patience): (&[Access], Option<Duration>),
+        others: &[Access],
+        patience: Option<Duration>,
     ) -> Self {
         let of = |access: &Access| Watched::new(access.clone(), server.uuid.is_some());
         Self {
