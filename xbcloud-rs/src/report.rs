@@ -16,7 +16,7 @@ use xb_cli::{
 use xb_repo::consolidated::{UNKNOWN_IMPORTS, UNKNOWN_IMPORTS_OF_BASE};
 use xb_repo::list::{BackupKind, Listing, State};
 use xb_repo::manifest::{End, Manifest};
-use xb_repo::records::Proof;
+use xb_repo::records::{OperatorWord, Proof};
 use xb_uploader::Lock;
 
 use crate::args::RestoreArgs;
@@ -557,20 +557,12 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     add("opens with", (!l.key_slots.is_empty()).then(|| l.key_slots.join(", ")));
     add("signed by", l.signer.clone());
     add("verified", l.verified.as_ref().map(|found| proof(Some(found))));
-    add(
-        "pinned",
-        l.pinned.as_ref().map(|pin| {
-            let since = pin.since.map(|since| since.strftime("%Y-%m-%d").to_string());
-            let since = since.unwrap_or_else(|| "at an unknown time".to_owned());
-            pin.reason.as_ref().map_or(since.clone(), |reason| format!("{since}: {reason}"))
-        }),
-    );
-    add(
-        "accepted",
-        l.accepted.as_ref().map(|accepted| {
-            let since = accepted.since.strftime("%Y-%m-%d").to_string();
-            accepted.reason.as_ref().map_or(since.clone(), |reason| format!("{since}: {reason}"))
-        }),
-    );
+    let word = |word: &OperatorWord| {
+        let since = word.since.map(|since| since.strftime("%Y-%m-%d").to_string());
+        let since = since.unwrap_or_else(|| "at an unknown time".to_owned());
+        word.reason.as_ref().map_or(since.clone(), |reason| format!("{since}: {reason}"))
+    };
+    add("pinned", l.pinned.as_ref().map(word));
+    add("accepted", l.accepted.as_ref().map(word));
     lines
 }

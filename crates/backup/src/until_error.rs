@@ -90,7 +90,7 @@ pub enum UntilError {
     Stream {
         /// ID of the stream.
         stream: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// The archive may lack its end.
@@ -112,7 +112,7 @@ pub enum UntilError {
         stream: String,
         /// Number of the segment.
         number: u64,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// The logs cannot be replayed to the stop.

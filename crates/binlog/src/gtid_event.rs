@@ -36,12 +36,6 @@ impl MariaDbFlags {
         self.0 & 1 != 0
     }
 
-    /// The transaction can be rolled back: it changes no table of another kind.
-    #[must_use]
-    pub fn is_transactional(self) -> bool {
-        self.0 & 4 != 0
-    }
-
     /// The transaction changes the definition of something.
     #[must_use]
     pub fn is_ddl(self) -> bool {

@@ -67,10 +67,4 @@ impl Flags {
     pub fn is_ignorable(self) -> bool {
         self.0 & 0x80 != 0
     }
-
-    /// Returns whether the session set `skip_replication` (MariaDB).
-    #[must_use]
-    pub fn is_skipped_by_replicas(self) -> bool {
-        self.0 & 0x8000 != 0
-    }
 }

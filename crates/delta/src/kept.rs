@@ -112,10 +112,9 @@ pub fn discard(base: &Path) -> io::Result<()> {
     if is_interrupted(base)? {
         return Ok(());
     }
-    match folder(base).symlink_metadata() {
-        Ok(_) => remove(base),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
+    match xb_files::exists(&folder(base))? {
+        true => remove(base),
+        false => Ok(()),
     }
 }
 

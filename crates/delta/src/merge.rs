@@ -13,6 +13,7 @@ use crate::delta::{DamagedDelta, DeltaReader};
 use crate::kept;
 use crate::links::finish_checkpoints;
 use crate::plan::{Plan, Space};
+use xb_files::or_none;
 
 /// Most bytes of neighbouring pages that are written at once.
 const RUN: usize = 1 << 20;
@@ -93,7 +94,7 @@ pub fn merge(
     for folder in plan.old_folders.iter().rev().filter(|folder| !plan.folders.contains(folder)) {
         go_on()?;
         let path = base.join(folder);
-        or_gone(std::fs::remove_dir(&path)).map_err(at(&path))?;
+        or_none(std::fs::remove_dir(&path)).map_err(at(&path))?;
     }
     // Last: without this file, nothing takes the directory for a backup.
     finish_checkpoints(&plan.last, base).map_err(at(base))?;
@@ -119,7 +120,7 @@ fn put_aside(plan: &Plan, go_on: impl Fn() -> Result<(), Error>) -> Result<(), E
     plan.dropped.iter().try_for_each(|file| {
         go_on()?;
         let path = plan.base.join(file);
-        or_gone(std::fs::remove_file(&path)).map_err(at(&path))
+        or_none(std::fs::remove_file(&path)).map(drop).map_err(at(&path))
     })
 }
 
@@ -272,13 +273,6 @@ fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     match std::fs::rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && to.exists() => Ok(()),
         done => done.map_err(at(from)),
-    }
-}
-
-fn or_gone(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
     }
 }
 

@@ -10,8 +10,6 @@ pub const MYSQL: u64 = 1;
 pub const LONG_FLAG: u64 = 1 << 2;
 /// The client names a database when it logs in.
 pub const CONNECT_WITH_DB: u64 = 1 << 3;
-/// The client sends local files when a statement asks for one. Never announced here.
-pub const LOCAL_FILES: u64 = 1 << 7;
 /// The protocol of MySQL 4.1, the only one that is spoken here.
 pub const PROTOCOL_41: u64 = 1 << 9;
 /// The connection changes to TLS before the client logs in.

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use xb_binlog::SystemZone;
+use xb_files::or_none;
 
 use crate::error::ReplayError;
 
@@ -40,11 +41,7 @@ pub fn check_untouched(data: &Path) -> Result<(), ReplayError> {
 /// [`ReplayError::Changed`] if the data is not as the replay has left it; [`ReplayError::File`].
 pub fn noted_end(data: &Path) -> Result<Option<Vec<u8>>, ReplayError> {
     let path = data.join(NAME).join(DONE);
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(&path)(error)),
-    };
+    let Some(text) = or_none(fs::read(&path)).map_err(failed(&path))? else { return Ok(None) };
     let stamp = engine_stamp(data).map_err(failed(data))?;
     let note = text.strip_prefix(stamp.as_bytes()).and_then(|rest| rest.strip_prefix(b"\n"));
     match note {
@@ -169,15 +166,12 @@ pub(crate) fn failed(path: &Path) -> impl Fn(io::Error) -> ReplayError {
 }
 
 fn remove_tree(path: &Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) => Err(error),
+    let removed = match or_none(fs::symlink_metadata(path))? {
+        Some(found) if found.is_dir() => fs::remove_dir_all(path),
+        Some(_) => fs::remove_file(path),
+        None => return Ok(()),
     };
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    or_none(removed).map(drop)
 }
 
 /// Also those of named connections: `master-NAME.info`.

@@ -15,7 +15,7 @@ pub use crate::list_line::{BackupKind, Listing, State};
 use crate::list_line::{age, empty, fill_in};
 use crate::manifest::{Layout, ManifestError, StoredManifest};
 use crate::names::{BackupName, CATALOG, CLAIM, CLAIMS};
-use crate::records::{self, Acceptance, CatalogMarkers, Proof};
+use crate::records::{self, CatalogMarkers, OperatorWord, Proof};
 use crate::restorable::{ReadableManifests, links};
 use crate::root::Root;
 use crate::roots::{FoundRoot, folders};
@@ -41,7 +41,7 @@ pub async fn list(root: &Root) -> Result<Vec<Listing>, RepoError> {
 /// # Errors
 /// As [`list`].
 pub async fn list_with(root: &Root, cache: Option<&ListCache>) -> Result<Vec<Listing>, RepoError> {
-    Ok(listings(root, (cache, None), false).await?.lines)
+    Ok(listings(root, cache, None, false).await?.lines)
 }
 
 /// Like [`list_with`], for a ROOT of which listings have already shown the catalogue and the folders.
@@ -50,7 +50,7 @@ pub async fn list_found(
     cache: Option<&ListCache>,
     shown: FoundRoot,
 ) -> Result<ListedRoot, RepoError> {
-    listings(root, (cache, Some(shown)), false).await
+    listings(root, cache, Some(shown), false).await
 }
 
 /// Like [`list`], for a decision about what to remove: it reads by key whatever the listing of the
@@ -59,7 +59,7 @@ pub async fn list_found(
 /// # Errors
 /// As [`list`].
 pub async fn list_by_key(root: &Root) -> Result<ListedRoot, RepoError> {
-    listings(root, (None, None), true).await
+    listings(root, None, None, true).await
 }
 
 /// A listing, and what was read for it.
@@ -75,7 +75,8 @@ pub struct ListedRoot {
 
 async fn listings(
     root: &Root,
-    (cache, shown): (Option<&ListCache>, Option<FoundRoot>),
+    cache: Option<&ListCache>,
+    shown: Option<FoundRoot>,
     by_key: bool,
 ) -> Result<ListedRoot, RepoError> {
     let (manifests, shown) = match shown {
@@ -306,7 +307,7 @@ async fn judge_sizes(root: &Root, listings: &mut [Listing]) -> Result<(), RepoEr
     Ok(())
 }
 
-async fn acceptance(root: &Root, line: &Listing) -> Result<Option<Acceptance>, RepoError> {
+async fn acceptance(root: &Root, line: &Listing) -> Result<Option<OperatorWord>, RepoError> {
     match &line.digest {
         Some(digest) => records::accepted(root, &BackupName::new(&line.name)?, digest).await,
         None => Ok(None),

@@ -8,7 +8,7 @@ use crate::manifest::clone_facts::CloneFacts;
 use crate::manifest::merged_link::MergedLink;
 use crate::manifest::tables::Tables;
 use crate::manifest::{Base, End, Layout, Manifest};
-use crate::records::{Acceptance, FailedTry, Pin, Proof};
+use crate::records::{FailedTry, OperatorWord, Proof};
 
 /// State of a name in ROOT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -111,7 +111,7 @@ pub struct Listing {
     /// The last verification that ended without a result, if its level was not reached since.
     pub failed_try: Option<FailedTry>,
     /// The pin and its reason.
-    pub pinned: Option<Pin>,
+    pub pinned: Option<OperatorWord>,
     /// Number of backups in a folder of backups.
     pub backups: Option<u64>,
     /// Problem, or reason why the state is unknown.
@@ -121,7 +121,7 @@ pub struct Listing {
     /// Comparison with earlier backups of its kind and server, if it is much smaller than they are.
     pub shrunk: Option<String>,
     /// The operator's word that its size, or the lack of a base, is as intended.
-    pub accepted: Option<Acceptance>,
+    pub accepted: Option<OperatorWord>,
     /// Whether a restore would work now, as far as the catalogue shows.
     pub restorable: bool,
     /// When its manifest was written, by the store's clock, in seconds since 1970.

@@ -5,7 +5,7 @@ use crate::error::RepoError;
 use crate::list::state_without_manifest;
 use crate::names::BackupName;
 use crate::records::{
-    Acceptance, Pin, pinned, remove_acceptance, remove_pin, write_acceptance, write_pin,
+    OperatorWord, pinned, remove_acceptance, remove_pin, write_acceptance, write_pin,
 };
 use crate::root::Root;
 
@@ -13,7 +13,11 @@ use crate::root::Root;
 ///
 /// # Errors
 /// [`RepoError::NotThere`], [`RepoError::Manifest`], [`RepoError::Store`].
-pub async fn pin(root: &Root, name: &BackupName, reason: Option<&str>) -> Result<Pin, RepoError> {
+pub async fn pin(
+    root: &Root,
+    name: &BackupName,
+    reason: Option<&str>,
+) -> Result<OperatorWord, RepoError> {
     let (manifest, run) = manifest_of(root, name).await?;
     let pin = write_pin(root, name, manifest.clone(), reason).await?;
     // A removal that looked for pins before this one was written is still marked, or over.
@@ -42,7 +46,7 @@ pub async fn accept(root: &Root, name: &BackupName, reason: Option<&str>) -> Res
 ///
 /// # Errors
 /// As [`pin`]; [`RepoError::Concurrent`] if another command changed it meanwhile.
-pub async fn take_back(root: &Root, name: &BackupName) -> Result<Option<Acceptance>, RepoError> {
+pub async fn take_back(root: &Root, name: &BackupName) -> Result<Option<OperatorWord>, RepoError> {
     let manifest = digest_of(root, name).await?;
     remove_acceptance(root, name, &manifest).await
 }
@@ -52,7 +56,7 @@ pub async fn take_back(root: &Root, name: &BackupName) -> Result<Option<Acceptan
 /// # Errors
 /// As [`pin`], but a pin can also be removed if the manifest is damaged or missing;
 /// [`RepoError::Concurrent`] if another command changed it meanwhile.
-pub async fn unpin(root: &Root, name: &BackupName) -> Result<Option<Pin>, RepoError> {
+pub async fn unpin(root: &Root, name: &BackupName) -> Result<Option<OperatorWord>, RepoError> {
     let manifest = match digest_of(root, name).await {
         Err(RepoError::Manifest { .. }) => None,
         // The pin of a backup whose manifest is missing counts, too.

@@ -61,34 +61,33 @@ enum Kind {
     Accepted,
 }
 
-/// A request to keep a backup.
+/// An operator's word about a backup. A pin asks to keep it. An acceptance says that it is as intended, although it is much
+/// smaller than those before it, or its base is not in its repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pin {
+pub struct OperatorWord {
     #[serde(rename = "type")]
     kind: Kind,
     format: u32,
-    name: String,
+    /// The backup.
+    pub name: String,
     manifest: String,
-    /// Reason for the pin.
+    /// Reason for the pin or the acceptance.
     pub reason: Option<String>,
-    /// When the backup was pinned, UTC; `None` if the pin cannot be read.
+    /// When it was given, UTC; `None` for a pin that cannot be read.
     pub since: Option<Timestamp>,
 }
 
-/// The operator's word that a backup is as intended, although it is much smaller than those before it, or
-/// its base is not in its repository.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Acceptance {
-    #[serde(rename = "type")]
-    kind: Kind,
-    format: u32,
-    /// The accepted backup.
-    pub name: String,
-    manifest: String,
-    /// Reason for the acceptance.
-    pub reason: Option<String>,
-    /// When the backup was accepted, UTC.
-    pub since: Timestamp,
+impl OperatorWord {
+    fn new(kind: Kind, name: &BackupName, manifest: String, reason: Option<&str>) -> Self {
+        let (name, reason) = (name.to_string(), reason.map(str::to_owned));
+        Self { kind, format: FORMAT, name, manifest, reason, since: Some(Timestamp::now()) }
+    }
+
+    /// Writes it over an earlier one of its kind.
+    async fn write(&self, root: &Root, key: &str, what: String) -> Result<(), RepoError> {
+        let bytes = encode(self, None)?;
+        change(root, key, || what.clone(), |_| Ok(bytes.clone())).await
+    }
 }
 
 /// Names of the backups that may have records beside their manifests.
@@ -187,7 +186,7 @@ pub fn is_verification(bytes: &[u8]) -> bool {
 /// Returns whether bytes are a pin.
 #[doc(hidden)]
 pub fn is_pin(bytes: &[u8]) -> bool {
-    parse::<Pin>(bytes, None).is_some_and(|pin| pin.kind == Kind::Pin)
+    parse::<OperatorWord>(bytes, None).is_some_and(|pin| pin.kind == Kind::Pin)
 }
 
 fn encode(record: &impl Serialize, key: Option<&MacKey>) -> Result<bytes::Bytes, RepoError> {
@@ -417,7 +416,7 @@ pub async fn pinned(
     root: &Root,
     name: &BackupName,
     manifest: Option<&str>,
-) -> Result<Option<Pin>, RepoError> {
+) -> Result<Option<OperatorWord>, RepoError> {
     let bytes = match root.small(&pin_key(name)).await.map_err(RepoError::from) {
         Ok(bytes) => Some(bytes),
         Err(RepoError::Store(error)) if error.kind == StoreErrorKind::NotFound => {
@@ -427,12 +426,13 @@ pub async fn pinned(
         Err(error) => return Err(error),
     };
     let readable = bytes.as_ref().filter(|bytes| bytes.len() <= MAX_LEN);
-    let pin = readable.and_then(|bytes| parse::<Pin>(bytes, None));
-    let about_another = |pin: &Pin| manifest.is_some_and(|manifest| pin.manifest != manifest);
+    let pin = readable.and_then(|bytes| parse::<OperatorWord>(bytes, None));
+    let about_another =
+        |pin: &OperatorWord| manifest.is_some_and(|manifest| pin.manifest != manifest);
     Ok(match pin.filter(|pin| pin.kind == Kind::Pin) {
         Some(pin) => Some(pin).filter(|pin| !about_another(pin)),
         // Keep the backup: only a readable pin can show that it is for another manifest.
-        None => Some(Pin {
+        None => Some(OperatorWord {
             kind: Kind::Pin,
             format: FORMAT,
             name: name.to_string(),
@@ -454,17 +454,9 @@ pub async fn write_pin(
     name: &BackupName,
     manifest: String,
     reason: Option<&str>,
-) -> Result<Pin, RepoError> {
-    let pin = Pin {
-        kind: Kind::Pin,
-        format: FORMAT,
-        name: name.to_string(),
-        manifest,
-        reason: reason.map(str::to_owned),
-        since: Some(Timestamp::now()),
-    };
-    let bytes = encode(&pin, None)?;
-    change(root, &pin_key(name), || pin_of(name), |_| Ok(bytes.clone())).await?;
+) -> Result<OperatorWord, RepoError> {
+    let pin = OperatorWord::new(Kind::Pin, name, manifest, reason);
+    pin.write(root, &pin_key(name), pin_of(name)).await?;
     Ok(pin)
 }
 
@@ -480,7 +472,7 @@ pub async fn remove_pin(
     root: &Root,
     name: &BackupName,
     manifest: Option<&str>,
-) -> Result<Option<Pin>, RepoError> {
+) -> Result<Option<OperatorWord>, RepoError> {
     let look = pinned(root, name, manifest);
     remove_seen(root, &pin_key(name), look, || pin_of(name)).await
 }
@@ -511,17 +503,18 @@ pub async fn accepted(
     root: &Root,
     name: &BackupName,
     manifest: &str,
-) -> Result<Option<Acceptance>, RepoError> {
+) -> Result<Option<OperatorWord>, RepoError> {
     let bytes = match small(root, &accepted_key(name)).await {
         Err(error) if error.is_of_one_object() => None,
         bytes => bytes?,
     };
-    let found = bytes.and_then(|bytes| parse::<Acceptance>(&bytes, None));
+    let found = bytes.and_then(|bytes| parse::<OperatorWord>(&bytes, None));
     Ok(found.filter(|found| {
         found.kind == Kind::Accepted
             && found.format == FORMAT
             && found.name == name.as_str()
             && found.manifest == manifest
+            && found.since.is_some()
     }))
 }
 
@@ -535,17 +528,8 @@ pub async fn write_acceptance(
     manifest: String,
     reason: Option<&str>,
 ) -> Result<(), RepoError> {
-    let acceptance = Acceptance {
-        kind: Kind::Accepted,
-        format: FORMAT,
-        name: name.to_string(),
-        manifest,
-        reason: reason.map(str::to_owned),
-        since: Timestamp::now(),
-    };
-    let bytes = encode(&acceptance, None)?;
-    let what = || acceptance_of(name);
-    change(root, &accepted_key(name), what, |_| Ok(bytes.clone())).await
+    let acceptance = OperatorWord::new(Kind::Accepted, name, manifest, reason);
+    acceptance.write(root, &accepted_key(name), acceptance_of(name)).await
 }
 
 fn acceptance_of(name: &BackupName) -> String {
@@ -560,7 +544,7 @@ pub async fn remove_acceptance(
     root: &Root,
     name: &BackupName,
     manifest: &str,
-) -> Result<Option<Acceptance>, RepoError> {
+) -> Result<Option<OperatorWord>, RepoError> {
     let look = accepted(root, name, manifest);
     remove_seen(root, &accepted_key(name), look, || acceptance_of(name)).await
 }
@@ -607,7 +591,7 @@ mod tests {
             assert!(parse::<Verifications>(&bytes[..at], Some(&key)).is_none(), "cut {at}");
         }
         // Neither parses as the other, nor as a manifest.
-        assert!(parse::<Pin>(&plain, None).is_none_or(|pin| pin.kind != Kind::Pin));
+        assert!(parse::<OperatorWord>(&plain, None).is_none_or(|pin| pin.kind != Kind::Pin));
         assert!(crate::manifest::Manifest::decode(&bytes).is_err());
     }
 

@@ -189,7 +189,7 @@ fn a_primary_that_failed_does_not_pass_the_server_that_took_its_place() {
     assert_ne!(newest(&streams).id(), streams[1].id());
 }
 
-/// What the present history lacks of other servers, by all segments and by few.
+/// The transactions of other servers that the present history lacks. Found by all segments and by few, which have to agree.
 fn stranded(streams: &[Stream]) -> Vec<String> {
     let found = Histories::new(streams).stranded();
     let (folder, root) = stored_root(streams);

@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use xb_files::or_none;
+
 use crate::error::TuneError;
 
 /// Size of a block: that of the frames that a backup compresses.
@@ -91,11 +93,10 @@ impl Sample {
         walk(folder, &mut |path, len| {
             // A file that has grown since must not push the windows beyond the end.
             if windows.reaches(at.saturating_add(len)) {
-                let file = match File::open(path) {
-                    // A server removes tables while we read.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                    opened => opened.map_err(|source| cannot_read(path, source))?,
-                };
+                let opened =
+                    or_none(File::open(path)).map_err(|source| cannot_read(path, source))?;
+                // A server removes tables while we read.
+                let Some(file) = opened else { return Ok(()) };
                 windows.take(&file, at, len).map_err(|source| cannot_read(path, source))?;
             }
             at = at.saturating_add(len);
@@ -199,11 +200,12 @@ fn walk(
             let path = entry.path();
             match entry.file_type().map_err(|source| cannot_read(&path, source))? {
                 kind if kind.is_dir() => folders.push(path),
-                kind if FileType::is_file(&kind) => match entry.metadata() {
-                    Ok(meta) => file(&path, meta.len())?,
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(source) => return Err(cannot_read(&path, source)),
-                },
+                kind if FileType::is_file(&kind) => {
+                    let meta = or_none(entry.metadata());
+                    if let Some(meta) = meta.map_err(|source| cannot_read(&path, source))? {
+                        file(&path, meta.len())?;
+                    }
+                }
                 _ => {}
             }
         }

@@ -43,7 +43,7 @@ const TRIES: usize = 3;
 /// Largest roll-up that is copied.
 const MAX_ROLL_UP: u64 = 32 << 20;
 
-/// What was copied of an archive.
+/// Result of a copy of an archive.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ArchiveCopy {
@@ -57,7 +57,7 @@ pub struct ArchiveCopy {
     pub kept: u64,
     /// Where the copy ends, if the backup reaches it.
     pub ends_at: Option<String>,
-    /// What could not be copied. It may be of no use to the backup.
+    /// Parts that could not be copied. The backup may not need them.
     pub notes: Vec<String>,
     /// Why the backup cannot be restored to the end of the log at the destination, if so.
     pub problem: Option<String>,
@@ -96,7 +96,8 @@ pub(crate) async fn archive_of(
 pub(crate) async fn copy_archive(
     session: &Session,
     to: &Root,
-    (server, name): (&str, &BackupName),
+    server: &str,
+    name: &BackupName,
     keys: &Keys,
 ) -> Result<ArchiveCopy, BackupError> {
     let cancel = &session.cancel;
@@ -147,7 +148,7 @@ pub(crate) async fn copy_archive(
         let life = lives.remove(&found.id).flatten();
         cancel.or(copying.all(begin, life, &mut report)).await?;
     }
-    match cancel.or(prove(to, (server, name), &found)).await? {
+    match cancel.or(prove(to, server, name, &found)).await? {
         Ok(end) => report.ends_at = Some(end),
         Err(what) => report.problem = Some(what),
     }
@@ -196,7 +197,8 @@ async fn small(root: &Root, key: &str) -> Result<Option<Bytes>, StoreError> {
 /// the end of the archive.
 async fn prove(
     to: &Root,
-    (server, name): (&str, &BackupName),
+    server: &str,
+    name: &BackupName,
     found: &[ListedStream],
 ) -> Result<Result<String, String>, BackupError> {
     let manifest = to.manifest(name).await?;

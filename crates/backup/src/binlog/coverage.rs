@@ -101,7 +101,7 @@ async fn look(
     let base = match BasePosition::replayed(manifest) {
         Some(BasePosition::Position(base)) => base,
         Some(BasePosition::Between { from, to, taken }) => {
-            return Ok(Some(look_for_clone(root, &streams, (&from, &to), taken).await?));
+            return Ok(Some(look_for_clone(root, &streams, &from, &to, taken).await?));
         }
         None if BasePosition::of(manifest).is_some() => {
             return uncovered("a log of MySQL is replayed onto clones only".to_owned());
@@ -158,7 +158,8 @@ async fn look(
 async fn look_for_clone(
     root: &Root,
     streams: &[Outline],
-    (from, to): (&GtidState, &GtidState),
+    from: &GtidState,
+    to: &GtidState,
     taken: Timestamp,
 ) -> Result<CoverageCheck, RepoError> {
     let mut ends = None;
@@ -181,7 +182,7 @@ async fn look_for_clone(
         {
             let is_known = continues
                 || head.started <= taken
-                || begins_with(root, stream, (&first.content, last.number), from).await?;
+                || begins_with(root, stream, &first.content, last.number, from).await?;
             return Ok(CoverageCheck::Found(match is_known {
                 true => Coverage::Covered,
                 false => Coverage::Uncovered(format!(
@@ -207,7 +208,8 @@ async fn look_for_clone(
 async fn begins_with(
     root: &Root,
     stream: &Outline,
-    (first, last): (&SegmentHead, u64),
+    first: &SegmentHead,
+    last: u64,
     from: &GtidState,
 ) -> Result<bool, RepoError> {
     let is_known = |state: Option<GtidState>| state.is_some_and(|state| state.is_within(from));
@@ -337,7 +339,7 @@ mod tests {
         let streams = outlines(&root, "shop").await.unwrap();
         let last = segments.last().unwrap().number;
         let state = gtids(from).parse().unwrap();
-        begins_with(&root, &streams[0], (&segments[0], last), &state).await.unwrap()
+        begins_with(&root, &streams[0], &segments[0], last, &state).await.unwrap()
     }
 
     #[tokio::test]

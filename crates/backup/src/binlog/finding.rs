@@ -1,4 +1,4 @@
-//! What a connection finds out about a server's logs, and when it counts.
+//! A finding about a server's logs counts once a second connection has made it, too.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::archive_error::ArchiveError;
 /// A log that the server could not read for this time is passed over, behind a named gap.
 const UNREAD_LIMIT: Duration = Duration::from_secs(600);
 
-/// What was found on a connection, which counts once another one finds the same.
+/// The finding of the last connection.
 #[derive(Debug, Default)]
 pub(super) struct Finding(Option<String>);
 

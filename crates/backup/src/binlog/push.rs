@@ -44,7 +44,8 @@ pub struct PushReport {
 pub async fn push(
     session: &Session,
     settings: &ArchiveSettings,
-    (paths, may_be_first): (Vec<PathBuf>, bool),
+    paths: Vec<PathBuf>,
+    may_be_first: bool,
     tell: impl Fn(Notice) + Send + Sync + 'static,
 ) -> Result<PushReport, BackupError> {
     let report = Arc::new(Mutex::new(PushReport::default()));
@@ -70,8 +71,8 @@ pub async fn push(
     let before = session.cancel.or(last_stored(&session.root, &settings.server)).await?;
     // Files do not state a server_uuid.
     let id = files.last().ok_or(ArchiveError::NoLog)?.server_id;
-    let now = (Origin { id, uuid: None, node: None }, logs.as_slice());
-    let start = start_on(&session.root, &settings.server, before.as_ref(), now);
+    let now = Origin { id, uuid: None, node: None };
+    let start = start_on(&session.root, &settings.server, before.as_ref(), now, &logs);
     let start = session.cancel.or(start).await?;
     match &start.begins {
         StreamOrigin::Continues { .. } => {}

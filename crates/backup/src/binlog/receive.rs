@@ -30,7 +30,7 @@ use crate::binlog::notice::{Notice, Tell};
 use crate::binlog::search_outcome::{OtherServer, Outcome};
 use crate::binlog::semi_sync::{self, Claim, TimedSample};
 use crate::binlog::session::{
-    Acknowledge, Message, Receiving, Server, connect, find, receive as receive_log,
+    Acknowledge, LogRequest, Message, Receiving, Server, connect, find, receive as receive_log,
 };
 use crate::binlog::sources::Sources;
 use crate::binlog::start::{
@@ -282,7 +282,7 @@ impl<'a> Receiver<'a> {
         let mut stored = false;
         let outcome = match begun {
             Ok(begun) => {
-                let watch = Watch::new(access, &begun.0, (&self.others, self.patience));
+                let watch = Watch::new(access, &begun.0, &self.others, self.patience);
                 self.run(begun, watch, &mut stored).await
             }
             Err(error) => Err(error),
@@ -304,11 +304,16 @@ impl<'a> Receiver<'a> {
             _ = self.session.cancel.cancelled() => return stopped(receiving).await,
         };
         let Some(first) = first else { return Err(ended(receiving).await) };
-        let settings =
-            (&self.settings.key_slots, self.settings.compress, self.session.resources.threads);
-        let name = (self.settings.server.as_str(), &server);
-        let writer =
-            StreamWriter::begin(self.root(), name, &start, settings, Arc::clone(&self.tell));
+        let writer = StreamWriter::begin(
+            self.root(),
+            &self.settings.server,
+            &server,
+            &start,
+            &self.settings.key_slots,
+            self.settings.compress,
+            self.session.resources.threads,
+            Arc::clone(&self.tell),
+        );
         // A head alone would look like a stream that has lost its segments, so it gets time to be ended.
         let too_late = async {
             self.session.cancel.cancelled().await;
@@ -373,11 +378,10 @@ impl<'a> Receiver<'a> {
         }
         let (client, server, start) = self.start(client, server, before, fork, again).await?;
         // Another replica with the same number would end this connection, and this one its.
-        let replica = replica_id()?;
-        let (begun, settings) = (start.clone(), (self.settings.rpo, needs_checksums));
-        let replica = (replica, self.acknowledge(&start));
+        let request = self.log_request()?;
+        let (begun, acknowledge) = (start.clone(), self.acknowledge(&start));
         let receiving =
-            tokio::task::spawn_blocking(move || receive_log(client, &begun, replica, settings));
+            tokio::task::spawn_blocking(move || receive_log(client, &begun, request, acknowledge));
         let receiving =
             receiving.await.map_err(|_| ArchiveError::Bug("the thread that asks panicked"))??;
         Ok((server, start, receiving))
@@ -395,11 +399,11 @@ impl<'a> Receiver<'a> {
         let logs = &server.logs;
         let (root, name) = (self.root(), self.settings.server.as_str());
         let now = server.origin();
-        let mut start = start_on(root, name, before.as_ref(), (now, logs)).await?;
+        let mut start = start_on(root, name, before.as_ref(), now, logs).await?;
         if matches!(start.begins, StreamOrigin::Gap { .. } | StreamOrigin::Branch { .. }) {
             // Another receiver may have stored what this one has missed, or the branch.
             before = last_stored(root, name).await?;
-            start = start_on(root, name, before.as_ref(), (now, logs)).await?;
+            start = start_on(root, name, before.as_ref(), now, logs).await?;
         }
         let of = match &before {
             Some(before) => stream_head(root, name, &before.content.stream).await?,
@@ -411,7 +415,7 @@ impl<'a> Receiver<'a> {
         if let (Some(before), Some(how)) = (&before, moved)
             && (matches!(fork, Some(StreamBreak::Differs(_))) || (is_unproven && fork.is_none()))
         {
-            let outcome = self.search(client, &server, (before, how)).await?;
+            let outcome = self.search(client, &server, before, &how).await?;
             let start = on_another(before, outcome, logs)?;
             let (access, needs_checksums) = (access.clone(), !self.settings.accept_no_crc);
             let again = tokio::task::spawn_blocking(move || connect(&access, needs_checksums));
@@ -445,9 +449,10 @@ impl<'a> Receiver<'a> {
         &self,
         client: Client,
         server: &Server,
-        (before, how): (&Record<SegmentHead>, String),
+        before: &Record<SegmentHead>,
+        how: &str,
     ) -> Result<Outcome, ArchiveError> {
-        let unknown = |why: String| Ok(Outcome::Unknown(why).said_of(&how));
+        let unknown = |why: String| Ok(Outcome::Unknown(why).said_of(how));
         if let Some(apart) = &server.role.apart {
             return unknown(format!("its log cannot be compared with the archive: {apart}"));
         }
@@ -468,7 +473,7 @@ impl<'a> Receiver<'a> {
             end: end.ok_or(ArchiveError::NoLog)?,
             is_node: server.role.node.is_some(),
         };
-        let settings = (replica_id()?, self.settings.rpo, !self.settings.accept_no_crc);
+        let request = self.log_request()?;
         let (tell, cancel) = (Arc::clone(&self.tell), self.session.cancel.clone());
         let patience = self.patience;
         let searching = tokio::task::spawn_blocking(move || {
@@ -493,12 +498,17 @@ impl<'a> Receiver<'a> {
                 since.is_some_and(|(since, patience)| since.elapsed() >= patience)
             };
             let is_cancelled = || cancel.reason().is_some() || has_waited();
-            find(client, (&log, archive, other), settings, (is_cancelled, behind))
+            find(client, &log, archive, other, request, is_cancelled, behind)
         });
         let outcome = searching
             .await
             .map_err(|_| ArchiveError::Bug("the thread that searches panicked"))??;
-        Ok(outcome.said_of(&how))
+        Ok(outcome.said_of(how))
+    }
+
+    fn log_request(&self) -> Result<LogRequest, ArchiveError> {
+        let (age, needs_checksums) = (self.settings.rpo, !self.settings.accept_no_crc);
+        Ok(LogRequest { replica_id: replica_id()?, age, needs_checksums })
     }
 
     /// How a server is answered on a stream that begins so.

@@ -119,7 +119,7 @@ impl Role {
         Ok(Self::of(&found, filters))
     }
 
-    /// What the variables say, and filters that they do not show.
+    /// Reads the role from the variables, and adds filters that they do not show.
     fn of(found: &BTreeMap<String, String>, others: Vec<String>) -> Self {
         let value = |name: &str| found.get(name).map(String::as_str).unwrap_or_default();
         let node = (value("wsrep_on") == "ON").then(|| value("wsrep_node_name").to_owned());
@@ -164,7 +164,7 @@ fn leaves_out(filters: &[String]) -> String {
     format!("it leaves transactions out, or changes them ({})", filters.join(", "))
 }
 
-/// What a statement shows in these columns of its rows.
+/// Returns the values of these columns in all rows of a statement.
 fn of_status(client: &mut Client, sql: &str, columns: &[&str]) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     for result in client.query(sql)?.collect()? {

@@ -8,7 +8,7 @@ use crate::archive_error::ArchiveError;
 use crate::binlog::elsewhere::ArchiveEnd;
 use crate::binlog::search_by_domain::SearchByDomain;
 use crate::binlog::search_by_set::SearchBySet;
-use crate::binlog::search_outcome::{OtherServer, Outcome, SearchStep};
+use crate::binlog::search_outcome::{OtherServer, Outcome, SearchStep, StretchSearch};
 use crate::binlog::sent_transactions::{SentItem, SentTransactions};
 
 /// A search through what a server sends, from the beginning of one of its logs.
@@ -33,13 +33,10 @@ impl Search {
         server: OtherServer,
     ) -> Self {
         let ArchiveEnd { gtids, stretches } = archive;
+        let search = StretchSearch::new(log, stretches, server);
         let rule = match gtids {
-            GtidState::MariaDb(gtids) => {
-                Rule::ByDomain(SearchByDomain::new(log, (gtids, stretches), server))
-            }
-            GtidState::MySql(gtids) => {
-                Rule::BySet(SearchBySet::new(log, (gtids, stretches), server))
-            }
+            GtidState::MariaDb(gtids) => Rule::ByDomain(SearchByDomain::new(gtids, search)),
+            GtidState::MySql(gtids) => Rule::BySet(SearchBySet::new(gtids, search)),
         };
         Self { sent: SentTransactions::new(checksums, log), rule }
     }

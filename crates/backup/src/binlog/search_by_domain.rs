@@ -3,21 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xb_binlog::{Comparison, Gtid, GtidPosition, GtidSequence, GtidState, Overlap};
+use xb_binlog::{Comparison, Gtid, GtidPosition, GtidSequence, GtidState};
 use xb_repo::archive::segment::LastTransaction;
 use xb_repo::archive::stream::{StoredPosition, StoredRepeats};
 
-use crate::binlog::search_outcome::{OtherServer, Outcome, SearchStep, Takeover, is_past};
+use crate::binlog::search_outcome::{Outcome, SearchStep, StretchSearch, Takeover};
 use crate::binlog::sent_transactions::{SentItem, SentTransaction, SentTransactions};
 
-/// A search through what a server sends, from the beginning of one of its logs.
+/// A search through what a server sends.
 #[derive(Debug)]
 pub(super) struct SearchByDomain {
-    first_log: String,
-    /// The archive's end, and its last stretches.
+    search: StretchSearch,
+    /// The archive's end.
     gtids: GtidPosition,
-    stretches: Vec<Overlap>,
-    server: OtherServer,
     /// The last transaction of each domain that the server's log has up to here.
     has: GtidPosition,
     /// GTIDs before the first log.
@@ -31,21 +29,13 @@ pub(super) struct SearchByDomain {
     split: Option<Option<LastTransaction>>,
     /// A transaction that is not stored, and that the server was the first to commit.
     own: Option<Gtid>,
-    /// A stored transaction with an event that cannot be compared.
-    unread: Option<Gtid>,
 }
 
 impl SearchByDomain {
-    pub(super) fn new(
-        log: &str,
-        (gtids, stretches): (GtidPosition, Vec<Overlap>),
-        server: OtherServer,
-    ) -> Self {
+    pub(super) fn new(gtids: GtidPosition, search: StretchSearch) -> Self {
         Self {
-            first_log: log.to_owned(),
+            search,
             gtids,
-            stretches,
-            server,
             has: GtidPosition::default(),
             began: None,
             firsts: BTreeMap::new(),
@@ -53,7 +43,6 @@ impl SearchByDomain {
             last: None,
             split: None,
             own: None,
-            unread: None,
         }
     }
 
@@ -75,7 +64,7 @@ impl SearchByDomain {
         if self.is_over() {
             return SearchStep::Ended(self.judge());
         }
-        let outcome = if is_past(sent, &self.server) { self.final_outcome() } else { None };
+        let outcome = if self.search.is_past(sent) { self.final_outcome() } else { None };
         match outcome {
             Some(outcome) => SearchStep::Ended(outcome),
             None => SearchStep::More,
@@ -117,12 +106,7 @@ impl SearchByDomain {
         let end = self.gtids.get(gtid.domain).filter(|_| !self.passed.contains(&gtid.domain));
         match end {
             Some(end) if gtid == end || gtid.sequence < end.sequence => {
-                match content {
-                    Some(content) => self.stretches.iter_mut().for_each(|one| {
-                        one.push(&content);
-                    }),
-                    None => self.unread = self.unread.or(Some(gtid)),
-                }
+                self.search.push(gtid, content);
                 if gtid == end {
                     self.passed.insert(gtid.domain);
                 }
@@ -130,7 +114,7 @@ impl SearchByDomain {
             }
             // The log begins behind the archive's end, or is that of a server that lacks it.
             Some(end) if is_first && before.get(gtid.domain).is_none() => {
-                if gtid.sequence == end.sequence || !self.server.applied.is_past(end) {
+                if gtid.sequence == end.sequence || !self.search.server.applied.is_past(end) {
                     return Some(self.other(gtid, end, &at));
                 }
                 // Its log may lack transactions between the two.
@@ -145,7 +129,7 @@ impl SearchByDomain {
         if self.split.is_none() {
             self.split = Some(previous);
         }
-        if gtid.server == self.server.id {
+        if gtid.server == self.search.server.id {
             self.own = self.own.or(Some(gtid));
         }
         None
@@ -153,13 +137,9 @@ impl SearchByDomain {
 
     /// The server has another transaction in the place of the archive's last one.
     fn other(&self, gtid: Gtid, end: Gtid, at: &StoredPosition) -> Outcome {
-        self.branch(format!(
+        self.search.branch(format!(
             "it has {gtid} at {at}, where the archive has {end}: the server that the archive is of had committed transactions that this one never got"
         ))
-    }
-
-    fn branch(&self, reason: String) -> Outcome {
-        Outcome::Branch { log: self.first_log.clone(), reason }
     }
 
     /// Returns whether the server has sent the archive's end in every domain.
@@ -188,7 +168,7 @@ impl SearchByDomain {
             self.gtids.iter().filter(|end| !self.passed.contains(&end.domain)).peekable();
         let first = lacking.peek().copied().copied()?;
         let is_outside =
-            |end: &Gtid| has.get(end.domain).is_none() && self.server.applied.is_past(*end);
+            |end: &Gtid| has.get(end.domain).is_none() && self.search.server.applied.is_past(*end);
         (self.began.is_some() && lacking.all(is_outside)).then(|| {
             Outcome::Unknown(format!(
                 "its log has nothing of domain {}, and the archive ends at {first} there",
@@ -200,7 +180,7 @@ impl SearchByDomain {
     /// The outcome if the server does not get what it lacks: it has committed transactions of its own.
     fn lost(&self) -> Option<Outcome> {
         let own = self.own?;
-        Some(self.branch(format!("{}, and it has committed {own} since", self.lacks())))
+        Some(self.search.branch(format!("{}, and it has committed {own} since", self.lacks())))
     }
 
     /// Returns a sentence about the transactions that the server lacks.
@@ -212,7 +192,7 @@ impl SearchByDomain {
             None => format!("{end} (it has nothing of domain {})", end.domain),
         });
         let lacking = lacking.collect::<Vec<_>>().join(", ");
-        let hint = if self.server.is_node {
+        let hint = if self.search.server.is_node {
             "; a node of Galera does not get what another one writes to tables of MyISAM and Aria"
         } else {
             ""
@@ -222,12 +202,12 @@ impl SearchByDomain {
 
     /// Judges what was compared, when the archive's end was sent in every domain.
     fn judge(&self) -> Outcome {
-        if let Some(gtid) = self.unread {
-            return Outcome::Unknown(format!("{gtid} has events that cannot be compared"));
+        if let Some(outcome) = self.search.unread() {
+            return outcome;
         }
         let mut proven = BTreeSet::new();
         // The newest first: what it does not have of an older one may lie before its logs.
-        for one in self.stretches.iter().rev() {
+        for one in self.search.stretches.iter().rev() {
             for (sequence, expected) in one.expected().domains() {
                 let GtidSequence::Domain(domain) = *sequence else { continue };
                 let begins = in_domain(one.before(), domain);
@@ -249,7 +229,7 @@ impl SearchByDomain {
                         ));
                     }
                     Comparison::Branch => {
-                        return self.branch(format!(
+                        return self.search.branch(format!(
                             "its transactions from behind {behind} to {last} do something else than those of the archive, unless the servers differ in binlog_row_metadata or binlog_row_event_max_size"
                         ));
                     }
@@ -266,7 +246,7 @@ impl SearchByDomain {
                 (before.clone(), Some(StoredRepeats { gtids: gtids.to_string(), until: here.to }))
             }
         };
-        let begin = StoredPosition { log: self.first_log.clone(), offset: 4 };
+        let begin = StoredPosition { log: self.search.first_log().to_owned(), offset: 4 };
         let at = last.as_ref().map_or(begin, |last| last.to.clone());
         Outcome::Here(Box::new(Takeover { at, last, gtids: gtids.into(), repeats }))
     }
@@ -294,12 +274,13 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use jiff::Timestamp;
-    use xb_binlog::{ChecksumKind, GtidSet, History, LogPosition, Repeats, SentReader};
+    use xb_binlog::{ChecksumKind, GtidSet, History, LogPosition, Overlap, Repeats, SentReader};
     use xb_mysql::{DumpItem, Part};
 
     use super::*;
     use crate::binlog::elsewhere::ArchiveEnd;
     use crate::binlog::search::Search;
+    use crate::binlog::search_outcome::OtherServer;
     use crate::binlog::segmenter::Segmenter;
     use crate::binlog::segmenter::tests::{ROTATION, events};
 

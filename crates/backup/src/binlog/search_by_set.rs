@@ -2,48 +2,30 @@
 //! server's logs have exactly its set of GTIDs. No place of that kind is there if the server has a transaction among them
 //! that the archive lacks, as one that was committed on a replica.
 
-use xb_binlog::{AnyGtid, Comparison, GtidSet, GtidState, MySqlGtid, Overlap};
+use xb_binlog::{AnyGtid, Comparison, GtidSet, GtidState, MySqlGtid};
 use xb_repo::archive::segment::LastTransaction;
 use xb_repo::archive::stream::StoredPosition;
 
-use crate::binlog::search_outcome::{OtherServer, Outcome, SearchStep, Takeover, is_past};
+use crate::binlog::search_outcome::{Outcome, SearchStep, StretchSearch, Takeover};
 use crate::binlog::sent_transactions::{SentItem, SentTransaction, SentTransactions};
 
-/// A search through what a server sends, from the beginning of one of its logs.
+/// A search through what a server sends.
 #[derive(Debug)]
 pub(super) struct SearchBySet {
-    first_log: String,
-    /// The archive's transactions, and its last stretches.
+    search: StretchSearch,
+    /// The archive's transactions.
     gtids: GtidSet,
-    stretches: Vec<Overlap>,
-    server: OtherServer,
     /// GTIDs before the first log.
     began: Option<GtidState>,
     last: Option<LastTransaction>,
     /// The first transaction that is not stored, and the first one that this server committed itself, with their places.
     other: Option<(MySqlGtid, StoredPosition)>,
     own: Option<(MySqlGtid, StoredPosition)>,
-    /// A stored transaction with an event that cannot be compared.
-    unread: Option<MySqlGtid>,
 }
 
 impl SearchBySet {
-    pub(super) fn new(
-        log: &str,
-        (gtids, stretches): (GtidSet, Vec<Overlap>),
-        server: OtherServer,
-    ) -> Self {
-        Self {
-            first_log: log.to_owned(),
-            gtids,
-            stretches,
-            server,
-            began: None,
-            last: None,
-            other: None,
-            own: None,
-            unread: None,
-        }
+    pub(super) fn new(gtids: GtidSet, search: StretchSearch) -> Self {
+        Self { search, gtids, began: None, last: None, other: None, own: None }
     }
 
     pub(super) fn item(&mut self, sent: &SentTransactions, item: SentItem) -> SearchStep {
@@ -72,7 +54,7 @@ impl SearchBySet {
         if *has == self.gtids {
             return SearchStep::Ended(self.judge());
         }
-        if !is_past(sent, &self.server) {
+        if !self.search.is_past(sent) {
             return SearchStep::More;
         }
         match self.final_outcome(has) {
@@ -97,14 +79,14 @@ impl SearchBySet {
                     "it has {text} at {place}, and the archive begins behind it: its server was built with it, and never had it in its log"
                 )));
             }
-            if Some(gtid.source.uuid) == self.server.uuid {
+            if Some(gtid.source.uuid) == self.search.server.uuid {
                 self.own.get_or_insert((gtid.clone(), place.clone()));
             }
             self.other.get_or_insert((gtid, place));
             return None;
         }
         if let Some((own, at)) = &self.own {
-            return Some(self.branch(format!(
+            return Some(self.search.branch(format!(
                 "it has {own} at {at}, which it committed itself before it got {gtid}, and which the archive lacks"
             )));
         }
@@ -117,17 +99,8 @@ impl SearchBySet {
                 "it has {gtid} at {place} behind {other}, and the archive has not: set replica_preserve_commit_order=ON on all servers, so that they write one order"
             )));
         }
-        match content {
-            Some(content) => self.stretches.iter_mut().for_each(|one| {
-                one.push(&content);
-            }),
-            None => self.unread = self.unread.take().or(Some(gtid)),
-        }
+        self.search.push(gtid, content);
         None
-    }
-
-    fn branch(&self, reason: String) -> Outcome {
-        Outcome::Branch { log: self.first_log.clone(), reason }
     }
 
     /// Returns whether the archive has transactions of a source, and all of them are later than this one of it.
@@ -146,7 +119,7 @@ impl SearchBySet {
     /// cannot continue the archive: what it lacks of them is not known to be the same.
     fn outside(&self, has: &GtidSet) -> Option<Outcome> {
         let lacking = self.gtids.without(has);
-        let outside = lacking.without(&lacking.without(&self.server.executed));
+        let outside = lacking.without(&lacking.without(&self.search.server.executed));
         (!outside.is_empty()).then(|| {
             Outcome::Unknown(format!(
                 "its log lacks {outside}, which it has: it was built with them, by a clone or from a backup"
@@ -157,7 +130,7 @@ impl SearchBySet {
     /// The outcome if the server has committed transactions itself, so that it does not get what it lacks.
     fn lost(&self, has: &GtidSet) -> Option<Outcome> {
         let (own, at) = self.own.as_ref()?;
-        Some(self.branch(format!("{}, and it has committed {own} at {at}", self.lacks(has))))
+        Some(self.search.branch(format!("{}, and it has committed {own} at {at}", self.lacks(has))))
     }
 
     fn lacks(&self, has: &GtidSet) -> String {
@@ -166,12 +139,12 @@ impl SearchBySet {
 
     /// Judges what was compared, when the server has sent what the archive has.
     fn judge(&self) -> Outcome {
-        if let Some(gtid) = &self.unread {
-            return Outcome::Unknown(format!("{gtid} has events that cannot be compared"));
+        if let Some(outcome) = self.search.unread() {
+            return outcome;
         }
         let mut is_proven = false;
         // The newest first: what it does not have of an older one may lie before its logs.
-        for one in self.stretches.iter().rev() {
+        for one in self.search.stretches.iter().rev() {
             let is_whole = self.began.as_ref().is_some_and(|began| began.is_within(one.before()));
             let lasts = one.expected().domains().map(|(_, stretch)| stretch.last.to_string());
             let what = || format!("transactions up to {}", lasts.collect::<Vec<_>>().join(", "));
@@ -191,7 +164,7 @@ impl SearchBySet {
                     ));
                 }
                 Comparison::Branch => {
-                    return self.branch(format!(
+                    return self.search.branch(format!(
                         "its {} do something else than those of the archive, unless the servers differ in binlog_row_metadata or binlog_row_event_max_size",
                         what()
                     ));
@@ -212,7 +185,7 @@ impl SearchBySet {
 
 #[cfg(test)]
 mod tests {
-    use xb_binlog::ChecksumKind;
+    use xb_binlog::{ChecksumKind, Overlap};
     use xb_mysql::{DumpItem, Part};
 
     use super::*;
@@ -221,6 +194,7 @@ mod tests {
     use crate::binlog::search_by_domain::tests::{
         LOG, archives, ends, log, new_ones, other, search_as, search_on,
     };
+    use crate::binlog::search_outcome::OtherServer;
     use crate::binlog::segmenter::tests::{ROTATION, events};
 
     /// A `server_uuid` that no transaction has.

@@ -1,6 +1,8 @@
-//! What a search in another server's logs is about, and how it ends.
+//! Question and outcome of a search in another server's logs.
 
-use xb_binlog::{GtidPosition, GtidSet, GtidState, LogPosition, Uuid};
+use std::fmt::Display;
+
+use xb_binlog::{Content, GtidPosition, GtidSet, GtidState, LogPosition, Overlap, Uuid};
 use xb_repo::archive::segment::LastTransaction;
 use xb_repo::archive::stream::{StoredPosition, StoredRepeats};
 
@@ -21,6 +23,51 @@ pub(crate) struct OtherServer {
     pub(crate) end: LogPosition,
     /// It is a node of Galera.
     pub(crate) is_node: bool,
+}
+
+/// Comparison of the archive's last stretches with what a server sends, from the beginning of one of its logs.
+#[derive(Debug)]
+pub(super) struct StretchSearch {
+    first_log: String,
+    pub(super) stretches: Vec<Overlap>,
+    pub(super) server: OtherServer,
+    /// A stored transaction with an event that cannot be compared.
+    unread: Option<String>,
+}
+
+impl StretchSearch {
+    pub(super) fn new(log: &str, stretches: Vec<Overlap>, server: OtherServer) -> Self {
+        Self { first_log: log.to_owned(), stretches, server, unread: None }
+    }
+
+    pub(super) fn first_log(&self) -> &str {
+        &self.first_log
+    }
+
+    /// Takes a stored transaction as the server has it; without its content, it cannot be compared.
+    pub(super) fn push(&mut self, gtid: impl Display, content: Option<Content>) {
+        match content {
+            Some(content) => self.stretches.iter_mut().for_each(|one| {
+                one.push(&content);
+            }),
+            None => drop(self.unread.get_or_insert_with(|| gtid.to_string())),
+        }
+    }
+
+    /// The outcome if something could not be compared.
+    pub(super) fn unread(&self) -> Option<Outcome> {
+        let gtid = self.unread.as_ref()?;
+        Some(Outcome::Unknown(format!("{gtid} has events that cannot be compared")))
+    }
+
+    pub(super) fn branch(&self, reason: String) -> Outcome {
+        Outcome::Branch { log: self.first_log.clone(), reason }
+    }
+
+    /// Returns whether the server had not more than this when it was asked. A busy one is never idle.
+    pub(super) fn is_past(&self, sent: &SentTransactions) -> bool {
+        sent.reader().position().is_some_and(|at| *at >= self.server.end)
+    }
 }
 
 /// How a search ends.
@@ -68,9 +115,4 @@ pub(crate) enum SearchStep {
     Behind(String),
     /// The search has ended.
     Ended(Outcome),
-}
-
-/// Returns whether the server had not more than this when it was asked. A busy one is never idle.
-pub(super) fn is_past(sent: &SentTransactions, server: &OtherServer) -> bool {
-    sent.reader().position().is_some_and(|at| *at >= server.end)
 }

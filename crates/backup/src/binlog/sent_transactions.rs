@@ -21,7 +21,7 @@ pub(crate) struct SentTransactions {
     digest: Sha256,
 }
 
-/// What has arrived.
+/// One step in what a server sends.
 #[derive(Debug)]
 pub(crate) enum SentItem {
     /// The server has nothing more at present.

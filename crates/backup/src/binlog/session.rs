@@ -49,7 +49,7 @@ pub(crate) struct Server {
     pub(crate) id: u32,
     /// `server_uuid` of MySQL.
     pub(crate) uuid: Option<String>,
-    /// What it is to its clients and to other servers.
+    /// Whether clients may write to it, and where its data comes from.
     pub(crate) standing: Standing,
     pub(crate) logs: Vec<ServerLog>,
     /// Its role.
@@ -201,16 +201,26 @@ pub(crate) enum Acknowledge {
     Known,
 }
 
-/// Asks the server for the log, and receives it. An unstored byte waits for `age` at most. With `needs_checksums`, a log
-/// without them is an error.
+/// How a log is received.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogRequest {
+    /// `server_id` that the receiver announces.
+    pub(crate) replica_id: u32,
+    /// An unstored byte waits for this time at most.
+    pub(crate) age: Duration,
+    /// A log without checksums is an error.
+    pub(crate) needs_checksums: bool,
+}
+
+/// Asks the server for the log, and receives it.
 pub(crate) fn receive(
     client: Client,
     start: &Start,
-    (replica_id, acknowledge): (u32, Acknowledge),
-    (age, needs_checksums): (Duration, bool),
+    request: LogRequest,
+    acknowledge: Acknowledge,
 ) -> Result<Receiving, ArchiveError> {
     let acknowledges = acknowledge != Acknowledge::No;
-    let (replica, limit) = replica(replica_id, acknowledges, age);
+    let (replica, limit) = replica(&request, acknowledges);
     let from = start.overlap.as_ref().map_or(&start.at, |last| &last.from);
     // The protocol has no larger offsets: then the log is received from its beginning, and passed over.
     let offset = u32::try_from(from.offset).unwrap_or(4);
@@ -218,15 +228,17 @@ pub(crate) fn receive(
     let dump = client.dump(&replica, &from, limit)?;
     let hang_up = dump.hang_up()?;
     let is_known = acknowledge == Acknowledge::Known;
-    begin(dump, (start, is_known), (age / 2, needs_checksums), move || hang_up.stop_reading())
+    let (age, needs_checksums) = (request.age / 2, request.needs_checksums);
+    begin(dump, start, is_known, age, needs_checksums, move || hang_up.stop_reading())
 }
 
 /// Returns the receiver's announcement, and the time limit for the server's next message.
-fn replica(server_id: u32, acknowledges: bool, age: Duration) -> (Replica, Duration) {
+fn replica(request: &LogRequest, acknowledges: bool) -> (Replica, Duration) {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim().to_owned();
     // A sign of life comes in time to cut a segment.
-    let heartbeat = (age / 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
+    let heartbeat = (request.age / 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
+    let server_id = request.replica_id;
     (Replica { server_id, host, heartbeat, acknowledges }, heartbeat * 4 + LOGIN_LIMIT)
 }
 
@@ -234,11 +246,14 @@ fn replica(server_id: u32, acknowledges: bool, age: Duration) -> (Replica, Durat
 /// what the server lacks whenever it has nothing more.
 pub(crate) fn find(
     client: Client,
-    (log, archive, other): (&str, ArchiveEnd, OtherServer),
-    (replica_id, age, needs_checksums): (u32, Duration, bool),
-    (is_cancelled, behind): (impl Fn() -> bool, impl Fn(String)),
+    log: &str,
+    archive: ArchiveEnd,
+    other: OtherServer,
+    request: LogRequest,
+    is_cancelled: impl Fn() -> bool,
+    behind: impl Fn(String),
 ) -> Result<Outcome, ArchiveError> {
-    let (replica, limit) = replica(replica_id, false, age);
+    let (replica, limit) = replica(&request, false);
     let from = From::Position { log: log.to_owned(), offset: 4 };
     let mut dump = client.dump(&replica, &from, limit)?;
     let mut search = Search::new(SentLog::checksums(&dump), log, archive, other);
@@ -247,7 +262,7 @@ pub(crate) fn find(
             return Err(ArchiveError::Ended);
         }
         let found = SentLog::next(&mut dump, |dumped| search.take(dumped))?;
-        check(search.reader(), needs_checksums)?;
+        check(search.reader(), request.needs_checksums)?;
         match found {
             SearchStep::More => {}
             SearchStep::Behind(what) => behind(what),
@@ -267,23 +282,27 @@ pub(crate) fn send(
     let sender = LogSender::new(files, (&from.log, from.offset), cancel.clone())?;
     // A segment is cut by its size only.
     let hang_up = move || cancel.cancel(());
-    begin(sender, (start, false), (Duration::MAX, needs_checksums), hang_up)
+    begin(sender, start, false, Duration::MAX, needs_checksums, hang_up)
 }
 
 fn begin(
     log: impl SentLog + Send + 'static,
-    (start, is_known): (&Start, bool),
-    settings: (Duration, bool),
+    start: &Start,
+    is_known: bool,
+    age: Duration,
+    needs_checksums: bool,
     hang_up: impl Fn() + Send + Sync + 'static,
 ) -> Result<Receiving, ArchiveError> {
     let (sender, messages) = mpsc::channel(1);
     let start = start.clone();
     let flags = Arc::new(ReceiveFlags::default());
     let shared = Arc::clone(&flags);
-    let settings = (settings.0, settings.1, OBJECT_TIME);
-    let work = move || match run(log, (&start, is_known), settings, (&sender, &shared)) {
-        Ok(()) => ArchiveError::Ended,
-        Err(error) => error,
+    let work = move || {
+        let each = OBJECT_TIME;
+        match run(log, &start, is_known, age, needs_checksums, each, &sender, &shared) {
+            Ok(()) => ArchiveError::Ended,
+            Err(error) => error,
+        }
     };
     let hang_up = Box::new(hang_up);
     let thread = std::thread::Builder::new().name("binlog".into()).spawn(work);
@@ -391,9 +410,13 @@ impl SentLog for LogSender {
 /// Receives until the connection or the channel ends.
 fn run(
     mut log: impl SentLog,
-    (start, is_known): (&Start, bool),
-    (age, needs_checksums, each): (Duration, bool, Duration),
-    (out, flags): (&mpsc::Sender<Message>, &ReceiveFlags),
+    start: &Start,
+    is_known: bool,
+    age: Duration,
+    needs_checksums: bool,
+    each: Duration,
+    out: &mpsc::Sender<Message>,
+    flags: &ReceiveFlags,
 ) -> Result<(), ArchiveError> {
     let mut overlap = Overlap::new(SentReader::new(log.checksums()), start);
     while !overlap.is_over() {
@@ -743,8 +766,9 @@ mod tests {
             let start = Start::whole("bin.000003", StreamOrigin::First);
             let (sender, mut messages) = mpsc::channel(1);
             let thread = std::thread::spawn(move || {
-                let (flags, settings) = (ReceiveFlags::default(), (Duration::MAX, false, Duration::ZERO));
-                run(waits, (&start, false), settings, (&sender, &flags)).unwrap_err();
+                let flags = ReceiveFlags::default();
+                let (age, each) = (Duration::MAX, Duration::ZERO);
+                run(waits, &start, false, age, false, each, &sender, &flags).unwrap_err();
                 flags.acknowledged.load(Ordering::Relaxed)
             });
             // Segments stored at the time of each acknowledgement.

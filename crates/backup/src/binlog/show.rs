@@ -134,7 +134,7 @@ pub async fn search_archive(
                 return Ok(problems);
             }
         }
-        let reading = read(session, server, (needed, &wanted), |found| {
+        let reading = read(session, server, needed, &wanted, |found| {
             // Not only the GTID: after a branch, another transaction has it.
             let key = (found.gtid.clone(), found.position.clone(), found.time, found.bytes);
             match shown.insert(key) {
@@ -225,7 +225,8 @@ impl ArchiveSearch {
 async fn read(
     session: &Session,
     server: &str,
-    (needed, wanted): (Arc<[NeededSegment]>, &Arc<TransactionFilter>),
+    needed: Arc<[NeededSegment]>,
+    wanted: &Arc<TransactionFilter>,
     mut show: impl FnMut(FoundTransaction) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, BackupError> {
     let mut fetched = fetch(session, server, &needed);
@@ -400,7 +401,7 @@ impl Finder {
             let position = format!("{log}:{}", ended.begin);
             let bytes = ended.end - ended.begin;
             let stream = self.stream.clone();
-            self.found.extend(open.found(&self.wanted, (ddl, position, bytes, stream)));
+            self.found.extend(open.found(&self.wanted, ddl, position, bytes, stream));
         }
         Ok(())
     }
@@ -432,7 +433,10 @@ impl Candidate {
     fn found(
         self,
         wanted: &TransactionFilter,
-        (ddl, position, bytes, stream): (bool, String, u64, String),
+        ddl: bool,
+        position: String,
+        bytes: u64,
+        stream: String,
     ) -> Option<FoundTransaction> {
         let TransactionSummary { gtid, micros, tables, statement, .. } = self.summary;
         let search = &wanted.search;

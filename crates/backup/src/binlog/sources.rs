@@ -169,14 +169,14 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// What a server has answered.
+/// The answer of a server.
 struct Asked {
     place: Place,
     /// Its standing, if it can be written to.
     open: Option<Standing>,
 }
 
-/// What one of the servers is to the archive.
+/// Relation of a server to the archive.
 enum Place {
     /// The archive is of it, or there is none yet.
     Right,

@@ -1,5 +1,4 @@
-//! What a server is to its clients and to other servers: whether it can be written to, and whether its data comes from
-//! another one.
+//! Standing of a server: whether clients can write to it, and whether its data comes from another one.
 
 use std::collections::BTreeMap;
 

@@ -128,7 +128,8 @@ pub(crate) async fn start_on(
     root: &Root,
     server: &str,
     before: Option<&Record<SegmentHead>>,
-    (now, logs): (Origin<'_>, &[ServerLog]),
+    now: Origin<'_>,
+    logs: &[ServerLog],
 ) -> Result<Start, ArchiveError> {
     let start = start(before, logs)?;
     let Some(after) = start.begins.after().filter(|_| start.overlap.is_none()) else {

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use xb_files::or_none;
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::root::Root;
@@ -29,11 +30,8 @@ impl StateFile {
 
     /// The head that was written last; `None` if there is none.
     pub(crate) fn read(&self) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
-        match std::fs::read(&self.0) {
-            Ok(bytes) => Ok(Some(Record::decode(&bytes)?)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(self.failed(source)),
-        }
+        let read = or_none(std::fs::read(&self.0)).map_err(|source| self.failed(source))?;
+        Ok(read.map(|bytes| Record::decode(&bytes)).transpose()?)
     }
 
     /// Writes a head, whole or not at all.

@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// What is found of a zone by asking it.
+    /// Asks a zone for its offsets, as a server would be asked.
     fn found(zone: &[(i64, i32)]) -> Option<Vec<(i64, i32)>> {
         let at = |time: &i64| {
             let index = zone.partition_point(|(from, _)| from <= time);

@@ -22,7 +22,7 @@ type Looking<T> = OptionFuture<BoxFuture<'static, T>>;
 /// Looks at the servers of a stream, again and again.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// What tells the server that is received from, from others.
+    /// Identity of the server that is received from.
     who: BTreeMap<String, String>,
     /// It, and its name; `None` during a look.
     own: Option<Watched>,
@@ -39,7 +39,7 @@ pub(super) struct Watch {
     apart: Option<Instant>,
     /// How far everything was stored when the look began.
     stored: Option<LogPosition>,
-    /// What it was at the last look.
+    /// Its standing at the last look.
     standing: Option<Standing>,
     /// The oldest look whose end of the log is not stored yet.
     mark: Option<(Timestamp, LogPosition)>,
@@ -53,7 +53,8 @@ impl Watch {
     pub(super) fn new(
         access: &Access,
         server: &Server,
-        (others, patience): (&[Access], Option<Duration>),
+        others: &[Access],
+        patience: Option<Duration>,
     ) -> Self {
         let of = |access: &Access| Watched::new(access.clone(), server.uuid.is_some());
         Self {

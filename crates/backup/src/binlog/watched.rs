@@ -27,7 +27,7 @@ pub(super) struct Watched {
     rest: u32,
 }
 
-/// What the server was at a moment.
+/// Standing of the server at a moment.
 pub(super) struct Sighting {
     pub(super) standing: Standing,
     /// Whatever it, or its cluster, had committed at this time, by its clock and by that of this host, lies before that position in its log. Not known of a

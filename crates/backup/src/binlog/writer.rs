@@ -83,9 +83,12 @@ impl StreamWriter {
     /// Begins a stream: writes its head and its key slots. Without key slots it is not sealed.
     pub(crate) async fn begin(
         root: &Root,
-        (server_name, server): (&str, &Server),
+        server_name: &str,
+        server: &Server,
         start: &Start,
-        (key_slots, compress, threads): (&KeySlots, Algorithm, usize),
+        key_slots: &KeySlots,
+        compress: Algorithm,
+        threads: usize,
         tell: Tell,
     ) -> Result<Self, ArchiveError> {
         let id = RunId::random().map_err(RepoError::from)?;
@@ -165,7 +168,7 @@ impl StreamWriter {
         let domains = cut.contents.stretch().filter(|of| of.domains().count() <= MAX_DOMAINS);
         let domains = domains.map(|stretch| DomainContent::all(&stretch));
         let bytes = cut.bytes;
-        let body = native(bytes, seal, (compress, threads)).await?;
+        let body = native(bytes, seal, compress, threads).await?;
         let head = SegmentHead {
             format: FORMAT,
             stream: self.id.to_string(),
@@ -238,7 +241,7 @@ impl StreamWriter {
         async move {
             let stored = async {
                 let codec = codec.map_err(|error| error.to_string())?;
-                let body = native(rollup.text, None, (codec, threads)).await;
+                let body = native(rollup.text, None, codec, threads).await;
                 let body = body.map_err(|error| error.to_string())?;
                 root.store().create(&key, body.into()).await.map_err(|error| error.to_string())
             };
@@ -316,7 +319,8 @@ impl StreamWriter {
 async fn native(
     bytes: Vec<u8>,
     seal: Option<([u8; 16], FreshKey)>,
-    (compress, threads): (Algorithm, usize),
+    compress: Algorithm,
+    threads: usize,
 ) -> Result<Vec<u8>, ArchiveError> {
     let sealing = tokio::task::spawn_blocking(move || {
         let slots = KeySlots::default();

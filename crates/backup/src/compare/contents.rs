@@ -222,8 +222,8 @@ fn rows(
     let selects: Vec<(String, Option<usize>)> = match form {
         "SEQUENCE" => vec![(format!("SELECT * FROM {name}"), None)],
         _ => {
-            let of = (&object.schema[..], &object.name[..]);
-            match Layout::read(client, of, form == "SYSTEM VERSIONED")? {
+            let is_versioned = form == "SYSTEM VERSIONED";
+            match Layout::read(client, &object.schema, &object.name, is_versioned)? {
                 Ok(layout) => {
                     let select = |pass: &crate::rescue::rows::TablePass| {
                         (pass.select(name, None), Some(pass.width()))

@@ -116,7 +116,7 @@ pub async fn consolidate(
             refuse_unsealed(&chain, &new)?;
             let merged;
             (merged, keys) =
-                store_merged(session, &chain, new, (keys, accept), &trial, on_line).await?;
+                store_merged(session, &chain, new, keys, accept, &trial, on_line).await?;
             let name = BackupName::new(&merged.manifest.name)?;
             lock_new(session, &name, lock.as_ref()).await?;
             (name, Some(Box::new(merged)))
@@ -150,7 +150,8 @@ async fn store_merged(
     session: &Session,
     chain: &[Link],
     new: PutRequest,
-    (keys, accept): (Keys, Accept),
+    keys: Keys,
+    accept: Accept,
     trial: &Trial,
     on_line: &OnLine,
 ) -> Result<(PutReport, Keys), BackupError> {

@@ -1,4 +1,4 @@
-//! What a table that clients use still lacks, as statements that a person can run: in an error, and in a table on the
+//! Statements that complete a table which clients use already, for a person to run: in an error, and in a table on the
 //! server for the case that this process is killed.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use super::trigger::Trigger;
 /// Ends the name of the table with the statements.
 pub(super) const TODO: &str = "_todo";
 
-/// What a table lacks.
+/// A table that clients use, and that still lacks something.
 pub(super) struct Incomplete<'a> {
     source: &'a Source,
     /// The table that it replaced.
@@ -119,7 +119,7 @@ impl fmt::Display for Incomplete<'_> {
 /// Why a table has no name or is not complete.
 pub(super) struct Failure<'a> {
     what: String,
-    /// What it lacks, or may lack, while clients use it.
+    /// Set if clients may use the table as it is.
     lacks: Option<Incomplete<'a>>,
 }
 
@@ -166,7 +166,8 @@ impl Copier<'_> {
                 todo.name()
             );
             self.sink.surely(
-                (1, self.cancel),
+                1,
+                self.cancel,
                 |sink| sink.create(&todo, create.as_bytes()),
                 |live| live.holds(&todo),
             )?;
@@ -182,7 +183,7 @@ impl Copier<'_> {
             rows.join(", ")
         );
         // Duplicate rows do no harm.
-        self.sink.surely((1, self.cancel), |sink| sink.run(insert.as_bytes()), |_| Ok(false))
+        self.sink.surely(1, self.cancel, |sink| sink.run(insert.as_bytes()), |_| Ok(false))
     }
 
     /// Lets the table with the statements stay if they are needed, without those of all other tables. A server that cannot
@@ -202,7 +203,7 @@ impl Copier<'_> {
         let needed = needed.join(", ");
         let others = format!("DELETE FROM {todo} WHERE unfinished NOT IN ({needed})");
         let run = |sink: &mut Sink| sink.run(others.as_bytes());
-        let _ = self.sink.surely((1, self.cancel), run, |_| Ok(false));
+        let _ = self.sink.surely(1, self.cancel, run, |_| Ok(false));
         self.keep(&todo);
     }
 
@@ -218,7 +219,7 @@ impl Copier<'_> {
         let Some(todo) = self.todo.take() else { return Ok(()) };
         let drop = format!("DROP TABLE IF EXISTS {}", todo.name());
         let name = todo.name();
-        self.sink.surely((1, self.cancel), |sink| sink.run(drop.as_bytes()), |_| Ok(false))?;
+        self.sink.surely(1, self.cancel, |sink| sink.run(drop.as_bytes()), |_| Ok(false))?;
         self.keep(&name);
         Ok(())
     }

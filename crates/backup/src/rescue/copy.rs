@@ -214,10 +214,10 @@ impl Copier<'_> {
             .first()
             .and_then(|row| Definition::read(row.get(1)?, &held.table))
             .ok_or("its definition has a form that is not known")?;
-        let name = (&held.schema[..], &held.table[..]);
-        let layout =
-            Layout::read(self.private, name, kind == "SYSTEM VERSIONED").map_err(ours)??;
-        let triggers = self.triggers(name).map_err(ours)?;
+        let is_versioned = kind == "SYSTEM VERSIONED";
+        let layout = Layout::read(self.private, &held.schema, &held.table, is_versioned);
+        let layout = layout.map_err(ours)??;
+        let triggers = self.triggers(&held.schema, &held.table).map_err(ours)?;
         let to = QuotedTable {
             schema: self.order.with_schema.then(|| schema.clone()),
             table: table.clone(),
@@ -228,7 +228,7 @@ impl Copier<'_> {
         let mut has_triggers = false;
         if let (Sink::Server(live), true) = (&mut *self.sink, same_place) {
             if !triggers.is_empty() {
-                refuse_without_trigger(&mut live.client, (schema, &unfinished.table), Need::Make)?;
+                refuse_without_trigger(&mut live.client, schema, &unfinished.table, Need::Make)?;
             }
             for trigger in &triggers {
                 let owner = live.owner_of_trigger(schema, &trigger.name);
@@ -260,11 +260,10 @@ impl Copier<'_> {
             physical::check(self.private, &mut live.client, held)?;
         }
         if let (Sink::Server(live), true) = (&mut *self.sink, self.order.replace) {
-            let kept = match same_place {
-                true => (&triggers[..], &definition.foreign_keys[..]),
-                false => (&[][..], &[][..]),
-            };
-            refuse_loss(live, (schema, table), kept)?;
+            match same_place {
+                true => refuse_loss(live, schema, table, &triggers, &definition.foreign_keys)?,
+                false => refuse_loss(live, schema, table, &[], &[])?,
+            }
         }
         Ok(Some(Source {
             shown: held.to_string(),
@@ -281,7 +280,7 @@ impl Copier<'_> {
         }))
     }
 
-    fn triggers(&mut self, (schema, table): (&str, &str)) -> Result<Vec<Trigger>, Error> {
+    fn triggers(&mut self, schema: &str, table: &str) -> Result<Vec<Trigger>, Error> {
         let (schema_text, table_text) = (literal(schema), literal(table));
         let names = self.private.rows(format!(
             "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = {schema_text} AND \
@@ -326,9 +325,15 @@ impl Copier<'_> {
         self.try_keys(source)?;
         let mut sum = Sum::default();
         if let (Some(files), Sink::Server(live)) = (&source.files, &mut *self.sink) {
-            let from = (&mut *self.private, &**files, &*source.from);
-            let to = (&mut live.client, &*name, &*source.unfinished.table);
-            physical::import(from, to, self.cancel)?;
+            physical::import(
+                self.private,
+                files,
+                &source.from,
+                &mut live.client,
+                &name,
+                &source.unfinished.table,
+                self.cancel,
+            )?;
         }
         for pass in source.layout.passes() {
             match source.files {
@@ -522,17 +527,19 @@ impl Source {
     }
 }
 
-/// Refuses to replace a table whose triggers or foreign keys would not come back as they are: these are not in `kept`.
+/// Refuses to replace a table whose triggers or foreign keys would not come back as they are: these are none of those of the backup.
 fn refuse_loss(
     live: &mut LiveServer,
-    (schema, table): (&str, &str),
-    (triggers, foreign_keys): (&[Trigger], &[Vec<u8>]),
+    schema: &str,
+    table: &str,
+    triggers: &[Trigger],
+    foreign_keys: &[Vec<u8>],
 ) -> Result<(), String> {
     let theirs = |error: Error| SinkError::from(error).to_string();
     if !live.is_base_table(schema, table).map_err(theirs)? {
         return Ok(());
     }
-    refuse_without_trigger(&mut live.client, (schema, table), Need::See)?;
+    refuse_without_trigger(&mut live.client, schema, table, Need::See)?;
     let mut lost = Vec::new();
     let names = live.triggers_of(schema, table).map_err(theirs)?;
     for name in &names {

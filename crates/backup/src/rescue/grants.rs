@@ -14,12 +14,12 @@ const UNTRUSTED: u16 = 1419;
 /// It has looked at the privilege: others hold the table, there is no such schema or table, the trigger is in another schema.
 const LOOKED: [u16; 4] = [1205, 1049, 1146, 1435];
 
-/// What the login has to do with triggers.
+/// A privilege that the login needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Make them.
+    /// To make triggers.
     Make,
-    /// Only see them.
+    /// Only to see them.
     See,
 }
 
@@ -27,10 +27,11 @@ pub(super) enum Need {
 /// made nor seen.
 ///
 /// # Errors
-/// What is missing, and what to do.
+/// A text that names the privilege, and the next step.
 pub(super) fn refuse_without_trigger(
     client: &mut Client,
-    (schema, table): (&str, &str),
+    schema: &str,
+    table: &str,
     need: Need,
 ) -> Result<(), String> {
     let name = format!("{}.{}", sql(schema), sql(table));
@@ -57,7 +58,7 @@ pub(super) fn refuse_without_trigger(
             "the server writes a binary log and lets only accounts with the privilege SUPER make triggers, and {shown} needs some: log in with it, SET GLOBAL log_bin_trust_function_creators = 1, or give another name with --as"
         ));
     }
-    if code == UNTRUSTED && holds_trigger(client, (schema, table)).map_err(theirs)? {
+    if code == UNTRUSTED && holds_trigger(client, schema, table).map_err(theirs)? {
         return Ok(());
     }
     Err(format!(
@@ -67,14 +68,14 @@ pub(super) fn refuse_without_trigger(
 
 /// Returns whether the account, one of its enabled roles or PUBLIC has the privilege. `information_schema`
 /// shows the privileges of a role only to those who may read the schema `mysql`.
-fn holds_trigger(client: &mut Client, place: (&str, &str)) -> Result<bool, Error> {
+fn holds_trigger(client: &mut Client, schema: &str, table: &str) -> Result<bool, Error> {
     let grants = client.rows("SHOW GRANTS")?;
     let grants = grants.iter().filter_map(|row| row.get(0));
-    Ok(grants.map(String::from_utf8_lossy).any(|grant| gives_trigger(&grant, place)))
+    Ok(grants.map(String::from_utf8_lossy).any(|grant| gives_trigger(&grant, schema, table)))
 }
 
 /// Returns whether a line of `SHOW GRANTS` gives the privilege TRIGGER on a table.
-fn gives_trigger(grant: &str, (schema, table): (&str, &str)) -> bool {
+fn gives_trigger(grant: &str, schema: &str, table: &str) -> bool {
     let tokens = Tokens::new(grant.as_bytes(), DoubleQuoted::Names);
     let tokens: Option<Vec<&[u8]>> = tokens.map(|token| Some(token.ok()?.text)).collect();
     let tokens = tokens.unwrap_or_default();
@@ -146,7 +147,7 @@ mod tests {
             ("GRANT TRIGGER ON `my_sh", false),
             ("", false),
         ] {
-            assert_eq!(gives_trigger(grant, ("my_shop", "par`t")), gives, "{grant}");
+            assert_eq!(gives_trigger(grant, "my_shop", "par`t"), gives, "{grant}");
         }
     }
 }

@@ -67,7 +67,8 @@ impl Copier<'_> {
         self.note(source, old.as_ref())?;
         let cancel = self.cancel;
         let renamed = self.sink.surely(
-            (1, cancel),
+            1,
+            cancel,
             |sink| match cancel.reason() {
                 Some(_) => Err(SinkError::Interrupted),
                 None => sink.run_on_used(rename.as_bytes()),
@@ -107,7 +108,7 @@ impl Copier<'_> {
         run: impl Fn(&mut Sink) -> Result<(), SinkError>,
         is_done: impl Fn(&mut LiveServer) -> Result<bool, Error>,
     ) -> Result<(), SinkError> {
-        self.sink.surely((TRIES, self.cancel), run, is_done)
+        self.sink.surely(TRIES, self.cancel, run, is_done)
     }
 
     /// Drops the table that was replaced. If a foreign key refers to it, a table that has taken nothing from it gives it

@@ -34,7 +34,8 @@ impl Sink {
     /// whether it took effect, and it is run again if not.
     pub(super) fn surely(
         &mut self,
-        (tries, cancel): (usize, &CancelToken),
+        tries: usize,
+        cancel: &CancelToken,
         run: impl Fn(&mut Self) -> Result<(), SinkError>,
         is_done: impl Fn(&mut LiveServer) -> Result<bool, Error>,
     ) -> Result<(), SinkError> {

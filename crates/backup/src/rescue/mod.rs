@@ -198,7 +198,7 @@ pub async fn rescue(
         let mut options = wanted.private.server;
         options.look(scratch.path())?;
         let data = scratch.path().join("data");
-        let place = (&*data, &ready.preparing);
+        let how = &ready.preparing;
         let (found, (live, mut remarks), restored, replayed) = match until {
             None => {
                 let found = goal.find(&in_backup)?;
@@ -206,7 +206,7 @@ pub async fn rescue(
                 observer.expect_phases(3);
                 let files = found.chosen.iter().map(|chosen| chosen.held.files.clone());
                 get.files = Selection::tables(files);
-                let restored = restored(session, &mut get, &links, place, 0, on_line).await?;
+                let restored = restored(session, &mut get, &links, &data, how, 0, on_line).await?;
                 (found, opened, restored, None)
             }
             Some(RescueUntil { plan, upgrade }) => {
@@ -216,7 +216,8 @@ pub async fn rescue(
                 drop(goal.open(&goal.find_present(&in_backup)?, cancel).await?);
                 observer.expect_phases(5);
                 let room = plan.log_bytes;
-                let restored = restored(session, &mut get, &links, place, room, on_line).await?;
+                let restored =
+                    restored(session, &mut get, &links, &data, how, room, on_line).await?;
                 observer.begin_phase("replay");
                 let replayed = replay_onto(session, &plan, &data, (&program, &replay)).await?;
                 let found = goal.find(&held_in(&data)?).map_err(at_the_stop)?;
@@ -392,7 +393,8 @@ async fn restored(
     session: &Session,
     get: &mut GetRequest,
     links: &[ChosenBackup],
-    (data, options): (&Path, &PrepareOptions),
+    data: &Path,
+    options: &PrepareOptions,
     room_beside: u64,
     on_line: &OnLine,
 ) -> Result<Vec<(String, RestoreReport)>, BackupError> {

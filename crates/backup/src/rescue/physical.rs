@@ -87,8 +87,12 @@ pub(super) fn check(
 /// # Errors
 /// A text that says what failed.
 pub(super) fn import(
-    (private, files, from): (&mut Client, &Path, &str),
-    (live, to, name): (&mut Client, &str, &str),
+    private: &mut Client,
+    files: &Path,
+    from: &str,
+    live: &mut Client,
+    to: &str,
+    name: &str,
     cancel: &CancelToken,
 ) -> Result<(), String> {
     let theirs = |error: Error| format!("the server: {error}");

@@ -80,7 +80,8 @@ impl Layout {
     /// Reads the columns of a table. The inner error says why its rows cannot be carried over.
     pub(crate) fn read(
         client: &mut Client,
-        (schema, table): (&str, &str),
+        schema: &str,
+        table: &str,
         is_versioned: bool,
     ) -> Result<Result<Self, String>, Error> {
         let rows = client.rows(format!(

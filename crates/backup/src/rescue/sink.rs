@@ -100,7 +100,7 @@ pub(super) enum SinkError {
     Interrupted,
 }
 
-/// What to do about a server's error, as the end of a sentence.
+/// Returns the next step after a server's error, as the end of a sentence.
 pub(super) fn next_step(error: &Error) -> &'static str {
     match error {
         Error::Server(refused) if HELD.contains(&refused.code) => {

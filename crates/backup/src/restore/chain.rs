@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use xb_delta::{
     Checkpoints, Error, NotMergeable, discard, interrupted, keep, merge, plan, restate_from,
 };
+use xb_files::or_none;
 
 use crate::child::{OWN_NOTE, OnLine};
 use crate::error::BackupError;
@@ -143,10 +144,6 @@ pub(super) fn empty(increments: &[PathBuf]) -> Result<(), BackupError> {
 pub(crate) fn remove_increments(target: &Path) -> Result<(), BackupError> {
     let failed = |what: String| BackupError::of_target(target, what);
     discard(target).map_err(|error| failed(format!("cannot remove .xb-merge: {error}")))?;
-    match std::fs::remove_dir_all(target.join(INCREMENTS)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(failed(format!("{INCREMENTS}: {error}")))
-        }
-        _ => Ok(()),
-    }
+    let removed = or_none(std::fs::remove_dir_all(target.join(INCREMENTS)));
+    removed.map(drop).map_err(|error| failed(format!("{INCREMENTS}: {error}")))
 }

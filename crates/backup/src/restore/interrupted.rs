@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use xb_files::or_none;
 use xb_reader::{RelPath, TargetDir, TargetError};
 use xb_repo::manifest::Layout;
 use xb_repo::root::Root;
@@ -75,19 +76,14 @@ pub(super) async fn interrupted(
         let is_nothing = |entry: std::fs::DirEntry| {
             entry.file_name() == ".xb-partial" || is_lost_and_found(&entry) && shows_nothing(&entry)
         };
-        return match std::fs::read_dir(target) {
-            Ok(entries) => {
-                let entries: Vec<_> = entries.collect::<Result<_, _>>().map_err(unseen(target))?;
-                match entries.into_iter().all(is_nothing) {
-                    true => Ok(None),
-                    false if target.join(INCREMENTS).try_exists().map_err(unseen(target))? => {
-                        Err(failed(HALF_PREPARED.into()))
-                    }
-                    false => Err(failed(NOT_EMPTY.into())),
-                }
+        let entries = or_none(std::fs::read_dir(target)).map_err(unseen(target))?;
+        let entries = entries.into_iter().flatten().collect::<Result<Vec<_>, _>>();
+        return match entries.map_err(unseen(target))?.into_iter().all(is_nothing) {
+            true => Ok(None),
+            false if target.join(INCREMENTS).try_exists().map_err(unseen(target))? => {
+                Err(failed(HALF_PREPARED.into()))
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unseen(target)(error)),
+            false => Err(failed(NOT_EMPTY.into())),
         };
     }
     let manifest = xb_repo::list::describe(root, &request.name).await?.manifest;

@@ -65,7 +65,7 @@ pub struct UntilPlan {
     pub(super) work: ReplayWork,
 }
 
-/// What statements depend on beside the log.
+/// Settings of the origin on which the result of statements depends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OriginSettings {
     pub(super) variables: Vec<(String, String)>,

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use xb_files::or_none;
 
 use crate::error::BackupError;
 use crate::small_file::write_whole;
@@ -76,12 +77,7 @@ pub(super) fn write_result(
         }
     }
     for path in STALE.map(|name| target.join(name)) {
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(failed(path)(error));
-            }
-            _ => {}
-        }
+        or_none(std::fs::remove_file(&path)).map_err(failed(path))?;
     }
     let document = Document {
         format: FORMAT,

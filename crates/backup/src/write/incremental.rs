@@ -1,12 +1,13 @@
 //! Finds the base of an incremental backup, and checks that it is authentic.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use xb_binlog::Fork;
 use xb_encryptor::Keys;
+use xb_files::or_none;
 use xb_repo::chain::{Link, UnknownImport, chain_of, unknown_import};
 use xb_repo::error::RepoError;
 use xb_repo::history::{NotContinued, Verdict, judge};
@@ -73,10 +74,7 @@ impl LocalRunLog {
         let path = self.path(run);
         let unread =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        let file = match File::open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            opened => opened.map_err(unread)?,
-        };
+        let Some(file) = or_none(File::open(&path)).map_err(unread)? else { return Ok(None) };
         let mut note = Vec::new();
         file.take(MAX_NOTE + 1).read_to_end(&mut note).map_err(unread)?;
         let is_small = note.len() as u64 <= MAX_NOTE;
@@ -112,11 +110,10 @@ impl LocalRunLog {
 
     /// The files of all notes, the oldest first.
     fn notes(&self) -> io::Result<Vec<(SystemTime, PathBuf)>> {
-        let entries = match std::fs::read_dir(&self.dir) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
+        let entries = or_none(std::fs::read_dir(&self.dir))?;
         let mut notes: Vec<(SystemTime, PathBuf)> = entries
+            .into_iter()
+            .flatten()
             .flatten()
             .filter_map(|entry| {
                 let path = entry.path();

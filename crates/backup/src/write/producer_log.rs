@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
+use xb_files::or_none;
 
 use crate::state_owner::{create_state_folder, give_to_owner_of};
 
@@ -126,11 +127,8 @@ fn forget_oldest(folder: &Path) -> io::Result<()> {
     let mut logs = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        let metadata = match path.symlink_metadata() {
-            // Another run has removed it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            found => found?,
-        };
+        // Another run may have removed it.
+        let Some(metadata) = or_none(path.symlink_metadata())? else { continue };
         if metadata.is_file() && path.extension().is_some_and(|suffix| suffix == SUFFIX) {
             logs.push((metadata.modified()?, path));
         }

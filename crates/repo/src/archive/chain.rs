@@ -48,7 +48,7 @@ impl Stream {
     #[must_use]
     pub fn chain(&self) -> (Vec<Piece<'_>>, Vec<(usize, PlanError)>) {
         let (mut pieces, mut breaks) = (Vec::new(), Vec::new());
-        self.add_to(&mut pieces, &mut breaks, (None, 0));
+        self.add_to(&mut pieces, &mut breaks, None, 0);
         (pieces, breaks)
     }
 
@@ -78,7 +78,7 @@ impl Stream {
 
     fn life(&self, written: Option<Timestamp>) -> Timestamp {
         let stored = self.segments.values().next_back().map(|each| &each.content);
-        life(&self.head.content, stored, (self.covered_until, written))
+        life(&self.head.content, stored, self.covered_until, written)
     }
 }
 
@@ -87,7 +87,8 @@ impl Stream {
 pub(super) fn life(
     head: &StreamHead,
     last: Option<&SegmentHead>,
-    (covered, written): (Option<Timestamp>, Option<Timestamp>),
+    covered: Option<Timestamp>,
+    written: Option<Timestamp>,
 ) -> Timestamp {
     let stored = last.map(|last| last.received[1]);
     let own = [covered, stored].into_iter().flatten().fold(head.started, Timestamp::max);
@@ -114,7 +115,8 @@ impl Stream {
         &'a self,
         pieces: &mut Vec<Piece<'a>>,
         breaks: &mut Vec<(usize, PlanError)>,
-        (next, server): (Option<&'a Stream>, usize),
+        next: Option<&'a Stream>,
+        server: usize,
     ) {
         let link = next.and_then(|next| next.head.content.begins.after());
         let first = self.floor.as_ref().map_or(0, |floor| floor.number);
@@ -218,7 +220,8 @@ impl Stream {
 /// Returns whether a stream of another server takes over where the stream before it ends, with the same transactions.
 pub(super) fn takes_over(
     head: &StreamHead,
-    (at, end): (&StoredPosition, Option<&StoredPosition>),
+    at: &StoredPosition,
+    end: Option<&StoredPosition>,
     last: &Piece<'_>,
 ) -> Result<(), &'static str> {
     let before = &last.segment.content;

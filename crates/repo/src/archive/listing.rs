@@ -49,7 +49,7 @@ pub struct ListedStream {
     pub keys: Option<KeysObject>,
     /// Faults of its records.
     pub problems: Vec<Problem>,
-    /// What costs requests or room, and nothing else.
+    /// Remarks about faults that cost requests or room, and nothing else.
     pub remarks: Vec<String>,
 }
 
@@ -235,7 +235,7 @@ async fn read(
     }
     let rollups: Vec<Span> = objects.keys().filter_map(|name| parse_rollup(name)).collect();
     let (mut segments, mut remarks) =
-        rolled(root, (&folder, &id.to_string()), &sizes, &rollups).await?;
+        rolled(root, &folder, &id.to_string(), &sizes, &rollups).await?;
     let others = sizes.iter().filter(|(number, _)| !segments.contains_key(number));
     let reading = others.map(|(number, size)| {
         let key = format!("{folder}/{}", segment_name(*number));

@@ -146,10 +146,10 @@ pub async fn last_stored(
         None if is_followed => outline.last_segment(root).await?,
         last => last,
     };
-    or_before(root, server, (last, &outline.head.content)).await
+    or_before(root, server, last, &outline.head.content).await
 }
 
-/// What the streams of other servers have that the newest history lacks, as [`Histories::stranded`] finds it by all segments.
+/// Finds the transactions that streams of other servers have and the newest history lacks, as [`Histories::stranded`] finds it by all segments.
 /// Takes no request if all streams are of one server, else three for each stream, and two for each halving of one in which a
 /// place is sought.
 ///
@@ -174,7 +174,7 @@ pub async fn stranded(root: &Root, outlines: &[Outline]) -> Result<Vec<Stranded>
         match lack {
             Lack::Certain(gtids) => stranded.push((end, gtids)),
             Lack::ToFind(gtid) => {
-                if has(root, (outlines, &ends), number, gtid).await? == Some(false) {
+                if has(root, outlines, &ends, number, gtid).await? == Some(false) {
                     stranded.push((end, only(gtid)));
                 }
             }
@@ -186,7 +186,8 @@ pub async fn stranded(root: &Root, outlines: &[Outline]) -> Result<Vec<Stranded>
 /// Whether the history that ends with this stream has a transaction.
 async fn has(
     root: &Root,
-    (outlines, ends): (&[Outline], &[LineEnd<'_>]),
+    outlines: &[Outline],
+    ends: &[LineEnd<'_>],
     last: usize,
     gtid: Gtid,
 ) -> Result<Option<bool>, RepoError> {
@@ -239,14 +240,15 @@ async fn last_of_all(root: &Root, server: &str) -> Result<Option<Record<SegmentH
     });
     let Some((newest, _)) = Histories::new(&streams).newest() else { return Ok(None) };
     let last = newest.chain().0.last().map(|piece| piece.segment.clone());
-    or_before(root, server, (last, &newest.head.content)).await
+    or_before(root, server, last, &newest.head.content).await
 }
 
 /// The last segment of a stream. If it has stored nothing yet, the archive ends with the segment that it follows.
 async fn or_before(
     root: &Root,
     server: &str,
-    (last, head): (Option<Record<SegmentHead>>, &StreamHead),
+    last: Option<Record<SegmentHead>>,
+    head: &StreamHead,
 ) -> Result<Option<Record<SegmentHead>>, RepoError> {
     match (last, head.begins.after()) {
         (None, Some(link)) => one_segment_head(root, server, &link.stream, link.number).await,
@@ -280,7 +282,7 @@ impl Outline {
         let alive = self.alive.as_ref().map(|alive| &alive.content);
         let (head, last) = (&self.head.content, last.as_ref().map(|last| &last.content));
         let covered = alive.and_then(|alive| alive.covered_until);
-        let life = Some(life(head, last, (covered, *written)));
+        let life = Some(life(head, last, covered, *written));
         let known = last.map_or(0, |last| last.number.saturating_add(1));
         let lost = alive.filter(|_| !is_followed);
         let lost = lost.and_then(|alive| lost_end(alive.segments, known, Some(&alive.position)));

@@ -65,7 +65,8 @@ impl<'a> Histories<'a> {
         let mut last: Vec<(usize, &Stream)> = streams.iter().enumerate().rev().collect();
         last.sort_by_key(|(n, _)| std::cmp::Reverse((Some(*n) == present, life(*n))));
         let by_id = by_id(streams);
-        let lines = last.into_iter().map(|last| HistoryLine::ending_with(&by_id, last)).collect();
+        let lines =
+            last.into_iter().map(|(n, last)| HistoryLine::ending_with(&by_id, n, last)).collect();
         Self { streams, ends, lines }
     }
 
@@ -139,7 +140,7 @@ impl<'a> Histories<'a> {
         self.streams.get(*further.first()?)
     }
 
-    /// What the streams of other servers have that this history lacks.
+    /// Finds the transactions that streams of other servers have and this history lacks.
     #[must_use]
     pub fn stranded(&self) -> Vec<Stranded> {
         let Some(newest) = self.lines.first() else { return Vec::new() };
@@ -312,8 +313,8 @@ pub fn holders<'a>(
 #[must_use]
 pub fn reach<'a>(streams: &'a [Stream], bases: &[Base]) -> BTreeSet<(&'a str, u64)> {
     let by_id = by_id(streams);
-    let of_line = |last: (usize, &'a Stream)| {
-        let (mut pieces, _) = HistoryLine::ending_with(&by_id, last).read();
+    let of_line = |(n, last): (usize, &'a Stream)| {
+        let (mut pieces, _) = HistoryLine::ending_with(&by_id, n, last).read();
         // Also the pieces behind a break, because the break may be mended.
         let starts = |piece: &Piece<'_>| bases.iter().any(|base| piece.has(base));
         let start = pieces.iter().position(starts).unwrap_or(pieces.len());
@@ -337,7 +338,7 @@ struct HistoryLine<'a> {
     parts: Vec<(&'a Stream, Option<&'a Stream>)>,
     /// Number of the last one in the archive.
     last: usize,
-    /// What [`Self::read`] returns.
+    /// Kept from the first call of [`Self::read`].
     pieces: OnceLock<Pieces<'a>>,
 }
 
@@ -345,10 +346,7 @@ struct HistoryLine<'a> {
 type Pieces<'a> = (Vec<Piece<'a>>, Vec<(usize, PlanError)>);
 
 impl<'a> HistoryLine<'a> {
-    fn ending_with(
-        streams: &HashMap<&str, &'a Stream>,
-        (number, last): (usize, &'a Stream),
-    ) -> Self {
+    fn ending_with(streams: &HashMap<&str, &'a Stream>, number: usize, last: &'a Stream) -> Self {
         let mut parts = vec![(last, None)];
         let mut seen = HashSet::from([last.id()]);
         let mut first = last;
@@ -420,7 +418,7 @@ impl<'a> HistoryLine<'a> {
             before = Some(head);
             match (&head.begins, pieces.last()) {
                 (StreamOrigin::Continues { at: Some(at), .. }, Some(last)) => {
-                    if let Err(what) = takes_over(head, (at, end.as_ref()), last) {
+                    if let Err(what) = takes_over(head, at, end.as_ref(), last) {
                         let (stream, what) = (stream.id().to_owned(), what.to_owned());
                         breaks.push((pieces.len(), PlanError::Segment { stream, number: 0, what }));
                     }
@@ -450,7 +448,7 @@ impl<'a> HistoryLine<'a> {
             is_moved |= is_other && !pieces.is_empty();
             let server = pieces.last().map_or(0, |last| last.server + usize::from(is_moved));
             let count = pieces.len();
-            stream.add_to(&mut pieces, &mut breaks, (*next, server));
+            stream.add_to(&mut pieces, &mut breaks, *next, server);
             if let Some(last) = pieces.last().filter(|_| pieces.len() > count) {
                 is_moved = false;
                 end = Some(StoredPosition {
@@ -544,7 +542,7 @@ impl<'a> HistoryLine<'a> {
         (start <= at).then_some((way, start, None))
     }
 
-    /// What the server of a piece is, as far as its stream states it.
+    /// Identity of the server of a piece, as far as its stream states it.
     fn server(&self, piece: &Piece<'_>) -> Option<(u32, Option<&'a str>, Option<&'a str>)> {
         let (stream, _) = self.parts.iter().find(|(stream, _)| stream.id() == piece.stream)?;
         let origin = stream.head.content.origin();

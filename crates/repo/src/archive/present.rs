@@ -26,7 +26,7 @@ pub(super) struct LineEnd<'a> {
     pub(super) head: &'a StreamHead,
     /// Its last segment up to which it has no hole, if it has any.
     pub(super) last: Option<&'a SegmentHead>,
-    /// What its records state behind that one, if they do.
+    /// Segments that its records state behind that one, if any.
     pub(super) lost: Option<LostEnd<'a>>,
     /// Its newest sign of life.
     pub(super) life: Option<Timestamp>,

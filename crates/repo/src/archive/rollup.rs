@@ -42,7 +42,8 @@ pub(super) type Rolled = (Record<SegmentHead>, u64);
 /// [`RepoError::Store`] if the store cannot be reached.
 pub(super) async fn rolled(
     root: &Root,
-    (folder, stream): (&str, &str),
+    folder: &str,
+    stream: &str,
     sizes: &BTreeMap<u64, u64>,
     there: &[Span],
 ) -> Result<(BTreeMap<u64, Record<SegmentHead>>, Vec<String>), RepoError> {

@@ -40,7 +40,7 @@ pub(super) struct Passage<'a> {
     pub(super) before: Option<Gtid>,
     /// And after.
     pub(super) after: Gtid,
-    /// What lies between.
+    /// The segment between the two.
     pub(super) segment: &'a SegmentHead,
 }
 
@@ -67,9 +67,9 @@ impl Passage<'_> {
     }
 }
 
-/// What the end of a stream may have that the present history lacks.
+/// Transactions at the end of a stream that the present history may lack.
 pub(super) enum Lack {
-    /// It does.
+    /// It lacks these.
     Certain(GtidState),
     /// Only the segment shows in which the domain passes the number.
     ToFind(Gtid),
@@ -103,7 +103,7 @@ pub(super) fn lacks<'a>(ends: &[LineEnd<'a>], present: usize) -> Vec<(LineEnd<'a
             if is_other(end) && !lives_as_long(end, now) =>
         {
             let lacking = its.without(&own);
-            let is_all = !lacking.is_empty() && !is_in_another(ends, n, (&lacking, &own));
+            let is_all = !lacking.is_empty() && !is_in_another(ends, n, &lacking, &own);
             Vec::from_iter(is_all.then(|| (*end, Lack::Certain(lacking.into()))))
         }
         _ => Vec::new(),
@@ -154,7 +154,7 @@ fn is_furthest(ends: &[LineEnd<'_>], one: usize, gtid: Gtid) -> bool {
 }
 
 /// Whether another stream has all of this, too, and more or as much.
-fn is_in_another(ends: &[LineEnd<'_>], one: usize, (lacking, own): (&GtidSet, &GtidSet)) -> bool {
+fn is_in_another(ends: &[LineEnd<'_>], one: usize, lacking: &GtidSet, own: &GtidSet) -> bool {
     ends.iter().enumerate().any(|(n, end)| match end.gtids().filter(|_| n != one) {
         Some(GtidState::MySql(other)) => {
             let other = other.without(own);

@@ -295,7 +295,7 @@ pub(crate) fn simple(
     stream(changes, id, (start, begins), &[50; 40], None)
 }
 
-/// What a stream names that follows all segments of this one.
+/// The link of a stream that follows all segments of this one.
 pub(crate) fn link_to_end(stream: &Stream) -> Link {
     let last = stream.segments.values().next_back().unwrap();
     Link { stream: stream.id().to_owned(), number: last.content.number, head: last.digest.clone() }

@@ -32,7 +32,7 @@ pub(crate) enum Asks {
     All,
 }
 
-/// What the joiner has acknowledged at a time.
+/// Progress of the joiner by its acknowledgements at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrived {
     pub(crate) bytes: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Choice {
     replied: u64,
     /// How many bytes had been asked about when this state began: replies about these change nothing.
     since: u64,
-    /// What had arrived when the joiner was last judged.
+    /// The state when the joiner was last judged.
     before: Option<Arrived>,
     /// Replies in this state, or since it was last judged, and what the joiner had of them, in bytes.
     heard: u64,

@@ -93,7 +93,7 @@ impl QuestionChannel for Joiner {
     }
 }
 
-/// What a transfer made of a stream.
+/// A stream as a transfer has carried it.
 struct Outcome {
     /// The stream on the wire.
     thin: Vec<u8>,

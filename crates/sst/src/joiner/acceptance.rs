@@ -19,6 +19,7 @@ use std::time::UNIX_EPOCH;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
+use xb_files::or_none;
 
 use super::datadir_lock::DatadirLock;
 use crate::contract::datadir::{Kind, KindDir, Layout, is_mounted};
@@ -65,10 +66,7 @@ pub(super) fn note_untried(layout: &Layout, made_last: bool) -> Result<(), SstEr
 /// # Errors
 /// If it is there and cannot be removed.
 pub(super) fn forget_note(layout: &Layout) -> io::Result<()> {
-    match std::fs::remove_file(mark(layout)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    or_none(std::fs::remove_file(mark(layout))).map(drop)
 }
 
 /// A line for each file that a storage engine writes when it starts: length, time in nanoseconds, path once it is swapped.
@@ -103,15 +101,6 @@ fn lines(layout: &Layout) -> io::Result<Vec<u8>> {
     Ok(lines)
 }
 
-/// What was found, or `None` if there is nothing. Every other error stays one.
-fn or_none<T>(found: io::Result<T>) -> io::Result<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 fn state(path: &Path) -> io::Result<String> {
     let facts = path.metadata()?;
     let since = facts.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -125,11 +114,8 @@ fn state(path: &Path) -> io::Result<String> {
 /// If that cannot be found out.
 pub fn is_untried(layout: &Layout) -> Result<bool, SstError> {
     let mark = mark(layout);
-    let text = match std::fs::read(&mark) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(SstError::io("read", &mark)(error)),
-    };
+    let read = or_none(std::fs::read(&mark)).map_err(SstError::io("read", &mark))?;
+    let Some(text) = read else { return Ok(false) };
     // Old data is only removed when it is not needed any more, and is of no use once that has begun.
     if swap::is_being_removed(&layout.datadir)? {
         return Ok(false);
@@ -262,11 +248,7 @@ pub(super) fn forget_present_data(layout: &Layout) -> impl FnMut() -> io::Result
 /// Makes Galera ask the data for its position.
 fn forget_position(datadir: &Path) -> io::Result<()> {
     let path = datadir.join("grastate.dat");
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
+    let Some(text) = or_none(std::fs::read_to_string(&path))? else { return Ok(()) };
     let forgotten = text.lines().map(|line| match line.split_once(':') {
         Some(("seqno", _)) => "seqno:   -1\n".to_owned(),
         Some(("safe_to_bootstrap", _)) => "safe_to_bootstrap: 0\n".to_owned(),
@@ -443,13 +425,10 @@ fn lock_whole(file: &File) -> Result<(), Errno> {
     fcntl(file, FcntlArg::F_OFD_SETLK(&whole)).map(drop)
 }
 
-/// What is in a directory; nothing if there is none.
+/// The entries of a directory; none if it does not exist.
 fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    match std::fs::read_dir(dir) {
-        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+    let entries = or_none(std::fs::read_dir(dir))?.into_iter().flatten();
+    entries.map(|entry| entry.map(|entry| entry.path())).collect()
 }
 
 /// Returns an entry of a data directory that a storage engine locks, and those below it: some have a directory of their
@@ -511,7 +490,7 @@ mod tests {
         assert_eq!(engine_files(system.clone()), [system]);
     }
 
-    /// What a server makes last is missing, there, or beyond what can be told.
+    /// The file that a server makes last may be missing, there, or in a place that nobody can look into.
     #[test]
     fn a_file_that_cannot_be_looked_at_is_not_missing() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
 //! Checks what was received, and finds its position in the cluster's history.
 
-use std::io;
 use std::path::Path;
+
+use xb_files::or_none;
 
 use crate::contract::args::Product;
 use crate::contract::position::Position;
@@ -17,10 +18,9 @@ const KEYS: &str = "xtrabackup_keys";
 /// Text of the first of these files that there is.
 fn first(new: &Path, names: &[&str]) -> Result<Option<String>, SstError> {
     for path in names.iter().map(|name| new.join(name)) {
-        match std::fs::read_to_string(&path) {
-            Ok(text) => return Ok(Some(text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(SstError::io("read", &path)(error)),
+        let text = or_none(std::fs::read_to_string(&path)).map_err(SstError::io("read", &path))?;
+        if text.is_some() {
+            return Ok(text);
         }
     }
     Ok(None)

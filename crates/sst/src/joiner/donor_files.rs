@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use xb_binlog::GtidList;
+use xb_files::or_none;
 
 use crate::contract::datadir::Kind;
 use crate::error::SstError;
@@ -86,11 +87,9 @@ fn binlog_of(new: &Path) -> Option<OsString> {
 fn write_binlog_state(new: &Path, base: &OsStr) -> Result<(), SstError> {
     let mut state = None;
     for info in INFO.map(|name| new.join(name)) {
-        let text = match File::open(&info) {
-            Ok(file) => read_info(file).map_err(SstError::io("read", &info))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(SstError::io("open", &info)(error)),
-        };
+        let opened = or_none(File::open(&info)).map_err(SstError::io("open", &info))?;
+        let Some(file) = opened else { continue };
+        let text = read_info(file).map_err(SstError::io("read", &info))?;
         state = binlog_state(&text);
         if state.is_some() {
             break;

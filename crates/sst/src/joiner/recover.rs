@@ -9,7 +9,7 @@ use crate::joiner::acceptance::{self, refuse_data_in_use};
 use crate::joiner::datadir_lock::DatadirLock;
 use crate::swap::{self, NEW, OLD, START, SwapError, WORK_DIR, remove_tree};
 
-/// What has become of an interrupted swap.
+/// How an interrupted swap has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
     /// There was none.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
+use xb_files::or_none;
 
 use super::destination::sync;
 use crate::context::Context;
@@ -139,12 +140,8 @@ fn to_remote(
         Err(why) => return Ok(Err(why)),
     };
     let Err(why) = transfer(file, &place) else { return Ok(Ok(())) };
-    match std::fs::remove_file(&place) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(SstError::io("remove", &place)(error))
-        }
-        _ => Ok(Err(why.to_string())),
-    }
+    or_none(std::fs::remove_file(&place)).map_err(SstError::io("remove", &place))?;
+    Ok(Err(why.to_string()))
 }
 
 /// Returns the path at which a tablespace waits for the swap, in a directory that is ready for it.

@@ -4,6 +4,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use xb_files::or_none;
+
 use super::entry_state::{EntryPaths, is_fleeting, of_engine};
 use super::error::{SwapError, failed};
 use super::folders::{exists, list};
@@ -28,11 +30,7 @@ pub(super) fn engine_states(journal: &Journal) -> Result<Vec<EngineState>, SwapE
 
 /// Length and time of a file, or of all files in a directory; `None` if there is none.
 fn state(path: &Path) -> io::Result<Option<(u64, u128)>> {
-    let facts = match path.symlink_metadata() {
-        Ok(facts) => facts,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let Some(facts) = or_none(path.symlink_metadata())? else { return Ok(None) };
     let nanos = |seconds: i64, nanos: i64| {
         let whole = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
         u128::try_from(whole).unwrap_or_default()
@@ -42,12 +40,8 @@ fn state(path: &Path) -> io::Result<Option<(u64, u128)>> {
     }
     let (mut bytes, mut newest) = (0_u64, 0);
     for entry in std::fs::read_dir(path)? {
-        let facts = match entry?.metadata() {
-            Ok(facts) => facts,
-            // A server that runs may remove its files.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
+        // A server that runs may remove its files.
+        let Some(facts) = or_none(entry?.metadata())? else { continue };
         bytes = bytes.saturating_add(facts.len());
         newest = newest.max(nanos(facts.mtime(), facts.mtime_nsec()));
     }

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
+use xb_files::or_none;
 
 use super::error::{SwapError, failed};
 
@@ -94,29 +95,18 @@ pub(super) fn give_up(folder: &Path) {
 /// # Errors
 /// [`SwapError::Io`].
 pub fn remove_tree(path: &Path) -> Result<(), SwapError> {
-    match std::fs::remove_dir_all(path) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed("remove", path)(error)),
-    }
+    or_none(std::fs::remove_dir_all(path)).map(drop).map_err(failed("remove", path))
 }
 
 /// Lists the entries of a directory in order; none if the directory does not exist.
 pub(crate) fn list(folder: &Path) -> Result<Vec<(OsString, std::fs::Metadata)>, SwapError> {
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(failed("list", folder)(error)),
-    };
+    let entries = or_none(std::fs::read_dir(folder)).map_err(failed("list", folder))?;
     let mut list = Vec::new();
-    for entry in entries {
+    for entry in entries.into_iter().flatten() {
         let entry = entry.map_err(failed("list", folder))?;
-        match entry.metadata() {
-            Ok(metadata) => list.push((entry.file_name(), metadata)),
-            // Removed during the listing, as temporary files are.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("inspect", &entry.path())(error)),
-        }
+        // An entry may be removed during the listing, as temporary files are.
+        let metadata = or_none(entry.metadata()).map_err(failed("inspect", &entry.path()))?;
+        list.extend(metadata.map(|metadata| (entry.file_name(), metadata)));
     }
     list.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(list)
@@ -124,11 +114,7 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<(OsString, std::fs::Metadata)>, 
 
 /// Returns whether there is such an entry, of any kind. An error is no absence.
 pub(super) fn exists(path: &Path) -> Result<bool, SwapError> {
-    match std::fs::symlink_metadata(path) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(failed("inspect", path)(error)),
-    }
+    xb_files::exists(path).map_err(failed("inspect", path))
 }
 
 /// Returns whether there is such an entry, or nobody can tell.

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use xb_files::or_none;
+
 use super::error::{SwapError, failed};
 use super::folders::{
     NEW, OLD, STRAY, WORK_DIR, exists, give_up, inherit_owner, may_exist, sync_dir,
@@ -82,11 +84,8 @@ pub fn last(datadir: &Path) -> Result<Option<Journal>, SwapError> {
 }
 
 fn read(datadir: &Path, path: &Path) -> Result<Option<Journal>, SwapError> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed("read", path)(error)),
-    };
+    let read = or_none(std::fs::read_to_string(path)).map_err(failed("read", path))?;
+    let Some(text) = read else { return Ok(None) };
     let mut journal = Journal::parse(&text)
         .map_err(|source| SwapError::Journal { path: path.to_owned(), source })?;
     // A snapshot or a copy has another data directory, and the other directories are not its own.

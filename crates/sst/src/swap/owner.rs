@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use xb_files::or_none;
 
 use super::error::{SwapError, failed};
 use super::folders::{NEW, OLD, WORK_DIR, home_path, inherit_owner, list, make_dir, sync_dir};
@@ -25,14 +26,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// names none.
 fn home(folder: &Path) -> Result<Option<PathBuf>, SwapError> {
     let path = home_path(folder);
-    match std::fs::read(&path) {
-        Ok(text) => {
-            let text = text.strip_suffix(b"\n").unwrap_or(&text);
-            Ok(text.starts_with(b"/").then(|| OsStr::from_bytes(text).into()))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed("read", &path)(error)),
-    }
+    let text = or_none(std::fs::read(&path)).map_err(failed("read", &path))?.unwrap_or_default();
+    let text = text.strip_suffix(b"\n").unwrap_or(&text);
+    Ok(text.starts_with(b"/").then(|| OsStr::from_bytes(text).into()))
 }
 
 /// Checks that what is in `FOLDER/#sql-xb` is of this data directory, or of none.
@@ -120,10 +116,8 @@ fn claim(datadir: &Path, folder: &Path, limit: Duration) -> Result<bool, SwapErr
         file.write_all(&[here.into_os_string().into_vec(), b"\n".to_vec()].concat())?;
         file.sync_all()?;
         // What is there names no owner any more, or `check_owner` would have failed.
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => rename(&growing, &path),
-        }
+        or_none(std::fs::remove_file(&path))?;
+        rename(&growing, &path)
     };
     let written = write();
     if let Err(error) = written {

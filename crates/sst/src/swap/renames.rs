@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
+use xb_files::or_none;
 
 use super::entry_state::{EntryPaths, EntrySets, EntryState, is_fleeting};
 use super::error::{SwapError, failed};
@@ -86,12 +87,8 @@ pub fn roll_back(
     sync_all(journal)?;
     // There is no old data any more. The journal goes last: without it, nothing would continue this.
     let kept = kept_journal_path(datadir);
-    match std::fs::remove_file(&kept) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(failed("remove", &kept)(error));
-        }
-        _ => sync_dir(&datadir.join(WORK_DIR).join(OLD))?,
-    }
+    or_none(std::fs::remove_file(&kept)).map_err(failed("remove", &kept))?;
+    sync_dir(&datadir.join(WORK_DIR).join(OLD))?;
     let path = journal_path(datadir);
     std::fs::remove_file(&path).map_err(failed("remove", &path))?;
     sync_dir(&datadir.join(WORK_DIR))

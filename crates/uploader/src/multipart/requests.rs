@@ -5,6 +5,7 @@ use http::Method;
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{PutMultipartOptions, PutPayload};
+use xb_files::or_none;
 
 use crate::error::{StoreError, StoreErrorKind, root_message};
 use crate::multipart::unfinished::Unfinished;
@@ -154,13 +155,10 @@ impl Store {
         let outcome = match (&self.multipart, &self.traits.raw_api) {
             (_, RawApi::Folder(root)) => {
                 let file = root.join(format!("{}#{}", upload.key, upload.id));
-                match std::fs::remove_file(file) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        let kind = StoreErrorKind::Rejected;
-                        Err(StoreError::new(Operation::Abort, &upload.key, kind, error.to_string()))
-                    }
-                    _ => Ok(()),
-                }
+                or_none(std::fs::remove_file(file)).map(drop).map_err(|error| {
+                    let kind = StoreErrorKind::Rejected;
+                    StoreError::new(Operation::Abort, &upload.key, kind, error.to_string())
+                })
             }
             (Some(store), _) => {
                 self.retrying(Operation::Abort, &upload.key, || {

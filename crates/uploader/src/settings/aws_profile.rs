@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use object_store::CredentialProvider;
 use object_store::aws::AwsCredential;
+use xb_files::or_none;
 
 use crate::settings::{AwsProfile, WebIdentity};
 
@@ -96,15 +97,13 @@ fn found(mut says: BTreeMap<String, String>, name: &str) -> Result<ProfileSettin
 
 fn text(path: &Path) -> Result<String, ProfileError> {
     let failed = |source| ProfileError::Read { path: path.to_owned(), source };
-    match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(String::new()),
-        Err(error) => return Err(failed(error)),
-        Ok(facts) if facts.len() > LARGEST => {
-            return Err(ProfileError::TooLarge { path: path.to_owned() });
+    match or_none(std::fs::metadata(path)).map_err(failed)? {
+        None => Ok(String::new()),
+        Some(facts) if facts.len() > LARGEST => {
+            Err(ProfileError::TooLarge { path: path.to_owned() })
         }
-        Ok(_) => {}
+        Some(_) => std::fs::read_to_string(path).map_err(failed),
     }
-    std::fs::read_to_string(path).map_err(failed)
 }
 
 /// Returns the settings of one section, or `None` if the section is missing. `[default]` needs no

@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use object_store::{ObjectMeta, ObjectStoreExt as _};
+use xb_files::or_none;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
@@ -150,10 +151,7 @@ fn files(root: &Path, prefix: &str) -> Result<Vec<PathBuf>, (PathBuf, io::Error)
     let mut todo = vec![(root.join(prefix), BTreeSet::new())];
     while let Some((folder, mut above)) = todo.pop() {
         let failed = |error| (folder.clone(), error);
-        let facts = match fs::metadata(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            other => other.map_err(failed)?,
-        };
+        let Some(facts) = or_none(fs::metadata(&folder)).map_err(failed)? else { continue };
         if !above.insert((facts.dev(), facts.ino())) {
             continue;
         }
@@ -177,12 +175,9 @@ pub(crate) fn folders_in(folder: &Path) -> object_store::Result<Vec<String>> {
         store: "LocalFileSystem",
         source: Box::new(error),
     };
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(failed)?,
-    };
+    let entries = or_none(fs::read_dir(folder)).map_err(failed)?;
     let mut found = Vec::new();
-    for entry in entries {
+    for entry in entries.into_iter().flatten() {
         let path = entry.map_err(failed)?.path();
         // Another program may have removed the files and left their folders.
         if path.is_dir() && has_file(&path) {
@@ -196,11 +191,8 @@ pub(crate) fn folders_in(folder: &Path) -> object_store::Result<Vec<String>> {
 /// Returns whether a folder or one of its folders holds a file. A folder that cannot be read counts as if
 /// it does.
 pub(crate) fn has_file(folder: &Path) -> bool {
-    let entries = match fs::read_dir(folder) {
-        Err(error) => return error.kind() != io::ErrorKind::NotFound,
-        Ok(entries) => entries,
-    };
-    for entry in entries {
+    let Ok(entries) = or_none(fs::read_dir(folder)) else { return true };
+    for entry in entries.into_iter().flatten() {
         let Ok(entry) = entry else { return true };
         match entry.file_type() {
             Ok(kind) if kind.is_dir() && !has_file(&entry.path()) => {}

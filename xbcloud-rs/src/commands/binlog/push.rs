@@ -17,10 +17,10 @@ impl Context {
         let root = root_place(Some(&args.place), &args.common)?;
         let watched =
             Arc::new(ReceiverStatus::new(&self.log, &args.place, &server, None, Vec::new()));
-        let (files, run) = ((args.files.clone(), args.new_archive), &args.common.run);
+        let (files, is_new, run) = (args.files.clone(), args.new_archive, &args.common.run);
         let work = |session: xb_backup::Session| async move {
             let tell = move |notice| watched.tell(notice);
-            xb_backup::push(&session, &settings, files, tell).await
+            xb_backup::push(&session, &settings, files, is_new, tell).await
         };
         let (pushed, _) = self.with_session("push", run, root, resources(run), work)?;
         match &pushed.position {

@@ -71,7 +71,7 @@ impl Context {
             }
         };
         // A verdict without its line is none for whoever reads both.
-        let text = text(&verdict, args.common.run.json, name, (&found, &archives));
+        let text = text(&verdict, args.common.run.json, name, &found, &archives);
         if is_answered.swap(true, Ordering::SeqCst) {
             // The other thread ends the process.
             std::thread::park();
@@ -97,7 +97,7 @@ pub(crate) fn refused(words: &[OsString], failure: &Failure) {
 /// A wrong command line has the exit status of CRITICAL.
 fn print_usage(failure: &Failure, repository: &str) {
     let verdict = Verdict::critical(&failure.line());
-    is_printed(&text(&verdict, true, repository, (&[], &[])));
+    is_printed(&text(&verdict, true, repository, &[], &[]));
 }
 
 /// Has a store that refuses or is away named as the cause before the limit, instead of tries until then.
@@ -114,7 +114,8 @@ fn text(
     verdict: &Verdict,
     json: bool,
     repository: &str,
-    (found, archives): (&[BackupFacts], &[ArchiveFacts]),
+    found: &[BackupFacts],
+    archives: &[ArchiveFacts],
 ) -> String {
     match json {
         true => format!("{:#}\n", monitor_json(repository, verdict, found, archives)),
@@ -134,7 +135,7 @@ fn end_in_time(args: &MonitorArgs, repository: &str, is_answered: Arc<AtomicBool
                 "{repository}: the store has not answered within {} s; run `xbcloud-rs list` to see what it waits for, or raise --answer-within",
                 limit.as_secs()
             ));
-            is_printed(&text(&verdict, json, &repository, (&[], &[])));
+            is_printed(&text(&verdict, json, &repository, &[], &[]));
             std::process::exit(verdict.code.into());
         }
     });

@@ -171,7 +171,7 @@ impl Job<'_> {
             self.stage("verify", || self_verify(context, args, &place, level))?;
         }
         if let Some(to) = &args.copy_to {
-            self.stage("copy", || self_copy(context, args, (&place, to), &name))?;
+            self.stage("copy", || self_copy(context, args, &place, to, &name))?;
         }
         if let Some(after) = args.consolidate_after {
             self.consolidate(&place, after as usize)?;
@@ -561,7 +561,8 @@ fn self_verify(
 fn self_copy(
     context: &Context,
     args: &RunArgs,
-    (place, to): (&str, &str),
+    place: &str,
+    to: &str,
     name: &BackupName,
 ) -> Result<Value, Failure> {
     let run = &args.common.run;

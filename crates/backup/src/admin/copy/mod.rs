@@ -69,7 +69,7 @@ pub async fn copy_with_archive(
 ) -> Result<(CopyReport, ArchiveCopy), BackupError> {
     let server = archive_of(session, &request.name).await?;
     let mut report = copy_chain(session, to, &mut request).await?;
-    let archive = copy_archive(session, to, (&server, &request.to), &request.keys).await?;
+    let archive = copy_archive(session, to, &server, &request.to, &request.keys).await?;
     count_requests(session, to, &mut report);
     Ok((report, archive))
 }

@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use xb_clone::{CloneInfo, binlog_position, exposed_keys, has_shared_keys};
+use xb_files::or_none;
 use xb_reader::TargetDir;
 use xb_server::recovery_memory;
 
@@ -159,7 +160,8 @@ pub(crate) async fn start_once(
         let _ = again.await.map_err(|error| explained(error, is_doubtful))?;
     }
     let position = ClonePosition { binlog, gtids };
-    remove(&target.join(IDENTITY)).map_err(|error| failed(format!("{IDENTITY}: {error}")))?;
+    or_none(std::fs::remove_file(target.join(IDENTITY)))
+        .map_err(|error| failed(format!("{IDENTITY}: {error}")))?;
     note(&target, &position).map_err(|error| failed(format!("{POSITION}: {error}")))?;
     note_start(&target, about, false)?;
     Ok(StartReport { position, unconfined })
@@ -242,7 +244,7 @@ fn set(text: &str) -> Result<&str, BackupError> {
 fn note(target: &Path, position: &ClonePosition) -> std::io::Result<()> {
     let (file, offset) = match &position.binlog {
         Some((file, offset)) => (file.as_str(), *offset),
-        None => return remove(&target.join(POSITION)),
+        None => return or_none(std::fs::remove_file(target.join(POSITION))).map(drop),
     };
     let new = target.join(NEW_POSITION);
     let mut out = File::create(&new)?;
@@ -258,13 +260,6 @@ pub(crate) fn noted(target: &Path) -> Option<ClonePosition> {
     let (file, offset) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
     let gtids = words.next().unwrap_or_default().to_owned();
     Some(ClonePosition { binlog: Some((file, offset)), gtids })
-}
-
-fn remove(path: &Path) -> std::io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
 }
 
 /// Refuses data whose keys are still protected by a constant alone, although a server has started on it.

@@ -98,7 +98,7 @@ fn chosen(options: &[(&str, &str)], version: &str) -> (String, Verify) {
     (words.join(" "), files.verify)
 }
 
-/// What the stock joiner of 10.11.19 does with the same options.
+/// The stock joiner of 10.11.19 does the same with these options.
 #[test]
 fn files_are_chosen_as_groups_and_an_authority_is_used() {
     const TRANSFER: [(&str, &str); 3] = [("tcert", "t.c"), ("tkey", "t.k"), ("tca", "t.ca")];
