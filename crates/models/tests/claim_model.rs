@@ -59,7 +59,7 @@ const OBJECTS: usize = 2;
 /// Highest claim number, and maximum number of runs.
 const MAX_CLAIMS: usize = 3;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Kind {
     Put,
     Delete,
@@ -68,7 +68,7 @@ enum Kind {
     Stock,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Phase {
     Claiming,
     Holding,
@@ -90,7 +90,7 @@ struct Claim {
 }
 
 /// Position of a run. The step in parentheses follows once the claim is confirmed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum At {
     Begin,
     ListClaims,
@@ -126,7 +126,7 @@ enum At {
     Over,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Next {
     RemoveOlder,
     RemoveLeft(u8),
@@ -157,7 +157,7 @@ impl Next {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Run {
     kind: Kind,
     at: At,
@@ -565,6 +565,33 @@ impl World {
         all
     }
 
+    /// The same world with its runs in order, under new numbers. Nothing depends on the numbers, so that of all worlds
+    /// that differ only in which of several equal runs did what, one is searched: of three runs, a sixth.
+    fn sorted(mut self) -> Self {
+        if self.runs.is_sorted() {
+            return self;
+        }
+        let mut order: Vec<u8> = (0..self.runs.len() as u8).collect();
+        order.sort_by_key(|old| self.runs[usize::from(*old)]);
+        let mut new = [0; MAX_CLAIMS];
+        for (number, old) in order.iter().enumerate() {
+            new[usize::from(*old)] = number as u8;
+        }
+        let renumbered = |run: Option<u8>| Some(new[usize::from(run?)]);
+        self.runs = order.iter().map(|old| self.runs[usize::from(*old)]).collect();
+        for run in &mut self.runs {
+            run.judged = renumbered(run.judged);
+            run.leaves = run.leaves.map(|left| left.map(renumbered));
+        }
+        for claim in self.claims.iter_mut().flatten() {
+            claim.run = new[usize::from(claim.run)];
+            claim.left = claim.left.map(|left| left.map(renumbered));
+        }
+        self.manifest = renumbered(self.manifest);
+        self.objects = self.objects.map(renumbered);
+        self
+    }
+
     /// Behaviour of a run after a request has failed permanently.
     fn failed(mut self, r: usize, at: At) -> Self {
         // A run that could not check whether it still held the name does not succeed.
@@ -583,9 +610,13 @@ impl World {
     }
 }
 
-/// Returns the shortest way to a violation, and the number of worlds.
+/// Returns the shortest way to a violation, and the number of worlds. On the way, runs change their numbers.
 fn search(start: World, with: &Defences) -> (Option<Vec<World>>, usize) {
-    xb_testkit::search(start, |world| world.is_violated(with), |world| world.successors(with))
+    let successors = |world: &World| {
+        let all = world.successors(with).into_iter();
+        all.map(World::sorted).collect()
+    };
+    xb_testkit::search(start, |world| world.is_violated(with), successors)
 }
 
 const P: Kind = Kind::Put;

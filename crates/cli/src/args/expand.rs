@@ -110,7 +110,8 @@ fn expand_with(
     // Computes derived settings: value counts, help, global options in subcommands.
     command.build();
     let defaults = if sources.groups.is_empty() { Vec::new() } else { defaults_args(None) };
-    let everything = table_of(&command, true, &defaults);
+    let known = table_of(&command, true, &[]);
+    let everything = known.clone().with(&defaults);
 
     let (argv0, rest) = match argv.split_first() {
         Some((argv0, rest)) => (Some(argv0), rest),
@@ -136,7 +137,7 @@ fn expand_with(
     let mut expanded = ExpandedArgs::default();
     let prints = own.contains(&print);
     let all = Scope {
-        known: table_of(&command, true, &[]),
+        known,
         // Without a subcommand, the options of all of them are shown.
         scope: if prints && found.is_none() { everything } else { scope },
         subcommand: found.map(Command::get_name),
@@ -235,8 +236,7 @@ fn table_of(command: &Command, with_subcommands: bool, extra: &[Arg]) -> OptionT
     } else {
         table.add_command(command);
     }
-    extra.iter().for_each(|arg| table.add_arg(arg));
-    table
+    table.with(extra)
 }
 
 /// The words that name a subcommand, and one of its own, if it has any.

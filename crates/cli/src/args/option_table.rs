@@ -19,7 +19,7 @@ pub(crate) enum Kind {
 }
 
 /// Options of a command, by name. Only names and kinds are kept, not clones of `Arg`.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct OptionTable {
     /// Kinds by long name; for an option without long name, by its letter.
     kinds: BTreeMap<String, Kind>,
@@ -48,6 +48,12 @@ impl OptionTable {
         for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
             self.add_arg(arg);
         }
+    }
+
+    /// Returns the table with further options, as [`add_command`](Self::add_command) adds them.
+    pub(crate) fn with(mut self, args: &[Arg]) -> Self {
+        args.iter().for_each(|arg| self.add_arg(arg));
+        self
     }
 
     pub(crate) fn add_arg(&mut self, arg: &Arg) {

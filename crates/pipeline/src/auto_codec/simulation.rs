@@ -7,7 +7,7 @@ mod shared;
 
 use std::time::Duration;
 
-use super::controller::Controller;
+use super::controller::{Choice, Controller};
 use super::levels::{Encoding, Probe, RUNGS, Rung};
 use super::processors::Ticks;
 use super::run::HOLD;
@@ -167,7 +167,8 @@ fn run(world: &SimulatedRun, fixed: Option<Rung>) -> Outcome {
         // A worker.
         let worker = (0..free.len()).min_by(|a, b| free[*a].total_cmp(&free[*b])).unwrap();
         let mut start = read.max(free[worker]);
-        loop {
+        // A fixed rung asks nobody.
+        while fixed.is_none() {
             let sample = Sample {
                 at: Duration::from_secs_f64(start),
                 read: number * FRAME,
@@ -184,27 +185,24 @@ fn run(world: &SimulatedRun, fixed: Option<Rung>) -> Outcome {
                 reader: None,
             };
             controller.observe(sample, || world.observed.then_some(ticks));
-            if fixed.is_some() || !controller.holds(sample) {
+            if !controller.holds(sample) {
                 break;
             }
             start += HOLD.as_secs_f64();
         }
-        let choice = controller.choose();
-        let rung = fixed.unwrap_or(choice.rung);
+        let Choice { rung, probe } = choice(&mut controller, fixed);
         let is_random = number * 7919 % 100 < world.data.random;
         let size = spread.around(0.2);
         let mut encode = |rung: Rung| world.data.encode(rung, size, is_random, &mut spread);
         let mut busy = OTHER * FRAME as f64;
-        let stored = if is_random && (rung != Rung::STORED || choice.probe.is_some()) {
+        let stored = if is_random && (rung != Rung::STORED || probe.is_some()) {
             busy += random_frame(&mut controller, rung, busy);
             FRAME
         } else {
             let chosen = encode(rung);
             controller.encoded(&chosen, busy);
             busy += chosen.seconds;
-            if fixed.is_none()
-                && let Some(probe) = choice.probe
-            {
+            if let Some(probe) = probe {
                 let encoding = encode(probe);
                 let probe = Probe { encoding, seconds: 2.0 * encoding.seconds };
                 controller.compared(&probe, &chosen);
@@ -224,6 +222,11 @@ fn run(world: &SimulatedRun, fixed: Option<Rung>) -> Outcome {
         }
     }
     Outcome { seconds: link.send(out, filled.max(1)), stored: produced }
+}
+
+/// The rung for the next frame: the fixed one, or what the controller says.
+fn choice(controller: &mut Controller, fixed: Option<Rung>) -> Choice {
+    fixed.map_or_else(|| controller.choose(), |rung| Choice { rung, probe: None })
 }
 
 /// Reports a random frame; returns the seconds that it took to notice that.

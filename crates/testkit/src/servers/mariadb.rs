@@ -17,6 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::process::command::{Cmd, Ran};
@@ -26,6 +27,8 @@ use crate::servers::listens;
 
 /// Time limit for the start of a server, including recovery.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// Size of the redo log. A server that finds another one makes its log anew.
+const LOG_SIZE: &str = "--innodb-log-file-size=64M";
 /// The data set, the same that `scripts/quickstart` uses.
 const SAMPLE: &str = include_str!("../../../../scripts/sample.sql");
 /// Tables of the writer: one of each engine, always written in this order, and accounts whose sum
@@ -106,16 +109,7 @@ impl MariaDb {
     pub fn start_with(options: &[&str]) -> Self {
         let scratch = Scratch::in_memory();
         let datadir = scratch.join("data");
-        let _ = Cmd::new(find("mariadb-install-db"))
-            // A starting server removes what it takes for other servers' left-over temporary tables
-            // there.
-            .env("TMPDIR", scratch.path())
-            .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
-            .arg(format!("--datadir={}", datadir.display()))
-            .args(as_user())
-            .args(options.iter().filter(|option| !is_zone(option)))
-            .run()
-            .expect(0);
+        copy_new_data(options, &datadir);
         Self::run(scratch, datadir, options)
     }
 
@@ -171,7 +165,7 @@ impl MariaDb {
             // The data need not survive a machine crash.
             "--innodb-flush-log-at-trx-commit=0".to_owned(),
             "--innodb-doublewrite=0".to_owned(),
-            "--innodb-log-file-size=64M".to_owned(),
+            LOG_SIZE.to_owned(),
             "--innodb-buffer-pool-size=192M".to_owned(),
         ];
         args.extend(as_user());
@@ -404,6 +398,38 @@ pub fn prepare(dir: &Path) {
     let _ = Cmd::new(find("mariadb-backup"))
         .args(["--no-defaults", "--prepare"])
         .arg(format!("--target-dir={}", dir.display()))
+        .run()
+        .expect(0);
+}
+
+/// Makes a new server's data directory. To create the files takes more than a server's start, so that all servers of
+/// this process whose files the same options create get copies of the same ones.
+fn copy_new_data(options: &[&str], datadir: &Path) {
+    static MADE: Mutex<BTreeMap<Vec<String>, Scratch>> = Mutex::new(BTreeMap::new());
+    // Each test has another port, about which the files say nothing.
+    let counts = |option: &&&str| !is_zone(option) && !option.starts_with("--port=");
+    let options: Vec<String> = options.iter().filter(counts).map(|o| (*o).to_owned()).collect();
+    // Another test may have failed here.
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let scratch = made.entry(options).or_insert_with_key(|options| {
+        let scratch = Scratch::in_memory();
+        let _ = Cmd::new(find("mariadb-install-db"))
+            // A starting server removes what it takes for other servers' left-over temporary tables
+            // there.
+            .env("TMPDIR", scratch.path())
+            .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
+            .arg(format!("--datadir={}", scratch.join("data").display()))
+            .arg(LOG_SIZE)
+            .args(as_user())
+            .args(options)
+            .run()
+            .expect(0);
+        scratch
+    });
+    // The redo log is empty but for its head.
+    let _ = Cmd::new("cp")
+        .args(["--archive", "--sparse=always"])
+        .args([scratch.join("data").as_path(), datadir])
         .run()
         .expect(0);
 }

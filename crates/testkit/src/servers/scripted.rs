@@ -108,14 +108,14 @@ fn serve(
 
 /// Packets with their heads, numbered from `first`.
 pub(super) fn framed(packets: &[Vec<u8>], first: u8) -> Vec<u8> {
-    let numbered = packets.iter().zip(first..);
-    let framed = numbered.flat_map(|(packet, number)| {
-        let mut framed = packet.len().to_le_bytes()[..3].to_vec();
+    let mut framed = Vec::new();
+    for (packet, number) in packets.iter().zip(first..) {
+        framed.extend_from_slice(&packet.len().to_le_bytes()[..3]);
         framed.push(number);
-        framed.extend(packet);
-        framed
-    });
-    framed.collect()
+        // Whole: byte by byte, a clone of 79 MB takes half a second.
+        framed.extend_from_slice(packet);
+    }
+    framed
 }
 
 pub(super) fn receive(input: &mut impl Read) -> Option<Vec<u8>> {

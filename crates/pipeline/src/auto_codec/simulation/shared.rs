@@ -6,11 +6,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::super::controller::Controller;
+use super::super::controller::{Choice, Controller};
 use super::super::levels::{Encoding, Probe, RUNGS, Rung};
 use super::super::processors::Ticks;
 use super::super::sample::Sample;
-use super::{DATA, Data, FRAME, Generator, MIB, OTHER, Outcome, SPEED, random_frame};
+use super::{DATA, Data, FRAME, Generator, MIB, OTHER, Outcome, SPEED, choice, random_frame};
 
 /// Seconds of a step.
 const STEP: f64 = 0.001;
@@ -98,15 +98,20 @@ struct Run<'a> {
     collected: u64,
     sent: f64,
     released: f64,
+    /// Room for what the threads demand in a step, and for the same in order.
+    demands: Vec<f64>,
+    order: Vec<f64>,
 }
 
 impl Run<'_> {
-    /// Gives each thread its share of a step, in place of the seconds that it demands.
-    fn share(&mut self, demands: &mut [f64]) {
+    /// Divides the processors for a step. Returns the most seconds that a thread gets of those that it demands.
+    fn share(&mut self, demands: &[f64]) -> f64 {
         let mut left = self.machine.processors as f64 * STEP;
-        // The share above which a demand is cut: those below it leave more for the others.
-        let mut order: Vec<f64> = demands.to_vec();
-        order.sort_by(f64::total_cmp);
+        // Demands below that leave more for the others.
+        let order = &mut self.order;
+        order.clear();
+        order.extend_from_slice(demands);
+        order.sort_unstable_by(f64::total_cmp);
         let mut part = f64::INFINITY;
         for (number, demand) in order.iter().enumerate() {
             part = left / (order.len() - number + self.machine.others) as f64;
@@ -120,8 +125,8 @@ impl Run<'_> {
             true => 0.0,
             false => (left - self.machine.others as f64 * STEP).max(0.0),
         };
-        demands.iter_mut().for_each(|demand| *demand = demand.min(part));
         self.idle += left;
+        part
     }
 
     fn queued(&self) -> f64 {
@@ -147,26 +152,27 @@ impl Run<'_> {
         let can_send = self.queued().min(self.rate * STEP).max(0.0);
         let store = (can_send * machine.store / machine.store_threads as f64).min(STEP);
         let mut waiting = (self.read - taken) as u64 / FRAME;
-        let mut demands = vec![producer];
+        let mut demanded = std::mem::take(&mut self.demands);
+        demanded.clear();
+        demanded.push(producer);
         for worker in &self.workers {
             let busy = worker.is_some() || waiting > 0;
             waiting -= u64::from(worker.is_none() && waiting > 0);
-            demands.push(if busy { STEP } else { 0.0 });
+            demanded.push(if busy { STEP } else { 0.0 });
         }
-        demands.extend(vec![store; machine.store_threads]);
-        let demanded = demands.clone();
-        self.share(&mut demands);
-        let given = demands;
+        demanded.extend(std::iter::repeat_n(store, machine.store_threads));
+        let most = self.share(&demanded);
+        let given = |thread: usize| demanded[thread].min(most);
         // The producer; the reader waits for it while memory is free.
-        self.read += (given[0] / per_byte).min(free);
-        let reader = given[0] * machine.reader / per_byte;
+        self.read += (given(0) / per_byte).min(free);
+        let reader = given(0) * machine.reader / per_byte;
         self.reader += reader;
         self.own += reader;
         if free > 0.0 {
             self.source_wait += demanded[0];
         }
         for number in 0..self.workers.len() {
-            let (wanted, got) = (demanded[number + 1], given[number + 1]);
+            let (wanted, got) = (demanded[number + 1], given(number + 1));
             let unused = self.work(number, got);
             if got > unused {
                 self.controller.ran(got - unused, STEP * (got - unused) / got);
@@ -176,7 +182,7 @@ impl Run<'_> {
             self.idle += if wanted > 0.0 { unused } else { 0.0 };
         }
         // The store.
-        let seconds: f64 = given[1 + self.workers.len()..].iter().sum();
+        let seconds: f64 = (1 + self.workers.len()..demanded.len()).map(given).sum();
         self.own += seconds * SENDER;
         self.sent += (seconds / machine.store).min(can_send);
         let left = |batches: &VecDeque<u64>| batches.front().copied().map(|size| size as f64);
@@ -184,6 +190,7 @@ impl Run<'_> {
             self.released += self.batches.pop_front().unwrap_or(0) as f64;
         }
         self.now += STEP;
+        self.demands = demanded;
     }
 
     /// Lets a worker work for some time; returns what it did not need.
@@ -219,8 +226,8 @@ impl Run<'_> {
         }
     }
 
-    /// Begins a frame, unless the worker should wait.
-    fn begin(&mut self) -> Option<InWork> {
+    /// Tells the controller what has happened, and asks whether the worker should wait.
+    fn holds(&mut self) -> bool {
         let sample = Sample {
             at: Duration::from_secs_f64(self.now),
             read: self.read as u64,
@@ -236,15 +243,19 @@ impl Run<'_> {
             reader: Some(Duration::from_secs_f64(self.reader)),
         };
         self.controller.observe(sample, || Some(ticks));
-        if self.fixed.is_none() && self.controller.holds(sample) {
+        self.controller.holds(sample)
+    }
+
+    /// Begins a frame, unless the worker should wait.
+    fn begin(&mut self) -> Option<InWork> {
+        if self.fixed.is_none() && self.holds() {
             return None;
         }
-        let choice = self.controller.choose();
-        let rung = self.fixed.unwrap_or(choice.rung);
+        let Choice { rung, probe } = choice(&mut self.controller, self.fixed);
         let is_random = self.begun * 7919 % 100 < self.machine.data.random;
         self.begun += 1;
         let mut busy = OTHER * FRAME as f64;
-        if is_random && (rung != Rung::STORED || choice.probe.is_some()) {
+        if is_random && (rung != Rung::STORED || probe.is_some()) {
             busy += random_frame(&mut self.controller, rung, busy);
             return Some(InWork { left: busy, stored: FRAME });
         }
@@ -252,9 +263,7 @@ impl Run<'_> {
         let chosen = self.encode(rung, size, is_random);
         self.controller.encoded(&chosen, busy);
         busy += chosen.seconds;
-        if self.fixed.is_none()
-            && let Some(probe) = choice.probe
-        {
+        if let Some(probe) = probe {
             let encoding = self.encode(probe, size, is_random);
             let probe = Probe { encoding, seconds: (COLD + 1.0) * encoding.seconds };
             self.controller.compared(&probe, &chosen);
@@ -295,6 +304,8 @@ fn run(machine: &Machine, fixed: Option<Rung>) -> Outcome {
         collected: 0,
         sent: 0.0,
         released: 0.0,
+        demands: Vec::new(),
+        order: Vec::new(),
     };
     while run.done < machine.frames || !run.batches.is_empty() {
         run.step();
