@@ -1,13 +1,14 @@
 //! Text that `--help` prints below the options: examples, and notes on the whole command.
 //!
-//! Prose has no line breaks, because clap wraps it to the terminal. Examples stay below 80 columns
-//! where they can. Commands with many options show this only with `--help`, so that `-h` fits on a
+//! Prose has no line breaks, because clap wraps it to the terminal. Examples fit into 80 columns: one that is
+//! wrapped cannot be pasted. Commands with many options show this only with `--help`, so that `-h` fits on a
 //! screen.
 
 pub(crate) const ALL: &str = "\
 Examples:
-  mariadb-backup --backup --stream=xbstream | xbcloud-rs put s3://bucket/shop/mon
-  xbcloud-rs backup file:///backup/mon -- mariadb-backup --backup --stream=xbstream
+  mariadb-backup --backup --stream=xbstream | xbcloud-rs put s3://bucket/mon
+  xbcloud-rs backup file:///backup/mon -- \\
+      mariadb-backup --backup --stream=xbstream
   xbcloud-rs list s3://bucket/shop
   xbcloud-rs verify s3://bucket/shop/mon --level=pages
   xbcloud-rs restore s3://bucket/shop/mon --target-dir=/var/lib/mysql-new
@@ -19,7 +20,7 @@ Options are also read from the group [xbcloud] of the usual my.cnf files. Put ac
 
 pub(crate) const PUT: &str = "\
 Examples:
-  mariadb-backup --backup --stream=xbstream | xbcloud-rs put s3://bucket/shop/mon
+  mariadb-backup --backup --stream=xbstream | xbcloud-rs put s3://bucket/mon
   xtrabackup --backup --stream=xbstream | xbcloud-rs put gs://bucket/shop/mon
   xbcloud-rs put file:///backup/shop/mon < mon.xbstream
 
@@ -38,33 +39,33 @@ Examples:
 pub(crate) const GET: &str = "\
 Examples:
   xbcloud-rs get s3://bucket/shop/mon | mbstream -x -C /restore
-  xbcloud-rs get s3://bucket/shop/latest --identity-file=/etc/age.key > mon.xbstream
-  xbcloud-rs get s3://bucket/shop/mon --files 'shop/orders.*' | mbstream -x -C /tmp/o
+  xbcloud-rs get @shop/latest --identity-file=/etc/age.key > mon.xbstream
+  xbcloud-rs get @shop/mon --files 'shop/orders.*' | mbstream -x -C /tmp/o
   xbcloud-rs get s3://bucket/shop/mon --as-stored > mon.native";
 
 pub(crate) const RESTORE: &str = "\
 Examples:
-  xbcloud-rs restore s3://bucket/shop/latest --target-dir=/var/lib/mysql-new --prepare
-  xbcloud-rs restore s3://bucket/shop/@2026-11-20 --files 'shop/orders.*' --export \\
-      --target-dir=/tmp/orders
-  xbcloud-rs restore s3://bucket/shop/node --prepare --galera --check-donor=db1 \\
-      --target-dir=/var/lib/mysql
-  xbcloud-rs restore @shop --until=2026-11-20T14:02:59Z --target-dir=/var/lib/mysql-new
+  xbcloud-rs restore @shop/latest --target-dir=/var/lib/mysql-new --prepare
+  xbcloud-rs restore s3://bucket/shop/@2026-11-20 --files 'shop/orders.*' \\
+      --export --target-dir=/tmp/orders
+  xbcloud-rs restore s3://bucket/shop/node --prepare --galera \\
+      --check-donor=db1 --target-dir=/var/lib/mysql
+  xbcloud-rs restore @shop --until=2026-11-20T14:02:59Z --target-dir=/data/new
 
 To resume an interrupted restore, run the same command again.";
 
 pub(crate) const REPORT: &str = "\
 Examples:
   xbcloud-rs report /var/log/mysql/xbrs-donor.json -o donor.html
-  ssh db2 cat /var/log/mysql/xbrs-joiner.json | xbcloud-rs report /dev/stdin > joiner.html";
+  ssh db2 cat /var/log/mysql/xbrs-joiner.json | xbcloud-rs report /dev/stdin";
 
 pub(crate) const RESCUE: &str = "\
 Examples:
-  xbcloud-rs rescue @shop/latest shop.orders --identity-file=shop.identity > orders.sql
+  xbcloud-rs rescue @shop/latest shop.orders --identity-file=age.key > a.sql
   xbcloud-rs rescue @shop/latest shop.orders --into=localhost --as='{table}'
   xbcloud-rs rescue @shop/@2026-11-20 'shop.ord*' --into=/run/mysqld/mysqld.sock
   xbcloud-rs rescue @shop shop.orders --until=before:0-1-26 > orders.sql
-  xbcloud-rs rescue @shop/mon shop.orders --where='customer = 7' --into=db1 --as=old.orders
+  xbcloud-rs rescue @shop/mon shop.orders --where='id = 7' --into=db1 --as=old.o
 
 A table gets its name when all rows are there; with --into, they were read back and compared. Under another name it gets neither its foreign keys nor its triggers. A schema is created only if --as names it.";
 
@@ -98,16 +99,17 @@ Examples:
 pub(crate) const CONSOLIDATE: &str = "\
 Examples:
   xbcloud-rs consolidate @shop --identity-file=/etc/age.key
-  xbcloud-rs consolidate s3://bucket/shop/fri --as=week47 --scratch-dir=/data/tmp
+  xbcloud-rs consolidate @shop/fri --as=week47 --scratch-dir=/data/tmp
 
 The new backup has the data and the age of the last one. No server is read, and no backup is removed: `prune` may remove the chain once a trial restore has proven the new backup.";
 
 pub(crate) const COPY: &str = "\
 Examples:
   xbcloud-rs verify s3://staging/shop/mon
-  xbcloud-rs copy s3://staging/shop/mon s3://vault/shop/ --to-aws-profile=vault \\
-      --retain=35d
-  xbcloud-rs copy file:///backup/mon gs://vault/shop/ --to-google-storage-class=NEARLINE
+  xbcloud-rs copy s3://staging/shop/mon s3://vault/shop/ --retain=35d \\
+      --to-aws-profile=vault
+  xbcloud-rs copy file:///backup/mon gs://vault/shop/ \\
+      --to-google-storage-class=NEARLINE
 
 Store options apply to both source and destination. Prefix one with `to-`, such as --to-s3-endpoint, to set it for the destination only. If you set a key, token or profile of the destination, it inherits none of the source's credentials.";
 
@@ -121,8 +123,7 @@ Example:
   xbcloud-rs unpin s3://bucket/shop/mon";
 
 pub(crate) const ACCEPT: &str = "\
-Until then prune and run remove no backup of its server (smaller), or the backup counts for no
-retention rule and is an error for monitor (without its base).
+Until then prune and run remove no backup of its server (smaller), or the backup counts for no retention rule and is an error for monitor (without its base).
 
 Examples:
   xbcloud-rs accept s3://bucket/shop/mon --reason='the log tables have moved'
@@ -130,7 +131,7 @@ Examples:
 
 pub(crate) const PRUNE: &str = "\
 Examples:
-  xbcloud-rs prune s3://bucket/shop --keep-daily=7 --keep-weekly=5 --keep-monthly=12
+  xbcloud-rs prune @shop --keep-daily=7 --keep-weekly=5 --keep-monthly=12
   xbcloud-rs prune s3://bucket/shop --keep-last=3 --keep-within=30d --yes
 
 A backup is kept if any rule keeps it. Days, weeks and months are in UTC; those without a backup do not count. Always kept: the newest backup, the newest verified one, the one verified furthest, pinned and damaged ones, runs in progress, and the chains of kept backups. The rules apply to each server separately.";
@@ -170,7 +171,7 @@ Examples:
 pub(crate) const BINLOG_RECEIVE: &str = "\
 Examples:
   xbcloud-rs binlog receive @shop --recipient=age1...
-  xbcloud-rs binlog receive s3://bucket/shop --source=db1 --login-file=/etc/repl.cnf
+  xbcloud-rs binlog receive @shop --source=db1 --login-file=/etc/repl.cnf
 
 A transaction counts as stored when it has been read back from the store. The unit xb-binlog@.service runs this.";
 
@@ -180,18 +181,18 @@ Examples:
   xbcloud-rs binlog list s3://bucket/shop --server=db1 --json";
 
 pub(crate) const BINLOG_PUSH: &str = "\
-The last stored transaction must be in the files, with the same bytes. Of a server that runs, give
-copies of its files, flushed with FLUSH BINARY LOGS.
+The last stored transaction must be in the files, with the same bytes. Of a server that runs, give copies of its files, flushed with FLUSH BINARY LOGS.
 
 Examples:
-  xbcloud-rs binlog push @shop /mnt/dead/mysql/bin.0000{17,18} --server=db1 --recipient=age1...";
+  xbcloud-rs binlog push @shop /mnt/dead/mysql/bin.0000{17,18} --server=db1";
 
 pub(crate) const BINLOG_SHOW: &str = "\
 Exit status: 7 if a part of the archive could not be searched.
 
 Examples:
   xbcloud-rs binlog show @shop --since=2h --table=shop.orders --ddl
-  xbcloud-rs binlog show @shop --match='delete from orders' --identity-file=/etc/age.key";
+  xbcloud-rs binlog show @shop --match='delete from orders' \\
+      --identity-file=/etc/age.key";
 
 pub(crate) const BINLOG_VERIFY: &str = "\
 Exit status: 7 if anything is damaged or missing, or the log has a gap.

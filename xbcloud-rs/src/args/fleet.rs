@@ -10,12 +10,11 @@ use crate::args::run::LimitOptions;
 use crate::args::shared::CommonOptions;
 
 const EXAMPLES: &str = "\
-Exit codes, as those of monitor: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (something could not be read, or the
-page, the metrics or the table not be written). Of several, the first of 2, 3, 1, 0. A usage error exits with 2, too.
+Exit status, as of monitor: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (something could not be read, or the page, the metrics or the table not be written). Of several, the first of 2, 3, 1, 0. A usage error exits with 2, too.
 
 Examples:
-  xbcloud-rs fleet s3://bucket --max-age=26h --max-proof-age=8d --proof-level=restore
-  xbcloud-rs fleet s3://bucket --quiet --html=/srv/www/backups.html --max-age=26h";
+  xbcloud-rs fleet s3://bucket --max-age=26h --max-proof-age=8d
+  xbcloud-rs fleet s3://bucket --quiet --html=/srv/www/backups.html";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

@@ -179,7 +179,7 @@ Stages: the hooks --before, backup, verify, copy (--copy-to), consolidate (if du
 
 Examples:
   xbcloud-rs run @shop --quiet
-  xbcloud-rs run @shop --verify=pages --identity-file=/etc/age.key --copy-to=@vault --keep-daily=7";
+  xbcloud-rs run @shop --verify=pages --copy-to=@vault --keep-daily=7";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_EXAMPLES)]

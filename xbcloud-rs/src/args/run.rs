@@ -110,8 +110,7 @@ impl LimitOptions {
 }
 
 const MONITOR_EXAMPLES: &str = "\
-Exit codes: 0 OK, 1 WARNING (an older backup is damaged), 2 CRITICAL, 3 UNKNOWN (the store cannot be read).
-A usage error exits with 2, too.
+Exit status: 0 OK, 1 WARNING (an older backup is damaged), 2 CRITICAL, 3 UNKNOWN (the store cannot be read). A usage error exits with 2, too.
 
 Examples:
   xbcloud-rs monitor @shop --max-age=26h --max-proof-age=8d --proof-level=pages";

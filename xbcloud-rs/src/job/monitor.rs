@@ -34,6 +34,8 @@ pub(crate) struct BackupFacts {
     pub(crate) future: Vec<String>,
     /// Number of complete backups.
     pub(crate) backups: usize,
+    /// Number of those stored with `--raw`, which are of no server.
+    pub(crate) raw: usize,
 }
 
 /// Limits; a limit that is not set is not checked.
@@ -122,6 +124,10 @@ pub(crate) fn judge(
 fn judge_one(found: &BackupFacts, limits: Limits) -> Remarks {
     let Remarks { mut critical, mut warnings, mut good } = Remarks::default();
     match &found.newest {
+        None if found.last.is_none() && found.raw > 0 => critical.push(format!(
+            "there is no backup: {} whose content was not inspected (--raw) do not count",
+            found.raw
+        )),
         None if found.last.is_none() => critical.push("there is no backup".to_owned()),
         None => critical.push("no backup can be restored".to_owned()),
         Some((name, age)) => {
@@ -233,6 +239,7 @@ mod tests {
             untrusted: Vec::new(),
             future: Vec::new(),
             backups: 2,
+            raw: 0,
         }
     }
 
@@ -257,7 +264,10 @@ mod tests {
         let (code, line) = state(&found(3, Some(200)));
         assert!(code == 2 && line.contains("proven") && line.contains("the limit is 8d"), "{line}");
         assert_eq!(state(&found(3, None)).0, 2);
-        assert_eq!(state(&BackupFacts::default()).0, 2);
+        let (code, line) = state(&BackupFacts::default());
+        assert!(code == 2 && line.contains("there is no backup |"), "{line}");
+        let (code, line) = state(&BackupFacts { raw: 3, ..BackupFacts::default() });
+        assert!(code == 2 && line.contains("no backup: 3 whose content was not"), "{line}");
         assert_eq!(judge_all("shop", &[], limits).code, 2);
         assert_eq!(judge_all("shop", &[found(3, None)], Limits::default()).code, 0);
         assert_eq!(

@@ -104,6 +104,12 @@ fn every_option_has_a_text_in_the_man_page() {
     assert!(options > 1000, "{options}");
 }
 
+/// The lines of a help page below "Examples:".
+fn examples(text: &str) -> Vec<&str> {
+    let lines = text.lines().skip_while(|line| !line.starts_with("Example"));
+    lines.take_while(|line| !line.is_empty()).collect()
+}
+
 #[test]
 fn help_and_man_pages_fit_into_80_columns() {
     let width =
@@ -120,15 +126,19 @@ fn help_and_man_pages_fit_into_80_columns() {
     for page in pages.map(|page| page.unwrap().path()) {
         let name = page.file_stem().unwrap().to_str().unwrap();
         let words: Vec<&str> = name.split('-').skip(2).collect();
+        let printed = |help: &str, columns: &str| {
+            let command = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(&words).arg(help);
+            command.env("COLUMNS", columns).run().expect(0).stdout_text()
+        };
         for help in ["-h", "--help"] {
-            let text = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-                .args(&words)
-                .arg(help)
-                .env("COLUMNS", "80")
-                .run()
-                .expect(0)
-                .stdout_text();
+            let text = printed(help, "80");
             assert!(width(&text) <= 80, "{name} {help}:\n{text}");
+            let wide = printed(help, "1000");
+            // An example that is wrapped cannot be pasted.
+            assert_eq!(examples(&text), examples(&wide), "{name} {help}");
+            // A line that is broken already is broken twice.
+            let prose = wide.split("\n\n").filter(|part| part.starts_with("Exit status"));
+            assert!(prose.clone().all(|part| part.trim().lines().count() == 1), "{name}: {wide}");
         }
         commands += 1;
         if can_show {

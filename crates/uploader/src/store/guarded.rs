@@ -6,8 +6,10 @@
 //!
 //! What was read is also the condition of the request (`If-Match`), so nothing is replaced or removed that was
 //! written in between. A directory has no such condition: there, a lock keeps other programs of this kind away from
-//! writes. A store that ignores the condition gets a plain request, as does one that does not support it.
+//! writes. A store that ignores the condition gets a plain request, as does one that does not support it, or that
+//! compares the tag with something else than what it shows.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,7 +25,10 @@ use crate::store::Store;
 use crate::store::retry_loop::jitter;
 
 /// Maximum number of times that a store may refuse a condition that it fulfils.
-const REFUSED: u32 = 5;
+const REFUSED: usize = 5;
+/// The same for one tag that it still shows after each refusal. The waits before it is asked without a condition are
+/// some seconds then, and not two minutes.
+const REFUSED_TAG: usize = 2;
 /// Maximum number of acknowledged requests that change nothing.
 const IGNORED: u32 = 5;
 
@@ -122,7 +127,8 @@ impl Store {
     ) -> Result<GuardedOutcome, StoreError> {
         let once = self.once();
         let (mut sent, mut late, mut ignored, mut tries) = (None, false, 0, 0);
-        let (mut conditional, mut refused) = (self.has_conditions() && !self.is_folder(), 0);
+        let mut conditional = self.has_conditions() && !self.is_folder();
+        let mut refused = Vec::new();
         let _alone = self.lock_beside(key, matches!(goal, NewState::Content(_))).await;
         let begun = Instant::now();
         loop {
@@ -157,7 +163,13 @@ impl Store {
                 return Ok(GuardedOutcome::Other);
             }
             sent = Some(std::time::Instant::now());
-            let mode = if conditional { unchanged(&read) } else { PutMode::Overwrite };
+            let mode = match unchanged(&read) {
+                PutMode::Update(_) if self.refuses_tags.load(Ordering::Relaxed) => {
+                    PutMode::Overwrite
+                }
+                mode if conditional => mode,
+                _ => PutMode::Overwrite,
+            };
             let outcome = match goal {
                 NewState::Gone => once.delete_unchanged(key, &mode).await,
                 NewState::Content(content) => {
@@ -168,9 +180,15 @@ impl Store {
             let outcome = match outcome {
                 Err(error) if mode != PutMode::Overwrite && is_refused(&error) => {
                     // Either it was changed since, or the store does not mean the condition.
-                    conditional = error.kind != StoreErrorKind::Rejected && refused < REFUSED;
-                    refused += 1;
-                    self.pause(refused).await;
+                    if matches!(mode, PutMode::Update(_))
+                        && refused.iter().filter(|before| **before == mode).count() == REFUSED_TAG
+                    {
+                        self.refuses_tags.store(true, Ordering::Relaxed);
+                        continue;
+                    }
+                    conditional = error.kind != StoreErrorKind::Rejected && refused.len() < REFUSED;
+                    refused.push(mode);
+                    self.pause(u32::try_from(refused.len()).unwrap_or(u32::MAX)).await;
                     continue;
                 }
                 outcome => outcome,

@@ -16,6 +16,7 @@ pub(crate) mod read;
 pub(crate) mod retry_loop;
 pub(crate) mod write;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
@@ -46,6 +47,8 @@ pub struct Store {
     traffic: Traffic,
     /// Whether the store obeys the condition of a create-only write, once that is known.
     obeys: Arc<OnceLock<bool>>,
+    /// Whether the store was seen to refuse tags that it shows itself, as conditions of a change.
+    refuses_tags: Arc<AtomicBool>,
     /// Cancels further tries when they are useless.
     give_up: CancelToken<()>,
     /// The fence that is asked before each try of a request that changes something.
@@ -131,6 +134,7 @@ impl Store {
             policy,
             traffic,
             obeys: Arc::default(),
+            refuses_tags: Arc::default(),
             give_up: CancelToken::new(),
             fence: None,
             faults: None,

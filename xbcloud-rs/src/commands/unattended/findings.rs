@@ -203,6 +203,7 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> BackupF
         untrusted: listings.iter().filter(|l| l.untrusted).map(|l| l.name.clone()).collect(),
         future: complete().filter(future).map(|line| line.name.clone()).collect(),
         backups: complete().count(),
+        raw: listings.iter().filter(|l| l.state == State::Complete && l.raw).count(),
     }
 }
 
