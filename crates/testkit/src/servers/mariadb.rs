@@ -405,13 +405,14 @@ pub fn prepare(dir: &Path) {
 /// Makes a new server's data directory. To create the files takes more than a server's start, so that all servers of
 /// this process whose files the same options create get copies of the same ones.
 fn copy_new_data(options: &[&str], datadir: &Path) {
-    static MADE: Mutex<BTreeMap<Vec<String>, Scratch>> = Mutex::new(BTreeMap::new());
+    // As tar keeps them: a static that owned a folder would leave it behind.
+    static MADE: Mutex<BTreeMap<Vec<String>, Vec<u8>>> = Mutex::new(BTreeMap::new());
     // Each test has another port, about which the files say nothing.
     let counts = |option: &&&str| !is_zone(option) && !option.starts_with("--port=");
     let options: Vec<String> = options.iter().filter(counts).map(|o| (*o).to_owned()).collect();
     // Another test may have failed here.
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    let scratch = made.entry(options).or_insert_with_key(|options| {
+    let files = made.entry(options).or_insert_with_key(|options| {
         let scratch = Scratch::in_memory();
         let _ = Cmd::new(find("mariadb-install-db"))
             // A starting server removes what it takes for other servers' left-over temporary tables
@@ -424,14 +425,13 @@ fn copy_new_data(options: &[&str], datadir: &Path) {
             .args(options)
             .run()
             .expect(0);
-        scratch
+        // The redo log is empty but for its head.
+        let pack = Cmd::new("tar").args(["-c", "--sparse", "-C"]).arg(scratch.join("data"));
+        pack.arg(".").run().expect(0).stdout
     });
-    // The redo log is empty but for its head.
-    let _ = Cmd::new("cp")
-        .args(["--archive", "--sparse=always"])
-        .args([scratch.join("data").as_path(), datadir])
-        .run()
-        .expect(0);
+    std::fs::create_dir_all(datadir).expect("data directory");
+    let unpack = Cmd::new("tar").args(["-x", "--same-owner", "-p", "-C"]).arg(datadir);
+    let _ = unpack.stdin_bytes(files.as_slice()).run().expect(0);
 }
 
 /// The option that a server needs when root starts it.
