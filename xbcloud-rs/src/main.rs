@@ -14,7 +14,6 @@ mod location;
 mod page;
 mod report;
 mod settings;
-mod standard_stream;
 
 use std::process::ExitCode;
 

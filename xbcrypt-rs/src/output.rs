@@ -2,17 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use xb_cli::{Failure, FailureContext as _};
+use xb_cli::{Failure, FailureContext as _, standard_stream};
 use xb_reader::{PartialFile, RelPath, TargetDir, TargetError};
 
 use crate::hints;
-
-/// Pipes are enlarged to this many bytes, the most that an unprivileged user can request.
-const PIPE: usize = 1 << 20;
 
 /// The output of one run. Call [`finish`](Output::finish) at the end; dropping it removes a file.
 pub(crate) enum Output {
@@ -32,9 +28,7 @@ pub(crate) struct NewFile {
 impl Output {
     /// Uses standard output.
     pub(crate) fn stdout() -> Result<Self, Failure> {
-        let file = File::from(io::stdout().as_fd().try_clone_to_owned().stage("output")?);
-        let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
-        Ok(Self::Stdout(file))
+        Ok(Self::Stdout(standard_stream(&io::stdout()).stage("output")?))
     }
 
     /// Creates a new file at `path`, which must not exist.

@@ -1,19 +1,14 @@
 //! Mode `-c`.
 
-use std::fs::File;
 use std::io::{self, BufWriter};
-use std::os::fd::AsFd;
 
-use xb_cli::{Failure, FailureContext as _, Log};
+use xb_cli::{Failure, FailureContext as _, Log, standard_stream};
 use xb_pipeline::{CreateError, CreateNote, CreateOptions};
 
 use crate::args::CommandLine;
 
 /// Heads and small files are buffered up to this many bytes; larger payloads are written directly.
 const BUFFER: usize = 64 << 10;
-/// Pipes are enlarged to this many bytes, the most that an unprivileged user can request.
-const PIPE: usize = 1 << 20;
-
 /// Writes the stream. Signals are not caught here: there is nothing to clean up, and every reader
 /// refuses a stream without its end.
 pub(crate) fn run(line: &CommandLine, log: &Log) -> Result<(), Failure> {
@@ -28,8 +23,7 @@ pub(crate) fn run(line: &CommandLine, log: &Log) -> Result<(), Failure> {
     options.dir = dir;
     options.absolute_names = line.absolute_names;
     // Not the standard library's stdout, which searches its output for line breaks.
-    let output = File::from(io::stdout().as_fd().try_clone_to_owned().stage("create")?);
-    let _ = rustix::pipe::fcntl_setpipe_size(&output, PIPE);
+    let output = standard_stream(&io::stdout()).stage("create")?;
     let output = BufWriter::with_capacity(BUFFER, output);
     xb_pipeline::create(output, &line.files, &options, |note| match note {
         CreateNote::File(name) => log.file(name),

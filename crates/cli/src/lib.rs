@@ -81,6 +81,7 @@ pub use program::output_file::{Readers, check_writable, write_new, write_whole};
 pub use program::service::Service;
 pub use program::signals::{Signals, interrupted};
 pub use program::{Program, exit_of, run};
+pub use stdio::bulk::standard_stream;
 pub use stdio::input::{Input, UntilInterrupted};
 pub use stdio::{
     ask, output_columns, refuse_closed_output, refuse_terminal_input, refuse_terminal_output,

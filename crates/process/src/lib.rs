@@ -32,7 +32,7 @@ mod spool_cipher;
 pub use cancel::{CancelHook, CancelOnDrop, CancelToken};
 pub use capture::{CaptureError, capture};
 pub use guardian::{NOT_STARTED, can_confine, serve_as_guardian};
-pub use lock_guard::{GuardedOutput, LockGuard, enlarged, guard};
+pub use lock_guard::{GuardedOutput, LockGuard, guard};
 pub use lock_messages::{Change, change};
 pub use messages::{Messages, how_it_ended};
 pub use program::Program;

@@ -10,8 +10,6 @@ use crate::lock_messages::{Change, change};
 use crate::messages::{Messages, lines};
 use crate::spool::{LockSwitch, SpoolReader, SpoolSettings, spooled};
 
-/// Requested size of the pipe in bytes: the most that an unprivileged process may have.
-const PIPE: usize = 1 << 20;
 /// Time for which the producer must block commits before the spool takes its output: some versions
 /// announce all locks at once, and name the harmless ones a moment later.
 const MIN_LOCK_TIME: Duration = Duration::from_millis(100);
@@ -41,13 +39,6 @@ impl LockGuard {
 
 /// A producer's output, read through the spool when necessary.
 pub type GuardedOutput<R = ChildStdout> = SpoolReader<R>;
-
-/// Enlarges the pipe of a producer's output, if the system permits.
-#[must_use]
-pub fn enlarged(output: ChildStdout) -> ChildStdout {
-    let _ = rustix::pipe::fcntl_setpipe_size(&output, PIPE);
-    output
-}
 
 /// Takes over the output and the messages of a producer that has just been started. The output is
 /// its stdout, or what it writes elsewhere.

@@ -1,9 +1,8 @@
 //! A full backup that was made of a chain: which backups it was merged from, and what it has from the last of them.
 
 use crate::manifest::history::History;
-use crate::manifest::merged_link::MergedLink;
 use crate::manifest::source_info::SourceInfo;
-use crate::manifest::{Manifest, StoredManifest};
+use crate::manifest::{Manifest, MergedLink, StoredManifest};
 
 /// Why a full backup of an earlier version is not proven by a trial restore: see
 /// [`may_lack_imports`](Manifest::may_lack_imports).

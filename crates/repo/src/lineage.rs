@@ -123,8 +123,7 @@ pub fn misfit(
 mod tests {
     use super::*;
     use crate::manifest::clone_facts::CloneFacts;
-    use crate::manifest::merged_link::MergedLink;
-    use crate::manifest::sample;
+    use crate::manifest::{MergedLink, sample};
 
     fn backup(name: &str, run: char, (from, to): (u64, u64)) -> (BackupName, Manifest) {
         let mut manifest = sample();

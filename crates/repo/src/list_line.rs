@@ -5,9 +5,8 @@ use serde::Serialize;
 use xb_binlog::NotedPosition;
 
 use crate::manifest::clone_facts::CloneFacts;
-use crate::manifest::merged_link::MergedLink;
 use crate::manifest::tables::Tables;
-use crate::manifest::{Base, End, Layout, Manifest};
+use crate::manifest::{Base, End, Layout, Manifest, MergedLink};
 use crate::records::{FailedTry, OperatorWord, Proof};
 
 /// State of a name in ROOT.

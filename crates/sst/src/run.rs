@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::process::Signal;
 use xb_process::{
     Exchange, GuardedOutput, LockGuard, Messages, NOT_STARTED, Output, Program, RunError,
-    Termination, can_confine, enlarged, guard, how_it_ended,
+    Termination, can_confine, guard, how_it_ended,
 };
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
@@ -203,8 +203,9 @@ impl Run<'_> {
         };
         let (heard, stalled) = (words.clone(), cancel.clone());
         let seconds = locks.lock_stall.unwrap_or_default().as_secs();
+        xb_files::enlarge_pipe(&stdout);
         let (output, messages) = guard(
-            enlarged(stdout),
+            stdout,
             stderr,
             spool,
             locks,

@@ -7,6 +7,7 @@ pub(crate) mod coverage;
 mod elsewhere;
 mod finding;
 mod log_files;
+mod log_request;
 pub(crate) mod notice;
 pub(crate) mod open;
 pub(crate) mod overview;

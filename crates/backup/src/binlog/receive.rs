@@ -26,11 +26,12 @@ use crate::archive_error::ArchiveError;
 use crate::binlog::clock;
 use crate::binlog::elsewhere::{ArchiveEnd, LogPlace};
 use crate::binlog::finding::{Finding, Unread};
+use crate::binlog::log_request::LogRequest;
 use crate::binlog::notice::{Notice, Tell};
 use crate::binlog::search_outcome::{OtherServer, Outcome};
 use crate::binlog::semi_sync::{self, Claim, TimedSample};
 use crate::binlog::session::{
-    Acknowledge, LogRequest, Message, Receiving, Server, connect, find, receive as receive_log,
+    Acknowledge, Message, Receiving, Server, connect, find, receive as receive_log,
 };
 use crate::binlog::sources::Sources;
 use crate::binlog::start::{
@@ -508,7 +509,7 @@ impl<'a> Receiver<'a> {
 
     fn log_request(&self) -> Result<LogRequest, ArchiveError> {
         let (age, needs_checksums) = (self.settings.rpo, !self.settings.accept_no_crc);
-        Ok(LogRequest { replica_id: replica_id()?, age, needs_checksums })
+        Ok(LogRequest { server_id: replica_id()?, age, needs_checksums })
     }
 
     /// How a server is answered on a stream that begins so.

@@ -1,15 +1,12 @@
 //! The archive as a semi-synchronous replica: whether the server waits for it, and since when every commit did.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use xb_mysql::{Access, Client, Timeouts};
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::log_request::LOGIN_LIMIT;
 use crate::binlog::standing::{Values, values};
 
-/// Time limit of each step of a login and of each short statement.
-const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 /// Both names of the server's side.
 const SIDES: [&str; 2] = ["master", "source"];
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use xb_binlog::{
     ChecksumKind, Event, GtidState, History, LogPosition, SentEvent, SentReader, SystemZone,
 };
-use xb_mysql::{Access, Client, Dump, DumpItem, Part, Replica, Row, Start as From, Timeouts};
+use xb_mysql::{Access, Client, Dump, DumpItem, Part, Row, Start as From, Timeouts};
 use xb_replay::ORIGIN_SETTINGS;
 use xb_repo::archive::segment::LastTransaction;
 use xb_repo::archive::stream::{Origin, StoredPosition, StoredRepeats};
@@ -21,6 +21,7 @@ use crate::archive_error::ArchiveError;
 use crate::binlog::clock;
 use crate::binlog::elsewhere::ArchiveEnd;
 use crate::binlog::log_files::{LogFile, LogSender};
+use crate::binlog::log_request::{LOGIN_LIMIT, LogRequest};
 use crate::binlog::role::Role;
 use crate::binlog::search::Search;
 use crate::binlog::search_outcome::{OtherServer, Outcome, SearchStep};
@@ -31,8 +32,6 @@ use crate::binlog::system_zone::system_zone;
 use crate::binlog::waiting::{AckSchedule, NextStep, OBJECT_TIME};
 use crate::cancel::CancelToken;
 
-/// Time limit of each step of a login and of each short statement.
-pub(super) const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks whether more has arrived, while it is too early to store what has.
 const LOOK: Duration = Duration::from_millis(5);
 /// Time limit for reading what has arrived when nothing more is to be received.
@@ -201,17 +200,6 @@ pub(crate) enum Acknowledge {
     Known,
 }
 
-/// How a log is received.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LogRequest {
-    /// `server_id` that the receiver announces.
-    pub(crate) replica_id: u32,
-    /// An unstored byte waits for this time at most.
-    pub(crate) age: Duration,
-    /// A log without checksums is an error.
-    pub(crate) needs_checksums: bool,
-}
-
 /// Asks the server for the log, and receives it.
 pub(crate) fn receive(
     client: Client,
@@ -220,7 +208,7 @@ pub(crate) fn receive(
     acknowledge: Acknowledge,
 ) -> Result<Receiving, ArchiveError> {
     let acknowledges = acknowledge != Acknowledge::No;
-    let (replica, limit) = replica(&request, acknowledges);
+    let (replica, limit) = request.replica(acknowledges);
     let from = start.overlap.as_ref().map_or(&start.at, |last| &last.from);
     // The protocol has no larger offsets: then the log is received from its beginning, and passed over.
     let offset = u32::try_from(from.offset).unwrap_or(4);
@@ -230,16 +218,6 @@ pub(crate) fn receive(
     let is_known = acknowledge == Acknowledge::Known;
     let (age, needs_checksums) = (request.age / 2, request.needs_checksums);
     begin(dump, start, is_known, age, needs_checksums, move || hang_up.stop_reading())
-}
-
-/// Returns the receiver's announcement, and the time limit for the server's next message.
-fn replica(request: &LogRequest, acknowledges: bool) -> (Replica, Duration) {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim().to_owned();
-    // A sign of life comes in time to cut a segment.
-    let heartbeat = (request.age / 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
-    let server_id = request.replica_id;
-    (Replica { server_id, host, heartbeat, acknowledges }, heartbeat * 4 + LOGIN_LIMIT)
 }
 
 /// Looks for the archive's end in the logs of another server, from this one on, until that is decided. Calls `behind` with
@@ -253,7 +231,7 @@ pub(crate) fn find(
     is_cancelled: impl Fn() -> bool,
     behind: impl Fn(String),
 ) -> Result<Outcome, ArchiveError> {
-    let (replica, limit) = replica(&request, false);
+    let (replica, limit) = request.replica(false);
     let from = From::Position { log: log.to_owned(), offset: 4 };
     let mut dump = client.dump(&replica, &from, limit)?;
     let mut search = Search::new(SentLog::checksums(&dump), log, archive, other);
@@ -299,10 +277,8 @@ fn begin(
     let shared = Arc::clone(&flags);
     let work = move || {
         let each = OBJECT_TIME;
-        match run(log, &start, is_known, age, needs_checksums, each, &sender, &shared) {
-            Ok(()) => ArchiveError::Ended,
-            Err(error) => error,
-        }
+        let end = run(log, &start, is_known, age, needs_checksums, each, &sender, &shared);
+        end.err().unwrap_or(ArchiveError::Ended)
     };
     let hang_up = Box::new(hang_up);
     let thread = std::thread::Builder::new().name("binlog".into()).spawn(work);
@@ -766,8 +742,7 @@ mod tests {
             let start = Start::whole("bin.000003", StreamOrigin::First);
             let (sender, mut messages) = mpsc::channel(1);
             let thread = std::thread::spawn(move || {
-                let flags = ReceiveFlags::default();
-                let (age, each) = (Duration::MAX, Duration::ZERO);
+                let (flags, age, each) = (ReceiveFlags::default(), Duration::MAX, Duration::ZERO);
                 run(waits, &start, false, age, false, each, &sender, &flags).unwrap_err();
                 flags.acknowledged.load(Ordering::Relaxed)
             });

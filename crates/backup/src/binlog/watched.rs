@@ -7,7 +7,7 @@ use xb_binlog::LogPosition;
 use xb_mysql::{Access, Client, Error, Row, Timeouts};
 
 use crate::archive_error::ArchiveError;
-use crate::binlog::session::LOGIN_LIMIT;
+use crate::binlog::log_request::LOGIN_LIMIT;
 use crate::binlog::standing::Standing;
 
 /// Failed looks in a row that are reported.

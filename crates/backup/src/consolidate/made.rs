@@ -3,8 +3,7 @@
 use xb_repo::chain::Link;
 use xb_repo::error::RepoError;
 use xb_repo::list::fault_of;
-use xb_repo::manifest::Manifest;
-use xb_repo::manifest::merged_link::MergedLink;
+use xb_repo::manifest::{Manifest, MergedLink};
 use xb_repo::names::BackupName;
 use xb_repo::resolve::{is_proven, manifests};
 use xb_repo::root::Root;

@@ -11,8 +11,6 @@ use crate::error::BackupError;
 
 /// Heads and small files are buffered up to this many bytes.
 const BUFFER: usize = 64 << 10;
-/// Bytes of the pipe, the most that an unprivileged user can request.
-const PIPE: usize = 1 << 20;
 /// The files that a producer writes last, by which a stream counts as complete.
 const LAST: [&str; 2] = ["xtrabackup_info", "mariadb_backup_info"];
 /// Names that begin with this in the directory are not files of the backup.
@@ -26,7 +24,7 @@ pub(super) fn merged_stream(
     let system = |what| move |source| BackupError::System { what, source };
     let files = files_of(dir).map_err(system("the files of the merged chain"))?;
     let (reader, writer) = io::pipe().map_err(system("a pipe"))?;
-    let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE);
+    xb_files::enlarge_pipe(&writer);
     let mut options = CreateOptions::default();
     options.dir = dir.to_owned();
     let write = move || {

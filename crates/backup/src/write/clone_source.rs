@@ -15,8 +15,6 @@ use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::write::producer::spool_of;
 
-/// Requested size of the pipe to the pipeline in bytes: the most that an unprivileged process may have.
-const PIPE: usize = 1 << 20;
 /// How long to wait for the end of another clone of the server.
 const BUSY_LIMIT: Duration = Duration::from_secs(600);
 /// Time between two tries to begin.
@@ -81,8 +79,7 @@ impl CloneSource {
         let failed = |what| move |source| BackupError::System { what, source };
         let spool = spool_of(guard)?;
         let (output, mut input) = std::io::pipe().map_err(failed("cannot create a pipe"))?;
-        // A small pipe works too.
-        let _ = rustix::pipe::fcntl_setpipe_size(&input, PIPE);
+        xb_files::enlarge_pipe(&input);
         let how = SpoolSettings {
             file: spool.map(|file| (file, guard.spool_size)),
             patience: Duration::ZERO,

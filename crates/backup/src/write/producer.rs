@@ -14,9 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use xb_pipeline::{FifoNames, Fifos, Merge};
 pub use xb_process::LockGuard;
-use xb_process::{
-    GuardedOutput, Messages, Program, Running, enlarged, guard as take_over, how_it_ended,
-};
+use xb_process::{GuardedOutput, Messages, Program, Running, guard as take_over, how_it_ended};
 
 use crate::error::BackupError;
 
@@ -109,7 +107,10 @@ impl Producer {
             return Err(BackupError::Bug("a piped child has no pipe"));
         };
         let (output, fifos): (Box<dyn Read + Send>, _) = match fifos {
-            None => (Box::new(enlarged(stdout)), None),
+            None => {
+                xb_files::enlarge_pipe(&stdout);
+                (Box::new(stdout), None)
+            }
             Some(fifos) => {
                 let (merged, names) = Merge::new(fifos, Some(stdout.into()));
                 (Box::new(merged), Some(names))

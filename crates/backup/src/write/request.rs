@@ -3,8 +3,7 @@
 use xb_compressor::Compression;
 use xb_encryptor::KeySlots;
 use xb_pipeline::{AutoReport, Content, ObjectSize, PackPlan, Transform, codec_memory};
-use xb_repo::manifest::merged_link::MergedLink;
-use xb_repo::manifest::{Base, Layout, Manifest};
+use xb_repo::manifest::{Base, Layout, Manifest, MergedLink};
 use xb_repo::names::BackupName;
 
 use crate::server::watch::ServerWatch;

@@ -2,15 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::program::signals::interrupted;
-
-/// Size of an enlarged pipe in bytes, the maximum for an ordinary user.
-const PIPE: usize = 1 << 20;
+use crate::stdio::bulk::standard_stream;
 
 /// Maximum wait for input before a check for signals.
 const SIGNAL_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -27,7 +24,7 @@ impl Input {
     /// # Errors
     /// Standard input is closed.
     pub fn stdin() -> io::Result<Self> {
-        Ok(Self::of(File::from(io::stdin().as_fd().try_clone_to_owned()?)))
+        Ok(Self { file: standard_stream(&io::stdin())? })
     }
 
     /// Opens the file at `path`, which may be a FIFO.
@@ -35,13 +32,9 @@ impl Input {
     /// # Errors
     /// The error of the system.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self::of(File::open(path)?))
-    }
-
-    fn of(file: File) -> Self {
-        // Not a pipe, or the limit of the system is lower: keep the size as it is.
-        let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
-        Self { file }
+        let file = File::open(path)?;
+        xb_files::enlarge_pipe(&file);
+        Ok(Self { file })
     }
 
     /// Waits for input, or for its end, up to a fifth of a second. Returns false if there is none

@@ -1,5 +1,6 @@
 //! Terminal rules: data never goes to or comes from a terminal; questions only go to a terminal.
 
+pub(crate) mod bulk;
 pub(crate) mod input;
 
 use std::io::{BufRead, BufReader, IsTerminal, Write, stderr, stdin, stdout};

@@ -3,26 +3,14 @@
 use std::time::Duration;
 
 use xb_mysql::clone::{CloneError, CloneEvent, CloneFile, Ddl, Recipient, RedoFile, Stage};
+pub(crate) use xb_testkit::donor::Content;
 use xb_testkit::vectors;
 
-/// A message of the donor.
+/// A message of the donor; data was recorded without its bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Message {
     pub(crate) is_auxiliary: bool,
     pub(crate) content: Content,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Content {
-    Bytes(Vec<u8>),
-    /// Data of this length; recorded without its bytes.
-    Data(usize),
-    /// Data that is a page; recorded without its bytes.
-    Page {
-        len: usize,
-        number: u32,
-        space: u32,
-    },
 }
 
 /// The result of a clone.

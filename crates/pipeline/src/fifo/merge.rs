@@ -14,9 +14,6 @@ use super::source::{Offer, Source};
 /// Interval between checks for a FIFO that does not exist yet, and the longest wait in one system
 /// call.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Requested size of each pipe in bytes: the most that an unprivileged process may have.
-const PIPE: usize = 1 << 20;
-
 /// The streams of several FIFOs, merged by whole chunks as they arrive. The bytes of each FIFO keep
 /// their order.
 ///
@@ -105,8 +102,7 @@ impl Merge {
             if slot.is_none()
                 && let Some(file) = self.names.open_to_read(&path)?
             {
-                // A smaller pipe works, too.
-                let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
+                xb_files::enlarge_pipe(&file);
                 *slot = Some(Source::new(path.clone(), file, self.fifos.dialect));
             }
             let begun = match slot {

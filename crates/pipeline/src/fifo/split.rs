@@ -15,8 +15,6 @@ use super::names::{FifoNames, NameList};
 
 /// Interval between attempts to open a FIFO that has no reader yet.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Requested size of each pipe in bytes: the most that an unprivileged process may have.
-const PIPE: usize = 1 << 20;
 /// Control byte that a writer sends first; readers skip it.
 const CONTROL: [u8; 1] = [0];
 
@@ -168,7 +166,7 @@ impl FifoWriter {
             }
             std::thread::sleep(INTERVAL);
         };
-        let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
+        xb_files::enlarge_pipe(&file);
         fcntl_getfl(&file)
             .and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK))
             .map_err(|error| system(&path, error.into()))?;

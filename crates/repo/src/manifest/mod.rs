@@ -7,7 +7,6 @@
 
 pub mod clone_facts;
 pub mod history;
-pub mod merged_link;
 pub mod signed_text;
 pub mod source_info;
 pub mod tables;
@@ -19,7 +18,6 @@ use xb_encryptor::{MacKey, SigningKey, VerifyingKey};
 use crate::hex::hex;
 use crate::manifest::clone_facts::CloneFacts;
 use crate::manifest::history::History;
-use crate::manifest::merged_link::MergedLink;
 use crate::manifest::signed_text::{CheckLineError, SignedText, attest, sign};
 use crate::manifest::source_info::SourceInfo;
 use crate::manifest::tables::Tables;
@@ -127,6 +125,17 @@ pub struct Base {
     pub name: String,
     /// Run of the base; a later backup of the same name is not the base.
     pub run: String,
+}
+
+/// A backup that was merged into another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergedLink {
+    /// Name of the backup.
+    pub name: String,
+    /// Run of the backup.
+    pub run: String,
+    /// SHA-256 of the text of its manifest, hexadecimal, as in the manifest's own check line.
+    pub manifest: String,
 }
 
 /// Facts that a reader of packed objects needs.

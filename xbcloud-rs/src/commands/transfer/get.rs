@@ -1,7 +1,7 @@
 //! `get`: writes a backup to standard output.
 
 use xb_backup::{BackupError, GetReport, GetRequest, OrInterrupted as _, Output, Selection};
-use xb_cli::{Failure, FailureContext as _, ProgressEnd};
+use xb_cli::{Failure, FailureContext as _, ProgressEnd, standard_stream};
 use xb_pipeline::{FifoError, FifoNames, Fifos, Split};
 use xb_reader::Dialect;
 use xb_repo::root::Root;
@@ -9,7 +9,6 @@ use xb_repo::root::Root;
 use crate::args::{GetArgs, RunOptions};
 use crate::commands::context::{Context, resources};
 use crate::report;
-use crate::standard_stream::enlarged;
 
 impl Context {
     pub(crate) fn get(&self, args: &GetArgs) -> Result<(), Failure> {
@@ -57,7 +56,7 @@ impl Context {
         mut request: GetRequest,
         run: &RunOptions,
     ) -> Result<Option<(GetReport, ProgressEnd)>, Failure> {
-        let stdout = enlarged(&std::io::stdout()).stage("output")?;
+        let stdout = standard_stream(&std::io::stdout()).stage("output")?;
         let (done, end) =
             self.with_session("get", run, root, resources(run), |session| async move {
                 loop {

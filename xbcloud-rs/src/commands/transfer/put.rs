@@ -6,7 +6,7 @@ use xb_backup::{
     BackupError, CancelToken, OrInterrupted as _, PutLayout, PutReport, PutRequest, Resources,
     Session,
 };
-use xb_cli::{Failure, FailureContext as _, KeyOptions, Log, ProgressEnd, Size};
+use xb_cli::{Failure, FailureContext as _, KeyOptions, Log, ProgressEnd, Size, standard_stream};
 use xb_compressor::{AlgorithmError, Compression};
 use xb_pipeline::{
     Content, EndRule, Fifos, LastFile, Merge, ObjectSize, PackError, Transform, XbstreamInput,
@@ -21,7 +21,6 @@ use crate::args::{PutArgs, PutOptions, RunOptions, StoreOptions, StreamOptions};
 use crate::commands::context::{Context, DEFAULT_CHUNK, TOOL, put_resources};
 use crate::location::{NewPlace, new_backup_place};
 use crate::report;
-use crate::standard_stream::enlarged;
 
 impl Context {
     pub(crate) fn put(&self, args: &PutArgs) -> Result<(), Failure> {
@@ -43,7 +42,7 @@ impl Context {
         let lock = args.retain.lock()?;
         // The names of the FIFOs are removed at the end of this function.
         let (source, _names): (Box<dyn Read + Send>, _) = match fifos {
-            None => (Box::new(enlarged(&std::io::stdin()).stage("read")?), None),
+            None => (Box::new(standard_stream(&std::io::stdin()).stage("read")?), None),
             Some(fifos) => {
                 let (merged, names) = Merge::new(fifos, None);
                 (Box::new(merged), Some(names))
