@@ -270,10 +270,11 @@ impl Applier<'_> {
                 return Ok(true);
             };
             for table in tables.split(',') {
-                let text = table.replace('\\', "\\\\").replace('\'', "''");
+                // Names differ by case, and what a backslash means in a string depends on sql_mode.
+                let name = hex(table);
                 let found = self.settings(&format!(
                     "SELECT table_name, engine FROM information_schema.tables WHERE engine IN ('MEMORY', 'BLACKHOLE') \
-                     AND CONCAT(table_schema, '.', table_name) = '{text}'"
+                     AND CAST(CONCAT(table_schema, '.', table_name) AS BINARY) = {name}"
                 ))?;
                 if found.is_empty() {
                     return Ok(true);

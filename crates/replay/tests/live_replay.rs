@@ -396,6 +396,25 @@ fn tables_that_were_in_use_are_sound_before_the_replay() {
     }
 }
 
+/// A backslash in a string is a letter there.
+#[test]
+fn a_filter_is_understood_with_any_sql_mode() {
+    let origin = Origin::start(&["--sql-mode=NO_BACKSLASH_ESCAPES"]);
+    origin.server.sql(
+        "CREATE DATABASE x; CREATE TABLE `x`.`a\\b` (i INT) ENGINE=MEMORY; CREATE TABLE x.A (i INT) ENGINE=InnoDB;
+         CREATE TABLE x.a (i INT) ENGINE=MEMORY",
+    );
+    let backup = Backup::of(&origin);
+    for (table, is_partial) in [("x.a\\b", false), ("x.a", false), ("x.A", true)] {
+        let (_data, mut request) = backup.request(ReplayStop::End);
+        request.settings.push("--sql-mode=NO_BACKSLASH_ESCAPES".into());
+        request.settings.push(format!("--replicate-ignore-table={table}").into());
+        origin.server.sql("INSERT INTO x.A VALUES (1)");
+        let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+        assert_eq!(report.is_partial, is_partial, "{table}");
+    }
+}
+
 #[test]
 fn a_dropped_table_is_left_out_or_never_reached() {
     let origin = Origin::start(&["--log-bin-compress=ON", "--log-bin-compress-min-len=10"]);
