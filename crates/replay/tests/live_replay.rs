@@ -415,6 +415,50 @@ fn a_filter_is_understood_with_any_sql_mode() {
     }
 }
 
+/// What sessions can set for themselves, and statements that log other than they are written.
+#[test]
+fn what_a_session_sets_for_itself_is_replayed() {
+    for format in ["ROW", "MIXED"] {
+        let origin =
+            Origin::start(&["--binlog-row-image=MINIMAL", &format!("--binlog-format={format}")]);
+        origin.server.sql(
+            "CREATE DATABASE x; USE x; CREATE TABLE t (i INT PRIMARY KEY, v INT, w INT) ENGINE=InnoDB;
+             CREATE TABLE h (i INT PRIMARY KEY, v INT) WITH SYSTEM VERSIONING; CREATE TABLE log (i INT);
+             CREATE TABLE c (i INT PRIMARY KEY, CHECK (i < 5)); CREATE TABLE k (i INT, FOREIGN KEY (i) REFERENCES t (i));
+             CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW INSERT INTO log VALUES (NEW.i);
+             CREATE SEQUENCE q CACHE 10; SELECT NEXTVAL(q)",
+        );
+        let backup = Backup::of(&origin);
+        origin.server.sql(
+            "USE x; INSERT INTO t VALUES (1, 1, 1), (2, 2, 2); UPDATE t SET v = 7 WHERE i = 1; DELETE FROM t WHERE i = 2;
+             INSERT INTO h VALUES (1, 1); UPDATE h SET v = 2; DELETE FROM h;
+             SET system_versioning_insert_history = ON;
+             INSERT INTO h (i, v, row_start, row_end) VALUES (9, 9, '2001-01-01 00:00:00', '2002-01-01 00:00:00');
+             SET system_versioning_insert_history = OFF;
+             SET timestamp = 1600000000; INSERT INTO h VALUES (5, 5); SET timestamp = 1600000001; UPDATE h SET v = 6;
+             SET timestamp = DEFAULT;
+             SET check_constraint_checks = OFF; INSERT INTO c VALUES (77); SET check_constraint_checks = ON;
+             SET foreign_key_checks = OFF; INSERT INTO k VALUES (88); SET foreign_key_checks = ON;
+             CREATE TABLE s SELECT * FROM t; CREATE OR REPLACE TABLE s SELECT i FROM t;
+             INSERT INTO t VALUES (3, NEXTVAL(q), 0); SELECT NEXTVAL(q) FROM seq_1_to_30;
+             SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO,NO_BACKSLASH_ESCAPES'; CREATE TABLE z (i INT AUTO_INCREMENT PRIMARY KEY, v TEXT);
+             INSERT INTO z VALUES (0, 'a\\b'); SET sql_mode = DEFAULT; SET insert_id = 40; INSERT INTO z (v) VALUES ('c');
+             SET time_zone = '+05:00'; CREATE TABLE y (d TIMESTAMP, e DATETIME); INSERT INTO y VALUES (NOW(), NOW());
+             SET auto_increment_increment = 7, auto_increment_offset = 3; INSERT INTO z (v) VALUES ('d'), ('e')",
+        );
+        let (data, request) = backup.request(ReplayStop::End);
+        let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+        assert_eq!(report.retried, None);
+        let copy = MariaDb::start_on(data.path());
+        assert_eq!(copy.checksums("x"), origin.server.checksums("x"), "{format}");
+        let history =
+            "SELECT i, v, row_start, row_end FROM x.h FOR SYSTEM_TIME ALL ORDER BY 1, 2, 3, 4";
+        assert_eq!(copy.sql(history), origin.server.sql(history), "{format}");
+        let next = "SELECT next_not_cached_value FROM x.q";
+        assert_eq!(copy.sql(next), origin.server.sql(next), "{format}");
+    }
+}
+
 #[test]
 fn a_dropped_table_is_left_out_or_never_reached() {
     let origin = Origin::start(&["--log-bin-compress=ON", "--log-bin-compress-min-len=10"]);
