@@ -155,6 +155,50 @@ impl Applier<'_> {
         Ok(())
     }
 
+    /// Repairs tables that were in use when they were copied, by their index files, as a server that crashed would do at
+    /// their first use. That repair passes over the rows of most tables, so the applier would change, and keep, a damaged
+    /// one. Returns what the server says of them.
+    pub(crate) fn repair(&mut self, index_files: &[String]) -> Result<Vec<String>, ReplayError> {
+        let mut said = Vec::new();
+        for file in index_files {
+            let Some((schema, table)) = places(file) else { continue };
+            // Left-overs of statements are in no list.
+            let named = format!(
+                "SELECT CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`') \
+                 FROM information_schema.tables WHERE CAST(CONVERT(table_schema USING filename) AS BINARY) = {} \
+                 AND CAST(CONVERT(table_name USING filename) AS BINARY) = {}",
+                hex(schema),
+                hex(table)
+            );
+            for [name] in self.texts("looking for a table that was in use", &named)? {
+                let statements = [
+                    format!("REPAIR NO_WRITE_TO_BINLOG TABLE {name}"),
+                    format!("CHECK TABLE {name}"),
+                ];
+                for statement in statements {
+                    said.extend(self.run_on_table(&name, &statement)?);
+                }
+            }
+        }
+        said.dedup();
+        Ok(said)
+    }
+
+    /// Runs a statement that ends with the status of a table. Returns what it says before.
+    fn run_on_table(&mut self, name: &str, statement: &str) -> Result<Vec<String>, ReplayError> {
+        let rows = self.texts("repairing a table that was in use", statement)?;
+        // A note: a sequence cannot be checked.
+        let fine =
+            |[_, _, kind, text]: &[String; 4]| (kind == "status" && text == "OK") || kind == "note";
+        let is_sound = rows.last().is_some_and(fine);
+        let said = rows.into_iter().filter(|row| !fine(row));
+        let said: Vec<String> = said.map(|[_, _, _, text]| format!("{name}: {text}")).collect();
+        match is_sound {
+            true => Ok(said),
+            false => Err(ReplayError::NotRepaired(said.join("; "))),
+        }
+    }
+
     /// Events that are disabled as those of a replica.
     pub(crate) fn disabled_events(&mut self) -> Result<BTreeSet<String>, ReplayError> {
         let rows = self.client.rows(self.dialect.disabled_events);
@@ -226,10 +270,11 @@ impl Applier<'_> {
                 return Ok(true);
             };
             for table in tables.split(',') {
-                let text = table.replace('\\', "\\\\").replace('\'', "''");
+                // Names differ by case, and what a backslash means in a string depends on sql_mode.
+                let name = hex(table);
                 let found = self.settings(&format!(
                     "SELECT table_name, engine FROM information_schema.tables WHERE engine IN ('MEMORY', 'BLACKHOLE') \
-                     AND CONCAT(table_schema, '.', table_name) = '{text}'"
+                     AND CAST(CONCAT(table_schema, '.', table_name) AS BINARY) = {name}"
                 ))?;
                 if found.is_empty() {
                     return Ok(true);
@@ -241,11 +286,18 @@ impl Applier<'_> {
 
     /// The names and values that a statement finds, as `NAME=VALUE`.
     fn settings(&mut self, statement: &str) -> Result<Vec<String>, ReplayError> {
-        let rows = self.client.rows(statement).and_then(|rows| {
-            rows.iter().map(Row::texts).collect::<Result<Vec<[String; 2]>, Error>>()
-        });
-        let rows = rows.map_err(|error| self.broken("asking for its options", error))?;
+        let rows = self.texts("asking for its options", statement)?;
         Ok(rows.into_iter().map(|[name, value]| format!("{name}={value}")).collect())
+    }
+
+    fn texts<const N: usize>(
+        &mut self,
+        doing: &'static str,
+        statement: &str,
+    ) -> Result<Vec<[String; N]>, ReplayError> {
+        let rows = self.client.rows(statement);
+        let texts = rows.and_then(|rows| rows.iter().map(Row::texts).collect());
+        texts.map_err(|error| self.broken(doing, error))
     }
 
     fn start(&mut self) -> Result<(), ReplayError> {
@@ -396,4 +448,17 @@ impl Applier<'_> {
             None => format!("the transaction at {}:{}", status.source.0, status.source.1),
         }
     }
+}
+
+/// The parts of the name of an index file that name its schema and table, without that of a partition.
+fn places(index_file: &str) -> Option<(&str, &str)> {
+    let (schema, file) = index_file.split_once('/')?;
+    let table = file.split(['#', '.']).next().filter(|table| !table.is_empty())?;
+    Some((schema, table))
+}
+
+/// A text as a literal that means the same with any `sql_mode`.
+fn hex(text: &str) -> String {
+    let digits: String = text.bytes().map(|byte| format!("{byte:02X}")).collect();
+    format!("X'{digits}'")
 }

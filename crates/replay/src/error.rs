@@ -102,6 +102,11 @@ pub enum ReplayError {
         /// That of the server.
         found: String,
     },
+    /// A table was in use when it was copied, and the server cannot repair it. The server's words.
+    #[error(
+        "a table was in use while the backup copied it, and cannot be repaired: {0}; replay onto another backup"
+    )]
+    NotRepaired(String),
     /// An option, as `NAME=VALUE`, lets the server pass over what it cannot apply, or do more than the logs say.
     #[error(
         "the private server has {0}: with it, the data may be another one than the logs say; remove that option{AGAIN}"
@@ -173,6 +178,7 @@ impl ReplayError {
             | Self::FullDisk { .. }
             | Self::Cut { .. }
             | Self::LocalTime { .. }
+            | Self::NotRepaired(_)
             | Self::Lenient(_)
             | Self::Elsewhere { .. }
             | Self::NotDurable { .. }

@@ -36,7 +36,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     watch: &mut Watch<'_>,
 ) -> Result<ReplayReport, ReplayError> {
     let begin = Instant::now();
-    // A server that starts on the data repairs them, and then nothing shows it any more.
+    // A server that opens them repairs them somehow, and then nothing shows it any more.
     let in_use = tables_in_use(&request.data).map_err(failed(&request.data))?;
     let place = ReplayDir::make(&request.data)?;
     let files = match RelayFiles::write(place.path(), request, pieces, watch) {
@@ -91,6 +91,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     applier.check_local_time(zone)?;
     applier.set_gtids(&request.plan.start)?;
     applier.fill(&request.plan.leave_out)?;
+    let repairs = applier.repair(&in_use)?;
     let disabled = applier.disabled_events()?;
     let applying = Instant::now();
     let applied = applier.apply(watch)?;
@@ -119,6 +120,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         filters: applied.filters,
         is_partial: applied.is_partial,
         in_use,
+        repairs,
         unconfined,
         applied_in,
         seconds: begin.elapsed(),

@@ -118,6 +118,8 @@ pub struct ReplayReport {
     /// no recovery repairs: MyISAM, Aria with TRANSACTIONAL=0. They may lack their last rows from before the backup's
     /// position, and so from before the replay.
     pub in_use: Vec<String>,
+    /// What the server said when it repaired them before the replay, such as the number of rows that were lost.
+    pub repairs: Vec<String>,
     /// Why the server was not confined; `None` if it could write below the data directory only.
     pub unconfined: Option<&'static str>,
     /// Time in which the server applied them.

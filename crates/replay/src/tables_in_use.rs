@@ -16,7 +16,7 @@ use xb_pages::{TABLE_HEAD, TableEngine, TableHead};
 ///
 /// # Errors
 /// If the data cannot be read.
-pub(crate) fn tables_in_use(data: &Path) -> io::Result<Vec<String>> {
+pub fn tables_in_use(data: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for folder in fs::read_dir(data)? {
         let folder = folder?.path();

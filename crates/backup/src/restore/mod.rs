@@ -8,6 +8,7 @@ pub(crate) mod fetch_chain;
 mod file_sink;
 pub(crate) mod finished;
 pub(crate) mod galera;
+mod in_use;
 mod interrupted;
 pub(crate) mod journal;
 mod lost_and_found;

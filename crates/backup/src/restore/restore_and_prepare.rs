@@ -16,6 +16,7 @@ use crate::restore::export_log::EXPORT_LOG;
 use crate::restore::fetch_chain::{FetchedChain, done_before, fetch_or_continue};
 use crate::restore::finished::{FinishedMark, forget};
 use crate::restore::galera::{NodePosition, read_position, write_position};
+use crate::restore::in_use::in_use;
 use crate::restore::journal::head::RestoreIdentity;
 use crate::restore::new_master_key;
 use crate::restore::outside::outside;
@@ -40,7 +41,12 @@ pub async fn restore_chain(
 ) -> Result<RestoreChainReport, BackupError> {
     let ready =
         AfterRestore { owner: ready.owner.or_else(|| Owner::to_keep(target)), ..ready.clone() };
-    restore_locked(session, request, target, how, &ready, on_line, None).await
+    let mut report = restore_locked(session, request, target, how, &ready, on_line, None).await?;
+    // Increments that are not applied yet have their own copies of these files.
+    if ready.prepare().is_some() || report.restored.len() == 1 {
+        report.remarks.extend(in_use(target));
+    }
+    Ok(report)
 }
 
 /// Like [`restore_chain`], for a caller that may have the lock of the target already, and gives the files to no owner

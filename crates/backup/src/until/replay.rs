@@ -223,9 +223,12 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
     }
     if !replayed.in_use.is_empty() {
         remarks.push(format!(
-            "tables were in use while the backup copied them, and may lack rows from just before its position: {}; compare them with the origin, or replay onto another backup",
+            "tables were in use while the backup copied them, were repaired before the replay, and may lack rows from just before its position: {}; compare them with the origin, or replay onto another backup",
             replayed.in_use.join(", ")
         ));
+    }
+    if !replayed.repairs.is_empty() {
+        remarks.push(format!("the repair of these tables: {}", replayed.repairs.join("; ")));
     }
     if !replayed.disabled_events.is_empty() {
         remarks.push(format!(
