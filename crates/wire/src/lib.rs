@@ -45,7 +45,7 @@ pub use announce::address::{DEFAULT_PORT, HostPort};
 pub use announce::secret::{Fingerprint, Secret};
 pub use announce::{Announcement, AnnouncementError, Protection};
 pub use counters::{Counters, Snapshot};
-pub use donor::{Donor, Outgoing, Questions, connect};
+pub use donor::{Awaited, Donor, Outgoing, Questions, QuestionsWaker, connect};
 pub use error::{BindError, SecurityError, TransferError};
 pub use event::{Event, Observer};
 pub use joiner::{Answers, Incoming, Joiner, Listener, Offered, Receipt, Refusal};

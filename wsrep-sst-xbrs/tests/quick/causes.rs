@@ -21,8 +21,7 @@ fn a_disk_that_fails(words: &[&str], expected: &str, hint: &str, status: i32) {
     let scene = Scene::new();
     scene.large_stream();
     scene.backup("hang");
-    // A donor that asks holds what it has asked about until its backup goes on.
-    scene.options("space-check=no\ndelta=no");
+    scene.options("space-check=no");
     let (joiner, donor) = fails(&scene, words);
     let folder = scene.data("joiner").join("#sql-xb/.new");
     let cause = format!("cannot write received files in {}: ibdata1: ", folder.display());

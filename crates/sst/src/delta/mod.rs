@@ -12,7 +12,7 @@
 //! copies, and uses these copies: what happens to the old data afterwards does not matter.
 //!
 //! - `group` is the unit of a question, `question` its bytes; `cut` takes blocks out of a chunk and puts them back.
-//! - Donor: `thin` replaces chunks in the backup program's stream, `choice` decides whether to ask.
+//! - Donor: `thin` replaces chunks in the backup program's stream, which `read_ahead` reads, `choice` decides whether to ask.
 //! - Joiner: `answering` is the thread that answers, `old_data` reads the old files, `held` keeps what was equal, `fill`
 //!   completes the chunks.
 //! - `agreement` is what offer and answer say about it.
@@ -26,6 +26,7 @@ pub(crate) mod group;
 pub(crate) mod held;
 pub(crate) mod old_data;
 pub(crate) mod question;
+pub(crate) mod read_ahead;
 #[cfg(test)]
 mod tests;
 pub(crate) mod thin;

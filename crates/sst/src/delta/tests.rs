@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
 use xb_pipeline::{Observer, PassOn};
 use xb_reader::{ChunkWriter, MapEntry, RelPath};
+use xb_wire::Awaited;
 
 use super::choice::Choice;
 use super::fill::{FillError, Filler};
@@ -16,6 +18,7 @@ use super::group::{Group, HeldBlocks, MAX_BLOCKS};
 use super::held::HeldGroups;
 use super::old_data::OldData;
 use super::question::{Key, Question, hash};
+use super::read_ahead::Source;
 use super::thin::{QuestionChannel, Thinner};
 use crate::contract::datadir::{Kind, KindDir, Layout};
 use crate::contract::error_log::ErrorLog;
@@ -68,9 +71,9 @@ impl QuestionChannel for Joiner {
         Ok(true)
     }
 
-    fn reply(&mut self, wait: bool) -> io::Result<Option<Vec<u8>>> {
-        self.waited += 1;
-        if !wait && self.waited < self.delay {
+    fn reply(&mut self) -> io::Result<Option<Vec<u8>>> {
+        self.waited = self.waited.saturating_add(1);
+        if self.waited < self.delay {
             return Ok(None);
         }
         self.waited = 0;
@@ -86,6 +89,11 @@ impl QuestionChannel for Joiner {
             self.held.push(found);
         }
         Ok(Some(HeldBlocks(have.0 ^ self.lie.unwrap_or(0)).write().to_vec()))
+    }
+
+    fn await_reply(&mut self, _: Option<Duration>) -> io::Result<Awaited> {
+        self.waited = self.delay;
+        Ok(self.reply()?.map_or(Awaited::Nothing, Awaited::Reply))
     }
 
     fn acknowledged(&self) -> u64 {
@@ -150,6 +158,12 @@ impl Read for Pieces<'_> {
         buffer[..now.len()].copy_from_slice(now);
         self.rest = later;
         Ok(now.len())
+    }
+}
+
+impl Source for Pieces<'_> {
+    fn is_ready(&mut self) -> bool {
+        true
     }
 }
 
@@ -412,6 +426,55 @@ impl<R: Read> Read for Counting<R> {
         self.1.fetch_add(len, Relaxed);
         Ok(len)
     }
+}
+
+impl<R: Read> Source for Counting<R> {
+    fn is_ready(&mut self) -> bool {
+        true
+    }
+}
+
+/// A program that writes this and hangs: reading on would wait.
+struct Silent<'a>(Pieces<'a>);
+
+impl Read for Silent<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.is_ready() {
+            true => self.0.read(buffer),
+            false => Err(io::Error::other("waits for the program")),
+        }
+    }
+}
+
+impl Source for Silent<'_> {
+    fn is_ready(&mut self) -> bool {
+        !self.0.rest.is_empty()
+    }
+}
+
+/// Replies that arrive while the backup program is silent wait for none of its bytes.
+#[test]
+fn a_silent_backup_holds_up_no_chunk() {
+    let bytes = noise(40 * BLOCK, 1);
+    let dir = old_dir(&[("t.ibd", &noise(40 * BLOCK, 2))]);
+    let mut out = ChunkWriter::new(Vec::new());
+    for (number, chunk) in bytes.chunks(10 * BLOCK).enumerate() {
+        out.payload("t.ibd", (number * 10 * BLOCK) as u64, chunk).unwrap();
+    }
+    let stream = out.finish().unwrap();
+    let source = Silent(Pieces { rest: &stream, piece: 1 << 20 });
+    // There is no reply before the donor waits for it.
+    let joiner = Joiner { delay: usize::MAX, ..joiner_with(open(dir.path())) };
+    let choice = Choice::new(DeltaWish::Yes);
+    let mut thinner = Thinner::new(source, joiner, KEY, choice, &Observer::default());
+    let (mut sent, mut buffer) = (0, vec![0; 1 << 20]);
+    while sent < stream.len() {
+        match thinner.read(&mut buffer) {
+            Ok(len) => sent += len,
+            Err(error) => assert!(PassOn::is(&error), "after {sent} bytes: {error}"),
+        }
+    }
+    assert_eq!(sent, stream.len(), "the joiner has nothing of it");
 }
 
 /// What is sent without a question waits, too, behind a group without a reply.

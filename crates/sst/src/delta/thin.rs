@@ -12,12 +12,13 @@ use xb_reader::{
     ChunkHead, ChunkKind, CrcCombiner, DecodeError, Decoder, Dialect, Event, Limits, PayloadCheck,
     PieceCheck, RelPath,
 };
-use xb_wire::Questions;
+use xb_wire::{Awaited, Questions};
 
 use super::choice::{Arrived, Asks, Choice};
 use super::cut;
 use super::group::{BLOCK, Group, HeldBlocks};
 use super::question::{Key, Question};
+use super::read_ahead::Source;
 
 /// Bytes that are read at once where chunks begin.
 const READ: usize = 256 << 10;
@@ -36,12 +37,19 @@ const UNSENT: usize = 32 << 20;
 const SPARE: usize = 8;
 const SPARE_SIZES: RangeInclusive<usize> = READ..=2 << 20;
 
+/// Time for which the backup program may pause, in which replies are awaited, too, before what was returned is passed on: a
+/// pause is short where the program only waits for a disk, and blocks that are passed on early are small.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// The joiner's layer above, as the donor reaches it.
 pub(crate) trait QuestionChannel {
     /// Asks; returns false if too many questions are open.
     fn ask(&mut self, question: &[u8]) -> io::Result<bool>;
-    /// Takes the reply to the oldest question, or waits for it: then there is none only if the joiner does not answer.
-    fn reply(&mut self, wait: bool) -> io::Result<Option<Vec<u8>>>;
+    /// Takes the reply to the oldest question, if it is here.
+    fn reply(&mut self) -> io::Result<Option<Vec<u8>>>;
+    /// Waits for that reply, or until the source has more; [`Awaited::Nothing`] if the joiner does nothing for so long, or,
+    /// without a limit, if it does not answer.
+    fn await_reply(&mut self, limit: Option<Duration>) -> io::Result<Awaited>;
     /// Bytes that the joiner has acknowledged.
     fn acknowledged(&self) -> u64;
 }
@@ -59,12 +67,12 @@ impl QuestionChannel for WireJoiner {
         self.questions.ask(question).map_err(io::Error::other)
     }
 
-    fn reply(&mut self, wait: bool) -> io::Result<Option<Vec<u8>>> {
-        let reply = match wait {
-            true => self.questions.await_reply(self.patience),
-            false => self.questions.reply(),
-        };
-        reply.map_err(io::Error::other)
+    fn reply(&mut self) -> io::Result<Option<Vec<u8>>> {
+        self.questions.reply().map_err(io::Error::other)
+    }
+
+    fn await_reply(&mut self, limit: Option<Duration>) -> io::Result<Awaited> {
+        self.questions.await_reply(limit.unwrap_or(self.patience)).map_err(io::Error::other)
     }
 
     fn acknowledged(&self) -> u64 {
@@ -151,7 +159,7 @@ enum Item {
     Group(Group, Vec<u8>, u32),
 }
 
-impl<R: Read, A: QuestionChannel> Thinner<R, A> {
+impl<R: Source, A: QuestionChannel> Thinner<R, A> {
     pub(crate) fn new(source: R, ask: A, key: Key, choice: Choice, observer: &Observer) -> Self {
         Self {
             source,
@@ -429,6 +437,13 @@ impl<R: Read, A: QuestionChannel> Thinner<R, A> {
         Ok(())
     }
 
+    /// Returns the error by which what was returned is passed on at once.
+    fn pass_on(&mut self) -> io::Error {
+        self.unsent = 0;
+        self.has_passed_on = true;
+        PassOn.into()
+    }
+
     /// Takes bytes that are to be returned; `None` if there are none.
     fn take_out(&mut self, buffer: &mut [u8]) -> Option<usize> {
         loop {
@@ -458,8 +473,8 @@ impl OpenChunk {
     }
 }
 
-impl<R: Read, A: QuestionChannel> Read for Thinner<R, A> {
-    /// Returns the error [`PassOn`] before it waits for a reply: the joiner may need what was returned to have room for the
+impl<R: Source, A: QuestionChannel> Read for Thinner<R, A> {
+    /// Returns the error [`PassOn`] before it waits for long: the joiner may need what was returned to have room for a
     /// question.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
@@ -471,9 +486,7 @@ impl<R: Read, A: QuestionChannel> Read for Thinner<R, A> {
                 return Ok(len);
             }
             if self.unsent >= UNSENT {
-                self.unsent = 0;
-                self.has_passed_on = true;
-                return Err(PassOn.into());
+                return Err(self.pass_on());
             }
             match self.queue.front_mut() {
                 Some(Item::Plain(bytes)) => {
@@ -483,17 +496,24 @@ impl<R: Read, A: QuestionChannel> Read for Thinner<R, A> {
                 }
                 Some(Item::Group(..)) => {
                     let has_room = self.waiting.0 < self.choice.ahead() && self.waiting.1 < WAITING;
-                    if let Some(reply) = self.ask.reply(false)? {
+                    let takes_more = has_room && !self.has_ended;
+                    if let Some(reply) = self.ask.reply()? {
                         self.answered(&reply)?;
-                    } else if has_room && !self.has_ended {
+                        continue;
+                    }
+                    if takes_more && self.source.is_ready() {
                         self.pull()?;
-                    } else if !std::mem::replace(&mut self.has_passed_on, true) {
-                        self.unsent = 0;
-                        return Err(PassOn.into());
-                    } else if let Some(reply) = self.ask.reply(true)? {
-                        self.answered(&reply)?;
-                    } else {
-                        self.stop_asking()?;
+                        continue;
+                    }
+                    let may_pause = takes_more && !self.has_passed_on;
+                    if !may_pause && !self.has_passed_on {
+                        return Err(self.pass_on());
+                    }
+                    match self.ask.await_reply(may_pause.then_some(PAUSE))? {
+                        Awaited::Reply(reply) => self.answered(&reply)?,
+                        Awaited::Woken => {}
+                        Awaited::Nothing if may_pause => return Err(self.pass_on()),
+                        Awaited::Nothing => self.stop_asking()?,
                     }
                 }
                 None if self.has_ended => return Ok(0),

@@ -24,6 +24,7 @@ use crate::contract::settings::DeltaWish;
 use crate::delta::agreement::Answer;
 use crate::delta::choice::Choice;
 use crate::delta::question::Key;
+use crate::delta::read_ahead::ReadAhead;
 use crate::delta::thin::{DeltaCounters, Thinner, WireJoiner};
 use crate::error::SstError;
 use crate::run::{ChildError, Run};
@@ -159,7 +160,7 @@ fn send_backup(
     let (output, has_ended) = Output::new(output, Arc::clone(has_begun));
     let taking = sink.clone();
     let budget = Budget::new(put.plan.memory);
-    let (source, saved) = leaving_out(context, output, delta, observer);
+    let (source, saved) = leaving_out(context, output, delta, observer)?;
     let outcome = start_pack(source, put, &budget, observer, move |part| taking.take(part))
         .and_then(xb_pipeline::PackHandle::join);
     // A connection error is the cause of every error that follows from it.
@@ -207,23 +208,29 @@ impl Delta {
     }
 }
 
+/// A stream, and the count of what it leaves out.
+type ThinStream = (Box<dyn Read + Send>, Option<Arc<DeltaCounters>>);
+
 /// Returns the backup's stream without what the joiner has, and the count of that.
 fn leaving_out(
     context: &Context,
     output: Output<impl Read + Send + 'static>,
     delta: Option<Delta>,
     observer: &Observer,
-) -> (Box<dyn Read + Send>, Option<Arc<DeltaCounters>>) {
+) -> Result<ThinStream, SstError> {
     match delta {
-        None => (Box::new(output), None),
+        None => Ok((Box::new(output), None)),
         Some(Delta { questions, key, wish }) => {
             let idle = context.settings.idle_timeout;
             // Before the transfer counts as idle.
             let patience = if idle.is_zero() { REPLY_LIMIT } else { REPLY_LIMIT.min(idle / 2) };
+            let waker = questions.waker();
+            let output = ReadAhead::start(output, move || waker.wake())
+                .map_err(SstError::io("read the output of", &context.settings.program))?;
             let joiner = WireJoiner { questions, patience };
             let thinner = Thinner::new(output, joiner, key, Choice::new(wish), observer);
             let saved = thinner.saved();
-            (Box::new(thinner), Some(saved))
+            Ok((Box::new(thinner), Some(saved)))
         }
     }
 }

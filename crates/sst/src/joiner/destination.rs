@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind::{InvalidInput, NotFound};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -113,8 +114,13 @@ impl Destination {
     fn unlink(&self) -> Result<(), SstError> {
         for (name, path) in self.received()? {
             let link = self.new.join(name);
-            let is_link = std::fs::read_link(&link).is_ok_and(|target| target == path);
-            let gone = if is_link { link } else { path };
+            let gone = match std::fs::read_link(&link) {
+                Ok(target) if target == path => link,
+                Ok(_) => path,
+                // There is nothing, or no link.
+                Err(error) if matches!(error.kind(), NotFound | InvalidInput) => path,
+                Err(error) => return Err(SstError::io("read the link", link)(error)),
+            };
             std::fs::remove_file(&gone).map_err(SstError::io("remove", gone))?;
         }
         Ok(())
@@ -145,4 +151,38 @@ pub(super) fn sync(folder: &Path) -> Result<(), SstError> {
     let failed = || SstError::io("sync", folder);
     let dir = std::fs::File::open(folder).map_err(failed())?;
     rustix::fs::syncfs(&dir).map_err(|error| failed()(error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was received is removed only where it is known that preparing has replaced it.
+    #[test]
+    fn a_link_that_cannot_be_read_costs_no_received_file() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [new, home] = ["new", "home"].map(|name| scratch.path().join(name));
+        let kind = Kind::Data(Vec::new());
+        let placed = vec![KindDir { kind, dir: home.clone() }];
+        let destination = Destination { new: new.clone(), placed };
+        let received = staging(&home).join("ibdata1");
+        std::fs::create_dir_all(staging(&home)).unwrap();
+        std::fs::write(&received, "").unwrap();
+        symlink("new", &new).unwrap();
+        let error = destination.unlink().map_err(|error| error.to_string()).unwrap_err();
+        assert!(error.contains("new/ibdata1"), "{error}");
+        assert!(received.exists());
+        // The link is there; gone; and a file is in its place.
+        std::fs::remove_file(&new).unwrap();
+        std::fs::create_dir(&new).unwrap();
+        symlink(&received, new.join("ibdata1")).unwrap();
+        destination.unlink().unwrap();
+        assert!(received.exists() && !new.join("ibdata1").exists());
+        destination.unlink().unwrap();
+        assert!(!received.exists());
+        std::fs::write(&received, "").unwrap();
+        std::fs::write(new.join("ibdata1"), "").unwrap();
+        destination.unlink().unwrap();
+        assert!(!received.exists() && new.join("ibdata1").exists());
+    }
 }

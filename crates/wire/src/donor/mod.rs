@@ -17,7 +17,7 @@ use bytes::Bytes;
 use xb_process::{CancelHook, CancelToken};
 
 use self::block_builder::Pending;
-pub use self::questions::Questions;
+pub use self::questions::{Awaited, Questions, QuestionsWaker};
 use self::rate_limit::Rate;
 use self::state::{Shared, State, Worker};
 use crate::announce::Announcement;
@@ -77,6 +77,7 @@ pub fn connect(
     let state = State {
         ledger: SendLedger::new(limits.window_size()),
         questions: PendingQuestions::default(),
+        is_woken: false,
         rate: limits.rate.map(Rate::new),
         over: None,
         failure_told: false,

@@ -1,11 +1,36 @@
 //! Questions to the joiner's layer above, beside the stream.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::state::Shared;
 use crate::error::TransferError;
 use crate::limits::{MAX_QUESTION, bounded};
+
+/// What [`Questions::await_reply`] has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Awaited {
+    /// The reply to the oldest question.
+    Reply(Vec<u8>),
+    /// A [`QuestionsWaker`] has been used since the last time.
+    Woken,
+    /// There is no question, or the joiner has done nothing for too long.
+    Nothing,
+}
+
+/// Ends a wait for a reply, because the one who waits has something else to do. It keeps no transfer alive.
+#[derive(Debug, Clone)]
+pub struct QuestionsWaker(Weak<Shared>);
+
+impl QuestionsWaker {
+    /// Ends the wait; or the next one, if there is none at this moment.
+    pub fn wake(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.monitor.lock().is_woken = true;
+            shared.monitor.notify();
+        }
+    }
+}
 
 /// Asks the joiner's layer above. Questions and replies are in order, and neither waits for the stream.
 #[derive(Debug)]
@@ -47,25 +72,34 @@ impl Questions {
         Ok(state.questions.take())
     }
 
-    /// Waits for the reply to the oldest question; `None` if there is no question, or if the joiner has neither replied nor
-    /// acknowledged nor read anything for so long, although there was a connection. Questions are no sign of progress.
+    /// Returns what ends a wait for a reply.
+    pub fn waker(&self) -> QuestionsWaker {
+        QuestionsWaker(Arc::downgrade(&self.shared))
+    }
+
+    /// Waits for the reply to the oldest question, or to be woken; [`Awaited::Nothing`] if there is no question, or if the
+    /// joiner has neither replied nor acknowledged nor read anything for so long, although there was a connection. Questions
+    /// are no sign of progress.
     ///
     /// # Errors
     /// The first cause, if the transfer has failed.
-    pub fn await_reply(&self, limit: Duration) -> Result<Option<Vec<u8>>, TransferError> {
+    pub fn await_reply(&self, limit: Duration) -> Result<Awaited, TransferError> {
         let limit = bounded(limit);
         let mut since = Instant::now();
         let mut state = self.shared.monitor.lock();
         loop {
             self.shared.check(&mut state)?;
             if let Some(reply) = state.questions.take() {
-                return Ok(Some(reply));
+                return Ok(Awaited::Reply(reply));
+            }
+            if std::mem::take(&mut state.is_woken) {
+                return Ok(Awaited::Woken);
             }
             // A lost connection has limits of its own.
             since = if state.up == 0 { Instant::now() } else { since.max(state.joiner_worked) };
             let left = limit.saturating_sub(since.elapsed());
             if !state.questions.is_waiting() || left.is_zero() {
-                return Ok(None);
+                return Ok(Awaited::Nothing);
             }
             state = self.shared.monitor.wait(state, Some(left));
         }

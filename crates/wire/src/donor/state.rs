@@ -28,6 +28,8 @@ pub(super) struct Worker {
 pub(super) struct State {
     pub(super) ledger: SendLedger,
     pub(super) questions: PendingQuestions,
+    /// Who waits for a reply has something else to do.
+    pub(super) is_woken: bool,
     pub(super) rate: Option<Rate>,
     pub(super) over: Option<TransferEnd>,
     /// Whether the failure was reported to the observer.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::relay::{Fate, How, Relay};
 use super::support::{LONG, donor, joiner, listen, noise, pair, receive};
 use xb_wire::{
-    Answers, MAX_QUESTION, MAX_REPLY, Questions, Receipt, Security, TransferError, connect,
+    Answers, Awaited, MAX_QUESTION, MAX_REPLY, Questions, Receipt, Security, TransferError, connect,
 };
 
 /// Answers every question with its number among the questions and its last byte, until the transfer is over.
@@ -31,11 +31,13 @@ fn ask_all(questions: &Questions, number: u64) {
             asked += 1;
             continue;
         }
-        let reply = questions.await_reply(LONG).unwrap().unwrap();
+        let Awaited::Reply(reply) = questions.await_reply(LONG).unwrap() else {
+            panic!("no reply")
+        };
         assert_eq!(reply, [&taken.to_le_bytes()[..], &[last(taken)]].concat());
         taken += 1;
     }
-    assert!(questions.await_reply(LONG).unwrap().is_none());
+    assert_eq!(questions.await_reply(LONG).unwrap(), Awaited::Nothing);
 }
 
 proptest! {
@@ -157,7 +159,7 @@ fn a_joiner_that_does_not_answer_is_not_waited_for() {
     let questions = outgoing.questions().unwrap();
     assert!(questions.ask(b"?").unwrap());
     let limit = Duration::from_millis(50);
-    assert_eq!(questions.await_reply(limit).unwrap(), None);
+    assert_eq!(questions.await_reply(limit).unwrap(), Awaited::Nothing);
     // The transfer does not depend on it, and nor does a reply that comes late.
     outgoing.send(noise(100_000)).unwrap();
     outgoing.pass_on().unwrap();
@@ -165,7 +167,7 @@ fn a_joiner_that_does_not_answer_is_not_waited_for() {
     let answers = incoming.answers();
     assert_eq!(answers.next_question().unwrap().unwrap(), b"?");
     answers.reply(b"!").unwrap();
-    assert_eq!(questions.await_reply(LONG).unwrap().unwrap(), b"!");
+    assert_eq!(questions.await_reply(LONG).unwrap(), Awaited::Reply(b"!".to_vec()));
 }
 
 #[test]
@@ -174,4 +176,20 @@ fn a_peer_of_version_1_is_asked_nothing() {
     old.limits.newest_version = 1;
     let (_incoming, outgoing) = pair(old, donor(Security::OneTime));
     assert!(outgoing.questions().is_none());
+}
+
+/// It may have to look after another source at any time.
+#[test]
+fn who_waits_for_a_reply_can_be_woken() {
+    let (_incoming, outgoing) = pair(joiner(Security::OneTime), donor(Security::OneTime));
+    let questions = outgoing.questions().unwrap();
+    let waker = questions.waker();
+    assert!(questions.ask(b"?").unwrap());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| questions.await_reply(LONG));
+        waker.wake();
+        assert_eq!(waiting.join().unwrap().unwrap(), Awaited::Woken);
+    });
+    // Once.
+    assert_eq!(questions.await_reply(Duration::ZERO).unwrap(), Awaited::Nothing);
 }
