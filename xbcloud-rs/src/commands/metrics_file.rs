@@ -1,6 +1,7 @@
 //! The file of `--metrics-file`, which all unattended commands of a repository may share.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,10 +47,36 @@ impl CommandMetrics {
     }
 }
 
-/// Refuses a file that cannot be written, or that the collector does not read.
+/// Refuses a file that cannot be written or read, or that the collector does not read.
 pub(crate) fn check_metrics_file(file: &Path) -> Result<(), Failure> {
     check_name(file)?;
-    check_writable(file).map_err(|error| unwritable(file, error))
+    check_writable(file).map_err(|error| unwritable(file, error))?;
+    earlier_metrics(file).map(drop)
+}
+
+/// The text of a metrics file; `None` if there is none.
+///
+/// # Errors
+/// There is one, and it cannot be read: what other commands wrote in it would be lost.
+pub(crate) fn earlier_metrics(file: &Path) -> Result<Option<String>, Failure> {
+    match std::fs::read(file) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        // No metrics are there. Whether some can be shows when they are written.
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(Failure::new(format!(
+            "cannot read {}, to keep the metrics of other commands: {error}",
+            file.display()
+        ))
+        .stage("settings")
+        .hint("make the file readable for this user, or remove it")),
+    }
 }
 
 fn check_name(file: &Path) -> Result<(), Failure> {
@@ -64,6 +91,9 @@ fn check_name(file: &Path) -> Result<(), Failure> {
 }
 
 /// Replaces the file by what `text` makes of its content, while no other of our programs does.
+///
+/// # Errors
+/// The file cannot be read or written; it stays as it is.
 pub(crate) fn replace(
     file: &Path,
     text: impl FnOnce(Option<&str>) -> String,
@@ -81,7 +111,7 @@ pub(crate) fn replace(
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let old = std::fs::read_to_string(file).ok();
+    let old = earlier_metrics(file)?;
     write(file, &text(old.as_deref()))
 }
 
@@ -103,5 +133,36 @@ impl Context {
             self.log.warn(failure.line());
         }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: &str = "# HELP xbcloud_run_success X.\nxbcloud_run_success{} 1\n";
+
+    /// A byte that is no text must not cost the metrics around it.
+    #[test]
+    fn a_file_that_is_not_all_text_keeps_its_metrics() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("shop.prom");
+        std::fs::write(&file, [RUN.as_bytes(), b"# \xff\n"].concat()).unwrap();
+        replace(&file, |old| old.unwrap_or_default().to_owned() + "own 2\n").unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with(RUN) && text.ends_with("own 2\n"), "{text}");
+    }
+
+    /// A link to itself is there, and cannot be read by anybody.
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("shop.prom");
+        std::os::unix::fs::symlink(&file, &file).unwrap();
+        for refused in [replace(&file, |_| String::new()), check_metrics_file(&file)] {
+            let text = refused.unwrap_err().report("x");
+            assert!(text.contains("cannot read") && text.contains("hint: make"), "{text}");
+        }
+        assert!(std::fs::symlink_metadata(&file).unwrap().is_symlink());
     }
 }

@@ -25,7 +25,7 @@ use crate::args::RunOptions;
 use crate::args::fleet::FleetArgs;
 use crate::cache;
 use crate::commands::context::{Context, TOOL, parallel};
-use crate::commands::metrics_file::{check_metrics_file, replace};
+use crate::commands::metrics_file::{check_metrics_file, earlier_metrics, replace};
 use crate::commands::unattended::findings::{
     ALL_IGNORED, JudgedBackups, all_are_ignored, archives, by_server, is_backup, newest_of,
 };
@@ -174,8 +174,8 @@ fn hurry(run: &mut RunOptions, within: Duration) {
 /// Refuses a file that another command writes: its metrics would be lost.
 fn check_own_metrics(file: &Path) -> Result<(), Failure> {
     check_metrics_file(file)?;
-    match std::fs::read_to_string(file) {
-        Ok(old) if holds_others(&old) => Err(Failure::usage(format!(
+    match earlier_metrics(file)? {
+        Some(old) if holds_others(&old) => Err(Failure::usage(format!(
             "{} holds the metrics of another command, which would be lost",
             file.display()
         ))
