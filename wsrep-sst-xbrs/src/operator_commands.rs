@@ -49,7 +49,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             drop_old(layout, lock)?;
             error_log.info("the old data is removed");
             // A unit runs this at each start of the server: only an operator knows that this data is not needed.
-            if !has_made_way(layout) {
+            if !has_made_way(layout)? {
                 return Ok(());
             }
             if words.get(2).is_some_and(|word| word == "--all") {

@@ -87,11 +87,12 @@ pub fn drop_received(layout: &Layout, lock: &DatadirLock) -> Result<(), SstError
 }
 
 /// Returns whether there is data in `#sql-xb/.new` that has made way for the old data.
-#[must_use]
-pub fn has_made_way(layout: &Layout) -> bool {
+///
+/// # Errors
+/// [`SstError::Swap`]: that cannot be found out.
+pub fn has_made_way(layout: &Layout) -> Result<bool, SstError> {
     let new = layout.datadir.join(WORK_DIR).join(NEW);
-    swap::holds_taken_back(&layout.datadir)
-        && std::fs::read_dir(new).is_ok_and(|mut entries| entries.next().is_some())
+    Ok(swap::holds_taken_back(&layout.datadir) && !swap::list(&new)?.is_empty())
 }
 
 /// Removes all that is in `#sql-xb/.new`, also data that has made way for the old data: a donor's backup is about to take
@@ -182,4 +183,26 @@ fn is_ours(layout: &Layout, folder: &Path) -> bool {
 
 fn folders(layout: &Layout) -> Vec<PathBuf> {
     std::iter::once(layout.datadir.clone()).chain(layout.folders_outside()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An operator who removes it is not told that it is gone.
+    #[test]
+    fn what_has_made_way_is_not_absent_where_it_cannot_be_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::of(dir.path()).unwrap();
+        let new = layout.datadir.join(WORK_DIR).join(NEW);
+        std::fs::create_dir_all(&new).unwrap();
+        swap::remember(&layout.datadir, &[], true).unwrap();
+        assert!(!has_made_way(&layout).unwrap());
+        std::fs::write(new.join("ibdata1"), "").unwrap();
+        assert!(has_made_way(&layout).unwrap());
+        std::fs::remove_dir_all(&new).unwrap();
+        assert!(!has_made_way(&layout).unwrap());
+        std::os::unix::fs::symlink(NEW, &new).unwrap();
+        assert!(has_made_way(&layout).is_err());
+    }
 }
