@@ -57,7 +57,7 @@ impl Host {
 /// cause and next step.
 type Night = (&'static str, &'static str, &'static [&'static str], i32, &'static str, &'static str);
 
-const NIGHTS: [Night; 19] = [
+const NIGHTS: [Night; 20] = [
     (
         "wrong password",
         "echo \"[00] 2026-11-27 03:15:01 Failed to connect to MariaDB server: Access denied for user 'b'@'localhost' (using password: YES).\" >&2; exit 1",
@@ -189,6 +189,14 @@ const NIGHTS: [Night; 19] = [
         "list",
     ),
     (
+        "program of a hook is gone",
+        "cat \"$STREAM\"",
+        &["after=DIR/gone"],
+        1,
+        "hook --after: cannot start DIR/gone: no such program",
+        "correct its path",
+    ),
+    (
         "metrics file without its ending",
         "cat \"$STREAM\"",
         &["metrics-file=DIR/shop.txt"],
@@ -296,6 +304,22 @@ fn a_second_run_of_a_server_is_refused_while_the_first_works() {
     std::fs::write(&gate, "go").unwrap();
     let _ = first.wait().expect(0);
     let _ = again(&["--", "cat", &stream]).expect(0);
+}
+
+/// A host that keeps its state elsewhere has the lock of a prune there, too.
+#[test]
+fn a_prune_keeps_its_lock_in_the_named_state_directory() {
+    let host = Host::new();
+    let (named, other) = (host.path("named"), host.path("other"));
+    let _ = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "prune", "--keep-last=1", "--yes"])
+        .arg(format!("--state-dir={}", named.display()))
+        .arg(format!("file://{}", host.text("shop")))
+        .env("XBCLOUD_STATE_DIR", &other)
+        .run()
+        .expect(0);
+    assert_eq!(std::fs::read_dir(named.join("locks")).unwrap().count(), 1);
+    assert!(!other.exists());
 }
 
 /// Two stores may have buckets of one name.

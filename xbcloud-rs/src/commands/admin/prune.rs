@@ -67,7 +67,7 @@ impl Context {
             true => {
                 let what = format!("a prune of {shown}");
                 let identity = format!("prune {}", root.identity());
-                match one_at_a_time(&self.log, state_dir(None), &what, &identity) {
+                match one_at_a_time(&self.log, state_dir(own), &what, &identity) {
                     // No night is lost over it: two of them do each other no harm, only the same work.
                     Err(_) if just_made.is_some() => {
                         self.log

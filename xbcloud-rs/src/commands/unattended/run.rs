@@ -8,8 +8,8 @@ use crate::job::{FirstCause, RunResult, StageStatus, beside_run, metrics, run_ho
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use xb_backup::{
-    BackupError, CopyOptions, CopyRequest, Coverage, Keep, OrInterrupted as _, VerifyRequest,
-    unfit_by_import,
+    BackupError, CopyOptions, CopyRequest, Coverage, Keep, OrInterrupted as _, Producer,
+    VerifyRequest, unfit_by_import,
 };
 use xb_cli::{
     Exit, Failure, FailureContext as _, Personality, Secret, Signals, check_writable, exit_of,
@@ -270,6 +270,11 @@ impl Job<'_> {
             })
             .stage("run")?;
             self.stage(name, || {
+                // Its guardian would start, and tell only by a number that the program did not.
+                if let Err(error) = Producer::look_for(argv) {
+                    return Err(Failure::new(format!("hook --{name}: {error}"))
+                        .hint(format!("install the program, or correct its path in --{name}")));
+                }
                 run_hook(
                     argv,
                     &input,
