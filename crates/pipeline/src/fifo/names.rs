@@ -58,12 +58,18 @@ impl Name {
 }
 
 impl NameList {
-    fn add(&self, path: &Path, made: &Metadata) {
-        let name = Name { path: path.to_owned(), id: (made.dev(), made.ino()) };
-        match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(names) => names.push(name),
-            None => name.remove(),
-        }
+    /// Makes or opens a FIFO and adds its name, as one step for whoever ends the run: it removes the FIFO, or there is
+    /// none. `None` if the run is over, or from `get`.
+    fn adding<T>(
+        &self,
+        path: &Path,
+        get: impl FnOnce() -> Result<Option<(T, Metadata)>, FifoError>,
+    ) -> Result<Option<T>, FifoError> {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(names) = &mut *names else { return Ok(None) };
+        let Some((got, found)) = get()? else { return Ok(None) };
+        names.push(Name { path: path.to_owned(), id: (found.dev(), found.ino()) });
+        Ok(Some(got))
     }
 
     /// Returns whether the run is over.
@@ -71,38 +77,40 @@ impl NameList {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Creates a FIFO that only its owner can use.
+    /// Creates a FIFO that only its owner can use, unless the run is over.
     pub(super) fn create(&self, path: &Path) -> Result<(), FifoError> {
         let failed = |source: io::Error| FifoError::System { path: path.to_owned(), source };
-        match mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::EXIST) => {
-                return Err(FifoError::Exists { path: path.to_owned() });
+        let made = self.adding(path, || {
+            match mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::EXIST) => {
+                    return Err(FifoError::Exists { path: path.to_owned() });
+                }
+                Err(error) => return Err(failed(error.into())),
             }
-            Err(error) => return Err(failed(error.into())),
-        }
-        let made = std::fs::symlink_metadata(path).map_err(failed)?;
-        self.add(path, &made);
-        Ok(())
+            Ok(Some(((), std::fs::symlink_metadata(path).map_err(failed)?)))
+        });
+        made.map(|_| ())
     }
 
-    /// Opens a FIFO for reading, without waiting for a writer. `None`: it does not exist yet.
+    /// Opens a FIFO for reading, without waiting for a writer. `None`: it does not exist yet, or the run is over.
     pub(super) fn open_to_read(&self, path: &Path) -> Result<Option<File>, FifoError> {
         let failed = |source: io::Error| FifoError::System { path: path.to_owned(), source };
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = match open(path, flags, Mode::empty()) {
-            Ok(fd) => File::from(fd),
-            Err(rustix::io::Errno::NOENT) => return Ok(None),
-            Err(rustix::io::Errno::LOOP) => {
+        self.adding(path, || {
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let file = match open(path, flags, Mode::empty()) {
+                Ok(fd) => File::from(fd),
+                Err(rustix::io::Errno::NOENT) => return Ok(None),
+                Err(rustix::io::Errno::LOOP) => {
+                    return Err(FifoError::NotFifo { path: path.to_owned() });
+                }
+                Err(error) => return Err(failed(error.into())),
+            };
+            let found = file.metadata().map_err(failed)?;
+            if !found.file_type().is_fifo() {
                 return Err(FifoError::NotFifo { path: path.to_owned() });
             }
-            Err(error) => return Err(failed(error.into())),
-        };
-        let found = file.metadata().map_err(failed)?;
-        if !found.file_type().is_fifo() {
-            return Err(FifoError::NotFifo { path: path.to_owned() });
-        }
-        self.add(path, &found);
-        Ok(Some(file))
+            Ok(Some((file, found)))
+        })
     }
 }
