@@ -235,7 +235,7 @@ fn a_full_disk_ends_a_replay_at_once() {
     origin.server.sql("CREATE DATABASE x; CREATE TABLE x.m (v LONGTEXT) ENGINE=MyISAM");
     let backup = Backup::of(&origin);
     // Some of them, so that a few are applied while there is room.
-    origin.server.sql("USE x; INSERT INTO m SELECT REPEAT('y', 100000) FROM seq_1_to_600");
+    origin.server.sql("USE x; INSERT INTO m SELECT REPEAT('y', 100000) FROM seq_1_to_1200");
     // With its temporary tables elsewhere, the server answers as if it were at work.
     let elsewhere = Scratch::new();
     for tmpdir in [None, Some(elsewhere.path())] {
@@ -247,7 +247,7 @@ fn a_full_disk_ends_a_replay_at_once() {
         let mut is_small = false;
         let error = replay(&origin, &request, 1000, |now| {
             if matches!(now, Progress::Applying(..)) && !std::mem::replace(&mut is_small, true) {
-                disk.resize(disk.used() + (8 << 20));
+                disk.leave(8 << 20);
             }
         });
         let error = error.unwrap_err();

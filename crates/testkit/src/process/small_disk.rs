@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::command::Cmd;
+use crate::command::{Cmd, Ran};
 
 /// A small disk; unmounted when dropped, and when the test is killed.
 #[derive(Debug)]
@@ -35,8 +35,18 @@ impl SmallDisk {
 
     /// Changes its size.
     pub fn resize(&self, bytes: u64) {
+        let _ = self.remount(bytes).expect(0);
+    }
+
+    /// Leaves this many bytes of room beside those in use, while a program may be writing more of them.
+    pub fn leave(&self, bytes: u64) {
+        let is_left = |_| self.remount(self.used() + bytes).code() == 0;
+        assert!((0..20).any(is_left), "the disk fills faster than it can be made smaller");
+    }
+
+    fn remount(&self, bytes: u64) -> Ran {
         let options = format!("remount,size={}k", bytes >> 10);
-        let _ = Cmd::new("mount").args(["-o", &options]).arg(&self.at).run().expect(0);
+        Cmd::new("mount").args(["-o", &options]).arg(&self.at).run()
     }
 
     /// Bytes in use.
