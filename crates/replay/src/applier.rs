@@ -459,6 +459,5 @@ fn places(index_file: &str) -> Option<(&str, &str)> {
 
 /// A text as a literal that means the same with any `sql_mode`.
 fn hex(text: &str) -> String {
-    let digits: String = text.bytes().map(|byte| format!("{byte:02X}")).collect();
-    format!("X'{digits}'")
+    format!("X'{}'", base16ct::upper::encode_string(text.as_bytes()))
 }
