@@ -167,7 +167,7 @@ fn run(world: &SimulatedRun, fixed: Option<Rung>) -> Outcome {
         // A worker.
         let worker = (0..free.len()).min_by(|a, b| free[*a].total_cmp(&free[*b])).unwrap();
         let mut start = read.max(free[worker]);
-        // A fixed rung asks nobody.
+        // A fixed rung needs no answer of the controller.
         while fixed.is_none() {
             let sample = Sample {
                 at: Duration::from_secs_f64(start),

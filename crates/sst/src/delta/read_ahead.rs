@@ -127,7 +127,7 @@ impl Read for ReadAhead {
 mod tests {
     use super::*;
 
-    /// Nobody takes a stream that has failed for one that has ended.
+    /// A stream that has failed must not look like one that has ended.
     #[test]
     fn an_error_stays_and_an_end_stays() {
         struct Fails(bool);

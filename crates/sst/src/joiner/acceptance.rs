@@ -490,7 +490,7 @@ mod tests {
         assert_eq!(engine_files(system.clone()), [system]);
     }
 
-    /// The file that a server makes last may be missing, there, or in a place that nobody can look into.
+    /// The file that a server makes last may be missing, present, or in a directory that cannot be read.
     #[test]
     fn a_file_that_cannot_be_looked_at_is_not_missing() {
         let dir = tempfile::tempdir().unwrap();
