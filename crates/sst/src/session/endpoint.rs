@@ -87,7 +87,7 @@ fn security(context: &Context) -> Result<Security, SstError> {
                 Verify::Identity => TlsMode::VerifyIdentity,
             },
         }),
-        None if args.product == Product::Percona => perconas(&context.layout.datadir),
+        None if args.product == Product::Percona => perconas(&context.layout.datadir)?,
         None => None,
     };
     let Some(certificates) = certificates else {
@@ -143,11 +143,16 @@ fn demand_secret(args: &Args, settings: &Settings) -> Result<(), SstError> {
 }
 
 /// Certificates that Percona's servers use for their own traffic.
-fn perconas(datadir: &Path) -> Option<Certificates> {
-    let [certificate, key, authority] = PERCONAS.map(|name| datadir.join(name));
-    let all = certificate.is_file() && key.is_file() && authority.is_file();
+fn perconas(datadir: &Path) -> Result<Option<Certificates>, SstError> {
+    let paths = PERCONAS.map(|name| datadir.join(name));
+    for path in &paths {
+        if !xb_files::exists(path).map_err(SstError::io("look at", path))? {
+            return Ok(None);
+        }
+    }
+    let [certificate, key, authority] = paths;
     let authority = Some(authority);
-    all.then_some(Certificates { certificate, key, authority, mode: TlsMode::VerifyCa })
+    Ok(Some(Certificates { certificate, key, authority, mode: TlsMode::VerifyCa }))
 }
 
 /// Listens on the address that the server gives.
