@@ -259,6 +259,51 @@ fn containers_with_one_path_leave_each_others_data_alone() {
     assert!(!old.exists() && logs.join("#sql-xb/.old/one.state").exists());
 }
 
+/// Two transfers at once, in data directories of one path.
+#[test]
+fn a_transfer_in_another_container_is_not_disturbed() {
+    let may = Command::new("unshare").args(["-m", "true"]).output();
+    if !may.is_ok_and(|ran| ran.status.success()) {
+        xb_testkit::skipped("this user cannot mount");
+        return;
+    }
+    let (first, second) = (Scene::new(), Scene::new());
+    let (data, logs) = (first.data("joiner"), first.scratch.dir("binlogs"));
+    let [one, two] = ["one", "two"].map(|name| format!("--log-bin={}/{name}", logs.display()));
+    first.backup("hang");
+    let mut joiner = first.joiner_with(&[], &[&one]).start();
+    let ready = joiner.ready();
+    let donor = first.donor(&ready).start();
+    joiner.wait_for("a backup that pauses", || first.bin().join("hangs").exists());
+
+    let (here, there) = (second.data("joiner").display().to_string(), data.display().to_string());
+    let script = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";
+    let container = ["unshare", "-m", "sh", "-c", script, &here, &there];
+    let start = || second.joiner_with(&["--datadir", &there], &[&two]).through(&container).start();
+    let mut other = start();
+    let ready = other.ready();
+    let refused = second.donor(&ready).start().wait();
+    let other = other.wait();
+    assert_eq!(other.status.code(), Some(114), "{}", other.log);
+    assert!(refused.log.contains("another state transfer is running in"), "{}", refused.log);
+    second.assert_untouched();
+    // It needs nothing there for write sets alone.
+    let mut other = start();
+    let ready = other.ready();
+    let _ = second.donor_with(&ready, &["--bypass"]).start().wait();
+    let other = other.wait();
+    assert!(other.status.success(), "{}", other.log);
+
+    assert_eq!(read(logs.join("#sql-xb/home")), format!("{there}\n"));
+    assert!(logs.join("#sql-xb/.new").exists());
+    joiner.signal(rustix::process::Signal::TERM);
+    let joiner = joiner.wait();
+    drop(donor);
+    assert!(!joiner.status.success(), "{}", joiner.log);
+    first.assert_untouched();
+    assert!(!logs.join("#sql-xb").exists());
+}
+
 /// The lock is that of a transfer in another container, which may see this directory at another path.
 #[test]
 fn a_directory_in_which_another_transfer_works_is_left_alone() {
