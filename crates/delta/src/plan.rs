@@ -493,3 +493,21 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     text.push(suffix);
     text.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_that_cannot_be_read_may_be_of_innodb() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("t.frm");
+        for (definition, expected) in
+            [(&[0xfe, 1, 10, INNODB][..], true), (&[0xfe, 1, 10, 9], false), (b"", false)]
+        {
+            std::fs::write(&file, definition).unwrap();
+            assert_eq!(may_be_of_innodb(&file), expected);
+        }
+        assert!(may_be_of_innodb(dir.path()), "a directory cannot be read");
+    }
+}

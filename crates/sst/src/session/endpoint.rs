@@ -202,3 +202,20 @@ pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, Canc
     };
     Ok((connect_to(&announcement, offer, donor)?, hooked))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without them, a donor verifies nothing but the joiner's announcement.
+    #[test]
+    fn certificates_that_cannot_be_looked_at_are_not_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(perconas(dir.path()).unwrap().is_none());
+        PERCONAS.iter().for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
+        assert!(perconas(dir.path()).unwrap().is_some());
+        let looped = dir.path().join("loop");
+        std::os::unix::fs::symlink("loop", &looped).unwrap();
+        assert!(perconas(&looped).is_err());
+    }
+}
