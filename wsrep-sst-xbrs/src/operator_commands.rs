@@ -73,6 +73,8 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
                     return Ok(());
                 }
             }
+            // Who may not move a directory may not list it either, which says less.
+            swap::may_take_back(&layout.datadir)?;
             let _locks = EngineLocks::take(layout)?.as_far_as_possible(layout, error_log)?;
             // The settings of the node are not known here: what any server keeps by default stays.
             let usual = |percona| {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
-use std::io::{BufReader, Read as _};
+use std::io::{BufReader, ErrorKind, Read as _};
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -264,7 +264,7 @@ fn refuse_lost(base: &Link, links: &[Link], parts: &[Deltas]) -> Result<(), NotM
     for definition in definitions {
         let space = definition.with_extension("ibd");
         let is_lost = before.contains(space.as_path()) && !there.contains(space.as_path());
-        if is_lost && is_of_innodb(&last.dir.join(definition)) {
+        if is_lost && may_be_of_innodb(&last.dir.join(definition)) {
             return Err(NotMergeable {
                 what: format!(
                     "the last increment has the definition of {}, and nothing of its tablespace: it was imported or discarded since the full backup, or ALTER TABLE moved the table into the system tablespace; a new full backup ends the doubt",
@@ -277,11 +277,14 @@ fn refuse_lost(base: &Link, links: &[Link], parts: &[Deltas]) -> Result<(), NotM
     Ok(())
 }
 
-/// Returns whether the definition of a table names InnoDB as its engine.
-fn is_of_innodb(definition: &Path) -> bool {
+/// Returns whether the definition of a table names InnoDB as its engine, or may: it cannot be read.
+fn may_be_of_innodb(definition: &Path) -> bool {
     let mut head = [0; 4];
     let read = File::open(definition).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && head[..2] == [0xfe, 1] && head[3] == INNODB
+    match read {
+        Ok(()) => head[..2] == [0xfe, 1] && head[3] == INNODB,
+        Err(error) => error.kind() != ErrorKind::UnexpectedEof,
+    }
 }
 
 /// A copy of a whole file of a tablespace.
@@ -322,7 +325,7 @@ fn copies(
             let mut head = Vec::with_capacity(FIRST);
             let read = File::open(&path).and_then(|f| f.take(FIRST as u64).read_to_end(&mut head));
             // One that was being made. Recovery makes it, and the next delta has all of it.
-            if !head.is_empty() && head.iter().all(|byte| *byte == 0) {
+            if read.is_ok() && !head.is_empty() && head.iter().all(|byte| *byte == 0) {
                 continue;
             }
             let Some(first) = read.ok().and_then(|_| SpaceHead::of_head(&head)) else {
@@ -489,4 +492,22 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut text = path.as_os_str().to_owned();
     text.push(suffix);
     text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_that_cannot_be_read_may_be_of_innodb() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("t.frm");
+        for (definition, expected) in
+            [(&[0xfe, 1, 10, INNODB][..], true), (&[0xfe, 1, 10, 9], false), (b"", false)]
+        {
+            std::fs::write(&file, definition).unwrap();
+            assert_eq!(may_be_of_innodb(&file), expected);
+        }
+        assert!(may_be_of_innodb(dir.path()), "a directory cannot be read");
+    }
 }

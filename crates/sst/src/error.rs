@@ -198,19 +198,26 @@ pub enum SstError {
     Swap(#[from] SwapError),
 }
 
-/// Advice for a directory that holds the data of another server's transfer.
+/// Advice for a directory that holds, or may hold, the data of another server's transfer.
 fn taken_hint(error: &SwapError) -> Option<String> {
-    let SwapError::Taken { folder, home } = error else { return None };
-    let ours = folder.join(WORK_DIR);
-    let first = match home {
-        Some(home) => format!(
-            "start that server, and then remove its old data with `wsrep_sst_xbrs-rs clean-old {}` (with --all, what a roll-back has put aside, too); if there is no such server, look at {} and remove it",
-            home.display(),
-            ours.display()
+    let (folder, first) = match error {
+        SwapError::Taken { folder, home } => (
+            folder,
+            format!(
+                "start that server, and then remove its old data with `wsrep_sst_xbrs-rs clean-old {}` (with --all, what a roll-back has put aside, too); if there is no such server, look at {} and remove it",
+                home.display(),
+                folder.join(WORK_DIR).display()
+            ),
         ),
-        None => {
-            format!("look at {}, and remove it if no server needs what is there", ours.display())
-        }
+        SwapError::Unknown { folder, .. } => (
+            folder,
+            format!(
+                "it may be of a server in another container; look at {}, and remove it if no server needs what is there",
+                folder.join(WORK_DIR).display()
+            ),
+        ),
+        SwapError::Busy { folder } => (folder, "wait until it ends".to_owned()),
+        _ => return None,
     };
     Some(format!(
         "{first}; better, give each server a directory of its own instead of {}",
@@ -309,7 +316,7 @@ impl SstError {
     pub fn status(&self) -> u8 {
         match self {
             Self::Stopped(_) | Self::Child(ChildError::Stopped(_)) => 3,
-            Self::Busy { .. } => 114,
+            Self::Busy { .. } | Self::Swap(SwapError::Busy { .. }) => 114,
             Self::Wire(_) | Self::Bind(_) | Self::Server(_) | Self::Get(_) => 32,
             Self::Offer(_) => 93,
             Self::Room(_) | Self::NoStat { .. } => 28,
@@ -358,13 +365,12 @@ impl SstError {
             ),
             Self::InUse { .. } => Some("stop the server first".into()),
             Self::Tmpdir { .. } => Some("set tmpdir in [sst] to a directory with a short, plain path".into()),
-            Self::Swap(SwapError::NothingMoved { source }) if matches!(**source, SwapError::Taken { .. }) => {
-                taken_hint(source)
-            }
-            Self::Swap(SwapError::NothingMoved { .. }) => Some(
+            Self::Swap(SwapError::NothingMoved { source }) => taken_hint(source).or_else(|| Some(
                 "start the server on the present data; or correct the cause (the directories must belong to the user of this program), and run it again".into(),
-            ),
-            Self::Swap(error @ SwapError::Taken { .. }) => taken_hint(error),
+            )),
+            Self::Swap(
+                error @ (SwapError::Taken { .. } | SwapError::Unknown { .. } | SwapError::Busy { .. }),
+            ) => taken_hint(error),
             Self::Swap(SwapError::OldIsNotWhole { name, .. }) if name == WORK_DIR => Some(
                 "mount the file system of that directory; if it is gone for good, start the server on the present data, or remove #sql-xb/.old/.unaccepted in the data directory and let this node join again".into(),
             ),

@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 
 use crate::harness::{Ended, PROGRAM, STATE, Scene};
 use rustix::fs::{FlockOperation, fcntl_lock};
-use xb_sst::swap;
+use xb_sst::Layout;
+use xb_sst::swap::{self, FolderLocks};
 
 fn put(path: impl AsRef<Path>, text: &str) {
     std::fs::create_dir_all(path.as_ref().parent().unwrap()).unwrap();
@@ -408,7 +409,16 @@ fn an_interrupted_roll_back_continues_to_the_old_data() {
         let data = scene.data("joiner");
         succeeds(&scene, &[]);
         let is_data = |name: &OsStr, _: &_| name != "galera.cache";
-        assert!(swap::take_back(&data, is_data, crash_after(renames)).is_err(), "{renames}");
+        assert!(
+            swap::take_back(
+                &Layout::of(&data).unwrap(),
+                &FolderLocks::default(),
+                is_data,
+                crash_after(renames)
+            )
+            .is_err(),
+            "{renames}"
+        );
         assert_eq!(by_hand("clean-old", &data).status.code(), Some(22), "{renames}");
         if word == "join" {
             // The data with which the node joins is the old one.

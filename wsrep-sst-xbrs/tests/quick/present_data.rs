@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::harness::{Ended, PROGRAM, STATE, Scene};
-use xb_sst::swap;
+use xb_sst::Layout;
+use xb_sst::swap::{self, FolderLocks};
 
 const WORK: &str = "weeks of work";
 /// Files that stay in a swap.
@@ -73,7 +74,8 @@ fn kill_roll_back(data: &Path) {
         journal = swap::interrupted(data).unwrap();
         Err(io::Error::other("killed"))
     };
-    assert!(swap::take_back(data, is_data, kill).is_err());
+    let layout = Layout::of(data).unwrap();
+    assert!(swap::take_back(&layout, &FolderLocks::default(), is_data, kill).is_err());
     swap::begin(data, &journal.unwrap()).unwrap();
 }
 
@@ -227,9 +229,101 @@ fn servers_with_a_directory_in_common_leave_each_others_data_alone() {
     assert!(logs.join("one.state").exists());
     // Files of an earlier version may be of any server.
     std::fs::remove_file(logs.join("#sql-xb/home")).unwrap();
-    is_refused(&first, &[&one], "an unknown data directory");
+    is_refused(&first, &[&one], "two.000001 is of no transfer that the data directory");
     assert_eq!(read(logs.join("#sql-xb/.old/two.000001")), "two.000001");
     succeeds(&second, &[&two]);
+}
+
+/// Two containers have data directories of one path, and their binary logs in one directory.
+#[test]
+fn containers_with_one_path_leave_each_others_data_alone() {
+    let (scene, second) = (Scene::new(), Scene::new());
+    let (data, logs) = (scene.data("joiner"), scene.scratch.dir("binlogs"));
+    let [one, two] = ["one", "two"].map(|name| format!("--log-bin={}/{name}", logs.display()));
+    let old = logs.join("#sql-xb/.old/one.000001");
+    std::fs::write(logs.join("one.000001"), "one").unwrap();
+    std::fs::write(logs.join("two.000001"), "two").unwrap();
+    succeeds(&scene, &[&one]);
+    // What the second container sees.
+    std::fs::rename(&data, scene.scratch.join("first")).unwrap();
+    std::fs::rename(second.data("joiner"), &data).unwrap();
+    let refused = is_refused(&scene, &[&two], &format!("{} is of no transfer", old.display()));
+    assert!(refused.log.contains("another container"), "{}", refused.log);
+    join_by_write_sets(&scene, &[&two]);
+    for word in ["clean-old", "recover"] {
+        assert!(by_hand(word, &data).status.success());
+    }
+    assert_eq!((read(&old), read(logs.join("two.000001"))), ("one".into(), "two".into()));
+    // A data directory that was emptied is not another one: its server uses these names.
+    succeeds(&scene, &[&one]);
+    assert!(!old.exists() && logs.join("#sql-xb/.old/one.state").exists());
+}
+
+/// Two transfers at once, in data directories of one path.
+#[test]
+fn a_transfer_in_another_container_is_not_disturbed() {
+    let may = Command::new("unshare").args(["-m", "true"]).output();
+    if !may.is_ok_and(|ran| ran.status.success()) {
+        xb_testkit::skipped("this user cannot mount");
+        return;
+    }
+    let (first, second) = (Scene::new(), Scene::new());
+    let (data, logs) = (first.data("joiner"), first.scratch.dir("binlogs"));
+    let [one, two] = ["one", "two"].map(|name| format!("--log-bin={}/{name}", logs.display()));
+    first.backup("hang");
+    let mut joiner = first.joiner_with(&[], &[&one]).start();
+    let ready = joiner.ready();
+    let donor = first.donor(&ready).start();
+    joiner.wait_for("a backup that pauses", || first.bin().join("hangs").exists());
+
+    let (here, there) = (second.data("joiner").display().to_string(), data.display().to_string());
+    let script = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";
+    let container = ["unshare", "-m", "sh", "-c", script, &here, &there];
+    let start = || second.joiner_with(&["--datadir", &there], &[&two]).through(&container).start();
+    let mut other = start();
+    let ready = other.ready();
+    let refused = second.donor(&ready).start().wait();
+    let other = other.wait();
+    assert_eq!(other.status.code(), Some(114), "{}", other.log);
+    assert!(refused.log.contains("another state transfer is running in"), "{}", refused.log);
+    second.assert_untouched();
+    // It needs nothing there for write sets alone.
+    let mut other = start();
+    let ready = other.ready();
+    let _ = second.donor_with(&ready, &["--bypass"]).start().wait();
+    let other = other.wait();
+    assert!(other.status.success(), "{}", other.log);
+
+    assert_eq!(read(logs.join("#sql-xb/home")), format!("{there}\n"));
+    assert!(logs.join("#sql-xb/.new").exists());
+    joiner.signal(rustix::process::Signal::TERM);
+    let joiner = joiner.wait();
+    drop(donor);
+    assert!(!joiner.status.success(), "{}", joiner.log);
+    first.assert_untouched();
+    assert!(!logs.join("#sql-xb").exists());
+}
+
+/// The lock is that of a transfer in another container, which may see this directory at another path.
+#[test]
+fn a_directory_in_which_another_transfer_works_is_left_alone() {
+    let scene = Scene::new();
+    let logs = scene.scratch.dir("binlogs");
+    let one = format!("--log-bin={}/one", logs.display());
+    std::fs::create_dir(logs.join("#sql-xb")).unwrap();
+    let held = std::fs::File::open(logs.join("#sql-xb")).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let mut joiner = scene.joiner_with(&[], &[&one]).start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start().wait();
+    let joiner = joiner.wait();
+    assert_eq!(joiner.status.code(), Some(114), "{}", joiner.log);
+    let said = format!("another state transfer is running in {}/#sql-xb", logs.display());
+    assert!(joiner.log.contains(&said) && donor.log.contains(&said), "{}", donor.log);
+    assert!(!logs.join("#sql-xb/home").exists());
+    scene.assert_untouched();
+    drop(held);
+    succeeds(&scene, &[&one]);
 }
 
 /// A roll-back puts the new files of a directory aside in which there was nothing before.

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use xb_files::or_none;
 
 use crate::contract::args::Args;
 use crate::contract::option_files::OptionFiles;
@@ -82,7 +83,7 @@ impl Layout {
     /// Determines the locations from the arguments and the option files.
     ///
     /// # Errors
-    /// If there is no data directory, or data lies on a raw device.
+    /// If there is no data directory, or data lies on a raw device; or if it cannot be found out where file systems are mounted.
     pub fn find(args: &Args, files: &OptionFiles) -> io::Result<Self> {
         let option = |name: &str| {
             let value = args.server_option(name).or_else(|| files.server(name));
@@ -93,12 +94,12 @@ impl Layout {
         let mut layout = Self { datadir, inside: Vec::new(), outside: Vec::new(), binlog: None };
         let home = option("innodb-data-home-dir").map(PathBuf::from).unwrap_or_default();
         match option("innodb-data-file-path") {
-            None => layout.place(Kind::Data(Vec::new()), &home),
+            None => layout.place(Kind::Data(Vec::new()), &home)?,
             Some(specs) => {
                 for path in data_files(&specs)? {
                     let path = home.join(path);
                     if let (Some(dir), Some(name)) = (path.parent(), path.file_name()) {
-                        layout.place(Kind::Data(vec![name.to_owned()]), dir);
+                        layout.place(Kind::Data(vec![name.to_owned()]), dir)?;
                     }
                 }
             }
@@ -109,19 +110,19 @@ impl Layout {
             ("aria-log-dir-path", Kind::Aria),
         ] {
             if let Some(dir) = option(name) {
-                layout.place(kind, Path::new(&dir));
+                layout.place(kind, Path::new(&dir))?;
             }
         }
         if let Some((dir, base)) = binlog(args, files, &option) {
             layout.binlog = Some(base.clone());
             if let Some(dir) = dir {
-                layout.place(Kind::Binlog(base), &dir);
+                layout.place(Kind::Binlog(base), &dir)?;
             }
             // The index may have its own name and directory.
             let index = args.binlog_index.clone().or_else(|| option("log-bin-index"));
             let index = index.map(PathBuf::from).unwrap_or_default();
             if let (Some(dir), Some(base)) = (index.parent(), index.file_stem()) {
-                layout.place(Kind::Binlog(base.to_owned()), dir);
+                layout.place(Kind::Binlog(base.to_owned()), dir)?;
             }
         }
         Ok(layout)
@@ -136,7 +137,7 @@ impl Layout {
         Ok(Self { datadir, inside: Vec::new(), outside: Vec::new(), binlog: None })
     }
 
-    fn place(&mut self, kind: Kind, dir: &Path) {
+    fn place(&mut self, kind: Kind, dir: &Path) -> io::Result<()> {
         let full = self.datadir.join(dir);
         // A directory that does not exist yet keeps its path as given.
         let full = std::fs::canonicalize(&full).unwrap_or(full);
@@ -145,11 +146,12 @@ impl Layout {
                 let names: PathBuf =
                     below.components().filter(|c| matches!(c, Component::Normal(_))).collect();
                 if names.as_os_str().is_empty() {
-                    return;
+                    return Ok(());
                 }
                 let full = self.datadir.join(&names);
                 // Files cannot be renamed across file systems, wherever these are mounted.
-                if full.ancestors().take_while(|dir| *dir != self.datadir).any(is_mounted) {
+                let mut below = full.ancestors().take_while(|dir| *dir != self.datadir);
+                if below.try_fold(false, |any, dir| Ok::<_, io::Error>(any || is_mounted(dir)?))? {
                     self.outside.push(KindDir { kind, dir: full });
                 } else {
                     self.inside.push(KindDir { kind, dir: names });
@@ -157,6 +159,7 @@ impl Layout {
             }
             Err(_) => self.outside.push(KindDir { kind, dir: full }),
         }
+        Ok(())
     }
 
     /// Returns whether the entry `name` of the data directory is, or leads to, one of the
@@ -181,18 +184,20 @@ impl Layout {
     }
 }
 
-/// Returns whether `path` is a mount point.
-#[must_use]
-pub(crate) fn is_mounted(path: &Path) -> bool {
+/// Returns whether `path` is a mount point; what does not exist is none.
+///
+/// # Errors
+/// If that cannot be found out.
+pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
     let flags = AtFlags::SYMLINK_NOFOLLOW;
     match statx(CWD, path, flags, StatxFlags::empty()) {
         Ok(stat) if stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) => {
-            stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+            Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
         }
         // On an old kernel, a mount of the same file system is not detected.
-        _ => match (path.symlink_metadata(), path.parent().map(Path::metadata)) {
-            (Ok(here), Some(Ok(above))) => here.dev() != above.dev(),
-            _ => false,
+        _ => match (or_none(path.symlink_metadata())?, path.parent()) {
+            (Some(here), Some(above)) => Ok(here.dev() != above.metadata()?.dev()),
+            _ => Ok(false),
         },
     }
 }
@@ -315,8 +320,12 @@ mod tests {
     #[test]
     fn mounts_are_seen() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(is_mounted("/proc".as_ref()) && !is_mounted(folder.path()));
-        assert!(!is_mounted(&folder.path().join("none")));
+        assert!(is_mounted("/proc".as_ref()).unwrap() && !is_mounted(folder.path()).unwrap());
+        assert!(!is_mounted(&folder.path().join("none")).unwrap());
+        // An error is no absence.
+        let looped = folder.path().join("loop");
+        std::os::unix::fs::symlink("loop", &looped).unwrap();
+        assert!(is_mounted(&looped.join("below")).is_err());
     }
 
     #[test]

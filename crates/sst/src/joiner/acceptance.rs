@@ -215,13 +215,18 @@ pub(super) fn take_back_untried(
 /// [`SstError::Swap`].
 pub fn take_back(
     layout: &Layout,
-    _lock: &DatadirLock,
+    lock: &DatadirLock,
     is_data: impl Fn(&OsStr, &Metadata) -> bool,
 ) -> Result<bool, SstError> {
-    let is_data = |name: &OsStr, metadata: &Metadata| {
-        is_data(name, metadata) && !is_mounted(&layout.datadir.join(name))
-    };
-    let is_done = swap::take_back(&layout.datadir, is_data, forget_present_data(layout))?;
+    let mut mounted = HashSet::new();
+    for (name, _) in swap::list(&layout.datadir)? {
+        let path = layout.datadir.join(&name);
+        if is_mounted(&path).map_err(SstError::io("look at", &path))? {
+            mounted.insert(name);
+        }
+    }
+    let is_data = |name: &OsStr, facts: &Metadata| is_data(name, facts) && !mounted.contains(name);
+    let is_done = swap::take_back(layout, &lock.folders, is_data, forget_present_data(layout))?;
     forget_note(layout).map_err(SstError::io("remove", mark(layout)))?;
     Ok(is_done)
 }
@@ -309,7 +314,14 @@ impl EngineLocks {
             let ours = folder.join(WORK_DIR);
             [folder.to_owned(), ours.join(OLD), ours.join(NEW)].map(|dir| dir.join(&entry.name))
         });
-        let mut paths: Vec<_> = swapped.chain(moving).flat_map(engine_files).collect();
+        let mut paths = Vec::new();
+        for entry in swapped.chain(moving) {
+            match engine_files(&entry) {
+                Ok(files) => paths.extend(files),
+                Err(error) => unseen.push(error),
+            }
+            paths.extend(Some(entry).filter(|path| is_of_engine(path)));
+        }
         let inside =
             layout.inside.iter().map(|place| (layout.datadir.join(&place.dir), &place.kind));
         let outside = layout.outside.iter().map(|place| (place.dir.clone(), &place.kind));
@@ -317,13 +329,13 @@ impl EngineLocks {
         // A system tablespace may have any name.
         for (dir, kind) in inside.chain(outside).chain([home]) {
             let has_named = |name: &OsStr| matches!(kind, Kind::Data(_)) && kind.has(name);
-            let entries = entries(&dir).unwrap_or_else(|error| {
-                unseen.push(SstError::io("list", &dir)(error));
+            let entries = swap::list(&dir).unwrap_or_else(|error| {
+                unseen.push(error.into());
                 Vec::new()
             });
+            let paths_here = entries.into_iter().map(|(name, _)| dir.join(name));
             paths.extend(
-                entries
-                    .into_iter()
+                paths_here
                     .filter(|path| is_of_engine(path) || path.file_name().is_some_and(has_named)),
             );
         }
@@ -425,22 +437,15 @@ fn lock_whole(file: &File) -> Result<(), Errno> {
     fcntl(file, FcntlArg::F_OFD_SETLK(&whole)).map(drop)
 }
 
-/// The entries of a directory; none if it does not exist.
-fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = or_none(std::fs::read_dir(dir))?.into_iter().flatten();
-    entries.map(|entry| entry.map(|entry| entry.path())).collect()
-}
-
-/// Returns an entry of a data directory that a storage engine locks, and those below it: some have a directory of their
-/// own. Not the tables of a schema: a server locks them, too, but they may be more than a process can open.
-fn engine_files(entry: PathBuf) -> Vec<PathBuf> {
-    let below = std::fs::read_dir(&entry).into_iter().flatten().flatten();
-    let mut files: Vec<_> = below
-        .map(|entry| entry.path())
-        .filter(|path| is_of_engine(path) && !is_table(path))
-        .collect();
-    files.extend(Some(entry).filter(|path| is_of_engine(path)));
-    files
+/// Returns what a storage engine locks below an entry of a data directory: some have a directory of their own. Not the
+/// tables of a schema: a server locks them, too, but they may be more than a process can open.
+fn engine_files(entry: &Path) -> Result<Vec<PathBuf>, SstError> {
+    let facts = or_none(entry.metadata()).map_err(SstError::io("look at", entry))?;
+    if !facts.is_some_and(|facts| facts.is_dir()) {
+        return Ok(Vec::new());
+    }
+    let below = swap::list(entry)?.into_iter().map(|(name, _)| entry.join(name));
+    Ok(below.filter(|path| is_of_engine(path) && !is_table(path)).collect())
 }
 
 fn is_of_engine(path: &Path) -> bool {
@@ -485,9 +490,32 @@ mod tests {
         for file in [&table, &log, &system] {
             std::fs::write(file, "").unwrap();
         }
-        assert_eq!(engine_files(schema), [] as [PathBuf; 0]);
-        assert_eq!(engine_files(undo), [log]);
-        assert_eq!(engine_files(system.clone()), [system]);
+        assert_eq!(engine_files(&schema).unwrap(), [] as [PathBuf; 0]);
+        assert_eq!(engine_files(&undo).unwrap(), [log]);
+        assert_eq!(engine_files(&system).unwrap(), [] as [PathBuf; 0]);
+    }
+
+    /// A directory that cannot be listed may have the files of a server that runs.
+    #[test]
+    fn a_swapped_directory_that_cannot_be_listed_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::of(dir.path()).unwrap();
+        std::fs::create_dir_all(layout.datadir.join(WORK_DIR).join(OLD)).unwrap();
+        let [system, undo] = ["ibdata1", "undo"].map(|name| layout.datadir.join(name));
+        std::fs::write(&system, "").unwrap();
+        let new = ["ibdata1", "undo"].map(|name| swap::Entry { folder: 0, name: name.into() });
+        let journal = Journal { new: new.to_vec(), ..Journal::default() };
+        swap::begin(&layout.datadir, &journal).unwrap();
+        let kept = swap::kept_journal_path(&layout.datadir);
+        std::fs::rename(swap::journal_path(&layout.datadir), kept).unwrap();
+        // It is gone: its file system may not be mounted, but a server would not run then.
+        assert!(EngineLocks::take(&layout).unwrap().are_whole());
+        std::os::unix::fs::symlink("undo", &undo).unwrap();
+        let (error_log, messages) = log();
+        let locks = refuse_data_in_use(&layout, &error_log).unwrap();
+        assert!(!locks.are_whole());
+        let message = format!("cannot look at {}", undo.display());
+        assert!(messages.lock().unwrap()[0].starts_with(&message));
     }
 
     /// The file that a server makes last may be missing, present, or in a directory that cannot be read.

@@ -1,16 +1,14 @@
 //! Lock that allows one transfer at a time in a data directory.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt as _;
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 
 use crate::cancel::CancelToken;
 use crate::error::SstError;
-use crate::swap::{WORK_DIR, make_dir};
+use crate::swap::{FolderLocks, WORK_DIR, lock_dir, make_dir};
 
 /// Time between two attempts to take a lock that another process holds.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -18,7 +16,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Holds the lock. The system releases it with the process, however the process ends.
 #[derive(Debug)]
 pub struct DatadirLock {
-    dir: File,
+    _dir: File,
+    /// Directories outside the data directory in which this transfer works.
+    pub(crate) folders: Arc<FolderLocks>,
 }
 
 impl DatadirLock {
@@ -30,11 +30,14 @@ impl DatadirLock {
         let path = datadir.join(WORK_DIR);
         // The previous holder may be removing the directory at this moment.
         loop {
-            let lock = Self::try_take(datadir, &path)?;
-            let is_there = std::fs::metadata(&path)
-                .is_ok_and(|there| lock.dir.metadata().is_ok_and(|ours| ours.ino() == there.ino()));
-            if is_there {
-                return Ok(lock);
+            make_dir(&path).map_err(SstError::io("make", &path))?;
+            match lock_dir(&path) {
+                Ok(Some(dir)) => return Ok(Self { _dir: dir, folders: Arc::default() }),
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(SstError::Busy { datadir: datadir.to_owned() });
+                }
+                Err(error) => return Err(SstError::io("lock", path)(error)),
             }
         }
     }
@@ -54,16 +57,6 @@ impl DatadirLock {
             }
             // Cancellation is checked above.
             let _ = cancel.wait(RETRY_INTERVAL);
-        }
-    }
-
-    fn try_take(datadir: &Path, path: &Path) -> Result<Self, SstError> {
-        make_dir(path).map_err(SstError::io("make", path))?;
-        let dir = File::open(path).map_err(SstError::io("open", path))?;
-        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { dir }),
-            Err(Errno::WOULDBLOCK) => Err(SstError::Busy { datadir: datadir.to_owned() }),
-            Err(error) => Err(SstError::io("lock", path)(error.into())),
         }
     }
 }

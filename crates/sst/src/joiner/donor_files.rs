@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -13,7 +13,7 @@ use xb_files::or_none;
 
 use crate::contract::datadir::Kind;
 use crate::error::SstError;
-use crate::swap::{WORK_DIR, remove_tree};
+use crate::swap::{WORK_DIR, list, remove_tree};
 
 /// Files of a backup that do not belong to the server's data.
 const NOT_DATA: [&str; 15] = [
@@ -46,33 +46,44 @@ const MAX_INFO: u64 = 1 << 20;
 /// # Errors
 /// If a file cannot be read, removed or written.
 pub(super) fn clear(new: &Path, binlog: Option<&OsStr>) -> Result<(), SstError> {
+    let notes = read_notes(new)?;
+    let theirs = notes.iter().find_map(|note| binlog_of(note));
     let ours = binlog.map(OsStr::to_owned);
-    let binlogs: Vec<_> = ours.into_iter().chain(binlog_of(new)).map(Kind::Binlog).collect();
-    for entry in std::fs::read_dir(new).map_err(SstError::io("list", new))? {
-        let entry = entry.map_err(SstError::io("list", new))?;
-        let name = entry.file_name();
+    let binlogs: Vec<_> = ours.into_iter().chain(theirs).map(Kind::Binlog).collect();
+    for (name, facts) in list(new)? {
         let unwanted = NOT_DATA.iter().any(|known| name == *known)
             || name == WORK_DIR
             || name.as_bytes().starts_with(b".xb")
             || binlogs.iter().any(|binlog| binlog.has(&name));
         if unwanted {
-            let path = entry.path();
-            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let removed = if is_dir {
-                remove_tree(&path).map_err(SstError::from)
+            let path = new.join(name);
+            if facts.is_dir() {
+                remove_tree(&path)?;
             } else {
-                std::fs::remove_file(&path).map_err(SstError::io("remove", &path))
-            };
-            removed?;
+                std::fs::remove_file(&path).map_err(SstError::io("remove", &path))?;
+            }
         }
     }
-    binlog.map_or(Ok(()), |base| write_binlog_state(new, base))
+    binlog.map_or(Ok(()), |base| write_binlog_state(new, base, &notes))
+}
+
+/// Returns what the backup program has noted of the donor's binary log.
+fn read_notes(new: &Path) -> Result<Vec<String>, SstError> {
+    let mut notes = Vec::new();
+    for path in INFO.map(|name| new.join(name)) {
+        let opened = or_none(File::open(&path)).map_err(SstError::io("open", &path))?;
+        let Some(file) = opened else { continue };
+        let mut text = String::new();
+        let read = file.take(MAX_INFO).read_to_string(&mut text);
+        read.map_err(SstError::io("read", &path))?;
+        notes.push(text);
+    }
+    Ok(notes)
 }
 
 /// Returns the base name of the donor's binary log, which may differ from this node's.
-fn binlog_of(new: &Path) -> Option<OsString> {
-    let text = INFO.iter().find_map(|name| std::fs::read_to_string(new.join(name)).ok())?;
-    let name = Path::new(text.split_whitespace().next()?);
+fn binlog_of(note: &str) -> Option<OsString> {
+    let name = Path::new(note.split_whitespace().next()?);
     let is_number = |text: &OsStr| text.as_bytes().iter().all(u8::is_ascii_digit);
     name.extension().filter(|extension| is_number(extension))?;
     name.file_stem().map(OsStr::to_owned)
@@ -84,30 +95,14 @@ fn binlog_of(new: &Path) -> Option<OsString> {
 /// A server that has no binary log yet reads `BASE.state`: one line `DOMAIN-SERVER-NUMBER` for each
 /// GTID. Without it, `gtid_binlog_pos` of the joiner is empty until the next write set, and its own
 /// GTIDs begin at 1.
-fn write_binlog_state(new: &Path, base: &OsStr) -> Result<(), SstError> {
-    let mut state = None;
-    for info in INFO.map(|name| new.join(name)) {
-        let opened = or_none(File::open(&info)).map_err(SstError::io("open", &info))?;
-        let Some(file) = opened else { continue };
-        let text = read_info(file).map_err(SstError::io("read", &info))?;
-        state = binlog_state(&text);
-        if state.is_some() {
-            break;
-        }
-    }
-    let Some(state) = state else { return Ok(()) };
+fn write_binlog_state(new: &Path, base: &OsStr, notes: &[String]) -> Result<(), SstError> {
+    let Some(state) = notes.iter().find_map(|note| binlog_state(note)) else { return Ok(()) };
     let mut name = OsString::from(base);
     name.push(".state");
     let path = new.join(name);
     let file = File::options().write(true).create_new(true).mode(0o660).open(&path);
     let written = file.and_then(|mut file| file.write_all(state.as_bytes()));
     written.map_err(SstError::io("write", &path))
-}
-
-fn read_info(file: File) -> io::Result<String> {
-    let mut text = String::new();
-    file.take(MAX_INFO).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 /// Returns the content of the state file: `None` if the last of the three columns names no GTID.
@@ -152,12 +147,24 @@ mod tests {
         for info in INFO {
             let folder = tempfile::tempdir().unwrap();
             let base = OsStr::new("mine");
-            write_binlog_state(folder.path(), base).unwrap();
+            clear(folder.path(), Some(base)).unwrap();
             assert!(!folder.path().join("mine.state").exists());
             std::fs::write(folder.path().join(info), "theirs.000002\t328\t0-1-5\n").unwrap();
-            write_binlog_state(folder.path(), base).unwrap();
+            std::fs::write(folder.path().join("theirs.000002"), "").unwrap();
+            clear(folder.path(), Some(base)).unwrap();
+            assert!(!folder.path().join("theirs.000002").exists());
             let state = std::fs::read(folder.path().join("mine.state")).unwrap();
             assert_eq!(state, b"0-1-5\n", "{info}");
+        }
+    }
+
+    /// Without it, the donor's binary log would stay in the data.
+    #[test]
+    fn a_note_that_cannot_be_read_is_not_missing() {
+        for info in INFO {
+            let folder = tempfile::tempdir().unwrap();
+            std::os::unix::fs::symlink(info, folder.path().join(info)).unwrap();
+            assert!(clear(folder.path(), None).is_err(), "{info}");
         }
     }
 }

@@ -107,7 +107,7 @@ fn full(
         clock.lap("the second start");
     }
 
-    let remote = relocate::relocate(context, &destination.new, is_accepted)?;
+    let remote = relocate::relocate(context, &data.lock, &destination.new, is_accepted)?;
     folders.wait_for_deletion();
     context.cancel.check()?;
     data.swap(&remote, is_accepted)?;

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use rustix::process::geteuid;
+use xb_files::or_none;
 
 use super::acceptance;
 use super::datadir_lock::DatadirLock;
@@ -53,15 +55,16 @@ impl<'a> PresentData<'a> {
         Ok(data)
     }
 
-    /// Refuses what only a swap cannot do: directories outside that hold the data of another server's transfer, and settings
-    /// by which a directory stays that holds files of the data. A join by write sets alone needs neither.
+    /// Refuses what only a swap cannot do: directories outside that hold the data of another server's transfer, or in which
+    /// one is running, and settings by which a directory stays that holds files of the data. A join by write sets alone
+    /// needs neither.
     ///
     /// # Errors
-    /// [`SwapError::Taken`](swap::SwapError::Taken), [`SstError::KeptPlace`].
+    /// [`SstError::Swap`], [`SstError::KeptPlace`].
     pub(super) fn check_places(&self) -> Result<(), SstError> {
         let layout = &self.context.layout;
         for folder in layout.folders_outside() {
-            swap::check_owner(&layout.datadir, &folder)?;
+            swap::lock_and_check(layout, &self.lock.folders, &folder)?;
         }
         self.refuse_kept_places()
     }
@@ -71,7 +74,7 @@ impl<'a> PresentData<'a> {
         for place in &layout.inside {
             let Some(name) = place.dir.iter().next() else { continue };
             let path = layout.datadir.join(name);
-            if settings.keep.keeps(name.as_bytes()) && path.symlink_metadata().is_ok() {
+            if settings.keep.keeps(name.as_bytes()) && swap::may_exist(&path) {
                 return Err(SstError::KeptPlace { path });
             }
         }
@@ -86,11 +89,10 @@ impl<'a> PresentData<'a> {
             check_tree(&folder.join(WORK_DIR))?;
         }
         let datadir = &layout.datadir;
-        for entry in std::fs::read_dir(datadir).map_err(SstError::io("list", datadir))?.flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
+        for (name, facts) in swap::list(datadir)? {
             // The system changes the entry `..` of a directory that moves.
-            if metadata.is_dir() && self.is_swapped(&entry.file_name(), &metadata) {
-                check_writable(&entry.path())?;
+            if facts.is_dir() && self.is_swapped(&name, &facts) {
+                check_writable(&datadir.join(name))?;
             }
         }
         Ok(())
@@ -165,9 +167,14 @@ impl<'a> PresentData<'a> {
         swap::begin(&layout.datadir, &journal)?;
         if let Err(error) = swap::finish(&layout.datadir, &journal, || Ok(())) {
             error_log.warn(format_args!("{error}; rolling the swap back"));
-            if swap::roll_back(&layout.datadir, &journal, || Ok(())).is_ok() {
-                let _ = acceptance::forget_note(layout);
-                error_log.info("the old data is in place again");
+            match swap::roll_back(&layout.datadir, &journal, || Ok(())) {
+                Ok(()) => {
+                    let _ = acceptance::forget_note(layout);
+                    error_log.info("the old data is in place again");
+                }
+                Err(second) => {
+                    error_log.warn(format_args!("the swap is not rolled back: {second}"))
+                }
             }
             return Err(error.into());
         }
@@ -211,28 +218,43 @@ pub fn has_old(datadir: &Path) -> bool {
 
 /// Checks a directory that must be removed with its contents; it need not exist.
 fn check_tree(path: &Path) -> Result<(), SstError> {
-    if !path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+    let facts = or_none(path.symlink_metadata()).map_err(SstError::io("look at", path))?;
+    if !facts.is_some_and(|facts| facts.is_dir()) {
         return Ok(());
     }
-    let Ok(entries) = std::fs::read_dir(path) else { return check_writable(path) };
-    let mut is_empty = true;
-    for entry in entries.flatten() {
-        if is_empty {
-            is_empty = false;
-            check_writable(path)?;
-        }
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            check_tree(&entry.path())?;
-        }
+    let entries = swap::list(path);
+    // Whose it is says more than why it cannot be listed. An empty one does not matter.
+    if !entries.as_ref().is_ok_and(Vec::is_empty) {
+        check_writable(path)?;
+    }
+    for (name, _) in entries?.into_iter().filter(|(_, facts)| facts.is_dir()) {
+        check_tree(&path.join(name))?;
     }
     Ok(())
 }
 
 fn check_writable(path: &Path) -> Result<(), SstError> {
-    if access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_ok() {
-        return Ok(());
+    match access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => return Ok(()),
+        Err(Errno::ACCESS | Errno::PERM) => {}
+        Err(error) => return Err(SstError::io("change", path)(error.into())),
     }
     let metadata = path.symlink_metadata().map_err(SstError::io("look at", path))?;
     let user = geteuid().as_raw();
     Err(SstError::Foreign { path: path.to_owned(), owner: metadata.uid(), user })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        check_tree(&dir.path().join("none")).unwrap();
+        let looped = dir.path().join("loop");
+        std::os::unix::fs::symlink("loop", &looped).unwrap();
+        let error = check_tree(&looped.join("#sql-xb")).map_err(|error| error.to_string());
+        assert!(error.unwrap_err().starts_with("cannot look at "));
+    }
 }

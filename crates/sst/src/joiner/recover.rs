@@ -7,7 +7,7 @@ use crate::contract::error_log::ErrorLog;
 use crate::error::SstError;
 use crate::joiner::acceptance::{self, refuse_data_in_use};
 use crate::joiner::datadir_lock::DatadirLock;
-use crate::swap::{self, NEW, OLD, START, SwapError, WORK_DIR, remove_tree};
+use crate::swap::{self, FolderLocks, NEW, OLD, START, SwapError, WORK_DIR, remove_tree};
 
 /// How an interrupted swap has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +30,14 @@ pub enum Finished {
 /// start on the data.
 pub fn finish_interrupted(
     layout: &Layout,
-    _lock: &DatadirLock,
+    lock: &DatadirLock,
     error_log: &ErrorLog,
 ) -> Result<Finished, SstError> {
     let datadir = &layout.datadir;
     let Some(journal) = swap::interrupted(datadir)? else { return Ok(Finished::Nothing) };
+    for folder in journal.folders.iter().skip(1) {
+        lock.folders.lock(folder)?;
+    }
     // One may have been started before the first rename, and none starts on the data while it is swapped.
     let _locks = refuse_data_in_use(layout, error_log)?;
     if swap::is_overtaken(&journal)? {
@@ -80,9 +83,13 @@ pub fn finish_interrupted(
 /// # Errors
 /// [`SstError::Swap`].
 pub fn drop_received(layout: &Layout, lock: &DatadirLock) -> Result<(), SstError> {
-    match swap::holds_taken_back(&layout.datadir) {
-        true => Ok(()),
-        false => drop_new(layout, lock),
+    if swap::holds_taken_back(&layout.datadir) {
+        return Ok(());
+    }
+    match drop_new(layout, lock) {
+        // Another transfer works in one of the directories, and has found nothing in the way. The rest is removed later.
+        Err(SstError::Swap(SwapError::Busy { .. })) => Ok(()),
+        done => done,
     }
 }
 
@@ -100,14 +107,17 @@ pub fn has_made_way(layout: &Layout) -> Result<bool, SstError> {
 ///
 /// # Errors
 /// [`SstError::Swap`].
-pub fn drop_new(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
+pub fn drop_new(layout: &Layout, lock: &DatadirLock) -> Result<(), SstError> {
     let remote = swap::remembered(&layout.datadir)?;
-    let is_ours = |folder: &&PathBuf| is_ours(layout, folder);
-    for folder in remote.iter().chain(&folders(layout)).filter(is_ours) {
-        remove_tree(&folder.join(WORK_DIR).join(NEW))?;
+    for folder in folders(layout).iter().chain(&remote) {
+        if swap::is_own(layout, &lock.folders, folder)? {
+            remove_tree(&folder.join(WORK_DIR).join(NEW))?;
+        }
     }
     remove_tree(&layout.datadir.join(WORK_DIR).join(START))?;
-    remote.iter().filter(is_ours).for_each(|folder| swap::tidy(folder));
+    for folder in &remote {
+        tidy_own(layout, &lock.folders, folder);
+    }
     swap::forget(&layout.datadir);
     Ok(())
 }
@@ -116,17 +126,20 @@ pub fn drop_new(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
 ///
 /// # Errors
 /// [`SstError::Swap`].
-pub fn drop_old(layout: &Layout, _lock: &DatadirLock) -> Result<(), SstError> {
-    remove_old(layout)
+pub fn drop_old(layout: &Layout, lock: &DatadirLock) -> Result<(), SstError> {
+    remove_old(layout, &lock.folders)
 }
 
 /// Like [`drop_old`], for threads of the lock's holder.
-pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
+pub(crate) fn remove_old(layout: &Layout, locks: &FolderLocks) -> Result<(), SstError> {
     let ours = folders(layout);
     // Half-removed data is never put back.
     swap::mark_removal(&layout.datadir)?;
     // The data directory comes last: it holds the list of the other directories.
-    for folder in all_folders(layout)?.iter().rev().filter(|folder| is_ours(layout, folder)) {
+    for folder in all_folders(layout)?.iter().rev() {
+        if !swap::is_own(layout, locks, folder)? {
+            continue;
+        }
         remove_tree(&folder.join(WORK_DIR).join(OLD))?;
         if !ours.contains(folder) {
             swap::tidy(folder);
@@ -138,18 +151,17 @@ pub(crate) fn remove_old(layout: &Layout) -> Result<(), SstError> {
 
 /// Removes this program's directories that are empty; a held lock stays held. Removes nothing while
 /// a swap is unfinished.
-pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
+pub fn tidy(layout: &Layout, lock: &DatadirLock) {
     if swap::may_be_interrupted(&layout.datadir) {
         return;
     }
     let Ok(remote) = swap::remembered(&layout.datadir) else { return };
     let all = all_folders(layout).unwrap_or_else(|_| folders(layout));
-    let is_ours = |folder: &&PathBuf| is_ours(layout, folder);
-    remote.iter().filter(is_ours).for_each(|folder| swap::tidy(folder));
     // The data directory comes last, for its own sake: the record is in it.
-    let (home, others) = (&layout.datadir, &all);
-    let others = others.iter().rev().filter(|folder| *folder != home).filter(is_ours);
-    others.for_each(|folder| swap::tidy(folder));
+    let home = &layout.datadir;
+    for folder in remote.iter().chain(all.iter().rev()).filter(|folder| *folder != home) {
+        tidy_own(layout, &lock.folders, folder);
+    }
     let new = home.join(WORK_DIR).join(NEW);
     let _ = std::fs::remove_dir(&new);
     // Data that a reverted swap has left there is removed by the next transfer.
@@ -162,11 +174,8 @@ pub fn tidy(layout: &Layout, _lock: &DatadirLock) {
 
 /// The data directory, and every other directory that the settings or the last swap name.
 pub(super) fn all_folders(layout: &Layout) -> Result<Vec<PathBuf>, SstError> {
-    let last = match swap::last(&layout.datadir) {
-        // The journal is of no use then, but no obstacle either.
-        Err(SwapError::Elsewhere { .. } | SwapError::Journal { .. }) => None,
-        last => last?,
-    };
+    // A journal that is of no use is no obstacle either.
+    let last = swap::if_usable(swap::last(&layout.datadir))?;
     let mut all = folders(layout);
     for folder in last.map(|journal| journal.folders).unwrap_or_default() {
         if !all.contains(&folder) {
@@ -176,9 +185,11 @@ pub(super) fn all_folders(layout: &Layout) -> Result<Vec<PathBuf>, SstError> {
     Ok(all)
 }
 
-/// Returns whether what is in this directory's `#sql-xb` is certainly not of another data directory.
-fn is_ours(layout: &Layout, folder: &Path) -> bool {
-    swap::check_owner(&layout.datadir, folder).is_ok()
+/// Removes the empty parts of a directory's `#sql-xb`, unless it may be of another data directory.
+fn tidy_own(layout: &Layout, locks: &FolderLocks, folder: &Path) {
+    if swap::is_own(layout, locks, folder).unwrap_or(false) {
+        swap::tidy(folder);
+    }
 }
 
 fn folders(layout: &Layout) -> Vec<PathBuf> {
@@ -188,6 +199,25 @@ fn folders(layout: &Layout) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::datadir::{Kind, KindDir};
+
+    #[test]
+    fn what_is_in_a_directory_that_cannot_be_looked_at_is_not_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let looped = dir.path().join("loop");
+        std::os::unix::fs::symlink("loop", &looped).unwrap();
+        let place = KindDir { kind: Kind::Undo, dir: looped.clone() };
+        let layout = Layout { outside: vec![place], ..Layout::of(dir.path()).unwrap() };
+        let lock = DatadirLock::take(&layout.datadir).unwrap();
+        let ours = layout.datadir.join(WORK_DIR);
+        std::fs::create_dir_all(ours.join(OLD)).unwrap();
+        std::fs::write(ours.join(OLD).join("ibdata1"), "").unwrap();
+        swap::remember(&layout.datadir, &[looped], false).unwrap();
+        assert!(drop_new(&layout, &lock).is_err());
+        assert_eq!(swap::remembered(&layout.datadir).unwrap().len(), 1);
+        assert!(drop_old(&layout, &lock).is_err());
+        assert!(ours.join(OLD).join("ibdata1").exists());
+    }
 
     /// An operator who removes it is not told that it is gone.
     #[test]

@@ -7,13 +7,17 @@ use std::path::{Component, Path, PathBuf};
 use rustix::io::Errno;
 use xb_files::or_none;
 
+use super::datadir_lock::DatadirLock;
 use super::destination::sync;
 use crate::context::Context;
 use crate::contract::args::Product;
 use crate::contract::datadir::Layout;
 use crate::contract::link_file::read_link;
 use crate::error::SstError;
-use crate::swap::{NEW, WORK_DIR, claim_all, list, make_folders, remember, tidy};
+use crate::swap::{
+    NEW, SwapError, WORK_DIR, claim_all, list, lock_and_check, make_folders, may_exist, remember,
+    tidy,
+};
 
 /// Moves the files of `new` that belong elsewhere, and syncs all of them to disk. Returns the directories, named by the
 /// donor's links, that then hold new files. `is_accepted`: this node's server has started on the data.
@@ -22,11 +26,12 @@ use crate::swap::{NEW, WORK_DIR, claim_all, list, make_folders, remember, tidy};
 /// If a file cannot be moved or synced. A tablespace that cannot be placed as on the donor stays in `new`.
 pub(super) fn relocate(
     context: &Context,
+    lock: &DatadirLock,
     new: &Path,
     is_accepted: bool,
 ) -> Result<Vec<PathBuf>, SstError> {
     relocate_kinds(&context.layout, new)?;
-    let remote = relocate_remote(context, new, is_accepted)?;
+    let remote = relocate_remote(context, lock, new, is_accepted)?;
     sync(new)?;
     Ok(remote)
 }
@@ -39,13 +44,11 @@ fn relocate_kinds(layout: &Layout, new: &Path) -> Result<(), SstError> {
     let outside = outside.map(|place| (&place.kind, place.dir.join(WORK_DIR).join(NEW)));
     for (kind, dir) in inside.chain(outside) {
         std::fs::create_dir_all(&dir).map_err(SstError::io("make", &dir))?;
-        for entry in std::fs::read_dir(new).map_err(SstError::io("list", new))? {
-            let entry = entry.map_err(SstError::io("list", new))?;
+        for (name, facts) in list(new)? {
             // A schema may have any name.
-            let is_schema = entry.file_type().is_ok_and(|kind| kind.is_dir())
-                && entry.file_name() != "#innodb_redo";
-            if kind.has(&entry.file_name()) && !is_schema {
-                transfer(&entry.path(), &dir.join(entry.file_name()))?;
+            let is_schema = facts.is_dir() && name != "#innodb_redo";
+            if kind.has(&name) && !is_schema {
+                transfer(&new.join(&name), &dir.join(&name))?;
             }
         }
         sync(&dir)?;
@@ -84,6 +87,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// directory and lose their link. Returns the directories; the moved files are synced to disk.
 fn relocate_remote(
     context: &Context,
+    lock: &DatadirLock,
     new: &Path,
     is_accepted: bool,
 ) -> Result<Vec<PathBuf>, SstError> {
@@ -104,7 +108,7 @@ fn relocate_remote(
                 false => Err("innodb_directories does not name its directory".to_owned()),
             });
             let moved = match found {
-                Ok(()) => to_remote(layout, new, &link, &file, &mut folders)?,
+                Ok(()) => to_remote(layout, lock, new, &link, &file, &mut folders)?,
                 Err(why) => Err(why),
             };
             if let Err(why) = moved {
@@ -130,12 +134,13 @@ fn relocate_remote(
 /// If a part of it stays there that cannot be removed: the swap would move it in.
 fn to_remote(
     layout: &Layout,
+    lock: &DatadirLock,
     new: &Path,
     link: &Path,
     file: &Path,
     folders: &mut Vec<PathBuf>,
 ) -> Result<Result<(), String>, SstError> {
-    let place = match remote_place(layout, new, link, file, folders) {
+    let place = match remote_place(layout, lock, new, link, file, folders) {
         Ok(place) => place,
         Err(why) => return Ok(Err(why)),
     };
@@ -147,6 +152,7 @@ fn to_remote(
 /// Returns the path at which a tablespace waits for the swap, in a directory that is ready for it.
 fn remote_place(
     layout: &Layout,
+    lock: &DatadirLock,
     new: &Path,
     link: &Path,
     file: &Path,
@@ -165,22 +171,36 @@ fn remote_place(
     // An existing file may belong to something else, unless this node's own data has the same link.
     let own = layout.datadir.join(link.strip_prefix(new).unwrap_or(link));
     let is_own = || read_link(&own).is_ok_and(|own| own == target);
-    if folder.join(name).symlink_metadata().is_ok() && !is_own() {
+    if may_exist(&folder.join(name)) && !is_own() {
         return Err("a file that does not belong to this node's data is in the way".to_owned());
     }
     if !folders.contains(&folder) {
-        folders.push(folder.clone());
-        // Recorded first: after a crash, nothing else names the directory.
-        let all = [layout.folders_outside(), folders.clone()].concat();
-        let made = remember(&layout.datadir, &all, false)
-            .and_then(|()| claim_all(&layout.datadir, [&folder]))
-            .and_then(|()| make_folders(&folder).inspect_err(|_| tidy(&folder)));
-        if let Err(error) = made {
-            folders.pop();
-            return Err(error.to_string());
-        }
+        add_remote(layout, lock, &folder, folders).map_err(|error| error.to_string())?;
     }
     Ok(folder.join(WORK_DIR).join(NEW).join(name))
+}
+
+/// Makes a directory ready to receive tablespaces, and adds it to `folders`.
+fn add_remote(
+    layout: &Layout,
+    lock: &DatadirLock,
+    folder: &PathBuf,
+    folders: &mut Vec<PathBuf>,
+) -> Result<(), SwapError> {
+    let record = |folders: &[PathBuf]| {
+        remember(&layout.datadir, &[&layout.folders_outside(), folders].concat(), false)
+    };
+    // What is in a directory that is recorded counts as received: whose it is comes first.
+    lock_and_check(layout, &lock.folders, folder)?;
+    folders.push(folder.clone());
+    // After a crash, nothing else names the directory.
+    record(folders)
+        .and_then(|()| claim_all(layout, &lock.folders, [folder]))
+        .and_then(|()| make_folders(folder).inspect_err(|_| tidy(folder)))
+        .inspect_err(|_| {
+            folders.pop();
+            let _ = record(folders);
+        })
 }
 
 const NO_PLACE: &str = "its link file names no path";

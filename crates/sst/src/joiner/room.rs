@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::acceptance;
@@ -151,36 +152,40 @@ fn make_room(
     drop_new(layout, &data.lock)?;
     if room == Room::WithoutOld {
         error_log.warn("deleting the old data before the new data arrives, as keep-old=no allows: there is no room for both");
-        create_folders(layout)?;
+        create_folders(data)?;
         data.swap(&[], true)?;
     }
     let deleting = (room != Room::Enough).then(|| {
-        let layout = layout.clone();
-        std::thread::spawn(move || remove_old(&layout))
+        let (layout, locks) = (layout.clone(), Arc::clone(&data.lock.folders));
+        std::thread::spawn(move || remove_old(&layout, &locks))
     });
-    create_folders(layout)?;
+    create_folders(data)?;
     Ok(deleting)
 }
 
 /// Refuses mount points, which cannot be renamed.
 fn refuse_mounts(data: &PresentData<'_>) -> Result<(), SstError> {
     let datadir = &data.context.layout.datadir;
-    for entry in std::fs::read_dir(datadir).map_err(SstError::io("list", datadir))?.flatten() {
-        let Ok(metadata) = entry.metadata() else { continue };
-        if is_mounted(&entry.path()) && data.is_swapped(&entry.file_name(), &metadata) {
-            return Err(SstError::Mounted { path: entry.path() });
+    for (name, facts) in swap::list(datadir)? {
+        let path = datadir.join(&name);
+        let is_mounted = is_mounted(&path).map_err(SstError::io("look at", &path))?;
+        if is_mounted && data.is_swapped(&name, &facts) {
+            return Err(SstError::Mounted { path });
         }
     }
     Ok(())
 }
 
 /// Creates the directories that receive the donor's data, or empties them.
-fn create_folders(layout: &Layout) -> Result<(), SstError> {
+fn create_folders(data: &PresentData<'_>) -> Result<(), SstError> {
+    let layout = &data.context.layout;
     let outside = layout.folders_outside();
     // Recorded first: after a crash, other settings may name other directories.
     make_folders(&layout.datadir)?;
     swap::remember(&layout.datadir, &outside, false)?;
-    swap::claim_all(&layout.datadir, &outside)?;
+    // What is there must not be taken for received data if it is another server's.
+    swap::claim_all(layout, &data.lock.folders, &outside)
+        .inspect_err(|_| swap::forget(&layout.datadir))?;
     outside.iter().try_for_each(|folder| make_folders(folder))?;
     Ok(())
 }

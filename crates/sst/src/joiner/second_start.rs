@@ -25,7 +25,7 @@ use crate::run::{ChildError, Run};
 use crate::server::systemd_notify::Notifier;
 use crate::session::backup_program::{key_words, option, server_words};
 use crate::session::temp_dir::WorkFolder;
-use crate::swap::{NEW, START, WORK_DIR, make_dir, may_exist, remove_tree};
+use crate::swap::{NEW, START, WORK_DIR, list, make_dir, may_exist, remove_tree};
 
 /// Record of the version that the data directory is for. It stays in the data directory, unless the
 /// second start writes another.
@@ -176,12 +176,11 @@ fn mariadb_obstacle(
         return Ok(Some("innodb_data_file_path names directories outside the data directory"));
     }
     let new = &destination.new;
-    for schema in std::fs::read_dir(new).map_err(SstError::io("list", new))?.flatten() {
-        for file in std::fs::read_dir(schema.path()).into_iter().flatten().flatten() {
-            if Path::new(&file.file_name()).extension() == Some(OsStr::new("isl")) {
-                // The server would open the files of the present data there.
-                return Ok(Some("it has tables with a DATA DIRECTORY"));
-            }
+    for (schema, _) in list(new)?.into_iter().filter(|(_, facts)| facts.is_dir()) {
+        let mut files = list(&new.join(schema))?.into_iter();
+        if files.any(|(name, _)| Path::new(&name).extension() == Some(OsStr::new("isl"))) {
+            // The server would open the files of the present data there.
+            return Ok(Some("it has tables with a DATA DIRECTORY"));
         }
     }
     Ok(None)

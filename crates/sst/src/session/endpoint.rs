@@ -87,7 +87,7 @@ fn security(context: &Context) -> Result<Security, SstError> {
                 Verify::Identity => TlsMode::VerifyIdentity,
             },
         }),
-        None if args.product == Product::Percona => perconas(&context.layout.datadir),
+        None if args.product == Product::Percona => perconas(&context.layout.datadir)?,
         None => None,
     };
     let Some(certificates) = certificates else {
@@ -143,11 +143,16 @@ fn demand_secret(args: &Args, settings: &Settings) -> Result<(), SstError> {
 }
 
 /// Certificates that Percona's servers use for their own traffic.
-fn perconas(datadir: &Path) -> Option<Certificates> {
-    let [certificate, key, authority] = PERCONAS.map(|name| datadir.join(name));
-    let all = certificate.is_file() && key.is_file() && authority.is_file();
+fn perconas(datadir: &Path) -> Result<Option<Certificates>, SstError> {
+    let paths = PERCONAS.map(|name| datadir.join(name));
+    for path in &paths {
+        if !xb_files::exists(path).map_err(SstError::io("look at", path))? {
+            return Ok(None);
+        }
+    }
+    let [certificate, key, authority] = paths;
     let authority = Some(authority);
-    all.then_some(Certificates { certificate, key, authority, mode: TlsMode::VerifyCa })
+    Ok(Some(Certificates { certificate, key, authority, mode: TlsMode::VerifyCa }))
 }
 
 /// Listens on the address that the server gives.
@@ -196,4 +201,21 @@ pub(crate) fn connect(context: &Context, offer: &[u8]) -> Result<(Outgoing, Canc
         observer: observer(context.args.role, context.error_log.clone(), context.cancel.clone()),
     };
     Ok((connect_to(&announcement, offer, donor)?, hooked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without them, a donor verifies nothing but the joiner's announcement.
+    #[test]
+    fn certificates_that_cannot_be_looked_at_are_not_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(perconas(dir.path()).unwrap().is_none());
+        PERCONAS.iter().for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
+        assert!(perconas(dir.path()).unwrap().is_some());
+        let looped = dir.path().join("loop");
+        std::os::unix::fs::symlink("loop", &looped).unwrap();
+        assert!(perconas(&looped).is_err());
+    }
 }

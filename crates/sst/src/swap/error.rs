@@ -52,14 +52,29 @@ pub enum SwapError {
         source: Box<SwapError>,
     },
     /// In a directory outside the data directory is the data of another server's transfer. Nothing was changed.
-    #[error(
-        "{}/#sql-xb holds the data of a transfer to {}", folder.display(), named(home.as_deref())
-    )]
+    #[error("{}/#sql-xb holds the data of a transfer to {}", folder.display(), home.display())]
     Taken {
         /// The directory.
         folder: PathBuf,
-        /// The other server's data directory, if it is known: earlier versions did not note it.
-        home: Option<PathBuf>,
+        /// The other server's data directory.
+        home: PathBuf,
+    },
+    /// In a directory outside is data that may be another server's, although its data directory has the same path, as in
+    /// two containers, or none is noted, as by earlier versions. Nothing was changed.
+    #[error("{} is of no transfer that the data directory {} knows of", file.display(), datadir.display())]
+    Unknown {
+        /// The directory.
+        folder: PathBuf,
+        /// The file or directory.
+        file: PathBuf,
+        /// The data directory.
+        datadir: PathBuf,
+    },
+    /// Another transfer works in a directory outside the data directory. Nothing was changed.
+    #[error("another state transfer is running in {}/#sql-xb", folder.display())]
+    Busy {
+        /// The directory.
+        folder: PathBuf,
     },
     /// An entry is both kept and replaced.
     #[error(
@@ -81,10 +96,6 @@ pub enum SwapError {
         /// The data directory that the journal was written for.
         home: PathBuf,
     },
-}
-
-fn named(home: Option<&Path>) -> String {
-    home.map_or_else(|| "an unknown data directory".into(), |home| home.display().to_string())
 }
 
 pub(crate) fn failed<'a>(

@@ -103,6 +103,19 @@ fn read(datadir: &Path, path: &Path) -> Result<Option<Journal>, SwapError> {
     }
 }
 
+/// Returns none for a journal that is torn, or belongs to another data directory.
+///
+/// # Errors
+/// [`SwapError::Io`]: the journal cannot be read.
+pub(crate) fn if_usable(
+    read: Result<Option<Journal>, SwapError>,
+) -> Result<Option<Journal>, SwapError> {
+    match read {
+        Err(SwapError::Elsewhere { .. } | SwapError::Journal { .. }) => Ok(None),
+        read => read,
+    }
+}
+
 fn remembered_path(datadir: &Path) -> PathBuf {
     datadir.join(WORK_DIR).join("folders")
 }
@@ -134,10 +147,7 @@ pub(crate) fn holds_taken_back(datadir: &Path) -> bool {
 /// # Errors
 /// [`SwapError::Io`]: the record cannot be read.
 pub(crate) fn remembered(datadir: &Path) -> Result<Vec<PathBuf>, SwapError> {
-    let noted = match read(datadir, &remembered_path(datadir)) {
-        Err(SwapError::Elsewhere { .. } | SwapError::Journal { .. }) => None,
-        noted => noted?,
-    };
+    let noted = if_usable(read(datadir, &remembered_path(datadir)))?;
     Ok(noted.map(|noted| noted.folders.into_iter().skip(1).collect()).unwrap_or_default())
 }
 

@@ -15,6 +15,7 @@
 mod begun;
 mod entry_state;
 mod error;
+mod folder_locks;
 mod folders;
 mod journal;
 mod journal_file;
@@ -27,6 +28,8 @@ mod tests;
 
 pub use begun::is_overtaken;
 pub use error::SwapError;
+pub use folder_locks::FolderLocks;
+pub(crate) use folder_locks::lock_dir;
 pub use folders::{NEW, OLD, START, WORK_DIR, make_folders, make_old, remove_tree};
 pub(crate) use folders::{list, make_dir, may_exist};
 pub use journal::{EngineState, Entry, Journal, JournalError};
@@ -35,9 +38,10 @@ pub use journal_file::{
     tidy,
 };
 pub(crate) use journal_file::{
-    end_removal, forget, holds_taken_back, is_being_removed, mark_removal, remember, remembered,
+    end_removal, forget, holds_taken_back, if_usable, is_being_removed, mark_removal, remember,
+    remembered,
 };
-pub(crate) use owner::{check_owner, claim_all};
+pub(crate) use owner::{claim_all, is_own, lock_and_check};
 pub use plan::plan;
 pub use renames::{finish, roll_back};
-pub use take_back::take_back;
+pub use take_back::{may_take_back, take_back};

@@ -1,26 +1,25 @@
 //! The owner of `#sql-xb` in a directory outside the data directory. Several servers may keep files of theirs in one
-//! directory, such as their binary logs: a file `home` there names the data directory whose transfer it belongs to.
+//! directory, such as their binary logs: a file `home` there names the data directory whose transfer it belongs to. The data
+//! directories of two containers may have one path: so what is there must have a name that this server uses or this data
+//! directory has recorded, and whoever works there holds a lock.
 
-use std::ffi::OsStr;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use xb_files::or_none;
 
 use super::error::{SwapError, failed};
-use super::folders::{NEW, OLD, WORK_DIR, home_path, inherit_owner, list, make_dir, sync_dir};
-use super::journal::Journal;
-use super::journal_file::{interrupted, last, remembered, tidy};
+use super::folder_locks::FolderLocks;
+use super::folders::{
+    NEW, OLD, STRAY, WORK_DIR, home_path, inherit_owner, list, make_dir, sync_dir,
+};
+use super::journal_file::{if_usable, interrupted, last, remembered, tidy};
 use super::renames::rename;
-
-/// Time to wait for others that claim the same directory: far longer than that takes.
-const LOCK_LIMIT: Duration = Duration::from_secs(10);
-const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+use crate::contract::datadir::Layout;
 
 /// Returns the data directory that is noted in a directory outside. A text that is no path is the rest of a power cut, and
 /// names none.
@@ -34,36 +33,26 @@ fn home(folder: &Path) -> Result<Option<PathBuf>, SwapError> {
 /// Checks that what is in `FOLDER/#sql-xb` is of this data directory, or of none.
 ///
 /// # Errors
-/// [`SwapError::Taken`]; or if that cannot be found out.
-pub(crate) fn check_owner(datadir: &Path, folder: &Path) -> Result<(), SwapError> {
-    let here = std::fs::canonicalize(datadir).map_err(failed("find", datadir))?;
-    if folder == datadir || folder == here {
+/// [`SwapError::Taken`], [`SwapError::Unknown`]; or if that cannot be found out.
+fn check_owner(layout: &Layout, folder: &Path) -> Result<(), SwapError> {
+    let datadir = &layout.datadir;
+    if folder == datadir {
         return Ok(());
     }
-    let taken = |home| Err(SwapError::Taken { folder: folder.to_owned(), home });
-    match home(folder)? {
-        Some(home) if home == here => return Ok(()),
-        Some(home) => {
-            // A server that is gone, and has left nothing here, needs the directory no more.
-            let is_free = !home.try_exists().unwrap_or(true) && is_empty(folder)?;
-            return if is_free { Ok(()) } else { taken(Some(home)) };
+    let home = home(folder)?;
+    let is_noted = home.is_some();
+    if let Some(home) = home.filter(|home| home != datadir) {
+        // A server that is gone, and has left nothing here, needs the directory no more.
+        let is_free = !home.try_exists().unwrap_or(true) && is_empty(folder)?;
+        let taken = SwapError::Taken { folder: folder.to_owned(), home };
+        return if is_free { Ok(()) } else { Err(taken) };
+    }
+    match unknown(layout, folder, is_noted)? {
+        None => Ok(()),
+        Some(file) => {
+            Err(SwapError::Unknown { folder: folder.to_owned(), file, datadir: datadir.to_owned() })
         }
-        None => {}
     }
-    // Earlier versions wrote no such file: then the lists in the data directory tell.
-    let lists = |journal: Result<Option<Journal>, SwapError>| {
-        let journal = journal.ok().flatten();
-        journal.is_some_and(|journal| journal.folders.iter().any(|known| known == folder))
-    };
-    let is_listed = lists(interrupted(datadir))
-        || lists(last(datadir))
-        || remembered(datadir)?.iter().any(|known| known == folder);
-    let ours = folder.join(WORK_DIR);
-    // What they had received is of no use to anybody; their old data may be.
-    if is_listed || list(&ours.join(OLD))?.is_empty() {
-        return Ok(());
-    }
-    taken(None)
 }
 
 /// Returns whether there is neither old nor received data in `FOLDER/#sql-xb`.
@@ -72,18 +61,80 @@ fn is_empty(folder: &Path) -> Result<bool, SwapError> {
     Ok(list(&ours.join(OLD))?.is_empty() && list(&ours.join(NEW))?.is_empty())
 }
 
+/// Returns an entry of the old or received data in `FOLDER/#sql-xb` that no record in this data directory names, and that
+/// has no name which this server uses there. A data directory that was emptied has no records, but its server has the names.
+fn unknown(layout: &Layout, folder: &Path, is_noted: bool) -> Result<Option<PathBuf>, SwapError> {
+    let datadir = &layout.datadir;
+    let mut listed: HashSet<OsString> = HashSet::from([STRAY.into()]);
+    for journal in [last(datadir), interrupted(datadir)] {
+        let Some(journal) = if_usable(journal)? else { continue };
+        let here = |entry: &&_| journal.folder(entry) == folder;
+        let entries = journal.old.iter().chain(&journal.new).filter(here);
+        listed.extend(entries.map(|entry| entry.name.clone()));
+    }
+    let is_used = |name: &OsStr| {
+        layout.outside.iter().any(|place| place.dir == folder && place.kind.has(name))
+    };
+    // What earlier versions, which noted no owner, had received is of no use to anybody.
+    let is_received = !is_noted || remembered(datadir)?.iter().any(|known| known == folder);
+    let ours = folder.join(WORK_DIR);
+    for part in if is_received { &[OLD][..] } else { &[OLD, NEW] } {
+        let part = ours.join(part);
+        let names = list(&part)?.into_iter().map(|(name, _)| name);
+        let mut unknown = names.filter(|name| !listed.contains(name) && !is_used(name));
+        if let Some(name) = unknown.next() {
+            return Ok(Some(part.join(name)));
+        }
+    }
+    Ok(None)
+}
+
+/// Locks `FOLDER/#sql-xb` if it is this data directory's, and returns whether it is: another server's is left alone.
+///
+/// # Errors
+/// [`SwapError::Busy`]; or if that cannot be found out.
+pub(crate) fn is_own(
+    layout: &Layout,
+    locks: &FolderLocks,
+    folder: &Path,
+) -> Result<bool, SwapError> {
+    match lock_and_check(layout, locks, folder) {
+        Ok(()) => Ok(true),
+        Err(SwapError::Taken { .. } | SwapError::Unknown { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Locks `FOLDER/#sql-xb`, if there is one, and checks that it is this data directory's, or nobody's.
+///
+/// # Errors
+/// [`SwapError::Taken`], [`SwapError::Unknown`], [`SwapError::Busy`]; or if that cannot be found out.
+pub(crate) fn lock_and_check(
+    layout: &Layout,
+    locks: &FolderLocks,
+    folder: &Path,
+) -> Result<(), SwapError> {
+    // What is another server's is not waited for.
+    check_owner(layout, folder)?;
+    if *folder != layout.datadir && locks.lock(folder)? {
+        check_owner(layout, folder)?;
+    }
+    Ok(())
+}
+
 /// Makes `#sql-xb` in all of these directories this data directory's own, or in none of them: what another server could not
 /// use, and nobody needs, would stay otherwise.
 ///
 /// # Errors
-/// [`SwapError::Taken`]: another has one of them; [`SwapError::Io`]. The others are as they were.
+/// As [`lock_and_check`]; [`SwapError::Io`]. The others are as they were.
 pub(crate) fn claim_all<'a>(
-    datadir: &Path,
+    layout: &Layout,
+    locks: &FolderLocks,
     folders: impl IntoIterator<Item = &'a PathBuf>,
 ) -> Result<(), SwapError> {
     let mut made = Vec::new();
     for folder in folders {
-        match claim(datadir, folder, LOCK_LIMIT) {
+        match claim(layout, locks, folder) {
             Ok(true) => made.push(folder),
             Ok(false) => {}
             Err(error) => {
@@ -95,25 +146,30 @@ pub(crate) fn claim_all<'a>(
     Ok(())
 }
 
-/// Makes `FOLDER/#sql-xb` this data directory's own. Returns whether it was not. `limit`: time to wait while others do
-/// the same.
-fn claim(datadir: &Path, folder: &Path, limit: Duration) -> Result<bool, SwapError> {
-    check_owner(datadir, folder)?;
-    let here = std::fs::canonicalize(datadir).map_err(failed("find", datadir))?;
-    if folder == datadir || folder == here || home(folder)?.as_ref() == Some(&here) {
+/// Makes `FOLDER/#sql-xb` this data directory's own, and locks it. Returns whether it was not.
+fn claim(layout: &Layout, locks: &FolderLocks, folder: &Path) -> Result<bool, SwapError> {
+    let here = &layout.datadir;
+    if folder == here {
         return Ok(false);
     }
+    check_owner(layout, folder)?;
     let (ours, path) = (folder.join(WORK_DIR), home_path(folder));
-    make_dir(&ours).map_err(failed("make", &ours))?;
-    // Another transfer may do the same at this moment.
-    let lock = File::open(&ours).map_err(failed("open", &ours))?;
-    wait_for(&lock, limit).map_err(failed("lock", &ours))?;
-    check_owner(datadir, folder)?;
+    // Another process may remove it while it is empty.
+    loop {
+        make_dir(&ours).map_err(failed("make", &ours))?;
+        if locks.lock(folder)? {
+            break;
+        }
+    }
+    check_owner(layout, folder)?;
+    if home(folder)?.as_ref() == Some(here) {
+        return Ok(false);
+    }
     let growing = ours.join(format!("home.{}", std::process::id()));
     let write = || {
         let mut file = File::create(&growing)?;
         inherit_owner(&growing)?;
-        file.write_all(&[here.into_os_string().into_vec(), b"\n".to_vec()].concat())?;
+        file.write_all(&[here.as_os_str().as_bytes(), b"\n"].concat())?;
         file.sync_all()?;
         // What is there names no owner any more, or `check_owner` would have failed.
         or_none(std::fs::remove_file(&path))?;
@@ -127,52 +183,28 @@ fn claim(datadir: &Path, folder: &Path, limit: Duration) -> Result<bool, SwapErr
         }
     }
     sync_dir(&ours)?;
-    // Another transfer may have been faster.
-    check_owner(datadir, folder).map(|()| true)
-}
-
-/// Takes a lock that everybody holds only for a moment. Where the file system has no locks, there is none: the last check
-/// of the owner finds most of what others do then.
-fn wait_for(file: &File, limit: Duration) -> io::Result<()> {
-    let begin = Instant::now();
-    loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            // NFS wants a file that is open for writing, and no directory is.
-            Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::BADF) => {
-                return Ok(());
-            }
-            Err(Errno::WOULDBLOCK) if begin.elapsed() < limit => std::thread::sleep(RETRY_INTERVAL),
-            Err(Errno::WOULDBLOCK) => {
-                let what = format!("another process has had the lock for {} s", limit.as_secs());
-                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
-            }
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    // Where the file system has no locks, another transfer may have been faster.
+    check_owner(layout, folder).map(|()| true)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::journal::{Entry, Journal};
+    use super::super::journal_file::{begin, remember};
     use super::*;
+    use crate::contract::datadir::{Kind, KindDir};
 
-    fn claim(datadir: &Path, folder: &Path) -> Result<(), SwapError> {
-        super::claim(datadir, folder, LOCK_LIMIT).map(drop)
+    fn layout(datadir: &Path) -> Layout {
+        Layout::of(datadir).unwrap()
     }
 
-    #[test]
-    fn a_lock_that_somebody_keeps_is_not_waited_for_without_end() {
-        let (_scratch, [one, _, logs]) = scene();
-        let ours = logs.join(WORK_DIR);
-        std::fs::create_dir(&ours).unwrap();
-        let held = File::open(&ours).unwrap();
-        flock(&held, FlockOperation::LockExclusive).unwrap();
-        let error = super::claim(&one, &logs, Duration::ZERO).unwrap_err().to_string();
-        assert!(error.starts_with("cannot lock ") && error.contains("another process"), "{error}");
-        assert_eq!(home(&logs).unwrap(), None);
-        drop(held);
-        claim(&one, &logs).unwrap();
+    /// Claims a directory, and ends.
+    fn claim(datadir: &Path, folder: &Path) -> Result<(), SwapError> {
+        super::claim(&layout(datadir), &FolderLocks::default(), folder).map(drop)
+    }
+
+    fn check_owner(datadir: &Path, folder: &Path) -> Result<(), SwapError> {
+        super::check_owner(&layout(datadir), folder)
     }
 
     #[test]
@@ -182,11 +214,12 @@ mod tests {
         [&own, &free].iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
         claim(&one, &own).unwrap();
         claim(&two, &logs).unwrap();
-        let taken = claim_all(&one, [&one, &own, &free, &logs]);
+        let locks = FolderLocks::default();
+        let taken = claim_all(&layout(&one), &locks, [&one, &own, &free, &logs]);
         assert!(matches!(taken, Err(SwapError::Taken { folder, .. }) if folder == logs));
         assert!(!free.join(WORK_DIR).exists(), "it is free again");
         assert_eq!(home(&own).unwrap(), Some(one.clone()), "it was claimed before");
-        claim_all(&one, [&one, &own, &free]).unwrap();
+        claim_all(&layout(&one), &locks, [&one, &own, &free]).unwrap();
         assert_eq!(home(&free).unwrap(), Some(one));
     }
 
@@ -212,6 +245,51 @@ mod tests {
         std::fs::remove_file(old.join("one.000001")).unwrap();
         claim(&two, &logs).unwrap();
         assert_eq!(home(&logs).unwrap(), Some(two));
+    }
+
+    #[test]
+    fn data_of_a_server_whose_data_directory_has_the_same_path_is_told_by_names() {
+        let (_scratch, [one, _, logs]) = scene();
+        let of = |base: &str| {
+            let place = KindDir { kind: Kind::Binlog(base.into()), dir: logs.clone() };
+            Layout { outside: vec![place], ..layout(&one) }
+        };
+        claim(&one, &logs).unwrap();
+        for part in [OLD, NEW].map(|part| logs.join(WORK_DIR).join(part)) {
+            let file = part.join("one.000001");
+            make_dir(&part).unwrap();
+            std::fs::write(&file, "").unwrap();
+            let locks = FolderLocks::default();
+            assert!(is_own(&of("one"), &locks, &logs).unwrap());
+            assert!(!is_own(&of("two"), &locks, &logs).unwrap());
+            let error = super::claim(&of("two"), &locks, &logs).unwrap_err();
+            assert!(matches!(error, SwapError::Unknown { file: known, .. } if known == file));
+            std::fs::remove_file(&file).unwrap();
+        }
+        // What the records name is this data directory's, whatever names its server uses now.
+        for (part, is_old) in [(OLD, true), (NEW, false)] {
+            let file = logs.join(WORK_DIR).join(part).join("one.000001");
+            std::fs::write(&file, "").unwrap();
+            make_dir(&one.join(WORK_DIR)).unwrap();
+            if is_old {
+                let old = vec![Entry { folder: 1, name: "one.000001".into() }];
+                let folders = vec![one.clone(), logs.clone()];
+                begin(&one, &Journal { folders, old, ..Journal::default() }).unwrap();
+            } else {
+                remember(&one, std::slice::from_ref(&logs), false).unwrap();
+            }
+            check_owner(&one, &logs).unwrap();
+        }
+    }
+
+    /// Neither old data nor a record of it is given up where nobody knows whose it is.
+    #[test]
+    fn a_directory_that_cannot_be_looked_at_is_nobodys() {
+        let (scratch, [one, _, _]) = scene();
+        let looped = scratch.path().join("loop");
+        std::os::unix::fs::symlink("loop", &looped).unwrap();
+        let owned = is_own(&layout(&one), &FolderLocks::default(), &looped);
+        assert!(matches!(owned, Err(SwapError::Io { .. })));
     }
 
     #[test]

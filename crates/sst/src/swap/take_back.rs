@@ -6,32 +6,33 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::{Access, access};
+use xb_files::or_none;
 
 use super::begun::{engine_states, has_moved};
 use super::entry_state::{EntryPaths, is_fleeting};
 use super::error::{SwapError, failed};
+use super::folder_locks::FolderLocks;
 use super::folders::{NEW, OLD, WORK_DIR, exists, list, make_dir, remove_tree};
 use super::journal::{Entry, Journal};
 use super::journal_file::{begin, drop_journal, is_being_removed, last, remember};
 use super::owner::claim_all;
 use super::renames::roll_back;
+use crate::contract::datadir::Layout;
 
-/// Puts the old data of the last swap back, and the present data into `#sql-xb/.new`. What a server has created since the
-/// swap goes there, too: the entries of the data directory for which `is_data` returns true and that were not there before.
-/// `before` is called before each rename, as by [`roll_back`]. Returns whether there was any old data.
-///
-/// If this is interrupted, [`interrupted`](super::interrupted) returns a journal that goes back, with which [`roll_back`]
-/// continues; or nothing, and then this can be called again.
+/// Checks that the old data of the last swap is whole, if there is any, and that this process may move it and the present
+/// data. Changes nothing.
 ///
 /// # Errors
-/// [`SwapError::OldIsNotWhole`], [`SwapError::NothingMoved`]: the present data is in place. Else the journal stays.
-pub fn take_back(
-    datadir: &Path,
-    is_data: impl Fn(&OsStr, &Metadata) -> bool,
-    mut before: impl FnMut() -> io::Result<()>,
-) -> Result<bool, SwapError> {
+/// [`SwapError::OldIsNotWhole`], [`SwapError::NothingMoved`]; or if that cannot be found out.
+pub fn may_take_back(datadir: &Path) -> Result<(), SwapError> {
+    way_back(datadir).map(drop)
+}
+
+/// Returns what has to be moved to put the old data back, except what a server has created since; `None` if there is no
+/// old data.
+fn way_back(datadir: &Path) -> Result<Option<Journal>, SwapError> {
     let Some(mut journal) = last(datadir)?.filter(|journal| !journal.old.is_empty()) else {
-        return Ok(false);
+        return Ok(None);
     };
     // Entries that had vanished before the swap are not part of the old data.
     let gone = std::mem::take(&mut journal.gone);
@@ -47,11 +48,34 @@ pub fn take_back(
     }
     journal.new = known;
     leave_out_unused(&mut journal);
-    // What makes way must not be taken for another server's, also where there was no old data.
-    claim_all(datadir, &journal.folders).map_err(nothing_moved)?;
     for entry in journal.old.iter().map(|entry| EntryPaths::of(&journal, entry).old) {
         may_rename(&entry)?;
     }
+    for entry in journal.new.iter().map(|entry| EntryPaths::of(&journal, entry).here) {
+        may_rename(&entry)?;
+    }
+    Ok(Some(journal))
+}
+
+/// Puts the old data of the last swap back, and the present data into `#sql-xb/.new`. What a server has created since the
+/// swap goes there, too: the entries of the data directory for which `is_data` returns true and that were not there before.
+/// `before` is called before each rename, as by [`roll_back`]. Returns whether there was any old data.
+///
+/// If this is interrupted, [`interrupted`](super::interrupted) returns a journal that goes back, with which [`roll_back`]
+/// continues; or nothing, and then this can be called again.
+///
+/// # Errors
+/// [`SwapError::OldIsNotWhole`], [`SwapError::NothingMoved`]: the present data is in place. Else the journal stays.
+pub fn take_back(
+    layout: &Layout,
+    locks: &FolderLocks,
+    is_data: impl Fn(&OsStr, &Metadata) -> bool,
+    mut before: impl FnMut() -> io::Result<()>,
+) -> Result<bool, SwapError> {
+    let datadir = &layout.datadir;
+    let Some(mut journal) = way_back(datadir)? else { return Ok(false) };
+    // What makes way must not be taken for another server's, also where there was no old data.
+    claim_all(layout, locks, &journal.folders).map_err(nothing_moved)?;
     for folder in &journal.folders {
         let [old, new] = [OLD, NEW].map(|name| folder.join(WORK_DIR).join(name));
         // Data that an interrupted transfer has received is not the present data. A directory without old data was tidied up.
@@ -61,19 +85,17 @@ pub fn take_back(
         }
     }
     // Entries that the server has created since.
-    let mut known = std::mem::take(&mut journal.new);
+    let mut created = Vec::new();
     for (name, metadata) in list(datadir)? {
         let entry = Entry { folder: 0, name };
-        let is_known = known.contains(&entry) || journal.stay.contains(&entry);
+        let is_known = journal.new.contains(&entry) || journal.stay.contains(&entry);
         if !is_known && entry.name != WORK_DIR && is_data(&entry.name, &metadata) {
-            // They are moved out last: the last of the known ones, without which no server starts, must be the first.
-            journal.new.push(entry);
+            may_rename(&EntryPaths::of(&journal, &entry).here)?;
+            created.push(entry);
         }
     }
-    journal.new.append(&mut known);
-    for entry in journal.new.iter().map(|entry| EntryPaths::of(&journal, entry).here) {
-        may_rename(&entry)?;
-    }
+    // They are moved out last: the last of the known ones, without which no server starts, must be the first.
+    journal.new.splice(..0, created);
     journal.goes_back = true;
     journal.was = engine_states(&journal)?;
     // What is then in these directories is removed when a donor's backup takes its place.
@@ -123,7 +145,8 @@ fn nothing_moved(error: SwapError) -> SwapError {
 
 /// Fails if this process may not move a directory: the system changes the entry `..` of one that moves.
 fn may_rename(path: &Path) -> Result<(), SwapError> {
-    if !path.symlink_metadata().is_ok_and(|facts| facts.is_dir()) {
+    let facts = or_none(path.symlink_metadata()).map_err(failed("inspect", path));
+    if !facts.map_err(nothing_moved)?.is_some_and(|facts| facts.is_dir()) {
         return Ok(());
     }
     access(path, Access::WRITE_OK | Access::EXEC_OK)

@@ -1,4 +1,6 @@
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -6,6 +8,16 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::contract::datadir::Layout;
+
+/// Puts the old data of the last swap back.
+fn back(
+    data: &Path,
+    is_data: impl Fn(&OsStr, &Metadata) -> bool,
+    before: impl FnMut() -> io::Result<()>,
+) -> Result<bool, SwapError> {
+    take_back(&Layout::of(data).unwrap(), &FolderLocks::default(), is_data, before)
+}
 
 /// Returns the contents of a directory as names and texts, without `#sql-xb`.
 fn content(folder: &Path) -> BTreeMap<String, String> {
@@ -391,10 +403,10 @@ fn is_back(data: &Path, redo: &Path) -> bool {
 #[test]
 fn a_finished_swap_is_rolled_back_after_a_server_created_files() {
     let (_scratch, data, redo) = swapped_and_used();
-    assert!(take_back(&data, is_schema, || Ok(())).unwrap());
+    assert!(back(&data, is_schema, || Ok(())).unwrap());
     assert!(is_back(&data, &redo));
     assert_eq!((interrupted(&data).unwrap(), last(&data).unwrap()), (None, None));
-    assert!(!take_back(&data, is_schema, || Ok(())).unwrap(), "there is nothing left to take back");
+    assert!(!back(&data, is_schema, || Ok(())).unwrap(), "there is nothing left to take back");
 }
 
 #[test]
@@ -408,7 +420,7 @@ fn after_a_crash_at_any_step_back_the_next_start_continues_to_the_old_data() {
             begun = interrupted(&data).unwrap();
             crash_at()
         };
-        if take_back(&data, is_schema, noting).is_ok() {
+        if back(&data, is_schema, noting).is_ok() {
             break;
         }
         if crash == 0 {
@@ -445,7 +457,7 @@ fn a_crash_after_the_last_step_back_leaves_no_journal_of_old_data() {
             journal = interrupted(&data).unwrap();
             Ok(())
         };
-        assert!(take_back(&data, is_schema, note).unwrap());
+        assert!(back(&data, is_schema, note).unwrap());
         begin(&data, &journal.unwrap()).unwrap();
         if is_kept {
             std::fs::write(kept_journal_path(&data), kept).unwrap();
@@ -453,7 +465,7 @@ fn a_crash_after_the_last_step_back_leaves_no_journal_of_old_data() {
         roll_back(&data, &interrupted(&data).unwrap().unwrap(), || Ok(())).unwrap();
         assert!(is_back(&data, &redo));
         assert_eq!((interrupted(&data).unwrap(), last(&data).unwrap()), (None, None));
-        assert!(!take_back(&data, is_schema, || Ok(())).unwrap());
+        assert!(!back(&data, is_schema, || Ok(())).unwrap());
     }
 }
 
@@ -461,11 +473,11 @@ fn a_crash_after_the_last_step_back_leaves_no_journal_of_old_data() {
 fn a_way_back_whose_first_rename_fails_leaves_no_journal() {
     let (_scratch, data, redo) = swapped_and_used();
     let before = (content(&data), content(&redo));
-    let error = take_back(&data, is_schema, crash_after(0)).unwrap_err();
+    let error = back(&data, is_schema, crash_after(0)).unwrap_err();
     assert!(matches!(error, SwapError::NothingMoved { .. }), "{error}");
     assert_eq!((content(&data), content(&redo)), before);
     assert_eq!(interrupted(&data).unwrap(), None, "the server can start");
-    assert!(take_back(&data, is_schema, crash_after(1)).is_err());
+    assert!(back(&data, is_schema, crash_after(1)).is_err());
     assert!(interrupted(&data).unwrap().is_some(), "something was moved");
 }
 
@@ -500,7 +512,7 @@ fn a_temporary_tablespace_does_not_show_that_anything_was_moved() {
         begun = interrupted(&data).unwrap();
         Err(io::Error::other("killed"))
     };
-    assert!(take_back(&data, is_schema, kill).is_err());
+    assert!(back(&data, is_schema, kill).is_err());
     std::fs::remove_file(data.join("#sql-xb/.old/ibtmp1")).unwrap();
     put(&data, &["ibdata1", "ibtmp1"], "of a server");
     assert!(is_overtaken(&begun.unwrap()).unwrap());
@@ -511,7 +523,7 @@ fn old_data_that_is_not_whole_is_not_put_back() {
     let (_scratch, data, redo) = swapped_and_used();
     std::fs::remove_dir_all(data.join("#sql-xb/.old/shop")).unwrap();
     let before = (content(&data), content(&redo));
-    let error = take_back(&data, is_schema, || Ok(())).unwrap_err();
+    let error = back(&data, is_schema, || Ok(())).unwrap_err();
     assert!(matches!(&error, SwapError::OldIsNotWhole { name, .. } if name == "shop"), "{error}");
     assert_eq!((content(&data), content(&redo)), before);
     assert_eq!(interrupted(&data).unwrap(), None, "the server can start");

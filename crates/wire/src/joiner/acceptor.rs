@@ -26,7 +26,6 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Maximum number of refused connections that are logged.
 const MAX_REPORTED: u32 = 100;
 
-/// One thread accepts connections, and each connection has its own thread.
 /// Returns whether connections cannot be accepted for a while: as long as there is no descriptor, the connection stays in
 /// the queue, and the socket readable.
 fn lasts(failure: ErrorKind) -> bool {
@@ -34,6 +33,7 @@ fn lasts(failure: ErrorKind) -> bool {
     !matches!(failure, WouldBlock | Interrupted | ConnectionAborted)
 }
 
+/// One thread accepts connections, and each connection has its own thread.
 impl Shared {
     pub(super) fn accept_peers(self: &Arc<Self>) {
         loop {

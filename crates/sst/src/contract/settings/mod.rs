@@ -159,10 +159,7 @@ impl Settings {
                 .filter(|value| !value.is_empty())
                 .map(OsStr::to_owned),
             key_options: KeyOptions::of(files),
-            login: match files.sst("wsrep-sst-auth").and_then(OsStr::to_str) {
-                Some(auth) => Login::parse(auth),
-                None => login,
-            },
+            login: read.text("wsrep-sst-auth")?.map_or(login, Login::parse),
             extra_port: read.extra_port()?,
             tmpdir: read.tmpdir(),
             locks: read.locks()?,

@@ -34,7 +34,7 @@ pub(super) struct Reader<'a> {
 impl Reader<'_> {
     /// Names that stay in the data directory, those of the server's own small files included.
     pub(super) fn keep(&self, percona: bool) -> Result<Keep, SettingsError> {
-        let keep = match self.files.sst("cpat").and_then(OsStr::to_str) {
+        let keep = match self.text("cpat")? {
             Some(pattern) => Keep::pattern(pattern),
             None => Keep::usual(percona),
         };
@@ -93,6 +93,15 @@ impl Reader<'_> {
         let list = self.files.any_path("tmpdir")?;
         let first = list.as_os_str().as_bytes().split(|byte| *byte == b':').next()?;
         (!first.is_empty()).then(|| OsStr::from_bytes(first).into())
+    }
+
+    /// Returns the value of an option in `[sst]`.
+    ///
+    /// # Errors
+    /// If it is not UTF-8: without it, a default would count that the operator did not choose.
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, SettingsError> {
+        let Some(found) = self.files.sst(name) else { return Ok(None) };
+        found.to_str().map(Some).ok_or_else(|| value(name, "expected UTF-8"))
     }
 
     /// Returns a server option: from the command line, else from the server's groups.

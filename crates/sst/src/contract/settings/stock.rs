@@ -110,7 +110,7 @@ impl Reader<'_> {
     /// Refuses options whose request cannot be met.
     pub(super) fn refuse(&self) -> Result<(), SettingsError> {
         let text = |name| self.files.sst(name).and_then(OsStr::to_str).unwrap_or_default();
-        match self.files.any("encrypt").and_then(OsStr::to_str).unwrap_or("0") {
+        match self.files.any("encrypt").unwrap_or_default().to_string_lossy().as_ref() {
             "1" => {
                 return Err(refused(
                     "encrypt=1",

@@ -71,6 +71,21 @@ fn stock_options_are_mapped() {
     }
 }
 
+/// A default that the operator did not choose would count in their place.
+#[test]
+fn values_that_are_no_text_are_refused() {
+    use std::os::unix::ffi::OsStringExt as _;
+    for name in ["cpat", "wsrep-sst-auth", "wire-security", "encrypt", "ssl-mode"] {
+        let words = ["--role", "joiner", "--address", "h"].map(OsString::from);
+        let args = Args::parse(&words).unwrap();
+        let bad = OsString::from_vec(b"3\xff".to_vec());
+        let options = [("sst".to_owned(), name.to_owned(), Some(bad))];
+        let files = OptionFiles::new(options, args.product, None);
+        let refused = Settings::read(&args, &files, None, 2).unwrap_err().to_string();
+        assert!(refused.contains(name), "{refused}");
+    }
+}
+
 #[test]
 fn settings_without_effect_or_meaning_are_named() {
     let settings = read(&[

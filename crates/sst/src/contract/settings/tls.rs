@@ -83,7 +83,7 @@ struct Request<'a> {
 impl Reader<'_> {
     pub(super) fn tls(&self) -> Result<Tls, SettingsError> {
         let (mut plain, mut any_donor) = (false, false);
-        match self.files.sst("wire-security").and_then(OsStr::to_str) {
+        match self.text("wire-security")? {
             None | Some("tls") => {}
             Some("plain") => plain = true,
             Some("any-donor") => any_donor = true,
@@ -106,12 +106,13 @@ impl Reader<'_> {
     }
 
     fn request(&self) -> Result<Request<'_>, SettingsError> {
-        let text = |name: &str| self.files.any(name).and_then(OsStr::to_str).unwrap_or_default();
-        let encrypt = text("encrypt");
+        // What is no text was refused.
+        let encrypt = self.files.any("encrypt").and_then(OsStr::to_str).unwrap_or_default();
         let (mut has_mode, mut mode) = (false, Verify::Unsaid);
         let mut wanted = matches!(encrypt, "2" | "3" | "4");
         for name in ["ssl-mode".to_owned(), self.of_role("mode")] {
-            let given = text(&name).to_ascii_uppercase();
+            let given = self.files.any(&name).unwrap_or_default();
+            let given = given.to_string_lossy().to_ascii_uppercase();
             has_mode |= !given.is_empty();
             wanted |= !matches!(given.as_str(), "" | "DISABLED");
             mode = mode.max(match given.as_str() {
