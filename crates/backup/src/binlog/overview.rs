@@ -171,6 +171,8 @@ mod tests {
             },
             settings: BTreeMap::new(),
             system_zone: None,
+            engines: Vec::new(),
+            doubts: Vec::new(),
             sealed: Vec::new(),
         };
         let segment = SegmentHead {

@@ -12,13 +12,14 @@ use xb_binlog::{
     ChecksumKind, Event, GtidState, History, LogPosition, SentEvent, SentReader, SystemZone,
 };
 use xb_mysql::{Access, Client, Dump, DumpItem, Part, Row, Start as From, Timeouts};
-use xb_replay::ORIGIN_SETTINGS;
+use xb_replay::{ENGINES, ORIGIN_SETTINGS};
 use xb_repo::archive::segment::LastTransaction;
 use xb_repo::archive::stream::{Origin, StoredPosition, StoredRepeats};
 use xb_repo::hex::hex;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::clock;
+use crate::binlog::doubts::doubts;
 use crate::binlog::elsewhere::ArchiveEnd;
 use crate::binlog::log_files::{LogFile, LogSender};
 use crate::binlog::log_request::{LOGIN_LIMIT, LogRequest};
@@ -57,6 +58,10 @@ pub(crate) struct Server {
     pub(crate) settings: BTreeMap<String, String>,
     /// Local time of its system.
     pub(crate) system_zone: Option<SystemZone>,
+    /// Engines that it has.
+    pub(crate) engines: Vec<String>,
+    /// Reasons why a replay of its log may give other data than it has.
+    pub(crate) doubts: Vec<String>,
     /// Seconds by which its clock is ahead of this host's.
     pub(crate) ahead: i64,
 }
@@ -121,10 +126,27 @@ pub(crate) fn connect(
     let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
     let settings = settings(&mut client, uuid.is_some())?;
     let system_zone = system_zone(&mut client)?;
+    let engines = client.rows(ENGINES)?;
+    let engines = engines.iter().map(|row| row.texts().map(|[name]| name));
+    let engines = engines.collect::<Result<_, _>>()?;
     let standing = Standing::ask(&mut client)?;
+    let doubts = doubts(&mut client, &standing)?.into_iter().map(|doubt| doubt.found).collect();
     // Only a warning rests on it.
     let ahead = clock::ahead(&mut client).unwrap_or(0);
-    Ok((client, Server { version, id, uuid, standing, logs, role, settings, system_zone, ahead }))
+    let server = Server {
+        version,
+        id,
+        uuid,
+        standing,
+        logs,
+        role,
+        settings,
+        system_zone,
+        engines,
+        doubts,
+        ahead,
+    };
+    Ok((client, server))
 }
 
 /// The `server_uuid` of a server of MySQL, each of whose transactions has a GTID.
