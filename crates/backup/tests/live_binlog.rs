@@ -610,6 +610,36 @@ fn logs_that_the_server_has_purged_are_a_gap_with_a_name() {
     assert!(report.gaps[0].contains("purged bin.000001"), "{:?}", report.gaps);
 }
 
+/// A log that is in the server's index and not on its disk would be asked for again and again, until those behind it are
+/// purged: a gap with a name begins behind it, once it has been so for a while.
+#[test]
+fn a_log_that_is_gone_from_the_servers_disk_is_named() {
+    let archive = Archive::new();
+    archive.write(3);
+    let _ = archive.catch_up();
+    for _ in 0..3 {
+        archive.server.sql("FLUSH BINARY LOGS");
+        archive.write(1);
+    }
+    let log = |back: usize| {
+        let logs = archive.server.sql("SHOW BINARY LOGS");
+        let names: Vec<&str> = logs.lines().map(|line| line.split('\t').next().unwrap()).collect();
+        names[names.len() - 1 - back].to_owned()
+    };
+    // That behind the log with the archive's end, then that log.
+    for gone in [log(2), log(3)] {
+        std::fs::remove_file(archive.server.datadir().join(&gone)).unwrap();
+        let (receiver, told) = Receiver::start(archive.server.socket(), &archive.session());
+        let expected = format!("cannot read {gone}: ");
+        until(|| {
+            told.lock().unwrap().iter().any(
+                |notice| matches!(notice, Notice::Disconnected(why) if why.contains(&expected)),
+            )
+        });
+        receiver.stop();
+    }
+}
+
 #[test]
 fn a_log_that_was_cut_or_written_again_is_a_branch() {
     let archive = Archive::new();

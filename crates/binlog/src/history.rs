@@ -215,7 +215,8 @@ impl History {
     }
 
     /// Compares with the list at the beginning of a log. A list may lack domains: a server can be told to
-    /// forget them. Where transactions are repeated, it may lie behind.
+    /// forget them. But one without any is that of a server whose logs began anew (RESET MASTER) while a replica was
+    /// behind: the server goes on with the log of the next number, which is another one now. Where transactions are repeated, it may lie behind.
     fn begin_log(&mut self, found: GtidState, at: u64) -> Result<(), Error> {
         let repeats = self.repeats.as_ref().filter(|of| of.is_before_end(&self.log, at));
         if let (Some(repeats), Some(GtidState::MariaDb(ours)), GtidState::MariaDb(list)) =
@@ -233,7 +234,8 @@ impl History {
         let continues = match (&self.gtids, &found) {
             (None, _) => true,
             (Some(GtidState::MariaDb(ours)), GtidState::MariaDb(found)) => {
-                found.iter().all(|gtid| ours.get(gtid.domain) == Some(*gtid))
+                (ours.is_empty() || !found.is_empty())
+                    && found.iter().all(|gtid| ours.get(gtid.domain) == Some(*gtid))
             }
             (Some(ours), found) if ours == found => true,
             (Some(GtidState::MySql(_)), GtidState::MySql(_)) => false,

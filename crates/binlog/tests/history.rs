@@ -352,6 +352,10 @@ fn a_log_has_to_continue_the_one_before_it() {
     for other in ["0-1-8", "0-2-9", "", "7-1-1"] {
         assert!(matches!(begun(other, &known), Err(Error::History { .. })), "{other}");
     }
+    // But it has one, unless its logs began anew.
+    let none = list(&[]);
+    assert!(matches!(begun("0-1-9", &none), Err(Error::History { .. })));
+    assert_eq!(begun("", &none).unwrap(), "");
     let mut unknown = History::new(NAME, None);
     unknown.push(&known).unwrap();
     assert_eq!(unknown.gtids(), Some(&state("0-1-9")));

@@ -54,6 +54,7 @@ fn run() -> Result<(), Failure> {
         programs: vec!["mariadbd".into(), "/usr/sbin/mariadbd".into()],
         settings: Vec::new(),
         system_zone: None,
+        engines: Vec::new(),
         writable: Vec::new(),
         position: position.clone(),
         plan: RelayPlan {

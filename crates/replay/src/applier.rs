@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use xb_binlog::{AnyGtid, GtidState, SystemZone, TransactionSummary};
@@ -14,6 +15,7 @@ use crate::dialect::Dialect;
 use crate::error::ReplayError;
 use crate::relay_files::RelayFiles;
 use crate::request::{Progress, Watch};
+use crate::settings::ENGINES;
 use crate::status::{Status, activity, value};
 
 /// Interval at which the server is asked.
@@ -158,7 +160,11 @@ impl Applier<'_> {
     /// Repairs tables that were in use when they were copied, by their index files, as a server that crashed would do at
     /// their first use. That repair passes over the rows of most tables, so the applier would change, and keep, a damaged
     /// one. Returns what the server says of them.
-    pub(crate) fn repair(&mut self, index_files: &[String]) -> Result<Vec<String>, ReplayError> {
+    pub(crate) fn repair(
+        &mut self,
+        index_files: &[String],
+        watch: &Watch<'_>,
+    ) -> Result<Vec<String>, ReplayError> {
         let mut said = Vec::new();
         for file in index_files {
             let Some((schema, table)) = places(file) else { continue };
@@ -176,7 +182,7 @@ impl Applier<'_> {
                     format!("CHECK TABLE {name}"),
                 ];
                 for statement in statements {
-                    said.extend(self.run_on_table(&name, &statement)?);
+                    said.extend(self.run_on_table(&name, &statement, watch)?);
                 }
             }
         }
@@ -185,8 +191,13 @@ impl Applier<'_> {
     }
 
     /// Runs a statement that ends with the status of a table. Returns what it says before.
-    fn run_on_table(&mut self, name: &str, statement: &str) -> Result<Vec<String>, ReplayError> {
-        let rows = self.texts("repairing a table that was in use", statement)?;
+    fn run_on_table(
+        &mut self,
+        name: &str,
+        statement: &str,
+        watch: &Watch<'_>,
+    ) -> Result<Vec<String>, ReplayError> {
+        let rows = self.long("repairing a table that was in use", statement, watch)?;
         // A note: a sequence cannot be checked.
         let fine =
             |[_, _, kind, text]: &[String; 4]| (kind == "status" && text == "OK") || kind == "note";
@@ -197,6 +208,16 @@ impl Applier<'_> {
             true => Ok(said),
             false => Err(ReplayError::NotRepaired(said.join("; "))),
         }
+    }
+
+    /// The engines among these that the server does not have.
+    pub(crate) fn missing_engines(
+        &mut self,
+        engines: &[String],
+    ) -> Result<Vec<String>, ReplayError> {
+        let own = self.texts("listing engines", ENGINES)?;
+        let is_own = |name: &String| own.iter().any(|[own]| own.eq_ignore_ascii_case(name));
+        Ok(engines.iter().filter(|name| !is_own(name)).cloned().collect())
     }
 
     /// Events that are disabled as those of a replica.
@@ -296,6 +317,34 @@ impl Applier<'_> {
         statement: &str,
     ) -> Result<Vec<[String; N]>, ReplayError> {
         let rows = self.client.rows(statement);
+        let texts = rows.and_then(|rows| rows.iter().map(Row::texts).collect());
+        texts.map_err(|error| self.broken(doing, error))
+    }
+
+    /// The rows of a statement that may take long. A cancel leaves it to the end of the server.
+    fn long<const N: usize>(
+        &mut self,
+        doing: &'static str,
+        statement: &str,
+        watch: &Watch<'_>,
+    ) -> Result<Vec<[String; N]>, ReplayError> {
+        let closer = self.client.hang_up();
+        let closer = closer.map_err(|error| self.broken(doing, error))?;
+        let client = &mut *self.client;
+        let rows = std::thread::scope(|scope| {
+            let (answer, answered) = mpsc::sync_channel(1);
+            scope.spawn(move || answer.send(client.rows(statement)));
+            loop {
+                match answered.recv_timeout(PAUSE) {
+                    Ok(rows) => return Ok(rows),
+                    Err(RecvTimeoutError::Timeout) if !(watch.is_cancelled)() => {}
+                    Err(_) => {
+                        closer.now();
+                        return Err(ReplayError::Abandoned);
+                    }
+                }
+            }
+        })?;
         let texts = rows.and_then(|rows| rows.iter().map(Row::texts).collect());
         texts.map_err(|error| self.broken(doing, error))
     }

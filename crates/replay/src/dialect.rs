@@ -60,6 +60,7 @@ pub(crate) const MARIADB: Dialect = Dialect {
               WHERE variable_name = 'slave_skip_errors' AND variable_value NOT IN ('', 'OFF') \
               OR variable_name IN ('slave_exec_mode', 'slave_ddl_exec_mode') AND variable_value != 'STRICT' \
               OR variable_name = 'sql_slave_skip_counter' AND variable_value != '0' \
+              OR variable_name = 'slave_run_triggers_for_rbr' AND variable_value != 'NO' \
               OR variable_name IN ('slave_type_conversions', 'init_slave') AND variable_value != '' ORDER BY 1",
     activity: &[
         "SHOW GLOBAL STATUS WHERE Variable_name IN ('Handler_write', 'Handler_update', 'Handler_delete', \

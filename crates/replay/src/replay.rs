@@ -91,7 +91,8 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     applier.check_local_time(zone)?;
     applier.set_gtids(&request.plan.start)?;
     applier.fill(&request.plan.leave_out)?;
-    let repairs = applier.repair(&in_use)?;
+    let repairs = applier.repair(&in_use, watch)?;
+    let missing_engines = applier.missing_engines(&request.engines)?;
     let disabled = applier.disabled_events()?;
     let applying = Instant::now();
     let applied = applier.apply(watch)?;
@@ -118,6 +119,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         disabled_events,
         retried: applied.retried,
         filters: applied.filters,
+        missing_engines,
         is_partial: applied.is_partial,
         in_use,
         repairs,

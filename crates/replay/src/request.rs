@@ -21,6 +21,8 @@ pub struct ReplayRequest {
     pub settings: Vec<OsString>,
     /// Local time of the origin's system, which statements in the logs may mean. If not given: that of this host.
     pub system_zone: Option<SystemZone>,
+    /// Engines that the origin has. Without one of them, a server may give a new table another engine.
+    pub engines: Vec<String>,
     /// Existing files or directories that the server may write to besides the data directory.
     pub writable: Vec<PathBuf>,
     /// The position in the logs that the data has. The first piece must begin there.
@@ -112,6 +114,8 @@ pub struct ReplayReport {
     /// Options of the operator by which the server has left out a part of the logs, as `NAME=VALUE`. What they leave out
     /// counts as applied everywhere else.
     pub filters: Vec<String>,
+    /// Engines of the origin that the server did not have.
+    pub missing_engines: Vec<String>,
     /// Whether they may have left out what a backup has: not if they name single tables whose engine keeps no rows on disk.
     pub is_partial: bool,
     /// Index files, from the data directory, of tables that the origin was changing while the backup copied them, and that

@@ -63,6 +63,10 @@ pub const ORIGIN_SETTINGS: [&str; 49] = [
     "xa_detach_on_prepare",
 ];
 
+/// Statement that lists the engines of a server.
+pub const ENGINES: &str =
+    "SELECT engine FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT') ORDER BY 1";
+
 /// Variables that name a table, as `schema/table`.
 const TABLES: [&str; 2] = ["innodb_ft_server_stopword_table", "innodb_ft_user_stopword_table"];
 /// Values by which a server says that a variable has none.
@@ -96,16 +100,18 @@ fn is_plain((name, value): &(&str, &str)) -> bool {
 }
 
 /// Options of MariaDB.
-const OF_MARIADB: [&str; 5] = [
+const OF_MARIADB: [&str; 6] = [
     "--slave-parallel-mode=optimistic",
     // A table that exists already, or is not there, is an error here, and not a retry.
     "--slave-ddl-exec-mode=STRICT",
     "--slave-max-allowed-packet=1G",
     "--gtid-strict-mode=OFF",
     "--performance-schema=OFF",
+    // The most that an origin can have, so that no table is full that was not full there.
+    "--max-heap-table-size=4294966272",
 ];
 /// Options of MySQL. Its errors are in its performance schema.
-const OF_MYSQL: [&str; 10] = [
+const OF_MYSQL: [&str; 11] = [
     "--gtid-mode=ON",
     "--enforce-gtid-consistency=ON",
     "--replica-preserve-commit-order=ON",
@@ -115,6 +121,8 @@ const OF_MYSQL: [&str; 10] = [
     // damage, and cuts them off there. With ON it leaves them alone: it recovers only where it starts with some.
     "--relay-log-recovery=ON",
     "--super-read-only=OFF",
+    // As above; MySQL has no limit.
+    "--max-heap-table-size=1099511627776",
     // It leaves nothing of its own.
     "--loose-auto-generate-certs=OFF",
     "--loose-sha256-password-auto-generate-rsa-keys=OFF",
@@ -124,7 +132,7 @@ const OF_MYSQL: [&str; 10] = [
 const MIN_MEMORY: u64 = 128 << 20;
 
 /// Options with which the server passes over what it cannot apply, or does more than the logs say, and the value without effect.
-const LENIENT: [(&str, &str); 10] = [
+const LENIENT: [(&str, &str); 11] = [
     ("slave_skip_errors", "OFF"),
     ("replica_skip_errors", "OFF"),
     ("slave_exec_mode", "STRICT"),
@@ -135,6 +143,8 @@ const LENIENT: [(&str, &str); 10] = [
     ("init_slave", ""),
     ("init_replica", ""),
     ("sql_slave_skip_counter", "0"),
+    // The logs have the rows that triggers have changed.
+    ("slave_run_triggers_for_rbr", "NO"),
 ];
 /// A shorter name may be one of many options.
 const SHORTEST: usize = "init_s".len();
@@ -256,6 +266,7 @@ mod tests {
             (&["--loose-replica-exec-mode=idempotent"], Some("replica_exec_mode=idempotent")),
             (&["--init-slave=DELETE FROM x.t"], Some("init_slave=DELETE FROM x.t")),
             (&["--slave-type-conversions=ALL_LOSSY"], Some("slave_type_conversions=ALL_LOSSY")),
+            (&["--slave-run-triggers-for-rbr=YES"], Some("slave_run_triggers_for_rbr=YES")),
             (&["--slave-exec-mode=IDEMPOTENT", "--slave-exec-mode=strict"], None),
             (&["--slave-skip-errors=OFF", "--init-slave=", "--slave-type-conversions"], None),
             (

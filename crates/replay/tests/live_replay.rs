@@ -10,7 +10,7 @@ use std::path::Path;
 
 use origin::{Backup, Origin, replay};
 use xb_binlog::{Gtid, GtidState, LogPosition, ReplayStop};
-use xb_replay::{Progress, ReplayError};
+use xb_replay::{Progress, ReplayError, Watch};
 use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
@@ -214,6 +214,7 @@ fn no_option_lets_the_server_pass_over_what_fails() {
         ("--slave-skip-err=1032", "slave_skip_errors=1032"),
         ("--slave-exec-mode=IDEMPOTENT", "slave_exec_mode=IDEMPOTENT"),
         ("--init-slave=DELETE FROM x.mem", "init_slave=DELETE"),
+        ("--slave-run-triggers-for-rbr=ENFORCE", "slave_run_triggers_for_rbr=ENFORCE"),
         ("--slave-type-conversions=ALL_LOSSY", "slave_type_conversions=ALL_LOSSY"),
     ] {
         let (_data, mut request) = backup.request(ReplayStop::End);
@@ -394,6 +395,66 @@ fn tables_that_were_in_use_are_sound_before_the_replay() {
     for table in ["`m-1`", "n", "p"] {
         assert_eq!(copy.sql(&format!("SELECT i FROM `x y`.{table} ORDER BY i")), "1\n3\n5\n");
     }
+}
+
+/// With the `sql_mode` of a session, a server takes another engine for one that it lacks, and says so only to that session.
+#[test]
+fn an_engine_that_the_private_server_lacks_is_named() {
+    let origin = Origin::start(&["--plugin-load-add=ha_blackhole"]);
+    origin.server.sql("CREATE DATABASE x");
+    let backup = Backup::of(&origin);
+    origin.server.sql(
+        "SET sql_mode = ''; CREATE TABLE x.t (i INT) ENGINE=BLACKHOLE; INSERT INTO x.t VALUES (1)",
+    );
+    let engines = origin.server.sql(xb_replay::ENGINES);
+    for (option, missing) in [(None, &["BLACKHOLE"][..]), (Some("ha_blackhole"), &[])] {
+        let (data, mut request) = backup.request(ReplayStop::End);
+        request.engines = engines.lines().map(str::to_owned).collect();
+        request.settings.extend(option.map(|name| format!("--plugin-load-add={name}").into()));
+        let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+        assert_eq!(report.missing_engines, missing);
+        let copy = MariaDb::start_on_with(data.path(), &["--plugin-load-add=ha_blackhole"]);
+        let rows = if missing.is_empty() { "" } else { "1\n" };
+        assert_eq!(copy.sql("SELECT i FROM x.t"), rows);
+    }
+}
+
+#[test]
+fn a_table_in_memory_is_as_large_as_on_its_server() {
+    let origin = Origin::start(&["--max-heap-table-size=64M"]);
+    origin.server.sql("CREATE DATABASE x");
+    let backup = Backup::of(&origin);
+    origin.server.sql(
+        "USE x; CREATE TABLE x.mem (v BINARY(250)) ENGINE=MEMORY; INSERT INTO x.mem SELECT 'v' FROM seq_1_to_90000;
+         CREATE TABLE x.t SELECT COUNT(*) n FROM x.mem",
+    );
+    let (data, request) = backup.request(ReplayStop::End);
+    replay(&origin, &request, 70_000, |_| {}).unwrap();
+    assert_eq!(MariaDb::start_on(data.path()).sql("SELECT n FROM x.t"), "90000\n");
+}
+
+#[test]
+fn a_repair_before_the_replay_ends_with_a_cancel() {
+    let origin = Origin::start(&[]);
+    origin.server.sql(
+        "CREATE DATABASE x; USE x; CREATE TABLE x.m (i INT, n INT, KEY (i), KEY (n)) ENGINE=MyISAM;
+         INSERT INTO x.m SELECT seq, seq FROM seq_1_to_1000000",
+    );
+    let backup = Backup::of(&origin);
+    origin.server.sql("INSERT INTO x.m VALUES (5, 5)");
+    let (data, request) = backup.request(ReplayStop::End);
+    let index = data.path().join("x/m.MYI");
+    let mut head = std::fs::read(&index).unwrap();
+    head[25] = 1;
+    std::fs::write(&index, head).unwrap();
+    // The server has this file for as long as it repairs the table.
+    let repaired = data.path().join("x/m.TMD");
+    let mut watch =
+        Watch { progress: &mut |_| {}, is_cancelled: &|| repaired.exists(), note: &|_| Vec::new() };
+    let pieces = origin::pieces_in(origin.server.datadir(), &request.position, 1000);
+    let error = xb_replay::replay(&request, pieces, &mut watch);
+    let error = error.unwrap_err();
+    assert!(matches!(error, ReplayError::Abandoned), "{error}");
 }
 
 /// A backslash in a string is a letter there.

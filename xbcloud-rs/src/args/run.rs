@@ -85,6 +85,21 @@ pub(crate) struct LimitOptions {
     /// Do not judge this server, which is retired; may be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) ignore_server: Vec<String>,
+    /// Do not warn of transactions in this stream of an archived log, which a restore or a failover
+    /// has left; at least 8 digits of its ID; may be repeated
+    #[arg(long, value_name = "STREAM", value_parser = parse_stream, hide_short_help = true)]
+    pub(crate) accept_left: Vec<String>,
+}
+
+/// Reads the ID of an archive stream, or its beginning.
+fn parse_stream(text: &str) -> Result<String, String> {
+    let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    match (8..=32).contains(&text.len()) && text.bytes().all(is_digit) {
+        true => Ok(text.to_owned()),
+        false => {
+            Err("give 8 to 32 hexadecimal digits, in lower case, of the stream's ID".to_owned())
+        }
+    }
 }
 
 /// Maximum age of the end of an archived binary log, unless a limit is given.

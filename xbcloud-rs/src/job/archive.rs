@@ -68,7 +68,9 @@ pub(crate) fn judge_archive(found: &ArchiveFacts, limits: ArchiveLimits) -> Rema
     }
     let stranded = found.stranded.iter();
     remarks.warnings.extend(stranded.map(|what| {
-        format!("{name}: {what}: `binlog show` finds them as long as the archive has them")
+        format!(
+            "{name}: {what}: `binlog show` finds them as long as the archive has them; if nobody misses them, as after a restore to an earlier moment, give --accept-left=STREAM"
+        )
     }));
     match (found.proven, limits.proof_age) {
         (Some(age), Some(limit)) if age > limit => remarks.critical.push(format!(

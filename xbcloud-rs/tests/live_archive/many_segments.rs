@@ -93,6 +93,8 @@ fn make(store: &Store, segments: u64) {
         begins: StreamOrigin::First,
         settings: BTreeMap::new(),
         system_zone: None,
+        engines: Vec::new(),
+        doubts: Vec::new(),
         sealed: Vec::new(),
     };
     let stream = Record::encode(&stream, None).unwrap();

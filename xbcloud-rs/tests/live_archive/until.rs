@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use xb_backup::{ArchiveFacts, KeySlots, Keys, verify_archive};
+use xb_backup::{ArchiveFacts, KeySlots, Keys, Notice, verify_archive};
 use xb_encryptor::KeyBytes;
 use xb_testkit::command::Cmd;
 use xb_testkit::mariadb::MariaDb;
@@ -166,6 +166,32 @@ fn statements_are_replayed_in_the_local_time_and_with_the_settings_of_their_serv
     assert!(!text.contains("local time"), "{text}");
     let server = MariaDb::start_on_with(&target, &[&["--server-id=99"], &words[..]].concat());
     assert_eq!(server.sql(all), expected, "{text}");
+}
+
+#[test]
+fn what_a_server_leaves_out_of_its_log_is_said_wherever_one_looks() {
+    let shop = Shop::with_options(&["--binlog-ignore-db=x", "--binlog-format=STATEMENT"]);
+    shop.server.sql("CREATE DATABASE x; CREATE TABLE x.t (i INT)");
+    let reasons = ["Binlog_Ignore_DB=x", "binlog_format=STATEMENT"];
+    let checked = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "check", &shop.place(""), "--server=shop", "--binlog"])
+        .arg(format!("--source={}", shop.server.socket().display()))
+        .run();
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql("USE x; INSERT INTO x.t VALUES (1); USE d; INSERT INTO d.t VALUES (1, 'one')");
+    shop.wait_for(&receiver);
+    let told = receiver.told();
+    receiver.stop();
+    let (_, ran) = shop.restored("full", "latest", &[]);
+    let planned = shop.restore("full", "latest", &["--dry-run"]).run().expect(0);
+    for reason in reasons {
+        let is_it =
+            |notice: &Notice| matches!(notice, Notice::Doubtful(why) if why.contains(reason));
+        assert!(told.iter().any(is_it), "{told:?}");
+        let said = [checked.stdout_text(), ran.stderr_text(), planned.stdout_text()];
+        assert!(said.iter().all(|text| text.contains(reason)), "{said:?}");
+    }
 }
 
 #[test]

@@ -327,6 +327,8 @@ mod tests {
             begins: StreamOrigin::First,
             settings: BTreeMap::new(),
             system_zone: None,
+            engines: Vec::new(),
+            doubts: Vec::new(),
             sealed: Vec::new(),
         };
         let place = folder.path().join(".xb-binlog/shop").join(STREAM);

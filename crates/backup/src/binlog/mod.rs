@@ -4,6 +4,7 @@ pub(crate) mod choose_archive;
 pub(crate) mod clock;
 pub(crate) mod copy;
 pub(crate) mod coverage;
+pub(crate) mod doubts;
 mod elsewhere;
 mod finding;
 mod log_files;

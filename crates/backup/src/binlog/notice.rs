@@ -38,6 +38,8 @@ pub enum Notice {
     NotWaiting(String),
     /// The clocks of the server and of this host differ, so that times of transactions may decide no stop.
     ClocksDiffer(String),
+    /// A replay of the log may give other data than the server has, because of this.
+    Doubtful(String),
     /// The stream has a new sign of life.
     Alive,
     /// The store does not take a segment; the receiver has stopped reading until it does.

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use xb_repo::archive::listing::servers;
 use xb_repo::archive::newest::{Outline, outlines, stranded};
+use xb_repo::archive::stranded::Stranded;
 use xb_repo::archive::stream::StreamOrigin;
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;
@@ -24,8 +25,8 @@ pub struct ArchiveState {
     pub alive: Option<Timestamp>,
     /// When streams began behind a gap, and why.
     pub gaps: Vec<(Timestamp, String)>,
-    /// Transactions of other servers that the present history lacks, as texts.
-    pub stranded: Vec<String>,
+    /// Transactions of other servers that the present history lacks.
+    pub stranded: Vec<Stranded>,
     /// Why the archive does not have the position of the newest backup, and its name, if so.
     pub uncovered: Option<(String, String)>,
 }
@@ -106,7 +107,7 @@ async fn state(root: &Root, server: String, found: &[Outline]) -> Result<Archive
     });
     let gaps = gaps.collect();
     let alive = records().map(|alive| alive.written).max();
-    let stranded = stranded(root, found).await?.iter().map(ToString::to_string).collect();
+    let stranded = stranded(root, found).await?;
     Ok(ArchiveState { gaps, stranded, ..ArchiveState::new(&server, stored_until, alive) })
 }
 
@@ -171,6 +172,8 @@ mod tests {
             },
             settings: BTreeMap::new(),
             system_zone: None,
+            engines: Vec::new(),
+            doubts: Vec::new(),
             sealed: Vec::new(),
         };
         let segment = SegmentHead {

@@ -412,6 +412,8 @@ mod tests {
             begins: StreamOrigin::First,
             settings: BTreeMap::new(),
             system_zone: None,
+            engines: Vec::new(),
+            doubts: Vec::new(),
             sealed: Vec::new(),
         };
         let head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();

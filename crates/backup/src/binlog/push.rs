@@ -127,6 +127,8 @@ async fn server(
     let known = outlines(&session.root, name).await?;
     let settings = known.last().map(|outline| outline.head.content.settings.clone());
     let system_zone = known.last().and_then(|outline| outline.head.content.system_zone.clone());
+    let engines = known.last().map(|outline| outline.head.content.engines.clone());
+    let doubts = known.last().map(|outline| outline.head.content.doubts.clone());
     Ok(Server {
         version: last.format.server_version.clone(),
         id: last.server_id,
@@ -136,6 +138,8 @@ async fn server(
         logs,
         settings: settings.unwrap_or_else(BTreeMap::new),
         system_zone,
+        engines: engines.unwrap_or_default(),
+        doubts: doubts.unwrap_or_default(),
         ahead: 0,
     })
 }

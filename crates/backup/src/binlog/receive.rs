@@ -371,6 +371,9 @@ impl<'a> Receiver<'a> {
         if let Some(what) = clock::differs(server.ahead) {
             (self.tell)(Notice::ClocksDiffer(what));
         }
+        for doubt in &server.doubts {
+            (self.tell)(Notice::Doubtful(doubt.clone()));
+        }
         match missing {
             None => {}
             // A gap in an archive is worse than commits that do not wait for it.

@@ -76,13 +76,7 @@ impl Role {
         let [executed] = executed.first().ok_or(Error::Unexpected)?.texts()?;
         let executed = executed.parse().map_err(|_| Error::Unexpected)?;
         let found = values(client, MYSQL_UPDATES)?;
-        let mut filters = match of_status(client, "SHOW BINARY LOG STATUS", &LOG_FILTERS) {
-            // Before 8.2.
-            Err(Error::Server(error)) if error.code == SYNTAX => {
-                of_status(client, "SHOW MASTER STATUS", &LOG_FILTERS)?
-            }
-            filters => filters?,
-        };
+        let mut filters = log_filters(client, true)?;
         for sql in APPLIER_FILTERS {
             match client.rows(sql) {
                 // An account of a receiver need not have the privilege.
@@ -110,7 +104,7 @@ impl Role {
             let [name, value] = row.texts()?;
             found.insert(name, value);
         }
-        let mut filters = of_status(client, "SHOW MASTER STATUS", &LOG_FILTERS)?;
+        let mut filters = log_filters(client, false)?;
         // An account of a receiver need not have the privilege.
         match of_status(client, "SHOW ALL SLAVES STATUS", &STATUS_FILTERS) {
             Err(Error::Server(error)) if error.code == DENIED => {}
@@ -162,6 +156,21 @@ fn apart_of_mysql(found: &Values, filters: &[String]) -> Option<String> {
 
 fn leaves_out(filters: &[String]) -> String {
     format!("it leaves transactions out, or changes them ({})", filters.join(", "))
+}
+
+/// The schemas that a server leaves out of its log, each as `NAME=VALUE`.
+pub(crate) fn log_filters(client: &mut Client, is_mysql: bool) -> Result<Vec<String>, Error> {
+    let of_master = "SHOW MASTER STATUS";
+    if !is_mysql {
+        return of_status(client, of_master, &LOG_FILTERS);
+    }
+    match of_status(client, "SHOW BINARY LOG STATUS", &LOG_FILTERS) {
+        // Before 8.2.
+        Err(Error::Server(error)) if error.code == SYNTAX => {
+            of_status(client, of_master, &LOG_FILTERS)
+        }
+        filters => filters,
+    }
 }
 
 /// Returns the values of these columns in all rows of a statement.

@@ -274,6 +274,11 @@ impl Segmenter {
         Ok(progress)
     }
 
+    /// Name of the log that has the next event.
+    pub(crate) fn log(&self) -> &str {
+        self.history.log()
+    }
+
     /// The reader of what is sent.
     pub(crate) fn reader(&self) -> &SentReader {
         &self.reader

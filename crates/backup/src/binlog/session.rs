@@ -12,13 +12,14 @@ use xb_binlog::{
     ChecksumKind, Event, GtidState, History, LogPosition, SentEvent, SentReader, SystemZone,
 };
 use xb_mysql::{Access, Client, Dump, DumpItem, Part, Row, Start as From, Timeouts};
-use xb_replay::ORIGIN_SETTINGS;
+use xb_replay::{ENGINES, ORIGIN_SETTINGS};
 use xb_repo::archive::segment::LastTransaction;
 use xb_repo::archive::stream::{Origin, StoredPosition, StoredRepeats};
 use xb_repo::hex::hex;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::clock;
+use crate::binlog::doubts::doubts;
 use crate::binlog::elsewhere::ArchiveEnd;
 use crate::binlog::log_files::{LogFile, LogSender};
 use crate::binlog::log_request::{LOGIN_LIMIT, LogRequest};
@@ -38,6 +39,10 @@ const LOOK: Duration = Duration::from_millis(5);
 const LAST_READS: Duration = Duration::from_secs(5);
 /// A server's error for a log or a position that it cannot send.
 const NO_SUCH_POSITION: u16 = 1236;
+/// The same for a log that is in its index and not on its disk.
+const NO_FILE: u16 = 29;
+/// Offset of the first event of a log.
+const BEGIN: u64 = 4;
 /// Parts of its message if the server lacks memory or file descriptors, or its disk does not answer.
 const UNREAD: [&str; 4] = ["could not open", "memory", "i/o error", "open log file"];
 
@@ -57,6 +62,10 @@ pub(crate) struct Server {
     pub(crate) settings: BTreeMap<String, String>,
     /// Local time of its system.
     pub(crate) system_zone: Option<SystemZone>,
+    /// Engines that it has.
+    pub(crate) engines: Vec<String>,
+    /// Reasons why a replay of its log may give other data than it has.
+    pub(crate) doubts: Vec<String>,
     /// Seconds by which its clock is ahead of this host's.
     pub(crate) ahead: i64,
 }
@@ -121,10 +130,27 @@ pub(crate) fn connect(
     let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
     let settings = settings(&mut client, uuid.is_some())?;
     let system_zone = system_zone(&mut client)?;
+    let engines = client.rows(ENGINES)?;
+    let engines = engines.iter().map(|row| row.texts().map(|[name]| name));
+    let engines = engines.collect::<Result<_, _>>()?;
     let standing = Standing::ask(&mut client)?;
+    let doubts = doubts(&mut client, &standing)?.into_iter().map(|doubt| doubt.found).collect();
     // Only a warning rests on it.
     let ahead = clock::ahead(&mut client).unwrap_or(0);
-    Ok((client, Server { version, id, uuid, standing, logs, role, settings, system_zone, ahead }))
+    let server = Server {
+        version,
+        id,
+        uuid,
+        standing,
+        logs,
+        role,
+        settings,
+        system_zone,
+        engines,
+        doubts,
+        ahead,
+    };
+    Ok((client, server))
 }
 
 /// The `server_uuid` of a server of MySQL, each of whose transactions has a GTID.
@@ -468,7 +494,7 @@ fn run(
                 | ArchiveError::Anonymous { .. }),
             ) => (Progress::default(), Some(error)),
             // Received events are whole, however the connection ended.
-            Err(error) => (segmenter.finish(now)?, Some(cut_short(error, segmenter.reader()))),
+            Err(error) => (segmenter.finish(now)?, Some(cut_short(error, &segmenter))),
         };
         if log.is_declined() {
             flags.is_declined.store(true, Ordering::Relaxed);
@@ -526,15 +552,23 @@ fn check(reader: &SentReader, needs_checksums: bool) -> Result<(), ArchiveError>
 }
 
 /// A log that a crash has cut, or that is damaged, ends with an error.
-fn cut_short(error: ArchiveError, reader: &SentReader) -> ArchiveError {
+fn cut_short(error: ArchiveError, segmenter: &Segmenter) -> ArchiveError {
+    let (at, log) = (segmenter.reader().position(), segmenter.log());
     let what = match &error {
+        // A log of which nothing was sent.
+        ArchiveError::Server(xb_mysql::Error::Server(said))
+            if is_unread(said.code, &said.message)
+                && at.is_none_or(|at| at.log() != log || at.offset() <= BEGIN) =>
+        {
+            return ArchiveError::Unread { log: log.to_owned(), what: said.to_string() };
+        }
         ArchiveError::Server(xb_mysql::Error::Server(said)) if said.code == NO_SUCH_POSITION => {
             said.to_string()
         }
         ArchiveError::Log(damage) => damage.to_string(),
         _ => return error,
     };
-    let Some(at) = reader.position() else { return error };
+    let Some(at) = at else { return error };
     ArchiveError::Cut { log: at.log().to_owned(), offset: at.offset(), what }
 }
 
@@ -542,12 +576,13 @@ fn cut_short(error: ArchiveError, reader: &SentReader) -> ArchiveError {
 /// connection finds the same. A log that the server cannot read at the moment says nothing of it.
 fn differing(error: ArchiveError, log: &str) -> ArchiveError {
     match error {
+        ArchiveError::Server(xb_mysql::Error::Server(said))
+            if is_unread(said.code, &said.message) =>
+        {
+            ArchiveError::Unread { log: log.to_owned(), what: said.to_string() }
+        }
         ArchiveError::Server(xb_mysql::Error::Server(said)) if said.code == NO_SUCH_POSITION => {
-            let what = said.to_string();
-            match is_unread(&said.message) {
-                true => ArchiveError::Unread { log: log.to_owned(), what },
-                false => ArchiveError::Differs(what),
-            }
+            ArchiveError::Differs(said.to_string())
         }
         ArchiveError::Log(error) => ArchiveError::Differs(error.to_string()),
         error => error,
@@ -555,9 +590,10 @@ fn differing(error: ArchiveError, log: &str) -> ArchiveError {
 }
 
 /// Returns whether a server that says this cannot read its log, for a reason that may pass.
-fn is_unread(message: &str) -> bool {
+fn is_unread(code: u16, message: &str) -> bool {
     let message = message.to_ascii_lowercase();
-    UNREAD.iter().any(|what| message.contains(what))
+    let is_for_now = UNREAD.iter().any(|what| message.contains(what));
+    code == NO_FILE || (code == NO_SUCH_POSITION && is_for_now)
 }
 
 /// Compares the transaction that is sent again.
@@ -697,12 +733,13 @@ mod tests {
 
     #[test]
     fn a_server_that_cannot_read_its_log_has_no_other_history() {
-        assert!(!is_unread(
-            "Client requested source to start replication from position > file size"
-        ));
-        assert!(!is_unread("bogus data in log event; the first event ..."));
-        assert!(is_unread("Could not open log file"));
-        assert!(is_unread("memory allocation failed reading log event"));
+        let behind = "Client requested source to start replication from position > file size";
+        assert!(!is_unread(NO_SUCH_POSITION, behind));
+        assert!(!is_unread(NO_SUCH_POSITION, "bogus data in log event; the first event ..."));
+        assert!(is_unread(NO_SUCH_POSITION, "Could not open log file"));
+        assert!(is_unread(NO_SUCH_POSITION, "memory allocation failed reading log event"));
+        assert!(is_unread(NO_FILE, "File './bin.000003' not found (Errcode: 2)"));
+        assert!(!is_unread(1045, "Out of memory"));
     }
 
     proptest! {

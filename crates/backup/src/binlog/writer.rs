@@ -116,6 +116,8 @@ impl StreamWriter {
             repeats: start.repeats.clone(),
             settings: server.settings.clone(),
             system_zone: server.system_zone.clone(),
+            engines: server.engines.clone(),
+            doubts: server.doubts.clone(),
             sealed,
         };
         head.format = head.needed_format();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use xb_mysql::{Access, Client, Timeouts};
 
 use crate::binlog::clock;
+use crate::binlog::doubts::{Doubt, doubts};
 use crate::binlog::sources::name;
 use crate::binlog::standing::Standing;
 use crate::check::CheckLine;
@@ -95,6 +96,8 @@ struct Facts {
     grants: String,
     /// `None` if it does not say.
     standing: Option<Standing>,
+    /// Reasons why a replay of its log may give other data than it has.
+    doubts: Vec<Doubt>,
     /// Seconds by which its clock is ahead of this host's.
     ahead: i64,
 }
@@ -116,6 +119,10 @@ impl Facts {
             }
         }
         facts.standing = Standing::ask(&mut client).ok();
+        if let Some(standing) = &facts.standing {
+            // Of a missing privilege, there is a line already.
+            facts.doubts = doubts(&mut client, standing).unwrap_or_default();
+        }
         facts.ahead = clock::ahead(&mut client)?;
         Ok(facts)
     }
@@ -144,6 +151,12 @@ impl Facts {
             warn(
                 what,
                 "synchronise the clocks of the server and of this host (chrony, systemd-timesyncd)",
+            );
+        }
+        for Doubt { found, fix } in &self.doubts {
+            warn(
+                format!("a restore to a moment may give other data than the server had: {found}"),
+                fix,
             );
         }
         if self.is("binlog_checksum", "NONE") {

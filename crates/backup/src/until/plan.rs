@@ -9,6 +9,7 @@ use xb_replay::lost_settings;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::plan::{Histories, Piece, Plan, PlanError};
 use xb_repo::archive::stop::RestoreStop;
+use xb_repo::archive::stream::StreamHead;
 use xb_repo::list::{ListedRoot, Listing, State, list_by_key};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
@@ -70,6 +71,7 @@ pub struct UntilPlan {
 pub(super) struct OriginSettings {
     pub(super) variables: Vec<(String, String)>,
     pub(super) zone: Option<SystemZone>,
+    pub(super) engines: Vec<String>,
 }
 
 impl UntilPlan {
@@ -87,6 +89,11 @@ impl UntilPlan {
             xb_binlog::ReplayStop::At(position) => Some(position),
             _ => None,
         }
+    }
+
+    /// Reasons why the data may be another one than the server had, by its settings.
+    pub(crate) fn doubts(&self) -> &[String] {
+        &self.work.doubts
     }
 
     /// Whether the present history of the archive has left the one in which the stop lies.
@@ -118,6 +125,8 @@ pub(super) struct ReplayWork {
     pub(super) versions: Vec<String>,
     /// `server_id` of the server whose log the stop lies in.
     pub(super) source_id: Option<u32>,
+    /// Reasons why the data may be another one than the server had.
+    pub(super) doubts: Vec<String>,
 }
 
 /// Plans a restore to a stop: nothing is written. `get` has the keys, and gets the name of the backup.
@@ -216,6 +225,8 @@ async fn plan_from(
     relay.stop = xb_binlog::ReplayStop::At(scanned.stop.clone());
     relay.servers = scanned.servers;
     let (origin, mut versions, mut remarks) = origin(archive, &planned);
+    let doubts = doubts(archive, &planned);
+    remarks.extend(doubts.iter().cloned());
     versions.extend(taken_from.version);
     let run = taken_from.run;
     if planned.is_left {
@@ -244,6 +255,7 @@ async fn plan_from(
             origin,
             versions,
             source_id: source_id(archive, &planned),
+            doubts,
         },
         scanned,
         remarks,
@@ -480,15 +492,16 @@ fn source_id(archive: &Archive, plan: &Plan<'_>) -> Option<u32> {
     Some(stream.head.content.server_id)
 }
 
+/// The heads of the streams that a plan needs.
+fn heads<'a>(archive: &'a Archive, plan: &Plan<'_>) -> Vec<&'a StreamHead> {
+    let needed: BTreeSet<&str> = plan.pieces.iter().map(|piece| piece.stream).collect();
+    let needed = archive.streams.iter().filter(|stream| needed.contains(stream.id()));
+    needed.map(|stream| &stream.head.content).collect()
+}
+
 /// The settings of the origin, its versions, and remarks.
 fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, Vec<String>) {
-    let streams: BTreeSet<&str> = plan.pieces.iter().map(|piece| piece.stream).collect();
-    let mut heads: Vec<_> = archive
-        .streams
-        .iter()
-        .filter(|stream| streams.contains(stream.id()))
-        .map(|stream| &stream.head.content)
-        .collect();
+    let mut heads = heads(archive, plan);
     heads.sort_by_key(|head| head.started);
     let mut remarks = Vec::new();
     let differ = heads.windows(2).any(|pair| pair[0].settings != pair[1].settings);
@@ -529,12 +542,25 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, V
             lost.join(", ")
         ));
     }
+    let engines: BTreeSet<&String> = heads.iter().flat_map(|head| &head.engines).collect();
     let versions = heads.iter().map(|head| head.server_version.clone()).collect();
     (
-        OriginSettings { variables: settings, zone: last.map(|(zone, _)| zone.clone()) },
+        OriginSettings {
+            variables: settings,
+            zone: last.map(|(zone, _)| zone.clone()),
+            engines: engines.into_iter().cloned().collect(),
+        },
         versions,
         remarks,
     )
+}
+
+/// Reasons why the data may be another one than the server had.
+fn doubts(archive: &Archive, plan: &Plan<'_>) -> Vec<String> {
+    let doubts = heads(archive, plan).into_iter().flat_map(|head| &head.doubts);
+    let doubts: BTreeSet<&String> = doubts.collect();
+    let named = |doubt| format!("the data may be another one than the server had: {doubt}");
+    doubts.into_iter().map(named).collect()
 }
 
 /// Reads everything that a replay will read.

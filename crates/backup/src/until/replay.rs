@@ -221,6 +221,12 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
             replayed.filters.join(", ")
         ));
     }
+    if !replayed.missing_engines.is_empty() {
+        remarks.push(format!(
+            "the private server lacks engines of the origin ({}): tables that the log created with one of them may have another engine now, if their sql_mode lacked NO_ENGINE_SUBSTITUTION; add the plugin with --mysqld-opts=--plugin-load-add=NAME",
+            replayed.missing_engines.join(", ")
+        ));
+    }
     if !replayed.in_use.is_empty() {
         remarks.push(format!(
             "tables were in use while the backup copied them, were repaired before the replay, and may lack rows from just before its position: {}; compare them with the origin, or replay onto another backup",
@@ -267,6 +273,7 @@ pub(crate) async fn replay_onto(
         programs: vec![program.to_owned()],
         settings: of_origin.chain(own).collect(),
         system_zone: work.origin.zone.clone(),
+        engines: work.origin.engines.clone(),
         writable: options.server.writable.clone(),
         position: work.start.clone(),
         plan: work.relay.clone(),

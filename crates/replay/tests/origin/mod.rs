@@ -166,6 +166,7 @@ pub(crate) fn request(
         programs: vec![find("mariadbd")],
         settings: vec!["--character-set-server=utf8mb4".into()],
         system_zone: None,
+        engines: Vec::new(),
         writable: Vec::new(),
         position,
         plan: RelayPlan {

@@ -80,6 +80,12 @@ pub struct StreamHead {
     /// Local time of the server's system; `None` if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_zone: Option<SystemZone>,
+    /// Engines that the server has; none if they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<String>,
+    /// Reasons why a replay of the log may give other data than the server had, by its settings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
     /// Key slots, if the stream is sealed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sealed: Vec<String>,

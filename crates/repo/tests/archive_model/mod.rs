@@ -118,6 +118,8 @@ pub(crate) fn stream(
         gtids: state(start.0, start.1),
         settings: BTreeMap::new(),
         system_zone: None,
+        engines: Vec::new(),
+        doubts: Vec::new(),
         begins,
         sealed: Vec::new(),
     };

@@ -1,5 +1,6 @@
 //! Status of a receiver: messages, metrics, and the status of its unit.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,8 @@ struct StatusState {
     acknowledged: Option<Option<Timestamp>>,
     /// How the clocks of the server and of this host differ, as it was reported.
     clocks: Option<String>,
+    /// Why a replay of the log may give other data than the server has, as far as it was reported.
+    doubts: BTreeSet<String>,
     /// The state has changed since it was published.
     is_new: bool,
     published: Option<Timestamp>,
@@ -185,6 +188,12 @@ impl ReceiverStatus {
                     self.log.warn(text);
                     self.event(&json!({ "what": "clocks", "server": server, "reason": what }));
                 }
+            }
+            Notice::Doubtful(what) if seen.doubts.insert(what.clone()) => {
+                self.log.warn(format!(
+                        "a replay of the log of {server} may give other data than it has: {what}; `check --binlog` says what to do"
+                    ));
+                self.event(&json!({ "what": "doubtful", "server": server, "reason": what }));
             }
             Notice::Alive => seen.state.alive = Some(Timestamp::now()),
             Notice::StoreAway(why) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use xb_backup::ArchiveState;
+use xb_repo::archive::stranded::Stranded;
 use xb_repo::list::{Listing, State};
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
@@ -28,6 +29,8 @@ pub(crate) struct JudgedBackups<'a> {
     pub(crate) server: Option<&'a String>,
     /// Servers that are left out.
     pub(crate) ignored: &'a [String],
+    /// Archive streams whose left transactions nobody misses, by the beginning of their IDs.
+    pub(crate) accepted: &'a [String],
     /// Level from which a verification counts.
     pub(crate) level: Level,
 }
@@ -74,7 +77,9 @@ pub(crate) fn archives(
     asked: JudgedBackups<'_>,
 ) -> Vec<ArchiveFacts> {
     let wanted = states.iter().filter(|archive| is_wanted(asked, Some(&archive.server)));
-    wanted.map(|archive| found_archive(archive, listings, Timestamp::now())).collect()
+    wanted
+        .map(|archive| found_archive(archive, listings, asked.accepted, Timestamp::now()))
+        .collect()
 }
 
 /// A state without any transaction for each of these servers that has backups and no archive: a log that is gone is no good
@@ -90,7 +95,12 @@ pub(crate) fn without_archive(
         .collect()
 }
 
-fn found_archive(archive: &ArchiveState, listings: &[Listing], now: Timestamp) -> ArchiveFacts {
+fn found_archive(
+    archive: &ArchiveState,
+    listings: &[Listing],
+    accepted: &[String],
+    now: Timestamp,
+) -> ArchiveFacts {
     let age = |at: Timestamp| {
         Duration::from_secs(u64::try_from(now.as_second() - at.as_second()).unwrap_or_default())
     };
@@ -101,6 +111,8 @@ fn found_archive(archive: &ArchiveState, listings: &[Listing], now: Timestamp) -
     let gap = archive.gaps.iter().rev().find(|(at, _)| newest.is_none_or(|newest| newest < *at));
     let restorable = listings.iter().filter(own).filter(|line| line.restorable);
     let proven = restorable.filter_map(|line| line.verified?.proven_until).max();
+    let is_missed = |left: &&Stranded| !accepted.iter().any(|id| left.stream.starts_with(&**id));
+    let stranded = archive.stranded.iter().filter(is_missed);
     // A time in the future would look young for as long as it takes.
     let latest = [archive.stored_until, archive.alive, proven].into_iter().flatten().max();
     let ahead = latest.map(|at| at.as_second() - now.as_second());
@@ -110,7 +122,7 @@ fn found_archive(archive: &ArchiveState, listings: &[Listing], now: Timestamp) -
         behind: archive.stored_until.map(age),
         silent: archive.alive.map(age),
         gap: gap.map(|(_, reason)| reason.clone()),
-        stranded: archive.stranded.clone(),
+        stranded: stranded.map(ToString::to_string).collect(),
         uncovered: archive.uncovered.clone(),
         proven: proven.map(age),
         ahead: ahead.map(|seconds| Duration::from_secs(seconds.unsigned_abs())),
@@ -231,10 +243,29 @@ mod tests {
         let time = |second| Timestamp::from_second(second).ok();
         let of = |stored_until, alive| {
             let state = ArchiveState::new("shop", stored_until, alive);
-            found_archive(&state, &[], Timestamp::from_second(10_000).unwrap()).ahead
+            found_archive(&state, &[], &[], Timestamp::from_second(10_000).unwrap()).ahead
         };
         assert_eq!(of(time(9_000), time(10_050)), None);
         assert_eq!(of(time(9_000), time(17_200)), Some(Duration::from_secs(7200)));
         assert_eq!(of(time(17_200), time(9_000)), Some(Duration::from_secs(7200)));
+    }
+
+    #[test]
+    fn what_a_restore_has_left_is_missed_until_it_is_accepted() {
+        let left = |digit: &str| Stranded {
+            stream: digit.repeat(32),
+            server: "server_id 1".to_owned(),
+            gtids: "0-1-10".parse().unwrap(),
+        };
+        let mut state = ArchiveState::new("shop", None, None);
+        state.stranded = vec![left("a"), left("b")];
+        let of = |accepted: &[&str]| {
+            let accepted: Vec<String> = accepted.iter().map(|id| (*id).to_owned()).collect();
+            let found = found_archive(&state, &[], &accepted, Timestamp::UNIX_EPOCH);
+            found.stranded.join("; ")
+        };
+        assert!(of(&[]).contains("aaaa") && of(&[]).contains("bbbb"));
+        assert_eq!(of(&["aaaaaaaa"]), left("b").to_string());
+        assert_eq!(of(&[&"a".repeat(32), "bbbbbbbbb"]), "");
     }
 }

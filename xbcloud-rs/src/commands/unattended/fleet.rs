@@ -105,6 +105,7 @@ impl Context {
             settings,
             limits: limits.limits(),
             ignored: limits.ignore_server.clone(),
+            accepted: limits.accept_left.clone(),
             level: limits.proof_level,
             long: args.long,
             no_cache: args.no_cache,
@@ -209,6 +210,7 @@ struct JudgeContext {
     settings: StoreSettings,
     limits: Limits,
     ignored: Vec<String>,
+    accepted: Vec<String>,
     level: Level,
     long: bool,
     no_cache: bool,
@@ -442,7 +444,12 @@ async fn lines_of(
         true => xb_backup::archive_states(root, |of| newest_of(&listed.lines, of)).await?,
         false => Vec::new(),
     };
-    let asked = JudgedBackups { server: None, ignored: &looking.ignored, level: looking.level };
+    let asked = JudgedBackups {
+        server: None,
+        ignored: &looking.ignored,
+        accepted: &looking.accepted,
+        level: looking.level,
+    };
     let servers = match all_are_ignored(&listed.lines, asked) {
         true => Vec::new(),
         false => by_server(&listed.lines, asked),

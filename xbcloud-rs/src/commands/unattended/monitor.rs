@@ -50,9 +50,14 @@ impl Context {
             }
             Err(failure) => Verdict::unknown(&failure.line()),
             Ok(((listings, states), _)) => {
-                let LimitOptions { ignore_server, proof_level, .. } = &args.limits;
+                let LimitOptions { ignore_server, accept_left, proof_level, .. } = &args.limits;
                 let server = args.server.as_ref();
-                let asked = JudgedBackups { server, ignored: ignore_server, level: *proof_level };
+                let asked = JudgedBackups {
+                    server,
+                    ignored: ignore_server,
+                    accepted: accept_left,
+                    level: *proof_level,
+                };
                 archives = findings::archives(states, listings, asked);
                 match archives.is_empty() && all_are_ignored(listings, asked) {
                     true => Verdict::unknown(&format!("{name}: {ALL_IGNORED}")),

@@ -461,7 +461,7 @@ async fn try_out(
             ReplayOptions { server: trial.private.server.clone(), ..ReplayOptions::default() };
         let program = (&*replay.program, &options);
         let done = replay_onto(session, &replay.plan, &data, program).await?;
-        found.replay_remarks = remarks(&done);
+        found.replay_remarks = [remarks(&done), replay.plan.doubts().to_vec()].concat();
         if replay.plan.is_left() {
             found.replay_remarks.push(LEFT.to_owned());
         }

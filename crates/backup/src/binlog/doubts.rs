@@ -1,0 +1,91 @@
+//! Settings of a server by which a replay of its log may give other data than the server has.
+
+use xb_mysql::Client;
+
+use crate::archive_error::ArchiveError;
+use crate::binlog::role::log_filters;
+use crate::binlog::standing::{Standing, Values, values};
+
+const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE variable_name IN \
+    ('version', 'binlog_format', 'log_slave_updates', 'log_replica_updates')";
+/// Names of one setting. Later versions of MySQL have the second one.
+const UPDATES: [&str; 2] = ["log_slave_updates", "log_replica_updates"];
+
+/// A reason, and what to do against it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    /// What is missing in the log, or may differ, with the setting.
+    pub(crate) found: String,
+    pub(crate) fix: &'static str,
+}
+
+/// Asks a server of either fork. What sessions do on their own, as with `sql_log_bin=0`, no server tells.
+///
+/// # Errors
+/// Any error of the connection, or of a missing privilege.
+pub(crate) fn doubts(client: &mut Client, standing: &Standing) -> Result<Vec<Doubt>, ArchiveError> {
+    let found = values(client, VARIABLES)?;
+    let is_mysql = !found.get("version").is_some_and(|version| version.contains("MariaDB"));
+    let filters = log_filters(client, is_mysql)?;
+    Ok(judge(&found, &filters, &standing.sources))
+}
+
+fn judge(found: &Values, filters: &[String], sources: &[String]) -> Vec<Doubt> {
+    let is = |name: &str, value| found.get(name).is_some_and(|found| found == value);
+    let mut doubts = Vec::new();
+    if !filters.is_empty() {
+        doubts.push(Doubt {
+            found: format!(
+                "the server leaves changes of some schemas out of its log ({})",
+                filters.join(", ")
+            ),
+            fix: "remove binlog-do-db and binlog-ignore-db from the server's option file, restart it, and take a backup",
+        });
+    }
+    if let Some(name) = UPDATES.into_iter().find(|name| is(name, "OFF"))
+        && !sources.is_empty()
+    {
+        doubts.push(Doubt {
+            found: format!(
+                "the server leaves what it gets from {} out of its log ({name}=OFF)",
+                sources.join(" and ")
+            ),
+            fix: "set log_slave_updates=ON (MySQL: log_replica_updates) in the server's option file, restart it, and take a backup",
+        });
+    }
+    if is("binlog_format", "STATEMENT") {
+        doubts.push(Doubt {
+            found: "the server logs statements, of which some give other rows when they run again, such as those with UUID() or LIMIT (binlog_format=STATEMENT)".to_owned(),
+            fix: "set binlog_format=ROW or MIXED",
+        });
+    }
+    doubts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_lacks_something_is_doubted_and_a_whole_one_is_not() {
+        let of = |pairs: &[(&str, &str)], filters: &[&str], sources: &[&str]| {
+            let texts =
+                |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+            let found = pairs.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+            let doubts = judge(&found.collect(), &texts(filters), &texts(sources));
+            doubts.into_iter().map(|doubt| doubt.found).collect::<Vec<_>>().join("; ")
+        };
+        let (mixed, off) = (("binlog_format", "MIXED"), ("log_slave_updates", "OFF"));
+        assert_eq!(of(&[mixed, ("log_slave_updates", "ON")], &[], &["db1:3306"]), "");
+        // Of a server that replicates nothing, its log has everything.
+        assert_eq!(of(&[mixed, off], &[], &[]), "");
+        let replica = of(&[mixed, off], &[], &["db1:3306"]);
+        assert!(replica.contains("db1:3306") && replica.contains("log_slave_updates=OFF"));
+        let later = of(&[("log_replica_updates", "OFF")], &[], &["db1:3306"]);
+        assert!(later.contains("log_replica_updates=OFF"), "{later}");
+        let filtered = of(&[mixed], &["Binlog_Ignore_DB=x"], &[]);
+        assert!(filtered.contains("(Binlog_Ignore_DB=x)"), "{filtered}");
+        let statements = of(&[("binlog_format", "STATEMENT")], &[], &[]);
+        assert!(statements.contains("binlog_format=STATEMENT"), "{statements}");
+    }
+}
