@@ -12,7 +12,7 @@ use xb_uploader::{Lock, LockMode};
 
 use crate::args::binlog::{moment, span};
 use crate::args::copy_destination::Destination;
-use crate::args::shared::{CommonOptions, OpeningOptions, OwnRecords, RootArg, RunOptions, Source};
+use crate::args::shared::{CommonOptions, OpeningOptions, RootArg, RunOptions, Source};
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
@@ -179,8 +179,6 @@ pub(crate) struct PruneArgs {
     #[command(flatten)]
     pub(crate) keep: Keep,
     #[command(flatten)]
-    pub(crate) own: OwnRecords,
-    #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
 
@@ -263,8 +261,6 @@ pub(crate) struct DeleteArgs {
     /// Take over the name from a run that still looks alive but that you know is dead (classic)
     #[arg(long)]
     pub(crate) take_over: bool,
-    #[command(flatten)]
-    pub(crate) own: OwnRecords,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }

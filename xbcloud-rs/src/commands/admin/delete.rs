@@ -27,7 +27,7 @@ impl Context {
         // Connections belong to the runtime that made them.
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
-        let root = remembering(&self.log, &root, args.own.state_dir.as_deref());
+        let root = remembering(&self.log, &root, &args.common.run);
         let resources = resources(&args.common.run);
         let (deleted, _) =
             self.with_progress("delete", &args.common.run, None, |observer, cancel| async move {
@@ -58,7 +58,7 @@ impl Context {
         }
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
-        let root = remembering(&self.log, &root, args.own.state_dir.as_deref());
+        let root = remembering(&self.log, &root, &args.common.run);
         let remove = |_, cancel: CancelToken| async move {
             cancel.or(xb_backup::delete_files(&root, &name, &args.files)).await
         };
@@ -71,7 +71,7 @@ impl Context {
     fn doomed(&self, args: &DeleteArgs) -> Result<DeletionPlan, Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
-        let root = remembering(&self.log, &root, args.own.state_dir.as_deref());
+        let root = remembering(&self.log, &root, &args.common.run);
         let plan = |_, cancel: CancelToken| async move {
             cancel.or(xb_backup::doomed(&root, &name, !args.force)).await
         };

@@ -81,7 +81,7 @@ impl Context {
         self.reporting.putting(&root, resources, &request);
         self.say_risks(&args.put, &root, store);
         let lock = args.retain.lock()?;
-        let own = state_dir(args.producer_options.state_dir.as_deref()).map(LocalRunLog::new);
+        let own = state_dir(run).map(LocalRunLog::new);
         let origin = match origin {
             Origin::Server(_) if fifos.is_some() => {
                 return Err(Failure::usage("--from and --fifo-streams cannot be combined")
@@ -94,7 +94,7 @@ impl Context {
             Origin::Server(_) => (None, None),
             Origin::Program(command) => (
                 self.incremental_base(args, command)?,
-                self.producer_log(&args.producer_options, request.name.as_str())?,
+                self.producer_log(&args.producer_options, run, request.name.as_str())?,
             ),
         };
         let heard = messages.clone();

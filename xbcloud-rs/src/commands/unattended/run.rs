@@ -197,7 +197,7 @@ impl Job<'_> {
             Origin::Server(_) => args.from.clone().unwrap_or_default(),
         };
         let root = root_identity(folder(place).0, &self.args.common)?;
-        let state = state_dir(args.producer_options.state_dir.as_deref());
+        let state = state_dir(&self.args.common.run);
         let what = format!("a run of server {server}");
         let identity = format!("run {root}\n{server}\n{origin}");
         one_at_a_time(&self.context.log, state, &what, &identity)
@@ -651,8 +651,7 @@ fn not_itself(same: bool) -> Result<(), Failure> {
 
 fn prune(context: &Context, args: &RunArgs, place: &str, keep: &Keep) -> Result<Value, Failure> {
     let (folder, name) = folder(place);
-    let own = args.backup.producer_options.state_dir.as_deref();
-    let pruned = context.prune_root(folder, keep, true, Some(name), own, &args.common)?;
+    let pruned = context.prune_root(folder, keep, true, Some(name), &args.common)?;
     let removed = pruned.gone.unwrap_or_default();
     Ok(
         json!({ "removed": removed.len(), "kept": pruned.plan.len() - removed.len(), "names": removed }),
