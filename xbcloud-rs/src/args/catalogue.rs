@@ -160,6 +160,10 @@ pub(crate) struct AcceptArgs {
     /// Take back an earlier `accept`
     #[arg(long, conflicts_with = "reason")]
     pub(crate) undo: bool,
+    /// Accept that a repository is begun anew; give ROOT in place of NAME: the backups that this host has stored
+    /// there are gone for good
+    #[arg(long, conflicts_with_all = ["reason", "undo"])]
+    pub(crate) begun_anew: bool,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }

@@ -59,6 +59,9 @@ impl Context {
         common: &CommonOptions,
     ) -> Result<Pruned, Failure> {
         let root = remembering(&self.log, &root_place(place, common)?, &common.run);
+        if yes && just_made.is_none() {
+            self.refuse_begun_anew(&root, &common.run)?;
+        }
         let shown = place.filter(|place| !place.is_empty()).or(common.store.root.as_deref());
         let shown = shown.unwrap_or_default();
         let _alone = match yes {
