@@ -22,7 +22,7 @@ pub(crate) fn backup_place(
     CommonOptions { run, store }: &CommonOptions,
     create: bool,
 ) -> Result<(Root, BackupName), Failure> {
-    let (location, name) = parse_backup_place(name, store)?;
+    let (location, name) = parse_backup_place(name, store, create)?;
     if create {
         refuse_untrusted(&store.signing)?;
     }
@@ -35,19 +35,29 @@ pub(crate) fn check_backup_place(
     name: &str,
     CommonOptions { run, store }: &CommonOptions,
 ) -> Result<BackupName, Failure> {
-    let (location, name) = parse_backup_place(name, store)?;
+    let (location, name) = parse_backup_place(name, store, true)?;
     refuse_untrusted(&store.signing)?;
     check_settings(&location, store, run)?;
     Ok(name)
 }
 
-fn parse_backup_place(name: &str, store: &StoreOptions) -> Result<(Location, BackupName), Failure> {
+/// Location of ROOT, and NAME; `is_new`: of a backup to be made.
+fn parse_backup_place(
+    name: &str,
+    store: &StoreOptions,
+    is_new: bool,
+) -> Result<(Location, BackupName), Failure> {
     let (location, last) = split(name, store)?;
-    let name = BackupName::new(&last).map_err(|error| {
-        Failure::usage(error.to_string())
-            .hint("the last component of the URL must be a backup name")
-    })?;
-    Ok((location, name))
+    match BackupName::new(&last) {
+        Ok(name) => Ok((location, name)),
+        // What is newest may be another one by the time that it is changed or removed.
+        Err(_) if !is_new && BackupSelector::parse(&last).is_ok() => {
+            Err(Failure::usage(format!("this command needs the name of a backup, not `{last}`"))
+                .hint("`xbcloud-rs show` of the same place tells which one it is"))
+        }
+        Err(error) => Err(Failure::usage(error.to_string())
+            .hint("the last component of the URL must be a backup name")),
+    }
 }
 
 /// Place of a new backup.
@@ -217,6 +227,20 @@ pub(crate) fn root_place(
     CommonOptions { run, store }: &CommonOptions,
 ) -> Result<Root, Failure> {
     open(&locate(root.unwrap_or_default(), store)?, store, run, false)
+}
+
+/// The place above ROOT, and the name of ROOT in it; `None` if there is none.
+pub(crate) fn place_above(
+    root: Option<&str>,
+    CommonOptions { run, store }: &CommonOptions,
+) -> Option<(Root, String)> {
+    let Location { place, path } = locate(root.unwrap_or_default(), store).ok()?;
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", &path));
+    if name.is_empty() || place == StorePlace::Local && above.is_empty() {
+        return None;
+    }
+    let above = Location { place, path: above.to_owned() };
+    Some((open(&above, store, run, false).ok()?, name.to_owned()))
 }
 
 /// Identity of this ROOT, by which it differs from all others; see [`Root::identity`]. It need not exist.

@@ -81,10 +81,6 @@ pub(crate) struct ProducerOptions {
     /// --state-dir]
     #[arg(long, value_name = "FILE")]
     pub(crate) producer_log: Option<PathBuf>,
-    /// Directory where this host records its own backups [default: /var/lib/xbcloud-rs, or
-    /// ~/.local/state/xbcloud-rs]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
     /// Directory for output that the store cannot accept while the producer holds locks, or changes
     /// of a clone come; `none` for no spool [default: /var/tmp]
     #[arg(long, value_name = "DIR")]

@@ -75,10 +75,6 @@ pub(crate) struct ArchiveOptions {
     #[arg(long, value_name = "CODEC", default_value = "zstd")]
     #[arg(add = xb_cli::candidates(&xb_compressor::Algorithm::NAMES))]
     pub(crate) compress: String,
-    /// Directory where the receiver on this host records its last segment, so that a change in the store
-    /// is noticed [default: /var/lib/xbcloud-rs, or ~/.local/state/xbcloud-rs]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
     /// Also archive logs without checksums (binlog_checksum=NONE)
     #[arg(long, hide_short_help = true)]
     pub(crate) accept_no_crc: bool,
@@ -193,10 +189,6 @@ pub(crate) struct ArchiveVerifyArgs {
     /// Only the archive of this server
     #[arg(long, value_name = "ID")]
     pub(crate) server: Option<String>,
-    /// Directory in which the receiver on this host records its last segment [default: as for
-    /// `binlog receive`]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
     /// Logs are pruned with this rule: older backups may lack theirs
     #[arg(long, value_name = "AGE", value_parser = xb_cli::parse_age)]
     pub(crate) keep_binlog_within: Option<Duration>,

@@ -12,7 +12,7 @@ use xb_uploader::{Lock, LockMode};
 
 use crate::args::binlog::{moment, span};
 use crate::args::copy_destination::Destination;
-use crate::args::shared::{CommonOptions, OpeningOptions, OwnRecords, RootArg, RunOptions, Source};
+use crate::args::shared::{CommonOptions, OpeningOptions, RootArg, RunOptions, Source};
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
@@ -160,6 +160,10 @@ pub(crate) struct AcceptArgs {
     /// Take back an earlier `accept`
     #[arg(long, conflicts_with = "reason")]
     pub(crate) undo: bool,
+    /// Accept that a repository is begun anew; give ROOT in place of NAME: the backups that this host has stored
+    /// there are gone for good
+    #[arg(long, conflicts_with_all = ["reason", "undo"])]
+    pub(crate) begun_anew: bool,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -178,8 +182,6 @@ pub(crate) struct PruneArgs {
     pub(crate) metrics: MetricsOptions,
     #[command(flatten)]
     pub(crate) keep: Keep,
-    #[command(flatten)]
-    pub(crate) own: OwnRecords,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }
@@ -263,8 +265,6 @@ pub(crate) struct DeleteArgs {
     /// Take over the name from a run that still looks alive but that you know is dead (classic)
     #[arg(long)]
     pub(crate) take_over: bool,
-    #[command(flatten)]
-    pub(crate) own: OwnRecords,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
 }

@@ -127,7 +127,8 @@ Until then prune and run remove no backup of its server (smaller), or the backup
 
 Examples:
   xbcloud-rs accept s3://bucket/shop/mon --reason='the log tables have moved'
-  xbcloud-rs accept s3://bucket/shop/mon --undo";
+  xbcloud-rs accept s3://bucket/shop/mon --undo
+  xbcloud-rs accept @shop --begun-anew";
 
 pub(crate) const PRUNE: &str = "\
 Examples:

@@ -1,7 +1,5 @@
 //! Command line of `rescue`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use xb_backup::RescueOptions;
 use xb_repo::archive::stop::RestoreStop;
@@ -28,11 +26,6 @@ pub(crate) struct RescueUntilOptions {
     /// Rescue the rows as of this stop in the archived binary log, as for `restore --until`
     #[arg(long, value_name = "STOP")]
     pub(crate) until: Option<RestoreStop>,
-    /// Directory in which a receiver on this host records its last segment, compared with the end of
-    /// the archive for --until=latest, and where output of programs goes [default: as for `backup`]
-    // Does not require --until: option files set it for `backup`, too.
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
-    pub(crate) state_dir: Option<PathBuf>,
     /// With --until=latest: use what is left of an archive that may have lost its end
     #[arg(long, requires = "until", hide_short_help = true)]
     pub(crate) accept_lost_end: bool,

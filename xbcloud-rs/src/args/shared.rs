@@ -29,15 +29,6 @@ pub(crate) struct RootArg {
     pub(crate) place: Option<String>,
 }
 
-// Records of this host, which count for a command that removes.
-#[derive(Debug, Args)]
-pub(crate) struct OwnRecords {
-    /// Directory where this host records its own backups: an increment in it keeps its base, whatever the
-    /// store lists [default: as for `backup`]
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
-    pub(crate) state_dir: Option<PathBuf>,
-}
-
 // Options to open a backup.
 #[derive(Debug, Args)]
 pub(crate) struct OpeningOptions {
@@ -95,6 +86,10 @@ pub(crate) struct RunOptions {
     /// Retry after this many seconds without progress; 0: never
     #[arg(long, default_value_t = 120, value_name = "S")]
     pub(crate) timeout: u64,
+    /// Directory for what this host remembers of its backups and receivers, and for logs and locks [default:
+    /// /var/lib/xbcloud-rs, or ~/.local/state/xbcloud-rs]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub(crate) state_dir: Option<PathBuf>,
     /// Write JSON: events to stderr, listings to stdout
     #[arg(long)]
     pub(crate) json: bool,

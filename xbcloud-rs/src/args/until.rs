@@ -1,7 +1,5 @@
 //! Options of a restore to a stop.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use xb_backup::{AnyGtid, ReplayOptions};
 use xb_repo::archive::stop::RestoreStop;
@@ -22,12 +20,6 @@ pub(crate) struct UntilOptions {
     /// Leave out also transactions that change definitions, such as DROP TABLE
     #[arg(long, requires = "exclude_gtid", help_heading = "Replay")]
     pub(crate) exclude_ddl: bool,
-    /// Directory in which a receiver on this host records its last segment, compared with the end of
-    /// the archive for --until=latest [default: as for `binlog receive`]
-    // Does not require --until: option files set it for `backup`, too.
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
-    #[arg(help_heading = "Replay")]
-    pub(crate) state_dir: Option<PathBuf>,
     /// With --until=latest: restore what is left of an archive that may have lost its end
     #[arg(long, requires = "until", hide_short_help = true, help_heading = "Replay")]
     pub(crate) accept_lost_end: bool,

@@ -46,6 +46,12 @@ impl Context {
         }
     }
 
+    /// Warns in the log and in the report.
+    pub(crate) fn unusual(&self, text: &str) {
+        self.log.warn(text);
+        self.reporting.warning(text);
+    }
+
     /// Finds the backup that a place names, also for `latest` or a day.
     pub(crate) fn resolve(
         &self,

@@ -1,6 +1,7 @@
 //! One file per command: from the command line to the library call and the command's report.
 
 pub(crate) mod admin;
+mod begun_anew;
 pub(crate) mod binlog;
 mod completion;
 mod context;

@@ -1,7 +1,7 @@
 //! Output of the programs that run on restored files: in a file of the state directory, and with `--verbose` as
 //! it comes. If a program fails, its last lines are shown, too.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use xb_backup::{OWN_NOTE, OWN_WARNING, OnLine, ProducerLog};
 use xb_cli::{Failure, Level, Log};
 
+use crate::args::RunOptions;
 use crate::commands::state_dir::state_dir;
 
 /// Last lines that are shown after a failure.
@@ -34,10 +35,10 @@ pub(crate) struct ProgramOutput {
 
 impl ProgramOutput {
     /// The output of programs that `command` runs on a backup.
-    pub(crate) fn new(log: &Log, state: Option<&Path>, command: &str, backup: &str) -> Self {
+    pub(crate) fn new(log: &Log, run: &RunOptions, command: &str, backup: &str) -> Self {
         let now = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         let name = format!("{command}-{backup}-{now}-{}", std::process::id());
-        let folder = state_dir(state).map(|state| state.join("program-logs"));
+        let folder = state_dir(run).map(|state| state.join("program-logs"));
         let shows_notes = command == "restore";
         let (file, is_told) = (Arc::default(), Arc::default());
         Self { log: log.clone(), shows_notes, folder, name, file, is_told }

@@ -1,13 +1,15 @@
 //! The directory where this host keeps notes, logs and locks.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use xb_backup::LocalRunLog;
 use xb_cli::{Log, env_first};
 use xb_repo::root::Root;
 
-/// Directory for this host's records of its own backups.
-pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
+use crate::args::RunOptions;
+
+/// Directory for what this host remembers, and for its logs and locks.
+pub(crate) fn state_dir(run: &RunOptions) -> Option<PathBuf> {
     // A systemd unit names its folder, or several with colons between them.
     let of_unit =
         env_first(&["STATE_DIRECTORY"]).and_then(|dirs| dirs.split(':').next().map(PathBuf::from));
@@ -19,14 +21,12 @@ pub(crate) fn state_dir(dir: Option<&Path>) -> Option<PathBuf> {
             Some(state.or_else(home)?.join("xbcloud-rs"))
         }
     };
-    // The option's own variable, for commands without the option.
-    let by_name = || env_first(&["XBCLOUD_STATE_DIR"]).map(PathBuf::from);
-    dir.map(Path::to_owned).or_else(by_name).or(of_unit).or_else(usual)
+    run.state_dir.clone().or(of_unit).or_else(usual)
 }
 
 /// The same ROOT for a removal: no listing hides a backup that this host has stored itself.
-pub(crate) fn remembering(log: &Log, root: &Root, dir: Option<&Path>) -> Root {
-    let Some(dir) = state_dir(dir) else { return root.clone() };
+pub(crate) fn remembering(log: &Log, root: &Root, run: &RunOptions) -> Root {
+    let Some(dir) = state_dir(run) else { return root.clone() };
     let unread = |error: std::io::Error| {
         log.warn(format!(
             "cannot read this host's notes about its backups in {}: increments on these are found only in the store: {error}",

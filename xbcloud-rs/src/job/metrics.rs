@@ -68,6 +68,11 @@ pub(crate) fn metrics(result: &RunResult, old: Option<&str>) -> String {
             u8::from(stage.details["shrunk"].is_string()),
         );
         text.one(
+            "xbcloud_repository_begun_anew",
+            "Whether all backups are gone that this host had stored in the repository before, and that is not accepted.",
+            u8::from(stage.details["begun_anew"].is_string()),
+        );
+        text.one(
             "xbcloud_backup_stuck_lsn",
             "Whether the last backup is an increment whose server has written no checkpoint since its base.",
             u8::from(stage.details["stuck_lsn"].is_u64()),

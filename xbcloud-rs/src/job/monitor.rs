@@ -79,16 +79,17 @@ impl Verdict {
 }
 
 /// Compares the findings about each server, and about the archives of binary logs, with the limits. A
-/// repository without any server is one without a backup.
+/// repository without any server is one without a backup. `begun_anew`: how it was begun anew, if it was.
 pub(crate) fn judge(
     repository: &str,
+    begun_anew: Option<String>,
     servers: &[BackupFacts],
     archives: &[ArchiveFacts],
     limits: Limits,
 ) -> Verdict {
     let nothing = [BackupFacts::default()];
     let servers = if servers.is_empty() { &nothing } else { servers };
-    let mut all = Remarks::default();
+    let mut all = Remarks { critical: begun_anew.into_iter().collect(), ..Remarks::default() };
     for found in servers {
         let remarks = judge_one(found, limits);
         let named = |text: String| match (&found.server, servers.len()) {
@@ -220,7 +221,7 @@ mod tests {
     use super::*;
 
     fn judge_all(name: &str, servers: &[BackupFacts], limits: Limits) -> Verdict {
-        judge(name, servers, &[], limits)
+        judge(name, None, servers, &[], limits)
     }
 
     const HOUR: Duration = Duration::from_secs(3600);

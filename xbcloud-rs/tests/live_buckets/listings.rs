@@ -54,6 +54,29 @@ impl Shop {
     }
 }
 
+/// A bucket that was emptied, or is another one of its name.
+#[test]
+fn a_bucket_without_what_this_host_has_stored_is_no_good_repository() {
+    let shop = Shop::new();
+    let back_up = |name| shop.backup(name, (0, 100), None).run().expect(0).stderr_text();
+    let state = format!("--state-dir={}", shop.scratch.join("state").display());
+    let monitor = |exit| shop.xbcloud(&["monitor", &state], "").run().expect(exit).stdout_text();
+    assert!(!back_up("n1").contains(" gone"));
+    // Neither is one answer that it is not there.
+    let _ = shop.with(vec![not_there("/.xb-catalog/n1").times(1)]);
+    assert!(!back_up("n2").contains(" gone"));
+    let _ = shop.with(Vec::new());
+    let _ = monitor(0);
+    let emptied = shop.bucket.list("shop/");
+    emptied.iter().for_each(|(key, _)| shop.bucket.delete(key));
+    assert!(monitor(2).contains("n2 of "));
+    assert!(back_up("n3").contains("n2 of "));
+    assert!(monitor(2).contains("the repository was begun anew at "));
+    let _ = shop.xbcloud(&["accept", "--begun-anew", &state], "").run().expect(0);
+    let _ = monitor(0);
+    assert!(!back_up("n4").contains(" gone"));
+}
+
 fn hide(part: &str, entry: &'static str) -> Rule {
     Rule::new("GET", part, Action::Edit(Edit::Hide(entry)))
 }

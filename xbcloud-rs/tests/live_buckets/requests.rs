@@ -123,7 +123,8 @@ fn a_copy_reads_each_manifest_of_its_chain_once() {
     }
 }
 
-/// It compares the sizes of earlier backups, of which it knows the manifests.
+/// It compares the sizes of earlier backups, of which it knows the manifests, and looks whether the newest one of this
+/// host is still there.
 #[test]
 fn a_run_reads_earlier_manifests_only_to_prune() {
     let shop = shop();
@@ -140,7 +141,8 @@ fn a_run_reads_earlier_manifests_only_to_prune() {
     let pruned = run("/n5", &["--keep-last=9"]);
     for name in NAMES {
         let get = format!("GET {name}");
-        assert_eq!((of(&alone, &get), of(&pruned, &get)), (0, 1), "{alone:?} {pruned:?}");
+        let is_newest = usize::from(name == "n3");
+        assert_eq!((of(&alone, &get), of(&pruned, &get)), (is_newest, 1), "{alone:?} {pruned:?}");
     }
 }
 

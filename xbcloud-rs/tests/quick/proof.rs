@@ -111,6 +111,26 @@ fn passed_levels_are_kept_when_the_restore_cannot_be_tried() {
     assert_eq!(std::fs::read_dir(place.path("scratch")).unwrap().count(), 0);
 }
 
+#[test]
+fn output_of_the_programs_is_where_the_option_file_says() {
+    let place = Place::new();
+    let _ = place.run(&["put"], &plain()).expect(0);
+    let path = programs(&place.path("bin"), "echo no room >&2; exit 1");
+    let (options, state) = (place.path("my.cnf"), place.path("state"));
+    std::fs::write(&options, format!("[xbcloud]\nstate-dir={}\n", state.display())).unwrap();
+    let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .arg(format!("--defaults-file={}", options.display()))
+        .args(["verify", "--level=restore", &place.url()])
+        .args([format!("--scratch-dir={}", place.folder.path().display())])
+        .env("PATH", path)
+        .run()
+        .expect_failure();
+    let logs = std::fs::read_dir(state.join("program-logs"));
+    let log = logs.unwrap_or_else(|error| panic!("{error}: {ran:?}")).next().unwrap().unwrap();
+    assert!(log.file_name().to_str().unwrap().starts_with("verify-n-"), "{log:?}");
+    assert_eq!(std::fs::read_to_string(log.path()).unwrap(), "no room\n");
+}
+
 /// If an object were read, its damage would be found.
 #[test]
 fn requirements_of_the_trial_are_checked_before_anything_is_read() {

@@ -49,9 +49,7 @@ impl Site {
             .args(args)
             .env("XDG_STATE_HOME", self.path("state"))
             .env("HOME", self.path("home"))
-            .args([format!("--state-dir={}", self.path("state").display())].iter().filter(|_| {
-                args.first().is_some_and(|command| ["run", "backup"].contains(command))
-            }))
+            .arg(format!("--state-dir={}", self.path("state").display()))
             .run()
     }
 
@@ -500,6 +498,101 @@ fn nothing_is_pruned_after_a_night_that_shrinks_until_it_is_accepted() {
     assert!(record.is_file());
     let _ = site.run(&["delete", "@shop/n7", "--yes"]).expect(0);
     assert!(!record.exists());
+}
+
+/// A disk that is not mounted, or a folder that was moved: what is made in its place must not look like the repository,
+/// nor be pruned by its rules.
+#[test]
+fn a_repository_that_is_gone_is_missed_until_it_is_back_or_its_loss_accepted() {
+    let site = Site::new("cat \"$1\"", "keep-last=1");
+    let night = |name: &str| {
+        let ran = site.run(&["run", &format!("@shop/{name}")]).expect(0);
+        let result = site.result();
+        let begun = result["stages"][0]["details"]["begun_anew"].is_string();
+        let metric = site.metric("xbcloud_repository_begun_anew");
+        assert_eq!(metric.as_deref(), Some(if begun { "1" } else { "0" }));
+        let prune = if begun { "skipped" } else { "ok" };
+        assert_eq!(site.stages().last().unwrap(), &("prune".into(), prune.into()));
+        if begun {
+            let first = result["warnings"][0].as_str().unwrap().to_owned();
+            assert!(ran.stderr_text().lines().take(2).any(|line| line.ends_with(&first)));
+            assert!(
+                first.contains("n2 of ") && first.contains("accept ROOT --begun-anew"),
+                "{first}"
+            );
+        }
+        begun
+    };
+    let there = |name: &str| site.path(&format!("shop/.xb-catalog/{name}")).is_file();
+    let monitor = |exit| site.run(&["monitor", "@shop"]).expect(exit).stdout_text();
+    let rename = |from: &str, to: &str| std::fs::rename(site.path(from), site.path(to)).unwrap();
+    // Neither a first use nor a retention that keeps the newest alone is a loss.
+    assert_eq!(["n1", "n2"].map(night), [false, false]);
+    assert_eq!(["n1", "n2"].map(there), [false, true]);
+    let _ = monitor(0);
+    rename("shop", "away");
+    assert_eq!(["n3", "n4"].map(night), [true, true]);
+    assert_eq!(["n3", "n4"].map(there), [true, true]);
+    let said = monitor(2);
+    assert!(said.contains("CRITICAL") && said.contains("begun anew at "), "{said}");
+    let by_hand = site.run(&["prune", "@shop", "--keep-last=1", "--yes"]).expect(1).stderr_text();
+    assert!(
+        by_hand.contains("nothing is pruned: ") && by_hand.contains("--begun-anew"),
+        "{by_hand}"
+    );
+    for command in ["put", "backup"] {
+        let said = site.run(&[command, &format!("@shop/{command}")]);
+        assert!(said.stderr_text().contains("n2 of "), "{}", said.stderr_text());
+    }
+    // It is back.
+    rename("shop", "under");
+    rename("away", "shop");
+    let _ = monitor(0);
+    assert!(!night("n5"));
+    assert_eq!(["n2", "n5"].map(there), [false, true]);
+    // It was moved on purpose.
+    rename("shop", "moved");
+    std::fs::create_dir(site.path("shop")).unwrap();
+    assert!(monitor(2).contains("n5 of "));
+    let accept = || site.run(&["accept", "@shop", "--begun-anew"]);
+    let _ = accept().expect(0);
+    let _ = site.run(&["backup", "@shop/n6"]).expect(0);
+    let _ = monitor(0);
+    assert!(!night("n7"));
+    // What this host deletes is not lost.
+    let _ = site.run(&["delete", "@shop/n7", "--yes"]).expect(0);
+    assert!(!night("n8"));
+    let _ = accept().expect(0);
+    assert!(accept().expect(1).stderr_text().contains("remembers no backup"));
+}
+
+#[test]
+fn a_destination_of_copies_that_is_gone_is_missed() {
+    let site = Site::new("cat \"$1\"", "copy-to=@vault");
+    let _ = site.run(&["run", "@shop/n1"]).expect(0);
+    assert_eq!(site.result()["warnings"], serde_json::json!([]));
+    std::fs::remove_dir_all(site.path("vault")).unwrap();
+    let _ = site.run(&["run", "@shop/n2"]).expect(0);
+    let warning = site.result()["warnings"][0].as_str().unwrap().to_owned();
+    assert!(
+        warning.starts_with("destination of the copy: ") && warning.contains("n1 of "),
+        "{warning}"
+    );
+    let _ = site.run(&["accept", "@vault", "--begun-anew"]).expect(0);
+    let _ = site.run(&["run", "@shop/n3"]).expect(0);
+    assert_eq!(site.result()["warnings"], serde_json::json!([]));
+}
+
+/// A slip in the name of a repository.
+#[test]
+fn a_list_of_nothing_names_what_is_beside_it() {
+    let site = Site::new("cat \"$1\"", "");
+    let _ = site.run(&["backup", "@shop/n1"]).expect(0);
+    std::fs::create_dir(site.path("sho")).unwrap();
+    let empty = site.run(&["list", &site.url("sho")]).expect(0).stderr_text();
+    assert!(empty.contains("there is no backup") && empty.contains("beside it there are: shop"));
+    let missing = site.run(&["list", &site.url("shpo")]).expect_failure().stderr_text();
+    assert!(missing.contains("beside it there are: shop"), "{missing}");
 }
 
 #[test]

@@ -1,13 +1,10 @@
 //! Finds the base of an incremental backup, and checks that it is authentic.
 
-use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use xb_binlog::Fork;
 use xb_encryptor::Keys;
-use xb_files::or_none;
 use xb_repo::chain::{Link, UnknownImport, chain_of, unknown_import};
 use xb_repo::error::RepoError;
 use xb_repo::history::{NotContinued, Verdict, judge};
@@ -21,31 +18,22 @@ use xb_repo::resolve::{BackupSelector, ResolvedBackup, resolve};
 use xb_repo::root::Root;
 
 use crate::error::BackupError;
+use crate::note_folder::NoteFolder;
 use crate::read::unlock::{Accept, ReadKeys, unlock, unsealed};
 use crate::server::login::fork_of;
 use crate::server::watch::ServerWatch;
-use crate::state_owner::{create_state_folder, give_to_owner_of};
 use crate::write::IncrementalBase;
-
-/// Number of notes kept about this host's runs; enough for a year of nightly backups.
-const MAX_NOTES: usize = 400;
-/// Mode of a state directory that a note creates, before the umask.
-const FOLDER_MODE: u32 = 0o777;
-/// Largest note that is read, in bytes.
-const MAX_NOTE: u64 = 1 << 20;
 
 /// Local record of the backups that this host wrote: their manifests, one file for each run. An
 /// attacker who can write to the store cannot change these files.
 #[derive(Debug, Clone)]
-pub struct LocalRunLog {
-    dir: PathBuf,
-}
+pub struct LocalRunLog(NoteFolder);
 
 impl LocalRunLog {
     /// Keeps notes in this directory, which is created with the first one.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir }
+        Self(NoteFolder::new(dir))
     }
 
     /// Notes a backup, and removes the oldest notes. The note belongs to the owner of the directory.
@@ -53,14 +41,7 @@ impl LocalRunLog {
     /// # Errors
     /// If the note cannot be written.
     pub fn note(&self, manifest: &Manifest) -> io::Result<()> {
-        create_state_folder(&self.dir, FOLDER_MODE)?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.dir)?;
-        file.write_all(&serde_json::to_vec(manifest)?)?;
-        give_to_owner_of(&self.dir, file.as_file());
-        file.as_file().sync_all()?;
-        file.persist(self.path(&manifest.run))?;
-        self.forget();
-        Ok(())
+        self.0.write(&manifest.run, &serde_json::to_vec(manifest)?)
     }
 
     /// Finds the manifest of a run, if this host wrote it. `None` also for a file that holds no manifest.
@@ -71,14 +52,7 @@ impl LocalRunLog {
         if RunId::parse(run).is_none() {
             return Ok(None);
         }
-        let path = self.path(run);
-        let unread =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        let Some(file) = or_none(File::open(&path)).map_err(unread)? else { return Ok(None) };
-        let mut note = Vec::new();
-        file.take(MAX_NOTE + 1).read_to_end(&mut note).map_err(unread)?;
-        let is_small = note.len() as u64 <= MAX_NOTE;
-        Ok(Some(note).filter(|_| is_small).and_then(|note| serde_json::from_slice(&note).ok()))
+        Ok(self.0.read(run)?.and_then(|note| serde_json::from_slice(&note).ok()))
     }
 
     /// The increments among the backups that this host has noted, for [`Root::remembering`]. Those that cannot be read are
@@ -91,9 +65,8 @@ impl LocalRunLog {
         mut unread: impl FnMut(io::Error),
     ) -> io::Result<Vec<RememberedIncrement>> {
         let mut noted = Vec::new();
-        for (_, path) in self.notes()? {
-            let run = path.file_stem().and_then(|run| run.to_str()).unwrap_or_default();
-            let found = self.find(run).unwrap_or_else(|error| {
+        for run in self.0.names()? {
+            let found = self.find(&run).unwrap_or_else(|error| {
                 unread(error);
                 None
             });
@@ -102,34 +75,6 @@ impl LocalRunLog {
             noted.push(RememberedIncrement { name, base: base.run });
         }
         Ok(noted)
-    }
-
-    fn path(&self, run: &str) -> PathBuf {
-        self.dir.join(format!("{run}.json"))
-    }
-
-    /// The files of all notes, the oldest first.
-    fn notes(&self) -> io::Result<Vec<(SystemTime, PathBuf)>> {
-        let entries = or_none(std::fs::read_dir(&self.dir))?;
-        let mut notes: Vec<(SystemTime, PathBuf)> = entries
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| {
-                let path = entry.path();
-                RunId::parse(path.file_name()?.to_str()?.strip_suffix(".json")?)?;
-                Some((entry.metadata().ok()?.modified().ok()?, path))
-            })
-            .collect();
-        notes.sort();
-        Ok(notes)
-    }
-
-    /// Best effort: old notes only take up space.
-    fn forget(&self) {
-        for (_, path) in self.notes().unwrap_or_default().iter().rev().skip(MAX_NOTES) {
-            let _ = std::fs::remove_file(path);
-        }
     }
 }
 
@@ -386,6 +331,7 @@ impl SinceRequest<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::note_folder::MAX_NOTES;
     use xb_repo::manifest::sample;
 
     #[test]
@@ -415,9 +361,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let own = LocalRunLog::new(dir.path().to_owned());
         // As root, a test can read every file.
-        std::fs::create_dir(own.path(&sample().run)).unwrap();
+        std::fs::create_dir(own.0.path(&sample().run)).unwrap();
         let error = own.find(&sample().run).unwrap_err().to_string();
-        assert!(error.starts_with(&own.path(&sample().run).display().to_string()), "{error}");
+        assert!(error.starts_with(&own.0.path(&sample().run).display().to_string()), "{error}");
         // The others still count.
         let mut increment = sample();
         increment.run = "1".repeat(32);
@@ -438,6 +384,6 @@ mod tests {
         chown(dir.path(), Some(65_534), Some(65_534)).unwrap();
         let own = LocalRunLog::new(dir.path().to_owned());
         own.note(&sample()).unwrap();
-        assert_eq!(own.path(&sample().run).metadata().unwrap().uid(), 65_534);
+        assert_eq!(own.0.path(&sample().run).metadata().unwrap().uid(), 65_534);
     }
 }

@@ -82,8 +82,8 @@ impl Context {
         }
         let compress = asked.compress.map(parsed).transpose()?;
         let resources = resources(run, compress);
-        let trial = &Trial { state: state_dir(None), ..asked.trial.clone() };
-        let output = ProgramOutput::new(&self.log, None, "consolidate", name.as_str());
+        let trial = &Trial { state: state_dir(run), ..asked.trial.clone() };
+        let output = ProgramOutput::new(&self.log, run, "consolidate", name.as_str());
         let lines = output.on_line();
         let lock = asked.lock;
         let work = |session: Session| async move {

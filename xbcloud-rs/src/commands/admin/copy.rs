@@ -1,6 +1,6 @@
 //! `copy`: copies a verified backup to another place.
 
-use xb_backup::{ArchiveCopy, CopyReport, CopyRequest};
+use xb_backup::{ArchiveCopy, CopyReport, CopyRequest, Session};
 use xb_cli::{Exit, Failure};
 use xb_repo::root::Root;
 
@@ -9,6 +9,15 @@ use crate::args::{CommonOptions, RunOptions};
 use crate::commands::context::{Context, resources};
 use crate::location::copy_place;
 use crate::report;
+
+/// A backup that was copied.
+pub(crate) struct CopiedBackup {
+    pub(crate) done: CopyReport,
+    /// The copy of its server's archive, if it was asked for.
+    pub(crate) archive: Option<ArchiveCopy>,
+    /// How the destination was begun anew, if it was.
+    pub(crate) begun_anew: Option<String>,
+}
 
 impl Context {
     pub(crate) fn copy(&self, args: &CopyArgs) -> Result<(), Failure> {
@@ -41,23 +50,26 @@ impl Context {
         request: CopyRequest,
         with_binlog: bool,
         run: &RunOptions,
-    ) -> Result<(CopyReport, Option<ArchiveCopy>), Failure> {
+    ) -> Result<CopiedBackup, Failure> {
         let lock = request.lock;
-        let copying = |session| async move {
-            match with_binlog {
+        let copying = |session: Session| async move {
+            let begun_anew = self.warn_if_begun_anew(&to, &session.cancel, run).await?;
+            let (done, archive) = match with_binlog {
                 true => {
                     let done = xb_backup::copy_with_archive(&session, &to, request).await?;
-                    Ok((done.0, Some(done.1)))
+                    (done.0, Some(done.1))
                 }
-                false => Ok((xb_backup::copy(&session, &to, request).await?, None)),
-            }
+                false => (xb_backup::copy(&session, &to, request).await?, None),
+            };
+            self.note_stored(&to, &done.manifest, run);
+            Ok(CopiedBackup { done, archive, begun_anew })
         };
-        let ((done, archive), end) =
-            self.with_session("copy", run, from, resources(run), copying)?;
-        report::copied(&self.log, &done, archive.as_ref(), &end);
+        let (copied, end) = self.with_session("copy", run, from, resources(run), copying)?;
+        let CopiedBackup { done, archive, .. } = &copied;
+        report::copied(&self.log, done, archive.as_ref(), &end);
         report::locked(&self.log, lock.as_ref(), done.not_locked.as_deref());
         archive.as_ref().map_or(Ok(()), judged)?;
-        Ok((done, archive))
+        Ok(copied)
     }
 }
 

@@ -27,8 +27,9 @@ impl Context {
         // Connections belong to the runtime that made them.
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
-        let root = remembering(&self.log, &root, args.own.state_dir.as_deref());
+        let root = remembering(&self.log, &root, &args.common.run);
         let resources = resources(&args.common.run);
+        let (identity, gone) = (root.identity().to_owned(), name.to_string());
         let (deleted, _) =
             self.with_progress("delete", &args.common.run, None, |observer, cancel| async move {
                 let session = Session { root, resources, observer, cancel };
@@ -40,6 +41,7 @@ impl Context {
                     (None, false) => xb_backup::delete_unless_needed(&session, &name).await,
                 }
             })?;
+        self.forget_deleted(&identity, &gone, &args.common.run);
         if deleted.left > 0 {
             self.log.warn(format!(
                 "removed the unreadable manifest, but left {}; `gc` removes what is left once it is a day old",
@@ -58,7 +60,7 @@ impl Context {
         }
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
-        let root = remembering(&self.log, &root, args.own.state_dir.as_deref());
+        let root = remembering(&self.log, &root, &args.common.run);
         let remove = |_, cancel: CancelToken| async move {
             cancel.or(xb_backup::delete_files(&root, &name, &args.files)).await
         };
@@ -71,7 +73,7 @@ impl Context {
     fn doomed(&self, args: &DeleteArgs) -> Result<DeletionPlan, Failure> {
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);
-        let root = remembering(&self.log, &root, args.own.state_dir.as_deref());
+        let root = remembering(&self.log, &root, &args.common.run);
         let plan = |_, cancel: CancelToken| async move {
             cancel.or(xb_backup::doomed(&root, &name, !args.force)).await
         };

@@ -38,6 +38,9 @@ impl Context {
     }
 
     pub(crate) fn accept(&self, args: &AcceptArgs) -> Result<(), Failure> {
+        if args.begun_anew {
+            return self.accept_begun_anew(Some(&args.name), &args.common);
+        }
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         if args.undo {
             let (was, _) =

@@ -1,7 +1,6 @@
 //! `prune`: applies a retention rule.
 
 use std::io::Write as _;
-use std::path::Path;
 
 use xb_backup::{
     Candidate, Keep, LogVerdict, OrInterrupted as _, PruneStep, Session, Verdict, kept_backups,
@@ -40,8 +39,8 @@ impl Context {
                 .hint("give at least one of --keep-last, --keep-daily, --keep-weekly, --keep-monthly and --keep-within"));
         };
         let yes = args.yes && !args.dry_run;
-        let (place, own) = (args.root.place.as_deref(), args.own.state_dir.as_deref());
-        let pruned = self.prune_root(place, keep, yes, None, own, &args.common)?;
+        let place = args.root.place.as_deref();
+        let pruned = self.prune_root(place, keep, yes, None, &args.common)?;
         let removed = pruned.gone.as_ref().map_or(0, Vec::len);
         let kept = pruned.plan.len() - removed;
         facts.push(("kept_backups", "Backups that it kept.", kept.to_string()));
@@ -50,24 +49,26 @@ impl Context {
     }
 
     /// Applies the rules to all backups of a ROOT; without `yes`, only plans. Keeps the backup that was
-    /// `just_made`. `own`: the directory for this host's records that was given.
+    /// `just_made`.
     pub(crate) fn prune_root(
         &self,
         place: Option<&str>,
         keep: &Keep,
         yes: bool,
         just_made: Option<&str>,
-        own: Option<&Path>,
         common: &CommonOptions,
     ) -> Result<Pruned, Failure> {
-        let root = remembering(&self.log, &root_place(place, common)?, own);
+        let root = remembering(&self.log, &root_place(place, common)?, &common.run);
+        if yes && just_made.is_none() {
+            self.refuse_begun_anew(&root, &common.run)?;
+        }
         let shown = place.filter(|place| !place.is_empty()).or(common.store.root.as_deref());
         let shown = shown.unwrap_or_default();
         let _alone = match yes {
             true => {
                 let what = format!("a prune of {shown}");
                 let identity = format!("prune {}", root.identity());
-                match one_at_a_time(&self.log, state_dir(own), &what, &identity) {
+                match one_at_a_time(&self.log, state_dir(&common.run), &what, &identity) {
                     // No night is lost over it: two of them do each other no harm, only the same work.
                     Err(_) if just_made.is_some() => {
                         self.log

@@ -41,7 +41,7 @@ impl Context {
     pub(super) fn verify_archives(&self, args: &ArchiveVerifyArgs) -> Result<(), Failure> {
         let root = root_place(args.root.place.as_deref(), &args.common)?;
         let keys: Keys = crate::keys::keys(false, &args.identities, &args.keys, &self.log)?;
-        let state = state_dir(args.state_dir.as_deref());
+        let state = state_dir(&args.common.run);
         let (server, kept_within) = (args.server.clone(), args.keep_binlog_within);
         let verify = |session: Session| async move {
             let facts = ArchiveFacts { keys: &keys, state: state.as_deref(), kept_within };

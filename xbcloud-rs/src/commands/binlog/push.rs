@@ -12,7 +12,7 @@ use crate::location::root_place;
 
 impl Context {
     pub(super) fn push_binlog(&self, args: &PushArgs) -> Result<(), Failure> {
-        let settings = self.archive_settings(&args.archive, Duration::MAX)?;
+        let settings = self.archive_settings(&args.archive, &args.common.run, Duration::MAX)?;
         let server = settings.server.clone();
         let root = root_place(Some(&args.place), &args.common)?;
         let watched =

@@ -8,6 +8,7 @@ use xb_backup::{ArchiveSettings, CancelToken, ReceiveRequest, Session, source_se
 use xb_cli::{Failure, FailureContext as _, Secret, Service, check_writable, host_name};
 use xb_compressor::{Algorithm, AlgorithmError, Compression};
 
+use crate::args::RunOptions;
 use crate::args::binlog::{ArchiveOptions, ReceiveArgs};
 use crate::commands::binlog::watched::ReceiverStatus;
 use crate::commands::context::{Context, resources};
@@ -41,7 +42,7 @@ impl Context {
         }
         let place = args.place.as_deref().filter(|place| !place.is_empty());
         let repository = args.repository.as_deref().or(place).or(args.common.store.root.as_deref());
-        let archive = self.archive_settings(&args.archive, args.rpo)?;
+        let archive = self.archive_settings(&args.archive, run, args.rpo)?;
         let server = archive.server.clone();
         let source = &args.source;
         let servers = source_servers(source.source.as_deref(), args.login.login_file.as_deref());
@@ -79,6 +80,7 @@ impl Context {
     pub(super) fn archive_settings(
         &self,
         options: &ArchiveOptions,
+        run: &RunOptions,
         rpo: Duration,
     ) -> Result<ArchiveSettings, Failure> {
         Ok(ArchiveSettings {
@@ -86,7 +88,7 @@ impl Context {
             key_slots: options.keys.key_slots(&options.recipients, &self.log)?,
             compress: codec(&options.compress)?,
             rpo,
-            state: made_state_dir(options.state_dir.as_deref())?,
+            state: made_state_dir(run)?,
             accept_no_crc: options.accept_no_crc,
         })
     }
@@ -100,8 +102,8 @@ fn server_name(named: Option<&str>) -> Result<String, Failure> {
 }
 
 /// The directory in which a receiver records its last segment, which is made if it is not there.
-fn made_state_dir(named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
-    let dir = state_dir(named);
+fn made_state_dir(run: &RunOptions) -> Result<Option<PathBuf>, Failure> {
+    let dir = state_dir(run);
     if let Some(dir) = &dir {
         std::fs::create_dir_all(dir)
             .stage("settings")

@@ -1,20 +1,28 @@
 //! `list`: lists the backups of a ROOT and their state.
 
-use xb_backup::OrInterrupted as _;
-use xb_cli::{Failure, Log};
+use std::cmp::Reverse;
+
+use xb_backup::{CancelToken, OrInterrupted as _};
+use xb_cli::{Exit, Failure, Log, printable};
 use xb_repo::list::Listing;
 
 use crate::args::ListArgs;
 use crate::cache;
 use crate::commands::context::Context;
 use crate::listing::{ListFilter, listing, select, totals};
-use crate::location::root_place;
+use crate::location::{place_above, root_place};
 use crate::report;
+
+/// Most names shown that are beside an empty ROOT.
+const BESIDE: usize = 5;
 
 impl Context {
     pub(crate) fn list(&self, args: &ListArgs) -> Result<(), Failure> {
         report::can_print()?;
-        let root = root_place(args.root.place.as_deref(), &args.common)?;
+        let root = root_place(args.root.place.as_deref(), &args.common).map_err(|failure| {
+            let beside = (failure.exit() == Exit::NotFound).then(|| self.beside(args)).flatten();
+            beside.into_iter().fold(failure, Failure::fact)
+        })?;
         let cache = match args.no_cache {
             false => cache::of_root(args.root.place.as_deref(), &args.common)?,
             true => None,
@@ -42,10 +50,30 @@ impl Context {
             self.log.info(format!(
                 "there is no backup below {place}; if that is a backup itself, `xbcloud-rs show` shows it"
             ));
+            self.beside(args).iter().for_each(|beside| self.log.info(beside));
         }
         proven(&self.log, &listings);
         unencrypted(&self.log, &listings);
         Ok(())
+    }
+
+    /// Names what is beside a ROOT without backups: its name may be a slip for one of these.
+    fn beside(&self, args: &ListArgs) -> Option<String> {
+        let (above, name) = place_above(args.root.place.as_deref(), &args.common)?;
+        let find = |_, cancel: CancelToken| async move { cancel.or(above.folders_below("")).await };
+        let (mut found, _) = self.with_progress("list", &args.common.run, None, find).ok()?;
+        found.retain(|other| *other != name && !other.starts_with('.'));
+        let shared = |other: &String| {
+            other.bytes().zip(name.bytes()).take_while(|(own, its)| own == its).count()
+        };
+        found.sort_by_key(|other| Reverse(shared(other)));
+        let more = match found.len().saturating_sub(BESIDE) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        found.truncate(BESIDE);
+        let names = printable(&found.join(", "));
+        (!found.is_empty()).then(|| format!("beside it there are: {names}{more}"))
     }
 }
 

@@ -78,8 +78,8 @@ impl Context {
         run: &RunOptions,
     ) -> Result<(VerifyReport, ProgressEnd), Failure> {
         check_trial(request.level, trial)?;
-        let trial = &Trial { state: state_dir(None), ..trial.clone() };
-        let output = ProgramOutput::new(&self.log, None, "verify", request.name.as_str());
+        let trial = &Trial { state: state_dir(run), ..trial.clone() };
+        let output = ProgramOutput::new(&self.log, run, "verify", request.name.as_str());
         let lines = output.on_line();
         let verified =
             self.with_session("verify", run, root, resources(run), |session| async move {

@@ -32,6 +32,15 @@ const BASES: [&str; 4] = [
 /// Beginning that all of them share.
 const BASE: &str = "incremental-";
 
+/// A backup that was stored.
+pub(crate) struct StoredBackup {
+    pub(crate) report: PutReport,
+    /// Whether its server's archive has its position; `None` if there is none, or this is not known.
+    pub(crate) archived: Option<Coverage>,
+    /// How the ROOT was begun anew, if it was.
+    pub(crate) begun_anew: Option<String>,
+}
+
 /// The LSN at which the producer's own options make an increment begin.
 fn lsn_by_hand(producer: &[OsString]) -> Option<u64> {
     let words = || producer.iter().filter_map(|word| word.to_str());
@@ -54,22 +63,21 @@ impl Context {
         let origin = Origin::installed(&args.backup)?;
         let place =
             new_backup_place(args.new.name.as_deref(), &args.new.name_template, &args.common)?;
-        let (report, archived) = self.back_up(place, origin, &args.backup, &args.common)?;
-        if let Some(warning) = unarchived(&report, &archived) {
+        let stored = self.back_up(place, origin, &args.backup, &args.common)?;
+        if let Some(warning) = unarchived(&stored.report, &stored.archived) {
             self.unusual(&warning);
         }
         Ok(())
     }
 
-    /// Runs the producer or receives the clone, stores its stream, and reports it. Also returns whether the server's archive has the
-    /// position of the backup; `None` if there is none, or this is not known.
+    /// Runs the producer or receives the clone, stores its stream, and reports it.
     pub(crate) fn back_up(
         &self,
         NewPlace { root, name, generated }: NewPlace,
         origin: Origin,
         args: &BackupOptions,
         CommonOptions { run, store, .. }: &CommonOptions,
-    ) -> Result<(PutReport, Option<Coverage>), Failure> {
+    ) -> Result<StoredBackup, Failure> {
         self.reporting.name(&name);
         let fifos = fifos(run, &args.put)?;
         let root = self.taking_over(root, args.put.classic.take_over);
@@ -81,7 +89,7 @@ impl Context {
         self.reporting.putting(&root, resources, &request);
         self.say_risks(&args.put, &root, store);
         let lock = args.retain.lock()?;
-        let own = state_dir(args.producer_options.state_dir.as_deref()).map(LocalRunLog::new);
+        let own = state_dir(run).map(LocalRunLog::new);
         let origin = match origin {
             Origin::Server(_) if fifos.is_some() => {
                 return Err(Failure::usage("--from and --fifo-streams cannot be combined")
@@ -94,13 +102,14 @@ impl Context {
             Origin::Server(_) => (None, None),
             Origin::Program(command) => (
                 self.incremental_base(args, command)?,
-                self.producer_log(&args.producer_options, request.name.as_str())?,
+                self.producer_log(&args.producer_options, run, request.name.as_str())?,
             ),
         };
         let heard = messages.clone();
         let outcome = self.with_session("backup", run, root, resources, |session| async move {
             let Session { root, cancel, .. } = &session;
             can_lock(root, lock.as_ref(), cancel).await?;
+            let begun_anew = self.warn_if_begun_anew(root, cancel, run).await?;
             let guard = lock_guard(&args.producer_options);
             let report = match origin {
                 Origin::Server(access) => {
@@ -131,9 +140,10 @@ impl Context {
             {
                 self.log.verbose(format!("cannot record this backup on this host: {error}"));
             }
+            self.note_stored(root, &report.manifest, run);
             lock_all(&session, &report.manifest.name, lock.as_ref(), &self.log).await?;
             let archived = self.archived(&session, &report).await;
-            Ok((report, archived))
+            Ok(StoredBackup { report, archived, begun_anew })
         });
         if let Some(messages) = &messages
             && let Some(path) = messages.path()
@@ -144,15 +154,15 @@ impl Context {
                 self.log.warn(format!("messages of the producer are missing in {path}: {error}"));
             }
         }
-        let ((report, archived), end) = outcome.map_err(|failure| match &messages {
+        let (stored, end) = outcome.map_err(|failure| match &messages {
             Some(messages) => self.in_its_words(messages, failure),
             None => failure,
         })?;
-        self.say_stored(&report, &end, lock.as_ref());
-        if let Some(warning) = stuck(&report) {
+        self.say_stored(&stored.report, &end, lock.as_ref());
+        if let Some(warning) = stuck(&stored.report) {
             self.unusual(&warning);
         }
-        Ok((report, archived))
+        Ok(stored)
     }
 
     /// Returns whether the server's archive has the position of a new backup. The backup is complete, whatever this shows.
@@ -274,12 +284,6 @@ impl Context {
             .map_err(|error| Failure::usage(format!("--incremental-from: {error}")))?;
         let keys = crate::keys::keys(false, &IdentityOptions::default(), &args.keys, &self.log)?;
         Ok(Some((wanted, keys)))
-    }
-
-    /// Warns in the log and in the report.
-    pub(crate) fn unusual(&self, text: &str) {
-        self.log.warn(text);
-        self.reporting.warning(text);
     }
 }
 

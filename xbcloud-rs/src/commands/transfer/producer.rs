@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use xb_backup::ProducerLog;
 use xb_cli::{Exit, Failure, FailureContext as _, Level, Log};
 
-use crate::args::{BackupOptions, ProducerOptions};
+use crate::args::{BackupOptions, ProducerOptions, RunOptions};
 use crate::commands::context::Context;
 use crate::commands::program_output::with_last_lines;
 use crate::commands::state_dir::state_dir;
@@ -17,6 +17,7 @@ impl Context {
     pub(crate) fn producer_log(
         &self,
         args: &ProducerOptions,
+        run: &RunOptions,
         name: &str,
     ) -> Result<Option<ProducerLog>, Failure> {
         if let Some(path) = &args.producer_log {
@@ -28,7 +29,7 @@ impl Context {
                     .hint(&format!("set --producer-log to another file than {}", path.display())),
             };
         }
-        let Some(folder) = state_dir(args.state_dir.as_deref()) else { return Ok(None) };
+        let Some(folder) = state_dir(run) else { return Ok(None) };
         let folder = folder.join("producer-logs");
         let created = ProducerLog::create_in(&folder, name).unwrap_or_else(|error| {
             let folder = folder.display();

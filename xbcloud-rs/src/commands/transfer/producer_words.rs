@@ -1,7 +1,7 @@
 //! Cause of a backup program's failure, from its last messages, with a hint.
 
 /// Words of a cause that is known, and the next step. The first entry that matches a message is used.
-const KNOWN: [(&[&str], &str); 13] = [
+const KNOWN: [(&[&str], &str); 14] = [
     (
         &[
             "account is locked",
@@ -38,6 +38,15 @@ const KNOWN: [(&[&str], &str); 13] = [
     (
         &["Too many open files", "Errcode: 24"],
         "raise the limit of open files (LimitNOFILE= in the unit, ulimit -n), then take a new backup",
+    ),
+    (
+        &[
+            "Was only able to copy log from",
+            "log has wrapped around",
+            "log copying being too slow",
+            "log block numbers mismatch",
+        ],
+        "the server overwrote its redo log before the program had copied it: raise innodb_log_file_size, or back up while less is written; `--report` shows whether the store was too slow for the program",
     ),
     (
         &["must be specified first on the command line"],
@@ -133,6 +142,19 @@ mod tests {
         let found = found.unwrap();
         assert_eq!(found.words, "Failed to connect: Access denied for user 'b'@'localhost'");
         assert!(found.hint.unwrap().contains("password"));
+    }
+
+    /// mariadb-backup ends with a hint of its own, which is no cause.
+    #[test]
+    fn a_redo_log_that_was_overtaken_is_the_cause() {
+        let found = of(&[
+            "[00] 2026-11-27 02:00:01 Was only able to copy log from 45056 to 61952, not 9876543",
+            "[00] 2026-11-27 02:00:01 mariabackup: Try increasing the innodb_log_file_size.",
+            "[00] FATAL ERROR: 2026-11-27 02:00:01 xtrabackup_copy_logfile() failed.",
+        ]);
+        let found = found.unwrap();
+        assert_eq!(found.words, "Was only able to copy log from 45056 to 61952, not 9876543");
+        assert!(found.hint.unwrap().contains("raise innodb_log_file_size"));
     }
 
     #[test]

@@ -48,15 +48,18 @@ impl Context {
                 (Box::new(merged), Some(names))
             }
         };
+        let run = &args.common.run;
         let (report, end) =
-            self.with_session("put", &args.common.run, root, resources, |session| async move {
+            self.with_session("put", run, root, resources, |session| async move {
                 let Session { root, cancel, .. } = &session;
                 if self.stock && cancel.or(root.store().create_missing_bucket()).await? {
                     self.log.info("the bucket did not exist, and was created");
                 }
                 can_lock(root, lock.as_ref(), cancel).await?;
+                self.warn_if_begun_anew(root, cancel, run).await?;
                 let put = xb_backup::put(&session, &request, source).await;
                 let report = put.inspect_err(|error| self.say_incomplete(error))?;
+                self.note_stored(root, &report.manifest, run);
                 lock_all(&session, &report.manifest.name, lock.as_ref(), &self.log).await?;
                 Ok(report)
             })?;

@@ -45,23 +45,18 @@ impl Context {
             stop: stop.clone(),
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
-            state: state_dir(options.state_dir.as_deref()),
+            state: state_dir(&args.common.run),
             accept_lost_end: options.accept_lost_end,
         });
         let any = BackupName::new("any").map_err(|error| Failure::new(error.to_string()))?;
         let accept = args.opening.accept;
         let mut get = GetRequest { accept, ..GetRequest::new(name.unwrap_or(any), keys) };
         let (tables, upgrade) = (args.tables.clone(), options.upgrade);
-        let output = ProgramOutput::new(
-            &self.log,
-            options.state_dir.as_deref(),
-            "rescue",
-            get.name.as_str(),
-        );
+        let (run, log) = (&args.common.run, &self.log);
+        let output = ProgramOutput::new(log, run, "rescue", get.name.as_str());
         let lines = output.on_line();
         let stdout = std::io::stdout().as_fd().try_clone_to_owned().stage("output")?;
         let dump = BufWriter::with_capacity(BUFFER, File::from(stdout));
-        let (run, log) = (&args.common.run, &self.log);
         let rescued_tables =
             self.with_session("rescue", run, root, resources(run), |session| async move {
                 let mut until = None;

@@ -45,13 +45,9 @@ impl Context {
             accept: args.opening.accept,
             ..GetRequest::new(name, keys)
         };
-        let output = ProgramOutput::new(
-            &self.log,
-            args.until.state_dir.as_deref(),
-            "restore",
-            request.name.as_str(),
-        );
-        let (on_line, how, run) = (output.on_line(), args.how, &args.common.run);
+        let run = &args.common.run;
+        let output = ProgramOutput::new(&self.log, run, "restore", request.name.as_str());
+        let (on_line, how) = (output.on_line(), args.how);
         let outcome =
             self.with_session("restore", run, root, resources(run), |session| async move {
                 xb_backup::restore_chain(&session, request, target, how, &ready, &on_line).await
@@ -92,7 +88,7 @@ impl Context {
             stop: stop.clone(),
             leave_out: options.exclude_gtid.iter().cloned().collect(),
             may_leave_out_ddl: options.exclude_ddl,
-            state: state_dir(options.state_dir.as_deref()),
+            state: state_dir(&args.common.run),
             accept_lost_end: options.accept_lost_end,
         };
         let any = BackupName::new("any").map_err(|error| Failure::new(error.to_string()))?;
@@ -104,9 +100,9 @@ impl Context {
             true => None,
             false => Some((target(args)?, ready(args, target(args)?))),
         };
-        let output =
-            ProgramOutput::new(&self.log, options.state_dir.as_deref(), "restore", "until");
-        let (on_line, run, log) = (output.on_line(), &args.common.run, &self.log);
+        let (run, log) = (&args.common.run, &self.log);
+        let output = ProgramOutput::new(log, run, "restore", "until");
+        let on_line = output.on_line();
         let place = into.as_ref().map(|(target, ready)| (*target, ready));
         let outcome =
             self.with_session("restore", run, root, resources(run), |session| async move {

@@ -45,7 +45,7 @@ impl Context {
             }
         }
         lines.extend(self.check_the_origin(&args.backup, is_sealed, run)?);
-        lines.extend(folders(&args.backup));
+        lines.extend(folders(&args.backup, &args.common.run));
         lines.extend(self.check_the_binlog(args)?);
         report::printed(print(&lines, run.json))?;
         let failed = lines.iter().filter(|line| line.state == CheckState::Failed).count();
@@ -152,9 +152,9 @@ fn line_of(what: &'static str, failure: &Failure, fix: &str) -> CheckLine {
 }
 
 /// Room for the spool, and a place for notes and the producer's messages.
-fn folders(args: &BackupOptions) -> Vec<CheckLine> {
+fn folders(args: &BackupOptions, run: &RunOptions) -> Vec<CheckLine> {
     let mut lines = vec![spool(&args.producer_options, args.from.is_some())];
-    if let Some(dir) = state_dir(args.producer_options.state_dir.as_deref()) {
+    if let Some(dir) = state_dir(run) {
         lines.push(match create_state_folder(&dir, 0o777).and_then(|()| tempfile::tempfile_in(&dir)) {
             Ok(_) => CheckLine::ok("state", format!("{} is writable", dir.display())),
             Err(error) => {

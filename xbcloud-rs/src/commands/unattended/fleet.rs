@@ -485,7 +485,7 @@ fn judged(
     archive: Option<ArchiveFacts>,
 ) -> FleetRow {
     let one = std::slice::from_ref(&found);
-    let verdict = judge(place, one, archive.as_slice(), looking.limits);
+    let verdict = judge(place, None, one, archive.as_slice(), looking.limits);
     let own = listings.iter().filter(|line| is_backup(line) && line.server == found.server);
     let bytes = own.filter_map(|line| line.stored_bytes);
     FleetRow {

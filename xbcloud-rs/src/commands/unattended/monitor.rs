@@ -30,7 +30,9 @@ impl Context {
         let name = name.as_str();
         let is_answered = Arc::new(AtomicBool::new(false));
         end_in_time(args, name, is_answered.clone());
+        let mut identity = String::new();
         let listed = root_place(args.root.place.as_deref(), &args.common).and_then(|root| {
+            root.identity().clone_into(&mut identity);
             let cache = cache::of_root(args.root.place.as_deref(), &args.common)?;
             self.with_progress("monitor", &args.common.run, None, |_, cancel| async move {
                 let listings = cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await?;
@@ -70,7 +72,8 @@ impl Context {
                                 archives.push(ArchiveFacts { server, ..ArchiveFacts::default() });
                             }
                         }
-                        judge(name, &found, &archives, args.limits.limits())
+                        let anew = self.begun_anew(&identity, listings, &args.common.run);
+                        judge(name, anew, &found, &archives, args.limits.limits())
                     }
                 }
             }

@@ -23,6 +23,7 @@ use crate::args::RunArgs;
 use crate::args::catalogue::lock;
 use crate::cache;
 use crate::commands::admin::consolidate::Consolidation;
+use crate::commands::admin::copy::CopiedBackup;
 use crate::commands::admin::prune::rules;
 use crate::commands::context::{Context, TOOL};
 use crate::commands::inspect::verify::{check_trial, judged, not_reached, remarks};
@@ -30,7 +31,7 @@ use crate::commands::metrics_file::{check_metrics_file, replace};
 use crate::commands::one_at_a_time::one_at_a_time;
 use crate::commands::reporting::masked;
 use crate::commands::state_dir::state_dir;
-use crate::commands::transfer::backup::{stuck, unarchived};
+use crate::commands::transfer::backup::{StoredBackup, stuck, unarchived};
 use crate::commands::transfer::origin::{Origin, server_name};
 use crate::commands::whole_files::{is_collected, unwritable, write};
 use crate::location::{
@@ -135,7 +136,9 @@ impl Job<'_> {
             let origin = Origin::installed(&args.backup)?;
             let (root, asked) = backup_place(&place, common, true)?;
             let new = NewPlace { root, name: asked, generated };
-            let (report, archived) = context.back_up(new, origin, &args.backup, common)?;
+            let StoredBackup { report, archived, begun_anew } =
+                context.back_up(new, origin, &args.backup, common)?;
+            unusual.extend(begun_anew.clone());
             unusual.extend(stuck(&report));
             let unarchived = unarchived(&report, &archived);
             unusual.extend(unarchived.inspect(|text| context.unusual(text)));
@@ -147,7 +150,7 @@ impl Job<'_> {
                 "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
                 "base": manifest.base.as_ref().map(|base| &base.name),
                 "mysql_clone": manifest.mysql_clone, "tables": manifest.tables, "without_tablespace": manifest.without_tablespace,
-                "shrunk": null, "encrypted": manifest.is_encrypted(), "stuck_lsn": manifest.source.stuck_lsn(),
+                "begun_anew": begun_anew, "shrunk": null, "encrypted": manifest.is_encrypted(), "stuck_lsn": manifest.source.stuck_lsn(),
                 "archived": archived.map(|archived| archived == Coverage::Covered),
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
             }))
@@ -161,7 +164,8 @@ impl Job<'_> {
             };
             self.result.name = Some(name.to_string());
         }
-        let base = self.result.stages.last().map(|stage| &stage.details["base"]);
+        let backup = self.result.succeeded("backup").map(|stage| stage.details.clone());
+        let base = backup.as_ref().map(|details| &details["base"]);
         if args.backup.incremental_from.is_some() && base.is_some_and(Value::is_null) {
             let text = "a full backup was taken instead of an increment, because no base fits";
             self.result.warnings.push(text.to_owned());
@@ -172,13 +176,21 @@ impl Job<'_> {
         }
         if let Some(to) = &args.copy_to {
             self.stage("copy", || self_copy(context, args, &place, to, &name))?;
+            let copied = self.result.succeeded("copy");
+            let begun_anew = copied.and_then(|stage| stage.details["begun_anew"].as_str());
+            let begun_anew = begun_anew.map(|text| format!("destination of the copy: {text}"));
+            self.result.warnings.extend(begun_anew);
         }
         if let Some(after) = args.consolidate_after {
             self.consolidate(&place, after as usize)?;
         }
         let keep = args.keep;
-        if !keep.is_empty() {
-            self.stage("prune", || prune(context, args, &place, &keep))?;
+        // Of a repository that was begun anew, the older backups may come back with its disk.
+        let is_new = backup.is_some_and(|details| details["begun_anew"].is_string());
+        match keep.is_empty() {
+            true => {}
+            false if is_new => self.leave_out("prune"),
+            false => self.stage("prune", || prune(context, args, &place, &keep))?,
         }
         let hooks = std::mem::take(&mut self.hooks.after);
         self.hooks("after", &hooks)
@@ -197,7 +209,7 @@ impl Job<'_> {
             Origin::Server(_) => args.from.clone().unwrap_or_default(),
         };
         let root = root_identity(folder(place).0, &self.args.common)?;
-        let state = state_dir(args.producer_options.state_dir.as_deref());
+        let state = state_dir(&self.args.common.run);
         let what = format!("a run of server {server}");
         let identity = format!("run {root}\n{server}\n{origin}");
         one_at_a_time(&self.context.log, state, &what, &identity)
@@ -584,9 +596,10 @@ fn self_copy(
         within_store: to.within_store.then_some(xb_uploader::Store::MAX_COPY),
         lock: lock(args.to_retain, args.to_retain_mode)?,
     };
-    let (done, archive) = context.copy_backup(from, to.root, request, args.with_binlog, run)?;
+    let CopiedBackup { done, archive, begun_anew } =
+        context.copy_backup(from, to.root, request, args.with_binlog, run)?;
     Ok(
-        json!({ "to": shown, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects, "binlog": archive.as_ref().map(crate::report::archive_copy) }),
+        json!({ "to": shown, "begun_anew": begun_anew, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects, "binlog": archive.as_ref().map(crate::report::archive_copy) }),
     )
 }
 
@@ -651,8 +664,7 @@ fn not_itself(same: bool) -> Result<(), Failure> {
 
 fn prune(context: &Context, args: &RunArgs, place: &str, keep: &Keep) -> Result<Value, Failure> {
     let (folder, name) = folder(place);
-    let own = args.backup.producer_options.state_dir.as_deref();
-    let pruned = context.prune_root(folder, keep, true, Some(name), own, &args.common)?;
+    let pruned = context.prune_root(folder, keep, true, Some(name), &args.common)?;
     let removed = pruned.gone.unwrap_or_default();
     Ok(
         json!({ "removed": removed.len(), "kept": pruned.plan.len() - removed.len(), "names": removed }),

@@ -1,0 +1,133 @@
+//! The newest backup that this host has stored in each ROOT, which shows that a ROOT was begun anew: no backup is left
+//! in it, because its disk is not mounted, its folder was moved, or its bucket was emptied or is another one.
+
+use std::io;
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use xb_repo::error::RepoError;
+use xb_repo::list::{Listing, State};
+use xb_repo::manifest::Manifest;
+use xb_repo::names::BackupName;
+use xb_repo::root::Root;
+
+use crate::note_folder::NoteFolder;
+
+/// The newest backup that this host has stored in a ROOT.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewestStored {
+    /// Its name.
+    pub name: String,
+    /// The run that wrote it.
+    pub run: String,
+    /// When that run ended, UTC.
+    pub finished: Timestamp,
+    /// When a later backup found neither it nor any other there, UTC. It is kept until it is there again, or until its
+    /// loss is accepted.
+    pub begun_anew: Option<Timestamp>,
+}
+
+impl NewestStored {
+    /// Returns whether the ROOT with this listing was begun anew, or is to be: this backup is not there, and no other
+    /// was at that time.
+    #[must_use]
+    pub fn is_missing_in(&self, listings: &[Listing]) -> bool {
+        let backups = listings.iter().filter(|line| {
+            use State::{Complete, Damaged, Missing, Unreadable};
+            matches!(line.state, Complete | Damaged | Missing | Unreadable)
+        });
+        let is_this = |line: &Listing| match &line.run {
+            Some(run) => *run == self.run,
+            // Its manifest cannot be read.
+            None => line.name == self.name,
+        };
+        let mut backups = backups.peekable();
+        let was_begun_anew = self.begun_anew.is_some() || backups.peek().is_none();
+        was_begun_anew && !backups.any(is_this)
+    }
+
+    async fn is_there(&self, root: &Root) -> Result<bool, RepoError> {
+        match root.manifest(&BackupName::new(&self.name)?).await {
+            Ok(found) => Ok(found.is_some_and(|found| found.run == self.run)),
+            // Whatever it says: something of this name is there.
+            Err(RepoError::Manifest { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// This host's notes about the ROOTs in which it has stored backups.
+#[derive(Debug, Clone)]
+pub struct RootNotes(NoteFolder);
+
+impl RootNotes {
+    /// Keeps notes below this state directory.
+    #[must_use]
+    pub fn new(state: &Path) -> Self {
+        Self(NoteFolder::new(state.join("roots")))
+    }
+
+    /// The newest backup that this host has stored in the ROOT with this [identity](Root::identity). `None` also for a file
+    /// that holds no note.
+    ///
+    /// # Errors
+    /// If there is a note that cannot be read, such as one of another user.
+    pub fn newest(&self, identity: &str) -> io::Result<Option<NewestStored>> {
+        let note = self.0.read(identity)?;
+        Ok(note.and_then(|note| serde_json::from_slice(&note).ok()))
+    }
+
+    /// Notes a backup that was stored. In a ROOT that was begun anew, the note stays that of the missing one.
+    ///
+    /// # Errors
+    /// If the note cannot be read or written.
+    pub fn stored(&self, root: &Root, manifest: &Manifest) -> io::Result<()> {
+        if self.newest(root.identity())?.is_some_and(|noted| noted.begun_anew.is_some()) {
+            return Ok(());
+        }
+        let Manifest { name, run, finished, .. } = manifest.clone();
+        self.write(root, &NewestStored { name, run, finished, begun_anew: None })
+    }
+
+    /// Returns what was noted of `root` if `noted` and every other backup is gone from it, and notes that it was begun
+    /// anew; `None` if it is the ROOT that it was. Costs one request unless the noted backup is not there.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`]. A note that cannot be written is no error.
+    pub async fn missing(
+        &self,
+        root: &Root,
+        mut noted: NewestStored,
+    ) -> Result<Option<NewestStored>, RepoError> {
+        let was_begun_anew = noted.begun_anew.is_some();
+        if noted.is_there(root).await? {
+            noted.begun_anew = None;
+            if was_begun_anew {
+                let _ = self.write(root, &noted);
+            }
+            return Ok(None);
+        }
+        if !was_begun_anew {
+            // One that was deleted or pruned by another host leaves others.
+            if root.catalogue().await?.names().next().is_some() {
+                return Ok(None);
+            }
+            noted.begun_anew = Some(Timestamp::now());
+            let _ = self.write(root, &noted);
+        }
+        Ok(Some(noted))
+    }
+
+    /// Forgets what was noted of a ROOT. Returns whether anything was.
+    ///
+    /// # Errors
+    /// If the note cannot be removed.
+    pub fn forget(&self, identity: &str) -> io::Result<bool> {
+        self.0.remove(identity)
+    }
+
+    fn write(&self, root: &Root, noted: &NewestStored) -> io::Result<()> {
+        self.0.write(root.identity(), &serde_json::to_vec(noted)?)
+    }
+}

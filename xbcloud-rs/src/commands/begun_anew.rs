@@ -1,0 +1,146 @@
+//! ROOTs that were begun anew: this host has stored backups there, and none is left.
+
+use std::io::ErrorKind;
+
+use xb_backup::{BackupError, CancelToken, NewestStored, OrInterrupted as _, RootNotes};
+use xb_cli::Failure;
+use xb_repo::list::Listing;
+use xb_repo::manifest::Manifest;
+use xb_repo::root::Root;
+
+use crate::args::{CommonOptions, RunOptions};
+use crate::commands::context::Context;
+use crate::commands::state_dir::state_dir;
+use crate::location::root_identity;
+
+impl Context {
+    /// Warns before a new backup if the ROOT is begun anew with it, or was before. Returns the warning.
+    pub(crate) async fn warn_if_begun_anew(
+        &self,
+        root: &Root,
+        cancel: &CancelToken,
+        run: &RunOptions,
+    ) -> Result<Option<String>, BackupError> {
+        let Some((notes, noted)) = self.noted(root.identity(), run) else { return Ok(None) };
+        let missing = cancel.or(notes.missing(root, noted)).await?;
+        let warning = missing.map(|missing| text(&missing));
+        warning.iter().for_each(|warning| self.unusual(warning));
+        Ok(warning)
+    }
+
+    /// Notes a backup that was stored, so that its loss is noticed.
+    pub(crate) fn note_stored(&self, root: &Root, manifest: &Manifest, run: &RunOptions) {
+        let Some(notes) = self.root_notes(run) else { return };
+        if let Err(error) = notes.stored(root, manifest) {
+            self.log
+                .verbose(format!("cannot record this backup of its ROOT on this host: {error}"));
+        }
+    }
+
+    /// Forgets a backup that was deleted: that is no loss.
+    pub(crate) fn forget_deleted(&self, identity: &str, name: &str, run: &RunOptions) {
+        if let Some((notes, noted)) = self.noted(identity, run)
+            && noted.name == name
+        {
+            let _ = notes.forget(identity);
+        }
+    }
+
+    /// Describes a ROOT with this listing that was begun anew, or is to be; `None` for any other.
+    pub(crate) fn begun_anew(
+        &self,
+        identity: &str,
+        listings: &[Listing],
+        run: &RunOptions,
+    ) -> Option<String> {
+        let (_, noted) = self.noted(identity, run)?;
+        noted.is_missing_in(listings).then(|| text(&noted))
+    }
+
+    /// Refuses to remove backups from a ROOT that was begun anew: those that are gone may come back with its disk, and
+    /// the rules were made for them.
+    pub(crate) fn refuse_begun_anew(&self, root: &Root, run: &RunOptions) -> Result<(), Failure> {
+        let noted = self.noted(root.identity(), run);
+        let Some((notes, noted)) = noted.filter(|(_, noted)| noted.begun_anew.is_some()) else {
+            return Ok(());
+        };
+        let root = root.clone();
+        let look =
+            |_, cancel: CancelToken| async move { cancel.or(notes.missing(&root, noted)).await };
+        match self.with_progress("prune", run, None, look)?.0 {
+            Some(missing) => Err(Failure::new(format!("nothing is pruned: {}", what(&missing)))
+                .stage("prune")
+                .hint(next_step())),
+            None => Ok(()),
+        }
+    }
+
+    /// Accepts that a ROOT is begun anew.
+    pub(crate) fn accept_begun_anew(
+        &self,
+        place: Option<&str>,
+        common: &CommonOptions,
+    ) -> Result<(), Failure> {
+        let identity = root_identity(place, common)?;
+        let forgotten = match self.root_notes(&common.run) {
+            Some(notes) => notes.forget(&identity).map_err(|error| {
+                Failure::new(format!("cannot remove the note of this ROOT: {error}"))
+                    .stage("accept")
+                    .hint("run the command as the user who makes the backups")
+            })?,
+            None => false,
+        };
+        match forgotten {
+            true => {
+                self.log.info("accepted: the repository begins with the next backup, or with those that are there");
+                Ok(())
+            }
+            false => Err(Failure::new("this host remembers no backup of this ROOT")
+                .stage("accept")
+                .hint("name it as its backups do, with the same endpoint and --state-dir: @REPOSITORY does all that")),
+        }
+    }
+
+    /// What this host remembers of the ROOT with this identity. By the name of the stock tool it remembers nothing: that has
+    /// no notes, and its callers read what it says.
+    fn noted(&self, identity: &str, run: &RunOptions) -> Option<(RootNotes, NewestStored)> {
+        let notes = self.root_notes(run)?;
+        let noted = match notes.newest(identity) {
+            Ok(noted) => noted?,
+            // There is no place for notes, so there is none.
+            Err(error) if error.kind() == ErrorKind::NotADirectory => return None,
+            Err(error) => {
+                self.log.warn(format!(
+                    "it is unknown whether backups of this ROOT are gone, because this host's note cannot be read: {error}"
+                ));
+                return None;
+            }
+        };
+        Some((notes, noted))
+    }
+
+    fn root_notes(&self, run: &RunOptions) -> Option<RootNotes> {
+        state_dir(run).filter(|_| !self.stock).map(|state| RootNotes::new(&state))
+    }
+}
+
+/// The loss, and what to do about it, in one line.
+fn text(missing: &NewestStored) -> String {
+    format!("{}; {}; until then nothing is pruned", what(missing), next_step())
+}
+
+fn what(missing: &NewestStored) -> String {
+    let NewestStored { name, finished, begun_anew, .. } = missing;
+    let minutes = |at: &jiff::Timestamp| at.strftime("%Y-%m-%d %H:%M UTC");
+    let begun =
+        begun_anew.as_ref().map(|at| format!("the repository was begun anew at {}: ", minutes(at)));
+    format!(
+        "{}{name} of {}, which this host has stored here, and all backups before it are gone",
+        begun.unwrap_or_default(),
+        minutes(finished)
+    )
+}
+
+fn next_step() -> &'static str {
+    "mount its disk, or correct its place; if it is meant, run `xbcloud-rs accept ROOT --begun-anew`"
+}
