@@ -14,6 +14,7 @@ use crate::args::sources::Sources;
 use crate::args::sources::repository::reference;
 use crate::failure::Failure;
 use crate::help::scripts::{SHELLS, VARIABLE};
+use crate::subcommand::build_whole;
 
 /// The question of a completion script: which words can stand at the cursor?
 pub struct Question {
@@ -59,7 +60,7 @@ pub fn candidates(values: &'static [&'static str]) -> ArgValueCandidates {
 /// Completes repositories, as `@shop`, wherever `sources` accept them, and behind `@shop/` the backups in it, where
 /// one that exists is required. `backups` returns their names, or none if they cannot be read at once.
 pub fn with_repositories(
-    command: Command,
+    mut command: Command,
     sources: &Sources<'_>,
     backups: fn(&str) -> Vec<String>,
 ) -> Command {
@@ -72,6 +73,7 @@ pub fn with_repositories(
             places(typed.to_str().unwrap_or_default(), &known, is_backup.then_some(backups))
         }))
     };
+    build_whole(&mut command);
     each_command(command, &|command| {
         let count =
             if repositories.destination_commands.contains(&command.get_name()) { 2 } else { 1 };

@@ -33,9 +33,9 @@
 //! let put = Command::new("put")
 //!     .arg(clap::arg!(--storage <KIND>))
 //!     .arg(clap::arg!(<NAME>));
-//! let command = mysql_style(Command::new("xbcloud").subcommand(put));
+//! let mut command = mysql_style(Command::new("xbcloud").subcommand(put));
 //! let argv = ["xbcloud", "--stor", "s3", "put", "monday"].map(Into::into);
-//! let expanded = expand(&command, &Sources::default(), &argv, &OptionFilePaths::none())?;
+//! let expanded = expand(&mut command, &Sources::default(), &argv, &OptionFilePaths::none())?;
 //! assert_eq!(expanded.args, ["xbcloud", "put", "--storage=s3", "monday"]);
 //! # Ok::<(), xb_cli::UsageError>(())
 //! ```

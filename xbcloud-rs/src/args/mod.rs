@@ -53,7 +53,9 @@ pub(crate) struct CommandLine {
     pub(crate) command: Command,
 }
 
+// Deferred: a start would make the options of all commands otherwise, which takes longer than all the rest of a `list`.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Store the xbstream on stdin as backup NAME
     #[command(after_long_help = examples::PUT)]
@@ -378,7 +380,7 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use clap::CommandFactory as _;
     use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -410,6 +412,31 @@ mod tests {
         missing.unwrap_or_default()
     }
 
+    /// Whether each option takes a value, and whether it may lack it.
+    fn note_kinds(command: &clap::Command, kinds: &mut BTreeMap<String, (bool, usize)>) {
+        for arg in command.get_arguments() {
+            let least = arg.get_num_args().map_or(0, |range| range.min_values());
+            let kind = (arg.get_action().takes_values(), least);
+            for long in
+                arg.get_long().into_iter().chain(arg.get_all_aliases().into_iter().flatten())
+            {
+                let first = *kinds.entry(long.to_owned()).or_insert(kind);
+                assert_eq!(first, kind, "{} --{long}", command.get_name());
+            }
+        }
+        command.get_subcommands().for_each(|inner| note_kinds(inner, kinds));
+    }
+
+    /// An option file is read for the command that runs; what it says is not to depend on which one does.
+    #[test]
+    fn an_option_is_of_one_kind_in_all_commands() {
+        let mut all = CommandLine::command();
+        all.build();
+        let mut kinds = BTreeMap::new();
+        note_kinds(&all, &mut kinds);
+        assert!(kinds.contains_key("parallel") && kinds.contains_key("login-file"), "{kinds:?}");
+    }
+
     /// An option file sets options for backups, which other commands may have, too.
     #[test]
     fn backup_options_in_an_option_file_break_no_other_command() {
@@ -417,7 +444,8 @@ mod tests {
             let longs = command.get_arguments().filter_map(clap::Arg::get_long);
             longs.map(str::to_owned).collect()
         };
-        let (all, mut line) = (CommandLine::command(), CommandLine::command());
+        let (mut all, mut line) = (CommandLine::command(), CommandLine::command());
+        all.build();
         let mut missing = |command: &str, option: Option<&str>| -> BTreeSet<String> {
             missing(&mut line, command, option).into_iter().collect()
         };

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::slice::Iter;
 
 use clap::{Arg, Command};
 
@@ -11,12 +10,14 @@ use xb_option_files::OptionFilePaths;
 
 use crate::args::argv::{Item, next_items, words};
 use crate::args::defaults_options::{LOGIN_PATH, defaults_args, is_default, leading_defaults};
-use crate::args::merge::{Scope, all_given};
-use crate::args::option_table::OptionTable;
+use crate::args::merge::all_given;
+use crate::args::option_table::{OptionTable, dashed};
 use crate::args::passwords::secrets_in;
+use crate::args::scope::{AllOptions, Scope};
 use crate::args::sources::effective::{PRINT_DEFAULTS, effective, json, table};
 use crate::args::sources::{Origin, Sources};
 use crate::args::usage_error::UsageError;
+use crate::subcommand::{build_all, build_named};
 
 /// Arguments for clap. `Debug` shows no arguments, since they may hold secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -52,7 +53,8 @@ impl fmt::Debug for ExpandedArgs {
 /// Rewrites arguments in the style of MySQL's tools into arguments for `command`.
 ///
 /// `argv` starts with `argv[0]`. Prepare `command` with [`mysql_style`](crate::mysql_style), so
-/// that later values override earlier ones.
+/// that later values override earlier ones. Of its subcommands, those are built that the arguments
+/// need: define them with [`defer`](Command::defer) if they are many.
 ///
 /// - The subcommand, the first argument that is not an option, is moved to the front, so that
 ///   options may precede it: `xbcloud --storage=s3 put NAME`. The same holds for a subcommand of a
@@ -79,7 +81,7 @@ impl fmt::Debug for ExpandedArgs {
 /// # Errors
 /// [`UsageError`], by kind. Errors in the user's own options are left for clap to report.
 pub fn expand(
-    command: &Command,
+    command: &mut Command,
     sources: &Sources<'_>,
     argv: &[OsString],
     places: &OptionFilePaths,
@@ -90,7 +92,7 @@ pub fn expand(
 /// As [`expand`], but passes over faults in option files and variables, as far as the rest can be told: for a
 /// program that reports the first fault to where these options say.
 pub(crate) fn expand_leniently(
-    command: &Command,
+    command: &mut Command,
     sources: &Sources<'_>,
     argv: &[OsString],
     places: &OptionFilePaths,
@@ -99,54 +101,59 @@ pub(crate) fn expand_leniently(
 }
 
 fn expand_with(
-    command: &Command,
+    command: &mut Command,
     sources: &Sources<'_>,
     argv: &[OsString],
     places: &OptionFilePaths,
     variables: Vec<(OsString, OsString)>,
     is_lenient: bool,
 ) -> Result<ExpandedArgs, UsageError> {
-    let mut command = command.clone();
-    // Computes derived settings: value counts, help, global options in subcommands.
-    command.build();
     let defaults = if sources.groups.is_empty() { Vec::new() } else { defaults_args(None) };
-    let known = table_of(&command, true, &[]);
-    let everything = known.clone().with(&defaults);
-
     let (argv0, rest) = match argv.split_first() {
         Some((argv0, rest)) => (Some(argv0), rest),
         None => (None, argv),
     };
-    let mut rest = rest.iter();
-    let mut path = Path::new(&command);
-    path.take_leading(&mut rest);
-    let wanted = leading_defaults(&mut rest, &everything);
-    let mut rest = rest.as_slice().to_vec();
-    path.take_words(&mut rest, &everything);
+    let (leading, behind) = rest.split_at(build_named(command, rest));
+    let mut at_front = table_of(named(command, leading), false).with(&defaults);
+    if behind.iter().any(|word| abbreviates(word, &defaults, &at_front)) {
+        at_front = all_options(command).with(&defaults);
+    }
+    let mut behind = behind.iter();
+    let wanted = leading_defaults(&mut behind, &at_front);
+    let mut rest = [leading, behind.as_slice()].concat();
+    let count = build_named(command, &rest);
+    let mut path: Vec<OsString> = rest.drain(..count).collect();
+    // What precedes a subcommand may be an option of any.
+    let may_be_of_any = named(command, &path).has_subcommands();
+    let everything = may_be_of_any.then(|| all_options(command).with(&defaults));
+    if let Some(everything) = &everything {
+        take_words(command, &mut path, &mut rest, everything);
+    }
 
-    let found = path.subcommand();
-    let scope = match found {
-        Some(scope) => table_of(scope, true, &defaults),
-        None => table_of(&command, false, &defaults),
-    };
+    let scope = named(command, &path);
+    let is_named = !path.is_empty();
+    let subcommand = is_named.then(|| scope.get_name().to_owned());
+    let words_before_program = if is_named { words_before_program(scope) } else { None };
+    let scope = table_of(scope, is_named);
     let print = Item::On(PRINT_DEFAULTS.to_owned());
     // Without a subcommand, the option is that of any.
-    let of_any = found.is_none().then(|| all_items(&rest, &everything));
+    let of_any = everything.filter(|_| !is_named).map(|everything| all_items(&rest, &everything));
     let of_any = of_any.filter(|items| items.contains(&print));
-    let own = of_any.unwrap_or_else(|| all_items(&rest, &scope));
+    let own = of_any.unwrap_or_else(|| all_items(&rest, &scope.clone().with(&defaults)));
     let mut expanded = ExpandedArgs::default();
     let prints = own.contains(&print);
+    let known = AllOptions::new(Box::new(|| all_options(command)));
     let all = Scope {
-        known,
         // Without a subcommand, the options of all of them are shown.
-        scope: if prints && found.is_none() { everything } else { scope },
-        subcommand: found.map(Command::get_name),
+        scope: if prints && !is_named { known.clone() } else { scope },
+        known,
+        subcommand,
         is_lenient,
     };
     let given =
         all_given(sources, places, &wanted, own.clone(), &all, &variables, &mut expanded.warnings)?;
-    let checked =
-        check_own(&own, &defaults, &all.scope, words_before_program(found), &mut expanded);
+    let scope = all.into_scope();
+    let checked = check_own(&own, &defaults, &scope, words_before_program, &mut expanded);
     if !is_lenient {
         checked?;
     }
@@ -157,8 +164,8 @@ fn expand_with(
             let found = variables.iter().find(|(own, _)| own == name)?;
             found.1.to_str().map(str::to_owned).filter(|value| !value.is_empty())
         };
-        let shown = found.unwrap_or(&command);
-        let rows = effective(shown, &all.scope, &given, sources.fallbacks, variable);
+        let shown = named(command, &path);
+        let rows = effective(shown, &scope, &given, sources.fallbacks, variable);
         let as_json = given.iter().any(|given| given.item == Item::On("json".to_owned()));
         expanded.print = Some(if as_json { json(&rows) } else { table(&rows) });
     }
@@ -171,14 +178,13 @@ fn expand_with(
     }
     let items: Vec<Item> = given.into_iter().map(|given| given.item).collect();
     expanded.args.extend(argv0.cloned());
-    expanded.args.extend(path.words);
+    expanded.args.extend(path);
     expanded.args.extend(words(&items));
     Ok(expanded)
 }
 
 /// Number of words that a command takes before the `--` and the program behind it, if it takes one.
-fn words_before_program(command: Option<&Command>) -> Option<usize> {
-    let command = command?;
+fn words_before_program(command: &Command) -> Option<usize> {
     let takes_program = command.get_positionals().any(Arg::is_last_set);
     takes_program.then(|| command.get_positionals().count() - 1)
 }
@@ -225,7 +231,16 @@ fn check_own(
     Ok(())
 }
 
-fn table_of(command: &Command, with_subcommands: bool, extra: &[Arg]) -> OptionTable {
+/// Returns whether a word may be short for one of `defaults`. An option of any command can make it ambiguous.
+fn abbreviates(word: &OsString, defaults: &[Arg], table: &OptionTable) -> bool {
+    let long = word.to_str().and_then(|word| word.strip_prefix("--"));
+    let name = long.and_then(|long| long.split('=').next()).map(dashed).unwrap_or_default();
+    let is_start = |arg: &Arg| arg.get_long().is_some_and(|long| long.starts_with(&name));
+    !name.is_empty() && !table.has_long(&name) && defaults.iter().any(is_start)
+}
+
+/// The options of a command, which is built.
+fn table_of(command: &Command, with_subcommands: bool) -> OptionTable {
     fn add(table: &mut OptionTable, command: &Command) {
         table.add_command(command);
         command.get_subcommands().for_each(|subcommand| add(table, subcommand));
@@ -236,44 +251,28 @@ fn table_of(command: &Command, with_subcommands: bool, extra: &[Arg]) -> OptionT
     } else {
         table.add_command(command);
     }
-    table.with(extra)
+    table
 }
 
-/// The words that name a subcommand, and one of its own, if it has any.
-struct Path<'a> {
-    words: Vec<OsString>,
-    command: &'a Command,
+fn all_options(command: &mut Command) -> OptionTable {
+    build_all(command);
+    table_of(command, true)
 }
 
-impl<'a> Path<'a> {
-    fn new(command: &'a Command) -> Self {
-        Self { words: Vec::new(), command }
-    }
+/// The subcommand that `words` name, or the command itself.
+fn named<'a>(command: &'a Command, words: &[OsString]) -> &'a Command {
+    words.iter().fold(command, |command, word| command.find_subcommand(word).unwrap_or(command))
+}
 
-    /// The subcommand; `None` if no word names one.
-    fn subcommand(&self) -> Option<&'a Command> {
-        (!self.words.is_empty()).then_some(self.command)
-    }
-
-    fn enter(&mut self, word: &OsString) -> bool {
-        let Some(found) = self.command.find_subcommand(word) else { return false };
-        self.command = found;
-        self.words.push(word.clone());
-        true
-    }
-
-    fn take_leading(&mut self, rest: &mut Iter<'_, OsString>) {
-        while rest.as_slice().first().is_some_and(|word| self.enter(word)) {
-            rest.next();
-        }
-    }
-
-    /// Takes the words that stand behind options.
-    fn take_words(&mut self, rest: &mut Vec<OsString>, table: &OptionTable) {
-        while let Some(at) = subcommand_at(self.command, rest, table) {
-            let word = rest.remove(at);
-            self.enter(&word);
-        }
+/// Moves the words that stand behind options, and name a subcommand, from `rest` to `path`.
+fn take_words(
+    command: &Command,
+    path: &mut Vec<OsString>,
+    rest: &mut Vec<OsString>,
+    table: &OptionTable,
+) {
+    while let Some(at) = subcommand_at(named(command, path), rest, table) {
+        path.push(rest.remove(at));
     }
 }
 

@@ -7,18 +7,10 @@ use xb_option_files::{FileOption, OptionFileArgs, OptionFilePaths, load};
 
 use crate::args::argv::{Item, ParsedOption, parse_option};
 use crate::args::option_table::OptionTable;
+use crate::args::scope::Scope;
 use crate::args::sources::variables::{self, FromEnvironment};
 use crate::args::sources::{Origin, SourcedArg, Sources};
 use crate::args::usage_error::UsageError;
-
-/// The options of all subcommands, and those of the one that runs.
-pub(crate) struct Scope<'a> {
-    pub(crate) known: OptionTable,
-    pub(crate) scope: OptionTable,
-    pub(crate) subcommand: Option<&'a str>,
-    /// Whether faults of option files and variables are passed over: for the report of the first one.
-    pub(crate) is_lenient: bool,
-}
 
 /// Returns the items of all sources, lowest precedence first.
 pub(crate) fn all_given(
@@ -39,7 +31,7 @@ pub(crate) fn all_given(
     let general = file_items(of_all.clone(), all, warnings)?;
     let mut environment = match sources.environment {
         None => FromEnvironment::default(),
-        Some(prefix) => variables::read(prefix, variables.iter().cloned(), &all.known, &all.scope),
+        Some(prefix) => variables::read(prefix, variables.iter().cloned(), all),
     };
     warnings.append(&mut environment.warnings);
     if let Some(name) = environment.bad_switch.filter(|_| !all.is_lenient) {
@@ -70,7 +62,7 @@ pub(crate) fn all_given(
         })
     };
     // First the source: its group may name the destination.
-    let subcommand = all.subcommand;
+    let subcommand = all.subcommand.as_deref();
     let named = repositories.named(subcommand, &[general.clone(), later.clone()].concat());
     if let Some(name) = named.source.as_ref().filter(|name| !files.contains_key(*name))
         && let Some(extra) = existing_own_file(repositories.folder, name, wanted)
@@ -135,7 +127,8 @@ pub(crate) fn file_items(
     warnings: &mut Vec<String>,
 ) -> Result<Vec<SourcedArg>, UsageError> {
     let items = options.into_iter().map(|option| {
-        or_passed_over(file_item(option, &all.known, &all.scope, warnings), all).transpose()
+        let known = all.options_for(&option.key);
+        or_passed_over(file_item(option, known, &all.scope, warnings), all).transpose()
     });
     items.flatten().collect()
 }

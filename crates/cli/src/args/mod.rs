@@ -7,6 +7,7 @@ pub(crate) mod hide;
 mod merge;
 pub(crate) mod option_table;
 pub(crate) mod passwords;
+pub(crate) mod scope;
 pub(crate) mod secret;
 pub(crate) mod sources;
 pub(crate) mod usage_error;

@@ -7,6 +7,7 @@ use std::path::Path;
 use clap::Command;
 
 use crate::help::scripts::scripts;
+use crate::subcommand::build_whole;
 
 /// Writes the man pages of a program and its subcommands to `folder/man1`, and its completions to
 /// `folder/SHELL` for bash, zsh and fish. Existing files are overwritten.
@@ -17,11 +18,11 @@ pub fn write_manual(command: &Command, folder: &Path) -> io::Result<()> {
     let pages = folder.join("man1");
     fs::create_dir_all(&pages)?;
     // Help texts begin in the imperative; `help` as a page of its own would say nothing.
-    clap_mangen::generate_to(
-        with_all_texts(command.clone()).disable_help_subcommand(true),
-        &pages,
-    )?;
-    for (shell, file, text) in scripts(command.get_name())? {
+    let mut command = command.clone().disable_help_subcommand(true);
+    build_whole(&mut command);
+    let name = command.get_name().to_owned();
+    clap_mangen::generate_to(with_all_texts(command), &pages)?;
+    for (shell, file, text) in scripts(&name)? {
         let folder = folder.join(shell);
         fs::create_dir_all(&folder)?;
         fs::write(folder.join(file), text)?;

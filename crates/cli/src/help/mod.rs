@@ -6,10 +6,11 @@ pub(crate) mod version;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Command;
 
-use crate::subcommand::scope_of;
+use crate::subcommand::{build_named, scope_of};
 
 /// Options that the help of a subcommand shows only on request: `put --help stores`.
 #[derive(Debug, Clone, Copy)]
@@ -23,20 +24,25 @@ pub struct HelpTopic {
 }
 
 /// Returns the help that `args` ask for, if they ask for that of a subcommand. With `-h`, only the
-/// common options; both forms have one line for each option.
-pub(crate) fn folded(command: &Command, args: &[OsString], topics: &[HelpTopic]) -> Option<String> {
+/// common options; both forms have one line for each option. The subcommand at the front of `args` is built.
+pub(crate) fn folded(
+    command: &mut Command,
+    args: &[OsString],
+    topics: &[HelpTopic],
+) -> Option<String> {
     let mut args = args.to_vec();
     // `help put` is `put --help`.
     let is_named = args.get(1).is_some_and(|word| word == "help");
     if is_named {
         args.remove(1);
+        args.retain(|word| !word.as_bytes().starts_with(b"-"));
+        build_named(command, args.get(1..).unwrap_or_default());
     }
     let (scope, bin) = scope_of(command, &args);
     let depth = bin.split(' ').count();
     if depth == 1 || scope.has_subcommands() {
         return None;
     }
-    let scope = scope.clone();
     let mut words = args.iter().skip(depth).take_while(|word| *word != "--");
     let asked = match is_named {
         true => "--help".into(),
@@ -57,13 +63,13 @@ pub(crate) fn folded(command: &Command, args: &[OsString], topics: &[HelpTopic])
         .collect();
     let own = scope.get_after_help().or(scope.get_after_long_help()).map(ToString::to_string);
     let is_long = asked == "--help";
-    let shown = scope.bin_name(bin).mut_args(|arg| {
+    let shown = scope.clone().bin_name(bin).mut_args(|arg| {
         let heading = arg.get_help_heading();
         let hide = match topic {
             Some(topic) => !in_topic(topic, heading),
             None => topics.iter().any(|topic| in_topic(topic, heading)),
         };
-        let hide = hide || arg.is_hide_set();
+        let hide = hide || arg.is_hide_set() || arg.get_id() == "help";
         // A topic shows all of its options.
         let short = arg.is_hide_short_help_set() && !is_long && topic.is_none();
         arg.hide(hide).hide_short_help(short)
@@ -75,7 +81,7 @@ pub(crate) fn folded(command: &Command, args: &[OsString], topics: &[HelpTopic])
             after.push(format!("More options:\n{}", more.join("\n")));
         }
     }
-    let mut shown = shown.after_help(after.join("\n\n")).disable_help_flag(true);
+    let mut shown = shown.after_help(after.join("\n\n"));
     let text = shown.render_help();
     Some(match std::io::stdout().is_terminal() {
         true => text.ansi().to_string(),
@@ -101,11 +107,12 @@ mod tests {
             .arg(
                 Arg::new("key").long("s3-key").help("Key").help_heading("S3").hide_short_help(true),
             );
-        let command = Command::new("x")
+        let mut command = Command::new("x")
             .subcommand(put.clone())
             .subcommand(Command::new("deep").subcommand(put));
         let args: Vec<OsString> = words.iter().map(OsString::from).collect();
-        folded(&command, &args, &TOPICS)
+        build_named(&mut command, &args[1..]);
+        folded(&mut command, &args, &TOPICS)
     }
 
     #[test]
@@ -117,7 +124,9 @@ mod tests {
         assert!(short.contains("--help stores") && !short.contains("--help none"), "{short}");
         let long = help(&["x", "put", "--help"]).unwrap();
         assert!(long.contains("--rare") && !long.contains("--s3-key"), "{long}");
-        assert_eq!(help(&["x", "help", "put"]).as_ref(), Some(&long));
+        for asked in [&["x", "help", "put"][..], &["x", "help", "--own=1", "put"]] {
+            assert_eq!(help(asked).as_ref(), Some(&long), "{asked:?}");
+        }
         for asked in [["x", "put", "--help", "stores"], ["x", "put", "-h", "stores"]] {
             let stores = help(&asked).unwrap();
             assert!(stores.contains("--s3-key") && !stores.contains("--own"), "{stores}");

@@ -18,6 +18,7 @@ use clap::{Command, Parser};
 
 use xb_option_files::OptionFilePaths;
 
+use crate::args::argv::mysql_style;
 use crate::args::expand::{ExpandedArgs, expand, expand_leniently};
 use crate::args::hide;
 use crate::args::sources::Sources;
@@ -273,8 +274,9 @@ impl Program {
     /// Returns the arguments for clap, with those from option files, as far as they can be read beside what is wrong
     /// in them: for a program that has to report somewhere that [`parse_from`](Self::parse_from) failed.
     pub fn words<P: Parser>(&self, sources: &Sources<'_>) -> Vec<OsString> {
-        let command = crate::args::argv::mysql_style(P::command());
-        let expanded = expand_leniently(&command, sources, &self.argv, &OptionFilePaths::usual());
+        let mut command = mysql_style(P::command());
+        let expanded =
+            expand_leniently(&mut command, sources, &self.argv, &OptionFilePaths::usual());
         expanded.map_or_else(|_| self.argv.clone(), |expanded| expanded.args)
     }
 
@@ -283,8 +285,8 @@ impl Program {
         sources: &Sources<'_>,
         places: &OptionFilePaths,
     ) -> Result<P, Failure> {
-        let command = crate::args::argv::mysql_style(P::command());
-        let expanded = expand(&command, sources, &self.argv, places)?;
+        let mut command = mysql_style(P::command());
+        let expanded = expand(&mut command, sources, &self.argv, places)?;
         if self.may_hide && !expanded.secrets.is_empty() {
             let error = hide::start_anew(&self.argv, &expanded.secrets);
             let text = format!("cannot hide a secret from the process list: {error}");
@@ -295,13 +297,13 @@ impl Program {
             return Err(Failure::only_print(text));
         }
         if !sources.topics.is_empty()
-            && let Some(text) = help::folded(&command, &expanded.args, sources.topics)
+            && let Some(text) = help::folded(&mut command, &expanded.args, sources.topics)
         {
             return Err(Failure::only_print(&text));
         }
-        let words = command.clone().try_get_matches_from(expanded.args.iter().cloned());
-        let matches = words.map_err(|error| with_origin(error, &command, &expanded))?;
-        Ok(P::from_arg_matches(&matches)?)
+        let matches = command.try_get_matches_from_mut(expanded.args.iter().cloned());
+        let mut matches = matches.map_err(|error| with_origin(error, &command, &expanded))?;
+        Ok(P::from_arg_matches_mut(&mut matches)?)
     }
 
     /// Starts the log on standard error. Later calls return the log of the first call.

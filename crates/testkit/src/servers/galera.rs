@@ -12,9 +12,12 @@ use crate::process::command::{Cmd, Ran};
 use crate::process::daemon::{Daemon, Scratch};
 use crate::process::tools::find;
 use crate::servers::listens;
+use crate::servers::new_data::{as_user, copy_new_data, install};
 
 /// Time limit for a node to become synced or to fail.
 pub const LIMIT: Duration = Duration::from_secs(120);
+/// Size of the redo log. A server that finds another one makes its log anew.
+const LOG_SIZE: &str = "--innodb-log-file-size=16M";
 
 /// A data set over four engines, loaded without replication: node 1 must be alone.
 const SAMPLE: &str = "
@@ -132,19 +135,14 @@ impl Cluster {
     /// If the node does not start.
     pub fn bootstrap_with(&mut self, options: &[&str]) {
         let datadir = self.datadir(1);
-        let words = self.program(1, "mariadb-install-db");
-        let mut install = Cmd::new(&words[0])
-            .args(&words[1..])
-            .env("TMPDIR", self.scratch.path())
-            .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
-            // Otherwise the first start may not be able to create undo tablespaces.
-            .arg("--innodb-fast-shutdown=0")
-            .args(options)
-            .arg(format!("--datadir={}", datadir.display()));
-        if let Some(user) = as_user() {
-            install = install.arg(user);
+        // Otherwise the first start may not be able to create undo tablespaces.
+        let plain = [LOG_SIZE, "--innodb-fast-shutdown=0"];
+        if self.roots.contains_key(&1) {
+            let program = self.program(1, "mariadb-install-db");
+            install(&program, &[&plain[..], options].concat(), self.scratch.path(), &datadir);
+        } else {
+            copy_new_data(&plain, options, &datadir);
         }
-        let _ = install.run().expect(0);
         self.launch(1, &["--wsrep-new-cluster".to_owned()]);
         self.wait_synced(1);
         self.sql(1, SAMPLE);
@@ -170,7 +168,7 @@ impl Cluster {
              datadir={folder}/data\nsocket={folder}/sock\npid-file={folder}/pid\ntmpdir={folder}/tmp\n\
              log-error={folder}/error.log\nbind-address={address}\nport=3306\nskip-name-resolve\n\
              performance-schema=OFF\nbinlog-format=ROW\ninnodb-autoinc-lock-mode=2\n\
-             innodb-buffer-pool-size=64M\ninnodb-log-file-size=16M\ninnodb-flush-log-at-trx-commit=0\n\
+             innodb-buffer-pool-size=64M\n{log_size}\ninnodb-flush-log-at-trx-commit=0\n\
              innodb-doublewrite=OFF\nwsrep-on=ON\nwsrep-provider={provider}\nwsrep-cluster-name={net}\n\
              wsrep-cluster-address=gcomm://{all}\nwsrep-node-name=node{node}\n\
              wsrep-node-address={address}\nwsrep-sst-method=xbrs\nwsrep-sst-receive-address={address}\n\
@@ -178,6 +176,7 @@ impl Cluster {
              wsrep-provider-options=\"gcache.size=16M;gmcast.listen_addr=tcp://{address}:4567;\
              ist.recv_addr={address}:4568;pc.recovery=false;pc.weight={weight}\"\n{server}\n\
              [sst]\ntmpdir={folder}/tmp\n{sst}\n",
+            log_size = &LOG_SIZE[2..],
             provider = provider().display(),
             net = self.net,
             all = all.join(","),
@@ -434,9 +433,4 @@ fn provider() -> PathBuf {
     ];
     let found = places.iter().map(PathBuf::from).find(|place| place.exists());
     found.expect("libgalera_smm.so: run scripts/test, it installs what the tests need")
-}
-
-/// The option that a server needs when root starts it.
-fn as_user() -> Option<String> {
-    rustix::process::geteuid().is_root().then(|| "--user=root".to_owned())
 }

@@ -17,13 +17,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::process::command::{Cmd, Ran};
 use crate::process::daemon::{Daemon, Scratch};
 use crate::process::tools::find;
 use crate::servers::listens;
+use crate::servers::new_data::{as_user, copy_new_data};
 
 /// Time limit for the start of a server, including recovery.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -109,7 +109,10 @@ impl MariaDb {
     pub fn start_with(options: &[&str]) -> Self {
         let scratch = Scratch::in_memory();
         let datadir = scratch.join("data");
-        copy_new_data(options, &datadir);
+        // Each test has another port, about which the files say nothing.
+        let counts = |option: &&str| !is_zone(option) && !option.starts_with("--port=");
+        let own: Vec<&str> = options.iter().copied().filter(counts).collect();
+        copy_new_data(&[LOG_SIZE], &own, &datadir);
         Self::run(scratch, datadir, options)
     }
 
@@ -400,43 +403,6 @@ pub fn prepare(dir: &Path) {
         .arg(format!("--target-dir={}", dir.display()))
         .run()
         .expect(0);
-}
-
-/// Makes a new server's data directory. To create the files takes more than a server's start, so that all servers of
-/// this process whose files the same options create get copies of the same ones.
-fn copy_new_data(options: &[&str], datadir: &Path) {
-    // As tar keeps them: a static that owned a folder would leave it behind.
-    static MADE: Mutex<BTreeMap<Vec<String>, Vec<u8>>> = Mutex::new(BTreeMap::new());
-    // Each test has another port, about which the files say nothing.
-    let counts = |option: &&&str| !is_zone(option) && !option.starts_with("--port=");
-    let options: Vec<String> = options.iter().filter(counts).map(|o| (*o).to_owned()).collect();
-    // Another test may have failed here.
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    let files = made.entry(options).or_insert_with_key(|options| {
-        let scratch = Scratch::in_memory();
-        let _ = Cmd::new(find("mariadb-install-db"))
-            // A starting server removes what it takes for other servers' left-over temporary tables
-            // there.
-            .env("TMPDIR", scratch.path())
-            .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
-            .arg(format!("--datadir={}", scratch.join("data").display()))
-            .arg(LOG_SIZE)
-            .args(as_user())
-            .args(options)
-            .run()
-            .expect(0);
-        // The redo log is empty but for its head.
-        let pack = Cmd::new("tar").args(["-c", "--sparse", "-C"]).arg(scratch.join("data"));
-        pack.arg(".").run().expect(0).stdout
-    });
-    std::fs::create_dir_all(datadir).expect("data directory");
-    let unpack = Cmd::new("tar").args(["-x", "--same-owner", "-p", "-C"]).arg(datadir);
-    let _ = unpack.stdin_bytes(files.as_slice()).run().expect(0);
-}
-
-/// The option that a server needs when root starts it.
-fn as_user() -> Option<String> {
-    rustix::process::geteuid().is_root().then(|| "--user=root".to_owned())
 }
 
 #[cfg(test)]

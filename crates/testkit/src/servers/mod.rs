@@ -5,6 +5,7 @@ pub mod donor;
 pub mod galera;
 pub mod mariadb;
 pub mod mysql;
+mod new_data;
 pub mod scripted;
 
 /// Returns whether something listens on a Unix socket. It is asked before a client is started: one that waits

@@ -38,7 +38,7 @@ fn command() -> Command {
 
 fn run(argv: &[&str], places: &OptionFilePaths) -> Result<ExpandedArgs, UsageError> {
     let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
-    expand_with(&command(), &Sources::groups(&["xbcloud"]), &argv, places, Vec::new(), false)
+    expand_with(&mut command(), &Sources::groups(&["xbcloud"]), &argv, places, Vec::new(), false)
 }
 
 fn args(argv: &[&str]) -> Vec<String> {
@@ -122,6 +122,23 @@ fn the_subcommand_comes_to_the_front() {
     for (argv, expected) in table {
         assert_eq!(args(argv), *expected, "{argv:?}");
     }
+}
+
+#[test]
+fn only_the_command_that_runs_is_built_and_it_keeps_its_text() {
+    let put = Command::new("put").about("Store");
+    let put = put.defer(|put| put.about("Options").arg(arg!(--fast)).arg(arg!(<NAME>)));
+    let get = Command::new("get").defer(|_| panic!("get is built"));
+    let mut command = crate::mysql_style(Command::new("x").subcommand(put).subcommand(get));
+    let argv = ["x", "--no-defaults", "put", "--fa", "n"].map(OsString::from);
+    let sources = Sources { environment: Some("X_"), ..Sources::groups(&["x"]) };
+    let variables = vec![("X_FAST".into(), "1".into())];
+    let places = OptionFilePaths::none();
+    let expanded = expand_with(&mut command, &sources, &argv, &places, variables, false).unwrap();
+    assert_eq!(expanded.args, ["x", "put", "--fast", "--fast", "n"]);
+    assert!(command.try_get_matches_from_mut(expanded.args).is_ok());
+    let put = command.find_subcommand("put").unwrap();
+    assert_eq!(put.get_about().unwrap().to_string(), "Store");
 }
 
 struct Files(tempfile::TempDir);
@@ -242,9 +259,10 @@ fn options_about_files_stand_at_the_front() {
 
 #[test]
 fn without_groups_there_are_no_option_files() {
-    let command = Command::new("x").arg(arg!(-c - -create)).arg(arg!([NAME] ...));
+    let mut command = Command::new("x").arg(arg!(-c - -create)).arg(arg!([NAME] ...));
     let argv = ["x", "-c", "--no-defaults"].map(OsString::from);
-    let expanded = expand(&command, &Sources::default(), &argv, &OptionFilePaths::usual()).unwrap();
+    let expanded =
+        expand(&mut command, &Sources::default(), &argv, &OptionFilePaths::usual()).unwrap();
     assert_eq!(expanded.args, ["x", "--create", "--no-defaults"]);
 }
 
@@ -268,7 +286,7 @@ fn bad_options_in_files_are_refused_by_key_only() {
         // The command does not declare these options, so only the built-in ones count.
         let argv = ["x", &files.option(), "put", "n"].map(OsString::from);
         let error =
-            expand(&plain(), &Sources::groups(&["xbcloud"]), &argv, &OptionFilePaths::none())
+            expand(&mut plain(), &Sources::groups(&["xbcloud"]), &argv, &OptionFilePaths::none())
                 .unwrap_err();
         let key = line.split('=').next().unwrap();
         let next = match text.starts_with("unknown") {
@@ -327,7 +345,7 @@ proptest! {
         let words = ["x"].into_iter().chain(line.iter().map(String::as_str)).chain(["w", "--"]);
         let argv: Vec<OsString> =
             words.chain(tail.iter().map(String::as_str)).map(OsString::from).collect();
-        let expanded = expand(&plain(), &Sources::default(), &argv, &OptionFilePaths::none()).unwrap();
+        let expanded = expand(&mut plain(), &Sources::default(), &argv, &OptionFilePaths::none()).unwrap();
         prop_assert!(expanded.args.ends_with(&argv[argv.len() - tail.len() - 1..]));
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::args::argv::{LongOption, exact_option};
-use crate::args::option_table::OptionTable;
+use crate::args::scope::Scope;
 use crate::args::sources::given::{Origin, SourcedArg};
 
 /// Options that make no sense for every run of a program.
@@ -19,14 +19,13 @@ pub(crate) struct FromEnvironment {
     pub(crate) bad_switch: Option<String>,
 }
 
-/// Returns the options of `scope` that variables with this prefix set. An empty variable counts as
-/// not set; a repeatable option takes one value of each line. `known` are the options of all
-/// subcommands: other variables with the prefix cause a warning.
+/// Returns the options of the subcommand that variables with this prefix set. An empty variable counts as
+/// not set; a repeatable option takes one value of each line. Variables with the prefix that are options of no
+/// subcommand cause a warning.
 pub(crate) fn read(
     prefix: &str,
     variables: impl Iterator<Item = (OsString, OsString)>,
-    known: &OptionTable,
-    scope: &OptionTable,
+    all: &Scope<'_>,
 ) -> FromEnvironment {
     let mut own: Vec<(String, OsString)> = variables
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
@@ -36,11 +35,11 @@ pub(crate) fn read(
     let mut found = FromEnvironment::default();
     for (name, value) in own {
         let option = name[prefix.len()..].to_ascii_lowercase().replace('_', "-");
-        if NEVER.contains(&option.as_str()) || !known.has_long(&option) {
+        if NEVER.contains(&option.as_str()) || !all.options_for(&option).has_long(&option) {
             found.warnings.push(format!("environment variable {name} is ignored: unknown option"));
             continue;
         }
-        let values: Vec<&OsStr> = match scope.is_repeatable(&option) {
+        let values: Vec<&OsStr> = match all.scope.is_repeatable(&option) {
             true => value
                 .as_bytes()
                 .split(|byte| *byte == b'\n')
@@ -50,7 +49,7 @@ pub(crate) fn read(
             false => vec![&value],
         };
         for value in values {
-            match exact_option(&option, value, scope) {
+            match exact_option(&option, value, &all.scope) {
                 LongOption::Item(item) => {
                     found.given.push(SourcedArg { item, origin: Origin::Environment(name.clone()) })
                 }
