@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use xb_files::is_lost_and_found;
 use xb_pages::{TABLE_HEAD, TableEngine, TableHead};
 
 /// The index files, from the data directory, of tables that were in use and that no recovery repairs, in order.
@@ -19,8 +20,9 @@ use xb_pages::{TABLE_HEAD, TableEngine, TableHead};
 pub fn tables_in_use(data: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for folder in fs::read_dir(data)? {
-        let folder = folder?.path();
-        if !folder.is_dir() {
+        let entry = folder?;
+        let folder = entry.path();
+        if !folder.is_dir() || is_lost_and_found(&entry) {
             continue;
         }
         for file in fs::read_dir(&folder)? {
@@ -45,4 +47,26 @@ fn is_in_use(path: &Path) -> io::Result<bool> {
     File::open(path)?.take(TABLE_HEAD as u64).read_to_end(&mut head)?;
     let head = TableHead::of_head(engine, &head);
     Ok(head.is_ok_and(|head| head.in_use && !head.transactional))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+    use super::*;
+
+    /// As another user than root, it cannot be read.
+    #[test]
+    fn what_a_check_of_the_disk_has_found_is_no_table() {
+        let data = xb_testkit::daemon::Scratch::new();
+        let mut head = vec![0xfe, 0xfe, 7, 1];
+        head.resize(1024, 0);
+        // The number of times that it is open.
+        head[25] = 1;
+        for folder in ["lost+found", "shop"] {
+            fs::create_dir(data.path().join(folder)).unwrap();
+            fs::write(data.path().join(folder).join("t.MYI"), &head).unwrap();
+        }
+        assert_eq!(tables_in_use(data.path()).unwrap(), ["shop/t.MYI"]);
+    }
 }

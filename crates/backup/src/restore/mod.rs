@@ -11,7 +11,6 @@ pub(crate) mod galera;
 mod in_use;
 mod interrupted;
 pub(crate) mod journal;
-mod lost_and_found;
 mod new_master_key;
 mod outside;
 pub(crate) mod owner;
