@@ -10,7 +10,7 @@ use xb_reader::Printable;
 use super::definition::{Definition, key_name, referenced};
 use super::grants::{Need, refuse_without_trigger};
 use super::in_use::failed;
-use super::names::Chosen;
+use super::names::{Chosen, NamedTable};
 use super::physical;
 use super::rows::{Layout, SESSION, Sum, TablePass, is_table, literal, sql};
 use super::sink::{LiveServer, PREFIX, QuotedTable, Sink, SinkError};
@@ -167,8 +167,9 @@ impl Copier<'_> {
     /// Reads what all tables are, before anything is written.
     fn sources(&mut self, copied: &mut CopyOutcome) -> Result<Vec<Source>, BackupError> {
         let mut sources = Vec::new();
-        for (number, (chosen, new)) in self.order.tables.iter().enumerate() {
-            let source = self.source(number, chosen, new);
+        for (number, named) in self.order.tables.iter().enumerate() {
+            let chosen = &named.chosen;
+            let source = self.source(number, named);
             match source.map_err(|what| failed(&chosen.held.to_string(), what))? {
                 Some(source) => sources.push(source),
                 None => copied.views.push(chosen.held.to_string()),
@@ -186,8 +187,7 @@ impl Copier<'_> {
     fn source(
         &mut self,
         number: usize,
-        Chosen { held, by_name }: &Chosen,
-        (schema, table): &(String, String),
+        NamedTable { chosen: Chosen { held, by_name }, schema, table }: &NamedTable,
     ) -> Result<Option<Source>, String> {
         let ours = |error: Error| format!("the server on the backup: {error}");
         let found = self.private.rows(format!(
@@ -478,7 +478,7 @@ impl Copier<'_> {
             // A table that comes with it is not there yet, or is another one.
             let is_ours = |(of, table): &(Option<String>, String)| {
                 let of = of.as_deref().unwrap_or(schema);
-                self.order.tables.iter().any(|(_, (s, t))| s == of && t == table)
+                self.order.tables.iter().any(|each| each.schema == of && each.table == *table)
             };
             let Some((parent, rest)) = referenced(key) else { continue };
             if is_ours(&parent) {

@@ -8,7 +8,7 @@ use xb_pipeline::Observer;
 use xb_reader::Printable;
 
 use super::definition::Definition;
-use super::names::Chosen;
+use super::names::NamedTable;
 use super::rows::{Layout, sql};
 use super::sink::{QuotedTable, Sink};
 use super::trigger::Trigger;
@@ -17,8 +17,7 @@ use crate::cancel::CancelToken;
 /// The tables to copy.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// The tables, and the schema and name that each of them gets.
-    pub(super) tables: Vec<(Chosen, (String, String))>,
+    pub(super) tables: Vec<NamedTable>,
     /// Whether names have a schema; without one, a dump can be read into any.
     pub(super) with_schema: bool,
     /// Whether a table that exists under a new name is replaced.

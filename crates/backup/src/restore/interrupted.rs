@@ -133,7 +133,7 @@ pub(super) async fn fetched_clone(
         return Err(failed(HALF_RECOVERED.into()));
     }
     Ok(RestoreReport {
-        get: GetReport::nothing(Some(manifest)),
+        get: GetReport { manifest: Some(manifest), ..GetReport::default() },
         files: state.files,
         decrypted: 0,
         resumed: Some(Resumed { files: state.files, bytes: state.bytes, distrusted: 0 }),
