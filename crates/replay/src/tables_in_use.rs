@@ -11,6 +11,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use xb_files::is_lost_and_found;
+use xb_mysql::{Client, Error, Row};
 use xb_pages::{TABLE_HEAD, TableEngine, TableHead};
 
 /// The index files, from the data directory, of tables that were in use and that no recovery repairs, in order.
@@ -47,6 +48,33 @@ fn is_in_use(path: &Path) -> io::Result<bool> {
     File::open(path)?.take(TABLE_HEAD as u64).read_to_end(&mut head)?;
     let head = TableHead::of_head(engine, &head);
     Ok(head.is_ok_and(|head| head.in_use && !head.transactional))
+}
+
+/// Repairs a table that was in use when it was copied, and checks it. The repair that a server makes at the first use passes
+/// over the rows of most tables, so what is read or changed then may be damaged. `name` is quoted for SQL. Returns what the
+/// server says of the table; the inner error says why it is not sound.
+///
+/// # Errors
+/// Any error of the server.
+pub fn repair_table(client: &mut Client, name: &str) -> Result<Result<Vec<String>, String>, Error> {
+    let mut said = Vec::new();
+    for statement in
+        [format!("REPAIR NO_WRITE_TO_BINLOG TABLE {name}"), format!("CHECK TABLE {name}")]
+    {
+        let rows = client.rows(statement)?;
+        let rows: Vec<[String; 4]> = rows.iter().map(Row::texts).collect::<Result<_, _>>()?;
+        // A note: a sequence cannot be checked.
+        let fine =
+            |[_, _, kind, text]: &[String; 4]| (kind == "status" && text == "OK") || kind == "note";
+        let is_sound = rows.last().is_some_and(fine);
+        let more = rows.into_iter().filter(|row| !fine(row));
+        said.extend(more.map(|[_, _, _, text]| format!("{name}: {text}")));
+        if !is_sound {
+            return Ok(Err(said.join("; ")));
+        }
+    }
+    said.dedup();
+    Ok(Ok(said))
 }
 
 #[cfg(test)]

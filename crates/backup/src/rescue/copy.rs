@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicBool;
 use xb_mysql::{Client, Error, Event, Row};
 use xb_pipeline::Observer;
 use xb_reader::Printable;
+use xb_replay::repair_table;
 
 use super::definition::{Definition, key_name, referenced};
 use super::grants::{Need, refuse_without_trigger};
 use super::in_use::failed;
-use super::names::{Chosen, NamedTable};
+use super::names::{Chosen, NamedTable, StoredTable};
 use super::physical;
 use super::rows::{Layout, SESSION, Sum, TablePass, is_table, literal, sql};
 use super::sink::{LiveServer, PREFIX, QuotedTable, Sink, SinkError};
@@ -169,6 +170,10 @@ impl Copier<'_> {
         let mut sources = Vec::new();
         for (number, named) in self.order.tables.iter().enumerate() {
             let chosen = &named.chosen;
+            // Before anything opens it.
+            let repaired = self.repair(&chosen.held);
+            let repaired = repaired.map_err(|what| failed(&chosen.held.to_string(), what))?;
+            copied.remarks.extend(repaired);
             let source = self.source(number, named);
             match source.map_err(|what| failed(&chosen.held.to_string(), what))? {
                 Some(source) => sources.push(source),
@@ -181,6 +186,26 @@ impl Copier<'_> {
                 "only views have these names; a rescue restores the rows of tables".to_owned(),
             )),
         }
+    }
+
+    /// Repairs a table that was in use when it was copied. Returns what is to be said of it.
+    fn repair(&mut self, held: &StoredTable) -> Result<Option<String>, String> {
+        if !self.order.in_use.contains(&held.files) {
+            return Ok(None);
+        }
+        let name = format!("{}.{}", sql(&held.schema), sql(&held.table));
+        let repaired = repair_table(self.private, &name)
+            .map_err(|error| format!("the server on the backup: {error}"))?;
+        let said = repaired.map_err(|said| {
+            format!(
+                "it was in use while the backup copied it, and cannot be repaired: {said}; rescue it from another backup"
+            )
+        })?;
+        let said = said.iter().map(|said| format!("; {}", Printable::new(said.as_bytes())));
+        let said: String = said.collect();
+        Ok(Some(format!(
+            "{held}: it was in use while the backup copied it, was repaired before it was read, and may lack its last rows; compare it with another backup{said}"
+        )))
     }
 
     /// `None`: a view that a pattern matched.

@@ -29,7 +29,7 @@ use std::time::Duration;
 use xb_mysql::{Client, ConnectionCloser, Timeouts};
 use xb_pipeline::{Durability, logical_name};
 use xb_process::can_confine;
-use xb_replay::ReplayReport;
+use xb_replay::{ReplayReport, tables_in_use};
 use xb_repo::names::BackupName;
 
 use self::condition::refuse_full_text;
@@ -55,7 +55,7 @@ use crate::restore::request::AfterRestore;
 use crate::restore::same_space::is_covered;
 use crate::restore::{RestoreOptions, RestoreReport};
 use crate::scratch::Scratch;
-use crate::selection::Selection;
+use crate::selection::{Selection, table_of};
 use crate::server::private::{Server, remove_links};
 use crate::session::Session;
 use crate::until::{ReplayOptions, UntilPlan, replay_onto, replaying_program};
@@ -227,6 +227,8 @@ pub async fn rescue(
         };
         let mut remarks = live.as_ref().map(|live| live.remarks.clone()).unwrap_or_default();
         remarks.extend(replayed.iter().flat_map(crate::until::remarks));
+        // A server that opens them removes the marks.
+        let in_use = tables_in_use(&data).map_err(|error| unreadable(&data, &error))?;
         // The user's own options come last, and win.
         options.options.insert(0, MAX_ROW.to_owned());
         observer.begin_phase("copy");
@@ -240,6 +242,10 @@ pub async fn rescue(
                 filter: wanted.filter,
                 replace: wanted.replace,
                 files: wanted.physical.then(|| data.clone()),
+                in_use: in_use
+                    .iter()
+                    .filter_map(|file| table_of(file.as_bytes()).map(str::to_owned))
+                    .collect(),
                 about: match &replayed {
                     None => format!("backup {name}"),
                     Some(at) => format!("backup {name}, and the log up to {}", at.position),

@@ -1,5 +1,6 @@
 //! The tables that are copied, and what copies them.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -28,6 +29,8 @@ pub(super) struct Order {
     pub(super) filter: Option<String>,
     /// Data directory of the private server, if the server gets its files, not rows.
     pub(super) files: Option<PathBuf>,
+    /// Tables that were in use when they were copied, as `SCHEMA/TABLE` in the encoding of file names.
+    pub(super) in_use: BTreeSet<String>,
     /// Text in a dump about its origin.
     pub(super) about: String,
     /// Distinguishes the unfinished tables of this run.
