@@ -46,8 +46,8 @@ pub use admin::delete::{
 };
 pub use admin::delete_files::delete_files;
 pub use admin::gc::{
-    GcFindings, LEAST_AGE, OrphanedRun, abort_uploads, find_orphaned, find_orphaned_to_remove,
-    remove, remove_all, remove_measurements,
+    GcFindings, OrphanedRun, abort_uploads, find_orphaned, find_orphaned_to_remove, remove,
+    remove_all, remove_measurements,
 };
 pub use admin::object_lock::{ChainLock, LockReport, chain_lock, lock};
 pub use admin::prune::candidate::Candidate;

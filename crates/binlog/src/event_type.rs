@@ -19,13 +19,13 @@ impl EventType {
     /// A commit.
     pub const XID: Self = Self(16);
     /// A `LOAD DATA` in statement format.
-    pub const EXECUTE_LOAD_QUERY: Self = Self(18);
+    pub(crate) const EXECUTE_LOAD_QUERY: Self = Self(18);
     /// Something is missing in the log.
     pub const INCIDENT: Self = Self(26);
     /// Sent by an idle server; never in a file.
     pub const HEARTBEAT: Self = Self(27);
     /// The statement of the rows that follow (MySQL).
-    pub const ROWS_QUERY: Self = Self(29);
+    pub(crate) const ROWS_QUERY: Self = Self(29);
     /// Begins a transaction (MySQL).
     pub const GTID: Self = Self(33);
     /// Begins a transaction that has no GTID (MySQL).
@@ -35,7 +35,7 @@ impl EventType {
     /// An XA transaction is prepared, or committed in one phase.
     pub const XA_PREPARE: Self = Self(38);
     /// Rows with parts of their values, of JSON (MySQL).
-    pub const UPDATE_ROWS_PARTIAL: Self = Self(39);
+    pub(crate) const UPDATE_ROWS_PARTIAL: Self = Self(39);
     /// A whole transaction, compressed (MySQL).
     pub const TRANSACTION_PAYLOAD: Self = Self(40);
     /// A heartbeat of MySQL 8.0.26 and later.
@@ -43,7 +43,7 @@ impl EventType {
     /// Begins a transaction whose GTID has a tag (MySQL 8.3 and later).
     pub const GTID_TAGGED: Self = Self(42);
     /// Earlier logs that recovery still needs (MariaDB).
-    pub const BINLOG_CHECKPOINT: Self = Self(161);
+    pub(crate) const BINLOG_CHECKPOINT: Self = Self(161);
     /// Begins a transaction (MariaDB).
     pub const MARIADB_GTID: Self = Self(162);
     /// Last GTIDs of earlier logs (MariaDB).
@@ -51,7 +51,7 @@ impl EventType {
     /// The rest of the log is encrypted (MariaDB).
     pub const START_ENCRYPTION: Self = Self(164);
     /// A compressed statement (MariaDB).
-    pub const QUERY_COMPRESSED: Self = Self(165);
+    pub(crate) const QUERY_COMPRESSED: Self = Self(165);
 
     /// Returns whether every server states where an event of this type ends: one that stands between
     /// transactions, or begins or ends one.

@@ -32,7 +32,7 @@ pub struct MariaDbFlags(pub u8);
 impl MariaDbFlags {
     /// The transaction is one statement, without an event that ends it.
     #[must_use]
-    pub fn is_standalone(self) -> bool {
+    pub(crate) fn is_standalone(self) -> bool {
         self.0 & 1 != 0
     }
 
@@ -44,13 +44,13 @@ impl MariaDbFlags {
 
     /// An XA transaction that is prepared.
     #[must_use]
-    pub fn is_xa_prepared(self) -> bool {
+    fn is_xa_prepared(self) -> bool {
         self.0 & 64 != 0
     }
 
     /// An XA transaction that is committed or rolled back.
     #[must_use]
-    pub fn is_xa_completed(self) -> bool {
+    fn is_xa_completed(self) -> bool {
         self.0 & 128 != 0
     }
 

@@ -64,7 +64,7 @@ impl Flags {
 
     /// Returns whether a reader that does not know the type may pass the event over.
     #[must_use]
-    pub fn is_ignorable(self) -> bool {
+    pub(crate) fn is_ignorable(self) -> bool {
         self.0 & 0x80 != 0
     }
 }

@@ -54,8 +54,6 @@ mod stdio;
 mod subcommand;
 mod text;
 
-pub use args::argv::mysql_style;
-pub use args::defaults_options::defaults_args;
 pub use args::expand::{ExpandedArgs, expand};
 pub use args::secret::Secret;
 pub use args::sources::environment::env_first;
@@ -75,7 +73,7 @@ pub use messages::progress::{PhaseSnapshot, Progress, ProgressEnd, ProgressOptio
 pub use messages::size::{
     Size, SizeError, format_count, format_duration, format_rate, format_size, parse_age, parse_size,
 };
-pub use personality::{Personality, program_name};
+pub use personality::Personality;
 pub use program::host::host_name;
 pub use program::output_file::{Readers, check_writable, write_new, write_whole};
 pub use program::service::Service;

@@ -46,7 +46,7 @@ impl Personality {
 }
 
 /// Returns the last component of `argv[0]`, as a prefix of messages; `fallback` if there is none.
-pub fn program_name(argv0: Option<&OsStr>, fallback: &str) -> String {
+pub(crate) fn program_name(argv0: Option<&OsStr>, fallback: &str) -> String {
     argv0
         .and_then(|word| Path::new(word).file_name())
         .map_or_else(|| fallback.to_owned(), |name| name.to_string_lossy().into_owned())

@@ -3,6 +3,7 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use xb_files::is_lost_and_found;
 use xb_pages::{REDO_HEAD, RedoStart};
 
 use crate::meta::{read_text, value};
@@ -15,8 +16,6 @@ const REDO_LOG: &str = "ib_logfile0";
 const SETTINGS: &str = "backup-my.cnf";
 /// Names that begin with this in a restored directory are not files of the backup.
 const OWN: &str = ".xb-";
-/// The directory that a file system has at its top.
-const LOST_AND_FOUND: &str = "lost+found";
 
 /// Kind and log positions of a backup, as its checkpoints file states them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,8 +159,7 @@ impl Link {
             let path = folder.join(entry.file_name());
             let kind = entry.file_type()?;
             let is_own = entry.file_name().as_encoded_bytes().starts_with(OWN.as_bytes());
-            let is_foreign = is_own || kind.is_dir() && entry.file_name() == LOST_AND_FOUND;
-            if is_foreign && folder.as_os_str().is_empty() {
+            if (is_own || is_lost_and_found(&entry)) && folder.as_os_str().is_empty() {
                 continue;
             }
             if kind.is_dir() {

@@ -7,25 +7,25 @@
 /// The server is MySQL, or the client does not know MariaDB's extension. Once `LONG_PASSWORD`.
 pub const MYSQL: u64 = 1;
 /// Columns have flags of two bytes.
-pub const LONG_FLAG: u64 = 1 << 2;
+const LONG_FLAG: u64 = 1 << 2;
 /// The client names a database when it logs in.
-pub const CONNECT_WITH_DB: u64 = 1 << 3;
+pub(crate) const CONNECT_WITH_DB: u64 = 1 << 3;
 /// The protocol of MySQL 4.1, the only one that is spoken here.
-pub const PROTOCOL_41: u64 = 1 << 9;
+const PROTOCOL_41: u64 = 1 << 9;
 /// The connection changes to TLS before the client logs in.
 pub const TLS: u64 = 1 << 11;
 /// The completion of a statement has a status.
-pub const TRANSACTIONS: u64 = 1 << 13;
+const TRANSACTIONS: u64 = 1 << 13;
 /// Answers of an authentication plugin may have any bytes.
-pub const SECURE_CONNECTION: u64 = 1 << 15;
+const SECURE_CONNECTION: u64 = 1 << 15;
 /// One query may have several statements.
-pub const MULTI_STATEMENTS: u64 = 1 << 16;
+const MULTI_STATEMENTS: u64 = 1 << 16;
 /// One query may give several results.
-pub const MULTI_RESULTS: u64 = 1 << 17;
+const MULTI_RESULTS: u64 = 1 << 17;
 /// Authentication is by plugins, by name.
-pub const PLUGIN_AUTH: u64 = 1 << 19;
+const PLUGIN_AUTH: u64 = 1 << 19;
 /// The first answer of an authentication plugin may have more than 255 bytes.
-pub const PLUGIN_AUTH_LENENC: u64 = 1 << 21;
+pub(crate) const PLUGIN_AUTH_LENENC: u64 = 1 << 21;
 /// A completion may carry changes of the session's state.
 pub const SESSION_TRACK: u64 = 1 << 23;
 /// Rows end with an OK packet instead of an EOF packet, and columns with none.

@@ -90,7 +90,7 @@ impl Greeting {
     ///
     /// # Errors
     /// [`Error::NoTls`] if the server does not offer it.
-    pub fn tls_request(&self, account: &Account) -> Result<Vec<u8>, Error> {
+    pub(crate) fn tls_request(&self, account: &Account) -> Result<Vec<u8>, Error> {
         if self.capabilities & can::TLS == 0 {
             return Err(Error::NoTls);
         }

@@ -61,7 +61,7 @@ impl Packets {
     }
 
     /// Limits the packets that have not begun to arrive to `limit` bytes each.
-    pub fn set_limit(&mut self, limit: usize) {
+    pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 

@@ -40,7 +40,7 @@ pub struct Completion {
 impl Completion {
     /// Returns whether another result of the same command follows.
     #[must_use]
-    pub fn more_results(&self) -> bool {
+    pub(crate) fn more_results(&self) -> bool {
         self.status & MORE_RESULTS != 0
     }
 

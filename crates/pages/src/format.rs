@@ -42,7 +42,7 @@ impl Format {
     /// The two families of flags differ in bit 4. It is always set for full_crc32. It cannot be set
     /// for the others, where it is the highest bit of a size code whose maximum is 5.
     #[must_use]
-    pub fn of_flags(flags: u32) -> Option<Self> {
+    pub(crate) fn of_flags(flags: u32) -> Option<Self> {
         let size = |code: u32, least: u32, most: u32| {
             (least..=most).contains(&code).then(|| SIZE_UNIT << code)
         };

@@ -106,13 +106,13 @@ pub use extract::report::{
     Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport, OnFailure,
     PartialFileState, Stopped, Truncated,
 };
-pub use fifo::{FifoError, FifoNames, FifoSettingsError, Fifos, MAX_FIFOS, Merge, Split};
+pub use fifo::{FifoError, FifoNames, FifoSettingsError, Fifos, Merge, Split};
 pub use flow::budget::{Budget, Permit};
 pub use flow::checksum as sums;
 pub use flow::globs::{GlobError, Globs};
 pub use flow::hold_ups::Wait;
 pub use flow::observer::{Observer, Phase, PhaseBegin, Snapshot, Waiting};
-pub use flow::ordered_pool::{Closed, Results, Submit, WorkerDied, ordered, ordered_by};
+pub use flow::ordered_pool::{Closed, Results, Submit, WorkerDied, ordered};
 pub use flow::plan::{
     ObjectSize, PackPlan, PackSizing, PartLimits, PlanError, SLAB, UnpackPlan, worker_threads,
 };

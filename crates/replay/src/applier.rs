@@ -17,6 +17,7 @@ use crate::relay_files::RelayFiles;
 use crate::request::{Progress, Watch};
 use crate::settings::ENGINES;
 use crate::status::{Status, activity, value};
+use crate::tables_in_use::repair_table;
 
 /// Interval at which the server is asked.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -157,9 +158,8 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Repairs tables that were in use when they were copied, by their index files, as a server that crashed would do at
-    /// their first use. That repair passes over the rows of most tables, so the applier would change, and keep, a damaged
-    /// one. Returns what the server says of them.
+    /// Repairs tables that were in use when they were copied, by their index files: the applier would change, and keep, a
+    /// damaged one. Returns what the server says of them.
     pub(crate) fn repair(
         &mut self,
         index_files: &[String],
@@ -177,37 +177,14 @@ impl Applier<'_> {
                 hex(table)
             );
             for [name] in self.texts("looking for a table that was in use", &named)? {
-                let statements = [
-                    format!("REPAIR NO_WRITE_TO_BINLOG TABLE {name}"),
-                    format!("CHECK TABLE {name}"),
-                ];
-                for statement in statements {
-                    said.extend(self.run_on_table(&name, &statement, watch)?);
-                }
+                let repaired = repair_table(&name, |statement| {
+                    self.long("repairing a table that was in use", statement, watch)
+                })?;
+                said.extend(repaired.map_err(ReplayError::NotRepaired)?);
             }
         }
         said.dedup();
         Ok(said)
-    }
-
-    /// Runs a statement that ends with the status of a table. Returns what it says before.
-    fn run_on_table(
-        &mut self,
-        name: &str,
-        statement: &str,
-        watch: &Watch<'_>,
-    ) -> Result<Vec<String>, ReplayError> {
-        let rows = self.long("repairing a table that was in use", statement, watch)?;
-        // A note: a sequence cannot be checked.
-        let fine =
-            |[_, _, kind, text]: &[String; 4]| (kind == "status" && text == "OK") || kind == "note";
-        let is_sound = rows.last().is_some_and(fine);
-        let said = rows.into_iter().filter(|row| !fine(row));
-        let said: Vec<String> = said.map(|[_, _, _, text]| format!("{name}: {text}")).collect();
-        match is_sound {
-            true => Ok(said),
-            false => Err(ReplayError::NotRepaired(said.join("; "))),
-        }
     }
 
     /// The engines among these that the server does not have.

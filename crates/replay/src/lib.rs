@@ -32,4 +32,4 @@ pub use place::{check_untouched, noted_end, remove_note};
 pub use replay::replay;
 pub use request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};
 pub use settings::{ENGINES, ORIGIN_SETTINGS, lenient_option, lost_settings, origin_options};
-pub use tables_in_use::tables_in_use;
+pub use tables_in_use::{repair_table, tables_in_use};

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use xb_binlog::SystemZone;
-use xb_files::or_none;
+use xb_files::{is_lost_and_found, or_none};
 
 use crate::error::ReplayError;
 
@@ -193,6 +193,7 @@ fn link_outside(data: &Path) -> Result<Option<PathBuf>, ReplayError> {
             return Ok(Some(path));
         }
         if entry.file_type().map_err(failed(&path))?.is_dir()
+            && !is_lost_and_found(&entry)
             && let Some(inner) =
                 list(&path)?.iter().map(fs::DirEntry::path).find(|path| is_link(path))
         {
@@ -222,5 +223,19 @@ mod tests {
         fs::write(folder.join(BEGUN), "").unwrap();
         let begun = check_untouched(data.path());
         assert!(matches!(begun, Err(ReplayError::Interrupted(_))), "{begun:?}");
+    }
+
+    /// As another user than root, `lost+found` cannot be read.
+    #[test]
+    fn a_link_of_no_schema_leads_nowhere() {
+        let data = xb_testkit::daemon::Scratch::new();
+        for folder in ["lost+found", "shop"] {
+            fs::create_dir(data.path().join(folder)).unwrap();
+        }
+        fs::write(data.path().join("lost+found/t.isl"), "").unwrap();
+        assert_eq!(link_outside(data.path()).unwrap(), None);
+        let link = data.path().join("shop/t.isl");
+        fs::write(&link, "").unwrap();
+        assert_eq!(link_outside(data.path()).unwrap(), Some(link));
     }
 }

@@ -32,7 +32,7 @@ impl Catalogue {
     }
 
     /// Returns whether the listing shows a claim of `name` that was written at `since` or later, in seconds since 1970.
-    pub fn is_claimed_since(&self, name: &BackupName, since: i64) -> bool {
+    pub(crate) fn is_claimed_since(&self, name: &BackupName, since: i64) -> bool {
         let folder = format!("{}/", claims_folder(name));
         let folder = folder.trim_start_matches(CATALOG).trim_start_matches('/');
         let mut claims =

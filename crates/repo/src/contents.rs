@@ -137,7 +137,7 @@ impl Contents {
     }
 
     /// Returns whether the files in the stock layout include those of an incremental backup.
-    pub fn has_changed_pages(&self) -> bool {
+    pub(crate) fn has_changed_pages(&self) -> bool {
         let path =
             |listed: &ListedObject| parse_classic_key(&listed.key).map(|(path, _)| path.to_owned());
         let mut paths = self.classic.iter().filter_map(path);
@@ -155,7 +155,7 @@ impl Contents {
     }
 
     /// Explains why objects in the stock layout may not be a single stock backup.
-    pub fn unrecognised(&self) -> Option<String> {
+    pub(crate) fn unrecognised(&self) -> Option<String> {
         let some = named(self.classic.iter().map(|listed| listed.key.as_str()));
         (!self.classic.is_empty() && !self.top).then(|| {
             format!("objects in the stock layout ({some}), but no xtrabackup_info or other file that identifies a stock backup")

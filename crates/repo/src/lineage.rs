@@ -5,7 +5,7 @@ use crate::manifest::{Base, Manifest};
 use crate::names::BackupName;
 
 /// Limit of backups in one chain. Preparing so many would take days.
-pub const MAX_LINKS: usize = 1000;
+pub(crate) const MAX_LINKS: usize = 1000;
 
 /// The facts about a backup that tell whether another one is its base.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +91,7 @@ pub fn find_base<'a>(
 }
 
 /// Returns why the backup `found` cannot be the base that the manifest of an increment names; `None` if it can.
-pub fn misfit(
+pub(crate) fn misfit(
     increment: &Manifest,
     base: &Base,
     name: &BackupName,

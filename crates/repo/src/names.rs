@@ -30,7 +30,7 @@ pub const SUMS: &str = "sums";
 pub const CATALOG: &str = ".xb-catalog";
 
 /// Folder of the claims of classic runs, below [`CATALOG`].
-pub const CLAIMS: &str = "@claims";
+pub(crate) const CLAIMS: &str = "@claims";
 
 /// Name of a backup: the last component of its URL.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -106,12 +106,12 @@ impl CatalogMarkers {
     }
 
     /// Returns whether there may be a verification record of `name`.
-    pub fn may_be_verified(&self, name: &BackupName) -> bool {
+    pub(crate) fn may_be_verified(&self, name: &BackupName) -> bool {
         self.all || self.verified.contains(name.as_str())
     }
 
     /// Returns whether there may be a pin of `name`.
-    pub fn may_be_pinned(&self, name: &BackupName) -> bool {
+    pub(crate) fn may_be_pinned(&self, name: &BackupName) -> bool {
         self.all || self.pinned.contains(name.as_str())
     }
 
@@ -522,7 +522,7 @@ pub async fn accepted(
 ///
 /// # Errors
 /// [`RepoError::Concurrent`] if another command does so, too; [`RepoError::Store`].
-pub async fn write_acceptance(
+pub(crate) async fn write_acceptance(
     root: &Root,
     name: &BackupName,
     manifest: String,
@@ -540,7 +540,7 @@ fn acceptance_of(name: &BackupName) -> String {
 ///
 /// # Errors
 /// [`RepoError::Concurrent`] if another command replaces it; [`RepoError::Store`].
-pub async fn remove_acceptance(
+pub(crate) async fn remove_acceptance(
     root: &Root,
     name: &BackupName,
     manifest: &str,

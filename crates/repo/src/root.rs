@@ -77,7 +77,7 @@ impl TakeOver {
     }
 
     /// Returns whether this also applies to a run whose process is known to be alive.
-    pub fn of_living(&self) -> bool {
+    pub(crate) fn of_living(&self) -> bool {
         self.living
     }
 }
@@ -186,7 +186,7 @@ impl Root {
     }
 
     /// The same ROOT, for a listing of its catalogue with a cache.
-    pub fn with_cache(&self, cached: Cached) -> Self {
+    pub(crate) fn with_cache(&self, cached: Cached) -> Self {
         Self { cached: Some(cached), ..self.clone() }
     }
 
@@ -280,7 +280,7 @@ impl Root {
     }
 
     /// Like [`Root::list_below`], only the objects behind `after` in the order of their keys.
-    pub async fn list_below_after(
+    pub(crate) async fn list_below_after(
         &self,
         below: &str,
         after: &str,

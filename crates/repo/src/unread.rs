@@ -28,13 +28,13 @@ pub struct UnreadableBackup {
 
 impl UnreadableBackup {
     /// Returns whether the manifest may become readable without being replaced. A damaged one cannot.
-    pub fn may_return(&self) -> bool {
+    pub(crate) fn may_return(&self) -> bool {
         may_return(&self.error)
     }
 }
 
 /// Returns whether a manifest with this error may become readable without being replaced.
-pub fn may_return(error: &RepoError) -> bool {
+pub(crate) fn may_return(error: &RepoError) -> bool {
     match error {
         RepoError::Manifest { source, .. } => {
             matches!(source, ManifestError::TooNew { .. } | ManifestError::NotTrusted { .. })
@@ -51,13 +51,13 @@ pub fn is_later(written: i64, finished: Timestamp) -> bool {
 
 /// Returns whether a backup may be incremental, judged by its objects alone. Only the stock layout shows
 /// that one is full.
-pub async fn may_be_incremental(root: &Root, name: &BackupName) -> Result<bool, RepoError> {
+pub(crate) async fn may_be_incremental(root: &Root, name: &BackupName) -> Result<bool, RepoError> {
     let found = Contents::of(root, name).await?;
     Ok(!found.packed.is_empty() || found.has_changed_pages())
 }
 
 /// Finds the unreadable backups that may be based on `base`.
-pub async fn possible_dependents<'a>(
+pub(crate) async fn possible_dependents<'a>(
     root: &Root,
     base: &Manifest,
     unread: impl Iterator<Item = &'a UnreadableBackup>,

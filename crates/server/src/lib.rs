@@ -4,8 +4,7 @@
 //! - It listens on a socket in a private directory only, connects nowhere, and writes no binary log.
 //! - It is confined: it can write below its scratch directory only, if this system has Landlock;
 //!   [`Server::unconfined`] says why it is not.
-//! - Its settings are fixed, except those of the origin that describe the files
-//!   ([`origin_settings`]), and those that the operator adds.
+//! - Its settings are fixed, except those of the origin that describe the files, and those that the operator adds.
 //! - [`Server::poll`] returns a connection once the server is ready, [`Server::recovered`] the position
 //!   at which recovery ended, and [`Server::stop`] proves that the server stopped cleanly.
 //!
@@ -23,7 +22,7 @@ mod room;
 mod server;
 
 pub use log::{BinlogPosition, cause_in_log, end_of_log};
-pub use origin::{key_plugin, origin_settings};
+pub use origin::key_plugin;
 pub use private::{private_args, socket_in};
 pub use recovery::{recovery_memory, recovery_tmpdir, working_memory};
 pub use room::free_bytes;

@@ -41,7 +41,7 @@ pub fn key_plugin(data: &Path) -> Option<&'static str> {
 /// comes from outside: any other setting or plugin in it, and any value with a path, is ignored. So is
 /// a file that is missing.
 #[must_use]
-pub fn origin_settings(data: &Path) -> Vec<OsString> {
+pub(crate) fn origin_settings(data: &Path) -> Vec<OsString> {
     let text = option_file(data);
     let plain =
         |value: &str| value.bytes().all(|b| b.is_ascii_alphanumeric() || b":;._-".contains(&b));

@@ -163,7 +163,7 @@ pub struct Prediction {
 ///
 /// # Errors
 /// [`BackupError::Plan`] if the memory is not enough for these settings.
-pub fn predict(
+pub(crate) fn predict(
     machine: &Machine,
     link: &Link,
     job: &Job,

@@ -55,20 +55,20 @@ pub struct Cost {
 impl Prices {
     /// Price of `requests`.
     #[must_use]
-    pub fn of_requests(&self, requests: Requests) -> f64 {
+    pub(crate) fn of_requests(&self, requests: Requests) -> f64 {
         let Requests { put, list, get } = requests;
         (put as f64 * self.put + list as f64 * self.list + get as f64 * self.get) / 1000.0
     }
 
     /// Price of storing `bytes` for a month.
     #[must_use]
-    pub fn of_storage(&self, bytes: u64) -> f64 {
+    pub(crate) fn of_storage(&self, bytes: u64) -> f64 {
         bytes as f64 / GIB * self.storage
     }
 
     /// Price of reading `bytes` from outside the provider's network.
     #[must_use]
-    pub fn of_egress(&self, bytes: u64) -> f64 {
+    pub(crate) fn of_egress(&self, bytes: u64) -> f64 {
         bytes as f64 / GIB * self.egress
     }
 }

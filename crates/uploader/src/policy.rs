@@ -42,10 +42,10 @@ impl Default for Policy {
 
 impl Policy {
     /// Default of [`Policy::retry_timeout`].
-    pub const OUTAGE: Duration = Duration::from_secs(30 * 60);
+    const OUTAGE: Duration = Duration::from_secs(30 * 60);
 
     /// Default of [`Policy::reach`].
-    pub const REACH: Duration = Duration::from_secs(60);
+    const REACH: Duration = Duration::from_secs(60);
 
     /// Sets the number of retries.
     #[must_use]

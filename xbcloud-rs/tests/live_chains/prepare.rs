@@ -188,8 +188,8 @@ fn memory_and_syncs_are_chosen_for_each_step_unless_the_operator_does() {
         let (said, calls) = calls(name, options);
         for call in calls {
             assert!(!call.contains("nosync") && call.contains(memory), "{call}");
-            assert_eq!(call.matches("use").count(), 1, "{call}");
-            assert!(call.matches("flush").count() <= 1, "{call}");
+            assert_eq!(call.matches(" --use").count(), 1, "{call}");
+            assert!(call.matches("-flush-").count() <= 1, "{call}");
         }
         assert!(!said.contains("\"sync\""), "{said}");
     }

@@ -279,7 +279,7 @@ fn backup_of(statements: &str, scratch: &Scratch) -> PathBuf {
 }
 
 /// A stream of these files, with the last file of a producer at its end.
-fn stream_of(backup: &Path) -> Vec<u8> {
+pub(crate) fn stream_of(backup: &Path) -> Vec<u8> {
     let (mut stream, mut todo, mut files) =
         (StreamWriter::new(Vec::new()), vec![backup.to_owned()], vec![]);
     while let Some(folder) = todo.pop() {

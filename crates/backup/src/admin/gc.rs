@@ -28,7 +28,7 @@ use crate::error::BackupError;
 use crate::write::{ForeignObjects, claim_emptied};
 
 /// Smallest accepted age: a claim misses some refreshes when a store fails for an hour.
-pub const LEAST_AGE: Duration = Duration::from_secs(3600);
+const LEAST_AGE: Duration = Duration::from_secs(3600);
 /// Number of folders inspected concurrently.
 const AT_ONCE: usize = 16;
 
@@ -119,7 +119,7 @@ async fn learn_clock(root: &Root) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Finds the objects of runs that have shown no activity for `age`, at least [`LEAST_AGE`]. Changes
+/// Finds the objects of runs that have shown no activity for `age`, at least an hour. Changes
 /// nothing.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ use crate::read::unlock::Accept;
 use crate::restore::RestoreOptions;
 use crate::restore::chain::{ApplyMethod, Chain, merge_chain, remove_increments};
 use crate::restore::choose::links;
-use crate::restore::fetch_chain::fetch;
+use crate::restore::fetch_chain::{FetchedChain, fetch};
 use crate::restore::prepare::PrepareTool;
 use crate::restore::request::AfterRestore;
 use crate::restore::room::{all_unpacked, check_room};
@@ -173,7 +173,8 @@ async fn store_merged(
         let ready = AfterRestore::prepared(trial.private.prepare.clone());
         let wanted = cancel.or(links(session, &get, &ready)).await?;
         let how = RestoreOptions { sync: Durability::None, ..RestoreOptions::default() };
-        let (_, folders) = fetch(session, &mut get, &wanted, &data, how, on_line).await?;
+        let FetchedChain { folders, .. } =
+            fetch(session, &mut get, &wanted, &data, how, on_line).await?;
         refuse_other(chain, &folders)?;
         session.observer.begin_phase("merge");
         let increments = folders.get(1..).unwrap_or_default();

@@ -9,7 +9,7 @@ use xb_pipeline::{
     Observer, PassthroughError, RootDigest, UnpackError, UnpackPlan, object_key, unpack_parts,
 };
 use xb_repo::hex::hex;
-use xb_repo::manifest::PackedFacts;
+use xb_repo::manifest::{Manifest, PackedFacts};
 use xb_repo::root::Root;
 
 use crate::cancel::CancelToken;
@@ -38,6 +38,24 @@ pub(super) struct Fetch<'a> {
     pub(super) observer: &'a Observer,
 }
 
+/// What was read: all of it, once this is returned.
+pub(super) struct Fetched<S> {
+    /// Length of the stream in bytes.
+    pub(super) stream_bytes: u64,
+    /// Data objects read.
+    pub(super) objects: u64,
+    /// Their bytes.
+    pub(super) stored_bytes: u64,
+    pub(super) sink: S,
+}
+
+impl<S> Fetched<S> {
+    fn whole(manifest: &Manifest, stream_bytes: u64, sink: S) -> Self {
+        let (objects, stored_bytes) = (manifest.objects, manifest.stored_bytes);
+        Self { stream_bytes, objects, stored_bytes, sink }
+    }
+}
+
 impl Fetch<'_> {
     pub(super) async fn packed<S: StreamSink>(
         &self,
@@ -45,7 +63,7 @@ impl Fetch<'_> {
         key: Option<Arc<DataKey>>,
         sink: S,
         cancel: &CancelToken,
-    ) -> Result<(u64, S), BackupError> {
+    ) -> Result<Fetched<S>, BackupError> {
         let name = &self.request.name;
         let (chunk, total) = (facts.chunk_size, manifest.stored_bytes);
         let mut digest = ObjectDigest::default();
@@ -98,23 +116,22 @@ impl Fetch<'_> {
                 "the stream has {bytes} bytes, the manifest has {stated}"
             )));
         }
-        Ok((bytes, sink))
+        Ok(Fetched::whole(manifest, bytes, sink))
     }
 
-    /// Passes the stream of the selected files to the sink; returns how many objects and bytes it
-    /// read.
+    /// Passes the stream of the selected files to the sink.
     pub(super) async fn parts<S: StreamSink>(
         &self,
         body: &PackedBody,
         parts: Parts,
         sink: S,
         cancel: &CancelToken,
-    ) -> Result<(u64, (u64, u64), S), BackupError> {
+    ) -> Result<Fetched<S>, BackupError> {
         let name = &self.request.name;
         let runs = parts.runs.clone();
         let mut picker = Picker::new(parts, sink);
         let (plan, observer) = (self.plan, self.observer.clone());
-        let (mut objects, mut bytes, mut last) = (0, 0, String::new());
+        let (mut objects, mut stored_bytes, mut last) = (0, 0, String::new());
         let native = body.body().clone();
         let ranges = body.ranges(native.stored(&runs), self.plan.range);
         let (fetched, (unpacked, picker), recent) = fetch_into(
@@ -122,7 +139,7 @@ impl Fetch<'_> {
             &self.plan,
             ranges,
             |range, _| {
-                bytes += range.len;
+                stored_bytes += range.len;
                 if last != range.key {
                     last.clone_from(&range.key);
                     objects += 1;
@@ -153,10 +170,10 @@ impl Fetch<'_> {
             }
             (Ok(()), Ok(())) => {}
         }
-        let (given, sink) = tokio::task::spawn_blocking(move || picker.finish())
+        let (stream_bytes, sink) = tokio::task::spawn_blocking(move || picker.finish())
             .await
             .map_err(|_| BackupError::Bug("the thread that selects chunks panicked"))??;
-        Ok((given, (objects, bytes), sink))
+        Ok(Fetched { stream_bytes, objects, stored_bytes, sink })
     }
 
     /// Error to report instead of damage: a response that was altered in transit, if there was one.
@@ -178,7 +195,7 @@ impl Fetch<'_> {
         front: Bytes,
         mut sink: S,
         cancel: &CancelToken,
-    ) -> Result<(u64, S), BackupError> {
+    ) -> Result<Fetched<S>, BackupError> {
         let name = &self.request.name;
         let keys = self.root.run_keys(name, *run);
         let stream = PackedStream { keys, manifest, facts, key: None, known: None };
@@ -210,7 +227,7 @@ impl Fetch<'_> {
         digest
             .check(facts)
             .map_err(|what| BackupError::Damaged { name: name.to_string(), what })?;
-        Ok((written, sink))
+        Ok(Fetched::whole(manifest, written, sink))
     }
 
     pub(super) async fn classic<S: StreamSink>(
@@ -219,7 +236,7 @@ impl Fetch<'_> {
         all: bool,
         sink: S,
         cancel: &CancelToken,
-    ) -> Result<(u64, S), BackupError> {
+    ) -> Result<Fetched<S>, BackupError> {
         let name = &self.request.name;
         let all = all && files.begun().is_none();
         let keys = self.root.classic_keys(name);
@@ -249,7 +266,12 @@ impl Fetch<'_> {
             }
             (Err(error), _) => Err(self.cause(&recent, not_found_as_damage(error, name)).await),
             (Ok(()), Ok(scanned)) => match sums.finish(all) {
-                Ok(()) => Ok((scanned.bytes, sink)),
+                Ok(()) => Ok(Fetched {
+                    stream_bytes: scanned.bytes,
+                    objects: files.objects(),
+                    stored_bytes: files.bytes(),
+                    sink,
+                }),
                 Err(what) => Err(damaged(what)),
             },
             (Ok(()), Err(_)) => Err(BackupError::Bug("the download stopped without a cause")),

@@ -5,7 +5,7 @@ use xb_pipeline::UnpackPlan;
 
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
-use crate::read::fetch::Fetch;
+use crate::read::fetch::{Fetch, Fetched};
 use crate::read::find::{Objects, Origin, ReadMode, find};
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
@@ -41,27 +41,21 @@ pub(crate) async fn transfer<S: StreamSink>(
     if let Some(bytes) = objects.bytes_to_fetch() {
         observer.expect_bytes(bytes);
     }
-    let (stream_bytes, (count, stored_bytes), chosen, manifest, sink) = match objects {
+    let (fetched, chosen, manifest) = match objects {
         Objects::Packed(packed, mode) => {
-            let all = (packed.manifest.objects, packed.manifest.stored_bytes);
-            match mode {
-                ReadMode::Unpack(key) => {
-                    let (bytes, sink) = fetch.packed(&packed, key, sink, cancel).await?;
-                    (bytes, all, None, Some((packed.manifest, packed.digest)), sink)
-                }
+            let mut chosen = None;
+            let fetched = match mode {
+                ReadMode::Unpack(key) => fetch.packed(&packed, key, sink, cancel).await?,
                 ReadMode::Parts { body, parts } => {
-                    let chosen = parts.chosen;
-                    let (bytes, read, sink) = fetch.parts(&body, *parts, sink, cancel).await?;
-                    (bytes, read, Some(chosen), Some((packed.manifest, packed.digest)), sink)
+                    chosen = Some(parts.chosen);
+                    fetch.parts(&body, *parts, sink, cancel).await?
                 }
-                ReadMode::AsStored(front) => {
-                    let (bytes, sink) = fetch.as_stored(&packed, front, sink, cancel).await?;
-                    (bytes, all, None, Some((packed.manifest, packed.digest)), sink)
-                }
-            }
+                ReadMode::AsStored(front) => fetch.as_stored(&packed, front, sink, cancel).await?,
+            };
+            (fetched, chosen, Some((packed.manifest, packed.digest)))
         }
         Objects::Classic(origin, files, chosen) => {
-            let (bytes, sink) = fetch.classic(&files, chosen.is_none(), sink, cancel).await?;
+            let fetched = fetch.classic(&files, chosen.is_none(), sink, cancel).await?;
             let manifest = match origin {
                 Origin::Manifest(manifest, digest) => Some((manifest, digest)),
                 Origin::Stock(look) => {
@@ -69,14 +63,15 @@ pub(crate) async fn transfer<S: StreamSink>(
                     None
                 }
             };
-            (bytes, (files.objects(), files.bytes()), chosen, manifest, sink)
+            (fetched, chosen, manifest)
         }
     };
     let traffic = root.store().traffic();
     let (manifest, digest) = manifest.unzip();
+    let Fetched { stream_bytes, objects, stored_bytes, sink } = fetched;
     let report = GetReport {
         stream_bytes,
-        objects: count,
+        objects,
         stored_bytes,
         requests: traffic.requests(),
         retries: traffic.retries(),

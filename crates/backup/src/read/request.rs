@@ -5,8 +5,7 @@ use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 
 use crate::read::unlock::{Accept, ReadKeys};
-use crate::selection::Chosen;
-use crate::selection::Selection;
+use crate::selection::{Chosen, Selection};
 
 /// Request to read a backup.
 #[derive(Debug)]
@@ -32,10 +31,15 @@ impl GetRequest {
         let (files, accept) = (Selection::default(), Accept::default());
         Self { name, files, as_stored: false, keys, accept }
     }
+
+    /// The keys of this request.
+    pub(crate) fn given(&self, memory: u64) -> ReadKeys<'_> {
+        ReadKeys { keys: &self.keys, accept: self.accept, memory }
+    }
 }
 
 /// Result of a successful read.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GetReport {
     /// Length of the stream in bytes.
     pub stream_bytes: u64,
@@ -53,27 +57,4 @@ pub struct GetReport {
     pub digest: Option<String>,
     /// The selected files, if not all were read.
     pub chosen: Option<Chosen>,
-}
-
-impl GetReport {
-    /// The report of a run that had nothing left to read.
-    pub(crate) fn nothing(manifest: Option<Manifest>) -> Self {
-        Self {
-            stream_bytes: 0,
-            objects: 0,
-            stored_bytes: 0,
-            requests: 0,
-            retries: 0,
-            manifest,
-            digest: None,
-            chosen: None,
-        }
-    }
-}
-
-impl GetRequest {
-    /// The keys of this request.
-    pub(crate) fn given(&self, memory: u64) -> ReadKeys<'_> {
-        ReadKeys { keys: &self.keys, accept: self.accept, memory }
-    }
 }

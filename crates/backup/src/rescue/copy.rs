@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicBool;
 use xb_mysql::{Client, Error, Event, Row};
 use xb_pipeline::Observer;
 use xb_reader::Printable;
+use xb_replay::repair_table;
 
 use super::definition::{Definition, key_name, referenced};
 use super::grants::{Need, refuse_without_trigger};
 use super::in_use::failed;
-use super::names::Chosen;
+use super::names::{Chosen, NamedTable, StoredTable};
 use super::physical;
 use super::rows::{Layout, SESSION, Sum, TablePass, is_table, literal, sql};
 use super::sink::{LiveServer, PREFIX, QuotedTable, Sink, SinkError};
@@ -167,8 +168,13 @@ impl Copier<'_> {
     /// Reads what all tables are, before anything is written.
     fn sources(&mut self, copied: &mut CopyOutcome) -> Result<Vec<Source>, BackupError> {
         let mut sources = Vec::new();
-        for (number, (chosen, new)) in self.order.tables.iter().enumerate() {
-            let source = self.source(number, chosen, new);
+        for (number, named) in self.order.tables.iter().enumerate() {
+            let chosen = &named.chosen;
+            // Before anything opens it.
+            let repaired = self.repair(&chosen.held);
+            let repaired = repaired.map_err(|what| failed(&chosen.held.to_string(), what))?;
+            copied.remarks.extend(repaired);
+            let source = self.source(number, named);
             match source.map_err(|what| failed(&chosen.held.to_string(), what))? {
                 Some(source) => sources.push(source),
                 None => copied.views.push(chosen.held.to_string()),
@@ -182,12 +188,34 @@ impl Copier<'_> {
         }
     }
 
+    /// Repairs a table that was in use when it was copied. Returns what is to be said of it.
+    fn repair(&mut self, held: &StoredTable) -> Result<Option<String>, String> {
+        if !self.order.in_use.contains(&held.files) {
+            return Ok(None);
+        }
+        let name = format!("{}.{}", sql(&held.schema), sql(&held.table));
+        let rows_of = |statement: &str| {
+            self.private.rows(statement).and_then(|rows| rows.iter().map(Row::texts).collect())
+        };
+        let repaired = repair_table(&name, rows_of)
+            .map_err(|error: Error| format!("the server on the backup: {error}"))?;
+        let said = repaired.map_err(|said| {
+            format!(
+                "it was in use while the backup copied it, and cannot be repaired: {said}; rescue it from another backup"
+            )
+        })?;
+        let said = said.iter().map(|said| format!("; {}", Printable::new(said.as_bytes())));
+        let said: String = said.collect();
+        Ok(Some(format!(
+            "{held}: it was in use while the backup copied it, was repaired before it was read, and may lack its last rows; compare it with another backup{said}"
+        )))
+    }
+
     /// `None`: a view that a pattern matched.
     fn source(
         &mut self,
         number: usize,
-        Chosen { held, by_name }: &Chosen,
-        (schema, table): &(String, String),
+        NamedTable { chosen: Chosen { held, by_name }, schema, table }: &NamedTable,
     ) -> Result<Option<Source>, String> {
         let ours = |error: Error| format!("the server on the backup: {error}");
         let found = self.private.rows(format!(
@@ -478,7 +506,7 @@ impl Copier<'_> {
             // A table that comes with it is not there yet, or is another one.
             let is_ours = |(of, table): &(Option<String>, String)| {
                 let of = of.as_deref().unwrap_or(schema);
-                self.order.tables.iter().any(|(_, (s, t))| s == of && t == table)
+                self.order.tables.iter().any(|each| each.schema == of && each.table == *table)
             };
             let Some((parent, rest)) = referenced(key) else { continue };
             if is_ours(&parent) {

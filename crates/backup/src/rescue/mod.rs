@@ -29,13 +29,13 @@ use std::time::Duration;
 use xb_mysql::{Client, ConnectionCloser, Timeouts};
 use xb_pipeline::{Durability, logical_name};
 use xb_process::can_confine;
-use xb_replay::ReplayReport;
+use xb_replay::{ReplayReport, tables_in_use};
 use xb_repo::names::BackupName;
 
 use self::condition::refuse_full_text;
 pub use self::copy::Rescued;
 use self::copy::{CopyOutcome, copy};
-use self::names::{Chosen, NewNames, StoredTable, choose, choose_present, held};
+use self::names::{NamedTable, NewNames, StoredTable, choose, choose_present, held};
 use self::sink::{LOGIN, LiveServer, Sink};
 use self::source::Order;
 use self::target::{TargetRequest, open};
@@ -49,13 +49,13 @@ use crate::read::unlock::Accept;
 use crate::restore::chain::Chain;
 use crate::restore::choose::{ChosenBackup, links, look_for_program};
 use crate::restore::clone::info::refuse_parts;
-use crate::restore::fetch_chain::fetch;
+use crate::restore::fetch_chain::{FetchedChain, fetch};
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::request::AfterRestore;
 use crate::restore::same_space::is_covered;
 use crate::restore::{RestoreOptions, RestoreReport};
 use crate::scratch::Scratch;
-use crate::selection::Selection;
+use crate::selection::{Selection, table_of};
 use crate::server::private::{Server, remove_links};
 use crate::session::Session;
 use crate::until::{ReplayOptions, UntilPlan, replay_onto, replaying_program};
@@ -199,12 +199,12 @@ pub async fn rescue(
         options.look(scratch.path())?;
         let data = scratch.path().join("data");
         let how = &ready.preparing;
-        let (found, (live, mut remarks), restored, replayed) = match until {
+        let (found, live, restored, replayed) = match until {
             None => {
                 let found = goal.find(&in_backup)?;
                 let opened = goal.open(&found, cancel).await?;
                 observer.expect_phases(3);
-                let files = found.chosen.iter().map(|chosen| chosen.held.files.clone());
+                let files = found.iter().map(|named| named.chosen.held.files.clone());
                 get.files = Selection::tables(files);
                 let restored = restored(session, &mut get, &links, &data, how, 0, on_line).await?;
                 (found, opened, restored, None)
@@ -221,11 +221,14 @@ pub async fn rescue(
                 observer.begin_phase("replay");
                 let replayed = replay_onto(session, &plan, &data, (&program, &replay)).await?;
                 let found = goal.find(&held_in(&data)?).map_err(at_the_stop)?;
-                let mut opened = goal.open(&found, cancel).await?;
-                opened.1.extend(crate::until::remarks(&replayed));
+                let opened = goal.open(&found, cancel).await?;
                 (found, opened, restored, Some(replayed))
             }
         };
+        let mut remarks = live.as_ref().map(|live| live.remarks.clone()).unwrap_or_default();
+        remarks.extend(replayed.iter().flat_map(crate::until::remarks));
+        // A server that opens them removes the marks.
+        let in_use = tables_in_use(&data).map_err(|error| unreadable(&data, &error))?;
         // The user's own options come last, and win.
         options.options.insert(0, MAX_ROW.to_owned());
         observer.begin_phase("copy");
@@ -239,6 +242,10 @@ pub async fn rescue(
                 filter: wanted.filter,
                 replace: wanted.replace,
                 files: wanted.physical.then(|| data.clone()),
+                in_use: in_use
+                    .iter()
+                    .filter_map(|file| table_of(file.as_bytes()).map(str::to_owned))
+                    .collect(),
                 about: match &replayed {
                     None => format!("backup {name}"),
                     Some(at) => format!("backup {name}, and the log up to {}", at.position),
@@ -286,39 +293,27 @@ fn at_the_stop(error: BackupError) -> BackupError {
     }
 }
 
-/// Tables that were found, and the schema and name that each of them gets.
-struct SelectedTables {
-    chosen: Vec<Chosen>,
-    names: Vec<(String, String)>,
-}
-
 impl RescuePlan<'_> {
-    fn find(&self, held: &[StoredTable]) -> Result<SelectedTables, BackupError> {
-        self.named(choose(held, self.tables)?)
+    fn find(&self, held: &[StoredTable]) -> Result<Vec<NamedTable>, BackupError> {
+        self.names.of(choose(held, self.tables)?, self.date)
     }
 
     /// As [`find`](Self::find), without the tables that are not there: a log may bring them.
-    fn find_present(&self, held: &[StoredTable]) -> Result<SelectedTables, BackupError> {
-        self.named(choose_present(held, self.tables)?.0)
+    fn find_present(&self, held: &[StoredTable]) -> Result<Vec<NamedTable>, BackupError> {
+        self.names.of(choose_present(held, self.tables)?.0, self.date)
     }
 
-    fn named(&self, chosen: Vec<Chosen>) -> Result<SelectedTables, BackupError> {
-        let names = self.names.of(&chosen, self.date)?;
-        Ok(SelectedTables { chosen, names })
-    }
-
-    /// Logs in to the server, if there is one, and checks that it can take the tables. Returns remarks, too.
+    /// Logs in to the server, if there is one, and checks that it can take the tables.
     async fn open(
         &self,
-        found: &SelectedTables,
+        tables: &[NamedTable],
         cancel: &CancelToken,
-    ) -> Result<(Option<LiveServer>, Vec<String>), BackupError> {
-        let Some(address) = self.into else { return Ok((None, Vec::new())) };
+    ) -> Result<Option<LiveServer>, BackupError> {
+        let Some(address) = self.into else { return Ok(None) };
         let create_schema = self.names.schema().is_some();
-        let (names, physical) = (&found.names, self.physical);
-        let wish = TargetRequest { names, replace: self.replace, create_schema, physical };
-        let (live, remarks) = open(address, &wish, cancel).await?;
-        Ok((Some(live), remarks))
+        let physical = self.physical;
+        let wish = TargetRequest { tables, replace: self.replace, create_schema, physical };
+        open(address, &wish, cancel).await.map(Some)
     }
 }
 
@@ -337,24 +332,25 @@ fn held_in(data: &Path) -> Result<Vec<StoredTable>, BackupError> {
         }
         Ok(())
     };
-    read().map_err(|error: std::io::Error| BackupError::Restore {
-        target: data.display().to_string(),
-        what: format!("cannot read the names of its files: {error}"),
-    })?;
+    read().map_err(|error| unreadable(data, &error))?;
     Ok(held(files.iter().map(String::as_str)))
 }
 
-/// The tables with their new names.
+fn unreadable(data: &Path, error: &std::io::Error) -> BackupError {
+    BackupError::of_target(data, format!("cannot read its files: {error}"))
+}
+
+/// The order for these tables.
 fn order(
-    SelectedTables { chosen, names }: SelectedTables,
+    tables: Vec<NamedTable>,
     named_schema: bool,
     on_server: bool,
 ) -> Result<Order, BackupError> {
     let mut run = [0; 4];
     getrandom::fill(&mut run)?;
-    let several = names.iter().any(|(schema, _)| *schema != names[0].0);
+    let several = tables.iter().any(|table| table.schema != tables[0].schema);
     Ok(Order {
-        tables: chosen.into_iter().zip(names).collect(),
+        tables,
         with_schema: on_server || named_schema || several,
         create_schema: named_schema || !on_server && several,
         run: base16ct::lower::encode_string(&run),
@@ -400,14 +396,15 @@ async fn restored(
 ) -> Result<Vec<(String, RestoreReport)>, BackupError> {
     let how = RestoreOptions { sync: Durability::None, room_beside, ..RestoreOptions::default() };
     let failed = |what: String| BackupError::Restore { target: data.display().to_string(), what };
-    let (mut restored, mut folders) = fetch(session, get, links, data, how, on_line).await?;
-    let covered = is_covered(data, &folders[1..]);
+    let mut fetched = fetch(session, get, links, data, how, on_line).await?;
+    let covered = is_covered(data, &fetched.folders[1..]);
     let covered = covered.map_err(|error| failed(format!("cannot read its files: {error}")))?;
     if !covered && !get.files.is_all() {
         std::fs::remove_dir_all(data).map_err(|error| failed(error.to_string()))?;
         get.files = Selection::default();
-        (restored, folders) = fetch(session, get, links, data, how, on_line).await?;
+        fetched = fetch(session, get, links, data, how, on_line).await?;
     }
+    let FetchedChain { restored, mut folders, .. } = fetched;
     refuse_mysql_files(data)?;
     let unlinked = folders.iter().try_for_each(|folder| remove_links(folder));
     unlinked.map_err(|error| failed(format!("cannot remove a link to a tablespace: {error}")))?;

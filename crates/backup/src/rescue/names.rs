@@ -32,6 +32,14 @@ pub(super) struct Chosen {
     pub(super) by_name: bool,
 }
 
+/// A table to rescue, and the schema and name that it gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NamedTable {
+    pub(super) chosen: Chosen,
+    pub(super) schema: String,
+    pub(super) table: String,
+}
+
 /// The name for people.
 impl std::fmt::Display for StoredTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -176,18 +184,19 @@ impl NewNames {
         self.schema.as_deref()
     }
 
-    /// The schema and table that each table gets.
+    /// The tables with the schema and name that each of them gets.
     ///
     /// # Errors
     /// [`BackupError::Selection`] if a name is too long, or two tables get the same one.
     pub(super) fn of(
         &self,
-        tables: &[Chosen],
+        tables: Vec<Chosen>,
         date: &str,
-    ) -> Result<Vec<(String, String)>, BackupError> {
-        let mut names = Vec::with_capacity(tables.len());
+    ) -> Result<Vec<NamedTable>, BackupError> {
+        let mut named = Vec::with_capacity(tables.len());
         let mut taken = HashSet::new();
-        for Chosen { held, .. } in tables {
+        for chosen in tables {
+            let held = &chosen.held;
             let table = self.table.replace("{date}", date).replace("{table}", &held.table);
             if table.chars().count() > MAX_NAME {
                 let what = format!(
@@ -196,17 +205,17 @@ impl NewNames {
                 );
                 return Err(BackupError::Selection(what));
             }
-            let name = (self.schema.clone().unwrap_or_else(|| held.schema.clone()), table);
-            if !taken.insert(name.clone()) {
+            let schema = self.schema.clone().unwrap_or_else(|| held.schema.clone());
+            if !taken.insert((schema.clone(), table.clone())) {
                 let what = format!(
                     "{held} and another table would both be called {}; use {{table}} in --as, or rescue them one by one",
-                    Printable::new(format!("{}.{}", name.0, name.1).as_bytes())
+                    Printable::new(format!("{schema}.{table}").as_bytes())
                 );
                 return Err(BackupError::Selection(what));
             }
-            names.push(name);
+            named.push(NamedTable { chosen, schema, table });
         }
-        Ok(names)
+        Ok(named)
     }
 }
 
@@ -283,7 +292,10 @@ mod tests {
     #[test]
     fn new_names_follow_the_template() {
         let chosen = choose(&all(), &["shop.ord*".to_owned()]).unwrap();
-        let names = |template: &str| NewNames::parse(template)?.of(&chosen, "20261120");
+        let names = |template: &str| -> Result<Vec<(String, String)>, BackupError> {
+            let named = NewNames::parse(template)?.of(chosen.clone(), "20261120")?;
+            Ok(named.into_iter().map(|named| (named.schema, named.table)).collect())
+        };
         let pair = |schema: &str, table: &str| (schema.to_owned(), table.to_owned());
         assert_eq!(
             names("{table}_rescued_{date}").unwrap()[1],

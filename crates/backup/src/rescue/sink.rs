@@ -84,6 +84,8 @@ pub(super) struct LiveServer {
     pub(super) lock: String,
     /// Whether it was away for too long.
     pub(super) is_away: bool,
+    /// Remarks on what was found there.
+    pub(super) remarks: Vec<String>,
 }
 
 /// Reason why a statement was not accepted.

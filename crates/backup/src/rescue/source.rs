@@ -1,5 +1,6 @@
 //! The tables that are copied, and what copies them.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -8,7 +9,7 @@ use xb_pipeline::Observer;
 use xb_reader::Printable;
 
 use super::definition::Definition;
-use super::names::Chosen;
+use super::names::NamedTable;
 use super::rows::{Layout, sql};
 use super::sink::{QuotedTable, Sink};
 use super::trigger::Trigger;
@@ -17,8 +18,7 @@ use crate::cancel::CancelToken;
 /// The tables to copy.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// The tables, and the schema and name that each of them gets.
-    pub(super) tables: Vec<(Chosen, (String, String))>,
+    pub(super) tables: Vec<NamedTable>,
     /// Whether names have a schema; without one, a dump can be read into any.
     pub(super) with_schema: bool,
     /// Whether a table that exists under a new name is replaced.
@@ -29,6 +29,8 @@ pub(super) struct Order {
     pub(super) filter: Option<String>,
     /// Data directory of the private server, if the server gets its files, not rows.
     pub(super) files: Option<PathBuf>,
+    /// Tables that were in use when they were copied, as `SCHEMA/TABLE` in the encoding of file names.
+    pub(super) in_use: BTreeSet<String>,
     /// Text in a dump about its origin.
     pub(super) about: String,
     /// Distinguishes the unfinished tables of this run.

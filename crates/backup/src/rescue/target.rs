@@ -4,6 +4,7 @@ use xb_mysql::{Access, Client, Row, Timeouts};
 use xb_reader::Printable;
 
 use super::completing::TODO;
+use super::names::NamedTable;
 use super::physical;
 use super::rows::{SESSION, is_table, literal, sql};
 use super::sink::{LOGIN, LiveServer, PREFIX, next_step};
@@ -27,8 +28,7 @@ pub(super) fn access(address: &str) -> Result<Access, BackupError> {
 
 /// Tables that the server is to receive.
 pub(super) struct TargetRequest<'a> {
-    /// Schema and name of each table.
-    pub(super) names: &'a [(String, String)],
+    pub(super) tables: &'a [NamedTable],
     /// An existing table may be replaced.
     pub(super) replace: bool,
     /// A missing schema may be created.
@@ -37,8 +37,7 @@ pub(super) struct TargetRequest<'a> {
     pub(super) physical: bool,
 }
 
-/// Logs in, and checks that the server can take the tables under these names. Returns the server, and
-/// remarks.
+/// Logs in, and checks that the server can take the tables under these names.
 ///
 /// # Errors
 /// [`BackupError::Rescue`], [`BackupError::Interrupted`].
@@ -46,7 +45,7 @@ pub(super) async fn open(
     address: &str,
     wish: &TargetRequest<'_>,
     cancel: &CancelToken,
-) -> Result<(LiveServer, Vec<String>), BackupError> {
+) -> Result<LiveServer, BackupError> {
     let failed = |what: String| BackupError::Rescue { table: "into the server".to_owned(), what };
     let access = access(address)?;
     let (target, account) = (access.target.clone(), access.account.clone());
@@ -71,16 +70,13 @@ pub(super) async fn open(
         schema: None,
         lock: String::new(),
         is_away: false,
+        remarks: Vec::new(),
     };
-    let remarks = tokio::task::block_in_place(|| look(&mut live, wish, address))?;
-    Ok((live, remarks))
+    tokio::task::block_in_place(|| look(&mut live, wish, address))?;
+    Ok(live)
 }
 
-fn look(
-    live: &mut LiveServer,
-    wish: &TargetRequest<'_>,
-    address: &str,
-) -> Result<Vec<String>, BackupError> {
+fn look(live: &mut LiveServer, wish: &TargetRequest<'_>, address: &str) -> Result<(), BackupError> {
     let failed = |table: &str, what: String| BackupError::Rescue {
         table: Printable::new(table.as_bytes()).to_string(),
         what,
@@ -103,8 +99,7 @@ fn look(
     let packet = live.client.rows("SELECT CAST(@@max_allowed_packet AS CHAR)").map_err(asked)?;
     let packet = packet.first().map(Row::texts::<1>).transpose().map_err(asked)?;
     live.max_packet = packet.and_then(|[text]| text.parse().ok()).unwrap_or(1 << 20);
-    let mut remarks = Vec::new();
-    let mut schemas: Vec<&String> = wish.names.iter().map(|(schema, _)| schema).collect();
+    let mut schemas: Vec<&String> = wish.tables.iter().map(|table| &table.schema).collect();
     schemas.sort_unstable();
     schemas.dedup();
     for schema in schemas {
@@ -132,14 +127,14 @@ fn look(
             })
             .collect();
         let is_todo = |name: &String| name.ends_with(&format!("{TODO}`"));
-        remarks.extend(left.iter().filter(|name| is_todo(name)).map(|todo| {
+        live.remarks.extend(left.iter().filter(|name| is_todo(name)).map(|todo| {
             format!(
                 "{todo}: the statements that complete the tables which a rescue had put in use when it was killed. If none runs, carry out those whose table `unfinished` is gone, in the order of their numbers, and drop it"
             )
         }));
         let left: Vec<String> = left.into_iter().filter(|name| !is_todo(name)).collect();
         if !left.is_empty() {
-            remarks.push(format!(
+            live.remarks.push(format!(
                 "{}: left by a rescue that was killed, or by one that still runs; if none runs, drop it: one that ends with _old was replaced, and goes last",
                 left.join(", ")
             ));
@@ -147,7 +142,7 @@ fn look(
     }
     let folds = live.client.rows("SELECT CAST(@@lower_case_table_names AS CHAR)").map_err(asked)?;
     let folds = folds.first().and_then(|row| row.get(0)) != Some(b"0");
-    for (schema, table) in wish.names {
+    for NamedTable { schema, table, .. } in wish.tables {
         let name = format!("{schema}.{table}");
         // What is asked about a table is asked by its exact name.
         if folds && wish.replace && name != name.to_lowercase() {
@@ -190,7 +185,7 @@ fn look(
             return Err(failed(&name, what));
         }
     }
-    Ok(remarks)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -23,11 +23,11 @@ use crate::restore::same_space::is_covered;
 use crate::session::Session;
 
 /// The files of a chain.
-pub(super) struct FetchedChain {
+pub(crate) struct FetchedChain {
     /// Report of each backup, the full one first.
-    pub(super) restored: Vec<(String, RestoreReport)>,
+    pub(crate) restored: Vec<(String, RestoreReport)>,
     /// Directory of each backup.
-    pub(super) folders: Vec<PathBuf>,
+    pub(crate) folders: Vec<PathBuf>,
     /// Whether an earlier run has fetched all of them, and was interrupted while it merged them.
     pub(super) is_merging: bool,
 }
@@ -73,11 +73,10 @@ pub(super) async fn fetch_or_continue(
         let folders = folders_of(target, links.len());
         return Ok(FetchedChain { restored, folders, is_merging: true });
     }
-    let (restored, folders) = fetch(session, request, links, target, how, on_line).await?;
-    Ok(FetchedChain { restored, folders, is_merging: false })
+    fetch(session, request, links, target, how, on_line).await
 }
 
-/// Fetches the backups of a chain, the full one first. Returns their reports and directories. A
+/// Fetches the backups of a chain, the full one first. A
 /// selection gains what was renamed during any of the backups. Says so if applying the increments may fill the disk.
 pub(crate) async fn fetch(
     session: &Session,
@@ -86,8 +85,8 @@ pub(crate) async fn fetch(
     target: &Path,
     how: RestoreOptions,
     on_line: &OnLine,
-) -> Result<(Vec<(String, RestoreReport)>, Vec<PathBuf>), BackupError> {
-    let (mut restored, mut folders) = (Vec::new(), Vec::new());
+) -> Result<FetchedChain, BackupError> {
+    let mut restored = Vec::new();
     // Of a restore that an earlier run has begun, it is not known how much is there.
     let is_new = !is_unfinished(target).map_err(unseen(target))?;
     if request.files.is_all() && !how.no_space_check && is_new {
@@ -104,9 +103,9 @@ pub(crate) async fn fetch(
             request.files.find_renamed(files.iter().map(|file| &file.path[..]));
         }
     }
-    let all = folders_of(target, links.len());
-    for (number, (link, folder)) in links.iter().zip(&all).enumerate() {
-        let later = || links.iter().zip(&all).skip(number + 1);
+    let folders = folders_of(target, links.len());
+    for (number, (link, folder)) in links.iter().zip(&folders).enumerate() {
+        let later = || links.iter().zip(&folders).skip(number + 1);
         let bytes = later().map(|(link, _)| link.stream_bytes());
         session.observer.expect_later(bytes.fold(0, u64::saturating_add));
         request.name = link.name.clone();
@@ -120,9 +119,8 @@ pub(crate) async fn fetch(
         let how = RestoreOptions { room_beside, ..how };
         let report = restore_and_keep(session, request, unlocked, folder, how).await?;
         restored.push((request.name.to_string(), report));
-        folders.push(folder.clone());
     }
-    Ok((restored, folders))
+    Ok(FetchedChain { restored, folders, is_merging: false })
 }
 
 /// Reports of a restore that an earlier run has finished.
@@ -133,7 +131,7 @@ pub(super) fn done_before(
     let report = |(number, link): (usize, &ChosenBackup)| {
         // The files of the whole chain are one directory now.
         let (files, bytes) = if number == 0 { (files, bytes) } else { (0, 0) };
-        let get = GetReport::nothing(link.manifest().cloned());
+        let get = GetReport { manifest: link.manifest().cloned(), ..GetReport::default() };
         let resumed = Some(Resumed { files, bytes, distrusted: 0 });
         (link.name.to_string(), RestoreReport { get, files, decrypted: 0, resumed })
     };

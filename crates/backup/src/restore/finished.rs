@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use sha2::{Digest, Sha256};
+use xb_files::is_lost_and_found;
 use xb_reader::TargetDir;
 use xb_repo::hex::hex;
 
@@ -19,7 +20,6 @@ use crate::error::BackupError;
 use crate::restore::clone::state::State;
 use crate::restore::journal::head::{RestoreIdentity, place_of};
 use crate::restore::journal::write::Journal;
-use crate::restore::lost_and_found::is_lost_and_found;
 
 /// Name of the extended attribute.
 const MARK: &str = "user.xbcloud-rs.restored";

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use xb_files::or_none;
+use xb_files::{is_lost_and_found, or_none};
 use xb_reader::{RelPath, TargetDir, TargetError};
 use xb_repo::manifest::Layout;
 use xb_repo::root::Root;
@@ -12,7 +12,6 @@ use super::clone::state::State;
 use super::journal::head::{RestoreIdentity, is_unfinished};
 use super::journal::load::{foreign, load};
 use super::journal::resume_state::{ResumeState, as_path};
-use super::lost_and_found::{is_lost_and_found, shows_nothing};
 use super::request::{RestoreOptions, RestoreReport, Resumed};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
@@ -56,6 +55,14 @@ impl Interrupted {
         self.folder.clear(|number| self.state.keeps(number)).map_err(|error| error.to_string())?;
         self.folder.number_from(self.state.next_number());
         Ok(())
+    }
+}
+
+/// Returns whether a directory holds nothing that this user can see.
+fn shows_nothing(entry: &std::fs::DirEntry) -> bool {
+    match std::fs::read_dir(entry.path()) {
+        Ok(mut inside) => inside.next().is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
     }
 }
 
@@ -126,7 +133,7 @@ pub(super) async fn fetched_clone(
         return Err(failed(HALF_RECOVERED.into()));
     }
     Ok(RestoreReport {
-        get: GetReport::nothing(Some(manifest)),
+        get: GetReport { manifest: Some(manifest), ..GetReport::default() },
         files: state.files,
         decrypted: 0,
         resumed: Some(Resumed { files: state.files, bytes: state.bytes, distrusted: 0 }),

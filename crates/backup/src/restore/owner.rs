@@ -13,10 +13,10 @@ use rustix::fs::{
     statat,
 };
 use rustix::io::Errno;
+use xb_files::LOST_AND_FOUND;
 use xb_process::{Program, capture};
 
 use crate::error::BackupError;
-use crate::restore::lost_and_found::LOST_AND_FOUND;
 
 /// Flags for opening a directory.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);

@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use crate::restore::lost_and_found::is_lost_and_found;
+use xb_files::is_lost_and_found;
+
 use crate::small_file::read_small;
 
 /// Where a tablespace's first page has the number of the tablespace, in bytes.

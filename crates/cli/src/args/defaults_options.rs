@@ -19,7 +19,7 @@ const NO_LOGIN_PATHS: &str = "no-login-paths";
 
 /// Returns the options about option files, for clap's help; [`expand`] removes them from the
 /// arguments. `short` is the letter of `--defaults-file`, which stock `xbcloud` calls `-c`.
-pub fn defaults_args(short: Option<char>) -> Vec<Arg> {
+pub(crate) fn defaults_args(short: Option<char>) -> Vec<Arg> {
     let with_value = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).help(help)
     };

@@ -154,7 +154,7 @@ impl Log {
     }
 
     /// Returns whether the log is JSON.
-    pub fn is_json(&self) -> bool {
+    pub(crate) fn is_json(&self) -> bool {
         self.0.options.json
     }
 

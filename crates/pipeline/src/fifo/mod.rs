@@ -25,7 +25,7 @@ pub use names::FifoNames;
 pub use split::Split;
 
 /// Maximum number of FIFOs of one backup.
-pub const MAX_FIFOS: usize = 256;
+const MAX_FIFOS: usize = 256;
 
 /// Which FIFOs to use.
 #[derive(Debug, Clone, PartialEq, Eq)]

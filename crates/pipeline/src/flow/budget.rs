@@ -64,7 +64,7 @@ impl Budget {
 
     /// Leases `bytes` if they are free now and no earlier lease is waiting.
     #[must_use]
-    pub fn try_lease(&self, bytes: u64) -> Option<Permit> {
+    pub(crate) fn try_lease(&self, bytes: u64) -> Option<Permit> {
         let permit = Arc::clone(&self.pages).try_acquire_many_owned(self.pages_for(bytes)).ok()?;
         Some(Permit { permit: Some(permit) })
     }

@@ -54,7 +54,7 @@ impl Crc32c {
 
 /// Combines the CRC-32C of two pieces; the second is `len` bytes long.
 #[must_use]
-pub fn crc32c_combine(first: u32, second: u32, len: u64) -> u32 {
+pub(crate) fn crc32c_combine(first: u32, second: u32, len: u64) -> u32 {
     if len == 0 {
         return first;
     }

@@ -114,7 +114,7 @@ impl Observer {
     }
 
     /// Adds complete files.
-    pub fn add_files(&self, n: u64) {
+    pub(crate) fn add_files(&self, n: u64) {
         self.0.files.fetch_add(n, Ordering::Relaxed);
     }
 

@@ -106,7 +106,7 @@ where
 }
 
 /// Like [`ordered`], for work with a state per thread, which `make` creates.
-pub fn ordered_by<J, R, W>(
+pub(crate) fn ordered_by<J, R, W>(
     name: &str,
     threads: usize,
     depth: usize,

@@ -52,7 +52,7 @@ impl Received {
 
     /// Returns whether checksums were computed on arrival.
     #[must_use]
-    pub fn has_sums(&self) -> bool {
+    pub(crate) fn has_sums(&self) -> bool {
         self.sums.is_some()
     }
 

@@ -121,7 +121,7 @@ impl Slab {
     }
 
     /// Moves as many bytes as fit from the front of `input` into the slab.
-    pub fn fill_from(&mut self, input: &mut &[u8]) {
+    pub(crate) fn fill_from(&mut self, input: &mut &[u8]) {
         let n = input.len().min(self.buffer.len() - self.len);
         let (now, later) = input.split_at(n);
         self.buffer[self.len..self.len + n].copy_from_slice(now);
@@ -151,12 +151,12 @@ impl Slab {
     }
 
     /// Takes the permit out, because the bytes will be copied to a slab that it pays for.
-    pub fn take_permit(&mut self) -> Option<Permit> {
+    pub(crate) fn take_permit(&mut self) -> Option<Permit> {
         self.permit.take()
     }
 
     /// Absorbs a permit, up to the size of the slab, which can never hold more.
-    pub fn pay(&mut self, permit: Permit) {
+    pub(crate) fn pay(&mut self, permit: Permit) {
         let size = self.buffer.len() as u64;
         let held = self.permit.get_or_insert_default();
         held.merge(permit);

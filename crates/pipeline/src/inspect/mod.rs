@@ -364,8 +364,8 @@ impl Inspector {
         // Other passes have counted the files that this one leaves alone.
         if self.only.as_ref().is_none_or(|only| only.contains(path)) {
             self.unpacked += unpacked;
+            self.evidence.file(path, content);
         }
-        self.evidence.file(path, content);
         Ok(())
     }
 }

@@ -120,7 +120,8 @@ fn files_beyond_the_memory_are_inspected_by_further_passes() {
     let mut plain = tablespace(3);
     plain[2 * PAGE + 700] ^= 1;
     let stored = wrapped(".zst", &plain);
-    let files: Vec<_> = (0..200).map(|n| (format!("d/t{n}.ibd.zst"), stored.clone())).collect();
+    let mut files: Vec<_> = (0..200).map(|n| (format!("d/t{n}.ibd.zst"), stored.clone())).collect();
+    files.push(("d/log.CSV".to_owned(), b"1\n".to_vec()));
     let stream = mixed(&files, 10_000);
     let few = || InspectOptions { memory: 16 << 20, ..options(false) };
     let mut found = inspect(&stream, 100_000, few()).unwrap();
@@ -135,6 +136,7 @@ fn files_beyond_the_memory_are_inspected_by_further_passes() {
     assert!((2..20).contains(&passes), "{passes}");
     assert_eq!((found.pages.files, found.undone, found.pages.passed_over), (200, 200, 0));
     assert_eq!((found.pages.counts.good, found.pages.counts.damaged), (400, 200));
+    assert_eq!(found.pages.not_checked, [("CSV", 1)].into());
 }
 
 /// A table that states its number and its pages in use, as its server does: all of the first six.

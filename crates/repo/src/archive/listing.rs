@@ -336,7 +336,7 @@ async fn small(root: &Root, key: &str) -> Result<Option<bytes::Bytes>, StoreErro
 ///
 /// # Errors
 /// [`RepoError::Store`] if the store cannot be reached.
-pub async fn segment_head(
+pub(crate) async fn segment_head(
     root: &Root,
     key: &str,
     size: u64,

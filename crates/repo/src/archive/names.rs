@@ -3,7 +3,7 @@
 use crate::names::{BackupName, NameError, RunId};
 
 /// Folder of all archives below ROOT.
-pub const ARCHIVES: &str = ".xb-binlog";
+pub(crate) const ARCHIVES: &str = ".xb-binlog";
 /// Names of the records of a stream.
 pub const HEAD: &str = "head";
 /// The key slots of a stream.
@@ -42,7 +42,7 @@ pub fn segment_name(number: u64) -> String {
 
 /// Number of the segment with this name.
 #[must_use]
-pub fn parse_segment(name: &str) -> Option<u64> {
+pub(crate) fn parse_segment(name: &str) -> Option<u64> {
     let is_number = name.len() == DIGITS && name.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| name.parse().ok()).flatten()
 }
@@ -55,7 +55,7 @@ pub fn floor_name(number: u64) -> String {
 
 /// Number of the first segment that is left, by the name of such a record.
 #[must_use]
-pub fn parse_floor(name: &str) -> Option<u64> {
+pub(crate) fn parse_floor(name: &str) -> Option<u64> {
     parse_segment(name.strip_prefix(FLOOR)?)
 }
 
@@ -67,7 +67,7 @@ pub fn rollup_name((first, last): (u64, u64)) -> String {
 
 /// The numbers of the first and the last segment of the roll-up with this name.
 #[must_use]
-pub fn parse_rollup(name: &str) -> Option<(u64, u64)> {
+pub(crate) fn parse_rollup(name: &str) -> Option<(u64, u64)> {
     let (first, last) = name.strip_prefix(ROLL_UP)?.split_once('-')?;
     let span = (parse_segment(first)?, parse_segment(last)?);
     (span.0 <= span.1).then_some(span)

@@ -163,7 +163,7 @@ impl SegmentHead {
 
     /// Returns whether the next byte of the server after this segment lies at `next`.
     #[must_use]
-    pub fn is_followed_by(&self, next: &StoredPosition) -> bool {
+    pub(crate) fn is_followed_by(&self, next: &StoredPosition) -> bool {
         match &self.next_log {
             Some(log) => next.log == *log && next.offset == 4,
             None => *next == self.to,

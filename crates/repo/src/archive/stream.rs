@@ -187,7 +187,7 @@ impl StreamHead {
 
     /// Returns whether the server is not the one of the stream before, as far as the records show.
     #[must_use]
-    pub fn is_of_another_server(&self, before: &Self) -> bool {
+    pub(crate) fn is_of_another_server(&self, before: &Self) -> bool {
         match &self.begins {
             StreamOrigin::Continues { at, .. } => at.is_some(),
             _ => before.origin().differs_from(self.origin()).is_some(),

@@ -64,7 +64,7 @@ pub async fn refuse_earlier(
 ///
 /// # Errors
 /// [`RepoError::Store`].
-pub async fn is_of_dead_process(root: &Root, claim: &str) -> Result<bool, RepoError> {
+pub(crate) async fn is_of_dead_process(root: &Root, claim: &str) -> Result<bool, RepoError> {
     Ok(read(root, claim).await?.is_some_and(|note| alive::is_proven_dead(&note.mark)))
 }
 

@@ -251,7 +251,7 @@ async fn take_back_marked(root: &Root, name: &BackupName, run: &str) -> Result<(
 ///
 /// # Errors
 /// [`RepoError::Store`]: it may still exist.
-pub async fn take_back_unmarked(
+pub(crate) async fn take_back_unmarked(
     root: &Root,
     name: &BackupName,
     run: &str,

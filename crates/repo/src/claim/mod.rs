@@ -38,7 +38,8 @@ pub use self::claim_state::{
     refuse_living, snapshot_claim, standing,
 };
 use self::claim_state::{outdated, refuse_unless_taken};
-pub use self::earlier::{is_of_dead_process, refuse_earlier};
+pub(crate) use self::earlier::is_of_dead_process;
+pub use self::earlier::refuse_earlier;
 use self::lease::{ClockReading, Lease};
 pub use self::left::RemainingObjects;
 use self::note::{Note, Phase};

@@ -97,7 +97,7 @@ impl<'a> SignedText<'a> {
     }
 
     /// Returns whether the holder of the data key wrote the text.
-    pub fn is_by(&self, key: &MacKey) -> bool {
+    pub(crate) fn is_by(&self, key: &MacKey) -> bool {
         self.mac.as_ref().is_some_and(|(bytes, mac)| key.verify(bytes, mac))
     }
 

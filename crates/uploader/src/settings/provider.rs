@@ -125,7 +125,7 @@ impl Provider {
 
     /// Returns whether the store checks a CRC-64/NVME sent with puts and parts.
     #[must_use]
-    pub fn checks_crc64(self) -> bool {
+    pub(crate) fn checks_crc64(self) -> bool {
         self == Self::Aws
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
+use xb_files::is_lost_and_found;
 use xb_reader::TargetDir;
 
 use crate::cancel::CancelToken;
@@ -15,7 +16,6 @@ use crate::restore::journal::head::{Head, JOURNAL, RestoreIdentity, boot_id, mou
 use crate::restore::journal::line::Line;
 use crate::restore::journal::resume_state::{CompleteFile, IncompleteFile, ResumeState, as_path};
 use crate::restore::journal::trust;
-use crate::restore::lost_and_found::is_lost_and_found;
 
 /// Maximum length of a journal in bytes: enough for millions of files.
 const MAX_LEN: u64 = 1 << 30;

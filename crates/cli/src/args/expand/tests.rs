@@ -26,7 +26,7 @@ fn command() -> Command {
         .arg(clap::Arg::new("command").num_args(1..).last(true));
     let get = Command::new("get").visible_alias("fetch").args(shared()).arg(arg!(<NAME>));
     let inner = Command::new("put").args(shared()).arg(arg!(--fast)).arg(arg!(<NAME>));
-    crate::mysql_style(
+    crate::args::argv::mysql_style(
         Command::new("xbcloud")
             .args(defaults_args(Some('c')))
             .subcommand(Command::new("log").subcommand(inner))

@@ -1,4 +1,4 @@
-//! Tablespaces outside the data directory: a restore brings them into it.
+//! Remarks on restored files, which say what to do before or after a server starts on them.
 
 use std::path::Path;
 
@@ -34,6 +34,18 @@ pub(super) fn outside(target: &Path) -> Vec<String> {
     told
 }
 
+/// A remark on the restored tables that no recovery repairs, if there are some. A directory that cannot be read has none:
+/// what comes next fails on it.
+pub(super) fn in_use(target: &Path) -> Option<String> {
+    let tables = xb_replay::tables_in_use(target).unwrap_or_default();
+    (!tables.is_empty()).then(|| {
+        format!(
+            "tables were in use while the backup copied them, and may be damaged or lack their last rows: {}; once a server runs on the files, run REPAIR TABLE and CHECK TABLE on each, before anything changes it",
+            tables.join(", ")
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +67,21 @@ mod tests {
             std::fs::write(dir.path().join(format!("shop/{number}.isl")), "").unwrap();
         }
         assert_eq!(outside(dir.path()).len(), MAX_NAMED + 1);
+    }
+
+    #[test]
+    fn a_table_that_was_not_closed_is_named_with_the_next_step() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("shop")).unwrap();
+        let index = dir.path().join("shop/t.MYI");
+        let mut head = vec![0; 1024];
+        head[..4].copy_from_slice(&[0xfe, 0xfe, 7, 1]);
+        std::fs::write(&index, &head).unwrap();
+        assert_eq!(in_use(dir.path()), None);
+        // The number of times that it is open.
+        head[25] = 1;
+        std::fs::write(&index, &head).unwrap();
+        let told = in_use(dir.path()).unwrap();
+        assert!(told.contains("shop/t.MYI") && told.contains("REPAIR TABLE"), "{told}");
     }
 }
