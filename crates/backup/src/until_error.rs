@@ -250,6 +250,9 @@ impl UntilError {
             Self::Replay(ReplayError::Transaction { .. }) => Some(
                 "the same command fails there again: remove the target directory, and restore to before this transaction (--until=before:GTID), without it (--exclude-gtid=GTID), or with what the private server lacks (--mysqld-opts)",
             ),
+            Self::Replay(ReplayError::Stuck { .. }) => Some(
+                "remove the target directory, and run the same command again with --threads=1, which applies one transaction after the other",
+            ),
             Self::Replay(ReplayError::NotRepaired(_)) => {
                 Some("remove the target directory, and name another backup")
             }
@@ -279,6 +282,8 @@ mod tests {
         );
         let not_repaired = hint(ReplayError::NotRepaired("x.m: crashed".to_owned()));
         assert!(not_repaired.contains("another backup"), "{not_repaired}");
+        let stuck = hint(ReplayError::Stuck { seconds: 900, at: "bin.000001:4".to_owned() });
+        assert!(stuck.contains("--threads=1"), "{stuck}");
         assert!(hint(ReplayError::Abandoned).contains("run the same command again"));
     }
 }
