@@ -247,11 +247,43 @@ impl UntilError {
             Self::Replay(ReplayError::FullDisk { .. }) => {
                 Some("make room there, remove the target directory, and run the same command again")
             }
+            Self::Replay(ReplayError::Transaction { .. }) => Some(
+                "the same command fails there again: remove the target directory, and restore to before this transaction (--until=before:GTID), without it (--exclude-gtid=GTID), or with what the private server lacks (--mysqld-opts)",
+            ),
+            Self::Replay(ReplayError::Stuck { .. }) => Some(
+                "remove the target directory, and run the same command again with --threads=1, which applies one transaction after the other",
+            ),
+            Self::Replay(ReplayError::NotRepaired(_)) => {
+                Some("remove the target directory, and name another backup")
+            }
             Self::Replay(error) if !error.is_data_untouched() => {
                 Some("remove the target directory, and run the same command again")
             }
             Self::Replay(_) => Some("run the same command again"),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+    use super::*;
+
+    #[test]
+    fn what_would_fail_again_is_not_to_be_run_again() {
+        let hint = |error| UntilError::Replay(error).hint().unwrap();
+        let (what, error) = ("transaction 0-1-7".to_owned(), "error 1062".to_owned());
+        let failed = hint(ReplayError::Transaction { what, error });
+        assert!(
+            failed.contains("--exclude-gtid") && failed.contains("--until=before:"),
+            "{failed}"
+        );
+        let not_repaired = hint(ReplayError::NotRepaired("x.m: crashed".to_owned()));
+        assert!(not_repaired.contains("another backup"), "{not_repaired}");
+        let stuck = hint(ReplayError::Stuck { seconds: 900, at: "bin.000001:4".to_owned() });
+        assert!(stuck.contains("--threads=1"), "{stuck}");
+        assert!(hint(ReplayError::Abandoned).contains("run the same command again"));
     }
 }

@@ -9,10 +9,9 @@ use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use xb_binlog::{
-    ChecksumKind, Event, GtidState, History, LogPosition, SentEvent, SentReader, SystemZone,
+    ChecksumKind, Event, GtidState, History, LogPosition, MAGIC, SentEvent, SentReader, SystemZone,
 };
-use xb_mysql::{Access, Client, Dump, DumpItem, Part, Row, Start as From, Timeouts};
-use xb_replay::{ENGINES, ORIGIN_SETTINGS};
+use xb_mysql::{Access, Client, Dump, DumpItem, Part, Start as From, Timeouts};
 use xb_repo::archive::segment::LastTransaction;
 use xb_repo::archive::stream::{Origin, StoredPosition, StoredRepeats};
 use xb_repo::hex::hex;
@@ -27,6 +26,7 @@ use crate::binlog::role::Role;
 use crate::binlog::search::Search;
 use crate::binlog::search_outcome::{OtherServer, Outcome, SearchStep};
 use crate::binlog::segmenter::{Cut, Progress, Segmenter};
+use crate::binlog::settings::{engines, settings};
 use crate::binlog::standing::Standing;
 use crate::binlog::start::{ServerLog, Start};
 use crate::binlog::system_zone::system_zone;
@@ -41,8 +41,6 @@ const LAST_READS: Duration = Duration::from_secs(5);
 const NO_SUCH_POSITION: u16 = 1236;
 /// The same for a log that is in its index and not on its disk.
 const NO_FILE: u16 = 29;
-/// Offset of the first event of a log.
-const BEGIN: u64 = 4;
 /// Parts of its message if the server lacks memory or file descriptors, or its disk does not answer.
 const UNREAD: [&str; 4] = ["could not open", "memory", "i/o error", "open log file"];
 
@@ -130,9 +128,7 @@ pub(crate) fn connect(
     let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
     let settings = settings(&mut client, uuid.is_some())?;
     let system_zone = system_zone(&mut client)?;
-    let engines = client.rows(ENGINES)?;
-    let engines = engines.iter().map(|row| row.texts().map(|[name]| name));
-    let engines = engines.collect::<Result<_, _>>()?;
+    let engines = engines(&mut client)?;
     let standing = Standing::ask(&mut client)?;
     let doubts = doubts(&mut client, &standing)?.into_iter().map(|doubt| doubt.found).collect();
     // Only a warning rests on it.
@@ -161,18 +157,6 @@ fn identity(client: &mut Client) -> Result<String, ArchiveError> {
         true => Ok(uuid),
         false => Err(ArchiveError::NoGtids { mode }),
     }
-}
-
-/// The variables that change what replayed statements do. A server lacks some of them.
-fn settings(client: &mut Client, is_mysql: bool) -> Result<BTreeMap<String, String>, ArchiveError> {
-    let names = ORIGIN_SETTINGS.join("', '");
-    let schema = if is_mysql { "performance_schema" } else { "information_schema" };
-    let rows = client.rows(format!(
-        "SELECT LOWER(variable_name), COALESCE(variable_value, '') FROM {schema}.global_variables \
-         WHERE variable_name IN ('{names}')"
-    ))?;
-    let texts = rows.iter().map(Row::texts).map(|row| row.map(|[name, value]| (name, value)));
-    Ok(texts.collect::<Result<_, _>>()?)
 }
 
 /// State that the thread shares beside its messages.
@@ -558,7 +542,7 @@ fn cut_short(error: ArchiveError, segmenter: &Segmenter) -> ArchiveError {
         // A log of which nothing was sent.
         ArchiveError::Server(xb_mysql::Error::Server(said))
             if is_unread(said.code, &said.message)
-                && at.is_none_or(|at| at.log() != log || at.offset() <= BEGIN) =>
+                && at.is_none_or(|at| at.log() != log || at.offset() <= MAGIC.len() as u64) =>
         {
             return ArchiveError::Unread { log: log.to_owned(), what: said.to_string() };
         }
