@@ -54,6 +54,7 @@ mod stdio;
 mod subcommand;
 mod text;
 
+pub use args::argv::mysql_style;
 pub use args::expand::{ExpandedArgs, expand};
 pub use args::secret::Secret;
 pub use args::sources::environment::env_first;

@@ -12,7 +12,7 @@ use crate::args::option_table::{Kind, Meaning, OptionTable, dashed};
 
 /// Configures clap for the stock tools' option syntax, for the command and all its subcommands: a
 /// later value overrides an earlier one, and unique prefixes of long names are accepted.
-pub(crate) fn mysql_style(command: Command) -> Command {
+pub fn mysql_style(command: Command) -> Command {
     command.args_override_self(true).infer_long_args(true)
 }
 
