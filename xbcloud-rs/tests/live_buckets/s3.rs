@@ -360,8 +360,11 @@ fn a_plan_counts_every_request() {
     for (name, size, memory) in [("small", "1M", "64M"), ("parts", "32M", "32M")] {
         let options =
             [&*format!("--chunk-size={size}"), &*format!("--memory={memory}"), "--threads=1"];
-        let put = xbcloud(&store, "put", name, &options).args(["--json", "--compress=none"]);
-        let put = put.stdin_bytes(stream.clone());
+        // The first backup of a host, which misses none.
+        let state = Scratch::new();
+        let state = format!("--state-dir={}", state.path().display());
+        let put = xbcloud(&store, "put", name, &options);
+        let put = put.args(["--json", "--compress=none", &state]).stdin_bytes(stream.clone());
         let events = put.run().expect(0).stderr_text();
         let done = events.lines().find(|line| line.contains("\"done\"")).expect("an event");
         let done: serde_json::Value = serde_json::from_str(done).unwrap();
