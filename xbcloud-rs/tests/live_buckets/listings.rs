@@ -77,6 +77,17 @@ fn a_bucket_without_what_this_host_has_stored_is_no_good_repository() {
     assert!(!back_up("n4").contains(" gone"));
 }
 
+/// The newest backup is in an archive class by now.
+#[test]
+fn a_manifest_that_cannot_be_read_ends_no_later_backup() {
+    let shop = Shop::new();
+    shop.back_up("n1", (0, 100), None);
+    let refused = Action::Refuse { status: 403, code: "InvalidObjectState" };
+    let _ = shop.with(vec![Rule::new("GET", "/.xb-catalog/n1", refused)]);
+    let said = shop.backup("n2", (0, 200), None).run().expect(0).stderr_text();
+    assert!(!said.contains(" gone"), "{said}");
+}
+
 fn hide(part: &str, entry: &'static str) -> Rule {
     Rule::new("GET", part, Action::Edit(Edit::Hide(entry)))
 }
