@@ -6,6 +6,7 @@ use xb_backup::{BackupError, CancelToken, NewestStored, OrInterrupted as _, Root
 use xb_cli::Failure;
 use xb_repo::list::Listing;
 use xb_repo::manifest::Manifest;
+use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 
 use crate::args::{CommonOptions, RunOptions};
@@ -37,13 +38,21 @@ impl Context {
         }
     }
 
-    /// Forgets a backup that was deleted: that is no loss.
-    pub(crate) fn forget_deleted(&self, identity: &str, name: &str, run: &RunOptions) {
-        if let Some((notes, noted)) = self.noted(identity, run)
-            && noted.name == name
-        {
-            let _ = notes.forget(identity);
-        }
+    /// The note to forget once this backup is deleted, if it is the one that this host remembers: that is no loss. In a
+    /// ROOT that was begun anew, another one may have its name.
+    pub(crate) async fn note_of(
+        &self,
+        root: &Root,
+        name: &BackupName,
+        cancel: &CancelToken,
+        run: &RunOptions,
+    ) -> Result<Option<RootNotes>, BackupError> {
+        let noted = self.noted(root.identity(), run);
+        let Some((notes, noted)) = noted.filter(|(_, noted)| noted.name == name.as_str()) else {
+            return Ok(None);
+        };
+        let is_there = cancel.or(noted.is_there(root)).await?;
+        Ok(is_there.unwrap_or(noted.begun_anew.is_none()).then_some(notes))
     }
 
     /// Describes a ROOT with this listing that was begun anew, or is to be; `None` for any other.

@@ -544,6 +544,10 @@ fn a_repository_that_is_gone_is_missed_until_it_is_back_or_its_loss_accepted() {
         let said = site.run(&[command, &format!("@shop/{command}")]);
         assert!(said.stderr_text().contains("n2 of "), "{}", said.stderr_text());
     }
+    // What has its name now may go.
+    let _ = site.run(&["backup", "@shop/n2"]).expect(0);
+    let _ = site.run(&["delete", "@shop/n2", "--yes"]).expect(0);
+    assert!(monitor(2).contains("n2 of "));
     // It is back.
     rename("shop", "under");
     rename("away", "shop");
