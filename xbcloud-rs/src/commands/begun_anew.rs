@@ -66,21 +66,18 @@ impl Context {
         noted.is_missing_in(listings).then(|| text(&noted))
     }
 
-    /// Refuses to remove backups from a ROOT that was begun anew: those that are gone may come back with its disk, and
-    /// the rules were made for them.
-    pub(crate) fn refuse_begun_anew(&self, root: &Root, run: &RunOptions) -> Result<(), Failure> {
+    /// What is missing from a ROOT that was begun anew, from which no backup is to be removed: those that are gone may
+    /// come back with its disk, and the rules were made for them.
+    pub(crate) async fn still_missing(
+        &self,
+        root: &Root,
+        cancel: &CancelToken,
+        run: &RunOptions,
+    ) -> Result<Option<NewestStored>, BackupError> {
         let noted = self.noted(root.identity(), run);
-        let Some((notes, noted)) = noted.filter(|(_, noted)| noted.begun_anew.is_some()) else {
-            return Ok(());
-        };
-        let root = root.clone();
-        let look =
-            |_, cancel: CancelToken| async move { cancel.or(notes.missing(&root, noted)).await };
-        match self.with_progress("prune", run, None, look)?.0 {
-            Some(missing) => Err(Failure::new(format!("nothing is pruned: {}", what(&missing)))
-                .stage("prune")
-                .hint(next_step())),
-            None => Ok(()),
+        match noted.filter(|(_, noted)| noted.begun_anew.is_some()) {
+            Some((notes, noted)) => cancel.or(notes.missing(root, noted)).await,
+            None => Ok(None),
         }
     }
 
@@ -131,6 +128,11 @@ impl Context {
     fn root_notes(&self, run: &RunOptions) -> Option<RootNotes> {
         state_dir(run).filter(|_| !self.stock).map(|state| RootNotes::new(&state))
     }
+}
+
+/// Reason why nothing is pruned.
+pub(crate) fn not_pruned(missing: &NewestStored) -> Failure {
+    Failure::new(format!("nothing is pruned: {}", what(missing))).stage("prune").hint(next_step())
 }
 
 /// The loss, and what to do about it, in one line.
