@@ -531,6 +531,7 @@ fn a_repository_that_is_gone_is_missed_until_it_is_back_or_its_loss_accepted() {
     assert_eq!(["n1", "n2"].map(there), [false, true]);
     let _ = monitor(0);
     rename("shop", "away");
+    assert!(monitor(2).contains("n2 of "));
     assert_eq!(["n3", "n4"].map(night), [true, true]);
     assert_eq!(["n3", "n4"].map(there), [true, true]);
     let said = monitor(2);
