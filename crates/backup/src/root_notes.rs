@@ -47,11 +47,14 @@ impl NewestStored {
         was_begun_anew && !backups.any(is_this)
     }
 
-    async fn is_there(&self, root: &Root) -> Result<bool, RepoError> {
+    /// Returns whether this backup is in its ROOT; `None` if its manifest cannot be read, such as one in an archive class.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`].
+    pub async fn is_there(&self, root: &Root) -> Result<Option<bool>, RepoError> {
         match root.manifest(&BackupName::new(&self.name)?).await {
-            Ok(found) => Ok(found.is_some_and(|found| found.run == self.run)),
-            // Whatever it says: something of this name is there.
-            Err(RepoError::Manifest { .. }) => Ok(true),
+            Ok(found) => Ok(Some(found.is_some_and(|found| found.run == self.run))),
+            Err(error) if error.is_of_one_object() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -101,12 +104,17 @@ impl RootNotes {
         mut noted: NewestStored,
     ) -> Result<Option<NewestStored>, RepoError> {
         let was_begun_anew = noted.begun_anew.is_some();
-        if noted.is_there(root).await? {
-            noted.begun_anew = None;
-            if was_begun_anew {
-                let _ = self.write(root, &noted);
+        match noted.is_there(root).await? {
+            Some(true) => {
+                noted.begun_anew = None;
+                if was_begun_anew {
+                    let _ = self.write(root, &noted);
+                }
+                return Ok(None);
             }
-            return Ok(None);
+            // Something of this name is there, whatever it says; or all that is new in its place.
+            None if !was_begun_anew => return Ok(None),
+            None | Some(false) => {}
         }
         if !was_begun_anew {
             // One that was deleted or pruned by another host leaves others.

@@ -6,6 +6,7 @@ use xb_backup::{BackupError, CancelToken, NewestStored, OrInterrupted as _, Root
 use xb_cli::Failure;
 use xb_repo::list::Listing;
 use xb_repo::manifest::Manifest;
+use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 
 use crate::args::{CommonOptions, RunOptions};
@@ -37,13 +38,21 @@ impl Context {
         }
     }
 
-    /// Forgets a backup that was deleted: that is no loss.
-    pub(crate) fn forget_deleted(&self, identity: &str, name: &str, run: &RunOptions) {
-        if let Some((notes, noted)) = self.noted(identity, run)
-            && noted.name == name
-        {
-            let _ = notes.forget(identity);
-        }
+    /// The note to forget once this backup is deleted, if it is the one that this host remembers: that is no loss. In a
+    /// ROOT that was begun anew, another one may have its name.
+    pub(crate) async fn note_of(
+        &self,
+        root: &Root,
+        name: &BackupName,
+        cancel: &CancelToken,
+        run: &RunOptions,
+    ) -> Result<Option<RootNotes>, BackupError> {
+        let noted = self.noted(root.identity(), run);
+        let Some((notes, noted)) = noted.filter(|(_, noted)| noted.name == name.as_str()) else {
+            return Ok(None);
+        };
+        let is_there = cancel.or(noted.is_there(root)).await?;
+        Ok(is_there.unwrap_or(noted.begun_anew.is_none()).then_some(notes))
     }
 
     /// Describes a ROOT with this listing that was begun anew, or is to be; `None` for any other.
@@ -57,21 +66,18 @@ impl Context {
         noted.is_missing_in(listings).then(|| text(&noted))
     }
 
-    /// Refuses to remove backups from a ROOT that was begun anew: those that are gone may come back with its disk, and
-    /// the rules were made for them.
-    pub(crate) fn refuse_begun_anew(&self, root: &Root, run: &RunOptions) -> Result<(), Failure> {
+    /// What is missing from a ROOT that was begun anew, from which no backup is to be removed: those that are gone may
+    /// come back with its disk, and the rules were made for them.
+    pub(crate) async fn still_missing(
+        &self,
+        root: &Root,
+        cancel: &CancelToken,
+        run: &RunOptions,
+    ) -> Result<Option<NewestStored>, BackupError> {
         let noted = self.noted(root.identity(), run);
-        let Some((notes, noted)) = noted.filter(|(_, noted)| noted.begun_anew.is_some()) else {
-            return Ok(());
-        };
-        let root = root.clone();
-        let look =
-            |_, cancel: CancelToken| async move { cancel.or(notes.missing(&root, noted)).await };
-        match self.with_progress("prune", run, None, look)?.0 {
-            Some(missing) => Err(Failure::new(format!("nothing is pruned: {}", what(&missing)))
-                .stage("prune")
-                .hint(next_step())),
-            None => Ok(()),
+        match noted.filter(|(_, noted)| noted.begun_anew.is_some()) {
+            Some((notes, noted)) => cancel.or(notes.missing(root, noted)).await,
+            None => Ok(None),
         }
     }
 
@@ -122,6 +128,11 @@ impl Context {
     fn root_notes(&self, run: &RunOptions) -> Option<RootNotes> {
         state_dir(run).filter(|_| !self.stock).map(|state| RootNotes::new(&state))
     }
+}
+
+/// Reason why nothing is pruned.
+pub(crate) fn not_pruned(missing: &NewestStored) -> Failure {
+    Failure::new(format!("nothing is pruned: {}", what(missing))).stage("prune").hint(next_step())
 }
 
 /// The loss, and what to do about it, in one line.

@@ -68,13 +68,33 @@ fn a_bucket_without_what_this_host_has_stored_is_no_good_repository() {
     let _ = shop.with(Vec::new());
     let _ = monitor(0);
     let emptied = shop.bucket.list("shop/");
-    emptied.iter().for_each(|(key, _)| shop.bucket.delete(key));
+    let emptied = emptied.into_iter().map(|(key, _)| (shop.bucket.get(&key).unwrap(), key));
+    let emptied: Vec<_> = emptied.inspect(|(_, key)| shop.bucket.delete(key)).collect();
+    let prune = || shop.xbcloud(&["prune", "--keep-last=1", "--yes", &state], "").run();
     assert!(monitor(2).contains("n2 of "));
+    assert!(back_up("n3").contains("n2 of "));
+    assert!(prune().expect(1).stderr_text().contains("n2 of "));
+    // It is back, for once beside what was new.
+    emptied.iter().for_each(|(object, key)| shop.bucket.put(key, object));
+    let _ = prune().expect(0);
+    assert_eq!(shop.whole(), ["n3"]);
+    shop.bucket.list("shop/").iter().for_each(|(key, _)| shop.bucket.delete(key));
     assert!(back_up("n3").contains("n2 of "));
     assert!(monitor(2).contains("the repository was begun anew at "));
     let _ = shop.xbcloud(&["accept", "--begun-anew", &state], "").run().expect(0);
     let _ = monitor(0);
     assert!(!back_up("n4").contains(" gone"));
+}
+
+/// The newest backup is in an archive class by now.
+#[test]
+fn a_manifest_that_cannot_be_read_ends_no_later_backup() {
+    let shop = Shop::new();
+    shop.back_up("n1", (0, 100), None);
+    let refused = Action::Refuse { status: 403, code: "InvalidObjectState" };
+    let _ = shop.with(vec![Rule::new("GET", "/.xb-catalog/n1", refused)]);
+    let said = shop.backup("n2", (0, 200), None).run().expect(0).stderr_text();
+    assert!(!said.contains(" gone"), "{said}");
 }
 
 fn hide(part: &str, entry: &'static str) -> Rule {

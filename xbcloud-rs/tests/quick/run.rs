@@ -531,6 +531,7 @@ fn a_repository_that_is_gone_is_missed_until_it_is_back_or_its_loss_accepted() {
     assert_eq!(["n1", "n2"].map(there), [false, true]);
     let _ = monitor(0);
     rename("shop", "away");
+    assert!(monitor(2).contains("n2 of "));
     assert_eq!(["n3", "n4"].map(night), [true, true]);
     assert_eq!(["n3", "n4"].map(there), [true, true]);
     let said = monitor(2);
@@ -544,6 +545,10 @@ fn a_repository_that_is_gone_is_missed_until_it_is_back_or_its_loss_accepted() {
         let said = site.run(&[command, &format!("@shop/{command}")]);
         assert!(said.stderr_text().contains("n2 of "), "{}", said.stderr_text());
     }
+    // What has its name now may go.
+    let _ = site.run(&["backup", "@shop/n2"]).expect(0);
+    let _ = site.run(&["delete", "@shop/n2", "--yes"]).expect(0);
+    assert!(monitor(2).contains("n2 of "));
     // It is back.
     rename("shop", "under");
     rename("away", "shop");

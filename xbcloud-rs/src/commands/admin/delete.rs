@@ -29,19 +29,22 @@ impl Context {
         let root = self.taking_over(root, args.take_over);
         let root = remembering(&self.log, &root, &args.common.run);
         let resources = resources(&args.common.run);
-        let (identity, gone) = (root.identity().to_owned(), name.to_string());
+        let run = &args.common.run;
         let (deleted, _) =
-            self.with_progress("delete", &args.common.run, None, |observer, cancel| async move {
+            self.with_progress("delete", run, None, |observer, cancel| async move {
                 let session = Session { root, resources, observer, cancel };
-                match (shown, args.force) {
+                let Session { root, cancel, .. } = &session;
+                let note = self.note_of(root, &name, cancel, run).await?;
+                let deleted = match (shown, args.force) {
                     (Some(shown), _) => xb_backup::delete_shown(&session, &shown).await,
-                    (None, true) => {
-                        session.cancel.or(xb_backup::delete(&session.root, &name)).await
-                    }
+                    (None, true) => cancel.or(xb_backup::delete(root, &name)).await,
                     (None, false) => xb_backup::delete_unless_needed(&session, &name).await,
+                }?;
+                if let Some(note) = note {
+                    let _ = note.forget(root.identity());
                 }
+                Ok(deleted)
             })?;
-        self.forget_deleted(&identity, &gone, &args.common.run);
         if deleted.left > 0 {
             self.log.warn(format!(
                 "removed the unreadable manifest, but left {}; `gc` removes what is left once it is a day old",

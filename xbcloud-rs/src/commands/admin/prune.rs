@@ -12,6 +12,7 @@ use xb_repo::resolve::KnownManifests;
 
 use crate::args::CommonOptions;
 use crate::args::catalogue::PruneArgs;
+use crate::commands::begun_anew::not_pruned;
 use crate::commands::context::{Context, resources};
 use crate::commands::metrics_file::{CommandMetrics, Facts};
 use crate::commands::one_at_a_time::one_at_a_time;
@@ -59,9 +60,6 @@ impl Context {
         common: &CommonOptions,
     ) -> Result<Pruned, Failure> {
         let root = remembering(&self.log, &root_place(place, common)?, &common.run);
-        if yes && just_made.is_none() {
-            self.refuse_begun_anew(&root, &common.run)?;
-        }
         let shown = place.filter(|place| !place.is_empty()).or(common.store.root.as_deref());
         let shown = shown.unwrap_or_default();
         let _alone = match yes {
@@ -84,6 +82,12 @@ impl Context {
         let run = |observer, cancel| async move {
             let session = Session { root, resources, observer, cancel };
             let Session { root, cancel, .. } = &session;
+            if yes
+                && just_made.is_none()
+                && let Some(missing) = self.still_missing(root, cancel, &common.run).await?
+            {
+                return Ok(Err(missing));
+            }
             let listed = cancel.or(xb_repo::list::list_by_key(root)).await?;
             let backups = kept_backups(&listed);
             let known = KnownManifests::read_before(&listed.catalogue, listed.sound);
@@ -124,9 +128,10 @@ impl Context {
                     log.server
                 ));
             }
-            Ok(Pruned { plan, left, gone, logs })
+            Ok(Ok(Pruned { plan, left, gone, logs }))
         };
-        Ok(self.with_progress("prune", &common.run, None, run)?.0)
+        let (pruned, _) = self.with_progress("prune", &common.run, None, run)?;
+        pruned.map_err(|missing| not_pruned(&missing))
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use xb_backup::OrInterrupted as _;
 use xb_cli::Failure;
+use xb_repo::list::Listing;
 
 use crate::args::run::{LimitOptions, MonitorArgs};
 use crate::cache;
@@ -17,7 +18,7 @@ use crate::commands::unattended::findings::{
     self, ALL_IGNORED, JudgedBackups, all_are_ignored, by_server, newest_of,
 };
 use crate::job::{ArchiveFacts, BackupFacts, Verdict, judge, monitor_json};
-use crate::location::root_place;
+use crate::location::{root_identity, root_place};
 use crate::report;
 
 impl Context {
@@ -30,9 +31,14 @@ impl Context {
         let name = name.as_str();
         let is_answered = Arc::new(AtomicBool::new(false));
         end_in_time(args, name, is_answered.clone());
-        let mut identity = String::new();
+        let anew = |listings: &[Listing]| {
+            let identity = root_identity(args.root.place.as_deref(), &args.common).ok()?;
+            self.begun_anew(&identity, listings, &args.common.run)
+        };
+        let gone = |failure: &Failure| {
+            if failure.exit() == xb_cli::Exit::NotFound { anew(&[]) } else { None }
+        };
         let listed = root_place(args.root.place.as_deref(), &args.common).and_then(|root| {
-            root.identity().clone_into(&mut identity);
             let cache = cache::of_root(args.root.place.as_deref(), &args.common)?;
             self.with_progress("monitor", &args.common.run, None, |_, cancel| async move {
                 let listings = cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await?;
@@ -50,7 +56,10 @@ impl Context {
                 }
                 return listed.map(drop);
             }
-            Err(failure) => Verdict::unknown(&failure.line()),
+            Err(failure) => match gone(failure) {
+                Some(what) => Verdict::critical(&format!("{name}: {}; {what}", failure.line())),
+                None => Verdict::unknown(&failure.line()),
+            },
             Ok(((listings, states), _)) => {
                 let LimitOptions { ignore_server, accept_left, proof_level, .. } = &args.limits;
                 let server = args.server.as_ref();
@@ -72,8 +81,7 @@ impl Context {
                                 archives.push(ArchiveFacts { server, ..ArchiveFacts::default() });
                             }
                         }
-                        let anew = self.begun_anew(&identity, listings, &args.common.run);
-                        judge(name, anew, &found, &archives, args.limits.limits())
+                        judge(name, anew(listings), &found, &archives, args.limits.limits())
                     }
                 }
             }
