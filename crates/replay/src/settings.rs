@@ -11,7 +11,7 @@ use crate::request::ReplayRequest;
 /// Global variables of the origin that change what replayed statements do, or which words a FULLTEXT index
 /// gets, and that its logs lack. A caller records their values, and gives them to [`origin_options`].
 /// Plugins, and what encryption needs, come in addition.
-pub const ORIGIN_SETTINGS: [&str; 49] = [
+pub const ORIGIN_SETTINGS: [&str; 50] = [
     "alter_algorithm",
     "aria_encrypt_tables",
     "block_encryption_mode",
@@ -46,6 +46,7 @@ pub const ORIGIN_SETTINGS: [&str; 49] = [
     "innodb_ft_user_stopword_table",
     "innodb_strict_mode",
     "lower_case_table_names",
+    "max_heap_table_size",
     "max_recursive_iterations",
     "max_sort_length",
     "mysql56_temporal_format",
@@ -107,7 +108,8 @@ const OF_MARIADB: [&str; 6] = [
     "--slave-max-allowed-packet=1G",
     "--gtid-strict-mode=OFF",
     "--performance-schema=OFF",
-    // The most that an origin can have, so that no table is full that was not full there.
+    // Of an origin whose limit is not known: no table is full that was not full there. With more, the server would allocate
+    // gigabytes for the first row of each.
     "--max-heap-table-size=4294966272",
 ];
 /// Options of MySQL. Its errors are in its performance schema.
@@ -121,7 +123,7 @@ const OF_MYSQL: [&str; 11] = [
     // damage, and cuts them off there. With ON it leaves them alone: it recovers only where it starts with some.
     "--relay-log-recovery=ON",
     "--super-read-only=OFF",
-    // As above; MySQL has no limit.
+    // As above; MySQL allocates less.
     "--max-heap-table-size=1099511627776",
     // It leaves nothing of its own.
     "--loose-auto-generate-certs=OFF",

@@ -433,6 +433,27 @@ fn a_table_in_memory_is_as_large_as_on_its_server() {
     assert_eq!(MariaDb::start_on(data.path()).sql("SELECT n FROM x.t"), "90000\n");
 }
 
+/// Of a statement that failed half-way, the log has the statement and its error, and an applier expects the same.
+#[test]
+fn a_table_in_memory_is_full_where_it_was_on_its_server() {
+    let origin = Origin::start(&["--binlog-format=MIXED"]);
+    origin.server.sql("CREATE DATABASE x; USE x; CREATE TABLE n (i INT); INSERT INTO n SELECT seq FROM seq_1_to_90000");
+    let backup = Backup::of(&origin);
+    origin.server.sql("CREATE TABLE x.mem (v BINARY(250)) ENGINE=MEMORY");
+    let fill = "INSERT INTO x.mem SELECT 'v' FROM x.n";
+    let filled = Cmd::new(xb_testkit::tools::find("mariadb"))
+        .args(["--no-defaults", "--user=root", "--execute", fill])
+        .arg(format!("--socket={}", origin.server.socket().display()))
+        .run();
+    assert!(filled.stderr_text().contains("is full"), "{filled:?}");
+    origin.server.sql("CREATE TABLE x.t SELECT COUNT(*) n FROM x.mem");
+    let (data, mut request) = backup.request(ReplayStop::End);
+    request.settings = origin.settings();
+    replay(&origin, &request, 70_000, |_| {}).unwrap();
+    let rows = MariaDb::start_on(data.path()).sql("SELECT n FROM x.t");
+    assert_eq!(rows, origin.server.sql("SELECT n FROM x.t"));
+}
+
 #[test]
 fn a_repair_before_the_replay_ends_with_a_cancel() {
     let origin = Origin::start(&[]);
