@@ -1,5 +1,6 @@
 //! A finding about a server's logs counts once a second connection has made it, too.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,24 +21,30 @@ impl Finding {
     }
 }
 
-/// A log that the server cannot read. Memory and descriptors come back; a bad sector or a removed file does not, and the
-/// logs behind it may be purged meanwhile.
+/// Logs that the server cannot read, and since when. Memory and descriptors come back; a bad sector or a removed file does
+/// not, and the logs behind it may be purged meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Unread(Option<(String, Instant)>);
+pub(super) struct Unread(BTreeMap<String, Instant>);
 
 impl Unread {
-    /// Notes the error of a connection. Returns the log if nothing else was found for [`UNREAD_LIMIT`].
-    pub(super) fn lasting(&mut self, error: &ArchiveError, now: Instant) -> Option<String> {
+    /// Notes the error of a connection. Returns the log if only such errors were found for [`UNREAD_LIMIT`]. `is_behind`:
+    /// the connection had passed over another one. The time of that one begins anew, so that it is asked for again before
+    /// it is passed over once more: both may come back.
+    pub(super) fn lasting(
+        &mut self,
+        error: &ArchiveError,
+        is_behind: bool,
+        now: Instant,
+    ) -> Option<String> {
         let ArchiveError::Unread { log, .. } = error else {
-            self.0 = None;
+            self.0.clear();
             return None;
         };
-        let since = match self.0.take() {
-            Some((before, since)) if before == *log => since,
-            _ => now,
-        };
-        let is_lasting = now.saturating_duration_since(since) >= UNREAD_LIMIT;
-        self.0 = (!is_lasting).then(|| (log.clone(), since));
+        let since = self.0.entry(log.clone()).or_insert(now);
+        let is_lasting = now.saturating_duration_since(*since) >= UNREAD_LIMIT;
+        if is_lasting && !is_behind {
+            *since = now;
+        }
         is_lasting.then(|| log.clone())
     }
 }
@@ -60,7 +67,7 @@ mod tests {
         let error = |log: &str| ArchiveError::Unread { log: log.to_owned(), what: String::new() };
         let mut unread = Unread::default();
         let mut after = |error: &ArchiveError, seconds| {
-            unread.lasting(error, begin + Duration::from_secs(seconds))
+            unread.lasting(error, false, begin + Duration::from_secs(seconds))
         };
         let limit = UNREAD_LIMIT.as_secs();
         assert_eq!(after(&error("bin.1"), 0), None);
@@ -71,5 +78,27 @@ mod tests {
         assert_eq!(after(&error("bin.2"), 2 * limit), None);
         assert_eq!(after(&error("bin.2"), 3 * limit), Some("bin.2".to_owned()));
         assert_eq!(after(&error("bin.2"), 3 * limit), None);
+    }
+
+    #[test]
+    fn of_several_logs_that_stay_unread_each_is_passed_over() {
+        let begin = Instant::now();
+        let mut unread = Unread::default();
+        let mut after = |log: &str, is_behind, seconds| {
+            let error = ArchiveError::Unread { log: log.to_owned(), what: String::new() };
+            unread.lasting(&error, is_behind, begin + Duration::from_secs(seconds))
+        };
+        let (limit, first, next) = (UNREAD_LIMIT.as_secs(), "bin.1", "bin.2");
+        assert_eq!(after(first, false, 0), None);
+        assert_eq!(after(first, false, limit), Some(first.to_owned()));
+        // What follows may be unread for a moment.
+        assert_eq!(after(next, true, limit), None);
+        assert_eq!(after(first, false, 2 * limit - 1), None);
+        assert_eq!(after(first, false, 2 * limit), Some(first.to_owned()));
+        assert_eq!(after(next, true, 2 * limit), Some(next.to_owned()));
+        assert_eq!(after("bin.3", true, 2 * limit), None);
+        assert_eq!(after(first, false, 3 * limit), Some(first.to_owned()));
+        assert_eq!(after(next, true, 3 * limit), Some(next.to_owned()));
+        assert_eq!(after("bin.3", true, 3 * limit), Some("bin.3".to_owned()));
     }
 }

@@ -114,12 +114,14 @@ pub async fn receive(
     let mut unread = Unread::default();
     while session.cancel.reason().is_none() {
         let differed = matches!(fork, Some(StreamBreak::Differs(_)));
+        let is_behind = matches!(fork, Some(StreamBreak::Cut { .. }));
         let (stored, outcome) = match receiver.source(&mut sources).await {
             Ok(None) => return Ok(()),
             Ok(Some((access, is_new))) => {
                 if is_new {
                     // What is known of the logs is that of another server.
                     (fork, cut, has_differed) = (None, Finding::default(), false);
+                    unread = Unread::default();
                 }
                 receiver.waiting = request.acknowledge.then(|| access.clone());
                 receiver.others = sources.others(access);
@@ -173,7 +175,7 @@ pub async fn receive(
                 fork = Some(StreamBreak::Cut { log: log.clone(), reason: error.to_string() });
             }
         }
-        if let Some(log) = unread.lasting(&error, Instant::now()) {
+        if let Some(log) = unread.lasting(&error, is_behind, Instant::now()) {
             fork = Some(StreamBreak::Cut { log, reason: error.to_string() });
         }
         if fork.is_none() {
