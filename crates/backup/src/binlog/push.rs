@@ -1,6 +1,5 @@
 //! Archives log files from the disk of a server that is gone.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -125,21 +124,18 @@ async fn server(
 ) -> Result<Server, ArchiveError> {
     let last = files.last().ok_or(ArchiveError::NoLog)?;
     let known = outlines(&session.root, name).await?;
-    let settings = known.last().map(|outline| outline.head.content.settings.clone());
-    let system_zone = known.last().and_then(|outline| outline.head.content.system_zone.clone());
-    let engines = known.last().map(|outline| outline.head.content.engines.clone());
-    let doubts = known.last().map(|outline| outline.head.content.doubts.clone());
+    let known = known.last().map(|outline| &outline.head.content);
     Ok(Server {
         version: last.format.server_version.clone(),
         id: last.server_id,
         standing: Standing::default(),
         role: Role::default(),
-        uuid: known.last().and_then(|outline| outline.head.content.server_uuid.clone()),
+        uuid: known.and_then(|head| head.server_uuid.clone()),
         logs,
-        settings: settings.unwrap_or_else(BTreeMap::new),
-        system_zone,
-        engines: engines.unwrap_or_default(),
-        doubts: doubts.unwrap_or_default(),
+        settings: known.map(|head| head.settings.clone()).unwrap_or_default(),
+        system_zone: known.and_then(|head| head.system_zone.clone()),
+        engines: known.map(|head| head.engines.clone()).unwrap_or_default(),
+        doubts: known.map(|head| head.doubts.clone()).unwrap_or_default(),
         ahead: 0,
     })
 }

@@ -105,7 +105,7 @@ pub(crate) fn is_own(
     }
 }
 
-/// Locks `FOLDER/#sql-xb`, if there is one, and checks that it is this data directory's, or nobody's.
+/// Locks `FOLDER/#sql-xb`, if there is one, and checks that it is not another data directory's.
 ///
 /// # Errors
 /// [`SwapError::Taken`], [`SwapError::Unknown`], [`SwapError::Busy`]; or if that cannot be found out.
@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Neither old data nor a record of it is given up where nobody knows whose it is.
+    /// Neither old data nor a record of it is given up where its owner is unknown.
     #[test]
     fn a_directory_that_cannot_be_looked_at_is_nobodys() {
         let (scratch, [one, _, _]) = scene();
