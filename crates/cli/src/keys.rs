@@ -174,7 +174,10 @@ fn refused(option: &str, error: &dyn Display) -> Failure {
         "--identity-file" => {
             "name the file that `xbcrypt-rs keygen --identity` made; this user must be able to read it"
         }
-        "--encrypt-key" | "--encrypt-key-file" | "--new-key-file" => MAKE_A_KEY,
+        "--encrypt-key" => {
+            "the text itself is the key; to read it from a file, give --encrypt-key-file=FILE"
+        }
+        "--encrypt-key-file" | "--new-key-file" => MAKE_A_KEY,
         _ => "name a file with the passphrase in its first line; this user must be able to read it",
     };
     Failure::usage(format!("{option}: {error}")).hint(hint)

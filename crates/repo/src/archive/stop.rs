@@ -53,13 +53,19 @@ impl FromStr for RestoreStop {
             return Ok(Self::Time(time));
         }
         let (log, offset) = text.rsplit_once(':').ok_or_else(error)?;
-        let is_number = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_digit());
-        let offset = offset.parse().ok().filter(|_| is_number && !log.contains(':'));
+        // The names of logs end with a number. Without one, it would be the hour of a time that lacks its zone.
+        let is_log = log.rsplit_once('.').is_some_and(|(_, number)| is_number(number));
+        let offset =
+            offset.parse().ok().filter(|_| is_number(offset) && is_log && !log.contains(':'));
         offset
             .and_then(|offset| LogPosition::new(log, offset))
             .map(Self::Position)
             .ok_or_else(error)
     }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl fmt::Display for RestoreStop {
