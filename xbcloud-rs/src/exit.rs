@@ -23,7 +23,7 @@ pub(crate) fn exit(error: &BackupError) -> Exit {
         E::Keys(_) | E::FileKey { .. } | E::Unsealed { .. } | E::Unvouched { .. } => {
             Exit::NotPermitted
         }
-        E::Damaged { .. } => Exit::Damaged,
+        E::Damaged { .. } | E::DamagedCopy { .. } => Exit::Damaged,
         E::Interrupted(signal) => Exit::Interrupted(*signal),
         _ => Exit::Failed,
     }

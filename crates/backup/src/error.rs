@@ -127,6 +127,14 @@ pub enum BackupError {
         /// The damage, with the object.
         what: String,
     },
+    /// A verification has found the copy of a backup damaged that is at the destination.
+    #[error("the copy of {name} at the destination was found damaged at level {level}")]
+    DamagedCopy {
+        /// Name of the copy.
+        name: String,
+        /// The level that found it.
+        level: Level,
+    },
     /// The given keys cannot open or seal the backup.
     #[error("{0}")]
     Keys(String),
@@ -375,7 +383,7 @@ impl BackupError {
             | Self::FileKey { .. }
             | Self::Unsealed { .. }
             | Self::Unvouched { .. } => "keys",
-            Self::Damaged { .. } => "check",
+            Self::Damaged { .. } | Self::DamagedCopy { .. } => "check",
             Self::Archive(_) => "binlog",
             Self::Until(_) => "until",
             Self::Compare(_) => "compare",
@@ -474,6 +482,9 @@ impl BackupError {
             }
             Self::Damaged { what, .. } if what.contains(REMOVERS) => Some(
                 "look for lifecycle rules that remove objects or uploads where backups are, and for programs that write there; then take the backup, or copy it, again",
+            ),
+            Self::DamagedCopy { .. } => Some(
+                "remove it there (`xbcloud-rs delete --force`; what depends on it can be copied again), then copy it again",
             ),
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
             Self::Producer { .. } => Some("read the producer's messages, then take a new backup"),

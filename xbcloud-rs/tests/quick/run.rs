@@ -667,6 +667,55 @@ fn increments_are_copied_with_what_they_need() {
     assert_eq!(restorable.count(), 3);
 }
 
+/// What is at the destination under the name of a base decides whether a copy on it can be restored there.
+#[test]
+fn no_copy_is_reported_on_a_base_that_is_another_or_damaged_there() {
+    let site = Site::new("cat \"$1\"", "");
+    let put = |place: &str, (from, to): (u64, u64)| {
+        let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+        let _ = out.positions(from, to).info();
+        let run = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(["--no-defaults", "put"]);
+        let _ = run.arg(site.url(place)).stdin_bytes(out.finish()).run().expect(0);
+    };
+    let copy = |name: &str| {
+        let from = format!("@shop/{name}");
+        site.run(&["copy", &from, "@vault", "--unverified"])
+    };
+    for (name, lsn) in [("full", (0, 10)), ("one", (10, 20)), ("two", (20, 30))] {
+        put(&format!("shop/{name}"), lsn);
+    }
+    let _ = copy("one").expect(0);
+    let whole = || {
+        let listed = site.run(&["list", "@vault", "--json"]).expect(0);
+        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        let lines = listed.as_array().unwrap().iter();
+        lines.filter(|line| line["restorable"] == true).count()
+    };
+    assert_eq!(whole(), 2);
+    let _ = site.run(&["delete", "@vault/full", "--force", "--yes"]).expect(0);
+    put("vault/full", (0, 5));
+    let refused = copy("two").expect(1).stderr_text();
+    assert!(
+        refused.contains("its chain has full") && refused.contains("another backup"),
+        "{refused}"
+    );
+    let _ = site.run(&["delete", "@vault/full", "--yes"]).expect(0);
+    let _ = copy("two").expect(0);
+    assert_eq!(whole(), 3);
+
+    let run = std::fs::read_dir(site.path("vault/full")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(run.join("000000000"), "another length").unwrap();
+    let _ = site.run(&["verify", "@vault/full", "--level=checksum"]).expect(7);
+    put("shop/three", (30, 40));
+    for name in ["full", "two", "three"] {
+        let refused = copy(name).expect(7).stderr_text();
+        assert!(refused.contains("full at the destination was found damaged"), "{refused}");
+    }
+    let _ = site.run(&["delete", "@vault/full", "--force", "--yes"]).expect(0);
+    let _ = copy("three").expect(0);
+    assert_eq!(whole(), 4);
+}
+
 #[test]
 fn an_uninspected_or_imported_backup_is_not_the_newest() {
     let site = Site::new("cat \"$1\"", "");
