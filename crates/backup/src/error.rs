@@ -161,6 +161,9 @@ pub enum BackupError {
         /// Name of the backup.
         name: String,
     },
+    /// Nothing on this host proves who wrote the manifest of a base: neither its own notes nor a key.
+    #[error("{0}")]
+    UnprovenBase(String),
     /// A key was given, but the backup is not sealed.
     #[error(
         "{name} is not sealed, but a key was given: nothing proves that a holder of the key wrote it{but}"
@@ -382,7 +385,8 @@ impl BackupError {
             | Self::ClearKeys(_)
             | Self::FileKey { .. }
             | Self::Unsealed { .. }
-            | Self::Unvouched { .. } => "keys",
+            | Self::Unvouched { .. }
+            | Self::UnprovenBase(_) => "keys",
             Self::Damaged { .. } | Self::DamagedCopy { .. } => "check",
             Self::Archive(_) => "binlog",
             Self::Until(_) => "until",
@@ -465,6 +469,9 @@ impl BackupError {
             ),
             Self::Unvouched { .. } => Some(
                 "if the backup was stored that way, add --accept-unvouched, and check what it contains",
+            ),
+            Self::UnprovenBase(_) => Some(
+                "give the key that the base was sealed for, or take a full backup (`--or-full` does it); this host needs no key for backups of its own, as long as its --state-dir is kept",
             ),
             Self::Unsealed { .. } => Some(
                 "if the backup was never sealed, leave out the key, or add --accept-unsealed; if it was sealed, it has been replaced: find out who can write to the store",

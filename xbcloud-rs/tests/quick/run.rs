@@ -452,6 +452,50 @@ fn a_run_takes_a_full_backup_where_no_base_fits() {
     assert_eq!(site.stages()[0], ("backup".into(), "failed".into()));
 }
 
+/// A repository whose backups are sealed from now on, and a host that has lost its notes, as a container without a volume
+/// does: who wrote the base is unknown, and a full backup needs none.
+#[test]
+fn a_run_takes_a_full_backup_where_nothing_proves_its_base() {
+    let recipient = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
+    let options = format!(
+        "incremental-from=latest\nor-full\naccept-history\nrecipient={recipient}\nserver=one\nverify=none"
+    );
+    let site = Site::new("cat \"$1\"", &options);
+    let stream = |from: u64, to: u64| {
+        let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+        let _ = out.positions(from, to).info();
+        std::fs::write(site.path("stream"), out.finish()).unwrap();
+    };
+    let base = || site.result()["stages"][0]["details"]["base"].clone();
+    let taken_instead = |name: &str, why: &str| {
+        let said = site.run(&["run", &format!("@shop/{name}")]).expect(0).stderr_text();
+        assert!(said.contains("a full backup is taken instead") && said.contains(why), "{said}");
+        assert_eq!(base(), Value::Null);
+    };
+    stream(0, 10);
+    let put = ["--no-defaults", "put", "--server=one", &format!("{}/unsealed", site.url("shop"))];
+    let put = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(put);
+    let _ = put.stdin_file(site.path("stream")).run().expect(0);
+    taken_instead("sealed", "unsealed is not sealed");
+    stream(10, 20);
+    let _ = site.run(&["run", "@shop/own"]).expect(0);
+    assert_eq!(base(), "sealed");
+    std::fs::rename(site.path("state"), site.path("lost")).unwrap();
+    stream(0, 30);
+    taken_instead("first", "this host did not write it");
+    // The first night of another server in this repository.
+    let said = site.run(&["run", "@shop/second", "--server=two"]).expect(0).stderr_text();
+    assert!(said.contains("comes from server one, but this is two"), "{said}");
+    // A manifest that was changed since this host wrote it is for a person.
+    let notes = std::fs::read_dir(site.path("state")).unwrap().map(|file| file.unwrap().path());
+    for note in notes.filter(|path| path.is_file()) {
+        let text = std::fs::read_to_string(&note).unwrap();
+        std::fs::write(&note, text.replace("\"to_lsn\":30", "\"to_lsn\":31")).unwrap();
+    }
+    let said = site.run(&["run", "@shop/never"]).expect_failure().stderr_text();
+    assert!(said.contains("the manifest of first was changed"), "{said}");
+}
+
 #[test]
 fn nothing_is_pruned_after_a_night_that_shrinks_until_it_is_accepted() {
     let site = Site::new("cat \"$1\"", "keep-last=2");
