@@ -615,6 +615,25 @@ fn a_repository_that_is_gone_is_missed_until_it_is_back_or_its_loss_accepted() {
     assert!(accept().expect(1).stderr_text().contains("remembers no backup"));
 }
 
+/// The note may say that the repository was begun anew.
+#[test]
+fn nothing_is_pruned_by_hand_while_the_note_about_its_repository_cannot_be_read() {
+    let site = Site::new("cat \"$1\"", "");
+    for name in ["n1", "n2"] {
+        let _ = site.run(&["backup", &format!("@shop/{name}")]).expect(0);
+    }
+    let note = std::fs::read_dir(site.path("state/roots")).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_file(&note).unwrap();
+    std::fs::create_dir(&note).unwrap();
+    let prune = |exit| site.run(&["prune", "@shop", "--keep-last=1", "--yes"]).expect(exit);
+    let said = prune(1).stderr_text();
+    assert!(said.contains("nothing is pruned: it is unknown") && said.contains("hint: "), "{said}");
+    assert!(site.path("shop/.xb-catalog/n1").is_file());
+    std::fs::remove_dir(&note).unwrap();
+    let _ = prune(0);
+    assert!(!site.path("shop/.xb-catalog/n1").exists());
+}
+
 #[test]
 fn a_destination_of_copies_that_is_gone_is_missed() {
     let site = Site::new("cat \"$1\"", "copy-to=@vault");
