@@ -20,10 +20,12 @@ pub(crate) fn exit(error: &BackupError) -> Exit {
         E::System { .. } if error.fifo().is_some() => Exit::Input,
         E::LockStall { .. } => Exit::Unreachable,
         E::Put(PackError::Plan(_)) | E::Plan(_) | E::Login(_) | E::ClearKeys(_) => Exit::Usage,
-        E::Keys(_) | E::FileKey { .. } | E::Unsealed { .. } | E::Unvouched { .. } => {
-            Exit::NotPermitted
-        }
-        E::Damaged { .. } => Exit::Damaged,
+        E::Keys(_)
+        | E::FileKey { .. }
+        | E::Unsealed { .. }
+        | E::Unvouched { .. }
+        | E::UnprovenBase(_) => Exit::NotPermitted,
+        E::Damaged { .. } | E::DamagedCopy { .. } => Exit::Damaged,
         E::Interrupted(signal) => Exit::Interrupted(*signal),
         _ => Exit::Failed,
     }

@@ -127,6 +127,14 @@ pub enum BackupError {
         /// The damage, with the object.
         what: String,
     },
+    /// A verification has found the copy of a backup damaged that is at the destination.
+    #[error("the copy of {name} at the destination was found damaged at level {level}")]
+    DamagedCopy {
+        /// Name of the copy.
+        name: String,
+        /// The level that found it.
+        level: Level,
+    },
     /// The given keys cannot open or seal the backup.
     #[error("{0}")]
     Keys(String),
@@ -153,6 +161,9 @@ pub enum BackupError {
         /// Name of the backup.
         name: String,
     },
+    /// Nothing on this host proves who wrote the manifest of a base: neither its own notes nor a key.
+    #[error("{0}")]
+    UnprovenBase(String),
     /// A key was given, but the backup is not sealed.
     #[error(
         "{name} is not sealed, but a key was given: nothing proves that a holder of the key wrote it{but}"
@@ -374,8 +385,9 @@ impl BackupError {
             | Self::ClearKeys(_)
             | Self::FileKey { .. }
             | Self::Unsealed { .. }
-            | Self::Unvouched { .. } => "keys",
-            Self::Damaged { .. } => "check",
+            | Self::Unvouched { .. }
+            | Self::UnprovenBase(_) => "keys",
+            Self::Damaged { .. } | Self::DamagedCopy { .. } => "check",
             Self::Archive(_) => "binlog",
             Self::Until(_) => "until",
             Self::Compare(_) => "compare",
@@ -458,6 +470,9 @@ impl BackupError {
             Self::Unvouched { .. } => Some(
                 "if the backup was stored that way, add --accept-unvouched, and check what it contains",
             ),
+            Self::UnprovenBase(_) => Some(
+                "give the key that the base was sealed for, or take a full backup (`--or-full` does it); this host needs no key for backups of its own, as long as its --state-dir is kept",
+            ),
             Self::Unsealed { .. } => Some(
                 "if the backup was never sealed, leave out the key, or add --accept-unsealed; if it was sealed, it has been replaced: find out who can write to the store",
             ),
@@ -474,6 +489,9 @@ impl BackupError {
             }
             Self::Damaged { what, .. } if what.contains(REMOVERS) => Some(
                 "look for lifecycle rules that remove objects or uploads where backups are, and for programs that write there; then take the backup, or copy it, again",
+            ),
+            Self::DamagedCopy { .. } => Some(
+                "remove it there (`xbcloud-rs delete --force`; what depends on it can be copied again), then copy it again",
             ),
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
             Self::Producer { .. } => Some("read the producer's messages, then take a new backup"),

@@ -1,6 +1,6 @@
 //! ROOTs that were begun anew: this host has stored backups there, and none is left.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use xb_backup::{BackupError, CancelToken, NewestStored, OrInterrupted as _, RootNotes};
 use xb_cli::Failure;
@@ -66,18 +66,20 @@ impl Context {
         noted.is_missing_in(listings).then(|| text(&noted))
     }
 
-    /// What is missing from a ROOT that was begun anew, from which no backup is to be removed: those that are gone may
-    /// come back with its disk, and the rules were made for them.
-    pub(crate) async fn still_missing(
+    /// What this host has noted of a ROOT that was begun anew, before backups are removed from it.
+    ///
+    /// # Errors
+    /// The note cannot be read, so that it is unknown.
+    pub(crate) fn noted_begun_anew(
         &self,
         root: &Root,
-        cancel: &CancelToken,
         run: &RunOptions,
-    ) -> Result<Option<NewestStored>, BackupError> {
-        let noted = self.noted(root.identity(), run);
-        match noted.filter(|(_, noted)| noted.begun_anew.is_some()) {
-            Some((notes, noted)) => cancel.or(notes.missing(root, noted)).await,
-            None => Ok(None),
+    ) -> Result<Option<(RootNotes, NewestStored)>, Failure> {
+        match self.note(root.identity(), run) {
+            Ok(noted) => Ok(noted.filter(|(_, noted)| noted.begun_anew.is_some())),
+            Err(error) => Err(Failure::new(format!("nothing is pruned: {}", unread(&error)))
+                .stage("prune")
+                .hint("run the command as the user who makes the backups, or with the --state-dir of your own")),
         }
     }
 
@@ -110,24 +112,39 @@ impl Context {
     /// What this host remembers of the ROOT with this identity. By the name of the stock tool it remembers nothing: that has
     /// no notes, and its callers read what it says.
     fn noted(&self, identity: &str, run: &RunOptions) -> Option<(RootNotes, NewestStored)> {
-        let notes = self.root_notes(run)?;
-        let noted = match notes.newest(identity) {
-            Ok(noted) => noted?,
+        self.note(identity, run).unwrap_or_else(|error| {
+            self.log.warn(unread(&error));
+            None
+        })
+    }
+
+    /// As [`Context::noted`].
+    ///
+    /// # Errors
+    /// If there is a note that cannot be read.
+    fn note(
+        &self,
+        identity: &str,
+        run: &RunOptions,
+    ) -> io::Result<Option<(RootNotes, NewestStored)>> {
+        let Some(notes) = self.root_notes(run) else { return Ok(None) };
+        match notes.newest(identity) {
+            Ok(noted) => Ok(noted.map(|noted| (notes, noted))),
             // There is no place for notes, so there is none.
-            Err(error) if error.kind() == ErrorKind::NotADirectory => return None,
-            Err(error) => {
-                self.log.warn(format!(
-                    "it is unknown whether backups of this ROOT are gone, because this host's note cannot be read: {error}"
-                ));
-                return None;
-            }
-        };
-        Some((notes, noted))
+            Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn root_notes(&self, run: &RunOptions) -> Option<RootNotes> {
         state_dir(run).filter(|_| !self.stock).map(|state| RootNotes::new(&state))
     }
+}
+
+fn unread(error: &io::Error) -> String {
+    format!(
+        "it is unknown whether backups of this ROOT are gone, because this host's note cannot be read: {error}"
+    )
 }
 
 /// Reason why nothing is pruned.

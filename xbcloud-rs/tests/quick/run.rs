@@ -452,6 +452,50 @@ fn a_run_takes_a_full_backup_where_no_base_fits() {
     assert_eq!(site.stages()[0], ("backup".into(), "failed".into()));
 }
 
+/// A repository whose backups are sealed from now on, and a host that has lost its notes, as a container without a volume
+/// does: who wrote the base is unknown, and a full backup needs none.
+#[test]
+fn a_run_takes_a_full_backup_where_nothing_proves_its_base() {
+    let recipient = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
+    let options = format!(
+        "incremental-from=latest\nor-full\naccept-history\nrecipient={recipient}\nserver=one\nverify=none"
+    );
+    let site = Site::new("cat \"$1\"", &options);
+    let stream = |from: u64, to: u64| {
+        let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+        let _ = out.positions(from, to).info();
+        std::fs::write(site.path("stream"), out.finish()).unwrap();
+    };
+    let base = || site.result()["stages"][0]["details"]["base"].clone();
+    let taken_instead = |name: &str, why: &str| {
+        let said = site.run(&["run", &format!("@shop/{name}")]).expect(0).stderr_text();
+        assert!(said.contains("a full backup is taken instead") && said.contains(why), "{said}");
+        assert_eq!(base(), Value::Null);
+    };
+    stream(0, 10);
+    let put = ["--no-defaults", "put", "--server=one", &format!("{}/unsealed", site.url("shop"))];
+    let put = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(put);
+    let _ = put.stdin_file(site.path("stream")).run().expect(0);
+    taken_instead("sealed", "unsealed is not sealed");
+    stream(10, 20);
+    let _ = site.run(&["run", "@shop/own"]).expect(0);
+    assert_eq!(base(), "sealed");
+    std::fs::rename(site.path("state"), site.path("lost")).unwrap();
+    stream(0, 30);
+    taken_instead("first", "this host did not write it");
+    // The first night of another server in this repository.
+    let said = site.run(&["run", "@shop/second", "--server=two"]).expect(0).stderr_text();
+    assert!(said.contains("comes from server one, but this is two"), "{said}");
+    // A manifest that was changed since this host wrote it is for a person.
+    let notes = std::fs::read_dir(site.path("state")).unwrap().map(|file| file.unwrap().path());
+    for note in notes.filter(|path| path.is_file()) {
+        let text = std::fs::read_to_string(&note).unwrap();
+        std::fs::write(&note, text.replace("\"to_lsn\":30", "\"to_lsn\":31")).unwrap();
+    }
+    let said = site.run(&["run", "@shop/never"]).expect_failure().stderr_text();
+    assert!(said.contains("the manifest of first was changed"), "{said}");
+}
+
 #[test]
 fn nothing_is_pruned_after_a_night_that_shrinks_until_it_is_accepted() {
     let site = Site::new("cat \"$1\"", "keep-last=2");
@@ -571,6 +615,25 @@ fn a_repository_that_is_gone_is_missed_until_it_is_back_or_its_loss_accepted() {
     assert!(accept().expect(1).stderr_text().contains("remembers no backup"));
 }
 
+/// The note may say that the repository was begun anew.
+#[test]
+fn nothing_is_pruned_by_hand_while_the_note_about_its_repository_cannot_be_read() {
+    let site = Site::new("cat \"$1\"", "");
+    for name in ["n1", "n2"] {
+        let _ = site.run(&["backup", &format!("@shop/{name}")]).expect(0);
+    }
+    let note = std::fs::read_dir(site.path("state/roots")).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_file(&note).unwrap();
+    std::fs::create_dir(&note).unwrap();
+    let prune = |exit| site.run(&["prune", "@shop", "--keep-last=1", "--yes"]).expect(exit);
+    let said = prune(1).stderr_text();
+    assert!(said.contains("nothing is pruned: it is unknown") && said.contains("hint: "), "{said}");
+    assert!(site.path("shop/.xb-catalog/n1").is_file());
+    std::fs::remove_dir(&note).unwrap();
+    let _ = prune(0);
+    assert!(!site.path("shop/.xb-catalog/n1").exists());
+}
+
 #[test]
 fn a_destination_of_copies_that_is_gone_is_missed() {
     let site = Site::new("cat \"$1\"", "copy-to=@vault");
@@ -665,6 +728,55 @@ fn increments_are_copied_with_what_they_need() {
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     let restorable = listed.as_array().unwrap().iter().filter(|line| line["restorable"] == true);
     assert_eq!(restorable.count(), 3);
+}
+
+/// What is at the destination under the name of a base decides whether a copy on it can be restored there.
+#[test]
+fn no_copy_is_reported_on_a_base_that_is_another_or_damaged_there() {
+    let site = Site::new("cat \"$1\"", "");
+    let put = |place: &str, (from, to): (u64, u64)| {
+        let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+        let _ = out.positions(from, to).info();
+        let run = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(["--no-defaults", "put"]);
+        let _ = run.arg(site.url(place)).stdin_bytes(out.finish()).run().expect(0);
+    };
+    let copy = |name: &str| {
+        let from = format!("@shop/{name}");
+        site.run(&["copy", &from, "@vault", "--unverified"])
+    };
+    for (name, lsn) in [("full", (0, 10)), ("one", (10, 20)), ("two", (20, 30))] {
+        put(&format!("shop/{name}"), lsn);
+    }
+    let _ = copy("one").expect(0);
+    let whole = || {
+        let listed = site.run(&["list", "@vault", "--json"]).expect(0);
+        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        let lines = listed.as_array().unwrap().iter();
+        lines.filter(|line| line["restorable"] == true).count()
+    };
+    assert_eq!(whole(), 2);
+    let _ = site.run(&["delete", "@vault/full", "--force", "--yes"]).expect(0);
+    put("vault/full", (0, 5));
+    let refused = copy("two").expect(1).stderr_text();
+    assert!(
+        refused.contains("its chain has full") && refused.contains("another backup"),
+        "{refused}"
+    );
+    let _ = site.run(&["delete", "@vault/full", "--yes"]).expect(0);
+    let _ = copy("two").expect(0);
+    assert_eq!(whole(), 3);
+
+    let run = std::fs::read_dir(site.path("vault/full")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(run.join("000000000"), "another length").unwrap();
+    let _ = site.run(&["verify", "@vault/full", "--level=checksum"]).expect(7);
+    put("shop/three", (30, 40));
+    for name in ["full", "two", "three"] {
+        let refused = copy(name).expect(7).stderr_text();
+        assert!(refused.contains("full at the destination was found damaged"), "{refused}");
+    }
+    let _ = site.run(&["delete", "@vault/full", "--force", "--yes"]).expect(0);
+    let _ = copy("three").expect(0);
+    assert_eq!(whole(), 4);
 }
 
 #[test]

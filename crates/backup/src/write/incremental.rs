@@ -113,8 +113,8 @@ pub struct SinceRequest<'a> {
 /// # Errors
 /// [`RepoError::NotThere`], [`RepoError::WhichServer`]; [`RepoError::Chain`] if the backup
 /// cannot be a base, or should not; [`BackupError::History`] if the server does not continue its history, or if that
-/// is unknown; [`BackupError::Keys`] and [`BackupError::Unsealed`] if it is not
-/// authenticated.
+/// is unknown; [`BackupError::UnprovenBase`] and [`BackupError::Unsealed`] if it is not
+/// authenticated; [`BackupError::Keys`] if it was changed since this host wrote it.
 pub async fn since(
     root: &Root,
     request: &SinceRequest<'_>,
@@ -129,7 +129,6 @@ pub async fn since(
         let state = xb_repo::list::state_without_manifest(root, &name).await?;
         return Err(RepoError::NotThere { name: name.to_string(), state }.into());
     };
-    request.demand_vouched(root, &name, &stored).await?;
     let manifest = &stored.manifest;
     let refused =
         |what: String| BackupError::Repo(RepoError::Chain { name: "the new backup".into(), what });
@@ -140,6 +139,8 @@ pub async fn since(
             "its base {name} comes from server {theirs}, but this is {ours}"
         )));
     }
+    // Nothing is known of other servers' backups.
+    request.demand_vouched(root, &name, &stored).await?;
     if let Some(why) = manifest.why_no_base() {
         return Err(refused(format!("{name} {why}: take a full backup with a producer")));
     }
@@ -285,10 +286,11 @@ impl SinceRequest<'_> {
             return Ok(());
         }
         let given = ReadKeys { keys: self.keys, accept: Accept::default(), memory: self.memory };
-        unlock(root, name, Some(stored), given).await.map(drop).map_err(|error| {
-            BackupError::Keys(format!(
-                "the manifest of {name} is not authenticated: {lacks}, and {error}"
-            ))
+        unlock(root, name, Some(stored), given).await.map(drop).map_err(|error| match error {
+            BackupError::Keys(_) | BackupError::Unvouched { .. } => BackupError::UnprovenBase(
+                format!("the manifest of {name} is not authenticated: {lacks}, and {error}"),
+            ),
+            error => error,
         })
     }
 }

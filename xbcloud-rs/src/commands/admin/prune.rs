@@ -78,13 +78,18 @@ impl Context {
             }
             false => None,
         };
+        // A run has looked before its backup.
+        let begun_anew = match yes && just_made.is_none() {
+            true => self.noted_begun_anew(&root, &common.run)?,
+            false => None,
+        };
         let resources = resources(&common.run);
         let run = |observer, cancel| async move {
             let session = Session { root, resources, observer, cancel };
             let Session { root, cancel, .. } = &session;
-            if yes
-                && just_made.is_none()
-                && let Some(missing) = self.still_missing(root, cancel, &common.run).await?
+            // Those that are gone may come back with its disk, and the rules were made for them.
+            if let Some((notes, noted)) = begun_anew
+                && let Some(missing) = cancel.or(notes.missing(root, noted)).await?
             {
                 return Ok(Err(missing));
             }

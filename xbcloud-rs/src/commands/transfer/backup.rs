@@ -253,9 +253,12 @@ impl Context {
                 ));
                 Ok(Some(since))
             }
-            // Errors of keys and of the store say nothing about the base.
+            // A full backup rests on no other one, whoever wrote that. Errors of the store say nothing about the base, and
+            // one that was changed needs a person.
             Err(
                 error @ (BackupError::History(_)
+                | BackupError::UnprovenBase(_)
+                | BackupError::Unsealed { .. }
                 | BackupError::Repo(RepoError::Chain { .. })
                 | BackupError::Repo(RepoError::NotRestorable { .. })
                 | BackupError::Repo(RepoError::NotThere { .. })),

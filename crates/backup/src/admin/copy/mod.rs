@@ -11,6 +11,7 @@ mod source;
 mod transfer;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use xb_repo::chain::{Link, bases, chain_of};
 use xb_repo::claim::Claim;
 use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
@@ -20,7 +21,7 @@ use xb_repo::error::RepoError;
 use xb_repo::lineage::find_base;
 use xb_repo::manifest::{Layout, Manifest, StoredManifest};
 use xb_repo::names::{BackupName, KEYS, SUMS};
-use xb_repo::records;
+use xb_repo::records::{self, Proof};
 use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
 use xb_uploader::{GuardedOutcome, Operation, Store, StoreError, StoreErrorKind};
@@ -54,7 +55,7 @@ pub async fn copy(
     to: &Root,
     mut request: CopyRequest,
 ) -> Result<CopyReport, BackupError> {
-    copy_chain(session, to, &mut request).await
+    Box::pin(copy_chain(session, to, &mut request)).await
 }
 
 /// Copies a backup as [`copy`] does, and then what the archive of its server's log has and `to` lacks. Nothing is copied
@@ -68,7 +69,7 @@ pub async fn copy_with_archive(
     mut request: CopyRequest,
 ) -> Result<(CopyReport, ArchiveCopy), BackupError> {
     let server = archive_of(session, &request.name).await?;
-    let mut report = copy_chain(session, to, &mut request).await?;
+    let mut report = Box::pin(copy_chain(session, to, &mut request)).await?;
     let archive = copy_archive(session, to, &server, &request.to, &request.keys).await?;
     count_requests(session, to, &mut report);
     Ok((report, archive))
@@ -88,7 +89,9 @@ async fn copy_chain(
     }
     let names = (request.name.clone(), request.to.clone());
     let mut bases = Vec::new();
-    for Link { name, stored } in cancel.or(missing_bases(from, to, request, stored)).await? {
+    for Link { name, stored } in
+        cancel.or(Box::pin(missing_bases(from, to, request, stored))).await?
+    {
         bases.push(name.to_string());
         (request.name, request.to) = (name.clone(), name);
         let source = cancel.or(Source::open(from, to, request, stored, memory)).await?;
@@ -137,7 +140,10 @@ async fn copy_one(
         false => to.stored_manifest(&request.to).await?,
     };
     match there {
-        Some(there) if there.digest() == source.digest => report.was_there = true,
+        Some(there) if there.digest() == source.digest => {
+            cancel.or(refuse_damaged_copy(to, &request.to, &there)).await?;
+            report.was_there = true;
+        }
         Some(_) => {
             return Err(RepoError::Exists { name: request.to.to_string(), state: "" }.into());
         }
@@ -177,16 +183,39 @@ async fn missing_bases(
     };
     let mut missing = Vec::new();
     for link in links.into_iter().filter(|link| link.name != request.name) {
-        // Another backup of that name is refused with the one that needs it.
-        let is_missing = match to.stored_manifest(&link.name).await? {
-            Some(there) => is_vacant(to, &link.name, &there.manifest).await?,
-            None => true,
+        let there = match to.stored_manifest(&link.name).await? {
+            Some(there) if !is_vacant(to, &link.name, &there.manifest).await? => there,
+            _ => {
+                missing.push(link);
+                continue;
+            }
         };
-        if is_missing {
-            missing.push(link);
+        if there.manifest.run != link.stored.manifest.run {
+            let what = format!(
+                "its chain has {}, but the destination holds another backup of that name",
+                link.name
+            );
+            return Err(RepoError::Chain { name: request.name.to_string(), what }.into());
         }
+        refuse_damaged_copy(to, &link.name, &there).await?;
     }
     Ok(missing)
+}
+
+/// Fails if a verification has found the backup at the destination damaged: it is no copy, and nothing on it can be
+/// restored. On the heap, as what copies is.
+fn refuse_damaged_copy<'a>(
+    to: &'a Root,
+    name: &'a BackupName,
+    there: &'a StoredManifest,
+) -> BoxFuture<'a, Result<(), BackupError>> {
+    Box::pin(async move {
+        let results = records::results(to, name, &there.digest(), None).await?;
+        match Proof::of(&results.results).failed {
+            None => Ok(()),
+            Some(level) => Err(BackupError::DamagedCopy { name: name.to_string(), level }),
+        }
+    })
 }
 
 /// Fails for an incremental backup whose base is missing at the destination, because it could not

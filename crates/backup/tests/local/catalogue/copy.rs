@@ -152,7 +152,8 @@ fn a_copy_goes_on_only_from_what_it_has_compared_and_leaves_records_alone() {
     bad[7] ^= 1;
     std::fs::write(&object, &bad).unwrap();
     assert!(!verify(&to, "n", Level::Checksum, None).is_ok());
-    assert!(copy(&from, &to, "n", "n", |r| r).unwrap().was_there);
+    let refused = copy(&from, &to, "n", "n", |r| r);
+    assert!(matches!(refused, Err(BackupError::DamagedCopy { .. })), "{refused:?}");
     assert_eq!(line(&to, "n").verified.unwrap().failed, Some(Level::Checksum));
 }
 
