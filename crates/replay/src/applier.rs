@@ -97,8 +97,7 @@ impl Applier<'_> {
     /// may have transactions behind the beginning of the logs, which its applier passes over.
     pub(crate) fn set_gtids(&mut self, start: &GtidState) -> Result<(), ReplayError> {
         if !self.dialect.is_mysql() {
-            let statement = format!("SET GLOBAL gtid_slave_pos = '{start}'");
-            return self.run("setting its GTID position", &statement);
+            return self.note_position(start);
         }
         // Of the origin, if it was a replica.
         self.run("ending the replica", self.dialect.reset)?;
@@ -112,6 +111,12 @@ impl Applier<'_> {
                 Err(ReplayError::Elsewhere { expected, found: found.to_string() })
             }
         }
+    }
+
+    /// Writes the GTID position of a server of MariaDB, for all domains.
+    fn note_position(&mut self, gtids: &GtidState) -> Result<(), ReplayError> {
+        let statement = format!("SET GLOBAL gtid_slave_pos = '{gtids}'");
+        self.run("setting its GTID position", &statement)
     }
 
     /// Checks that the server has the local time of the origin: the C library takes a file that it cannot read for UTC.
@@ -248,6 +253,11 @@ impl Applier<'_> {
         }
         self.run("ending the replica", self.dialect.reset)?;
         self.check_gtids()?;
+        if !self.dialect.is_mysql() {
+            // The server knows it, but the logs may have made its table anew, as a dump of all schemas does.
+            let end = self.files.end.gtids.clone();
+            self.note_position(&end)?;
+        }
         Ok(Applied { retried, filters, is_partial })
     }
 

@@ -478,6 +478,23 @@ fn a_repair_before_the_replay_ends_with_a_cancel() {
     assert!(matches!(error, ReplayError::Abandoned), "{error}");
 }
 
+/// As a dump of all schemas does when it is loaded.
+#[test]
+fn the_position_outlives_a_log_that_makes_its_table_anew() {
+    let origin = Origin::start(&[]);
+    origin.server.sql("CREATE DATABASE x; CREATE TABLE x.t (i INT)");
+    let backup = Backup::of(&origin);
+    origin.server.sql(
+        "SET gtid_domain_id = 7; INSERT INTO x.t VALUES (1); SET gtid_domain_id = 0; INSERT INTO x.t VALUES (2);
+         CREATE TABLE mysql.made LIKE mysql.gtid_slave_pos; DROP TABLE mysql.gtid_slave_pos;
+         RENAME TABLE mysql.made TO mysql.gtid_slave_pos; INSERT INTO x.t VALUES (3)",
+    );
+    let (data, request) = backup.request(ReplayStop::End);
+    let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+    let noted = MariaDb::start_on(data.path()).sql("SELECT @@GLOBAL.gtid_slave_pos");
+    assert_eq!(noted.trim().parse::<GtidState>().unwrap(), report.gtids);
+}
+
 /// A backslash in a string is a letter there.
 #[test]
 fn a_filter_is_understood_with_any_sql_mode() {
