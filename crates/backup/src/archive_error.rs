@@ -47,6 +47,9 @@ pub enum ArchiveError {
     /// The server is no primary any more, and another one is.
     #[error("{0} is the primary now")]
     Moved(String),
+    /// The head of the stream does not say what the server is any more.
+    #[error("the server's settings were changed: {0}")]
+    Changed(String),
     /// The server does not wait for the archive.
     #[error("the server cannot wait for the archive: {0}")]
     NoSemiSync(String),
@@ -154,6 +157,7 @@ impl ArchiveError {
             | Self::NoSource(_)
             | Self::SeveralOpen { .. }
             | Self::Moved(_)
+            | Self::Changed(_)
             | Self::Differs(_) => true,
             Self::Store(error) | Self::Repo(RepoError::Store(error)) => {
                 error.kind == StoreErrorKind::Unavailable

@@ -521,6 +521,47 @@ fn a_log_that_ends_within_an_event_is_a_gap_with_a_name() {
 }
 
 #[test]
+fn logs_that_a_server_purges_while_nobody_writes_are_no_gap() {
+    let archive = Archive::new();
+    archive.write(5);
+    archive.server.sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS");
+    archive.catch_up();
+    let purge = || {
+        archive.server.sql("PURGE BINARY LOGS TO 'bin.000003'");
+        archive.server.sql("SHOW BINARY LOGS").starts_with("bin.000003")
+    };
+    // InnoDB needs a log for a moment.
+    until(purge);
+    for rows in [0, 3, 3] {
+        archive.write(rows);
+        let told = archive.catch_up();
+        assert_eq!(begins(&told), "Continues", "{told:?}");
+        let report = archive.verify();
+        assert!(report.is_undamaged() && report.gaps.is_empty(), "{report:#?}");
+    }
+    assert!(archive.logs()["bin.000003"].len() > 500);
+}
+
+/// Nothing in its log says that another one follows, and nothing more of it is sent.
+#[test]
+fn a_crash_behind_the_last_stored_transaction_breaks_no_archive() {
+    let mut archive = Archive::new();
+    archive.write(5);
+    archive.catch_up();
+    for (log, rows) in [("bin.000001", 0), ("bin.000002", 5), ("bin.000003", 5)] {
+        archive = crash(archive, log, |log| log.len() as u64);
+        archive.write(rows);
+        let told = archive.catch_up();
+        assert_eq!(begins(&told), "Continues", "{told:?}");
+        let report = archive.verify();
+        assert!(report.is_undamaged() && report.gaps.is_empty(), "{log}: {report:#?}");
+    }
+    archive.assert_bytes();
+    let transactions: u64 = archive.verify().streams.iter().map(|stream| stream.transactions).sum();
+    assert_eq!(transactions, 2 + 5 + 5 + 5);
+}
+
+#[test]
 fn the_same_gtids_with_other_content_are_a_branch() {
     let archive = Archive::new();
     archive.write(20);

@@ -219,7 +219,10 @@ impl Reader {
             Event::Rotate(rotate) if !entry.header.flags.is_artificial() => {
                 self.end = Some(LogEnd::Rotated(rotate.clone()));
             }
-            Event::StartEncryption => self.state = State::Opaque,
+            // A server that sends its log decrypts it, and marks the event so.
+            Event::StartEncryption if !entry.header.flags.is_ignorable() => {
+                self.state = State::Opaque;
+            }
             _ => {}
         }
         Ok(entry)

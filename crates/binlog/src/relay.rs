@@ -319,8 +319,9 @@ impl RelayWriter {
 
     fn check_passable(&self, entry: &Entry) -> Result<(), RelayError> {
         match entry.event {
+            _ if entry.header.flags.is_ignorable() => Ok(()),
             Event::StartEncryption => Err(RelayError::Encrypted(self.at(entry.begin)?)),
-            Event::Unknown if !entry.header.flags.is_ignorable() => {
+            Event::Unknown => {
                 let event_type = entry.header.event_type;
                 Err(RelayError::Unknown { at: self.at(entry.begin)?, event_type })
             }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use xb_binlog::{AnyGtid, GtidState, SystemZone, TransactionSummary};
+use xb_binlog::{AnyGtid, EventHeader, GtidState, SystemZone, TransactionSummary};
 use xb_mysql::{Client, Error, Row};
 use xb_server::{Server, free_bytes};
 
@@ -23,6 +23,8 @@ use crate::tables_in_use::repair_table;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of a failed transaction that are looked at to describe it.
 const DESCRIBED: u64 = 1 << 20;
+/// Errors for a table and a sequence that are not there.
+const NOT_THERE: [u64; 2] = [1051, 4091];
 /// Changed pages that may be left for the stop.
 const FEW_PAGES: u64 = 1000;
 
@@ -97,8 +99,7 @@ impl Applier<'_> {
     /// may have transactions behind the beginning of the logs, which its applier passes over.
     pub(crate) fn set_gtids(&mut self, start: &GtidState) -> Result<(), ReplayError> {
         if !self.dialect.is_mysql() {
-            let statement = format!("SET GLOBAL gtid_slave_pos = '{start}'");
-            return self.run("setting its GTID position", &statement);
+            return self.note_position(start);
         }
         // Of the origin, if it was a replica.
         self.run("ending the replica", self.dialect.reset)?;
@@ -112,6 +113,12 @@ impl Applier<'_> {
                 Err(ReplayError::Elsewhere { expected, found: found.to_string() })
             }
         }
+    }
+
+    /// Writes the GTID position of a server of MariaDB, for all domains.
+    fn note_position(&mut self, gtids: &GtidState) -> Result<(), ReplayError> {
+        let statement = format!("SET GLOBAL gtid_slave_pos = '{gtids}'");
+        self.run("setting its GTID position", &statement)
     }
 
     /// Checks that the server has the local time of the origin: the C library takes a file that it cannot read for UTC.
@@ -223,22 +230,17 @@ impl Applier<'_> {
         loop {
             match self.wait(watch)? {
                 WaitEnd::Done => break,
-                WaitEnd::Failed(status) if retried.is_none() => {
-                    (watch.progress)(Progress::Serially);
-                    retried = Some(status.error);
-                    self.run("applying serially", self.dialect.stop)?;
-                    self.run("applying serially", self.dialect.serially)?;
-                    self.start()?;
-                }
-                WaitEnd::Failed(status) => {
-                    let what = self.describe(&status);
-                    let error = match status.error.is_empty() {
-                        true => "the applier has ended without an error".to_owned(),
-                        false => status.error,
-                    };
-                    self.refuse_full(format!("{what}: {error}"))?;
-                    return Err(ReplayError::Transaction { what, error });
-                }
+                WaitEnd::Failed(status) => match self.end_of_drop(&status) {
+                    Some(end) => self.drop_what_is_there(&status, end, watch)?,
+                    None if retried.is_none() => {
+                        (watch.progress)(Progress::Serially);
+                        retried = Some(status.error);
+                        self.run("applying serially", self.dialect.stop)?;
+                        self.run("applying serially", self.dialect.serially)?;
+                        self.start()?;
+                    }
+                    None => return Err(self.failure(status)?),
+                },
             }
         }
         self.run("ending the applier", self.dialect.stop)?;
@@ -248,7 +250,70 @@ impl Applier<'_> {
         }
         self.run("ending the replica", self.dialect.reset)?;
         self.check_gtids()?;
+        if !self.dialect.is_mysql() {
+            // The server knows it, but the logs may have made its table anew, as a dump of all schemas does.
+            let end = self.files.end.gtids.clone();
+            self.note_position(&end)?;
+        }
         Ok(Applied { retried, filters, is_partial })
+    }
+
+    /// The error of a transaction that cannot be applied.
+    fn failure(&mut self, status: Status) -> Result<ReplayError, ReplayError> {
+        let what = self.describe(&status);
+        let error = match status.error.is_empty() {
+            true => "the applier has ended without an error".to_owned(),
+            false => status.error,
+        };
+        self.refuse_full(format!("{what}: {error}"))?;
+        Ok(ReplayError::Transaction { what, error })
+    }
+
+    /// The end in its relay log of a DROP of several tables or sequences that has failed because the data lacks some of them:
+    /// MariaDB logs all names, also of those that were not there, and an applier with its default settings passes over them.
+    fn end_of_drop(&self, status: &Status) -> Option<u64> {
+        let is_missing = !self.dialect.is_mysql() && NOT_THERE.contains(&status.code);
+        let (log, offset) = &status.relay;
+        let statement = self.summary(log, *offset).filter(|_| is_missing)?.statement?;
+        if !statement.starts_with("DROP ") || !statement.contains("`,`") {
+            return None;
+        }
+        // A GTID, and the statement.
+        let events = self.read(log, *offset, DESCRIBED).ok()?;
+        let length = |event: &[u8]| {
+            let header = event.first_chunk().map(EventHeader::parse)?;
+            usize::try_from(header.length).ok()
+        };
+        let first = length(&events)?;
+        let both = first.checked_add(length(events.get(first..)?)?)?;
+        Some(offset + both as u64)
+    }
+
+    /// Applies a DROP up to `end` in its relay log, without those that are not there, and continues.
+    fn drop_what_is_there(
+        &mut self,
+        status: &Status,
+        end: u64,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), ReplayError> {
+        let doing = "dropping what is there";
+        let threads = value(self.client, "SELECT @@GLOBAL.slave_parallel_threads")
+            .map_err(|error| self.broken(doing, error))?;
+        self.run(doing, self.dialect.stop)?;
+        self.run(doing, self.dialect.serially)?;
+        self.run(doing, "SET GLOBAL slave_ddl_exec_mode = 'IDEMPOTENT'")?;
+        let (log, _) = &status.relay;
+        let start = self.dialect.start;
+        self.run(doing, &format!("{start} UNTIL RELAY_LOG_FILE = '{log}', RELAY_LOG_POS = {end}"))?;
+        if let WaitEnd::Failed(stopped) = self.wait(watch)?
+            && (!stopped.error.is_empty() || stopped.relay == status.relay)
+        {
+            return Err(self.failure(stopped)?);
+        }
+        self.run(doing, self.dialect.stop)?;
+        self.run(doing, "SET GLOBAL slave_ddl_exec_mode = 'STRICT'")?;
+        self.run(doing, &format!("SET GLOBAL slave_parallel_threads = {threads}"))?;
+        self.start()
     }
 
     /// The filters that the operator has set. Whatever an option does, GTIDs and positions are the planned ones in the end,
@@ -457,22 +522,26 @@ impl Applier<'_> {
     /// Describes the transaction at which the applier stands.
     fn describe(&self, status: &Status) -> String {
         let (log, offset) = &status.relay;
-        let read = |from, length| -> std::io::Result<Vec<u8>> {
-            let mut file = File::open(self.dir.join(log))?;
-            file.seek(SeekFrom::Start(from))?;
-            let mut bytes = Vec::new();
-            file.take(length).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        let found = || {
-            // Longer than any format description.
-            let head = read(0, 2048).ok()?;
-            TransactionSummary::read(&head, &read(*offset, DESCRIBED).ok()?)
-        };
-        match found() {
+        match self.summary(log, *offset) {
             Some(summary) => summary.to_string(),
             None => format!("the transaction at {}:{}", status.source.0, status.source.1),
         }
+    }
+
+    /// The transaction at an offset of a relay log.
+    fn summary(&self, log: &str, offset: u64) -> Option<TransactionSummary> {
+        // Longer than any format description.
+        let head = self.read(log, 0, 2048).ok()?;
+        TransactionSummary::read(&head, &self.read(log, offset, DESCRIBED).ok()?)
+    }
+
+    /// At most `length` bytes of a relay log.
+    fn read(&self, log: &str, from: u64, length: u64) -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(self.dir.join(log))?;
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.take(length).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 }
 

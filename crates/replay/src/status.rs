@@ -14,6 +14,8 @@ pub(crate) struct Status {
     pub(crate) is_running: bool,
     /// Error that ended it; empty if none did.
     pub(crate) error: String,
+    /// Its number; 0 if none did.
+    pub(crate) code: u64,
 }
 
 impl Status {
@@ -44,6 +46,7 @@ impl Status {
                 0 => String::new(),
                 code => format!("error {code}: {}", without_statement(&error)),
             },
+            code,
         }))
     }
 }

@@ -478,6 +478,54 @@ fn a_repair_before_the_replay_ends_with_a_cancel() {
     assert!(matches!(error, ReplayError::Abandoned), "{error}");
 }
 
+/// A server logs the names of those that were not there, too.
+#[test]
+fn a_drop_of_tables_that_were_not_there_is_replayed() {
+    let origin = Origin::start(&[]);
+    origin.server.sql(
+        "CREATE DATABASE x; USE x; CREATE TABLE t (i INT); CREATE TABLE a (i INT); CREATE TABLE b (i INT); CREATE SEQUENCE s;
+         CREATE TABLE last (i INT)",
+    );
+    let backup = Backup::of(&origin);
+    let fails = |statement: &str| {
+        let ran = Cmd::new(find("mariadb"))
+            .args(["--no-defaults", "--user=root", "--execute", statement, "x"])
+            .arg(format!("--socket={}", origin.server.socket().display()))
+            .run();
+        assert!(ran.stderr_text().contains("Unknown"), "{ran:?}");
+    };
+    fails("DROP TABLE a, no_such, b");
+    origin.server.sql("INSERT INTO x.t VALUES (1); FLUSH BINARY LOGS");
+    fails("DROP SEQUENCE s, no_such");
+    origin.server.sql("INSERT INTO x.t VALUES (2)");
+    fails("DROP TABLE no_schema.t, last");
+    for threads in [1, 4] {
+        let (data, mut request) = backup.request(ReplayStop::End);
+        request.threads = threads;
+        let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+        assert_eq!((report.gtids.to_string(), report.retried), (origin.gtids(), None));
+        let copy = MariaDb::start_on(data.path());
+        assert_eq!(copy.sql("SHOW TABLES FROM x; SELECT i FROM x.t ORDER BY i"), "t\n1\n2\n");
+    }
+}
+
+/// As a dump of all schemas does when it is loaded.
+#[test]
+fn the_position_outlives_a_log_that_makes_its_table_anew() {
+    let origin = Origin::start(&[]);
+    origin.server.sql("CREATE DATABASE x; CREATE TABLE x.t (i INT)");
+    let backup = Backup::of(&origin);
+    origin.server.sql(
+        "SET gtid_domain_id = 7; INSERT INTO x.t VALUES (1); SET gtid_domain_id = 0; INSERT INTO x.t VALUES (2);
+         CREATE TABLE mysql.made LIKE mysql.gtid_slave_pos; DROP TABLE mysql.gtid_slave_pos;
+         RENAME TABLE mysql.made TO mysql.gtid_slave_pos; INSERT INTO x.t VALUES (3)",
+    );
+    let (data, request) = backup.request(ReplayStop::End);
+    let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+    let noted = MariaDb::start_on(data.path()).sql("SELECT @@GLOBAL.gtid_slave_pos");
+    assert_eq!(noted.trim().parse::<GtidState>().unwrap(), report.gtids);
+}
+
 /// A backslash in a string is a letter there.
 #[test]
 fn a_filter_is_understood_with_any_sql_mode() {

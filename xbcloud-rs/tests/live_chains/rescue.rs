@@ -90,7 +90,7 @@ fn a_dump_of_all_tables_makes_an_empty_server_equal() {
     let _ = shop.back_up("full", &["--compress=zstd"]);
     let dump = shop.scratch.join("dump.sql");
     let ran = shop.rescue("full", &["shop.*"]).stdout_file(&dump).run().expect(0).stderr_text();
-    assert!(ran.contains("views are left out: shop.a_view"), "{ran}");
+    assert!(ran.contains("no rows of their own: shop.a_view"), "{ran}");
     assert!(ran.contains("shop.kinds is now kinds: 5 rows"), "{ran}");
     // No row is written to a table without its triggers.
     let text = std::fs::read(&dump).unwrap();
@@ -305,7 +305,8 @@ fn tables_that_were_in_use_when_they_were_copied_are_repaired_and_named() {
     server.sql(
         "USE shop; CREATE TABLE `m-1` (i INT, n INT) ENGINE=MyISAM; CREATE TABLE closed (i INT) ENGINE=MyISAM;
          CREATE TABLE n (i INT, v VARCHAR(99), KEY (i)) ENGINE=Aria TRANSACTIONAL=0 ROW_FORMAT=DYNAMIC;
-         INSERT INTO `m-1` VALUES (1, 1); INSERT INTO n VALUES (1, 'a'); INSERT INTO closed VALUES (1)",
+         INSERT INTO `m-1` VALUES (1, 1); INSERT INTO n VALUES (1, 'a'); INSERT INTO closed VALUES (1);
+         CREATE VIEW `a-1` AS SELECT * FROM `m-1`",
     );
     let files = |name: &str| {
         let (stream, folder) = (shop.scratch.join("stream"), shop.scratch.dir(name));
@@ -324,7 +325,8 @@ fn tables_that_were_in_use_when_they_were_copied_are_repaired_and_named() {
         std::fs::write(backup.join(name), index).unwrap();
     }
     let _ = put_bytes(&shop.store, "n", &[], &stream_of(&backup));
-    let args = ["shop.m-1", "shop.n", "shop.closed", "--as=back_{table}"];
+    // With a view of one of them, which is looked at first.
+    let args = ["shop.?-1", "shop.n", "shop.closed", "--as=back_{table}"];
     let said = shop.rescue_into(server, "n", &args).run().expect(0).stderr_text();
     for table in ["`back_m-1`", "back_n"] {
         assert_eq!(server.sql(&format!("SELECT i FROM shop.{table} ORDER BY i")), "1\n3\n");
@@ -333,6 +335,43 @@ fn tables_that_were_in_use_when_they_were_copied_are_repaired_and_named() {
         assert!(said.contains(&format!("shop.{table}: it was in use while")), "{said}");
     }
     assert!(!said.contains("closed: it was in use"), "{said}");
+    shop.assert_tidy();
+}
+
+/// What is written to a table of MERGE goes into other tables, which may be in use.
+#[test]
+fn tables_without_rows_of_their_own_change_no_others() {
+    let shop = Shop::new(&[]);
+    let server = &shop.server;
+    server.sql(
+        "USE shop; CREATE TABLE j1 (i INT) ENGINE=MyISAM; CREATE TABLE j2 LIKE j1; INSERT INTO j1 VALUES (1); INSERT INTO j2 VALUES (2);
+         CREATE TABLE joined (i INT) ENGINE=MERGE UNION=(j1, j2) INSERT_METHOD=LAST;
+         CREATE TABLE mem (i INT) ENGINE=MEMORY; INSERT INTO mem VALUES (1);
+         CREATE TABLE copied LIKE j1; INSERT INTO copied VALUES (5); FLUSH TABLES",
+    );
+    let folder = server.datadir().join("shop");
+    for end in ["frm", "MYD", "MYI"] {
+        let (from, to) = (format!("copied.{end}"), format!("j-copied.{end}"));
+        std::fs::rename(folder.join(from), folder.join(to)).unwrap();
+    }
+    let _ = shop.back_up("full", &[]);
+    let into = |args: &[&str]| shop.rescue_into(server, "full", args).run();
+    let said = into(&["shop.j*", "--as={table}_2"]).expect(0).stderr_text();
+    assert_eq!(server.sql("SELECT i FROM shop.j2; SELECT i FROM shop.j2_2"), "2\n2\n");
+    for left_out in ["no rows of their own: shop.joined", "leaves them out: shop.#mysql50#j-copied"]
+    {
+        assert!(said.contains(left_out), "{said}");
+    }
+    let refused = into(&["shop.joined", "--as=x"]).expect(1).stderr_text();
+    assert!(refused.contains("those of other tables (engine MRG_MyISAM)"), "{refused}");
+    let _ = into(&["shop.#mysql50#j-copied", "--as={table}"]).expect(0);
+    assert_eq!(server.sql("SELECT i FROM shop.`j-copied`"), "5\n");
+    // No backup has the rows of a table in memory.
+    let said = into(&["shop.mem", "--as={table}_2"]).expect(0).stderr_text();
+    assert!(said.contains("shop.mem: its rows were in memory only"), "{said}");
+    let refused = into(&["shop.mem", "--as={table}", "--replace"]).expect(1).stderr_text();
+    assert!(refused.contains("an empty table would replace"), "{refused}");
+    assert_eq!(server.sql("SELECT i FROM shop.mem"), "1\n");
     shop.assert_tidy();
 }
 

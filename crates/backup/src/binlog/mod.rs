@@ -26,7 +26,7 @@ mod segmenter;
 mod semi_sync;
 mod sent_transactions;
 mod session;
-mod settings;
+pub(crate) mod settings;
 pub(crate) mod show;
 pub(crate) mod sources;
 pub(crate) mod standing;

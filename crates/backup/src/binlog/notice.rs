@@ -40,6 +40,8 @@ pub enum Notice {
     ClocksDiffer(String),
     /// A replay of the log may give other data than the server has, because of this.
     Doubtful(String),
+    /// The server's settings were changed: a stream with the new ones follows.
+    Changed(String),
     /// The stream has a new sign of life.
     Alive,
     /// The store does not take a segment; the receiver has stopped reading until it does.

@@ -165,6 +165,11 @@ pub async fn receive(
                 }
                 error
             }
+            // The next stream has them.
+            Err(ArchiveError::Changed(what)) => {
+                (receiver.tell)(Notice::Changed(what));
+                continue;
+            }
             Err(error) if error.is_passing() => error,
             Err(error) => return Err(error.into()),
         };
@@ -223,6 +228,8 @@ enum StreamEnd {
     Cancelled,
     /// Another server is the one to receive from.
     Moved(ArchiveError),
+    /// The stream's head does not say what the server is any more.
+    Changed(ArchiveError),
 }
 
 /// A segment, or a question behind it.
@@ -346,7 +353,7 @@ impl<'a> Receiver<'a> {
         match end {
             StreamEnd::Cancelled => Ok(()),
             StreamEnd::Connection => Err(why),
-            StreamEnd::Moved(why) => Err(why),
+            StreamEnd::Moved(why) | StreamEnd::Changed(why) => Err(why),
         }
     }
 
@@ -563,8 +570,10 @@ impl<'a> Receiver<'a> {
             tokio::select! {
                 _ = self.session.cancel.cancelled(), if !is_over => end = StreamEnd::Cancelled,
                 moved = watch.next(), if !is_over => {
-                    if let Err(why) = moved {
-                        end = StreamEnd::Moved(why);
+                    match moved {
+                        Ok(()) => {}
+                        Err(why @ ArchiveError::Changed(_)) => end = StreamEnd::Changed(why),
+                        Err(why) => end = StreamEnd::Moved(why),
                     }
                 }
                 _ = looks.tick(), if !is_over => watch.begin(writer.stored().position.position()),

@@ -54,6 +54,9 @@ fn start(before: Option<&Record<SegmentHead>>, logs: &[ServerLog]) -> Result<Sta
             }
             _ => false,
         };
+        if let Some(idle) = behind_purged(before, logs).filter(|_| is_purged) {
+            return Ok(idle);
+        }
         let begins = match is_purged {
             true => StreamOrigin::Gap {
                 after,
@@ -82,6 +85,20 @@ fn start(before: Option<&Record<SegmentHead>>, logs: &[ServerLog]) -> Result<Sta
     };
     let begins = StreamOrigin::Continues { after, at: None };
     Ok(Start { begins, at: to.clone(), gtids, overlap: head.last.clone(), repeats: None })
+}
+
+/// The start at the beginning of the log in which the archive ends, if that has no transaction up to there: a server that nobody
+/// writes to purges the log with the last one, too. What the server sends has to begin with the GTIDs of the archive.
+fn behind_purged(before: &Record<SegmentHead>, logs: &[ServerLog]) -> Option<Start> {
+    let head = &before.content;
+    let (log, end) = match &head.next_log {
+        Some(next) => (next, 4),
+        None => (&head.to.log, head.to.offset),
+    };
+    let (_, size) = logs.iter().find(|(name, _)| name == log)?;
+    let gtids = head.gtids_after.clone().filter(|_| end <= *size && !head.ends_inside)?;
+    let begins = StreamOrigin::Continues { after: link(before), at: None };
+    Some(Start { gtids: Some(gtids), ..Start::whole(log, begins) })
 }
 
 fn link(before: &Record<SegmentHead>) -> Link {

@@ -12,6 +12,7 @@ use xb_mysql::Access;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::session::Server;
+use crate::binlog::settings::changes;
 use crate::binlog::sources::{name, several_open};
 use crate::binlog::standing::Standing;
 use crate::binlog::watched::{FAILED, Sighting, Watched};
@@ -41,6 +42,9 @@ pub(super) struct Watch {
     stored: Option<LogPosition>,
     /// Its standing at the last look.
     standing: Option<Standing>,
+    /// What the head of the stream says of its settings.
+    settings: BTreeMap<String, String>,
+    doubts: Vec<String>,
     /// The oldest look whose end of the log is not stored yet.
     mark: Option<(Timestamp, LogPosition)>,
     failed: u32,
@@ -65,6 +69,8 @@ impl Watch {
             has_others: !others.is_empty(),
             patience,
             standing: Some(server.standing.clone()),
+            settings: server.settings.clone(),
+            doubts: server.doubts.clone(),
             ..Self::default()
         }
     }
@@ -93,14 +99,14 @@ impl Watch {
         }
     }
 
-    /// Waits for the next look, for ever if there is none; returns an error if another server is the one to receive from.
+    /// Waits for the next look, for ever if there is none; returns an error if another server is the one to receive from, or
+    /// the stream's head does not say what the server is any more.
     pub(super) async fn next(&mut self) -> Result<(), ArchiveError> {
         tokio::select! {
             Some((own, found)) = &mut self.looking => {
                 self.looking = None.into();
                 self.own = Some(own);
-                self.take(found);
-                Ok(())
+                self.take(found).map_or(Ok(()), Err)
             }
             Some(found) = &mut self.looking_at_others => {
                 self.looking_at_others = None.into();
@@ -116,7 +122,7 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, found: Result<Option<Sighting>, ArchiveError>) {
+    fn take(&mut self, found: Result<Option<Sighting>, ArchiveError>) -> Option<ArchiveError> {
         let look = match found {
             Ok(Some(look)) => look,
             not_found => {
@@ -127,7 +133,7 @@ impl Watch {
                         Ok(_) => format!("{} leads to another server, too", self.name),
                     });
                 }
-                return;
+                return None;
             }
         };
         self.failed = 0;
@@ -156,6 +162,10 @@ impl Watch {
         if self.mark.is_none() && !is_demoted {
             self.mark = look.end.filter(is_sound);
         }
+        let mut changed = changes(&self.settings, &look.settings);
+        changed.extend(look.doubts.into_iter().filter(|doubt| !self.doubts.contains(doubt)));
+        let changed: Vec<String> = changed.into_iter().collect();
+        (!changed.is_empty()).then(|| ArchiveError::Changed(changed.join("; ")))
     }
 
     fn moved(&self, others: &[(Watched, Option<Standing>)]) -> Option<ArchiveError> {
@@ -230,7 +240,7 @@ mod tests {
 
     fn look(second: i64, log: &str, offset: u64) -> Result<Option<Sighting>, ArchiveError> {
         let end = at(log, offset).map(|end| (Timestamp::from_second(second).unwrap(), end));
-        Ok(Some(Sighting { standing: standing("1", None, &[]), end }))
+        Ok(Some(Sighting { standing: standing("1", None, &[]), end, ..Sighting::default() }))
     }
 
     #[test]
@@ -259,7 +269,7 @@ mod tests {
         // Read-only, and no replica yet.
         let standing = standing("1", Some("is closed"), &[]);
         let end = second(9).zip(at("bin.000002", 300));
-        watch.take(Ok(Some(Sighting { standing, end })));
+        watch.take(Ok(Some(Sighting { standing, end, ..Sighting::default() })));
         watch.clear = second(10);
         assert_eq!(watch.covered(at("bin.000002", 300)), None);
         assert!(watch.why().unwrap().contains("is closed"));
@@ -275,7 +285,7 @@ mod tests {
         let apart = || Standing { is_apart: true, ..standing("1", Some("is apart"), &[]) };
         let patience = Some(Duration::from_secs(3600));
         let mut watch = Watch { patience, has_others: true, ..Watch::default() };
-        watch.take(Ok(Some(Sighting { standing: apart(), end: None })));
+        watch.take(Ok(Some(Sighting { standing: apart(), ..Sighting::default() })));
         assert!(watch.moved(&others).is_none());
         watch.patience = Some(Duration::ZERO);
         assert!(watch.moved(&others).is_some());
@@ -300,7 +310,7 @@ mod tests {
         watch.take(look(7, "bin.000001", 300));
         assert_eq!(watch.why(), None);
         let standing = standing("1", None, &["db1:3306"]);
-        watch.take(Ok(Some(Sighting { standing, end: None })));
+        watch.take(Ok(Some(Sighting { standing, ..Sighting::default() })));
         assert!(watch.why().unwrap().contains("db1:3306") && watch.is_of_replica());
     }
 

@@ -7,7 +7,9 @@ use xb_binlog::LogPosition;
 use xb_mysql::{Access, Client, Error, Row, Timeouts};
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::doubts::doubts;
 use crate::binlog::log_request::LOGIN_LIMIT;
+use crate::binlog::settings::settings;
 use crate::binlog::standing::Standing;
 
 /// Failed looks in a row that are reported.
@@ -28,8 +30,13 @@ pub(super) struct Watched {
 }
 
 /// Standing of the server at a moment.
+#[derive(Default)]
 pub(super) struct Sighting {
     pub(super) standing: Standing,
+    /// Variables that a replay needs.
+    pub(super) settings: BTreeMap<String, String>,
+    /// Reasons why a replay of its log may give other data than it has.
+    pub(super) doubts: Vec<String>,
     /// Whatever it, or its cluster, had committed at this time, by its clock and by that of this host, lies before that position in its log. Not known of a
     /// replica.
     pub(super) end: Option<(Timestamp, LogPosition)>,
@@ -70,7 +77,10 @@ impl Watched {
                 client.rows("SELECT COUNT(*) FROM information_schema.schemata")?;
             }
             let end = if standing.sources.is_empty() { end(client, is_mysql)? } else { None };
-            Ok(Some(Sighting { standing, end: end.map(|end| (at, end)) }))
+            let end = end.map(|end| (at, end));
+            let settings = settings(client, is_mysql)?;
+            let doubts = doubts(client, &standing)?.into_iter().map(|doubt| doubt.found).collect();
+            Ok(Some(Sighting { standing, settings, doubts, end }))
         })
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use xb_mysql::{Client, Error, Event, Row};
+use xb_mysql::{Client, Error, Event, Row, ServerError};
 use xb_pipeline::Observer;
 use xb_reader::Printable;
 use xb_replay::repair_table;
@@ -19,6 +19,15 @@ use super::source::{Copier, Order, Source};
 use super::trigger::{Trigger, is_same_order};
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
+
+/// Engines whose tables have the rows of other tables, here or on another server.
+const OF_OTHERS: [&str; 5] = ["MRG_MyISAM", "FEDERATED", "CONNECT", "SPIDER", "SPHINX"];
+/// The engine whose rows are in no backup.
+const IN_MEMORY: &str = "MEMORY";
+/// A server's error for an engine that it does not have.
+const UNKNOWN_ENGINE: u16 = 1286;
+/// Its error for a table of MERGE whose tables are not there.
+const WITHOUT_TABLES: u16 = 1168;
 
 /// A rescued table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +47,8 @@ pub struct Rescued {
 #[derive(Debug, Default)]
 pub(super) struct CopyOutcome {
     pub(super) tables: Vec<Rescued>,
-    /// Views that a pattern matched.
-    pub(super) views: Vec<String>,
+    /// Views and tables without rows of their own that a pattern matched.
+    pub(super) passed_over: Vec<String>,
     pub(super) remarks: Vec<String>,
 }
 
@@ -168,22 +177,31 @@ impl Copier<'_> {
     /// Reads what all tables are, before anything is written.
     fn sources(&mut self, copied: &mut CopyOutcome) -> Result<Vec<Source>, BackupError> {
         let mut sources = Vec::new();
+        // Before anything opens one of them, such as a view of it.
+        for NamedTable { chosen: Chosen { held, .. }, .. } in &self.order.tables {
+            let repaired = self.repair(held);
+            copied.remarks.extend(repaired.map_err(|what| failed(&held.to_string(), what))?);
+        }
         for (number, named) in self.order.tables.iter().enumerate() {
-            let chosen = &named.chosen;
-            // Before anything opens it.
-            let repaired = self.repair(&chosen.held);
-            let repaired = repaired.map_err(|what| failed(&chosen.held.to_string(), what))?;
-            copied.remarks.extend(repaired);
+            let held = &named.chosen.held;
             let source = self.source(number, named);
-            match source.map_err(|what| failed(&chosen.held.to_string(), what))? {
-                Some(source) => sources.push(source),
-                None => copied.views.push(chosen.held.to_string()),
+            match source.map_err(|what| failed(&held.to_string(), what))? {
+                Some(source) => {
+                    if source.definition.engine() == IN_MEMORY {
+                        copied.remarks.push(format!(
+                            "{held}: its rows were in memory only, and no backup has them: it is empty"
+                        ));
+                    }
+                    sources.push(source);
+                }
+                None => copied.passed_over.push(held.to_string()),
             }
         }
         match sources.is_empty() {
             false => Ok(sources),
             true => Err(BackupError::Selection(
-                "only views have these names; a rescue restores the rows of tables".to_owned(),
+                "nothing of these names has rows of its own, as a view or a MERGE table has none"
+                    .to_owned(),
             )),
         }
     }
@@ -211,7 +229,7 @@ impl Copier<'_> {
         )))
     }
 
-    /// `None`: a view that a pattern matched.
+    /// `None`: a view, or a table without rows of its own, that a pattern matched.
     fn source(
         &mut self,
         number: usize,
@@ -227,21 +245,29 @@ impl Copier<'_> {
             return Err("the server on the backup does not list it; its definition may be damaged"
                 .to_owned());
         };
+        let pass_over = |why: String| if *by_name { Err(why) } else { Ok(None) };
         if kind == "VIEW" {
-            return match by_name {
-                true => Err(format!(
-                    "it is a view, which has no rows of its own ({})",
-                    Printable::new(comment.as_bytes())
-                )),
-                false => Ok(None),
-            };
+            return pass_over(format!(
+                "it is a view, which has no rows of its own ({})",
+                Printable::new(comment.as_bytes())
+            ));
         }
         let from = format!("{}.{}", sql(&held.schema), sql(&held.table));
-        let text = self.private.rows(format!("SHOW CREATE TABLE {from}")).map_err(ours)?;
+        let text = self.private.rows(format!("SHOW CREATE TABLE {from}"));
+        if let Err(Error::Server(error)) = &text
+            && let Some(engine) = unknown_of_others(error)
+        {
+            return pass_over(of_others(engine));
+        }
+        let text = text.map_err(ours)?;
         let definition = text
             .first()
             .and_then(|row| Definition::read(row.get(1)?, &held.table))
             .ok_or("its definition has a form that is not known")?;
+        // What is written to one goes into the tables of others, which may be in use.
+        if OF_OTHERS.contains(&definition.engine()) {
+            return pass_over(of_others(definition.engine()));
+        }
         let is_versioned = kind == "SYSTEM VERSIONED";
         let layout = Layout::read(self.private, &held.schema, &held.table, is_versioned);
         let layout = layout.map_err(ours)??;
@@ -286,6 +312,12 @@ impl Copier<'_> {
         }
         if let (Some(_), Sink::Server(live)) = (&self.order.files, &mut *self.sink) {
             physical::check(self.private, &mut live.client, held)?;
+        }
+        if definition.engine() == IN_MEMORY && self.order.replace {
+            let there = self.sink.asked(|live| live.holds(&to));
+            if there.map_err(|error| error.to_string())? {
+                return Err("its rows were in memory only, and no backup has them: an empty table would replace the one that is there; leave it out, or give another name with --as".to_owned());
+            }
         }
         if let (Sink::Server(live), true) = (&mut *self.sink, self.order.replace) {
             match same_place {
@@ -553,6 +585,21 @@ impl Source {
         }
         left_out
     }
+}
+
+/// The engine of [`OF_OTHERS`] of a table that a server cannot open, because it does not have the engine or the other tables.
+fn unknown_of_others(error: &ServerError) -> Option<&'static str> {
+    if error.code == WITHOUT_TABLES {
+        return OF_OTHERS.first().copied();
+    }
+    let named = |engine: &&str| error.message.contains(&format!("'{engine}'"));
+    OF_OTHERS.into_iter().find(named).filter(|_| error.code == UNKNOWN_ENGINE)
+}
+
+fn of_others(engine: &str) -> String {
+    format!(
+        "it has no rows of its own, but those of other tables (engine {engine}); rescue these, and create it again"
+    )
 }
 
 /// Refuses to replace a table whose triggers or foreign keys would not come back as they are: these are none of those of the backup.

@@ -49,6 +49,14 @@ impl Definition {
         text
     }
 
+    /// Name of the storage engine.
+    pub(super) fn engine(&self) -> &str {
+        let rest = self.options.strip_prefix(b") ENGINE=").unwrap_or_default();
+        let is_end = |byte: &u8| !byte.is_ascii_alphanumeric() && *byte != b'_';
+        let end = rest.iter().position(is_end).unwrap_or(rest.len());
+        std::str::from_utf8(&rest[..end]).unwrap_or_default()
+    }
+
     /// Returns whether the default value of a column may come from a sequence.
     pub(super) fn uses_sequence(&self) -> bool {
         let takes =
@@ -171,6 +179,7 @@ mod tests {
             ]
         );
         assert_eq!(found.parts.len(), 5);
+        assert_eq!(found.engine(), "InnoDB");
         let key = format!("  {},\n", keys[0]);
         let expected = ORDERS.replace("`or``ders`", "`s`.`n`").replace(&key, "");
         assert_eq!(String::from_utf8(found.create("`s`.`n`")).unwrap(), expected);

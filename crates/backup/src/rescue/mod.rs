@@ -35,7 +35,7 @@ use xb_repo::names::BackupName;
 use self::condition::refuse_full_text;
 pub use self::copy::Rescued;
 use self::copy::{CopyOutcome, copy};
-use self::names::{NamedTable, NewNames, StoredTable, choose, choose_present, held};
+use self::names::{NamedTable, NewNames, StoredTable, choose, choose_present, held, left_out};
 use self::sink::{LOGIN, LiveServer, Sink};
 use self::source::Order;
 use self::target::{TargetRequest, open};
@@ -130,8 +130,8 @@ pub struct RescueOptions {
 pub struct RescueReport {
     /// The tables.
     pub tables: Vec<Rescued>,
-    /// Views that a pattern matched; they are left out.
-    pub views: Vec<String>,
+    /// Views, and tables without rows of their own (MERGE), that a pattern matched; they are left out.
+    pub passed_over: Vec<String>,
     /// Result of each backup of the chain, the full one first.
     pub restored: Vec<(String, RestoreReport)>,
     /// When the last of them ended; `None` if it has no manifest.
@@ -199,10 +199,12 @@ pub async fn rescue(
         options.look(scratch.path())?;
         let data = scratch.path().join("data");
         let how = &ready.preparing;
+        let left;
         let (found, live, restored, replayed) = match until {
             None => {
                 let found = goal.find(&in_backup)?;
                 let opened = goal.open(&found, cancel).await?;
+                left = left_out(&in_backup, goal.tables);
                 observer.expect_phases(3);
                 let files = found.iter().map(|named| named.chosen.held.files.clone());
                 get.files = Selection::tables(files);
@@ -220,13 +222,21 @@ pub async fn rescue(
                     restored(session, &mut get, &links, &data, how, room, on_line).await?;
                 observer.begin_phase("replay");
                 let replayed = replay_onto(session, &plan, &data, (&program, &replay)).await?;
-                let found = goal.find(&held_in(&data)?).map_err(at_the_stop)?;
+                let in_data = held_in(&data)?;
+                let found = goal.find(&in_data).map_err(at_the_stop)?;
+                left = left_out(&in_data, goal.tables);
                 let opened = goal.open(&found, cancel).await?;
                 (found, opened, restored, Some(replayed))
             }
         };
         let mut remarks = live.as_ref().map(|live| live.remarks.clone()).unwrap_or_default();
         remarks.extend(replayed.iter().flat_map(crate::until::remarks));
+        if !left.is_empty() {
+            remarks.push(format!(
+                "these have names in no encoding of names, as a copy in the data directory has, and a pattern leaves them out: {}; name those that are wanted",
+                left.join(", ")
+            ));
+        }
         // A server that opens them removes the marks.
         let in_use = tables_in_use(&data).map_err(|error| unreadable(&data, &error))?;
         // The user's own options come last, and win.
@@ -263,8 +273,9 @@ pub async fn rescue(
         tokio::task::block_in_place(|| drop(server));
         let mut copied = copied?;
         remarks.append(&mut copied.remarks);
-        let CopyOutcome { tables, views, .. } = copied;
-        Ok::<_, BackupError>(RescueReport { tables, views, restored, finished, replayed, remarks })
+        let CopyOutcome { tables, passed_over, .. } = copied;
+        let report = RescueReport { tables, passed_over, restored, finished, replayed, remarks };
+        Ok::<_, BackupError>(report)
     };
     let mut report = rescuing.await.map_err(|error| error.or_full_scratch(scratch.path()))?;
     if let Err(error) = scratch.close() {

@@ -10,6 +10,11 @@ use crate::error::BackupError;
 use crate::selection::table_of;
 use crate::table_pattern::{TablePattern, Token, dotted};
 
+/// How a server shows the name of a file or folder that is in no encoding of names, such as that of a folder that
+/// somebody has copied.
+const UNENCODED: &str = "#mysql50#";
+/// Beginning of the names of left-overs of statements.
+const LEFT_OVER: &str = "#sql";
 /// Maximum length of a table's name, in characters.
 const MAX_NAME: usize = 64;
 /// Maximum number of near names in an error.
@@ -40,6 +45,17 @@ pub(super) struct NamedTable {
     pub(super) table: String,
 }
 
+impl StoredTable {
+    fn is_unencoded(&self) -> bool {
+        [&self.schema, &self.table].iter().any(|name| name.starts_with(UNENCODED))
+    }
+}
+
+/// A name without the prefix of those that are in no encoding.
+fn plain(name: &str) -> &str {
+    name.strip_prefix(UNENCODED).unwrap_or(name)
+}
+
 /// The name for people.
 impl std::fmt::Display for StoredTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -55,8 +71,11 @@ pub(super) fn held<'a>(files: impl Iterator<Item = &'a str>) -> Vec<StoredTable>
         let (true, Some(files)) = (file.ends_with(".frm"), table_of(file.as_bytes())) else {
             continue;
         };
-        let names = files.split_once('/').and_then(|(s, t)| Some((decode(s)?, decode(t)?)));
-        if let Some((schema, table)) = names {
+        if let Some((schema, table)) = files.split_once('/')
+            && !table.starts_with(LEFT_OVER)
+        {
+            let name = |place: &str| decode(place).unwrap_or_else(|| format!("{UNENCODED}{place}"));
+            let (schema, table) = (name(schema), name(table));
             held.insert(StoredTable { schema, table, files: files.to_owned() });
         }
     }
@@ -86,8 +105,11 @@ pub(super) fn choose_present(
     let mut places: HashMap<&StoredTable, usize> = HashMap::new();
     for text in asked {
         let pattern = TablePattern::parse(text).map_err(BackupError::Selection)?;
-        let found: Vec<&StoredTable> =
-            held.iter().filter(|held| pattern.matches(&held.schema, &held.table)).collect();
+        let is_asked = |held: &&StoredTable| {
+            pattern.matches(&held.schema, &held.table)
+                && (pattern.is_exact() || !held.is_unencoded())
+        };
+        let found: Vec<&StoredTable> = held.iter().filter(is_asked).collect();
         if found.is_empty() {
             missing.get_or_insert_with(|| nothing(held, text, &pattern));
         }
@@ -104,6 +126,25 @@ pub(super) fn choose_present(
     Ok((chosen, missing))
 }
 
+/// The tables that only a pattern matches, and that are left out for their names: most are no tables of the server, but copies
+/// that somebody has left in its data directory.
+pub(super) fn left_out(held: &[StoredTable], asked: &[String]) -> Vec<String> {
+    let patterns: Vec<TablePattern> =
+        asked.iter().filter_map(|text| TablePattern::parse(text).ok()).collect();
+    let is_left_out = |held: &&StoredTable| {
+        let is_of =
+            |pattern: &&TablePattern| pattern.matches(plain(&held.schema), plain(&held.table));
+        let is_named = |pattern: &TablePattern| {
+            pattern.is_exact() && pattern.matches(&held.schema, &held.table)
+        };
+        let is_pattern = |pattern: &&TablePattern| !pattern.is_exact();
+        held.is_unencoded()
+            && patterns.iter().filter(is_pattern).any(|pattern| is_of(&pattern))
+            && !patterns.iter().any(is_named)
+    };
+    held.iter().filter(is_left_out).map(ToString::to_string).collect()
+}
+
 fn nothing(held: &[StoredTable], text: &str, pattern: &TablePattern) -> String {
     let shown = Printable::new(text.as_bytes());
     let wanted = pattern.exact_table().unwrap_or_default().to_lowercase();
@@ -112,7 +153,7 @@ fn nothing(held: &[StoredTable], text: &str, pattern: &TablePattern) -> String {
         .iter()
         .map(|held| {
             let name = format!("{}.{}", held.schema, held.table).to_lowercase();
-            let same = held.table.to_lowercase() == wanted;
+            let same = plain(&held.table).to_lowercase() == wanted;
             (if same { 0 } else { distance(&full, &name) }, held)
         })
         .filter(|(distance, _)| *distance <= 1 + full.chars().count() / 4)
@@ -197,7 +238,7 @@ impl NewNames {
         let mut taken = HashSet::new();
         for chosen in tables {
             let held = &chosen.held;
-            let table = self.table.replace("{date}", date).replace("{table}", &held.table);
+            let table = self.table.replace("{date}", date).replace("{table}", plain(&held.table));
             if table.chars().count() > MAX_NAME {
                 let what = format!(
                     "{held}: the name {} is longer than {MAX_NAME} characters; give a shorter one with --as",
@@ -205,7 +246,7 @@ impl NewNames {
                 );
                 return Err(BackupError::Selection(what));
             }
-            let schema = self.schema.clone().unwrap_or_else(|| held.schema.clone());
+            let schema = self.schema.clone().unwrap_or_else(|| plain(&held.schema).to_owned());
             if !taken.insert((schema.clone(), table.clone())) {
                 let what = format!(
                     "{held} and another table would both be called {}; use {{table}} in --as, or rescue them one by one",
@@ -234,6 +275,8 @@ mod tests {
                 "sh@002dop/t@0kble.frm",
                 "mysql/user.frm",
                 "shop/#sql-1.frm",
+                "shop/old-orders.frm",
+                "shop.bak/orders.frm",
                 "ibdata1",
             ]
             .into_iter(),
@@ -260,6 +303,26 @@ mod tests {
         assert_eq!(chosen(&["shop.`a.b`"]).unwrap(), ["shop.a.b!"]);
         assert_eq!(chosen(&["*.*"]).unwrap().len(), 5, "not those of the server itself");
         assert_eq!(chosen(&["mysql.us?r"]).unwrap(), ["mysql.user"]);
+    }
+
+    #[test]
+    fn a_name_in_no_encoding_has_to_be_given_and_is_named_otherwise() {
+        let old = "shop.#mysql50#old-orders";
+        assert_eq!(chosen(&[old, "`#mysql50#shop.bak`.orders"]).unwrap().len(), 2);
+        let left = |asked: &[&str]| {
+            let asked: Vec<String> = asked.iter().map(|text| (*text).to_owned()).collect();
+            left_out(&all(), &asked)
+        };
+        assert_eq!(left(&["*.*"]), ["#mysql50#shop.bak.orders", old]);
+        assert_eq!(left(&["shop.*"]), [old]);
+        assert_eq!(left(&["shop.old*"]), [old]);
+        assert!(left(&["shop.*", old]).is_empty() && left(&["shop.orders"]).is_empty());
+        let error = chosen(&["shop.old-orders"]).unwrap_err();
+        assert!(error.contains(&format!("but {old}")), "{error}");
+        let named = NewNames::parse("{table}")
+            .unwrap()
+            .of(choose(&all(), &[old.to_owned()]).unwrap(), "20261120");
+        assert_eq!(named.unwrap()[0].table, "old-orders");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use xb_repo::verification::Level;
 
 use crate::binlog::choose_archive::choose_archive;
 use crate::binlog::pieces::{NeededSegment, fetch};
+use crate::binlog::settings::changes;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
@@ -504,13 +505,6 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, V
     let mut heads = heads(archive, plan);
     heads.sort_by_key(|head| head.started);
     let mut remarks = Vec::new();
-    let differ = heads.windows(2).any(|pair| pair[0].settings != pair[1].settings);
-    if differ {
-        remarks.push(
-            "the server's settings were changed within the log: those of the first connection are used"
-                .to_owned(),
-        );
-    }
     // What is known last knows best, also of the time before: but not if the server moved to another zone.
     let zones = heads.iter().filter_map(|head| Some((head.system_zone.as_ref()?, head.started)));
     let zones: Vec<(&SystemZone, Timestamp)> = zones.collect();
@@ -557,8 +551,19 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, V
 
 /// Reasons why the data may be another one than the server had.
 fn doubts(archive: &Archive, plan: &Plan<'_>) -> Vec<String> {
-    let doubts = heads(archive, plan).into_iter().flat_map(|head| &head.doubts);
-    let doubts: BTreeSet<&String> = doubts.collect();
+    let mut heads = heads(archive, plan);
+    heads.sort_by_key(|head| head.started);
+    let doubts = heads.iter().flat_map(|head| &head.doubts);
+    let mut doubts: BTreeSet<String> = doubts.cloned().collect();
+    let changed: BTreeSet<String> =
+        heads.windows(2).flat_map(|pair| changes(&pair[0].settings, &pair[1].settings)).collect();
+    if !changed.is_empty() {
+        let changed: Vec<String> = changed.into_iter().collect();
+        doubts.insert(format!(
+            "its settings were changed within the log, and those from before the change are used: {}",
+            changed.join(", ")
+        ));
+    }
     let named = |doubt| format!("the data may be another one than the server had: {doubt}");
     doubts.into_iter().map(named).collect()
 }

@@ -11,7 +11,7 @@ use crate::archive::plan_error::PlanError;
 use crate::archive::present::{LostEnd, lost_end};
 use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
-use crate::archive::stream::{Floor, StoredPosition, StreamHead};
+use crate::archive::stream::{Floor, StoredPosition, StreamHead, StreamOrigin};
 
 /// Why a segment is a break if there is nothing to compare.
 pub const MISSING: &str = "missing or unreadable";
@@ -139,6 +139,8 @@ impl Stream {
             Some(floor) => (floor.head.as_str(), &floor.at, None),
             None => (self.head.digest.as_str(), &self.head.content.start, None),
         });
+        let continues = next
+            .is_some_and(|next| matches!(next.head.content.begins, StreamOrigin::Continues { .. }));
         let mut is_over = false;
         let mut number = first;
         while number < count {
@@ -151,7 +153,7 @@ impl Stream {
             };
             let head = &segment.content;
             if let Some(previous) = previous
-                && let Err(what) = follows(head, previous)
+                && let Err(what) = follows(head, previous, self.head.content.gtids.as_ref())
             {
                 let (stream, what) = (self.id().to_owned(), what.to_owned());
                 breaks.push((pieces.len(), PlanError::Segment { stream, number, what }));
@@ -159,6 +161,8 @@ impl Stream {
             previous = Some((&segment.digest, &head.to, Some(head)));
             number += 1;
             let start = next.and_then(|next| next.head.content.takes_over_at(&self.head.content));
+            // A stream that begins with a crash may have nothing of the log in which it begins: then all of it is received again.
+            is_over |= continues && start.is_some_and(|start| is_behind_crash(start, &head.from));
             let start = start.filter(|start| start.log == head.from.log);
             let until = start.map_or(head.to.offset, |start| start.offset.min(head.to.offset));
             // Later segments belong to the other history, or are received again: but the chain up to the segment that the next
@@ -242,24 +246,35 @@ pub(super) fn takes_over(
 }
 
 /// Whether a segment follows what is before it: a head with this digest, which ends there; and the head, if it is that of
-/// a segment.
+/// a segment. `gtids` are those at the beginning of the stream.
 fn follows(
     head: &SegmentHead,
     (digest, end, before): (&str, &StoredPosition, Option<&SegmentHead>),
+    gtids: Option<&String>,
 ) -> Result<(), &'static str> {
     if head.previous != digest {
         return Err("it does not name the one before it");
     }
+    let is_same = |gtids| head.gtids_before.as_ref() == gtids;
     let follows = match before {
         Some(before) => {
-            before.is_followed_by(&head.from) && before.gtids_after == head.gtids_before
+            let is_next = before.is_followed_by(&head.from)
+                || (before.next_log.is_none() && is_behind_crash(end, &head.from));
+            is_next && is_same(before.gtids_after.as_ref())
         }
-        None => head.from == *end,
+        None => head.from == *end || (is_behind_crash(end, &head.from) && is_same(gtids)),
     };
     match follows {
         true => Ok(()),
         false => Err("the segment does not continue the previous one"),
     }
+}
+
+/// Returns whether a log begins at `next` that may follow a log with this end: a server that crashed has written no event that
+/// names the next one, and nothing more into its log.
+fn is_behind_crash(end: &StoredPosition, next: &StoredPosition) -> bool {
+    let is_later = next.log != end.log && next.position() > end.position();
+    is_later && next.offset == 4
 }
 
 impl Piece<'_> {

@@ -195,6 +195,12 @@ impl ReceiverStatus {
                     ));
                 self.event(&json!({ "what": "doubtful", "server": server, "reason": what }));
             }
+            Notice::Changed(what) => {
+                self.log.info(format!(
+                    "the settings of {server} were changed, and are stored from here on: {what}"
+                ));
+                self.event(&json!({ "what": "changed", "server": server, "reason": what }));
+            }
             Notice::Alive => seen.state.alive = Some(Timestamp::now()),
             Notice::StoreAway(why) => {
                 let text = format!(

@@ -106,8 +106,9 @@ fn rescued(log: &Log, args: &RescueArgs, found: &RescueReport, end: &ProgressEnd
         let rows = format_count(table.rows, "row");
         log.info(format!("{} is {now}: {rows}{proof}{without}", table.table));
     }
-    if !found.views.is_empty() {
-        log.info(format!("views are left out: {}", found.views.join(", ")));
+    if !found.passed_over.is_empty() {
+        let names = found.passed_over.join(", ");
+        log.info(format!("left out, since they have no rows of their own: {names}"));
     }
     if let Some(replayed) = &found.replayed {
         log.event(
