@@ -33,8 +33,8 @@ pub(crate) fn context(
     let settings = Settings::read(&args, files, login, cores).map_err(|error| error.to_string())?;
     settings.remarks.iter().for_each(|remark| error_log.warn(remark));
     error_log.info(settings.describe());
-    let layout =
-        Layout::find(&args, files).map_err(|error| format!("cannot locate the data: {error}"))?;
+    let layout = Layout::find(&args, files, &settings.keep)
+        .map_err(|error| format!("cannot locate the data: {error}"))?;
     let server = Server::new(std::io::stdout(), args.progress);
     Ok(Context {
         settings,

@@ -65,12 +65,6 @@ pub enum SstError {
         /// The data directory.
         datadir: PathBuf,
     },
-    /// A directory stays in the swap, but the server keeps files of the data there.
-    #[error("{} must stay, but the server keeps files of the data there, too", path.display())]
-    KeptPlace {
-        /// The directory.
-        path: PathBuf,
-    },
     /// A server runs on the data.
     #[error("a server has {} in use", path.display())]
     InUse {
@@ -422,9 +416,8 @@ impl SstError {
                 "start no server on this data; inspect #sql-xb/.old and #sql-xb/.new in the data directory, or empty it, remove this node's #sql-xb in its directories elsewhere (of logs, ...), and join again"
                     .into(),
             ),
-            Self::KeptPlace { .. } | Self::Swap(SwapError::KeptEntry { .. }) => Some(
-                "change cpat in [sst], or the server option that names it as a socket, pid file or log"
-                    .into(),
+            Self::Swap(SwapError::KeptEntry { .. }) => Some(
+                "change cpat in [sst], or the server option that names it or a file in it".into(),
             ),
             Self::Swap(SwapError::Elsewhere { .. }) => Some(
                 "empty the data directory, remove this node's #sql-xb in its directories elsewhere (of logs, ...), and join again; or use a copy that was not taken during a swap".into(),

@@ -481,14 +481,70 @@ fn old_data_on_a_file_system_that_is_not_mounted_is_waited_for() {
 }
 
 #[test]
-fn a_directory_that_stays_and_holds_data_is_refused_before_data_is_sent() {
+fn of_a_directory_that_stays_the_data_in_it_is_swapped() {
     let scene = Scene::new();
     let logs = scene.data("joiner").join("logs");
     std::fs::create_dir(&logs).unwrap();
+    for (name, content) in [("slow.log", "slow"), ("bin.000001", "old log"), ("undo001", "old")] {
+        std::fs::write(logs.join(name), content).unwrap();
+    }
     let slow = format!("--slow-query-log-file={}/slow.log", logs.display());
-    is_refused(&scene, &["--log-bin=logs/bin", &slow], "logs must stay");
-    join_by_write_sets(&scene, &["--log-bin=logs/bin", &slow]);
-    succeeds(&scene, &["--log-bin=logs/bin"]);
+    let words = ["--log-bin=logs/bin", "--innodb-undo-directory=logs", &slow];
+    succeeds(&scene, &words);
+    assert_eq!(
+        (read(logs.join("slow.log")), read(logs.join("undo001"))),
+        ("slow".into(), "new undo".into())
+    );
+    assert!(!logs.join("bin.000001").exists());
+    let back = by_hand("roll-back", &scene.data("joiner"));
+    assert!(back.status.success(), "{}", text(&back));
+    for (name, content) in [("slow.log", "slow"), ("bin.000001", "old log"), ("undo001", "old")] {
+        assert_eq!(read(logs.join(name)), content);
+    }
+}
+
+/// Without them, the server does not start on the new data, or not the next time; and the only key may be among them.
+#[test]
+fn what_the_node_keeps_in_its_data_directory_stays() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    let own = [
+        "keys/file",
+        "tls/node.key",
+        "node.crt",
+        "tmp1/x",
+        "tmp2/x",
+        "gcache/galera.cache",
+        "galera/grastate.dat",
+        "temp/ibtmp1",
+        "audit/log",
+        "reports/x",
+        "cluster/key",
+    ];
+    for name in own {
+        std::fs::create_dir_all(data.join(name).parent().unwrap()).unwrap();
+        std::fs::write(data.join(name), "mine").unwrap();
+    }
+    let here = data.display();
+    scene.options(&format!("report-dir={here}/reports"));
+    let words = [
+        "--loose-file-key-management-filename=keys/file".to_owned(),
+        format!("--ssl-key={here}/tls/node.key"),
+        "--ssl-cert=node.crt".to_owned(),
+        format!("--tmpdir={here}/tmp1:{here}/tmp2"),
+        format!(
+            "--wsrep_provider_options=gcache.size=1G; gcache.dir = {here}/gcache;socket.ssl_key={here}/cluster/key"
+        ),
+        format!("--wsrep-data-home-dir={here}/galera"),
+        "--innodb-temp-data-file-path=temp/ibtmp1:12M:autoextend".to_owned(),
+        format!("--some-plugins-file={here}/audit/log"),
+        format!("--innodb-data-home-dir={here}"),
+    ];
+    succeeds(&scene, &words.each_ref().map(String::as_str));
+    for name in own {
+        assert_eq!(read(data.join(name)), "mine", "{name}");
+    }
+    assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old");
 }
 
 #[test]

@@ -99,6 +99,11 @@ impl OptionFiles {
         self.options.iter().filter(of_keys).map(|o| (o.name.as_str(), o.value.as_deref()))
     }
 
+    /// All options that have a value, except those of clients.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (&str, &OsStr)> {
+        self.options.iter().filter_map(|o| Some((o.name.as_str(), o.value.as_deref()?)))
+    }
+
     /// The names in `[sst]`.
     pub fn sst_names(&self) -> impl Iterator<Item = &str> {
         self.options.iter().filter(|o| o.scope == Scope::Sst).map(|o| o.name.as_str())

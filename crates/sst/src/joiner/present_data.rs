@@ -55,28 +55,15 @@ impl<'a> PresentData<'a> {
         Ok(data)
     }
 
-    /// Refuses what only a swap cannot do: directories outside that hold the data of another server's transfer, or in which
-    /// one is running, and settings by which a directory stays that holds files of the data. A join by write sets alone
-    /// needs neither.
+    /// Refuses directories outside that hold the data of another server's transfer, or in which one is running: only a swap
+    /// needs them, and a join by write sets alone does not.
     ///
     /// # Errors
-    /// [`SstError::Swap`], [`SstError::KeptPlace`].
+    /// [`SstError::Swap`].
     pub(super) fn check_places(&self) -> Result<(), SstError> {
         let layout = &self.context.layout;
         for folder in layout.folders_outside() {
             swap::lock_and_check(layout, &self.lock.folders, &folder)?;
-        }
-        self.refuse_kept_places()
-    }
-
-    fn refuse_kept_places(&self) -> Result<(), SstError> {
-        let Context { layout, settings, .. } = self.context;
-        for place in &layout.inside {
-            let Some(name) = place.dir.iter().next() else { continue };
-            let path = layout.datadir.join(name);
-            if settings.keep.keeps(name.as_bytes()) && swap::may_exist(&path) {
-                return Err(SstError::KeptPlace { path });
-            }
         }
         Ok(())
     }

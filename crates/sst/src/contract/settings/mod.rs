@@ -3,6 +3,7 @@
 mod delta_wish;
 mod error;
 mod keys;
+mod own_files;
 mod reader;
 mod redo_log;
 mod second_start;
