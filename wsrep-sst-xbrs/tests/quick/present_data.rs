@@ -503,6 +503,22 @@ fn of_a_directory_that_stays_the_data_in_it_is_swapped() {
     }
 }
 
+/// An upgrade leaves such groups. The new log would be where no server looks, and the old one beside the new data.
+#[test]
+fn directories_of_another_version_of_the_server_do_not_count() {
+    let scene = Scene::new();
+    let [redo, earlier] = ["redo", "earlier"].map(|name| scene.scratch.dir(name));
+    std::fs::write(redo.join("ib_logfile0"), "old redo").unwrap();
+    let group = |version: &str, dir: &Path| {
+        format!("[mariadb-{version}]\ninnodb-log-group-home-dir={}\n", dir.display())
+    };
+    scene.options(&(group("10.11", &redo) + &group("10.6", &earlier)));
+    succeeds(&scene, &[]);
+    assert_eq!(read(redo.join("ib_logfile0")), "new redo");
+    assert_eq!(read(redo.join("#sql-xb/.old/ib_logfile0")), "old redo");
+    assert_eq!(std::fs::read_dir(earlier).unwrap().count(), 0);
+}
+
 /// Without them, the server does not start on the new data, or not the next time; and the only key may be among them.
 #[test]
 fn what_the_node_keeps_in_its_data_directory_stays() {

@@ -112,6 +112,15 @@ const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Default time between progress lines.
 const EVERY: Duration = Duration::from_secs(30);
 
+/// Returns the backup program, by name or path.
+pub(crate) fn backup_program(args: &Args, files: &OptionFiles) -> PathBuf {
+    let usual = match args.product {
+        Product::MariaDb => "mariadb-backup",
+        Product::Percona => "xtrabackup",
+    };
+    files.sst("backup-program").map_or_else(|| usual.into(), PathBuf::from)
+}
+
 impl Settings {
     /// Reads the settings. `login` is what the server handed over, `cores` the machine's number of
     /// cores.
@@ -130,10 +139,6 @@ impl Settings {
         read.refuse()?;
         let compress = read.compress(&mut remarks)?;
         read.unused(&mut remarks);
-        let program = files
-            .sst("backup-program")
-            .map(PathBuf::from)
-            .unwrap_or_else(|| if percona { "xtrabackup".into() } else { "mariadb-backup".into() });
         // One thread per core, but no more than reading and the network can use.
         let threads = cores.clamp(1, 4);
         Ok(Self {
@@ -151,7 +156,7 @@ impl Settings {
             },
             idle_timeout: read.seconds(&["sst-idle-timeout"])?.unwrap_or(Duration::from_secs(600)),
             resume_limit: read.seconds(&["sst-resume-limit"])?.unwrap_or(Duration::from_secs(600)),
-            program,
+            program: backup_program(args, files),
             backup_threads: read.any_number("backup-threads")?.unwrap_or(threads),
             backup_opts: read.words("inno-backup-opts")?,
             apply_opts: read.words("inno-apply-opts")?,
