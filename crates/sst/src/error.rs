@@ -163,6 +163,14 @@ pub enum SstError {
     /// The received data is not a usable backup.
     #[error("the received backup is unusable: {0}")]
     Content(String),
+    /// This node's server would not find a schema or table.
+    #[error(
+        "the donor has {name}, with a capital letter in its name: with lower_case_table_names=1, this node's server would not find it"
+    )]
+    Capitals {
+        /// The schema, or the definition of the table.
+        name: String,
+    },
     /// The keys of the backup's encrypted tables need a transition key and a new master key.
     #[error(
         "the donor's backup has xtrabackup_keys: a transition key protects the keys of its encrypted tables, and this method makes no new master key"
@@ -404,6 +412,9 @@ impl SstError {
                 "give both nodes one keyring (such as a vault) and remove the options for a transition key; else join this node with wsrep_sst_method=xtrabackup-v2"
                     .into(),
             ),
+            Self::Capitals { .. } => {
+                Some("set lower_case_table_names as on the donor: all nodes need one value".into())
+            }
             Self::NoServer(_) => Some(
                 "restart the server if it was upgraded while it ran; else set second-start=no in [sst], and after the join lock the user mysql.pxc.sst.user and run STOP REPLICA; RESET REPLICA ALL"
                     .into(),

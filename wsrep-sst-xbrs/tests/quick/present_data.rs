@@ -503,6 +503,18 @@ fn of_a_directory_that_stays_the_data_in_it_is_swapped() {
     }
 }
 
+/// With the server's own names, it would join without these tables, and nothing would say so.
+#[test]
+fn tables_that_the_server_would_not_find_are_refused() {
+    let scene = Scene::new();
+    let words = ["--lower-case-table-names=1"];
+    succeeds(&scene, &words);
+    scene.stream(&["Shop/t.frm", "xtrabackup_info"]);
+    let joiner = is_refused(&scene, &words, "the donor has Shop, with a capital letter");
+    assert!(joiner.log.contains("lower_case_table_names as on the donor"), "{}", joiner.log);
+    succeeds(&scene, &["--lower-case-table-names=0"]);
+}
+
 /// An upgrade leaves such groups. The new log would be where no server looks, and the old one beside the new data.
 #[test]
 fn directories_of_another_version_of_the_server_do_not_count() {

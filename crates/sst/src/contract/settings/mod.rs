@@ -87,6 +87,8 @@ pub struct Settings {
     pub locks: LockGuard,
     /// Names that stay in the data directory.
     pub keep: Keep,
+    /// Whether the server knows names in lower case only.
+    pub lower_case_names: bool,
     /// Treatment of the old data.
     pub old: Old,
     /// Whether to check the free space on the joiner first.
@@ -170,6 +172,7 @@ impl Settings {
             tmpdir: read.tmpdir(),
             locks: read.locks()?,
             keep: read.keep(percona)?,
+            lower_case_names: read.server("lower-case-table-names") == Some(OsStr::new("1")),
             old: if read.switch("keep-old", true)? { Old::Kept } else { Old::Removed },
             space_check: read.switch("space-check", true)?,
             redo_log: read.redo_log(),
