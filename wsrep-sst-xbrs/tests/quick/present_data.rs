@@ -503,6 +503,22 @@ fn of_a_directory_that_stays_the_data_in_it_is_swapped() {
     }
 }
 
+#[test]
+fn a_directory_for_small_files_that_is_not_there_is_noticed_before_data_is_sent() {
+    let scene = Scene::new();
+    let missing = scene.scratch.join("missing");
+    scene.options(&format!("[sst_of_joiner]\ntmpdir={}", missing.display()));
+    let words = ["--defaults-group-suffix", "_of_joiner"];
+    let mut joiner = scene.joiner_with(&words, &[]).start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start().wait();
+    let joiner = joiner.wait();
+    let why = format!("cannot create a directory in {}", missing.display());
+    assert_eq!(joiner.status.code(), Some(22), "{}", joiner.log);
+    assert!(joiner.log.contains(&why) && donor.log.contains(&why), "{}{}", joiner.log, donor.log);
+    assert!(!joiner.log.contains("received 1"), "{}", joiner.log);
+}
+
 /// With the server's own names, it would join without these tables, and nothing would say so.
 #[test]
 fn tables_that_the_server_would_not_find_are_refused() {
