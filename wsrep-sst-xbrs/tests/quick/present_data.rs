@@ -519,6 +519,22 @@ fn a_directory_for_small_files_that_is_not_there_is_noticed_before_data_is_sent(
     assert!(!joiner.log.contains("received 1"), "{}", joiner.log);
 }
 
+/// The new data is a directory, and `clean-old` removes no more than the link.
+#[test]
+fn old_data_behind_a_link_is_named() {
+    let scene = Scene::new();
+    let (data, big) = (scene.data("joiner"), scene.scratch.dir("big"));
+    std::os::unix::fs::symlink(&big, data.join("shop")).unwrap();
+    std::fs::write(big.join("t.frm"), "old").unwrap();
+    let joiner = join(&scene, &[]);
+    assert!(joiner.status.success(), "{}", joiner.log);
+    let why = format!("shop was a link to {}", big.display());
+    assert!(joiner.log.contains(&why), "{}", joiner.log);
+    assert!(data.join("shop/orders.ibd").exists() && !big.join("orders.ibd").exists());
+    assert!(by_hand("roll-back", &data).status.success());
+    assert_eq!(read(data.join("shop/t.frm")), "old");
+}
+
 /// With the server's own names, it would join without these tables, and nothing would say so.
 #[test]
 fn tables_that_the_server_would_not_find_are_refused() {
@@ -564,6 +580,7 @@ fn what_the_node_keeps_in_its_data_directory_stays() {
         "audit/log",
         "reports/x",
         "cluster/key",
+        ".my.cnf",
     ];
     for name in own {
         std::fs::create_dir_all(data.join(name).parent().unwrap()).unwrap();

@@ -171,12 +171,28 @@ impl<'a> PresentData<'a> {
     /// Keeps the old data, and logs where it is, its size and when it will be removed; or removes it.
     pub(super) fn after_the_swap(&self) {
         let Context { layout, settings, error_log, .. } = self.context;
+        self.report_links();
         match settings.old {
             Old::Kept => self.report_old(),
             // The new data is in place even if this fails.
             Old::Removed => drop_old(layout, &self.lock).unwrap_or_else(|error| {
                 error_log.warn(format_args!("cannot remove the old data in #sql-xb/.old: {error}"));
             }),
+        }
+    }
+
+    /// Names what the old data had behind links: the new data is in the data directory, and nothing removes what is there.
+    fn report_links(&self) {
+        let Context { layout, error_log, .. } = self.context;
+        let entries = std::fs::read_dir(layout.datadir.join(WORK_DIR).join(OLD));
+        for entry in entries.into_iter().flatten().flatten() {
+            if let Ok(target) = std::fs::read_link(entry.path()) {
+                error_log.warn(format_args!(
+                    "{} was a link to {}: the new data is in the data directory, and what is behind the link stays there until you remove it",
+                    entry.file_name().to_string_lossy(),
+                    target.display()
+                ));
+            }
         }
     }
 
