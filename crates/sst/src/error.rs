@@ -287,6 +287,18 @@ pub(crate) fn cannot_write(folder: &Path, cause: impl Display) -> String {
     format!("cannot write received files in {}: {cause}", folder.display())
 }
 
+/// What to do about the failure of a backup program with these last messages.
+fn program_hint(words: &[String]) -> Option<String> {
+    let says = |text: &str| words.iter().any(|word| word.contains(text));
+    if says("Access denied") {
+        Some("correct wsrep_sst_auth; a password in [client], [mariabackup] or [xtrabackup] of the option files counts before it, so remove that one".into())
+    } else if says("Too many open files") {
+        Some("raise the server's limit of open files (LimitNOFILE of its unit, ulimit -n): the backup program opens every tablespace".into())
+    } else {
+        None
+    }
+}
+
 /// Returns whether one of the error's causes is a full disk.
 fn is_full(error: &(dyn Error + 'static)) -> bool {
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
@@ -408,6 +420,7 @@ impl SstError {
             Self::Child(ChildError::Start { program, .. }) => Some(format!(
                 "install it in this server's version, or set backup-program in [sst] ({program})"
             )),
+            Self::Child(ChildError::Failed { words, .. }) => program_hint(words),
             Self::TransitionKey | Self::Keyring { .. } => Some(
                 "give both nodes one keyring (such as a vault) and remove the options for a transition key; else join this node with wsrep_sst_method=xtrabackup-v2"
                     .into(),
