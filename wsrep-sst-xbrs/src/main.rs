@@ -77,7 +77,7 @@ fn serve(words: &[OsString]) -> u8 {
 
 /// Reads the option files and the server's credentials, and begins the report.
 fn context(args: Args, error_log: &ErrorLog, cancel: &CancelToken) -> Result<Context, String> {
-    let files = setup::option_files(&args, error_log)?;
+    let files = setup::option_files(&args, error_log, cancel)?;
     let credentials = credentials(&args, error_log, cancel);
     let context = setup::context(args, &files, credentials, error_log, cancel)?;
     Ok(Context { report: reporting::begin(&context), ..context })

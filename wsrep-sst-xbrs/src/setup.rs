@@ -3,10 +3,15 @@
 use xb_cli::OptionFilePaths;
 use xb_sst::{
     Args, CancelToken, Context, ErrorLog, Layout, OptionFiles, Server, ServerCredentials, Settings,
+    options_of_server,
 };
 
-/// Reads the option files, and logs what was skipped in them.
-pub(crate) fn option_files(args: &Args, error_log: &ErrorLog) -> Result<OptionFiles, String> {
+/// Reads the option files as this node's server does, and logs what was skipped in them.
+pub(crate) fn option_files(
+    args: &Args,
+    error_log: &ErrorLog,
+    cancel: &CancelToken,
+) -> Result<OptionFiles, String> {
     let suffix = args.defaults.suffix.as_deref();
     let (options, warnings) = xb_cli::read_groups(
         &OptionFilePaths::usual(),
@@ -17,7 +22,7 @@ pub(crate) fn option_files(args: &Args, error_log: &ErrorLog) -> Result<OptionFi
     .map_err(|error| error.to_string())?;
     warnings.iter().for_each(|warning| error_log.warn(warning));
     let options = options.into_iter().map(|option| (option.group, option.key, option.value));
-    Ok(OptionFiles::new(options, args.product, suffix))
+    Ok(options_of_server(OptionFiles::new(options, args.product, suffix), args, cancel))
 }
 
 /// Puts together everything that is known at the start of a transfer or a check, and logs the settings.
@@ -33,8 +38,8 @@ pub(crate) fn context(
     let settings = Settings::read(&args, files, login, cores).map_err(|error| error.to_string())?;
     settings.remarks.iter().for_each(|remark| error_log.warn(remark));
     error_log.info(settings.describe());
-    let layout =
-        Layout::find(&args, files).map_err(|error| format!("cannot locate the data: {error}"))?;
+    let layout = Layout::find(&args, files, &settings.keep)
+        .map_err(|error| format!("cannot locate the data: {error}"))?;
     let server = Server::new(std::io::stdout(), args.progress);
     Ok(Context {
         settings,

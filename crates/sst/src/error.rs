@@ -65,12 +65,6 @@ pub enum SstError {
         /// The data directory.
         datadir: PathBuf,
     },
-    /// A directory stays in the swap, but the server keeps files of the data there.
-    #[error("{} must stay, but the server keeps files of the data there, too", path.display())]
-    KeptPlace {
-        /// The directory.
-        path: PathBuf,
-    },
     /// A server runs on the data.
     #[error("a server has {} in use", path.display())]
     InUse {
@@ -169,6 +163,14 @@ pub enum SstError {
     /// The received data is not a usable backup.
     #[error("the received backup is unusable: {0}")]
     Content(String),
+    /// This node's server would not find a schema or table.
+    #[error(
+        "the donor has {name}, with a capital letter in its name: with lower_case_table_names=1, this node's server would not find it"
+    )]
+    Capitals {
+        /// The schema, or the definition of the table.
+        name: String,
+    },
     /// The keys of the backup's encrypted tables need a transition key and a new master key.
     #[error(
         "the donor's backup has xtrabackup_keys: a transition key protects the keys of its encrypted tables, and this method makes no new master key"
@@ -283,6 +285,18 @@ fn of_redo(redo: u64) -> String {
 /// Message for both sides when the joiner cannot write its files.
 pub(crate) fn cannot_write(folder: &Path, cause: impl Display) -> String {
     format!("cannot write received files in {}: {cause}", folder.display())
+}
+
+/// What to do about the failure of a backup program with these last messages.
+fn program_hint(words: &[String]) -> Option<String> {
+    let says = |text: &str| words.iter().any(|word| word.contains(text));
+    if says("Access denied") {
+        Some("correct wsrep_sst_auth; a password in [client], [mariabackup] or [xtrabackup] of the option files counts before it, so remove that one".into())
+    } else if says("Too many open files") {
+        Some("raise the server's limit of open files (LimitNOFILE of its unit, ulimit -n): the backup program opens every tablespace".into())
+    } else {
+        None
+    }
 }
 
 /// Returns whether one of the error's causes is a full disk.
@@ -406,10 +420,14 @@ impl SstError {
             Self::Child(ChildError::Start { program, .. }) => Some(format!(
                 "install it in this server's version, or set backup-program in [sst] ({program})"
             )),
+            Self::Child(ChildError::Failed { words, .. }) => program_hint(words),
             Self::TransitionKey | Self::Keyring { .. } => Some(
                 "give both nodes one keyring (such as a vault) and remove the options for a transition key; else join this node with wsrep_sst_method=xtrabackup-v2"
                     .into(),
             ),
+            Self::Capitals { .. } => {
+                Some("set lower_case_table_names as on the donor: all nodes need one value".into())
+            }
             Self::NoServer(_) => Some(
                 "restart the server if it was upgraded while it ran; else set second-start=no in [sst], and after the join lock the user mysql.pxc.sst.user and run STOP REPLICA; RESET REPLICA ALL"
                     .into(),
@@ -422,9 +440,8 @@ impl SstError {
                 "start no server on this data; inspect #sql-xb/.old and #sql-xb/.new in the data directory, or empty it, remove this node's #sql-xb in its directories elsewhere (of logs, ...), and join again"
                     .into(),
             ),
-            Self::KeptPlace { .. } | Self::Swap(SwapError::KeptEntry { .. }) => Some(
-                "change cpat in [sst], or the server option that names it as a socket, pid file or log"
-                    .into(),
+            Self::Swap(SwapError::KeptEntry { .. }) => Some(
+                "change cpat in [sst], or the server option that names it or a file in it".into(),
             ),
             Self::Swap(SwapError::Elsewhere { .. }) => Some(
                 "empty the data directory, remove this node's #sql-xb in its directories elsewhere (of logs, ...), and join again; or use a copy that was not taken during a swap".into(),

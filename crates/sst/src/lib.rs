@@ -47,6 +47,7 @@ pub use joiner::recover::{
 pub use joiner::{EngineLocks, has_old, is_untried, join, take_back};
 pub use offer::{Offer, OfferError, Places, TransferKind};
 pub use run::{ChildError, Run, Running};
+pub use server::backup_version::options_of_server;
 
 /// Parsers of input from a server, for property tests and fuzzing. Not a stable interface.
 #[doc(hidden)]

@@ -65,7 +65,7 @@ case " $* " in
     }
     [ ! -e "$here/more" ] || { cat /dev/zero || { echo "nobody takes it" >&2; exit 1; }; }
     [ ! -e "$here/hang" ] || { : >"$here/hangs"; exec sleep 1000; }
-    [ ! -e "$here/fail" ] || { echo "the server went away" >&2; exit 1; }
+    [ ! -e "$here/fail" ] || { cat "$here/fail" >&2; echo "the server went away" >&2; exit 1; }
     ;;
 esac
 "#;

@@ -51,6 +51,26 @@ fn a_fault_of_the_stream_is_not_blamed_on_the_backup() {
 }
 
 #[test]
+fn a_failure_of_the_backup_program_that_an_operator_can_end_has_a_hint() {
+    for (words, hint) in [
+        (
+            "Access denied for user 'sst'@'localhost' (using password: YES)",
+            "hint: correct wsrep_sst_auth",
+        ),
+        (
+            "Error number 24 means 'Too many open files'",
+            "hint: raise the server's limit of open files",
+        ),
+    ] {
+        let scene = Scene::new();
+        std::fs::write(scene.bin().join("stream"), "").unwrap();
+        std::fs::write(scene.bin().join("fail"), format!("{words}\n")).unwrap();
+        let (_, donor) = fails(&scene, &["env"]);
+        assert!(donor.log.contains(words) && donor.log.contains(hint), "{}", donor.log);
+    }
+}
+
+#[test]
 fn a_joiner_that_cannot_write_says_so_while_the_donor_is_silent() {
     let limit = ["bash", "-c", "trap '' XFSZ; ulimit -f 1024; exec \"$@\"", "sh"];
     a_disk_that_fails(&limit, "File too large", "repair the file system of that directory", 22);

@@ -481,14 +481,131 @@ fn old_data_on_a_file_system_that_is_not_mounted_is_waited_for() {
 }
 
 #[test]
-fn a_directory_that_stays_and_holds_data_is_refused_before_data_is_sent() {
+fn of_a_directory_that_stays_the_data_in_it_is_swapped() {
     let scene = Scene::new();
     let logs = scene.data("joiner").join("logs");
     std::fs::create_dir(&logs).unwrap();
+    for (name, content) in [("slow.log", "slow"), ("bin.000001", "old log"), ("undo001", "old")] {
+        std::fs::write(logs.join(name), content).unwrap();
+    }
     let slow = format!("--slow-query-log-file={}/slow.log", logs.display());
-    is_refused(&scene, &["--log-bin=logs/bin", &slow], "logs must stay");
-    join_by_write_sets(&scene, &["--log-bin=logs/bin", &slow]);
-    succeeds(&scene, &["--log-bin=logs/bin"]);
+    let words = ["--log-bin=logs/bin", "--innodb-undo-directory=logs", &slow];
+    succeeds(&scene, &words);
+    assert_eq!(
+        (read(logs.join("slow.log")), read(logs.join("undo001"))),
+        ("slow".into(), "new undo".into())
+    );
+    assert!(!logs.join("bin.000001").exists());
+    let back = by_hand("roll-back", &scene.data("joiner"));
+    assert!(back.status.success(), "{}", text(&back));
+    for (name, content) in [("slow.log", "slow"), ("bin.000001", "old log"), ("undo001", "old")] {
+        assert_eq!(read(logs.join(name)), content);
+    }
+}
+
+#[test]
+fn a_directory_for_small_files_that_is_not_there_is_noticed_before_data_is_sent() {
+    let scene = Scene::new();
+    let missing = scene.scratch.join("missing");
+    scene.options(&format!("[sst_of_joiner]\ntmpdir={}", missing.display()));
+    let words = ["--defaults-group-suffix", "_of_joiner"];
+    let mut joiner = scene.joiner_with(&words, &[]).start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start().wait();
+    let joiner = joiner.wait();
+    let why = format!("cannot create a directory in {}", missing.display());
+    assert_eq!(joiner.status.code(), Some(22), "{}", joiner.log);
+    assert!(joiner.log.contains(&why) && donor.log.contains(&why), "{}{}", joiner.log, donor.log);
+    assert!(!joiner.log.contains("received 1"), "{}", joiner.log);
+}
+
+/// The new data is a directory, and `clean-old` removes no more than the link.
+#[test]
+fn old_data_behind_a_link_is_named() {
+    let scene = Scene::new();
+    let (data, big) = (scene.data("joiner"), scene.scratch.dir("big"));
+    std::os::unix::fs::symlink(&big, data.join("shop")).unwrap();
+    std::fs::write(big.join("t.frm"), "old").unwrap();
+    let joiner = join(&scene, &[]);
+    assert!(joiner.status.success(), "{}", joiner.log);
+    let why = format!("shop was a link to {}", big.display());
+    assert!(joiner.log.contains(&why), "{}", joiner.log);
+    assert!(data.join("shop/orders.ibd").exists() && !big.join("orders.ibd").exists());
+    assert!(by_hand("roll-back", &data).status.success());
+    assert_eq!(read(data.join("shop/t.frm")), "old");
+}
+
+/// With the server's own names, it would join without these tables, and nothing would say so.
+#[test]
+fn tables_that_the_server_would_not_find_are_refused() {
+    let scene = Scene::new();
+    let words = ["--lower-case-table-names=1"];
+    succeeds(&scene, &words);
+    scene.stream(&["Shop/t.frm", "xtrabackup_info"]);
+    let joiner = is_refused(&scene, &words, "the donor has Shop, with a capital letter");
+    assert!(joiner.log.contains("lower_case_table_names as on the donor"), "{}", joiner.log);
+    succeeds(&scene, &["--lower-case-table-names=0"]);
+}
+
+/// An upgrade leaves such groups. The new log would be where no server looks, and the old one beside the new data.
+#[test]
+fn directories_of_another_version_of_the_server_do_not_count() {
+    let scene = Scene::new();
+    let [redo, earlier] = ["redo", "earlier"].map(|name| scene.scratch.dir(name));
+    std::fs::write(redo.join("ib_logfile0"), "old redo").unwrap();
+    let group = |version: &str, dir: &Path| {
+        format!("[mariadb-{version}]\ninnodb-log-group-home-dir={}\n", dir.display())
+    };
+    scene.options(&(group("10.11", &redo) + &group("10.6", &earlier)));
+    succeeds(&scene, &[]);
+    assert_eq!(read(redo.join("ib_logfile0")), "new redo");
+    assert_eq!(read(redo.join("#sql-xb/.old/ib_logfile0")), "old redo");
+    assert_eq!(std::fs::read_dir(earlier).unwrap().count(), 0);
+}
+
+/// Without them, the server does not start on the new data, or not the next time; and the only key may be among them.
+#[test]
+fn what_the_node_keeps_in_its_data_directory_stays() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    let own = [
+        "keys/file",
+        "tls/node.key",
+        "node.crt",
+        "tmp1/x",
+        "tmp2/x",
+        "gcache/galera.cache",
+        "galera/grastate.dat",
+        "temp/ibtmp1",
+        "audit/log",
+        "reports/x",
+        "cluster/key",
+        ".my.cnf",
+    ];
+    for name in own {
+        std::fs::create_dir_all(data.join(name).parent().unwrap()).unwrap();
+        std::fs::write(data.join(name), "mine").unwrap();
+    }
+    let here = data.display();
+    scene.options(&format!("report-dir={here}/reports"));
+    let words = [
+        "--loose-file-key-management-filename=keys/file".to_owned(),
+        format!("--ssl-key={here}/tls/node.key"),
+        "--ssl-cert=node.crt".to_owned(),
+        format!("--tmpdir={here}/tmp1:{here}/tmp2"),
+        format!(
+            "--wsrep_provider_options=gcache.size=1G; gcache.dir = {here}/gcache;socket.ssl_key={here}/cluster/key"
+        ),
+        format!("--wsrep-data-home-dir={here}/galera"),
+        "--innodb-temp-data-file-path=temp/ibtmp1:12M:autoextend".to_owned(),
+        format!("--some-plugins-file={here}/audit/log"),
+        format!("--innodb-data-home-dir={here}"),
+    ];
+    succeeds(&scene, &words.each_ref().map(String::as_str));
+    for name in own {
+        assert_eq!(read(data.join(name)), "mine", "{name}");
+    }
+    assert_eq!(read(data.join("#sql-xb/.old/ibdata1")), "old");
 }
 
 #[test]

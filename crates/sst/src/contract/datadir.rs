@@ -7,9 +7,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
-use xb_files::or_none;
+use xb_files::{exists, or_none};
 
 use crate::contract::args::Args;
+use crate::contract::keep_patterns::Keep;
 use crate::contract::option_files::OptionFiles;
 
 /// Kinds of files that a server can keep outside the data directory.
@@ -80,11 +81,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Determines the locations from the arguments and the option files.
+    /// Determines the locations from the arguments and the option files. A directory that `keep` keeps in the data directory is
+    /// outside: a swap moves files in it, and not the directory.
     ///
     /// # Errors
     /// If there is no data directory, or data lies on a raw device; or if it cannot be found out where file systems are mounted.
-    pub fn find(args: &Args, files: &OptionFiles) -> io::Result<Self> {
+    pub fn find(args: &Args, files: &OptionFiles, keep: &Keep) -> io::Result<Self> {
         let option = |name: &str| {
             let value = args.server_option(name).or_else(|| files.server(name));
             value.filter(|value| !value.is_empty()).map(OsStr::to_owned)
@@ -94,12 +96,12 @@ impl Layout {
         let mut layout = Self { datadir, inside: Vec::new(), outside: Vec::new(), binlog: None };
         let home = option("innodb-data-home-dir").map(PathBuf::from).unwrap_or_default();
         match option("innodb-data-file-path") {
-            None => layout.place(Kind::Data(Vec::new()), &home)?,
+            None => layout.place(Kind::Data(Vec::new()), &home, keep)?,
             Some(specs) => {
                 for path in data_files(&specs)? {
                     let path = home.join(path);
                     if let (Some(dir), Some(name)) = (path.parent(), path.file_name()) {
-                        layout.place(Kind::Data(vec![name.to_owned()]), dir)?;
+                        layout.place(Kind::Data(vec![name.to_owned()]), dir, keep)?;
                     }
                 }
             }
@@ -110,19 +112,19 @@ impl Layout {
             ("aria-log-dir-path", Kind::Aria),
         ] {
             if let Some(dir) = option(name) {
-                layout.place(kind, Path::new(&dir))?;
+                layout.place(kind, Path::new(&dir), keep)?;
             }
         }
         if let Some((dir, base)) = binlog(args, files, &option) {
             layout.binlog = Some(base.clone());
             if let Some(dir) = dir {
-                layout.place(Kind::Binlog(base), &dir)?;
+                layout.place(Kind::Binlog(base), &dir, keep)?;
             }
             // The index may have its own name and directory.
             let index = args.binlog_index.clone().or_else(|| option("log-bin-index"));
             let index = index.map(PathBuf::from).unwrap_or_default();
             if let (Some(dir), Some(base)) = (index.parent(), index.file_stem()) {
-                layout.place(Kind::Binlog(base.to_owned()), dir)?;
+                layout.place(Kind::Binlog(base.to_owned()), dir, keep)?;
             }
         }
         Ok(layout)
@@ -137,7 +139,7 @@ impl Layout {
         Ok(Self { datadir, inside: Vec::new(), outside: Vec::new(), binlog: None })
     }
 
-    fn place(&mut self, kind: Kind, dir: &Path) -> io::Result<()> {
+    fn place(&mut self, kind: Kind, dir: &Path, keep: &Keep) -> io::Result<()> {
         let full = self.datadir.join(dir);
         // A directory that does not exist yet keeps its path as given.
         let full = std::fs::canonicalize(&full).unwrap_or(full);
@@ -145,13 +147,12 @@ impl Layout {
             Ok(below) => {
                 let names: PathBuf =
                     below.components().filter(|c| matches!(c, Component::Normal(_))).collect();
-                if names.as_os_str().is_empty() {
-                    return Ok(());
-                }
+                let Some(first) = names.iter().next() else { return Ok(()) };
+                let stays = keep.keeps(first.as_bytes()) && exists(&self.datadir.join(first))?;
                 let full = self.datadir.join(&names);
                 // Files cannot be renamed across file systems, wherever these are mounted.
                 let mut below = full.ancestors().take_while(|dir| *dir != self.datadir);
-                if below.try_fold(false, |any, dir| Ok::<_, io::Error>(any || is_mounted(dir)?))? {
+                if below.try_fold(stays, |any, dir| Ok::<_, io::Error>(any || is_mounted(dir)?))? {
                     self.outside.push(KindDir { kind, dir: full });
                 } else {
                     self.inside.push(KindDir { kind, dir: names });
@@ -267,7 +268,8 @@ mod tests {
         ];
         let args = Args::parse(&words.map(OsString::from)).unwrap();
         let own = |(k, v): &(&str, &str)| ("mysqld".to_owned(), (*k).to_owned(), Some((*v).into()));
-        Layout::find(&args, &OptionFiles::new(options.iter().map(own), args.product, None))
+        let files = OptionFiles::new(options.iter().map(own), args.product, None);
+        Layout::find(&args, &files, &Keep::usual(false).unwrap())
     }
 
     #[test]

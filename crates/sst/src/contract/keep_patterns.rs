@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use regex::bytes::{Regex, RegexBuilder};
 
 /// Entries that always stay: those of this program, of the file system, of Galera and of a running
-/// server.
+/// server; see also [`is_always`].
 const ALWAYS: [&str; 6] =
     ["#sql-xb", "lost+found", "grastate.dat", "gvwstate.dat", "galera.cache", "sst_in_progress"];
 /// Logs that never stay, because they belong to the data: a server would apply them to other data.
@@ -108,6 +108,8 @@ impl Keep {
 fn is_always(name: &[u8]) -> bool {
     ALWAYS.iter().any(|kept| kept.as_bytes() == name)
         || name.starts_with(b"gcache.page.")
+        // The data directory is the home of the server's user, who may have keys and logins there. Ours are of a restore.
+        || name.starts_with(b".") && !name.starts_with(b".xb")
         || name.ends_with(b".err")
         || name.ends_with(b".pid")
 }
@@ -181,9 +183,17 @@ mod tests {
     fn patterns_of_the_operator_are_in_emacs_dialect() {
         let mut keep = Keep::pattern(r".*\.pem$\|.*galera\.cache$\|.*/\(keep\|my\)-me$").unwrap();
         assert!(keep.keeps(b"x.pem") && keep.keeps(b"galera.cache") && keep.keeps(b"my-me"));
-        assert!(!keep.keeps(b"slow.log") && !keep.keeps(b"xpem"));
+        assert!(!keep.keeps(b"slow.log") && !keep.keeps(b"xpem") && !keep.keeps(b".xb-partial"));
         // Files that Galera and the server have open always stay, even if the pattern omits them.
-        for name in ["grastate.dat", "gcache.page.000002", "host.err", "any.pid", "#sql-xb"] {
+        for name in [
+            "grastate.dat",
+            "gcache.page.000002",
+            "host.err",
+            "any.pid",
+            "#sql-xb",
+            ".my.cnf",
+            ".ssh",
+        ] {
             assert!(keep.keeps(name.as_bytes()), "{name}");
         }
         keep.also("mysqld.sock".as_ref());

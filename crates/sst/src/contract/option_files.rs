@@ -15,6 +15,8 @@ pub struct OptionFiles {
 #[derive(Debug, Clone)]
 struct FileOption {
     scope: Scope,
+    /// The only version of the server that reads its group, such as `10.11`.
+    version: Option<String>,
     name: String,
     value: Option<OsString>,
 }
@@ -34,6 +36,8 @@ enum Scope {
 const SERVER: [&str; 3] = ["mysqld", "server", "galera"];
 /// Those that only MariaDB's servers read. The last one is for its clients, too.
 const MARIADB: [&str; 3] = ["mariadb", "mariadbd", "client-server"];
+/// Those that have variants with a version.
+const VERSIONED: [&str; 3] = ["mysqld", "mariadb", "mariadbd"];
 const TOOL: [&str; 3] = ["xtrabackup", "mariabackup", "mariadb-backup"];
 
 impl OptionFiles {
@@ -45,10 +49,10 @@ impl OptionFiles {
         suffix: Option<&str>,
     ) -> Self {
         let options = options.into_iter().filter_map(|(group, key, value)| {
-            let scope = scope(&group, product, suffix)?;
+            let (scope, version) = scope(&group, product, suffix)?;
             let name = key.replace('_', "-");
             let name = name.strip_prefix("loose-").map(str::to_owned).unwrap_or(name);
-            Some(FileOption { scope, name, value })
+            Some(FileOption { scope, version, name, value })
         });
         Self { options: options.collect() }
     }
@@ -57,6 +61,23 @@ impl OptionFiles {
     #[must_use]
     pub fn wants(group: &str, product: Product, suffix: Option<&str>) -> bool {
         scope(group, product, suffix).is_some()
+    }
+
+    /// Returns whether options are in groups that only one version of the server reads, such as `[mariadb-10.11]`.
+    pub(crate) fn have_versions(&self) -> bool {
+        self.options.iter().any(|option| option.version.is_some())
+    }
+
+    /// Returns what a server of this version reads, such as `10.11.19-MariaDB`.
+    #[must_use]
+    pub(crate) fn of_version(mut self, version: &str) -> Self {
+        let is_read = |of: &str| {
+            version
+                .strip_prefix(of)
+                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        self.options.retain(|option| option.version.as_deref().is_none_or(is_read));
+        self
     }
 
     /// Returns whether `[sst]` has this option, with or without a value.
@@ -99,6 +120,11 @@ impl OptionFiles {
         self.options.iter().filter(of_keys).map(|o| (o.name.as_str(), o.value.as_deref()))
     }
 
+    /// All options that have a value, except those of clients.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (&str, &OsStr)> {
+        self.options.iter().filter_map(|o| Some((o.name.as_str(), o.value.as_deref()?)))
+    }
+
     /// The names in `[sst]`.
     pub fn sst_names(&self) -> impl Iterator<Item = &str> {
         self.options.iter().filter(|o| o.scope == Scope::Sst).map(|o| o.name.as_str())
@@ -116,26 +142,27 @@ impl OptionFiles {
     }
 }
 
-/// Group names are compared without case, as servers do.
-fn scope(group: &str, product: Product, suffix: Option<&str>) -> Option<Scope> {
+/// Returns whose group it is, and the version of the server that reads it, if only one does. Group names are compared without
+/// case, as servers do.
+fn scope(group: &str, product: Product, suffix: Option<&str>) -> Option<(Scope, Option<String>)> {
     let group = group.to_ascii_lowercase();
     let suffix = suffix.map(str::to_ascii_lowercase);
     let of = |group: &str| {
         if group == "sst" {
-            return Some(Scope::Sst);
+            return Some((Scope::Sst, None));
         }
         if TOOL.contains(&group) {
-            return Some(Scope::Tool);
+            return Some((Scope::Tool, None));
         }
-        // `mysqld-10.11`: the server's version is not known here, so any version counts: a
-        // machine's option files only name the version that is installed.
-        let versioned = group.rsplit_once('-').filter(|(_, version)| {
-            version.contains('.') && version.bytes().all(|b| b.is_ascii_digit() || b == b'.')
+        let versioned = group.rsplit_once('-').filter(|(name, version)| {
+            VERSIONED.contains(name)
+                && version.contains('.')
+                && version.bytes().all(|b| b.is_ascii_digit() || b == b'.')
         });
         let name = versioned.map_or(group, |(name, _)| name);
         let is_read =
             SERVER.contains(&name) || product == Product::MariaDb && MARIADB.contains(&name);
-        is_read.then_some(Scope::Server)
+        is_read.then(|| (Scope::Server, versioned.map(|(_, version)| version.to_owned())))
     };
     let suffix = suffix.as_deref().filter(|suffix| !suffix.is_empty());
     of(&group).or_else(|| of(group.strip_suffix(suffix?)?))
@@ -181,6 +208,22 @@ mod tests {
         assert_eq!(files.server("innodb-data-home-dir"), Some("h".as_ref()));
         assert!(files.has("cpat") && !files.has("backup-threads"));
         assert_eq!(files.sst("backup-threads"), None);
+    }
+
+    #[test]
+    fn groups_of_other_versions_are_not_read() {
+        let options = [
+            ("mariadb-10.11", "a", "mine"),
+            ("mysqld-10.6", "a", "earlier"),
+            ("mariadbd-10.1", "a", "shorter"),
+            ("mariadb-10.6@x", "a", "of the suffix"),
+            ("server-10.11", "a", "of no server"),
+        ];
+        let files = files(&options, Some("@x"));
+        assert!(files.have_versions());
+        assert_eq!(files.clone().of_version("10.11.19-MariaDB").server("a"), Some("mine".as_ref()));
+        assert_eq!(files.clone().of_version("10.6.2").server("a"), Some("of the suffix".as_ref()));
+        assert_eq!(files.of_version("11.8.6-MariaDB").server("a"), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Checks what was received, and finds its position in the cluster's history.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use xb_files::or_none;
@@ -7,6 +8,7 @@ use xb_files::or_none;
 use crate::contract::args::Product;
 use crate::contract::position::Position;
 use crate::error::SstError;
+use crate::swap::list;
 
 /// Files with the position, the preferred one first.
 const POSITIONS: [&str; 3] =
@@ -48,6 +50,41 @@ pub(super) fn before_preparing(
         }
         (position, _) => Ok(position),
     }
+}
+
+/// Refuses names of schemas and tables that a server with `lower_case_table_names=1` does not find: it asks for them in lower case.
+pub(super) fn refuse_capitals(new: &Path) -> Result<(), SstError> {
+    let refuse = |name: &Path| match has_capital(name) {
+        true => Err(SstError::Capitals { name: name.display().to_string() }),
+        false => Ok(()),
+    };
+    for (schema, _) in list(new)?.into_iter().filter(|(_, facts)| facts.is_dir()) {
+        // Not `#innodb_redo` and the like.
+        if schema.as_bytes().starts_with(b"#") {
+            continue;
+        }
+        refuse(schema.as_ref())?;
+        for (name, _) in list(&new.join(&schema))? {
+            let name = Path::new(&schema).join(name);
+            if name.extension().is_some_and(|end| end == "frm") {
+                refuse(&name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a path has a capital letter. Other letters are `@` and two characters or four, of which any may be capital.
+fn has_capital(name: &Path) -> bool {
+    let mut bytes = name.as_os_str().as_bytes().iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'@' => drop(bytes.nth(1)),
+            _ if byte.is_ascii_uppercase() => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Returns the position of the prepared files: `before` if it was known before, else what preparing
@@ -136,6 +173,31 @@ mod tests {
             std::os::unix::fs::symlink(name, &path).unwrap();
             assert!(said().unwrap_err().contains(name), "{name}");
             std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn capital_letters_are_found_only_in_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let new = folder.path();
+        let put = |name: &str| {
+            std::fs::create_dir_all(new.join(name).parent().unwrap()).unwrap();
+            std::fs::write(new.join(name), "").unwrap();
+        };
+        // `@0G` and `@0K` stand for one letter each; partitions are no tables of their own.
+        for name in ["shop/t.frm", "shop/t#P#a.ibd", "@0g@0K/@002d@0Gx.frm", "shop/T.TRN", "README"]
+        {
+            put(name);
+        }
+        refuse_capitals(new).unwrap();
+        for name in ["shop/aB.frm", "Shop2/t.frm"] {
+            put(name);
+            let error = refuse_capitals(new).unwrap_err().to_string();
+            assert!(
+                error.contains(name.split_once("/t").map_or(name, |(schema, _)| schema)),
+                "{error}"
+            );
+            std::fs::remove_dir_all(new.join(name).parent().unwrap()).unwrap();
         }
     }
 

@@ -12,6 +12,7 @@ use xb_binlog::GtidList;
 use xb_files::or_none;
 
 use crate::contract::datadir::Kind;
+use crate::contract::keep_patterns::Keep;
 use crate::error::SstError;
 use crate::swap::{WORK_DIR, list, remove_tree};
 
@@ -41,11 +42,12 @@ const INFO: [&str; 2] = ["mariadb_backup_binlog_info", "xtrabackup_binlog_info"]
 const MAX_INFO: u64 = 1 << 20;
 
 /// Removes files that must not become part of the data: those that only the backup program needs, and the donor's binary
-/// log, which is not this node's. Keeps the state of that log, whose base name is `binlog` here.
+/// log, which is not this node's. Keeps the state of that log, whose base name is `binlog` here. Directories that `keep` keeps here
+/// go if they have nothing in them: a backup has an empty one for each directory of the donor's, whatever that is for.
 ///
 /// # Errors
 /// If a file cannot be read, removed or written.
-pub(super) fn clear(new: &Path, binlog: Option<&OsStr>) -> Result<(), SstError> {
+pub(super) fn clear(new: &Path, binlog: Option<&OsStr>, keep: &Keep) -> Result<(), SstError> {
     let notes = read_notes(new)?;
     let theirs = notes.iter().find_map(|note| binlog_of(note));
     let ours = binlog.map(OsStr::to_owned);
@@ -54,7 +56,8 @@ pub(super) fn clear(new: &Path, binlog: Option<&OsStr>) -> Result<(), SstError> 
         let unwanted = NOT_DATA.iter().any(|known| name == *known)
             || name == WORK_DIR
             || name.as_bytes().starts_with(b".xb")
-            || binlogs.iter().any(|binlog| binlog.has(&name));
+            || binlogs.iter().any(|binlog| binlog.has(&name))
+            || facts.is_dir() && keep.keeps(name.as_bytes()) && is_empty(&new.join(&name))?;
         if unwanted {
             let path = new.join(name);
             if facts.is_dir() {
@@ -65,6 +68,11 @@ pub(super) fn clear(new: &Path, binlog: Option<&OsStr>) -> Result<(), SstError> 
         }
     }
     binlog.map_or(Ok(()), |base| write_binlog_state(new, base, &notes))
+}
+
+/// Returns whether a directory has nothing but the empty file by which the backup program sends it.
+fn is_empty(folder: &Path) -> Result<bool, SstError> {
+    Ok(list(folder)?.iter().all(|(name, facts)| name == "db.opt" && facts.len() == 0))
 }
 
 /// Returns what the backup program has noted of the donor's binary log.
@@ -146,16 +154,31 @@ mod tests {
     fn the_state_is_written_once_and_only_if_the_backup_notes_it() {
         for info in INFO {
             let folder = tempfile::tempdir().unwrap();
-            let base = OsStr::new("mine");
-            clear(folder.path(), Some(base)).unwrap();
+            let (base, keep) = (OsStr::new("mine"), Keep::usual(false).unwrap());
+            clear(folder.path(), Some(base), &keep).unwrap();
             assert!(!folder.path().join("mine.state").exists());
             std::fs::write(folder.path().join(info), "theirs.000002\t328\t0-1-5\n").unwrap();
             std::fs::write(folder.path().join("theirs.000002"), "").unwrap();
-            clear(folder.path(), Some(base)).unwrap();
+            clear(folder.path(), Some(base), &keep).unwrap();
             assert!(!folder.path().join("theirs.000002").exists());
             let state = std::fs::read(folder.path().join("mine.state")).unwrap();
             assert_eq!(state, b"0-1-5\n", "{info}");
         }
+    }
+
+    /// The donor, too, has such a directory, and the backup program cannot tell it from a schema.
+    #[test]
+    fn an_empty_directory_of_the_donors_is_not_in_the_way_of_one_that_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut keep = Keep::usual(false).unwrap();
+        ["tmp/", "full"].iter().for_each(|name| keep.also(name.as_ref()));
+        for (name, content) in [("tmp", ""), ("full", "default-collation=x"), ("shop", "")] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+            std::fs::write(folder.path().join(name).join("db.opt"), content).unwrap();
+        }
+        clear(folder.path(), None, &keep).unwrap();
+        let is_there = |name: &str| folder.path().join(name).exists();
+        assert!(!is_there("tmp") && is_there("full") && is_there("shop"));
     }
 
     /// Without it, the donor's binary log would stay in the data.
@@ -164,7 +187,7 @@ mod tests {
         for info in INFO {
             let folder = tempfile::tempdir().unwrap();
             std::os::unix::fs::symlink(info, folder.path().join(info)).unwrap();
-            assert!(clear(folder.path(), None).is_err(), "{info}");
+            assert!(clear(folder.path(), None, &Keep::usual(false).unwrap()).is_err(), "{info}");
         }
     }
 }

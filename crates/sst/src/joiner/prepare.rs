@@ -41,7 +41,7 @@ pub(super) fn prepare(
         ));
     }
     syncing.join().unwrap_or(Ok(()))?;
-    donor_files::clear(new, context.layout.binlog.as_deref())?;
+    donor_files::clear(new, context.layout.binlog.as_deref(), &context.settings.keep)?;
     Ok(position)
 }
 

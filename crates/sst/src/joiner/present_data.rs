@@ -55,28 +55,15 @@ impl<'a> PresentData<'a> {
         Ok(data)
     }
 
-    /// Refuses what only a swap cannot do: directories outside that hold the data of another server's transfer, or in which
-    /// one is running, and settings by which a directory stays that holds files of the data. A join by write sets alone
-    /// needs neither.
+    /// Refuses directories outside that hold the data of another server's transfer, or in which one is running: only a swap
+    /// needs them, and a join by write sets alone does not.
     ///
     /// # Errors
-    /// [`SstError::Swap`], [`SstError::KeptPlace`].
+    /// [`SstError::Swap`].
     pub(super) fn check_places(&self) -> Result<(), SstError> {
         let layout = &self.context.layout;
         for folder in layout.folders_outside() {
             swap::lock_and_check(layout, &self.lock.folders, &folder)?;
-        }
-        self.refuse_kept_places()
-    }
-
-    fn refuse_kept_places(&self) -> Result<(), SstError> {
-        let Context { layout, settings, .. } = self.context;
-        for place in &layout.inside {
-            let Some(name) = place.dir.iter().next() else { continue };
-            let path = layout.datadir.join(name);
-            if settings.keep.keeps(name.as_bytes()) && swap::may_exist(&path) {
-                return Err(SstError::KeptPlace { path });
-            }
         }
         Ok(())
     }
@@ -184,12 +171,28 @@ impl<'a> PresentData<'a> {
     /// Keeps the old data, and logs where it is, its size and when it will be removed; or removes it.
     pub(super) fn after_the_swap(&self) {
         let Context { layout, settings, error_log, .. } = self.context;
+        self.report_links();
         match settings.old {
             Old::Kept => self.report_old(),
             // The new data is in place even if this fails.
             Old::Removed => drop_old(layout, &self.lock).unwrap_or_else(|error| {
                 error_log.warn(format_args!("cannot remove the old data in #sql-xb/.old: {error}"));
             }),
+        }
+    }
+
+    /// Names what the old data had behind links: the new data is in the data directory, and nothing removes what is there.
+    fn report_links(&self) {
+        let Context { layout, error_log, .. } = self.context;
+        let entries = std::fs::read_dir(layout.datadir.join(WORK_DIR).join(OLD));
+        for entry in entries.into_iter().flatten().flatten() {
+            if let Ok(target) = std::fs::read_link(entry.path()) {
+                error_log.warn(format_args!(
+                    "{} was a link to {}: the new data is in the data directory, and what is behind the link stays there until you remove it",
+                    entry.file_name().to_string_lossy(),
+                    target.display()
+                ));
+            }
         }
     }
 

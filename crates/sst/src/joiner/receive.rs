@@ -61,7 +61,13 @@ pub(super) fn receive(
         progress.begin_again();
     };
     let new = &folders.destination.new;
-    let stated = match content::before_preparing(new, args.product, backup.position.as_ref()) {
+    let checked = match context.settings.lower_case_names {
+        true => content::refuse_capitals(new),
+        false => Ok(()),
+    };
+    let stated = checked
+        .and_then(|()| content::before_preparing(new, args.product, backup.position.as_ref()));
+    let stated = match stated {
         Ok(stated) => stated,
         Err(error) => {
             incoming.refuse(&error.to_string());

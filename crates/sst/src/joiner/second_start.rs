@@ -133,6 +133,30 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
     Some([next()?, next()?, next()?])
 }
 
+/// Checks, before data arrives, that small files can be made where preparing and this start have theirs. `starts`: whether there is
+/// such a start, which has a socket there.
+///
+/// # Errors
+/// If a directory cannot be made there; [`SstError::Tmpdir`].
+pub(super) fn check_tmpdir(context: &Context, starts: bool) -> Result<(), SstError> {
+    let work = work_folder(context, &context.layout.datadir)?;
+    if starts { check_path(work.path()) } else { Ok(()) }
+}
+
+/// Makes the directory for small files. If nothing else can be written, `data` is where they are.
+fn work_folder(context: &Context, data: &Path) -> Result<WorkFolder, SstError> {
+    let tmpdir = context.settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(data));
+    WorkFolder::make(context.args.role, tmpdir)
+}
+
+fn check_path(work: &Path) -> Result<(), SstError> {
+    let is_quotable = work.to_str().is_some_and(|path| !path.contains(['\'', '\\', '\n']));
+    match socket_in(work).is_some() && is_quotable {
+        true => Ok(()),
+        false => Err(SstError::Tmpdir { path: work.to_owned() }),
+    }
+}
+
 /// Starts `program` on the received data, and waits until it has shut down. Returns whether it was started.
 ///
 /// # Errors
@@ -193,10 +217,7 @@ fn on(
     data: &Path,
 ) -> Result<(), SstError> {
     let Context { args, settings, layout, error_log, .. } = context;
-    // If nothing else can be written, beside the data.
-    let beside = data.parent().unwrap_or(data);
-    let tmpdir = settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(beside));
-    let work = WorkFolder::make(args.role, tmpdir)?;
+    let work = work_folder(context, data.parent().unwrap_or(data))?;
     let is_mariadb = args.product == Product::MariaDb;
     let sql = Statements::write(work.path(), args, settings.second_start.reset_replica)?;
     let before = names(data)?;
@@ -379,11 +400,8 @@ struct Statements {
 
 impl Statements {
     fn write(work: &Path, args: &Args, reset: bool) -> Result<Self, SstError> {
+        check_path(work)?;
         let tmp = work.join("tmp");
-        let quotable = tmp.to_str().is_some_and(|path| !path.contains(['\'', '\\', '\n']));
-        if socket_in(work).is_none() || !quotable {
-            return Err(SstError::Tmpdir { path: work.to_owned() });
-        }
         std::fs::create_dir(&tmp).map_err(SstError::io("make", &tmp))?;
         let file = work.join("init.sql");
         let this = Self { file, channels: tmp.join("channels"), result: tmp.join("result"), reset };

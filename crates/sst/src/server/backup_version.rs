@@ -6,6 +6,9 @@ use std::path::Path;
 
 use crate::cancel::CancelToken;
 use crate::context::Context;
+use crate::contract::args::Args;
+use crate::contract::option_files::OptionFiles;
+use crate::contract::settings::backup_program;
 use crate::error::SstError;
 use crate::run::Run;
 
@@ -30,6 +33,22 @@ pub(crate) fn of_backup_program(
     let (output, words) = run.all_output(cancel, MAX)?;
     let text = String::from_utf8_lossy(&output).into_owned();
     Ok(std::iter::once(text).chain(words).find_map(|text| version_in(&text)))
+}
+
+/// Returns the options that this node's server reads: without the groups of other versions, which an upgrade leaves in its option
+/// files. The version is the server's own statement, else the backup program's; if it is unknown, all groups count.
+#[must_use]
+pub fn options_of_server(files: OptionFiles, args: &Args, cancel: &CancelToken) -> OptionFiles {
+    if !files.have_versions() {
+        return files;
+    }
+    let stated = args.server_version.clone();
+    let program = || of_backup_program(&backup_program(args, &files), cancel).ok()?;
+    // That the program is missing is reported where it is needed.
+    match stated.or_else(program) {
+        Some(version) => files.of_version(&version),
+        None => files,
+    }
 }
 
 /// Returns the version of this node's server: its own statement, else the backup program's version.

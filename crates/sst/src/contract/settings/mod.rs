@@ -3,6 +3,7 @@
 mod delta_wish;
 mod error;
 mod keys;
+mod own_files;
 mod reader;
 mod redo_log;
 mod second_start;
@@ -86,6 +87,8 @@ pub struct Settings {
     pub locks: LockGuard,
     /// Names that stay in the data directory.
     pub keep: Keep,
+    /// Whether the server knows names in lower case only.
+    pub lower_case_names: bool,
     /// Treatment of the old data.
     pub old: Old,
     /// Whether to check the free space on the joiner first.
@@ -111,6 +114,15 @@ const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Default time between progress lines.
 const EVERY: Duration = Duration::from_secs(30);
 
+/// Returns the backup program, by name or path.
+pub(crate) fn backup_program(args: &Args, files: &OptionFiles) -> PathBuf {
+    let usual = match args.product {
+        Product::MariaDb => "mariadb-backup",
+        Product::Percona => "xtrabackup",
+    };
+    files.sst("backup-program").map_or_else(|| usual.into(), PathBuf::from)
+}
+
 impl Settings {
     /// Reads the settings. `login` is what the server handed over, `cores` the machine's number of
     /// cores.
@@ -129,10 +141,6 @@ impl Settings {
         read.refuse()?;
         let compress = read.compress(&mut remarks)?;
         read.unused(&mut remarks);
-        let program = files
-            .sst("backup-program")
-            .map(PathBuf::from)
-            .unwrap_or_else(|| if percona { "xtrabackup".into() } else { "mariadb-backup".into() });
         // One thread per core, but no more than reading and the network can use.
         let threads = cores.clamp(1, 4);
         Ok(Self {
@@ -150,7 +158,7 @@ impl Settings {
             },
             idle_timeout: read.seconds(&["sst-idle-timeout"])?.unwrap_or(Duration::from_secs(600)),
             resume_limit: read.seconds(&["sst-resume-limit"])?.unwrap_or(Duration::from_secs(600)),
-            program,
+            program: backup_program(args, files),
             backup_threads: read.any_number("backup-threads")?.unwrap_or(threads),
             backup_opts: read.words("inno-backup-opts")?,
             apply_opts: read.words("inno-apply-opts")?,
@@ -164,6 +172,7 @@ impl Settings {
             tmpdir: read.tmpdir(),
             locks: read.locks()?,
             keep: read.keep(percona)?,
+            lower_case_names: read.server("lower-case-table-names") == Some(OsStr::new("1")),
             old: if read.switch("keep-old", true)? { Old::Kept } else { Old::Removed },
             space_check: read.switch("space-check", true)?,
             redo_log: read.redo_log(),

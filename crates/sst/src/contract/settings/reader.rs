@@ -3,12 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_process::LockGuard;
 
 use super::error::SettingsError;
+use super::own_files;
 use crate::contract::args::Args;
 use crate::contract::keep_patterns::Keep;
 use crate::contract::option_files::OptionFiles;
@@ -42,18 +43,8 @@ impl Reader<'_> {
         let datadir = self.args.datadir.clone();
         let datadir = datadir.or_else(|| self.server("datadir").map(PathBuf::from));
         keep.within(&datadir.unwrap_or_else(|| ".".into()));
-        for name in [
-            "pid-file",
-            "log-error",
-            "socket",
-            "general-log-file",
-            "slow-query-log-file",
-            "relay-log-info-file",
-            "wsrep-status-file",
-        ] {
-            if let Some(path) = self.server(name) {
-                keep.also(Path::new(path));
-            }
+        for path in own_files::named(self.files, self.args) {
+            keep.also(&path);
         }
         Ok(keep)
     }

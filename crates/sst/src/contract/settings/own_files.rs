@@ -1,0 +1,97 @@
+//! Files of the node that its options name and that are not data: sockets, logs, keys, certificates, directories for
+//! temporary files, Galera's state.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::contract::args::Args;
+use crate::contract::option_files::OptionFiles;
+
+/// Options with names that begin so tell where data is, or what goes with it. A directory of exports may be a schema's.
+const OF_DATA: [&str; 9] = [
+    "aria-",
+    "innodb-",
+    "log-bin",
+    "log-ddl-recovery",
+    "log-tc",
+    "master-info-file",
+    "relay-log",
+    "rocksdb-",
+    "secure-file-priv",
+];
+/// Options that name such a file by a path that need not be absolute; a relative one is of the data directory.
+const OF_THE_NODE: [&str; 22] = [
+    "file-key-management-filekey",
+    "file-key-management-filename",
+    "general-log-file",
+    "innodb-temp-data-file-path",
+    "innodb-tmpdir",
+    "log-error",
+    "pid-file",
+    "plugin-dir",
+    "relay-log-info-file",
+    "slave-load-tmpdir",
+    "slow-query-log-file",
+    "socket",
+    "ssl-ca",
+    "ssl-capath",
+    "ssl-cert",
+    "ssl-crl",
+    "ssl-crlpath",
+    "ssl-key",
+    "sql-error-log-filename",
+    "tmpdir",
+    "wsrep-data-home-dir",
+    "wsrep-status-file",
+];
+/// As [`OF_THE_NODE`], of Galera, in `wsrep-provider-options`.
+const OF_GALERA: [&str; 7] = [
+    "base_dir",
+    "gcache.dir",
+    "gcache.name",
+    "socket.ssl_ca",
+    "socket.ssl_cert",
+    "socket.ssl_key",
+    "socket.ssl_password_file",
+];
+
+/// Returns the paths in the options of the node, as they are written there: of options that are known to name such files, and of
+/// all others that have an absolute path and are not about data. An option that a later line replaces counts, too.
+pub(super) fn named(files: &OptionFiles, args: &Args) -> Vec<PathBuf> {
+    let of_server =
+        args.server.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_deref()?)));
+    let mut paths = Vec::new();
+    for (name, value) in files.values().chain(of_server) {
+        match name {
+            "wsrep-provider-options" => paths.extend(of_galera(value)),
+            _ => {
+                let is_known = OF_THE_NODE.contains(&name);
+                let is_other = !OF_DATA.iter().any(|data| name.starts_with(data));
+                // The whole; or a part: of a list of directories, behind `FILE:`, before a size.
+                let words = std::iter::once(value.as_bytes()).chain(words(value, b":;"));
+                let named = words.filter(|word| is_known || is_other && word.starts_with(b"/"));
+                paths.extend(named.map(path));
+            }
+        }
+    }
+    paths
+}
+
+fn of_galera(options: &OsStr) -> Vec<PathBuf> {
+    let pairs = words(options, b";").filter_map(|pair| {
+        let at = pair.iter().position(|byte| *byte == b'=')?;
+        let name = std::str::from_utf8(pair[..at].trim_ascii()).ok()?;
+        OF_GALERA.contains(&name).then(|| path(pair[at + 1..].trim_ascii()))
+    });
+    pairs.collect()
+}
+
+fn words<'v>(value: &'v OsStr, ends: &'static [u8]) -> impl Iterator<Item = &'v [u8]> {
+    let words = value.as_bytes().split(|byte| ends.contains(byte));
+    words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
+}
+
+fn path(word: &[u8]) -> PathBuf {
+    Path::new(OsStr::from_bytes(word)).to_owned()
+}
