@@ -20,8 +20,8 @@ use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
 use xb_uploader::Uploaded;
 
+use super::claim::RunFolder;
 use super::incremental::accepted;
-use super::run_folder::RunFolder;
 use super::{MergedChain, PutLayout, PutRequest};
 use crate::error::BackupError;
 

@@ -15,9 +15,9 @@ use xb_repo::keys::RunKeys;
 use xb_repo::names::RunId;
 use xb_uploader::{PartData, PartSender, Uploaded};
 
+use super::claim::RunFolder;
 use super::plan::classic_layout;
 use super::request::{PutLayout, PutRequest};
-use super::run_folder::RunFolder;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
