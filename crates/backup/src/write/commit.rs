@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use xb_pipeline::{EndProof, PackOutput};
+use xb_pipeline::{AutoCodec, EndProof, PackOutput};
 use xb_repo::chain::bases;
 use xb_repo::claim::Claim;
 use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
@@ -115,19 +115,19 @@ impl RunFolder {
         &self,
         session: &Session,
         request: &PutRequest,
-        sent: UploadOutcome,
+        mut sent: UploadOutcome,
         ledger: Option<&Ledger>,
         producer: Option<&mut Writer>,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
         let Session { observer, cancel, .. } = session;
         observer.begin_phase("commit");
-        let (root, put, records) = (&self.root, sent.put, sent.records);
-        let sums = cancel.or(self.put_lists(&put.output, records.md5)).await?;
+        let root = &self.root;
+        let sums = cancel.or(self.put_lists(&sent.put.output, sent.records.md5.take())).await?;
         let keys =
             sent.keys_object.as_ref().map(|keys_object| keys_object.encode().to_vec().into());
         let beside = CompanionObjects { keys, sums };
-        if let EndProof::Missing(why) = &put.scanned.proof {
+        if let EndProof::Missing(why) = &sent.put.scanned.proof {
             if let Some(ledger) = ledger {
                 // If this fails, the objects count as those of a failed run.
                 cancel
@@ -139,7 +139,7 @@ impl RunFolder {
             }
             return Err(BackupError::Incomplete { why: why.to_string() });
         }
-        let mysql_clone = CloneFacts::of(&put.scanned).map_err(BackupError::Input)?;
+        let mysql_clone = CloneFacts::of(&sent.put.scanned).map_err(BackupError::Input)?;
         let producer = match producer {
             None => None,
             Some(producer) => {
@@ -151,17 +151,9 @@ impl RunFolder {
                 producer.facts()
             }
         };
-        let compression = sent.auto.map(|codec| codec.report());
-        let mut manifest = self.manifest(
-            request,
-            &put,
-            sent.uploaded,
-            producer,
-            started,
-            sent.keys_object.as_ref(),
-            compression.as_ref(),
-            mysql_clone,
-        );
+        let compression = sent.auto.as_ref().map(AutoCodec::report);
+        let mut manifest =
+            self.manifest(request, &sent, producer, started, compression.as_ref(), mysql_clone);
         cancel.or(find_its_base(root, request, &mut manifest)).await?;
         // A base that was asked for was found with its whole chain.
         let bases = cancel.or(bases(root, &manifest, request.since.is_some())).await?;
