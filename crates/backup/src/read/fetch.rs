@@ -6,13 +6,11 @@ use bytes::Bytes;
 use xb_encryptor::DataKey;
 use xb_frame::STREAM_HEADER_LEN;
 use xb_pipeline::{
-    Observer, PassthroughError, RootDigest, UnpackError, UnpackPlan, object_key, unpack_parts,
+    PassthroughError, RootDigest, UnpackError, UnpackPlan, object_key, unpack_parts,
 };
 use xb_repo::hex::hex;
 use xb_repo::manifest::{Manifest, PackedFacts};
-use xb_repo::root::Root;
 
-use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::checksums::{self, Summing};
 use crate::objects::classic::ClassicFiles;
@@ -25,17 +23,15 @@ use crate::read::ranges::recent::Recent;
 use crate::read::ranges::{fetch_into, ranges};
 use crate::read::request::GetRequest;
 use crate::read::stream_sink::StreamSink;
-use crate::read::streams::{
-    FetchContext, PackedStream, RelayReport, TransferResults, relay_classic,
-};
+use crate::read::streams::{PackedStream, RelayReport, TransferResults, relay_classic};
 use crate::read::unlock::not_found_as_damage;
+use crate::session::Session;
 
 /// One read, after its objects are known.
 pub(super) struct Fetch<'a> {
-    pub(super) root: &'a Root,
+    pub(super) session: &'a Session,
     pub(super) request: &'a GetRequest,
     pub(super) plan: UnpackPlan,
-    pub(super) observer: &'a Observer,
 }
 
 /// What was read: all of it, once this is returned.
@@ -62,21 +58,21 @@ impl Fetch<'_> {
         PackedBackup { manifest, facts, run, .. }: &PackedBackup,
         key: Option<Arc<DataKey>>,
         sink: S,
-        cancel: &CancelToken,
     ) -> Result<Fetched<S>, BackupError> {
         let name = &self.request.name;
         let (chunk, total) = (facts.chunk_size, manifest.stored_bytes);
         let mut digest = ObjectDigest::default();
         // Objects that are read in several ranges reach the stream before their checksum is known.
         let known = match chunk.min(total) <= self.plan.range {
-            true => checksums::read(self.root, name, manifest, facts, *run).await?.ok(),
+            true => checksums::read(&self.session.root, name, manifest, facts, *run).await?.ok(),
             false => None,
         };
-        let keys = self.root.run_keys(name, *run);
+        let keys = self.session.root.run_keys(name, *run);
         let stream = PackedStream { keys, manifest, facts, key, known: known.as_deref() };
         let TransferResults { fetched, taken: (summary, sink), recent } = stream
             .unpack(
-                &self.fetching(cancel),
+                self.session,
+                self.plan,
                 |range, crc| digest.range(range, crc),
                 |_, _| {},
                 sink,
@@ -125,17 +121,16 @@ impl Fetch<'_> {
         body: &PackedBody,
         parts: Parts,
         sink: S,
-        cancel: &CancelToken,
     ) -> Result<Fetched<S>, BackupError> {
         let name = &self.request.name;
         let runs = parts.runs.clone();
         let mut picker = Picker::new(parts, sink);
-        let (plan, observer) = (self.plan, self.observer.clone());
+        let (plan, observer) = (self.plan, self.session.observer.clone());
         let (mut objects, mut stored_bytes, mut last) = (0, 0, String::new());
         let native = body.body().clone();
         let ranges = body.ranges(native.stored(&runs), self.plan.range);
         let (fetched, (unpacked, picker), recent) = fetch_into(
-            self.root.store(),
+            self.session,
             &self.plan,
             ranges,
             |range, _| {
@@ -154,7 +149,6 @@ impl Fetch<'_> {
                 };
                 (unpack_parts(arriving, &native, runs, &plan, &observer, take), picker)
             },
-            cancel,
         )
         .await?;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
@@ -178,15 +172,10 @@ impl Fetch<'_> {
 
     /// Error to report instead of damage: a response that was altered in transit, if there was one.
     async fn cause(&self, recent: &Recent, damage: BackupError) -> BackupError {
-        match recent.altered(self.root.store()).await {
+        match recent.altered(self.session.root.store()).await {
             Some(error) => error.into(),
             None => damage,
         }
-    }
-
-    fn fetching<'a>(&'a self, cancel: &'a CancelToken) -> FetchContext<'a> {
-        let Self { root, plan, observer, .. } = self;
-        FetchContext { store: root.store(), plan: *plan, observer, cancel }
     }
 
     pub(super) async fn as_stored<S: StreamSink>(
@@ -194,15 +183,14 @@ impl Fetch<'_> {
         PackedBackup { manifest, facts, run, .. }: &PackedBackup,
         front: Bytes,
         mut sink: S,
-        cancel: &CancelToken,
     ) -> Result<Fetched<S>, BackupError> {
         let name = &self.request.name;
-        let keys = self.root.run_keys(name, *run);
+        let keys = self.session.root.run_keys(name, *run);
         let stream = PackedStream { keys, manifest, facts, key: None, known: None };
         let mut digest = ObjectDigest::default();
-        let observer = self.observer.clone();
+        let observer = self.session.observer.clone();
         let (fetched, (written, sink), _) = fetch_into(
-            self.root.store(),
+            self.session,
             &self.plan,
             ranges(stream.objects(0..manifest.objects), self.plan.range),
             |range, crc| {
@@ -219,7 +207,6 @@ impl Fetch<'_> {
                 });
                 (written, sink)
             },
-            cancel,
         )
         .await?;
         let written = written?;
@@ -235,14 +222,14 @@ impl Fetch<'_> {
         files: &ClassicFiles,
         all: bool,
         sink: S,
-        cancel: &CancelToken,
     ) -> Result<Fetched<S>, BackupError> {
         let name = &self.request.name;
         let all = all && files.begun().is_none();
-        let keys = self.root.classic_keys(name);
+        let keys = self.session.root.classic_keys(name);
         let mut sums = Check::new(files, &keys);
         let TransferResults { fetched, taken, recent } = relay_classic(
-            &self.fetching(cancel),
+            self.session,
+            self.plan,
             files,
             &keys,
             |range, sum| sums.range(range, sum),

@@ -37,7 +37,7 @@ pub(crate) async fn transfer<S: StreamSink>(
     sink: S,
 ) -> Result<(GetReport, S), BackupError> {
     let Session { root, observer, cancel, .. } = session;
-    let fetch = Fetch { root, request, plan, observer };
+    let fetch = Fetch { session, request, plan };
     if let Some(bytes) = objects.bytes_to_fetch() {
         observer.expect_bytes(bytes);
     }
@@ -45,17 +45,17 @@ pub(crate) async fn transfer<S: StreamSink>(
         Objects::Packed(packed, mode) => {
             let mut chosen = None;
             let fetched = match mode {
-                ReadMode::Unpack(key) => fetch.packed(&packed, key, sink, cancel).await?,
+                ReadMode::Unpack(key) => fetch.packed(&packed, key, sink).await?,
                 ReadMode::Parts { body, parts } => {
                     chosen = Some(parts.chosen);
-                    fetch.parts(&body, *parts, sink, cancel).await?
+                    fetch.parts(&body, *parts, sink).await?
                 }
-                ReadMode::AsStored(front) => fetch.as_stored(&packed, front, sink, cancel).await?,
+                ReadMode::AsStored(front) => fetch.as_stored(&packed, front, sink).await?,
             };
             (fetched, chosen, Some((packed.manifest, packed.digest)))
         }
         Objects::Classic(origin, files, chosen) => {
-            let fetched = fetch.classic(&files, chosen.is_none(), sink, cancel).await?;
+            let fetched = fetch.classic(&files, chosen.is_none(), sink).await?;
             let manifest = match origin {
                 Origin::Manifest(manifest, digest) => Some((manifest, digest)),
                 Origin::Stock(look) => {

@@ -6,21 +6,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use xb_encryptor::DataKey;
 use xb_frame::{FrameHeader, Summary};
-use xb_pipeline::{
-    Observer, PassthroughError, Scanned, UnpackError, UnpackPlan, relay, unpack_watched,
-};
+use xb_pipeline::{PassthroughError, Scanned, UnpackError, UnpackPlan, relay, unpack_watched};
 use xb_reader::ChunkHead;
 use xb_repo::keys::RunKeys;
 use xb_repo::manifest::{Manifest, PackedFacts};
-use xb_uploader::{Store, StoreError};
+use xb_uploader::StoreError;
 
-use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::checksums::object_len;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::range::Range;
 use crate::read::ranges::recent::Recent;
 use crate::read::ranges::{fetch_into, ranges};
+use crate::session::Session;
 
 /// Results of both sides of a transfer; the caller decides which of the two is the cause.
 pub(crate) struct TransferResults<T> {
@@ -30,14 +28,6 @@ pub(crate) struct TransferResults<T> {
     pub(crate) taken: T,
     /// The last ranges, to tell damage from an altered response.
     pub(crate) recent: Recent,
-}
-
-/// How objects are fetched.
-pub(crate) struct FetchContext<'a> {
-    pub(crate) store: &'a Store,
-    pub(crate) plan: UnpackPlan,
-    pub(crate) observer: &'a Observer,
-    pub(crate) cancel: &'a CancelToken,
 }
 
 /// The stream of a packed run.
@@ -80,15 +70,16 @@ impl PackedStream<'_> {
     /// [`BackupError::Interrupted`] on cancellation.
     pub(crate) async fn unpack<S: Send + 'static, E: Send + 'static>(
         &self,
-        fetching: &FetchContext<'_>,
+        session: &Session,
+        plan: UnpackPlan,
         mut seen: impl FnMut(&Range, u64),
         watch: impl FnMut(&FrameHeader, &[Bytes]) + Send + 'static,
         mut sink: S,
         mut take: impl FnMut(&mut S, Bytes) -> Result<(), E> + Send + 'static,
     ) -> Result<TransferResults<(Result<Summary, UnpackError<E>>, S)>, BackupError> {
-        let (plan, observer, key) = (fetching.plan, fetching.observer.clone(), self.key.clone());
+        let (observer, key) = (session.observer.clone(), self.key.clone());
         let (fetched, taken, recent) = fetch_into(
-            fetching.store,
+            session,
             &plan,
             self.ranges(0..self.manifest.objects, plan.range),
             |range, sum| {
@@ -100,7 +91,6 @@ impl PackedStream<'_> {
                 let ranges = arriving.with_sums();
                 (unpack_watched(ranges, key, &plan, &observer, watch, take), sink)
             },
-            fetching.cancel,
         )
         .await?;
         Ok(TransferResults { fetched, taken, recent })
@@ -121,7 +111,8 @@ pub(crate) struct RelayReport<S, E> {
 /// # Errors
 /// [`BackupError::Interrupted`] on cancellation.
 pub(crate) async fn relay_classic<S: Send + 'static, E: Send + 'static>(
-    fetching: &FetchContext<'_>,
+    session: &Session,
+    plan: UnpackPlan,
     files: &ClassicFiles,
     keys: &RunKeys,
     seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
@@ -131,9 +122,9 @@ pub(crate) async fn relay_classic<S: Send + 'static, E: Send + 'static>(
     let objects = files.in_order().map(|(key, from, size)| (keys.at(key), from, size));
     let sum_of = |key: &str| files.sum_of(keys.below(key)?);
     let (mut borders, begun) = (files.borders(), files.begun());
-    let (plan, observer) = (fetching.plan, fetching.observer.clone());
+    let observer = session.observer.clone();
     let (fetched, taken, recent) = fetch_into(
-        fetching.store,
+        session,
         &plan,
         ranges(objects, plan.range).map(|range| range.with_object_sum(sum_of)),
         seen,
@@ -146,7 +137,6 @@ pub(crate) async fn relay_classic<S: Send + 'static, E: Send + 'static>(
             let scanned = relay(arriving, begun.as_deref(), &observer, check, take);
             RelayReport { scanned, refused, sink }
         },
-        fetching.cancel,
     )
     .await?;
     Ok(TransferResults { fetched, taken, recent })

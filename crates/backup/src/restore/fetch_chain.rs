@@ -13,11 +13,11 @@ use crate::read::file_list::files_of;
 use crate::read::request::{GetReport, GetRequest};
 use crate::restore::chain::folders_of;
 use crate::restore::choose::ChosenBackup;
+use crate::restore::fetch_files::fetch_files;
 use crate::restore::finished::{FinishedMark, Totals, totals};
 use crate::restore::interrupted::unseen;
 use crate::restore::journal::head::is_unfinished;
 use crate::restore::request::{RestoreOptions, RestoreReport, Resumed};
-use crate::restore::restore_and_keep;
 use crate::restore::room::doubtful_room;
 use crate::restore::same_space::is_covered;
 use crate::session::Session;
@@ -33,6 +33,19 @@ pub(crate) struct FetchedChain {
 }
 
 impl FetchedChain {
+    /// The files that an earlier run of the same command, which has the same mark, has fetched, if it was interrupted
+    /// while it merged them: then no journal holds any more.
+    pub(super) fn being_merged(
+        links: &[ChosenBackup],
+        target: &Path,
+        finished: Option<&FinishedMark>,
+    ) -> Option<Self> {
+        let id = finished?.id(target)?;
+        interrupted(target, &id)?;
+        let restored = done_before(links, totals(target));
+        Some(Self { restored, folders: folders_of(target, links.len()), is_merging: true })
+    }
+
     /// Refuses files that are of no use together: of a clone that is not known to be one; selected ones of a chain that
     /// are to be prepared, but may not belong together.
     ///
@@ -51,29 +64,6 @@ impl FetchedChain {
             _ => Ok(()),
         }
     }
-}
-
-/// Fetches the backups of a chain, unless an earlier run of the same command, which has the same mark, was interrupted
-/// while it merged them: then no journal holds any more.
-///
-/// # Errors
-/// As [`fetch`].
-pub(super) async fn fetch_or_continue(
-    session: &Session,
-    request: &mut GetRequest,
-    links: &[ChosenBackup],
-    target: &Path,
-    how: RestoreOptions,
-    finished: Option<&FinishedMark>,
-    on_line: &OnLine,
-) -> Result<FetchedChain, BackupError> {
-    let id = finished.and_then(|finished| finished.id(target));
-    if id.and_then(|id| interrupted(target, &id)).is_some() {
-        let restored = done_before(links, totals(target));
-        let folders = folders_of(target, links.len());
-        return Ok(FetchedChain { restored, folders, is_merging: true });
-    }
-    fetch(session, request, links, target, how, on_line).await
 }
 
 /// Fetches the backups of a chain, the full one first. A
@@ -117,7 +107,7 @@ pub(crate) async fn fetch(
         let room = to_begin.map(|(link, _)| link.stream_bytes());
         let room_beside = room.fold(how.room_beside, u64::saturating_add);
         let how = RestoreOptions { room_beside, ..how };
-        let report = restore_and_keep(session, request, unlocked, folder, how).await?;
+        let report = fetch_files(session, request, unlocked, folder, how).await?;
         restored.push((request.name.to_string(), report));
     }
     Ok(FetchedChain { restored, folders, is_merging: false })

@@ -13,7 +13,7 @@ use crate::restore::chain::{Chain, remove_increments};
 use crate::restore::choose::{ChosenBackup, links, look_for_program, may_merge};
 use crate::restore::clone::RestoredClone;
 use crate::restore::export_log::EXPORT_LOG;
-use crate::restore::fetch_chain::{FetchedChain, done_before, fetch_or_continue};
+use crate::restore::fetch_chain::{FetchedChain, done_before, fetch};
 use crate::restore::finished::{FinishedMark, forget};
 use crate::restore::galera::{NodePosition, read_position, write_position};
 use crate::restore::journal::head::RestoreIdentity;
@@ -104,10 +104,10 @@ pub(crate) async fn restore_locked(
         ..how
     };
 
-    let finished_mark = finished.as_ref();
-    let fetched =
-        fetch_or_continue(session, &mut request, &links, target, how, finished_mark, on_line);
-    let fetched = fetched.await?;
+    let fetched = match FetchedChain::being_merged(&links, target, finished.as_ref()) {
+        Some(fetched) => fetched,
+        None => fetch(session, &mut request, &links, target, how, on_line).await?,
+    };
     fetched.refuse_useless(target, &request, clone.is_some(), ready.prepare().is_some())?;
     let FetchedChain { restored, mut folders, is_merging } = fetched;
 

@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::BackupError;
-use crate::restore::OTHER_TARGET;
+use crate::restore::interrupted::OTHER_TARGET;
 
 /// Keeps other restores out of a directory until it is dropped, or the process ends.
 #[derive(Debug)]

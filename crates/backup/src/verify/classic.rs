@@ -11,7 +11,7 @@ use xb_repo::verification::{Level, MAX_PROBLEMS, Problem};
 use super::contradicted::refuse_contradicted;
 use super::results::{altered_once, not_damage};
 use super::run::Run;
-use crate::cancel::{CancelToken, OrInterrupted as _};
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::{Check, names};
@@ -23,7 +23,6 @@ impl Run<'_> {
         &mut self,
         manifest: Option<Manifest>,
         files: ClassicFiles,
-        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         (self.report.objects, self.report.stored_bytes) = (files.objects(), files.bytes());
         if !self.wants(Level::List) {
@@ -33,7 +32,7 @@ impl Run<'_> {
         let agreed = manifest.as_ref().map_or(Ok(()), |manifest| files.agree_with(name, manifest));
         let outcomes = [agreed, files.check_runs(name)];
         if outcomes.iter().any(Result::is_err) {
-            cancel.or(self.refuse_lying_list(manifest.as_ref(), &files)).await?;
+            self.session.cancel.or(self.refuse_lying_list(manifest.as_ref(), &files)).await?;
         }
         for outcome in outcomes {
             match outcome {
@@ -59,7 +58,7 @@ impl Run<'_> {
         if self.wants(Level::Decrypt) && files.any_encrypted() && request.keys.key.is_none() {
             return Err(self.no_file_key());
         }
-        self.chunks(manifest.as_ref(), &files, cancel).await
+        self.chunks(manifest.as_ref(), &files).await
     }
 
     /// Absence and a wrong length count, unless the object itself exists and is not as it is listed. Only the first
@@ -70,17 +69,17 @@ impl Run<'_> {
         manifest: Option<&Manifest>,
         files: &ClassicFiles,
     ) -> Result<(), BackupError> {
-        let keys = self.root.classic_keys(&self.request.name);
+        let keys = self.session.root.classic_keys(&self.request.name);
         let expected = manifest.map(|there| (there.objects, there.files));
         let names = match manifest {
-            Some(manifest) => names(self.root, &self.request.name, manifest).await?,
+            Some(manifest) => names(&self.session.root, &self.request.name, manifest).await?,
             None => None,
         };
         let listed = files.doubtful(expected, names.as_ref(), MAX_PROBLEMS);
         let doubtful = listed
             .into_iter()
             .map(|(key, listed)| (keys.at(&key), move |size: u64| listed != Some(size)));
-        refuse_contradicted(self.root.store(), doubtful).await
+        refuse_contradicted(self.session.root.store(), doubtful).await
     }
 
     /// Reads all chunks and, if the level requires it, inspects the files.
@@ -88,16 +87,15 @@ impl Run<'_> {
         &mut self,
         manifest: Option<&Manifest>,
         files: &ClassicFiles,
-        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         let (plan, share) = self.plan()?;
-        self.observer.begin_phase("read");
-        let keys = self.root.classic_keys(&self.request.name);
+        self.session.observer.begin_phase("read");
+        let keys = self.session.root.classic_keys(&self.request.name);
         let options = self.inspect(manifest.map(|manifest| &manifest.end), share)?;
         let inspector = Inspector::new(options.clone());
         let (mut sums, mut replaced) = (Check::new(files, &keys), Vec::new());
         let relayed = self
-            .relay_all(files, inspector, &plan, cancel, |range, sum| {
+            .relay_all(files, inspector, &plan, |range, sum| {
                 // Reads on, so that all replaced objects are named.
                 replaced.extend(sums.range(range, sum).err());
             })
@@ -105,7 +103,7 @@ impl Run<'_> {
         let TransferResults { fetched, taken, recent } = relayed;
         let RelayReport { scanned, refused, sink: inspector } = taken;
         if scanned.is_err()
-            && let Some(error) = recent.altered(self.root.store()).await
+            && let Some(error) = recent.altered(self.session.root.store()).await
         {
             // A check that could not be made is no damage.
             return Err(error.into());
@@ -145,16 +143,15 @@ impl Run<'_> {
                     if let Err(what) = sums.finish(true) {
                         self.found(Level::Checksum, None, what);
                     }
-                    let found =
-                        match self.chunks_again(files, found, &options, &plan, cancel).await? {
-                            Ok(found) => found,
-                            Err(error) => {
-                                not_damage(&error).map_or(Ok(()), Err)?;
-                                self.chunk_fault(Level::Decrypt, files, &error);
-                                self.leave_out_rest();
-                                return Ok(());
-                            }
-                        };
+                    let found = match self.chunks_again(files, found, &options, &plan).await? {
+                        Ok(found) => found,
+                        Err(error) => {
+                            not_damage(&error).map_or(Ok(()), Err)?;
+                            self.chunk_fault(Level::Decrypt, files, &error);
+                            self.leave_out_rest();
+                            return Ok(());
+                        }
+                    };
                     self.read(manifest, &found)?;
                     self.close_chunks(files, &found.scanned);
                     return Ok(());
@@ -173,7 +170,7 @@ impl Run<'_> {
         let Some(expected) = keys.below(key).and_then(|below| files.sum_of(below)) else {
             return false;
         };
-        self.root.store().read_back(key).await.is_ok_and(|again| again.crc64 == expected)
+        self.session.root.store().read_back(key).await.is_ok_and(|again| again.crc64 == expected)
     }
 
     /// Reads all chunks again for the files for which memory did not suffice, until none is left.
@@ -183,15 +180,14 @@ impl Run<'_> {
         mut found: InspectReport,
         options: &InspectOptions,
         plan: &UnpackPlan,
-        cancel: &CancelToken,
     ) -> Result<Result<InspectReport, InspectError>, BackupError> {
         while !found.postponed.is_empty() {
             let inspector = Inspector::again(options.clone(), found);
-            let relayed = self.relay_all(files, inspector, plan, cancel, |_, _| {}).await?;
+            let relayed = self.relay_all(files, inspector, plan, |_, _| {}).await?;
             let TransferResults { fetched, taken, recent } = relayed;
             let RelayReport { scanned, sink: inspector, .. } = taken;
             if scanned.is_err()
-                && let Some(error) = recent.altered(self.root.store()).await
+                && let Some(error) = recent.altered(self.session.root.store()).await
             {
                 return Err(error.into());
             }
@@ -221,17 +217,16 @@ impl Run<'_> {
         files: &ClassicFiles,
         inspector: Inspector,
         plan: &UnpackPlan,
-        cancel: &CancelToken,
         mut seen: impl FnMut(&Range, u64),
     ) -> Result<TransferResults<RelayReport<Inspector, InspectError>>, BackupError> {
-        self.observer.expect_bytes(files.bytes());
-        let keys = self.root.classic_keys(&self.request.name);
+        self.session.observer.expect_bytes(files.bytes());
+        let keys = self.session.root.classic_keys(&self.request.name);
         let note = |range: &Range, sum| {
             seen(range, sum);
             Ok(())
         };
         let feed = |inspector: &mut Inspector, bytes: Bytes| inspector.feed(&bytes);
-        relay_classic(&self.fetching(*plan, cancel), files, &keys, note, inspector, feed).await
+        relay_classic(self.session, *plan, files, &keys, note, inspector, feed).await
     }
 
     fn close_chunks(&mut self, files: &ClassicFiles, scanned: &xb_pipeline::Scanned) {

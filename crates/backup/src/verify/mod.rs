@@ -29,7 +29,7 @@ use xb_repo::verification::{Level, PageReport, Problem, VerifiedLink, VerifyRepo
 pub use request::VerifyRequest;
 pub use trial::{Trial, verify_by_restore};
 
-use crate::cancel::{CancelToken, OrInterrupted as _};
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::unlock::Accept;
 use crate::session::Session;
@@ -55,11 +55,11 @@ async fn up_to_pages(
     session: &Session,
     request: &VerifyRequest,
 ) -> Result<(VerifyReport, Option<MacKey>), BackupError> {
-    let Session { root, resources, observer, cancel } = session;
+    let Session { root, observer, .. } = session;
     observer.expect_phases(phases(request.level));
     let report = VerifyReport::new(request.name.to_string(), request.level.min(Level::Pages));
-    let mut run = Run { root, resources: *resources, request, observer, report, mac: None };
-    if let Err(error) = run.all(cancel).await {
+    let mut run = Run { session, request, report, mac: None };
+    if let Err(error) = run.all().await {
         let Run { mut report, mac, .. } = run;
         keep_passed(root, request, &mut report, mac.as_ref(), &error).await;
         if let BackupError::Contradicted { level, .. } = &error {
@@ -142,18 +142,23 @@ async fn record_failed_try(
 }
 
 impl Run<'_> {
-    async fn all(&mut self, cancel: &CancelToken) -> Result<(), BackupError> {
+    async fn all(&mut self) -> Result<(), BackupError> {
         let name = &self.request.name;
         let mut bases = Vec::new();
-        let stored = cancel.or(self.root.stored_manifest(name)).await;
+        let stored = self.session.cancel.or(self.session.root.stored_manifest(name)).await;
         if let Ok(Some(stored)) = &stored {
             self.report.chain = vec![VerifiedLink::new(name.as_str(), stored)];
-            self.report.after = Some(records::last_number(self.root, name, &stored.digest()).await);
+            self.report.after =
+                Some(records::last_number(&self.session.root, name, &stored.digest()).await);
         }
         if let Ok(Some(stored)) = &stored
             && stored.manifest.is_incremental()
         {
-            let (links, broken) = cancel.or(why_broken(self.root, name, stored.clone())).await?;
+            let (links, broken) = self
+                .session
+                .cancel
+                .or(why_broken(&self.session.root, name, stored.clone()))
+                .await?;
             self.report.broken_chain = broken;
             self.history(&links);
             if !links.is_empty() {
@@ -162,22 +167,18 @@ impl Run<'_> {
             }
             bases = links.into_iter().filter(|link| link.name != *name).collect();
         }
-        self.check_levels(stored, cancel).await?;
+        self.check_levels(stored).await?;
         if self.report.is_undamaged() && self.wants(Level::List) {
-            self.list_bases(&bases, cancel).await?;
+            self.list_bases(&bases).await?;
         }
         Ok(())
     }
 
     /// Looks whether all objects of the backups that an increment needs are there. What is missing breaks its chain,
     /// and is recorded at the backup that it belongs to. Their data is not read.
-    async fn list_bases(
-        &mut self,
-        bases: &[Link],
-        cancel: &CancelToken,
-    ) -> Result<(), BackupError> {
+    async fn list_bases(&mut self, bases: &[Link]) -> Result<(), BackupError> {
         // Progress at a base would look like that at the backup itself.
-        let observer = &Observer::default();
+        let session = &Session { observer: Observer::default(), ..self.session.clone() };
         for Link { name: base, stored } in bases {
             // Without keys: another key may have sealed it.
             let request = VerifyRequest {
@@ -188,15 +189,15 @@ impl Run<'_> {
                 record: self.request.record.clone(),
             };
             let mut report = VerifyReport::new(base.to_string(), Level::List);
-            report.after = Some(records::last_number(self.root, base, &stored.digest()).await);
-            let Self { root, resources, .. } = *self;
-            let mut run = Run { root, resources, request: &request, observer, report, mac: None };
-            run.check_levels(Ok(Some(stored.clone())), cancel).await?;
+            report.after =
+                Some(records::last_number(&self.session.root, base, &stored.digest()).await);
+            let mut run = Run { session, request: &request, report, mac: None };
+            run.check_levels(Ok(Some(stored.clone()))).await?;
             let Run { mut report, .. } = run;
             let Some(Problem { object, what, .. }) = report.problems.first() else { continue };
             let object = object.as_ref().map_or(String::new(), |object| format!("{object}: "));
             let why = format!("its base {base}: {object}{what}");
-            record(self.root, &request, &mut report, None).await;
+            record(&self.session.root, &request, &mut report, None).await;
             self.report.warnings.append(&mut report.warnings);
             self.report.broken_chain.get_or_insert(why);
         }
@@ -206,7 +207,6 @@ impl Run<'_> {
     async fn check_levels(
         &mut self,
         stored: Result<Option<StoredManifest>, BackupError>,
-        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         match stored {
             Err(error @ BackupError::Repo(RepoError::Manifest { .. })) => {
@@ -218,8 +218,8 @@ impl Run<'_> {
             }
             Err(error) => Err(error),
             Ok(Some(stored)) if stored.manifest.layout == Layout::Packed => {
-                match self.open_packed(stored, cancel).await? {
-                    Some(packed) => self.packed(packed, cancel).await,
+                match self.open_packed(stored).await? {
+                    Some(packed) => self.packed(packed).await,
                     None => {
                         self.leave_out_rest();
                         Ok(())
@@ -231,7 +231,7 @@ impl Run<'_> {
                     self.report.manifest = Some(stored.digest());
                     stored.manifest
                 });
-                self.open_classic(manifest, cancel).await
+                self.open_classic(manifest).await
             }
         }
     }

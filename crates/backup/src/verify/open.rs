@@ -9,7 +9,7 @@ use xb_repo::names::{CATALOG, KEYS};
 use xb_repo::verification::{Authenticity, Level};
 use xb_uploader::StoreErrorKind;
 
-use crate::cancel::{CancelToken, OrInterrupted as _};
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::objects::checksums::KnownChecksums;
 use crate::objects::classic_checksums::list_with_sums;
@@ -23,7 +23,6 @@ impl Run<'_> {
     pub(super) async fn open_packed(
         &mut self,
         stored: StoredManifest,
-        cancel: &CancelToken,
     ) -> Result<Option<ReadableBackup>, BackupError> {
         let (name, keys) = (&self.request.name, &self.request.keys);
         let manifest = stored.manifest.clone();
@@ -38,18 +37,25 @@ impl Run<'_> {
             Some(_) => Authenticity::NoKey,
         };
         if facts.sealed.is_none() {
-            self.request.given(self.resources.memory).allows_unsealed(name, Some(&manifest))?;
+            self.request
+                .given(self.session.resources.memory)
+                .allows_unsealed(name, Some(&manifest))?;
         }
         let mut key = None;
         // One that is read at all is by a trusted host, if there are any.
-        let is_trusted = !self.root.signing().trusted.is_empty();
+        let is_trusted = !self.session.root.signing().trusted.is_empty();
         if let Some(signer) = stored.signer() {
             let unknown = "; no host is trusted here, so this does not prove who wrote it";
             self.note(&format!("signed by {signer}{}", if is_trusted { "" } else { unknown }));
         }
         if facts.sealed.is_some() {
-            let object = format!("{}/{KEYS}", self.root.run_keys(name, run).folder());
-            match cancel.or(keys_object(self.root, name, &manifest, run)).await {
+            let object = format!("{}/{KEYS}", self.session.root.run_keys(name, run).folder());
+            match self
+                .session
+                .cancel
+                .or(keys_object(&self.session.root, name, &manifest, run))
+                .await
+            {
                 Ok(keys_object) if keys.is_empty() && self.request.level < Level::Decrypt => {
                     drop(keys_object);
                     self.note(match is_trusted {
@@ -58,8 +64,8 @@ impl Run<'_> {
                     });
                 }
                 Ok(keys_object) => {
-                    let given = self.request.given(self.resources.memory);
-                    match open_sealed(self.root, name, &stored, &keys_object, given) {
+                    let given = self.request.given(self.session.resources.memory);
+                    match open_sealed(&self.session.root, name, &stored, &keys_object, given) {
                         Ok(opened) => {
                             self.mac = Some(opened.manifest_key(keys_object.stream_id()));
                             key = Some(Arc::new(opened));
@@ -79,10 +85,11 @@ impl Run<'_> {
                     }
                 }
                 Err(BackupError::Damaged { what, .. }) => {
-                    let (store, key) = (self.root.store(), self.root.run_keys(name, run).keys());
+                    let (store, key) =
+                        (self.session.root.store(), self.session.root.run_keys(name, run).keys());
                     let missing = StoreErrorKind::NotFound;
                     if store.get(&key).await.is_err_and(|error| error.kind == missing) {
-                        cancel.or(refuse_denied(store, &key, Level::Manifest)).await?;
+                        self.session.cancel.or(refuse_denied(store, &key, Level::Manifest)).await?;
                     }
                     self.found(Level::Manifest, Some(object), what);
                 }
@@ -104,24 +111,28 @@ impl Run<'_> {
     pub(super) async fn open_classic(
         &mut self,
         manifest: Option<Manifest>,
-        cancel: &CancelToken,
     ) -> Result<(), BackupError> {
         let name = &self.request.name;
         self.report.layout = Some(Layout::Classic);
         if self.wants(Level::List) {
-            self.observer.begin_phase("list");
+            self.session.observer.begin_phase("list");
         }
         let Some(manifest) = manifest else {
-            self.root.refuse_without_manifest(name)?;
-            let (look, files) = cancel.or(stock_files(self.root, name)).await?;
-            self.request.given(self.resources.memory).allows_unsealed(name, None)?;
+            self.session.root.refuse_without_manifest(name)?;
+            let (look, files) =
+                self.session.cancel.or(stock_files(&self.session.root, name)).await?;
+            self.request.given(self.session.resources.memory).allows_unsealed(name, None)?;
             self.note("a stock backup has no manifest, so missing files cannot be detected");
             self.report.close(Level::Manifest, "no manifest".to_owned());
-            self.classic(None, files, cancel).await?;
-            return cancel.or(look.still_holds(self.root, name)).await;
+            self.classic(None, files).await?;
+            return self.session.cancel.or(look.still_holds(&self.session.root, name)).await;
         };
-        let files = cancel.or(list_with_sums(self.root, name, Some(&manifest))).await?;
-        self.request.given(self.resources.memory).allows_unsealed(name, Some(&manifest))?;
+        let files = self
+            .session
+            .cancel
+            .or(list_with_sums(&self.session.root, name, Some(&manifest)))
+            .await?;
+        self.request.given(self.session.resources.memory).allows_unsealed(name, Some(&manifest))?;
         self.report.authenticity = Authenticity::NotSealed;
         let what = format!("intact, {}", self.report.authenticity.as_str());
         self.report.close(Level::Manifest, what);
@@ -130,7 +141,7 @@ impl Run<'_> {
                 "a damaged object cannot be named, because the checksum list is missing or damaged",
             );
         }
-        self.classic(Some(manifest), files, cancel).await
+        self.classic(Some(manifest), files).await
     }
 }
 

@@ -18,7 +18,7 @@ use super::passes::Content;
 use super::results::{altered_once, counted, not_damage};
 use super::run::{ReadableBackup, Run};
 use super::sum_check::SumCheck;
-use crate::cancel::{CancelToken, OrInterrupted as _};
+use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::objects::checksums;
 use crate::read::fetch::{is_of_content, object_of};
@@ -60,43 +60,43 @@ impl ListedObjects {
 const MAX_NAMED: usize = 100;
 
 impl Run<'_> {
-    pub(super) async fn packed(
-        &mut self,
-        packed: ReadableBackup,
-        cancel: &CancelToken,
-    ) -> Result<(), BackupError> {
+    pub(super) async fn packed(&mut self, packed: ReadableBackup) -> Result<(), BackupError> {
         if !self.wants(Level::List) {
             return Ok(());
         }
-        self.observer.begin_phase("list");
-        let sound = cancel.or(self.list(&packed)).await?;
+        self.session.observer.begin_phase("list");
+        let sound = self.session.cancel.or(self.list(&packed)).await?;
         if !self.wants(Level::Checksum) {
             return Ok(());
         }
-        self.observer.begin_phase("read");
+        self.session.observer.begin_phase("read");
         let ReadableBackup { manifest, facts, run, .. } = &packed;
-        let known = checksums::read(self.root, &self.request.name, manifest, facts, *run);
-        let known = cancel
+        let known = checksums::read(&self.session.root, &self.request.name, manifest, facts, *run);
+        let known = self
+            .session
+            .cancel
             .or(known)
             .await?
             .map_err(|why| self.warn(&format!("a damaged object cannot be named: {why}")))
             .ok();
         let readable = sound.is_all() && packed.can_be_opened();
-        if readable && self.wants(Level::Decrypt) && cancel.or(self.lacks_file_key(&packed)).await?
+        if readable
+            && self.wants(Level::Decrypt)
+            && self.session.cancel.or(self.lacks_file_key(&packed)).await?
         {
             return Err(self.no_file_key());
         }
         // If reading stops at the first damage, the other damaged objects are found below.
         if self.wants(Level::Decrypt)
             && readable
-            && self.read_twice(&packed, known.as_deref(), cancel).await?
+            && self.read_twice(&packed, known.as_deref()).await?
         {
             let what = counted(packed.manifest.objects, "object");
             self.report.close(Level::Checksum, what);
             self.close_read();
             return Ok(());
         }
-        let sums = self.sum_all(&packed, known.as_deref(), &sound, cancel).await?;
+        let sums = self.sum_all(&packed, known.as_deref(), &sound).await?;
         self.report.close(Level::Checksum, sums);
         if self.wants(Level::Decrypt) && readable {
             self.close_read();
@@ -116,7 +116,8 @@ impl Run<'_> {
         }
         let (name, key) = (&self.request.name, packed.key.as_deref());
         let encrypted = async {
-            let body = PackedBody::open(self.root, name, manifest, facts, run, key).await?;
+            let body =
+                PackedBody::open(&self.session.root, name, manifest, facts, run, key).await?;
             let index = Index::load(&body).await?;
             for number in 0..index.len() {
                 for record in index.records(&index.payload(number).await?)? {
@@ -135,7 +136,7 @@ impl Run<'_> {
     ///
     /// The work depends on the listing, not on the number of objects that a manifest states.
     async fn list(&mut self, packed: &ReadableBackup) -> Result<IntactObjects, BackupError> {
-        let keys = self.root.run_keys(&self.request.name, packed.run);
+        let keys = self.session.root.run_keys(&self.request.name, packed.run);
         let (objects, bytes) = (packed.manifest.objects, packed.manifest.stored_bytes);
         let mut found = self.listed(packed).await?;
         if !found.is_whole(objects) {
@@ -161,12 +162,12 @@ impl Run<'_> {
     }
 
     async fn listed(&self, packed: &ReadableBackup) -> Result<ListedObjects, BackupError> {
-        let keys = self.root.run_keys(&self.request.name, packed.run);
+        let keys = self.session.root.run_keys(&self.request.name, packed.run);
         let objects = packed.manifest.objects;
         let data = |key: &str| key.len() == 9 && key.bytes().all(|b| b.is_ascii_digit());
         let mut found = ListedObjects::default();
         for object in
-            self.root.list_below(keys.folder()).await?.into_iter().filter(|o| data(&o.key))
+            self.session.root.list_below(keys.folder()).await?.into_iter().filter(|o| data(&o.key))
         {
             let number = object.key.parse::<u64>().unwrap_or(u64::MAX);
             let expected = checksums::object_len(&packed.manifest, &packed.facts, number);
@@ -190,7 +191,7 @@ impl Run<'_> {
         packed: &ReadableBackup,
         found: &ListedObjects,
     ) -> Result<(), BackupError> {
-        let keys = &self.root.run_keys(&self.request.name, packed.run);
+        let keys = &self.session.root.run_keys(&self.request.name, packed.run);
         let objects = packed.manifest.objects;
         let wrong = found.there.range(..objects).filter(|number| !found.sound.contains(number));
         let doubtful = found.missing(objects).into_iter().chain(wrong.copied()).take(MAX_PROBLEMS);
@@ -198,7 +199,7 @@ impl Run<'_> {
             let expected = checksums::object_len(&packed.manifest, &packed.facts, number);
             (keys.data(number), move |size: u64| size == expected)
         });
-        refuse_contradicted(self.root.store(), doubtful).await
+        refuse_contradicted(self.session.root.store(), doubtful).await
     }
 
     /// Reads all objects for their checksums only.
@@ -207,15 +208,14 @@ impl Run<'_> {
         packed: &ReadableBackup,
         known: Option<&[u64]>,
         sound: &IntactObjects,
-        cancel: &CancelToken,
     ) -> Result<String, BackupError> {
         let (plan, _) = self.plan()?;
-        self.observer.expect_bytes(packed.manifest.stored_bytes);
+        self.session.observer.expect_bytes(packed.manifest.stored_bytes);
         let mut check = SumCheck::new(known, sound);
-        let observer = self.observer.clone();
+        let observer = self.session.observer.clone();
         let stream = packed.stream(self, known);
         let (fetched, (), _) = fetch_into(
-            self.root.store(),
+            self.session,
             &plan,
             stream.ranges(sound.clone().into_numbers(), plan.range),
             |range, crc| {
@@ -228,7 +228,6 @@ impl Run<'_> {
                     observer.add_bytes(piece.len() as u64);
                 }
             },
-            cancel,
         )
         .await?;
         if let Err(error) = fetched {
@@ -241,7 +240,7 @@ impl Run<'_> {
 
     /// Records the results of the checksum comparison.
     async fn compare(&mut self, packed: &ReadableBackup, mut check: SumCheck, all: bool) {
-        let keys = self.root.run_keys(&self.request.name, packed.run);
+        let keys = self.session.root.run_keys(&self.request.name, packed.run);
         let all = !self.drop_altered(packed, &mut check).await && all;
         let numbers: Vec<u64> = check.wrong.iter().map(|(number, ..)| *number).collect();
         let files = self.files_in(packed, &numbers).await;
@@ -276,11 +275,11 @@ impl Run<'_> {
     /// those that are sound. Returns whether there were any; then the root digest of what was read
     /// means nothing, but that of the known checksums was compared.
     async fn drop_altered(&mut self, packed: &ReadableBackup, check: &mut SumCheck) -> bool {
-        let keys = self.root.run_keys(&self.request.name, packed.run);
+        let keys = self.session.root.run_keys(&self.request.name, packed.run);
         let mut altered = Vec::new();
         for (number, _, expected) in check.wrong.iter().take(MAX_NAMED) {
             let key = keys.data(*number);
-            let again = self.root.store().read_back(&key).await;
+            let again = self.session.root.store().read_back(&key).await;
             if again.is_ok_and(|again| again.crc64 == *expected) {
                 self.warn(&altered_once(&key));
                 altered.push(*number);
@@ -304,7 +303,7 @@ impl Run<'_> {
             start..start.saturating_add(chunk)
         });
         let ranges: Vec<_> = ranges.collect();
-        let body = PackedBody::open(self.root, name, manifest, facts, run, key).await;
+        let body = PackedBody::open(&self.session.root, name, manifest, facts, run, key).await;
         let Ok(body) = body else { return Vec::new() };
         files_in(&body, &ranges).await.unwrap_or_default()
     }
@@ -317,7 +316,9 @@ impl Run<'_> {
         error: StoreError,
     ) -> Result<(), BackupError> {
         match error.kind {
-            StoreErrorKind::NotFound => refuse_denied(self.root.store(), &error.key, level).await?,
+            StoreErrorKind::NotFound => {
+                refuse_denied(self.session.root.store(), &error.key, level).await?
+            }
             StoreErrorKind::Damaged => {}
             _ => return Err(error.into()),
         }
@@ -331,14 +332,13 @@ impl Run<'_> {
         &mut self,
         packed: &ReadableBackup,
         known: Option<&[u64]>,
-        cancel: &CancelToken,
     ) -> Result<bool, BackupError> {
-        match self.read_all(packed, known, cancel).await? {
+        match self.read_all(packed, known).await? {
             ReadAll::Whole => Ok(true),
             ReadAll::Damaged => Ok(false),
             ReadAll::Altered(error) => {
                 self.warn(&format!("{error}; the stream was read again"));
-                match self.read_all(packed, known, cancel).await? {
+                match self.read_all(packed, known).await? {
                     ReadAll::Whole => Ok(true),
                     ReadAll::Damaged => Ok(false),
                     ReadAll::Altered(error) => Err(error.into()),
@@ -352,11 +352,10 @@ impl Run<'_> {
         &mut self,
         packed: &ReadableBackup,
         known: Option<&[u64]>,
-        cancel: &CancelToken,
     ) -> Result<ReadAll, BackupError> {
         let (plan, share) = self.plan()?;
         let manifest = &packed.manifest;
-        self.observer.expect_bytes(manifest.stream_bytes);
+        self.session.observer.expect_bytes(manifest.stream_bytes);
         let watch = IndexWatch::default();
         let content = match manifest.end {
             End::Raw => Content::Unknown,
@@ -374,7 +373,8 @@ impl Run<'_> {
         let TransferResults { fetched, taken: (outcome, content), recent } = packed
             .stream(self, known)
             .unpack(
-                &self.fetching(plan, cancel),
+                self.session,
+                plan,
                 |range, crc| check.range(range, crc),
                 move |header, payload| seen.frame(header, payload),
                 content,
@@ -384,7 +384,7 @@ impl Run<'_> {
         let broken = outcome
             .as_ref()
             .is_err_and(|error| matches!(error, UnpackError::Sink(_)) || is_of_content(error));
-        if broken && let Some(error) = recent.altered(self.root.store()).await {
+        if broken && let Some(error) = recent.altered(self.session.root.store()).await {
             return Ok(ReadAll::Altered(error));
         }
         let summary = match (fetched, outcome) {
@@ -419,7 +419,7 @@ impl Run<'_> {
         }
         self.compare(packed, check, true).await;
         let bytes = summary.end.plain_bytes;
-        Ok(match self.finish(content, watch, bytes, packed, &plan, cancel).await? {
+        Ok(match self.finish(content, watch, bytes, packed, &plan).await? {
             true => ReadAll::Whole,
             false => ReadAll::Damaged,
         })
@@ -433,13 +433,12 @@ impl Run<'_> {
         bytes: u64,
         packed: &ReadableBackup,
         plan: &UnpackPlan,
-        cancel: &CancelToken,
     ) -> Result<bool, BackupError> {
         let manifest = &packed.manifest;
         match content.finish() {
             Ok(Some(found)) => {
                 self.index(watch.finish(), Some(&found));
-                match self.postponed(packed, plan, found, cancel).await? {
+                match self.postponed(packed, plan, found).await? {
                     Ok(found) => self.read(Some(manifest), &found)?,
                     Err(error) => {
                         not_damage(&error).map_or(Ok(()), Err)?;
@@ -492,7 +491,7 @@ impl Run<'_> {
             // unsealed backup.
             error => error.place().filter(|_| !sealed).and_then(|place| object_of(place, chunk)),
         };
-        let keys = self.root.run_keys(&self.request.name, packed.run);
+        let keys = self.session.root.run_keys(&self.request.name, packed.run);
         self.report.problem(Problem {
             level: Level::Decrypt,
             object: number.map(|number| keys.shown(number)),
@@ -510,7 +509,7 @@ impl ReadableBackup {
         run: &Run<'_>,
         known: Option<&'a [u64]>,
     ) -> PackedStream<'a> {
-        let keys = run.root.run_keys(&run.request.name, self.run);
+        let keys = run.session.root.run_keys(&run.request.name, self.run);
         let (manifest, facts, key) = (&self.manifest, &self.facts, self.key.clone());
         PackedStream { keys, manifest, facts, key, known }
     }

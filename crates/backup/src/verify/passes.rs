@@ -7,7 +7,6 @@ use xb_reader::MAGIC;
 use xb_repo::manifest::End;
 
 use super::run::{ReadableBackup, Run};
-use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::read::streams::TransferResults;
 
@@ -18,20 +17,19 @@ impl Run<'_> {
         packed: &ReadableBackup,
         plan: &UnpackPlan,
         mut found: InspectReport,
-        cancel: &CancelToken,
     ) -> Result<Result<InspectReport, InspectError>, BackupError> {
         while !found.postponed.is_empty() {
-            self.observer.expect_bytes(packed.manifest.stream_bytes);
+            self.session.observer.expect_bytes(packed.manifest.stream_bytes);
             let end = &packed.manifest.end;
             let stated = (!matches!(end, End::NativeTrailer)).then_some(end);
             let options = self.inspect(stated, self.plan()?.1)?;
             let content = Content::Xbstream(Box::new(Inspector::again(options, found)));
             let TransferResults { fetched, taken: (outcome, content), recent } = packed
                 .stream(self, None)
-                .unpack(&self.fetching(*plan, cancel), |_, _| {}, |_, _| {}, content, Content::feed)
+                .unpack(self.session, *plan, |_, _| {}, |_, _| {}, content, Content::feed)
                 .await?;
             if outcome.is_err()
-                && let Some(error) = recent.altered(self.root.store()).await
+                && let Some(error) = recent.altered(self.session.root.store()).await
             {
                 // A check that could not be made is no damage.
                 return Err(error.into());

@@ -3,19 +3,16 @@
 use std::sync::Arc;
 
 use xb_encryptor::{DataKey, MacKey};
-use xb_pipeline::{CLONE_INFO, EndRule, InspectOptions, LastFile, Observer, UnpackPlan};
+use xb_pipeline::{CLONE_INFO, EndRule, InspectOptions, LastFile, UnpackPlan};
 use xb_repo::chain::Link;
 use xb_repo::history::{Verdict, judge};
 use xb_repo::manifest::{End, Manifest, PackedFacts};
 use xb_repo::names::RunId;
-use xb_repo::root::Root;
 use xb_repo::verification::{Level, Problem, VerifyReport};
 
-use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::read::decoding::{file_cipher, plan_beside};
-use crate::read::streams::FetchContext;
-use crate::session::Resources;
+use crate::session::Session;
 use crate::verify::request::VerifyRequest;
 
 /// Minimum memory for inspecting files.
@@ -23,10 +20,8 @@ const LEAST_SHARE: u64 = 16 << 20;
 
 /// One verification.
 pub(super) struct Run<'a> {
-    pub(super) root: &'a Root,
-    pub(super) resources: Resources,
+    pub(super) session: &'a Session,
     pub(super) request: &'a VerifyRequest,
-    pub(super) observer: &'a Observer,
     pub(super) report: VerifyReport,
     /// The manifest's key, once it is known.
     pub(super) mac: Option<MacKey>,
@@ -68,18 +63,9 @@ impl Run<'_> {
 
     /// Divides the memory between fetching and inspecting files.
     pub(super) fn plan(&self) -> Result<(UnpackPlan, u64), BackupError> {
-        let share = self.resources.memory / 4;
+        let share = self.session.resources.memory / 4;
         let share = if self.wants(Level::Decrypt) { share.max(LEAST_SHARE) } else { 0 };
-        Ok((plan_beside(share, self.resources)?, share))
-    }
-
-    /// How the objects are fetched.
-    pub(super) fn fetching<'a>(
-        &'a self,
-        plan: UnpackPlan,
-        cancel: &'a CancelToken,
-    ) -> FetchContext<'a> {
-        FetchContext { store: self.root.store(), plan, observer: self.observer, cancel }
+        Ok((plan_beside(share, self.session.resources)?, share))
     }
 
     /// Notes the links of a chain of which it is unknown whether they continue the history of their base.

@@ -1,8 +1,10 @@
-//! Makes a backup of the stored objects: compares them with what was sent, and commits the manifest.
+//! Makes a backup of stored objects: compares them with what was sent, and commits the manifest.
 
+use bytes::Bytes;
 use jiff::Timestamp;
-use xb_pipeline::{EndProof, PackOutput};
+use xb_pipeline::{AutoCodec, EndProof, PackOutput};
 use xb_repo::chain::bases;
+use xb_repo::claim::Claim;
 use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
 use xb_repo::claim::mark::{await_removals, take_back};
 use xb_repo::error::RepoError;
@@ -12,10 +14,11 @@ use xb_repo::names::{BackupName, manifest_key};
 use xb_repo::root::Root;
 use xb_uploader::StoreErrorKind;
 
+use super::claim::RunFolder;
 use super::clone_keys::refuse_unsealed;
 use super::request::{PutReport, PutRequest};
-use super::run_folder::{CompanionObjects, RunFolder};
 use super::run_manifest::find_its_base;
+use super::stored_objects::{CompanionObjects, list_stored, prove_classic};
 use super::upload::UploadOutcome;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
@@ -25,16 +28,68 @@ use crate::session::Session;
 use crate::write::md5_list::Md5List;
 use crate::write::writer::Writer;
 
-/// Waits until no removal of `bases` is under way. [`recheck_bases`] waits for those that begin later; but no signal
-/// ends that wait, because the manifest exists then, and a mark of a dead command counts for an hour.
-///
-/// # Errors
-/// [`RepoError::Store`].
-pub(crate) async fn await_removals_of_bases(root: &Root, bases: &[Base]) -> Result<(), RepoError> {
-    for base in bases {
-        await_removals(root, &BackupName::new(&base.name)?, &base.run).await?;
+/// The commit of a put or a copy whose objects are stored.
+pub(crate) struct Commit<'a> {
+    pub(crate) root: &'a Root,
+    pub(crate) name: &'a BackupName,
+    pub(crate) run: &'a str,
+    pub(crate) claim: &'a Claim,
+    /// The backups that a restore needs before this one.
+    pub(crate) bases: &'a [Base],
+}
+
+impl Commit<'_> {
+    /// Refuses a name that another run has committed, confirms the claim, and waits until no removal is under way
+    /// that could harm the backup or its bases. [`Commit::write`] waits for those that begin later; but no signal ends
+    /// that wait, because the manifest exists then, and a mark of a dead command counts for an hour.
+    ///
+    /// # Errors
+    /// [`RepoError::Exists`], [`RepoError::Store`].
+    pub(crate) async fn await_removals(&self) -> Result<(), RepoError> {
+        let Self { root, name, run, .. } = self;
+        refuse_committed(root, name, run).await?;
+        // Before the look for removals: whoever takes this run for dead, because it slept, sees the claim, or is seen.
+        self.claim.confirm().await?;
+        await_removals(root, name, run).await?;
+        for base in self.bases {
+            await_removals(root, &BackupName::new(&base.name)?, &base.run).await?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Writes the manifest, and checks that nothing that the backup needs was removed meanwhile: the objects of a
+    /// packed run by `look`, which lists them. Not to be cancelled: it would be unknown whether the backup exists.
+    ///
+    /// # Errors
+    /// Those of `look` if objects are gone, [`RepoError::Chain`] if a base is: the manifest is removed again.
+    /// [`RepoError::InDoubt`] if that cannot be determined.
+    pub(crate) async fn write<T>(
+        &self,
+        manifest: Bytes,
+        look: impl Future<Output = Result<T, BackupError>>,
+    ) -> Result<(), BackupError> {
+        let Self { root, name, run, claim, bases } = self;
+        commit(root, name, run, manifest).await?;
+        // The run may have slept at any moment before the commit; a process that took it for dead then saw no manifest.
+        // That its mark is over may be the end of the objects. The name of a classic run is its own: see
+        // `confirm_commit`.
+        if !claim.holds_name() {
+            match look.await {
+                Ok(_) => {}
+                Err(BackupError::Repo(RepoError::Store(source)))
+                    if source.kind != StoreErrorKind::Rejected =>
+                {
+                    return Err(RepoError::InDoubt { name: name.to_string(), source }.into());
+                }
+                Err(gone) => {
+                    take_back(root, name, run, claim).await?;
+                    return Err(gone);
+                }
+            }
+        }
+        recheck_bases(root, name, run, bases, claim).await?;
+        Ok(confirm_commit(root, name, claim, run).await?)
+    }
 }
 
 impl RunFolder {
@@ -60,19 +115,19 @@ impl RunFolder {
         &self,
         session: &Session,
         request: &PutRequest,
-        sent: UploadOutcome,
+        mut sent: UploadOutcome,
         ledger: Option<&Ledger>,
         producer: Option<&mut Writer>,
         started: Timestamp,
     ) -> Result<PutReport, BackupError> {
         let Session { observer, cancel, .. } = session;
         observer.begin_phase("commit");
-        let (root, put, records) = (&self.root, sent.put, sent.records);
-        let sums = cancel.or(self.put_lists(&put.output, records.md5)).await?;
+        let root = &self.root;
+        let sums = cancel.or(self.put_lists(&sent.put.output, sent.records.md5.take())).await?;
         let keys =
             sent.keys_object.as_ref().map(|keys_object| keys_object.encode().to_vec().into());
         let beside = CompanionObjects { keys, sums };
-        if let EndProof::Missing(why) = &put.scanned.proof {
+        if let EndProof::Missing(why) = &sent.put.scanned.proof {
             if let Some(ledger) = ledger {
                 // If this fails, the objects count as those of a failed run.
                 cancel
@@ -84,7 +139,7 @@ impl RunFolder {
             }
             return Err(BackupError::Incomplete { why: why.to_string() });
         }
-        let mysql_clone = CloneFacts::of(&put.scanned).map_err(BackupError::Input)?;
+        let mysql_clone = CloneFacts::of(&sent.put.scanned).map_err(BackupError::Input)?;
         let producer = match producer {
             None => None,
             Some(producer) => {
@@ -96,69 +151,45 @@ impl RunFolder {
                 producer.facts()
             }
         };
-        let compression = sent.auto.map(|codec| codec.report());
-        let mut manifest = self.manifest(
-            request,
-            &put,
-            sent.uploaded,
-            producer,
-            started,
-            sent.keys_object.as_ref(),
-            compression.as_ref(),
-            mysql_clone,
-        );
+        let compression = sent.auto.as_ref().map(AutoCodec::report);
+        let mut manifest =
+            self.manifest(request, &sent, producer, started, compression.as_ref(), mysql_clone);
         cancel.or(find_its_base(root, request, &mut manifest)).await?;
         // A base that was asked for was found with its whole chain.
         let bases = cancel.or(bases(root, &manifest, request.since.is_some())).await?;
-        cancel.or(refuse_committed(root, &self.name, &manifest.run)).await?;
-        // Before the look for removals: whoever takes this run for dead, because it slept, sees the claim, or is seen.
-        cancel.or(self.claim.confirm()).await?;
-        cancel.or(await_removals(root, &self.name, &manifest.run)).await?;
-        cancel.or(await_removals_of_bases(root, &bases)).await?;
+        let run = manifest.run.clone();
+        let commit =
+            Commit { root, name: &self.name, run: &run, claim: &self.claim, bases: &bases };
+        cancel.or(commit.await_removals()).await?;
         // Right before the manifest: a late request of a run that lost the name may still arrive.
         cancel.or(self.prove(&mut manifest, &beside, ledger)).await?;
         let bytes = root.encoded(&self.name, &manifest, sent.mac.as_ref())?;
         let encoded = Manifest::decode(&bytes)
             .map_err(|source| RepoError::Manifest { key: manifest_key(&self.name), source })?;
         cancel.or(refuse_unsealed(session, &self.name, &encoded, false)).await?;
-        commit(root, &self.name, &manifest.run, bytes).await?;
-        self.recheck(&manifest, &beside).await?;
-        recheck_bases(root, &self.name, &manifest.run, &bases, &self.claim).await?;
-        confirm_commit(root, &self.name, &self.claim, &manifest.run).await?;
+        commit.write(bytes, list_stored(root, &self.keys, &manifest, &beside)).await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();
         Ok(PutReport { manifest, requests, retries, protection, plan: sent.plan, compression })
     }
 
-    /// Checks after the commit that the objects of a packed run still exist. The run may have slept at any moment before
-    /// it; a process that took it for dead then saw no manifest. That its mark is over may be the end of the objects.
-    ///
-    /// # Errors
-    /// [`BackupError::Damaged`] if some are gone: the manifest is removed again. [`RepoError::InDoubt`] if that cannot be
-    /// determined.
-    async fn recheck(
+    /// Checks that the objects in the store are those that this run sent, and writes the checksums
+    /// of a classic run.
+    async fn prove(
         &self,
-        manifest: &Manifest,
+        manifest: &mut Manifest,
         beside: &CompanionObjects,
+        ledger: Option<&Ledger>,
     ) -> Result<(), BackupError> {
-        // The name of a classic run is its own: see `confirm_commit`.
+        // The claim of a packed run has no lease that may have ended while a removal was waited for.
         if self.claim.holds_name() {
-            return Ok(());
+            self.claim.confirm().await?;
         }
-        match self.list(manifest, beside).await {
-            Ok(_) => Ok(()),
-            Err(BackupError::Repo(RepoError::Store(source)))
-                if source.kind != StoreErrorKind::Rejected =>
-            {
-                let name = self.name.to_string();
-                Err(RepoError::InDoubt { name, source }.into())
-            }
-            Err(gone) => {
-                take_back(&self.root, &self.name, &manifest.run, &self.claim).await?;
-                Err(gone)
-            }
-        }
+        let listed = list_stored(&self.root, &self.keys, manifest, beside).await?;
+        beside.prove_keys(&self.root, &self.keys).await?;
+        let Some(ledger) = ledger else { return Ok(()) };
+        prove_classic(&self.root, &self.keys, manifest, ledger, listed).await
     }
 
     /// Writes the lists that accompany the objects. Returns the size of the checksum list of a

@@ -6,7 +6,7 @@ use xb_repo::claim::mark::Mark;
 use xb_repo::error::RepoError;
 use xb_repo::keys::RunKeys;
 use xb_repo::manifest::{End, Layout, Manifest};
-use xb_repo::names::{BackupName, classic_key, is_data_object, of_classic, sums_folder};
+use xb_repo::names::{BackupName, classic_key, sums_folder};
 use xb_repo::records;
 use xb_repo::root::Root;
 
@@ -36,13 +36,13 @@ pub(crate) async fn is_vacant(
         (Layout::Packed, None) => return Ok(false),
         (Layout::Classic, _) => (root.classic_keys(name), keys_of_last_file(manifest)),
     };
-    let of_it = |key: &str| match manifest.layout {
-        Layout::Packed => is_data_object(key),
-        Layout::Classic => of_classic(key),
-    };
     if manifest.objects == 0
         || known.is_empty()
-        || root.list_below(keys.folder()).await?.iter().any(|object| of_it(&object.key))
+        || root
+            .list_below(keys.folder())
+            .await?
+            .iter()
+            .any(|object| manifest.layout.has_data(&object.key))
     {
         return Ok(false);
     }

@@ -1,6 +1,7 @@
 //! `put` and `backup`: store a stream, and write the manifest once all of the stream is proven
 //! complete.
 
+mod claim;
 pub(crate) mod clone_keys;
 pub(crate) mod clone_source;
 mod commit;
@@ -8,14 +9,13 @@ pub(crate) mod detect_input;
 pub(crate) mod incremental;
 mod lost_objects;
 pub(crate) mod md5_list;
-mod name_claim;
 pub(crate) mod name_template;
 pub(crate) mod plan;
 pub(crate) mod producer;
 pub(crate) mod producer_log;
 mod request;
-pub(crate) mod run_folder;
 mod run_manifest;
+mod stored_objects;
 mod upload;
 pub(crate) mod writer;
 
@@ -24,20 +24,19 @@ use std::io::Read;
 use jiff::Timestamp;
 use xb_pipeline::{Closed, FifoError, PackError, PackPlan};
 
-pub(crate) use self::commit::await_removals_of_bases;
+pub(crate) use self::claim::{ForeignObjects, claim_emptied, refuse_taken};
+pub(crate) use self::commit::Commit;
 pub(crate) use self::lost_objects::{free_if_vacant, is_vacant};
-pub(crate) use self::name_claim::refuse_taken;
 pub(crate) use self::plan::part_limits;
 pub use self::plan::{FIXED_SIZE, limits, plan, put_plan};
 pub use self::request::{IncrementalBase, MergedChain, PutLayout, PutReport, PutRequest};
-pub(crate) use self::run_folder::{
-    CompanionObjects, ForeignObjects, all_are_there, claim_emptied, prove_classic,
-};
 pub use self::run_manifest::refuse_without_base;
+pub(crate) use self::stored_objects::{
+    CompanionObjects, all_are_there, list_stored, prove_classic,
+};
 
+use self::claim::RunFolder;
 use self::detect_input::{Input, recognise_for};
-use self::name_claim::{claim_unless_cancelled, give_up};
-use self::run_folder::RunFolder;
 use self::writer::Writer;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
@@ -64,10 +63,10 @@ pub async fn put(
             Ok::<_, BackupError>((recognise_for(request, source).await?, taken))
         })
         .await?;
-    let folder = claim_unless_cancelled(session, request, taken).await?;
+    let folder = RunFolder::claim(session, request, taken).await?;
     let outcome = store(session, request, &folder, plan, input, None, started).await;
     if let Err(error) = &outcome {
-        give_up(&folder, request, error).await;
+        folder.give_up(request, error).await;
     }
     outcome
 }
@@ -87,7 +86,7 @@ pub async fn backup<W: Into<Writer>, R: Read + Send + 'static>(
     let Session { root, resources, cancel, .. } = session;
     let plan = plan(root, *resources, request)?;
     let taken = cancel.or(refuse_taken(root, request)).await?;
-    let folder = claim_unless_cancelled(session, request, taken).await?;
+    let folder = RunFolder::claim(session, request, taken).await?;
     let mut running = None;
     let outcome = async {
         let (writer, output) = start()?;
@@ -110,7 +109,7 @@ pub async fn backup<W: Into<Writer>, R: Read + Send + 'static>(
                 }
                 tokio::task::block_in_place(|| producer.end(&error));
             }
-            give_up(&folder, request, &error).await;
+            folder.give_up(request, &error).await;
             Err(error)
         }
         stored => stored,

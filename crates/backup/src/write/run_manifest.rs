@@ -2,8 +2,7 @@
 
 use jiff::Timestamp;
 use xb_compressor::Algorithm;
-use xb_encryptor::KeysObject;
-use xb_pipeline::{AutoReport, EndProof, PackOutput, PackResult};
+use xb_pipeline::{AutoReport, EndProof, PackOutput};
 use xb_repo::error::RepoError;
 use xb_repo::hex::hex;
 use xb_repo::history::{Verdict, judge};
@@ -18,23 +17,21 @@ use xb_repo::manifest::{
 use xb_repo::names::BackupName;
 use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
-use xb_uploader::Uploaded;
 
+use super::claim::RunFolder;
 use super::incremental::accepted;
-use super::run_folder::RunFolder;
+use super::upload::UploadOutcome;
 use super::{MergedChain, PutLayout, PutRequest};
 use crate::error::BackupError;
 
 impl RunFolder {
-    #[allow(clippy::too_many_arguments)]
+    /// The manifest of the objects that were sent, without base and history.
     pub(super) fn manifest(
         &self,
         request: &PutRequest,
-        put: &PackResult,
-        uploaded: Uploaded,
+        UploadOutcome { put, uploaded, keys_object, .. }: &UploadOutcome,
         producer: Option<ProducerFacts>,
         started: Timestamp,
-        keys_object: Option<&KeysObject>,
         compressed: Option<&AutoReport>,
         mysql_clone: Option<CloneFacts>,
     ) -> Manifest {
@@ -70,7 +67,7 @@ impl RunFolder {
             index_len: last_index.map_or(0, |place| place.len.into()),
             codecs,
             stream,
-            sealed: keys_object.map(|keys_object| Sealed {
+            sealed: keys_object.as_ref().map(|keys_object| Sealed {
                 key_slots: keys_object.slots().map(|slot| slot.to_string()).collect(),
             }),
         });

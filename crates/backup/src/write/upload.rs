@@ -15,10 +15,9 @@ use xb_repo::keys::RunKeys;
 use xb_repo::names::RunId;
 use xb_uploader::{PartData, PartSender, Uploaded};
 
+use super::claim::RunFolder;
 use super::plan::classic_layout;
 use super::request::{PutLayout, PutRequest};
-use super::run_folder::RunFolder;
-use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
 use crate::session::Session;
@@ -37,17 +36,8 @@ impl RunFolder {
         mut producer: Option<&mut Writer>,
     ) -> Result<UploadOutcome, BackupError> {
         let Session { observer, cancel, .. } = session;
-        let seal = match &request.layout {
-            PutLayout::Packed { key_slots, .. } if !key_slots.is_empty() => {
-                Some(SealSetup::new(self.run, key_slots)?)
-            }
-            _ => None,
-        };
-        let carried = match &input.kind {
-            Kind::Native(keys_object) => keys_object.as_deref(),
-            Kind::Content(_) => None,
-        };
-        let keys_object = seal.as_ref().map(|seal| seal.keys_object.clone()).or(carried.cloned());
+        let Input { kind, source } = input;
+        let Packing { layout, keys_object, mac, auto } = self.packing(request, kind, observer)?;
         if let Some(keys_object) = &keys_object {
             let (key, bytes) = (self.keys.keys(), keys_object.encode().to_vec());
             tokio::select! {
@@ -59,8 +49,13 @@ impl RunFolder {
         }
         let (parts, arriving) = mpsc::channel(1);
         let sink = move |part: Part| parts.blocking_send(part).map_err(|_| Closed);
-        let Packing { handle, mac, auto } =
-            self.start_packing(request, plan, input, seal, observer, sink)?;
+        let budget = Budget::new(plan.memory);
+        let packing = match layout {
+            Some(layout) => {
+                start_pack(source, PackSettings { plan, layout }, &budget, observer, sink)?
+            }
+            None => start_pack_native(source, plan, &budget, observer, sink)?,
+        };
         let mut records = SentRecords::new(request);
         let mut sender = PartSender::new(self.root.store().clone(), plan.parallel);
         if records.ledger.is_some() {
@@ -71,9 +66,10 @@ impl RunFolder {
         }
         observer.expect_phases(2);
         observer.begin_phase("upload");
-        let sending = self.send_all(arriving, &mut sender, &mut records, handle, observer, cancel);
+        let sending = self.send_all(arriving, &mut sender, &mut records, packing, observer);
         let sent = tokio::select! {
             sent = sending => sent,
+            signal = cancel.cancelled() => Err(BackupError::Interrupted(signal)),
             lost = self.claim.lost() => Err(lost.into()),
             stalled = stalled(producer.as_deref_mut()) => Err(stalled),
         };
@@ -101,54 +97,33 @@ impl RunFolder {
         Ok(UploadOutcome { plan, put, uploaded, records, keys_object, mac, auto })
     }
 
-    /// Starts the packing side, which passes the parts of the objects to `sink`.
-    fn start_packing(
+    /// Chooses how the input becomes objects, and makes the keys for it.
+    fn packing(
         &self,
         request: &PutRequest,
-        plan: PackPlan,
-        input: Input<impl Read + Send + 'static>,
-        seal: Option<SealSetup>,
+        kind: Kind,
         observer: &Observer,
-        sink: impl FnMut(Part) -> Result<(), Closed> + Send + 'static,
     ) -> Result<Packing, BackupError> {
-        let budget = Budget::new(plan.memory);
-        let Input { kind, source } = input;
-        match kind {
-            // It keeps the codecs that it has.
-            Kind::Native(_) => {
-                let handle = start_pack_native(source, plan, &budget, observer, sink)?;
-                Ok(Packing { handle, mac: None, auto: None })
+        let content = match kind {
+            Kind::Content(content) => content,
+            Kind::Native(keys_object) => {
+                let keys_object = keys_object.map(|keys_object| *keys_object);
+                return Ok(Packing { layout: None, keys_object, mac: None, auto: None });
             }
-            Kind::Content(content) => {
-                let ChosenLayout { layout, mac, auto } =
-                    self.layout(request, content, seal, observer)?;
-                let settings = PackSettings { plan, layout };
-                let handle = start_pack(source, settings, &budget, observer, sink)?;
-                Ok(Packing { handle, mac, auto })
-            }
-        }
-    }
-
-    /// Chooses the layout of the objects.
-    fn layout(
-        &self,
-        request: &PutRequest,
-        content: Content,
-        seal: Option<SealSetup>,
-        observer: &Observer,
-    ) -> Result<ChosenLayout, BackupError> {
-        let (asked, content) = match (&request.layout, content) {
-            (PutLayout::Packed { compress, .. }, content) => (*compress, content),
+        };
+        let (compress, key_slots) = match (&request.layout, &content) {
+            (PutLayout::Packed { compress, key_slots }, _) => (*compress, key_slots),
             (PutLayout::Classic { fixed_size, transform, .. }, Content::Xbstream(input)) => {
-                let files = classic_layout(*fixed_size, transform.clone());
-                let layout = ObjectLayout::Classic { input, files };
-                return Ok(ChosenLayout { layout, mac: None, auto: None });
+                let (input, files) =
+                    (input.clone(), classic_layout(*fixed_size, transform.clone()));
+                let layout = Some(ObjectLayout::Classic { input, files });
+                return Ok(Packing { layout, keys_object: None, mac: None, auto: None });
             }
             (PutLayout::Classic { .. }, Content::Raw) => {
                 return Err(BackupError::Bug("raw input reached the classic layout"));
             }
         };
-        let (compress, auto) = match asked {
+        let (compress, auto) = match compress {
             Compression::Fixed(algorithm) => (FrameCompression::Fixed(algorithm), None),
             Compression::Auto => {
                 let (traffic, observer) = (self.root.store().traffic().clone(), observer.clone());
@@ -156,57 +131,44 @@ impl RunFolder {
                 (FrameCompression::Auto(auto.clone()), Some(auto))
             }
         };
-        let (stream, mac) = match seal {
-            Some(SealSetup { header, sealer, mac, .. }) => {
-                (NativeStream { header, compress, sealer: Some(sealer) }, Some(mac))
-            }
-            None => {
-                let header = StreamHeader::new(StreamId(self.run.0));
-                (NativeStream { header, compress, sealer: None }, None)
-            }
-        };
-        Ok(ChosenLayout { layout: ObjectLayout::Packed { content, stream }, mac, auto })
+        let StreamSeal { header, sealer, keys_object, mac } = StreamSeal::new(self.run, key_slots)?;
+        let stream = NativeStream { header, compress, sealer };
+        let layout = Some(ObjectLayout::Packed { content, stream });
+        Ok(Packing { layout, keys_object, mac, auto })
     }
 
+    /// Sends the parts until the packing side has ended and all of them are stored.
     async fn send_all(
         &self,
         mut arriving: mpsc::Receiver<Part>,
         sender: &mut PartSender,
         records: &mut SentRecords,
-        putting: PackHandle,
+        packing: PackHandle,
         observer: &Observer,
-        cancel: &CancelToken,
     ) -> Result<(PackResult, Uploaded), BackupError> {
         let mut counted = Uploaded::default();
-        let upload = async {
-            while let Some(part) = arriving.recv().await {
-                records.part(&part);
-                let key = self.keys.at(&part.object).into();
-                // Blocks while as many parts as allowed are on their way.
-                let full = observer.wait(Wait::Sink);
-                sender
-                    .send(PartData { key, index: part.index, payload: part.payload, end: part.end })
-                    .await?;
-                drop(full);
-                records.stored(&self.keys, sender);
-                counted = observe(observer, sender, counted);
-            }
-            // The packing side has ended; its result tells whether it succeeded.
-            let put = tokio::task::spawn_blocking(move || putting.join())
-                .await
-                .map_err(|_| BackupError::Bug("the pipeline thread panicked"))??;
-            // Only the store has work left.
-            let rest = observer.wait(Wait::Sink);
-            let uploaded = sender.finish().await?;
-            drop(rest);
+        while let Some(part) = arriving.recv().await {
+            records.part(&part);
+            let key = self.keys.at(&part.object).into();
+            // Blocks while as many parts as allowed are on their way.
+            let full = observer.wait(Wait::Sink);
+            sender
+                .send(PartData { key, index: part.index, payload: part.payload, end: part.end })
+                .await?;
+            drop(full);
             records.stored(&self.keys, sender);
-            observe(observer, sender, counted);
-            Ok::<_, BackupError>((put, uploaded))
-        };
-        let (put, uploaded) = tokio::select! {
-            done = upload => done?,
-            signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
-        };
+            counted = observe(observer, sender, counted);
+        }
+        // The packing side has ended; its result tells whether it succeeded.
+        let put = tokio::task::spawn_blocking(move || packing.join())
+            .await
+            .map_err(|_| BackupError::Bug("the pipeline thread panicked"))??;
+        // Only the store has work left.
+        let rest = observer.wait(Wait::Sink);
+        let uploaded = sender.finish().await?;
+        drop(rest);
+        records.stored(&self.keys, sender);
+        observe(observer, sender, counted);
         let (objects, bytes) = match &put.output {
             PackOutput::Packed { packed, .. } | PackOutput::Native { packed, .. } => {
                 (packed.objects, packed.bytes)
@@ -232,19 +194,13 @@ fn observe(observer: &Observer, sender: &mut PartSender, counted: Uploaded) -> U
     uploaded
 }
 
-/// The layout of a run's objects, and the objects made for it.
-struct ChosenLayout {
-    layout: ObjectLayout,
-    /// Manifest key of a sealed backup.
-    mac: Option<MacKey>,
-    /// Chooser of the codec, if there is one.
-    auto: Option<AutoCodec>,
-}
-
-/// The packing side of a run.
+/// How the input of a run becomes objects.
 struct Packing {
-    handle: PackHandle,
-    /// Manifest key of a sealed backup.
+    /// `None` for a native stream, which keeps its frames and codecs.
+    layout: Option<ObjectLayout>,
+    /// Key slots of a sealed backup.
+    keys_object: Option<KeysObject>,
+    /// Manifest key of a backup that this run seals.
     mac: Option<MacKey>,
     /// Chooser of the codec, if there is one.
     auto: Option<AutoCodec>,
@@ -296,27 +252,30 @@ impl SentRecords {
     }
 }
 
-/// Everything that seals one run. A data key seals only one stream, so every run generates a new
-/// one.
-struct SealSetup {
+/// The header of a run's stream, and everything that seals it, if there are key slots. A data key seals only one
+/// stream, so every run generates a new one.
+struct StreamSeal {
     header: StreamHeader,
-    sealer: Sealer,
-    keys_object: KeysObject,
-    mac: MacKey,
+    sealer: Option<Sealer>,
+    keys_object: Option<KeysObject>,
+    mac: Option<MacKey>,
 }
 
-impl SealSetup {
+impl StreamSeal {
     fn new(run: RunId, key_slots: &KeySlots) -> Result<Self, BackupError> {
+        let header = StreamHeader::new(StreamId(run.0));
+        if key_slots.is_empty() {
+            return Ok(Self { header, sealer: None, keys_object: None, mac: None });
+        }
         let fresh = FreshKey::generate().map_err(|error| BackupError::Keys(error.to_string()))?;
         let commitment = fresh.key().commitment(&run.0);
-        let header =
-            StreamHeader::new(StreamId(run.0)).with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
+        let header = header.with_seal(Seal::Aes256GcmHkdf1Mb, commitment);
         let keys_object = KeysObject::seal(fresh.key(), run.0, &key_slots.list())
             .map_err(|error| BackupError::Keys(error.to_string()))?;
         let mac = fresh.key().manifest_key(&run.0);
         let bytes = header.encode();
         let context = SealContext { stream_id: run.0, commitment, header: &bytes };
         let (sealer, _key) = fresh.sealer(&context, Backend::default()).map_err(PackError::from)?;
-        Ok(Self { header, sealer, keys_object, mac })
+        Ok(Self { header, sealer: Some(sealer), keys_object: Some(keys_object), mac: Some(mac) })
     }
 }

@@ -262,6 +262,26 @@ fn copy(from: &Root, to: &Root) -> Result<(), BackupError> {
     block_on(xb_backup::copy(&session(from), to, request)).map(drop)
 }
 
+/// The last listing of a copy is the look for its objects after the commit: an outage at that moment is no proof
+/// that they are gone.
+#[test]
+fn an_outage_after_the_commit_does_not_remove_the_copy() {
+    let from = Store::new();
+    put(&from.root, "n", SMALL[0]).unwrap();
+    let run = |fails| {
+        let (to, faults) = (Store::new(), Arc::new(Nth { fails, ..Nth::default() }));
+        let outcome = copy(&from.root, &with_policy(&to, &no_retries()).failing(faults.clone()));
+        let lists = faults.seen.lock().unwrap()[&Operation::List];
+        (to, outcome, lists)
+    };
+    let (_, whole, lists) = run(None);
+    whole.unwrap();
+    let (to, outcome, _) = run(Some((Operation::List, lists - 1, Fault::Refused)));
+    assert!(matches!(outcome, Err(BackupError::Repo(RepoError::InDoubt { .. }))), "{outcome:?}");
+    assert_eq!(to.state("n"), Some(State::Complete));
+    assert_eq!(get(&to.root, "n").unwrap(), stream());
+}
+
 /// Failures of the source and of the destination.
 #[test]
 fn copy_ends_proven_or_can_be_repeated() {

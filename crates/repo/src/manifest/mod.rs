@@ -21,7 +21,7 @@ use crate::manifest::history::History;
 use crate::manifest::signed_text::{CheckLineError, SignedText, attest, sign};
 use crate::manifest::source_info::SourceInfo;
 use crate::manifest::tables::Tables;
-use crate::names::RunId;
+use crate::names::{RunId, is_data_object, of_classic};
 
 /// Largest manifest, in bytes.
 pub const MAX_LEN: usize = 1 << 20;
@@ -41,6 +41,17 @@ pub enum Layout {
     Packed,
     /// Objects of whole chunks of one file, which the stock tool can read.
     Classic,
+}
+
+impl Layout {
+    /// Returns whether a key below the folder of a backup or run of this layout is that of a data object.
+    #[must_use]
+    pub fn has_data(self, key: &str) -> bool {
+        match self {
+            Self::Packed => is_data_object(key),
+            Self::Classic => of_classic(key),
+        }
+    }
 }
 
 /// Content of a manifest.

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use xb_pipeline::{ObjectSize, Observer, PackPlan, PackSizing, UnpackPlan};
 use xb_repo::keys::RunKeys;
-use xb_repo::manifest::Layout;
-use xb_repo::names::{is_data_object, of_classic};
 use xb_repo::root::Root;
 use xb_uploader::ListedObject;
 
@@ -13,13 +11,12 @@ use crate::admin::copy::check::{Object, Sums};
 use crate::admin::copy::request::CopyRequest;
 use crate::admin::copy::source::Source;
 use crate::error::BackupError;
-use crate::hints::REMOVERS;
 use crate::objects::checksums;
 use crate::objects::checksums::KnownChecksums;
 use crate::objects::classic::list_classic;
 use crate::objects::classic_checksums::list_with_sums;
 use crate::session::Resources;
-use crate::write::{CompanionObjects, part_limits};
+use crate::write::part_limits;
 
 /// Keys of the objects at both ends of a copy.
 pub(super) struct CopyKeys {
@@ -99,15 +96,9 @@ impl CopyContext<'_> {
     }
 
     fn data_objects(&self, listed: Vec<ListedObject>) -> BTreeMap<String, u64> {
-        let of_it = listed.into_iter().filter(|listed| self.is_data(listed));
+        let of_it =
+            listed.into_iter().filter(|listed| self.source.manifest.layout.has_data(&listed.key));
         of_it.map(|listed| (listed.key, listed.size)).collect()
-    }
-
-    fn is_data(&self, listed: &ListedObject) -> bool {
-        match self.source.manifest.layout {
-            Layout::Packed => is_data_object(&listed.key),
-            Layout::Classic => of_classic(&listed.key),
-        }
     }
 
     /// Checks that the source still exists. A classic backup has no RUN in its keys, so the next
@@ -122,39 +113,6 @@ impl CopyContext<'_> {
                 what: "it was removed or replaced while it was being copied".to_owned(),
             }),
         }
-    }
-
-    /// Checks that a listing of the destination shows all data objects, and what is stored beside
-    /// them. One that does not is repeated: alone it is no reason to take a copy back. Returns the data objects.
-    pub(super) async fn all_is_there(
-        &self,
-        keys: &RunKeys,
-        beside: &CompanionObjects,
-    ) -> Result<Vec<ListedObject>, BackupError> {
-        let manifest = &self.source.manifest;
-        let look = async || {
-            let mut listed = self.to.list_below(keys.folder()).await?;
-            let sums = beside.prove_sums(keys, &listed);
-            listed.retain(|listed| self.is_data(listed));
-            Ok::<_, BackupError>((listed, sums))
-        };
-        let totals = |listed: &[ListedObject]| {
-            (listed.len() as u64, listed.iter().map(|listed| listed.size).sum::<u64>())
-        };
-        let all = (manifest.objects, manifest.stored_bytes);
-        let (mut listed, mut sums) = look().await?;
-        if totals(&listed) != all || sums.is_err() {
-            (listed, sums) = look().await?;
-        }
-        let (objects, bytes) = totals(&listed);
-        if (objects, bytes) == all {
-            return sums.map(|()| listed);
-        }
-        let what = format!(
-            "the copy has {objects} objects with {bytes} bytes, the source {} with {}: the destination did not keep some, or {REMOVERS} removed them",
-            manifest.objects, manifest.stored_bytes
-        );
-        Err(BackupError::Damaged { name: self.request.to.to_string(), what })
     }
 
     /// Plans the fetch so that objects of up to `largest` bytes are fetched in the pieces in which

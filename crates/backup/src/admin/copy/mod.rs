@@ -14,17 +14,17 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use xb_repo::chain::{Link, bases, chain_of};
 use xb_repo::claim::Claim;
-use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
-use xb_repo::claim::mark::{await_removals, take_back};
+use xb_repo::claim::mark::await_removals;
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
+use xb_repo::keys::RunKeys;
 use xb_repo::lineage::find_base;
 use xb_repo::manifest::{Layout, Manifest, StoredManifest};
 use xb_repo::names::{BackupName, KEYS, SUMS};
 use xb_repo::records::{self, Proof};
 use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
-use xb_uploader::{GuardedOutcome, Operation, Store, StoreError, StoreErrorKind};
+use xb_uploader::{GuardedOutcome, ListedObject, Operation, Store, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object};
 use crate::admin::copy::copying::{CopyContext, CopyKeys};
@@ -39,8 +39,8 @@ use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
 use crate::write::clone_keys::refuse_unsealed;
 use crate::write::{
-    CompanionObjects, ForeignObjects, await_removals_of_bases, claim_emptied, free_if_vacant,
-    is_vacant, prove_classic,
+    Commit, CompanionObjects, ForeignObjects, claim_emptied, free_if_vacant, is_vacant,
+    list_stored, prove_classic,
 };
 
 /// Copies a backup of the session to the repository `to`, after the backups that it needs and that are
@@ -370,33 +370,22 @@ impl CopyContext<'_> {
             true => Vec::new(),
             false => cancel.or(bases(to, &source.copied, false)).await?,
         };
-        cancel.or(refuse_committed(to, name, run)).await?;
-        // As a put does: the command may have slept.
-        cancel.or(claim.confirm()).await?;
-        cancel.or(await_removals(to, name, run)).await?;
-        cancel.or(await_removals_of_bases(to, &bases)).await?;
+        let commit = Commit { root: to, name, run, claim, bases: &bases };
+        cancel.or(commit.await_removals()).await?;
+        let look = || list_stored(to, &keys.to, &source.copied, &beside);
         if packed {
-            let proven = async {
-                let _ = self.all_is_there(&keys.to, &beside).await?;
-                beside.prove_keys(to, &keys.to).await
-            };
-            cancel.or(proven).await?;
+            cancel.or(look()).await?;
+            cancel.or(beside.prove_keys(to, &keys.to)).await?;
         } else {
-            cancel.or(self.classic_is_there(claim, &ledger)).await?;
+            cancel.or(self.source_stands()).await?;
+            cancel.or(claim.confirm()).await?;
+            let listed = cancel.or(look()).await?;
+            cancel.or(self.prove_classic(&keys.to, &ledger, listed)).await?;
         }
         if let Some(signal) = cancel.reason() {
             return Err(BackupError::Interrupted(signal));
         }
-        // Not cancellable: otherwise it would be unknown whether the manifest exists.
-        commit(to, name, run, source.bytes.clone()).await?;
-        // A process that took this run for dead may have begun to remove its objects before our
-        // claim.
-        if packed && let Err(error) = self.all_is_there(&keys.to, &beside).await {
-            take_back(to, name, run, claim).await?;
-            return Err(error);
-        }
-        recheck_bases(to, name, run, &bases, claim).await?;
-        Ok(confirm_commit(to, name, claim, run).await?)
+        commit.write(source.bytes.clone(), look()).await
     }
 
     /// Copies the keys and the checksum list of a packed run, and returns what it wrote.
@@ -452,18 +441,17 @@ impl CopyContext<'_> {
         Ok(Claim::packed(to, name, self.source.run).await?)
     }
 
-    /// Checks that the objects of a classic copy are those that were sent, and that the source
-    /// still exists.
-    async fn classic_is_there(&self, claim: &Claim, ledger: &Ledger) -> Result<(), BackupError> {
-        self.source_stands().await?;
-        claim.confirm().await?;
-        let name = &self.request.to;
-        let keys = self.to.classic_keys(name);
-        let listed = self.all_is_there(&keys, &CompanionObjects::default()).await?;
+    /// Checks that the objects of a classic copy are those that were sent.
+    async fn prove_classic(
+        &self,
+        keys: &RunKeys,
+        ledger: &Ledger,
+        listed: Vec<ListedObject>,
+    ) -> Result<(), BackupError> {
         // The manifest is that of the source, which may have no digest.
         let mut copied = self.source.copied.clone();
         let stated = copied.object_digest.clone();
-        prove_classic(self.to, &keys, &mut copied, ledger, &listed).await?;
+        prove_classic(self.to, keys, &mut copied, ledger, listed).await?;
         if stated.is_none() || copied.object_digest == stated {
             return Ok(());
         }

@@ -14,12 +14,12 @@ use tokio::sync::mpsc;
 use xb_pipeline::{Budget, Permit, Received, UnpackPlan};
 use xb_uploader::{Operation, Store, StoreError};
 
-use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::objects::range::Range;
 use crate::read::ranges::buffers::{RangeBuffers, ReceivedRange};
 use crate::read::ranges::recent::Recent;
 use crate::read::ranges::window::Window;
+use crate::session::Session;
 
 /// Splits objects, given as key, first byte and size, into ranges of at most `range` bytes.
 pub(crate) fn ranges(
@@ -75,12 +75,11 @@ const CLEANUP_LIMIT: Duration = Duration::from_secs(10);
 /// [`BackupError::Interrupted`] on cancellation. The consumer has then seen the end of the ranges
 /// and has had time to clean up.
 pub(crate) async fn fetch_into<T: Send + 'static>(
-    store: &Store,
+    Session { root, cancel, .. }: &Session,
     plan: &UnpackPlan,
     ranges: impl Iterator<Item = Range>,
     mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
     consume: impl FnOnce(RangeReader) -> T + Send + 'static,
-    cancel: &CancelToken,
 ) -> Result<(Result<(), StoreError>, T, Recent), BackupError> {
     let (to, from) = mpsc::channel(1);
     let mut consumer = tokio::task::spawn_blocking(move || consume(RangeReader(from)));
@@ -90,7 +89,7 @@ pub(crate) async fn fetch_into<T: Send + 'static>(
         seen(range, crc)
     };
     let both = async {
-        let fetched = fetch_all(store, plan, ranges, to, note).await;
+        let fetched = fetch_all(root.store(), plan, ranges, to, note).await;
         (fetched, (&mut consumer).await)
     };
     let (fetched, consumed) = tokio::select! {

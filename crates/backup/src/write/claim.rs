@@ -1,24 +1,47 @@
-//! The folder of a run's objects: claimed before the run, compared with the sent objects after it,
-//! and cleared after a failure.
+//! The name of a backup and the folder of its objects: claimed for a run, and given up after a failure.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use bytes::Bytes;
 use xb_repo::claim::{Claim, RemainingObjects, belongs_to_run, refuse_earlier};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::keys::RunKeys;
-use xb_repo::manifest::{Layout, Manifest};
-use xb_repo::names::{BackupName, RunId, SUMS, is_data_object, of_classic, sums_folder};
+use xb_repo::manifest::Layout;
+use xb_repo::names::{BackupName, RunId, of_classic, sums_folder};
 use xb_repo::root::Root;
-use xb_uploader::{ListedObject, StoreError};
+use xb_uploader::StoreErrorKind;
 
+use super::lost_objects::{free_if_vacant, is_vacant};
 use super::request::{PutLayout, PutRequest};
 use crate::error::BackupError;
-use crate::hints::REMOVERS;
-use crate::objects::classic::{ClassicFiles, remove_classic_objects};
-use crate::objects::classic_checksums;
+use crate::objects::classic::remove_classic_objects;
 use crate::objects::ledger::{Ledger, Owner};
+use crate::session::Session;
+
+/// Number of names that are tried before the last one, if the name is generated.
+const GENERATED_NAMES: u32 = 5;
+
+/// Time limit of the cleanup after a failure, which may itself be caused by the store.
+const CLEAN_UP: Duration = Duration::from_secs(60);
+/// Time that a claim on its way has to arrive after a request to cancel.
+const CLAIM_ARRIVAL: Duration = Duration::from_secs(5);
+
+/// Refuses a name that has a backup, before the input is read; not one that was generated, because
+/// the run can take another one. Returns whether the name has a manifest of a backup that has lost
+/// all its objects.
+pub(crate) async fn refuse_taken(root: &Root, request: &PutRequest) -> Result<bool, BackupError> {
+    let name = &request.name;
+    if request.generated {
+        return Ok(false);
+    }
+    let Some(manifest) = root.manifest(name).await? else { return Ok(false) };
+    if !is_vacant(root, name, &manifest).await? {
+        let state = if manifest.layout == Layout::Packed { "" } else { " (classic layout)" };
+        return Err(RepoError::Exists { name: name.to_string(), state }.into());
+    }
+    Ok(true)
+}
 
 /// The claimed folder of a run's objects.
 pub(super) struct RunFolder {
@@ -35,36 +58,79 @@ pub(super) struct RunFolder {
 }
 
 impl RunFolder {
+    /// Claims a folder for the run. After a request to cancel, the claim that is on its way is given back.
     pub(super) async fn claim(
+        session: &Session,
+        request: &PutRequest,
+        taken: bool,
+    ) -> Result<Self, BackupError> {
+        let mut claiming = Box::pin(Self::claim_a_name(&session.root, request, taken));
+        let signal = tokio::select! {
+            claimed = &mut claiming => return claimed,
+            signal = session.cancel.cancelled() => signal,
+        };
+        let interrupted = BackupError::Interrupted(signal);
+        // Dropped, the request may arrive after the run, and leave its claim.
+        if let Ok(Ok(folder)) = tokio::time::timeout(CLAIM_ARRIVAL, claiming).await {
+            folder.give_up(request, &interrupted).await;
+        }
+        Err(interrupted)
+    }
+
+    /// Claims the name of the request, or one made from it if that was generated. If the future is dropped, the
+    /// remaining claim delays other runs only for a short time.
+    async fn claim_a_name(
+        root: &Root,
+        request: &PutRequest,
+        taken: bool,
+    ) -> Result<Self, BackupError> {
+        if taken && !free_if_vacant(root, &request.name).await? {
+            return Err(RepoError::Exists { name: request.name.to_string(), state: "" }.into());
+        }
+        let mut name = request.name.clone();
+        for _ in 0..GENERATED_NAMES {
+            match Self::claim_name(root, request, name).await {
+                Err(BackupError::Repo(RepoError::Exists { .. } | RepoError::Running { .. }))
+                    if request.generated => {}
+                outcome => return outcome,
+            }
+            // Random: runs that begin together would count up together.
+            let digits: String = RunId::random()?.to_string().chars().take(4).collect();
+            name = BackupName::new(&format!("{}-{digits}", request.name))?;
+        }
+        Self::claim_name(root, request, name).await
+    }
+
+    async fn claim_name(
         root: &Root,
         request: &PutRequest,
         name: BackupName,
-        run: RunId,
     ) -> Result<Self, BackupError> {
         root.refuse_links(&name)?;
+        let run = RunId::random()?;
         match request.layout.kind() {
             Layout::Packed => {
-                let keys = root.run_keys(&name, run);
                 let claim = Claim::packed(root, &name, run).await?;
+                let keys = root.run_keys(&name, run);
                 let (root, sent) = (root.clone(), Mutex::default());
-                let place = Self { run, name, keys, claim, root, sent };
-                if let Err(taken) = place.refuse_taken(request.generated).await {
-                    let _ = place.clean_up(request, false).await;
+                let folder = Self { run, name, keys, claim, root, sent };
+                if let Err(taken) = folder.refuse_rivals(request.generated).await {
+                    let _ = folder.clean_up(request, false).await;
                     return Err(taken);
                 }
-                Ok(place)
+                Ok(folder)
             }
             Layout::Classic => {
                 let (claim, root) = claim_emptied(root, &name, run, ForeignObjects::Refuse).await?;
                 let (keys, sent) = (root.classic_keys(&name), Mutex::default());
-                Ok(Self { run, keys, name, claim, root, sent })
+                Ok(Self { run, name, keys, claim, root, sent })
             }
         }
     }
 
     /// Refuses a name whose objects our manifest would hide, or for which another packed run that
     /// began earlier may be alive: only one of two can commit.
-    async fn refuse_taken(&self, generated: bool) -> Result<(), BackupError> {
+    async fn refuse_rivals(&self, generated: bool) -> Result<(), BackupError> {
         let (root, name) = (&self.root, &self.name);
         let found = Contents::of(root, name).await?;
         found.refuse_taken(name)?;
@@ -82,34 +148,6 @@ impl RunFolder {
             true => Err(RepoError::Exists { name: name.to_string(), state: "" }.into()),
             false => Ok(()),
         }
-    }
-
-    /// Checks that the objects in the store are those that this run sent, and writes the checksums
-    /// of a classic run.
-    pub(super) async fn prove(
-        &self,
-        manifest: &mut Manifest,
-        beside: &CompanionObjects,
-        ledger: Option<&Ledger>,
-    ) -> Result<(), BackupError> {
-        // The claim of a packed run has no lease that may have ended while a removal was waited for.
-        if self.claim.holds_name() {
-            self.claim.confirm().await?;
-        }
-        let mut listed = self.list(manifest, beside).await?;
-        beside.prove_keys(&self.root, &self.keys).await?;
-        let Some(ledger) = ledger else { return Ok(()) };
-        listed.retain(|object| of_classic(&object.key));
-        prove_classic(&self.root, &self.keys, manifest, ledger, &listed).await
-    }
-
-    /// Lists the objects of the run, all of which must be there.
-    pub(super) async fn list(
-        &self,
-        manifest: &Manifest,
-        beside: &CompanionObjects,
-    ) -> Result<Vec<ListedObject>, BackupError> {
-        list_stored(&self.root, &self.keys, manifest, beside).await
     }
 
     /// Ends a classic run of an incomplete stream, whose objects stay as the stock tool leaves them.
@@ -130,15 +168,27 @@ impl RunFolder {
         *self.sent.lock().unwrap_or_else(PoisonError::into_inner) = ledger;
     }
 
+    /// Removes what the failed run wrote. The result does not matter: the first cause is known, and
+    /// remaining objects belong to an abandoned run, not to a backup. But if a manifest may have been
+    /// written, its objects must stay.
+    pub(super) async fn give_up(&self, request: &PutRequest, error: &BackupError) {
+        let met = match error {
+            BackupError::Repo(RepoError::InDoubt { .. }) => return,
+            // Its objects stay, as the stock tool leaves them.
+            BackupError::Incomplete { .. } if request.layout.kind() == Layout::Classic => return,
+            BackupError::Repo(RepoError::Store(source)) => {
+                source.kind == StoreErrorKind::AlreadyExists
+            }
+            _ => false,
+        };
+        let _ = tokio::time::timeout(CLEAN_UP, self.clean_up(request, met)).await;
+    }
+
     /// Removes the objects that the failed run wrote, and frees the name.
     ///
     /// `met` says that the run met an object of another one. If that object may belong to a live
     /// run of this program, the claim is kept and marked as dead, so that its objects are not mistaken for a stock backup.
-    pub(super) async fn clean_up(
-        &self,
-        request: &PutRequest,
-        met: bool,
-    ) -> Result<(), BackupError> {
+    async fn clean_up(&self, request: &PutRequest, met: bool) -> Result<(), BackupError> {
         let (root, name) = (&self.root, &self.name);
         match request.layout.kind() {
             // The claim is in the same folder.
@@ -195,41 +245,6 @@ impl RunFolder {
             ));
         }
         Ok(!others.is_empty())
-    }
-}
-
-/// Objects that a packed run stores beside its data, and that its manifest relies on.
-#[derive(Debug, Default)]
-pub(crate) struct CompanionObjects {
-    /// Content of the keys object of a sealed backup: without it, no key opens the backup.
-    pub(crate) keys: Option<Bytes>,
-    /// Size of the checksum list, if there is one.
-    pub(crate) sums: Option<u64>,
-}
-
-impl CompanionObjects {
-    /// Reads the keys object of a run back.
-    pub(crate) async fn prove_keys(&self, root: &Root, run: &RunKeys) -> Result<(), BackupError> {
-        let Some(keys) = &self.keys else { return Ok(()) };
-        Ok(root.store().confirm_content(&run.keys(), keys).await?)
-    }
-
-    /// Returns whether a listing of the run's folder shows the whole checksum list.
-    fn lists_sums(&self, listed: &[ListedObject]) -> bool {
-        let shows = |size| listed.iter().any(|object| object.key == SUMS && object.size == size);
-        self.sums.is_none_or(shows)
-    }
-
-    /// Fails unless a listing of the run's folder shows the whole checksum list.
-    pub(crate) fn prove_sums(
-        &self,
-        run: &RunKeys,
-        listed: &[ListedObject],
-    ) -> Result<(), BackupError> {
-        match self.lists_sums(listed) {
-            true => Ok(()),
-            false => Err(StoreError::not_kept(run.sums()).into()),
-        }
     }
 }
 
@@ -300,74 +315,4 @@ async fn has_orphaned(
             Ok(false)
         }
     }
-}
-
-/// Checks that the classic objects `listed` match the ledger, writes their checksums, and sets
-/// their digest in the manifest.
-pub(crate) async fn prove_classic(
-    root: &Root,
-    keys: &RunKeys,
-    manifest: &mut Manifest,
-    ledger: &Ledger,
-    listed: &[ListedObject],
-) -> Result<(), BackupError> {
-    ledger.agrees_with(root, keys, &manifest.name, listed).await?;
-    let files = ClassicFiles::of(listed);
-    if let Some((digest, sums)) = classic_checksums::of_ledger(&files, ledger) {
-        let name = BackupName::new(&manifest.name)?;
-        classic_checksums::write(root, &name, &manifest.run, &files, &sums).await?;
-        manifest.object_digest = Some(digest);
-    }
-    Ok(())
-}
-
-/// Maximum number of repeated listings if objects are missing. With the usual pauses this takes a
-/// minute.
-const LISTINGS: u32 = 5;
-
-/// Lists a run's folder and compares it with the run's manifest. A run that was suspended for long
-/// may have been considered dead, and its objects removed. A listing may also lag behind the
-/// objects, so one that lacks some is repeated.
-async fn list_stored(
-    root: &Root,
-    keys: &RunKeys,
-    manifest: &Manifest,
-    beside: &CompanionObjects,
-) -> Result<Vec<ListedObject>, BackupError> {
-    let mut listed = root.list_below(keys.folder()).await?;
-    for retry in 1..=LISTINGS {
-        if totals(manifest, &listed).0 >= manifest.objects && beside.lists_sums(&listed) {
-            break;
-        }
-        root.store().pause(retry).await;
-        listed = root.list_below(keys.folder()).await?;
-    }
-    all_are_there(manifest, &listed)?;
-    beside.prove_sums(keys, &listed)?;
-    Ok(listed)
-}
-
-/// Number and total size of the listed data objects.
-fn totals(manifest: &Manifest, listed: &[ListedObject]) -> (u64, u64) {
-    let of_it = |object: &&ListedObject| match manifest.layout {
-        Layout::Packed => is_data_object(&object.key),
-        Layout::Classic => of_classic(&object.key),
-    };
-    let add = |(objects, bytes), object: &ListedObject| (objects + 1, bytes + object.size);
-    listed.iter().filter(of_it).fold((0, 0), add)
-}
-
-pub(crate) fn all_are_there(
-    manifest: &Manifest,
-    listed: &[ListedObject],
-) -> Result<(), BackupError> {
-    let (objects, bytes) = totals(manifest, listed);
-    if (objects, bytes) == (manifest.objects, manifest.stored_bytes) {
-        return Ok(());
-    }
-    let what = format!(
-        "{} objects with {} bytes were stored, but {objects} with {bytes} are there: {REMOVERS} removed or replaced some",
-        manifest.objects, manifest.stored_bytes
-    );
-    Err(BackupError::Damaged { name: manifest.name.clone(), what })
 }
