@@ -99,7 +99,7 @@ pub use restore::prepare::{
 pub use restore::request::{AfterRestore, RestoreChainReport};
 pub use restore::restore_and_prepare::restore_chain;
 pub use restore::{RestoreOptions, RestoreReport, Resumed, is_resumable, restore};
-pub use root_notes::{NewestStored, RootNotes};
+pub use root_notes::{Missed, NewestStored, RootNotes};
 pub use selection::{Chosen, Selection};
 pub use server::address::{CloneServer, clone_access, source_servers};
 pub use server::checkpoint::{Checkpoint, checkpoint};

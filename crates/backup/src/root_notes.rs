@@ -8,8 +8,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use xb_repo::error::RepoError;
 use xb_repo::list::{Listing, State};
-use xb_repo::manifest::Manifest;
+use xb_repo::manifest::{Manifest, StoredManifest};
 use xb_repo::names::BackupName;
+use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
 
 use crate::note_folder::NoteFolder;
@@ -26,6 +27,17 @@ pub struct NewestStored {
     /// When a later backup found neither it nor any other there, UTC. It is kept until it is there again, or until its
     /// loss is accepted.
     pub begun_anew: Option<Timestamp>,
+}
+
+/// What is gone from a ROOT of what this host has stored there, as far as its note tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Missed {
+    /// Nothing.
+    Nothing,
+    /// The newest backup, and only older ones are there: the ROOT was set back, or is an older copy or another one.
+    Newest(NewestStored),
+    /// The newest backup and all others: the ROOT was begun anew, or is to be.
+    All(NewestStored),
 }
 
 impl NewestStored {
@@ -57,6 +69,15 @@ impl NewestStored {
             Err(error) if error.is_of_one_object() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns whether all backups in its ROOT are older. False if one of them cannot be read.
+    async fn is_after_all(&self, root: &Root) -> Result<bool, RepoError> {
+        let found = manifests(root).await?;
+        let mut there = found.sound.values().peekable();
+        let any = there.peek().is_some();
+        let is_older = |stored: &StoredManifest| stored.manifest.finished < self.finished;
+        Ok(any && found.unread.is_empty() && there.all(is_older))
     }
 }
 
@@ -93,16 +114,12 @@ impl RootNotes {
         self.write(root, &NewestStored { name, run, finished, begun_anew: None })
     }
 
-    /// Returns what was noted of `root` if `noted` and every other backup is gone from it, and notes that it was begun
-    /// anew; `None` if it is the ROOT that it was. Costs one request unless the noted backup is not there.
+    /// Returns what is gone from `root` since `noted`. If that is all, notes that the ROOT was begun anew. Costs one request
+    /// unless the noted backup is not there.
     ///
     /// # Errors
     /// [`RepoError::Store`]. A note that cannot be written is no error.
-    pub async fn missing(
-        &self,
-        root: &Root,
-        mut noted: NewestStored,
-    ) -> Result<Option<NewestStored>, RepoError> {
+    pub async fn missing(&self, root: &Root, mut noted: NewestStored) -> Result<Missed, RepoError> {
         let was_begun_anew = noted.begun_anew.is_some();
         match noted.is_there(root).await? {
             Some(true) => {
@@ -110,21 +127,22 @@ impl RootNotes {
                 if was_begun_anew {
                     let _ = self.write(root, &noted);
                 }
-                return Ok(None);
+                return Ok(Missed::Nothing);
             }
             // Something of this name is there, whatever it says; or all that is new in its place.
-            None if !was_begun_anew => return Ok(None),
+            None if !was_begun_anew => return Ok(Missed::Nothing),
             None | Some(false) => {}
         }
         if !was_begun_anew {
-            // One that was deleted or pruned by another host leaves others.
+            // One that another host has pruned leaves a newer one.
             if root.catalogue().await?.names().next().is_some() {
-                return Ok(None);
+                let is_set_back = noted.is_after_all(root).await?;
+                return Ok(if is_set_back { Missed::Newest(noted) } else { Missed::Nothing });
             }
             noted.begun_anew = Some(Timestamp::now());
             let _ = self.write(root, &noted);
         }
-        Ok(Some(noted))
+        Ok(Missed::All(noted))
     }
 
     /// Forgets what was noted of a ROOT. Returns whether anything was.

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
-use xb_backup::{BackupError, CancelToken, NewestStored, OrInterrupted as _, RootNotes};
+use xb_backup::{BackupError, CancelToken, Missed, NewestStored, OrInterrupted as _, RootNotes};
 use xb_cli::Failure;
 use xb_repo::list::Listing;
 use xb_repo::manifest::Manifest;
@@ -14,19 +14,39 @@ use crate::commands::context::Context;
 use crate::commands::state_dir::state_dir;
 use crate::location::root_identity;
 
+/// What is told of the backups that this host has stored in a ROOT and that are gone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MissedText {
+    /// How the ROOT was begun anew, if it was.
+    pub(crate) begun_anew: Option<String>,
+    /// What is gone although older backups are there, if anything.
+    pub(crate) set_back: Option<String>,
+}
+
+impl MissedText {
+    /// The warning, if there is one.
+    pub(crate) fn any(&self) -> Option<&String> {
+        self.begun_anew.as_ref().or(self.set_back.as_ref())
+    }
+}
+
 impl Context {
-    /// Warns before a new backup if the ROOT is begun anew with it, or was before. Returns the warning.
-    pub(crate) async fn warn_if_begun_anew(
+    /// Warns before a new backup if the ROOT is begun anew with it, or was before, or was set back.
+    pub(crate) async fn warn_if_missed(
         &self,
         root: &Root,
         cancel: &CancelToken,
         run: &RunOptions,
-    ) -> Result<Option<String>, BackupError> {
-        let Some((notes, noted)) = self.noted(root.identity(), run) else { return Ok(None) };
-        let missing = cancel.or(notes.missing(root, noted)).await?;
-        let warning = missing.map(|missing| text(&missing));
-        warning.iter().for_each(|warning| self.unusual(warning));
-        Ok(warning)
+    ) -> Result<MissedText, BackupError> {
+        let mut told = MissedText::default();
+        let Some((notes, noted)) = self.noted(root.identity(), run) else { return Ok(told) };
+        match cancel.or(notes.missing(root, noted)).await? {
+            Missed::Nothing => {}
+            Missed::Newest(missed) => told.set_back = Some(set_back(&missed)),
+            Missed::All(missed) => told.begun_anew = Some(text(&missed)),
+        }
+        told.any().into_iter().for_each(|warning| self.unusual(warning));
+        Ok(told)
     }
 
     /// Notes a backup that was stored, so that its loss is noticed.
@@ -157,9 +177,21 @@ fn text(missing: &NewestStored) -> String {
     format!("{}; {}; until then nothing is pruned", what(missing), next_step())
 }
 
+/// The loss of what is newer than all that is there, in one line.
+fn set_back(missed: &NewestStored) -> String {
+    let NewestStored { name, finished, .. } = missed;
+    format!(
+        "{name} of {}, the last that this host has stored here, is gone, and all others here are older: unless another host has deleted it, the repository was set back, or an older copy of it or another one is in its place",
+        minutes(finished)
+    )
+}
+
+fn minutes(at: &jiff::Timestamp) -> impl std::fmt::Display {
+    at.strftime("%Y-%m-%d %H:%M UTC")
+}
+
 fn what(missing: &NewestStored) -> String {
     let NewestStored { name, finished, begun_anew, .. } = missing;
-    let minutes = |at: &jiff::Timestamp| at.strftime("%Y-%m-%d %H:%M UTC");
     let begun =
         begun_anew.as_ref().map(|at| format!("the repository was begun anew at {}: ", minutes(at)));
     format!(

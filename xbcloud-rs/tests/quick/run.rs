@@ -615,6 +615,35 @@ fn a_repository_that_is_gone_is_missed_until_it_is_back_or_its_loss_accepted() {
     assert!(accept().expect(1).stderr_text().contains("remembers no backup"));
 }
 
+/// A snapshot of last week, or another disk.
+#[test]
+fn a_repository_that_was_set_back_is_named_by_the_next_backup() {
+    let site = Site::new("cat \"$1\"", "copy-to=@vault");
+    let night = |name: &str| {
+        let _ = site.run(&["run", &format!("@shop/{name}")]).expect(0);
+        let result = site.result();
+        let said = |stage: usize| result["stages"][stage]["details"]["set_back"].as_str().is_some();
+        let warnings = result["warnings"].as_array().unwrap().len();
+        (said(0), said(2), warnings)
+    };
+    let set_back = |root: &str, name: &str| {
+        let key = format!("{root}/.xb-catalog/{name}");
+        std::fs::remove_file(site.path(&key)).unwrap();
+        std::fs::remove_dir_all(site.path(&format!("{root}/{name}"))).unwrap();
+    };
+    assert_eq!(["n1", "n2"].map(night), [(false, false, 0); 2]);
+    set_back("shop", "n2");
+    assert_eq!(night("n3"), (true, false, 1));
+    let warning = site.result()["warnings"][0].as_str().unwrap().to_owned();
+    assert!(warning.starts_with("n2 of ") && warning.contains("set back"), "{warning}");
+    assert_eq!(night("n4"), (false, false, 0));
+    set_back("vault", "n4");
+    assert_eq!(night("n5"), (false, true, 1));
+    // One that is older is missed by no one: rules remove it.
+    set_back("shop", "n4");
+    assert_eq!(night("n6"), (false, false, 0));
+}
+
 /// The note may say that the repository was begun anew.
 #[test]
 fn nothing_is_pruned_by_hand_while_the_note_about_its_repository_cannot_be_read() {

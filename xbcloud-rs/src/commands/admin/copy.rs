@@ -6,6 +6,7 @@ use xb_repo::root::Root;
 
 use crate::args::catalogue::CopyArgs;
 use crate::args::{CommonOptions, RunOptions};
+use crate::commands::begun_anew::MissedText;
 use crate::commands::context::{Context, resources};
 use crate::location::copy_place;
 use crate::report;
@@ -15,8 +16,8 @@ pub(crate) struct CopiedBackup {
     pub(crate) done: CopyReport,
     /// The copy of its server's archive, if it was asked for.
     pub(crate) archive: Option<ArchiveCopy>,
-    /// How the destination was begun anew, if it was.
-    pub(crate) begun_anew: Option<String>,
+    /// What is missed at the destination.
+    pub(crate) missed: MissedText,
 }
 
 impl Context {
@@ -53,7 +54,7 @@ impl Context {
     ) -> Result<CopiedBackup, Failure> {
         let lock = request.lock;
         let copying = |session: Session| async move {
-            let begun_anew = self.warn_if_begun_anew(&to, &session.cancel, run).await?;
+            let missed = self.warn_if_missed(&to, &session.cancel, run).await?;
             let (done, archive) = match with_binlog {
                 true => {
                     let done = xb_backup::copy_with_archive(&session, &to, request).await?;
@@ -62,7 +63,7 @@ impl Context {
                 false => (xb_backup::copy(&session, &to, request).await?, None),
             };
             self.note_stored(&to, &done.manifest, run);
-            Ok(CopiedBackup { done, archive, begun_anew })
+            Ok(CopiedBackup { done, archive, missed })
         };
         let (copied, end) = self.with_session("copy", run, from, resources(run), copying)?;
         let CopiedBackup { done, archive, .. } = &copied;

@@ -3,8 +3,8 @@
 use std::io::Write as _;
 
 use xb_backup::{
-    Candidate, Keep, LogVerdict, OrInterrupted as _, PruneStep, Session, Verdict, kept_backups,
-    plan_log_prune, plan_prune, prune_logs,
+    Candidate, Keep, LogVerdict, Missed, OrInterrupted as _, PruneStep, Session, Verdict,
+    kept_backups, plan_log_prune, plan_prune, prune_logs,
 };
 use xb_cli::{Failure, Log, format_count, format_size, printable};
 use xb_repo::list::{Listing, State};
@@ -89,7 +89,7 @@ impl Context {
             let Session { root, cancel, .. } = &session;
             // Those that are gone may come back with its disk, and the rules were made for them.
             if let Some((notes, noted)) = begun_anew
-                && let Some(missing) = cancel.or(notes.missing(root, noted)).await?
+                && let Missed::All(missing) = cancel.or(notes.missing(root, noted)).await?
             {
                 return Ok(Err(missing));
             }

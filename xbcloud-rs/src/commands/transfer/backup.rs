@@ -13,6 +13,7 @@ use xb_repo::error::RepoError;
 use xb_repo::resolve::BackupSelector;
 
 use crate::args::{BackupArgs, BackupOptions, CheckpointArg, CommonOptions, ProducerOptions};
+use crate::commands::begun_anew::MissedText;
 use crate::commands::context::Context;
 use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::origin::{Origin, clone_request, server_name};
@@ -37,8 +38,8 @@ pub(crate) struct StoredBackup {
     pub(crate) report: PutReport,
     /// Whether its server's archive has its position; `None` if there is none, or this is not known.
     pub(crate) archived: Option<Coverage>,
-    /// How the ROOT was begun anew, if it was.
-    pub(crate) begun_anew: Option<String>,
+    /// What is missed in the ROOT.
+    pub(crate) missed: MissedText,
 }
 
 /// The LSN at which the producer's own options make an increment begin.
@@ -109,7 +110,7 @@ impl Context {
         let outcome = self.with_session("backup", run, root, resources, |session| async move {
             let Session { root, cancel, .. } = &session;
             can_lock(root, lock.as_ref(), cancel).await?;
-            let begun_anew = self.warn_if_begun_anew(root, cancel, run).await?;
+            let missed = self.warn_if_missed(root, cancel, run).await?;
             let guard = lock_guard(&args.producer_options);
             let report = match origin {
                 Origin::Server(access) => {
@@ -143,7 +144,7 @@ impl Context {
             self.note_stored(root, &report.manifest, run);
             lock_all(&session, &report.manifest.name, lock.as_ref(), &self.log).await?;
             let archived = self.archived(&session, &report).await;
-            Ok(StoredBackup { report, archived, begun_anew })
+            Ok(StoredBackup { report, archived, missed })
         });
         if let Some(messages) = &messages
             && let Some(path) = messages.path()

@@ -56,7 +56,7 @@ impl Context {
                     self.log.info("the bucket did not exist, and was created");
                 }
                 can_lock(root, lock.as_ref(), cancel).await?;
-                self.warn_if_begun_anew(root, cancel, run).await?;
+                self.warn_if_missed(root, cancel, run).await?;
                 let put = xb_backup::put(&session, &request, source).await;
                 let report = put.inspect_err(|error| self.say_incomplete(error))?;
                 self.note_stored(root, &report.manifest, run);

@@ -136,9 +136,9 @@ impl Job<'_> {
             let origin = Origin::installed(&args.backup)?;
             let (root, asked) = backup_place(&place, common, true)?;
             let new = NewPlace { root, name: asked, generated };
-            let StoredBackup { report, archived, begun_anew } =
+            let StoredBackup { report, archived, missed } =
                 context.back_up(new, origin, &args.backup, common)?;
-            unusual.extend(begun_anew.clone());
+            unusual.extend(missed.any().cloned());
             unusual.extend(stuck(&report));
             let unarchived = unarchived(&report, &archived);
             unusual.extend(unarchived.inspect(|text| context.unusual(text)));
@@ -150,7 +150,7 @@ impl Job<'_> {
                 "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
                 "base": manifest.base.as_ref().map(|base| &base.name),
                 "mysql_clone": manifest.mysql_clone, "tables": manifest.tables, "without_tablespace": manifest.without_tablespace,
-                "begun_anew": begun_anew, "shrunk": null, "encrypted": manifest.is_encrypted(), "stuck_lsn": manifest.source.stuck_lsn(),
+                "begun_anew": missed.begun_anew, "set_back": missed.set_back, "shrunk": null, "encrypted": manifest.is_encrypted(), "stuck_lsn": manifest.source.stuck_lsn(),
                 "archived": archived.map(|archived| archived == Coverage::Covered),
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
             }))
@@ -177,9 +177,11 @@ impl Job<'_> {
         if let Some(to) = &args.copy_to {
             self.stage("copy", || self_copy(context, args, &place, to, &name))?;
             let copied = self.result.succeeded("copy");
-            let begun_anew = copied.and_then(|stage| stage.details["begun_anew"].as_str());
-            let begun_anew = begun_anew.map(|text| format!("destination of the copy: {text}"));
-            self.result.warnings.extend(begun_anew);
+            let missed = ["begun_anew", "set_back"];
+            let missed = missed.map(|field| copied.and_then(|stage| stage.details[field].as_str()));
+            let missed = missed.into_iter().flatten();
+            let missed = missed.map(|text| format!("destination of the copy: {text}"));
+            self.result.warnings.extend(missed.collect::<Vec<_>>());
         }
         if let Some(after) = args.consolidate_after {
             self.consolidate(&place, after as usize)?;
@@ -596,10 +598,10 @@ fn self_copy(
         within_store: to.within_store.then_some(xb_uploader::Store::MAX_COPY),
         lock: lock(args.to_retain, args.to_retain_mode)?,
     };
-    let CopiedBackup { done, archive, begun_anew } =
+    let CopiedBackup { done, archive, missed } =
         context.copy_backup(from, to.root, request, args.with_binlog, run)?;
     Ok(
-        json!({ "to": shown, "begun_anew": begun_anew, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects, "binlog": archive.as_ref().map(crate::report::archive_copy) }),
+        json!({ "to": shown, "begun_anew": missed.begun_anew, "set_back": missed.set_back, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects, "binlog": archive.as_ref().map(crate::report::archive_copy) }),
     )
 }
 
