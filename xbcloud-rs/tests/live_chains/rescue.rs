@@ -338,6 +338,28 @@ fn tables_that_were_in_use_when_they_were_copied_are_repaired_and_named() {
     shop.assert_tidy();
 }
 
+/// Without its keys, a server calls the table damaged, and says to drop it.
+#[test]
+fn an_encrypted_table_without_its_keys_is_no_damaged_one() {
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(keys.path(), format!("1;{}\n", "0123456789abcdef".repeat(4))).unwrap();
+    let file = format!("--file-key-management-filename={}", keys.path().display());
+    let plugin = "--plugin-load-add=file_key_management";
+    let shop = Shop::new(&[plugin, &file]);
+    let server = &shop.server;
+    server
+        .sql("CREATE TABLE shop.secret (i INT) ENCRYPTED=YES; INSERT INTO shop.secret VALUES (1)");
+    let _ = shop.back_up("full", &[]);
+    let refused = shop.rescue_into(server, "full", &["shop.secret"]).run().expect(1).stderr_text();
+    for said in ["server with file_key_management", "give its keys with --mysqld-opts"] {
+        assert!(refused.contains(said), "{refused}");
+    }
+    let [plugin, file] = [plugin, &file].map(|option| format!("--mysqld-opts={option}"));
+    let args = ["shop.secret", "--as=found", &plugin, &file];
+    let _ = shop.rescue_into(server, "full", &args).run().expect(0);
+    assert_eq!(server.sql("SELECT i FROM shop.found"), "1\n");
+}
+
 /// What is written to a table of MERGE goes into other tables, which may be in use.
 #[test]
 fn tables_without_rows_of_their_own_change_no_others() {

@@ -56,7 +56,7 @@ use crate::restore::same_space::is_covered;
 use crate::restore::{RestoreOptions, RestoreReport};
 use crate::scratch::Scratch;
 use crate::selection::{Selection, table_of};
-use crate::server::private::{Server, remove_links};
+use crate::server::private::{Server, remove_links, with_keys};
 use crate::session::Session;
 use crate::until::{ReplayOptions, UntilPlan, replay_onto, replaying_program};
 
@@ -271,7 +271,7 @@ pub async fn rescue(
         .await;
         // Nothing that it wrote is needed.
         tokio::task::block_in_place(|| drop(server));
-        let mut copied = copied?;
+        let mut copied = copied.map_err(|error| with_keys(error, xb_server::key_plugin(&data)))?;
         remarks.append(&mut copied.remarks);
         let CopyOutcome { tables, passed_over, .. } = copied;
         let report = RescueReport { tables, passed_over, restored, finished, replayed, remarks };

@@ -154,7 +154,8 @@ fn nothing(held: &[StoredTable], text: &str, pattern: &TablePattern) -> String {
         .map(|held| {
             let name = format!("{}.{}", held.schema, held.table).to_lowercase();
             let same = plain(&held.table).to_lowercase() == wanted;
-            (if same { 0 } else { distance(&full, &name) }, held)
+            let unlike = usize::from(held.is_unencoded());
+            (if same { unlike } else { distance(&full, &name) }, held)
         })
         .filter(|(distance, _)| *distance <= 1 + full.chars().count() / 4)
         .collect();

@@ -172,7 +172,8 @@ impl Column {
     fn new(name: String, kind: &str, charset: &str) -> Self {
         let written = match kind {
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" => Kind::Number,
-            "bit" => Kind::Binary,
+            // A server takes a vector of no text, even if all its bytes are letters.
+            "bit" | "vector" => Kind::Binary,
             "enum" => Kind::Label,
             _ if kind.ends_with("blob") || kind.ends_with("binary") => Kind::Binary,
             _ => match charset {
@@ -373,17 +374,18 @@ mod tests {
             row(["twice", "int", "", "ALWAYS", "`id` * 2"]),
             row(["f", "float", "", "NEVER", ""]),
             row(["t", "varchar", "sjis", "NEVER", ""]),
+            row(["x", "vector", "", "NEVER", ""]),
         ];
         let layout = Layout::of(&rows, false).unwrap();
         let [pass] = &layout.passes()[..] else { panic!() };
         assert_eq!(
             pass.select("`s`.`t`", Some("id = 1 OR 1")),
-            "SELECT `id`, CAST(`f` AS DOUBLE), `t` FROM `s`.`t` WHERE (id = 1 OR 1)"
+            "SELECT `id`, CAST(`f` AS DOUBLE), `t`, `x` FROM `s`.`t` WHERE (id = 1 OR 1)"
         );
-        assert_eq!(pass.columns[2].kind, Kind::Binary);
+        assert_eq!([pass.columns[2].kind, pass.columns[3].kind], [Kind::Binary; 2]);
         let clustered = Layout { is_clustered: true, ..layout.clone() };
         let [pass] = &clustered.passes()[..] else { panic!() };
-        let all = "SELECT `id`, CAST(`f` AS DOUBLE), `t` FROM t";
+        let all = "SELECT `id`, CAST(`f` AS DOUBLE), `t`, `x` FROM t";
         assert_eq!(pass.select("t", None), format!("{all} FORCE INDEX (PRIMARY)"));
         assert_eq!(pass.select("t", Some("x")), format!("{all} WHERE (x)"));
         let rows = [

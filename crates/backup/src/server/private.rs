@@ -15,6 +15,8 @@ use crate::full_disk::{AGAIN, ANEW, free_bytes, has_room};
 use crate::hints::says_full;
 use crate::server::session::{Session, SessionError};
 
+/// Beginning of the reason why a table cannot be rescued, if the private server says so.
+const ON_BACKUP: &str = "the server on the backup: ";
 /// Time limit for a server to answer. A prepared backup needs no recovery, but a cold disk is slow.
 const START_LIMIT: Duration = Duration::from_secs(600);
 /// The same for one that recovers: a limit of what is sensible, and no measure.
@@ -137,6 +139,23 @@ fn too_deep(scratch: &Path) -> BackupError {
         target: scratch.display().to_string(),
         what: "the path is too long for a socket: choose a shorter directory with --scratch-dir"
             .to_owned(),
+    }
+}
+
+/// Names the plugin of whose keys the failed program may have none.
+pub(crate) fn with_keys(error: BackupError, plugin: Option<&'static str>) -> BackupError {
+    let Some(plugin) = plugin else { return error };
+    let hint = |how| format!("; the backup is of a server with {plugin}: {how}");
+    match error {
+        BackupError::Program { program, mut what } => {
+            what += &hint("give its keys with --prepare-opts and --mysqld-opts");
+            BackupError::Program { program, what }
+        }
+        BackupError::Rescue { table, mut what } if what.starts_with(ON_BACKUP) => {
+            what += &hint("if the table is encrypted, give its keys with --mysqld-opts");
+            BackupError::Rescue { table, what }
+        }
+        error => error,
     }
 }
 

@@ -42,7 +42,7 @@ use crate::restore::restore_and_prepare::restore_chain;
 use crate::restore::room::{all_unpacked, check_room, unpacked};
 use crate::scratch::Scratch;
 use crate::selection::Selection;
-use crate::server::private::{Server, remove_links};
+use crate::server::private::{Server, remove_links, with_keys};
 use crate::server::session::{Session as ServerSession, SessionError};
 use crate::session::Session;
 use crate::until::{
@@ -494,19 +494,6 @@ async fn try_out(
         found.unclean = tokio::task::block_in_place(|| server.end(cancel)).err();
     }
     Ok(found)
-}
-
-/// Names the plugin of whose keys the failed program may have none.
-fn with_keys(error: BackupError, plugin: Option<&'static str>) -> BackupError {
-    match (error, plugin) {
-        (BackupError::Program { program, what }, Some(plugin)) => {
-            let what = format!(
-                "{what}; the backup is of a server with {plugin}: give its keys with --prepare-opts and --mysqld-opts"
-            );
-            BackupError::Program { program, what }
-        }
-        (error, _) => error,
-    }
 }
 
 /// Compares everything that the trial server has with what the other one had.
