@@ -519,6 +519,25 @@ fn a_directory_for_small_files_that_is_not_there_is_noticed_before_data_is_sent(
     assert!(!joiner.log.contains("received 1"), "{}", joiner.log);
 }
 
+/// With its old position, it would apply once more what the received data has.
+#[test]
+fn the_position_of_a_replica_goes_with_its_data() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    std::fs::create_dir(data.join("relay")).unwrap();
+    for name in ["relay/master.info", "relay/relay-log.info", "relay/bin.000001"] {
+        std::fs::write(data.join(name), "old").unwrap();
+    }
+    let words = [
+        "--master-info-file=relay/master.info",
+        "--relay-log-info-file=relay/relay-log.info",
+        "--relay-log=relay/bin",
+    ];
+    succeeds(&scene, &words);
+    assert!(!data.join("relay").exists());
+    assert_eq!(read(data.join("#sql-xb/.old/relay/master.info")), "old");
+}
+
 /// The new data is a directory, and `clean-old` removes no more than the link.
 #[test]
 fn old_data_behind_a_link_is_named() {

@@ -12,6 +12,12 @@ use crate::contract::link_file::read_link;
 use crate::offer::Places;
 use crate::swap::WORK_DIR;
 
+/// Endings of the files that a backup has of a schema.
+const ENDINGS: [&str; 16] = [
+    "ibd", "frm", "MYD", "MYI", "MAD", "MAI", "MRG", "CSV", "CSM", "ARZ", "ARM", "TRG", "TRN",
+    "par", "opt", "sdi",
+];
+
 /// Approximate size of the data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Size {
@@ -69,7 +75,9 @@ pub(crate) fn estimate(layout: &Layout) -> Size {
             0 if is_data(name) => size.add_top(name, metadata),
             0 => {}
             1 if path.extension() == Some(OsStr::new("isl")) => size.add_linked(path),
-            _ => size.add(metadata),
+            _ if is_of_table(path) => size.add(metadata),
+            // Of no backup, and of no swap: logs, a gcache or temporary files in a directory of their own.
+            _ => {}
         }
     });
     for folder in layout.folders_outside() {
@@ -129,6 +137,12 @@ fn is_data(name: &OsStr) -> bool {
         || name.ends_with(b".ibu")
 }
 
+/// Returns whether a file in a directory of the data directory is of a table, by its ending; all are, of MyRocks.
+fn is_of_table(path: &Path) -> bool {
+    let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+    ENDINGS.contains(&ending) || path.parent().is_some_and(|folder| folder.ends_with("#rocksdb"))
+}
+
 fn files_of(folder: &Path) -> Vec<(std::ffi::OsString, Metadata)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| Some((entry.file_name(), entry.metadata().ok()?)));
@@ -164,6 +178,10 @@ mod tests {
             ("ibdata1", 1000),
             ("galera.cache", 10_000),
             ("shop/t.ibd", 300),
+            ("shop/t.MYD", 20),
+            ("#rocksdb/000012.sst", 3),
+            ("gcache/galera.cache", 7000),
+            ("tmp/ibXYZ", 4000),
             ("#sql-xb/.old/shop/t.ibd", 5000),
             ("ib_logfile0", 9000),
         ] {
@@ -172,7 +190,7 @@ mod tests {
         let datadir = folder.path().to_owned();
         let layout = Layout { datadir, inside: vec![], outside: vec![], binlog: None };
         let size = estimate(&layout);
-        assert_eq!((size.bytes, size.places.redo), (1300, 9000));
+        assert_eq!((size.bytes, size.places.redo), (1323, 9000));
         assert!(size.disk > 0);
     }
 

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::contract::args::Args;
 use crate::contract::option_files::OptionFiles;
 
-/// Options with names that begin so tell where data is, or what goes with it. A directory of exports may be a schema's.
+/// Options with names that begin so tell where data is, or what goes with it: a replica that kept its position would apply once
+/// more what the received data has. A directory of exports may be a schema's.
 const OF_DATA: [&str; 9] = [
     "aria-",
     "innodb-",
@@ -21,7 +22,7 @@ const OF_DATA: [&str; 9] = [
     "secure-file-priv",
 ];
 /// Options that name such a file by a path that need not be absolute; a relative one is of the data directory.
-const OF_THE_NODE: [&str; 22] = [
+const OF_THE_NODE: [&str; 21] = [
     "file-key-management-filekey",
     "file-key-management-filename",
     "general-log-file",
@@ -30,7 +31,6 @@ const OF_THE_NODE: [&str; 22] = [
     "log-error",
     "pid-file",
     "plugin-dir",
-    "relay-log-info-file",
     "slave-load-tmpdir",
     "slow-query-log-file",
     "socket",
@@ -94,4 +94,49 @@ fn words<'v>(value: &'v OsStr, ends: &'static [u8]) -> impl Iterator<Item = &'v 
 
 fn path(word: &[u8]) -> PathBuf {
     Path::new(OsStr::from_bytes(word)).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::args::Product;
+
+    #[test]
+    fn paths_of_the_node_are_taken_and_those_of_data_are_not() {
+        let options = [
+            ("mysqld", "tmpdir", "/d/a:b"),
+            ("mysqld", "innodb_temp_data_file_path", "t/ibtmp1:12M:autoextend"),
+            ("mariadb", "file_key_management_filekey", "FILE:/d/key"),
+            (
+                "mysqld",
+                "wsrep_provider_options",
+                "gcache.size=1G; gcache.dir = gc ;socket.ssl_key=/d/s",
+            ),
+            ("mysqld", "other_plugins_file", "/d/other"),
+            ("mysqld", "other_plugins_mode", "fast"),
+            ("sst", "report-dir", "/d/reports"),
+            ("mysqld", "innodb_log_group_home_dir", "/d/redo"),
+            ("mysqld", "aria_log_dir_path", "/d/aria"),
+            ("mysqld", "log_bin", "/d/bin"),
+            ("mysqld", "relay_log_info_file", "/d/relay.info"),
+            ("mysqld", "master_info_file", "/d/master.info"),
+            ("mysqld", "secure_file_priv", "/d/shop"),
+        ];
+        let own = |(g, k, v): &(&str, &str, &str)| ((*g).into(), (*k).into(), Some((*v).into()));
+        let files = OptionFiles::new(options.iter().map(own), Product::MariaDb, None);
+        let words = ["--role", "joiner", "--address", "h", "--mysqld-args", "--socket=s"];
+        let args = Args::parse(&words.map(Into::into)).unwrap();
+        let named = named(&files, &args);
+        let has = |path: &str| named.iter().any(|named| named == Path::new(path));
+        for path in ["/d/a", "b", "t/ibtmp1", "/d/key", "gc", "/d/s", "/d/other", "/d/reports", "s"]
+        {
+            assert!(has(path), "{path}: {named:?}");
+        }
+        let others = ["redo", "aria", "bin", "relay.info", "master.info", "shop"];
+        for path in
+            others.map(|name| format!("/d/{name}")).iter().map(String::as_str).chain(["fast", "1G"])
+        {
+            assert!(!has(path), "{path}: {named:?}");
+        }
+    }
 }
