@@ -460,9 +460,13 @@ impl Root {
         self.commit_bytes(name, self.encoded(name, manifest, mac)?).await
     }
 
-    /// Writes the manifest, after which the backup exists. [`commit`](crate::claim::mark::commit) also
+    /// Writes the manifest, after which the backup exists. [`Commit`](crate::claim::commit::Commit) also
     /// looks for removals of an earlier backup.
-    pub async fn commit_bytes(&self, name: &BackupName, bytes: Bytes) -> Result<(), RepoError> {
+    pub(crate) async fn commit_bytes(
+        &self,
+        name: &BackupName,
+        bytes: Bytes,
+    ) -> Result<(), RepoError> {
         let key = self.manifest_key(name);
         match self.store.create(&key, bytes.clone()).await {
             Err(error)
