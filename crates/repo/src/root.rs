@@ -437,7 +437,7 @@ impl Root {
         Err(RepoError::Manifest { key: self.manifest_key(name), source })
     }
 
-    /// Encodes the manifest of `name`, for [`Root::commit_bytes`].
+    /// Encodes the manifest of `name`, for a [`Commit`](crate::claim::commit::Commit).
     pub fn encoded(
         &self,
         name: &BackupName,
