@@ -326,6 +326,16 @@ impl From<NameError> for BackupError {
 }
 
 impl BackupError {
+    /// The error of a store that could not be asked, which proves nothing about its objects; any other error stays.
+    pub(crate) fn outage(self) -> Result<StoreError, Self> {
+        match self {
+            Self::Repo(RepoError::Store(source)) if source.kind != StoreErrorKind::Rejected => {
+                Ok(source)
+            }
+            other => Err(other),
+        }
+    }
+
     /// Makes the error of files that cannot be restored into `target`.
     pub(crate) fn of_target(target: &Path, what: String) -> Self {
         Self::Restore { target: target.display().to_string(), what }

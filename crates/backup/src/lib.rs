@@ -84,9 +84,9 @@ pub use consolidate::{ConsolidateOutcome, ConsolidateRequest, consolidate, unfit
 pub use error::BackupError;
 pub use private_server::PrivateServer;
 pub use read::file_list::FileEntry;
-pub use read::get::{Output, get};
+pub use read::get::get;
 pub use read::request::{GetReport, GetRequest};
-pub use read::stream_sink::StreamSink;
+pub use read::stream_sink::{Output, StreamSink};
 pub use read::unlock::Accept;
 pub use rescue::{RescueOptions, RescueReport, RescueRequest, RescueUntil, Rescued, rescue};
 pub use restore::clone::report::{ClonePosition, CloneReport};

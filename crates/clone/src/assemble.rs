@@ -44,7 +44,7 @@ const SYSTEM_SCHEMA: &str = "mysql";
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Refused`], [`Error::Target`].
-pub fn read_info(target: &TargetDir) -> Result<CloneInfo, Error> {
+pub(crate) fn read_info(target: &TargetDir) -> Result<CloneInfo, Error> {
     let mut text = Vec::new();
     let file = target.open_in_place(&own(INFO)?, IfMissing::Fail)?;
     file.take(MAX_INFO).read_to_end(&mut text)?;

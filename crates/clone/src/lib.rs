@@ -35,9 +35,7 @@ mod shared_keys;
 mod sink;
 mod stored;
 
-pub use assemble::{
-    assemble, check_extracted, exposed_keys, is_assembled, read_info, remove_parts,
-};
+pub use assemble::{assemble, check_extracted, exposed_keys, is_assembled, remove_parts};
 pub use error::Error;
 pub use findings::{ServerFacts, look, try_clone};
 pub use notice::Notice;

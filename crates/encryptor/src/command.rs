@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 pub const MAX_WRAPPED: usize = 8192;
 
 /// Default time limit of a program.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The operation of a key command, passed as the last argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +61,8 @@ impl KeyCommand {
     }
 
     /// Sets the time limit, after which the program is ended.
-    #[must_use]
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+    #[cfg(test)]
+    fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }

@@ -94,16 +94,16 @@ pub mod xbcrypt;
 
 pub use aead::{Backend, TAG_LEN};
 pub use archive_key::ArchiveKey;
-pub use command::{CommandError, CommandFault, DEFAULT_TIMEOUT, KeyCommand, MAX_WRAPPED};
+pub use command::{CommandError, CommandFault, KeyCommand, MAX_WRAPPED};
 pub use fresh_key::FreshKey;
 pub use identity::{Identities, IdentityError, Passphrase, Recipient, RecipientError};
 pub use key::{DataKey, MacKey, STREAM_ID_LEN, new_stream_id};
 pub use key_file::{KeyBytes, KeyFile, KeyFileError, KeyLength};
 pub use key_slots::{KeySlots, Keys};
 pub use keys_object::{
-    BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, KeyMaterial, KeySlotSpec, KeysObject,
-    KeysObjectError, MAX_BLOCK, MAX_KEYS_OBJECT, MAX_SLOTS, MAX_SLOW_SLOTS, OpenError, SlotFault,
-    SlotInfo, SlotKind, WrapError, is_keys_block, parse_block,
+    BLOCK_HEAD_LEN, BLOCK_UNIT, BlockHead, KeyMaterial, KeySlotSpec, KeysObject, KeysObjectError,
+    MAX_BLOCK, MAX_KEYS_OBJECT, OpenError, SlotFault, SlotInfo, SlotKind, WrapError, is_keys_block,
+    parse_block,
 };
 pub use random::NoRandom;
 pub use seal::{

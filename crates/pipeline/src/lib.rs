@@ -95,7 +95,6 @@ mod testing;
 mod unpack;
 
 pub use auto_codec::{AutoCodec, AutoReport, FrameCompression, Limit, codec_memory};
-pub use classic::one_object_per_chunk::ChunkCutter;
 pub use classic::transform::{FileCipher, Transform};
 pub use create::{CreateError, CreateNote, CreateOptions, CreateReport, create};
 pub use extract::decode::{Decrypt, FileDecodeError, FileDecoding};

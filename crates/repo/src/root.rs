@@ -437,7 +437,7 @@ impl Root {
         Err(RepoError::Manifest { key: self.manifest_key(name), source })
     }
 
-    /// Encodes the manifest of `name`, for [`Root::commit_bytes`].
+    /// Encodes the manifest of `name`, for a [`Commit`](crate::claim::commit::Commit).
     pub fn encoded(
         &self,
         name: &BackupName,
@@ -460,9 +460,13 @@ impl Root {
         self.commit_bytes(name, self.encoded(name, manifest, mac)?).await
     }
 
-    /// Writes the manifest, after which the backup exists. [`commit`](crate::claim::mark::commit) also
+    /// Writes the manifest, after which the backup exists. [`Commit`](crate::claim::commit::Commit) also
     /// looks for removals of an earlier backup.
-    pub async fn commit_bytes(&self, name: &BackupName, bytes: Bytes) -> Result<(), RepoError> {
+    pub(crate) async fn commit_bytes(
+        &self,
+        name: &BackupName,
+        bytes: Bytes,
+    ) -> Result<(), RepoError> {
         let key = self.manifest_key(name);
         match self.store.create(&key, bytes.clone()).await {
             Err(error)

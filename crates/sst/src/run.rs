@@ -97,7 +97,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// [`ChildError`]; any exit status other than 0 is an error.
-    pub fn to_end(&self, cancel: &CancelToken) -> Result<(), ChildError> {
+    pub(crate) fn to_end(&self, cancel: &CancelToken) -> Result<(), ChildError> {
         let terminate = || cancel.reason().map(|_| Termination::Signal(SIGTERM, None));
         self.run(cancel, Output::AsDescribed, terminate).map(drop)
     }
@@ -107,7 +107,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// As [`Run::to_end`]; the reason is in [`ChildError::Failed`].
-    pub fn to_end_unless(
+    pub(crate) fn to_end_unless(
         &self,
         cancel: &CancelToken,
         mut fault: impl FnMut() -> Option<String>,
@@ -131,7 +131,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// As [`Run::output`].
-    pub fn all_output(
+    pub(crate) fn all_output(
         &self,
         cancel: &CancelToken,
         limit: usize,

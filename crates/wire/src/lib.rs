@@ -41,7 +41,7 @@ mod protocol;
 mod security;
 mod transfer_end;
 
-pub use announce::address::{DEFAULT_PORT, HostPort};
+pub use announce::address::HostPort;
 pub use announce::secret::{Fingerprint, Secret};
 pub use announce::{Announcement, AnnouncementError, Protection};
 pub use counters::{Counters, Snapshot};
@@ -49,7 +49,7 @@ pub use donor::{Awaited, Donor, Outgoing, Questions, QuestionsWaker, connect};
 pub use error::{BindError, SecurityError, TransferError};
 pub use event::{Event, Observer};
 pub use joiner::{Answers, Incoming, Joiner, Listener, Offered, Receipt, Refusal};
-pub use limits::{Limits, MAX_OFFER, MAX_QUESTION, MAX_REASON, MAX_REPLY};
+pub use limits::{Limits, MAX_OFFER, MAX_QUESTION, MAX_REPLY};
 pub use security::{Certificates, Security, TlsMode};
 
 /// Parsers of data from a peer, for property tests and fuzzing. Not a stable interface.

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Maximum size of an offer or an answer, in bytes.
 pub const MAX_OFFER: usize = 64 << 10;
 /// Maximum size of a reason for a refusal or an abort, in bytes; a longer one is truncated.
-pub const MAX_REASON: usize = 1 << 10;
+pub(crate) const MAX_REASON: usize = 1 << 10;
 /// Maximum size of a question, in bytes.
 pub const MAX_QUESTION: usize = 4 << 10;
 /// Maximum size of the reply to a question, in bytes.

@@ -1,14 +1,31 @@
-//! `get` and the first half of `restore`: reads a backup from the store as the stream that was put.
+//! `get`, and the half of a restore that reads: passes the stream of a backup to a sink, in one way for each layout and mode.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
-use xb_pipeline::UnpackPlan;
+use xb_encryptor::DataKey;
+use xb_frame::STREAM_HEADER_LEN;
+use xb_pipeline::{
+    PassthroughError, RootDigest, UnpackError, UnpackPlan, object_key, unpack_parts,
+};
+use xb_repo::hex::hex;
+use xb_repo::manifest::{Manifest, PackedFacts};
 
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
-use crate::read::fetch::{Fetch, Fetched};
-use crate::read::find::{Objects, Origin, ReadMode, find};
+use crate::objects::checksums::{self, Summing};
+use crate::objects::classic::ClassicFiles;
+use crate::objects::classic_checksums::Check;
+use crate::objects::range::Range;
+use crate::read::find::{Objects, Origin, PackedBackup, ReadMode, find};
+use crate::read::packed_index::PackedBody;
+use crate::read::partial::{Parts, Picker};
+use crate::read::ranges::recent::Recent;
+use crate::read::ranges::{fetch_into, ranges};
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
+use crate::read::streams::{PackedStream, RelayReport, TransferResults, relay_classic};
+use crate::read::unlock::not_found_as_damage;
 use crate::session::{Resources, Session};
 
 /// Reads a backup and passes its stream to `sink`, which is returned at the end.
@@ -82,37 +99,280 @@ pub(crate) async fn transfer<S: StreamSink>(
     Ok((report, sink))
 }
 
-/// Sink that writes to a file or pipe.
-#[derive(Debug)]
-pub struct Output<W> {
-    to: W,
-    what: String,
+/// One read, after its objects are known.
+struct Fetch<'a> {
+    session: &'a Session,
+    request: &'a GetRequest,
+    plan: UnpackPlan,
 }
 
-impl<W: std::io::Write + Send + 'static> Output<W> {
-    /// Creates a sink that writes to `to`; errors refer to it as `what`.
-    pub fn new(to: W, what: &str) -> Self {
-        Self { to, what: what.to_owned() }
-    }
+/// What was read: all of it, once this is returned.
+struct Fetched<S> {
+    /// Length of the stream in bytes.
+    stream_bytes: u64,
+    /// Data objects read.
+    objects: u64,
+    /// Their bytes.
+    stored_bytes: u64,
+    sink: S,
+}
 
-    /// Returns where the bytes went.
-    pub fn into_inner(self) -> W {
-        self.to
-    }
-
-    /// Flushes the bytes written so far.
-    ///
-    /// # Errors
-    /// [`BackupError::Output`].
-    pub fn finish(mut self) -> Result<(), BackupError> {
-        self.to.flush().map_err(|source| BackupError::Output { what: self.what, source })
+impl<S> Fetched<S> {
+    fn whole(manifest: &Manifest, stream_bytes: u64, sink: S) -> Self {
+        let (objects, stored_bytes) = (manifest.objects, manifest.stored_bytes);
+        Self { stream_bytes, objects, stored_bytes, sink }
     }
 }
 
-impl<W: std::io::Write + Send + 'static> StreamSink for Output<W> {
-    fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
-        self.to
-            .write_all(&bytes)
-            .map_err(|source| BackupError::Output { what: self.what.clone(), source })
+impl Fetch<'_> {
+    async fn packed<S: StreamSink>(
+        &self,
+        PackedBackup { manifest, facts, run, .. }: &PackedBackup,
+        key: Option<Arc<DataKey>>,
+        sink: S,
+    ) -> Result<Fetched<S>, BackupError> {
+        let name = &self.request.name;
+        let (chunk, total) = (facts.chunk_size, manifest.stored_bytes);
+        let mut digest = ObjectDigest::default();
+        // Objects that are read in several ranges reach the stream before their checksum is known.
+        let known = match chunk.min(total) <= self.plan.range {
+            true => checksums::read(&self.session.root, name, manifest, facts, *run).await?.ok(),
+            false => None,
+        };
+        let keys = self.session.root.run_keys(name, *run);
+        let stream = PackedStream { keys, manifest, facts, key, known: known.as_deref() };
+        let TransferResults { fetched, taken: (summary, sink), recent } = stream
+            .unpack(
+                self.session,
+                self.plan,
+                |range, crc| digest.range(range, crc),
+                |_, _| {},
+                sink,
+                S::take,
+            )
+            .await?;
+        let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+        let summary = match (fetched, summary) {
+            (_, Err(UnpackError::Sink(error))) => return Err(error),
+            (_, Err(error)) if is_of_content(&error) => {
+                // Positions refer to the unsealed stream, so they identify an object only in an
+                // unsealed backup.
+                let place = error.place().filter(|_| facts.sealed.is_none());
+                let object = place
+                    .and_then(|place| object_of(place, chunk))
+                    .map_or_else(String::new, |n| format!("object {}: ", object_key(n)));
+                let found = damaged(format!("{object}{error}"));
+                return Err(self.cause(&recent, found).await);
+            }
+            (Err(error), _) => return Err(not_found_as_damage(error, name)),
+            (_, Err(error)) => {
+                let source = std::io::Error::other(error.to_string());
+                return Err(BackupError::System { what: "get", source });
+            }
+            (Ok(()), Ok(summary)) => summary,
+        };
+        if Some(summary.id.0) != manifest.stream_id() || summary.stream_len != total {
+            return Err(damaged(
+                "the objects hold a different stream than the manifest names".into(),
+            ));
+        }
+        digest.check(facts).map_err(damaged)?;
+        let bytes = summary.end.plain_bytes;
+        if bytes != manifest.stream_bytes && !manifest.is_carried() {
+            let stated = manifest.stream_bytes;
+            return Err(damaged(format!(
+                "the stream has {bytes} bytes, the manifest has {stated}"
+            )));
+        }
+        Ok(Fetched::whole(manifest, bytes, sink))
+    }
+
+    /// Passes the stream of the selected files to the sink.
+    async fn parts<S: StreamSink>(
+        &self,
+        body: &PackedBody,
+        parts: Parts,
+        sink: S,
+    ) -> Result<Fetched<S>, BackupError> {
+        let name = &self.request.name;
+        let runs = parts.runs.clone();
+        let mut picker = Picker::new(parts, sink);
+        let (plan, observer) = (self.plan, self.session.observer.clone());
+        let (mut objects, mut stored_bytes, mut last) = (0, 0, String::new());
+        let native = body.body().clone();
+        let ranges = body.ranges(native.stored(&runs), self.plan.range);
+        let (fetched, (unpacked, picker), recent) = fetch_into(
+            self.session,
+            &self.plan,
+            ranges,
+            |range, _| {
+                stored_bytes += range.len;
+                if last != range.key {
+                    last.clone_from(&range.key);
+                    objects += 1;
+                }
+                Ok(())
+            },
+            move |arriving| {
+                let counting = observer.clone();
+                let take = |offset, piece: Bytes| {
+                    counting.add_bytes(piece.len() as u64);
+                    picker.take(offset, &piece)
+                };
+                (unpack_parts(arriving, &native, runs, &plan, &observer, take), picker)
+            },
+        )
+        .await?;
+        let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+        match (fetched, unpacked) {
+            (_, Err(UnpackError::Sink(error))) => return Err(error),
+            (_, Err(error)) if is_of_content(&error) => {
+                return Err(self.cause(&recent, damaged(error.to_string())).await);
+            }
+            (Err(error), _) => return Err(not_found_as_damage(error, name)),
+            (_, Err(error)) => {
+                let source = std::io::Error::other(error.to_string());
+                return Err(BackupError::System { what: "get", source });
+            }
+            (Ok(()), Ok(())) => {}
+        }
+        let (stream_bytes, sink) = tokio::task::spawn_blocking(move || picker.finish())
+            .await
+            .map_err(|_| BackupError::Bug("the thread that selects chunks panicked"))??;
+        Ok(Fetched { stream_bytes, objects, stored_bytes, sink })
+    }
+
+    /// Error to report instead of damage: a response that was altered in transit, if there was one.
+    async fn cause(&self, recent: &Recent, damage: BackupError) -> BackupError {
+        match recent.altered(self.session.root.store()).await {
+            Some(error) => error.into(),
+            None => damage,
+        }
+    }
+
+    async fn as_stored<S: StreamSink>(
+        &self,
+        PackedBackup { manifest, facts, run, .. }: &PackedBackup,
+        front: Bytes,
+        mut sink: S,
+    ) -> Result<Fetched<S>, BackupError> {
+        let name = &self.request.name;
+        let keys = self.session.root.run_keys(name, *run);
+        let stream = PackedStream { keys, manifest, facts, key: None, known: None };
+        let mut digest = ObjectDigest::default();
+        let observer = self.session.observer.clone();
+        let (fetched, (written, sink), _) = fetch_into(
+            self.session,
+            &self.plan,
+            ranges(stream.objects(0..manifest.objects), self.plan.range),
+            |range, crc| {
+                digest.range(range, crc);
+                Ok(())
+            },
+            move |arriving| {
+                let mut pieces = std::iter::once(front).chain(arriving.map_while(|piece| piece));
+                let written = pieces.try_fold(0, |written, piece| {
+                    let len = piece.len() as u64;
+                    observer.add_stored(len);
+                    observer.add_bytes(len);
+                    sink.take(piece).map(|()| written + len)
+                });
+                (written, sink)
+            },
+        )
+        .await?;
+        let written = written?;
+        fetched.map_err(|error| not_found_as_damage(error, name))?;
+        digest
+            .check(facts)
+            .map_err(|what| BackupError::Damaged { name: name.to_string(), what })?;
+        Ok(Fetched::whole(manifest, written, sink))
+    }
+
+    async fn classic<S: StreamSink>(
+        &self,
+        files: &ClassicFiles,
+        all: bool,
+        sink: S,
+    ) -> Result<Fetched<S>, BackupError> {
+        let name = &self.request.name;
+        let all = all && files.begun().is_none();
+        let keys = self.session.root.classic_keys(name);
+        let mut sums = Check::new(files, &keys);
+        let TransferResults { fetched, taken, recent } = relay_classic(
+            self.session,
+            self.plan,
+            files,
+            &keys,
+            |range, sum| sums.range(range, sum),
+            sink,
+            S::take,
+        )
+        .await?;
+        let RelayReport { scanned, sink, .. } = taken;
+        let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
+        match (fetched, scanned) {
+            // The checksums of chunks are compared where the files are written.
+            (_, Err(PassthroughError::Sink(error @ BackupError::Restore { .. }))) => {
+                Err(self.cause(&recent, error).await)
+            }
+            (_, Err(PassthroughError::Sink(error))) => Err(error),
+            (_, Err(PassthroughError::Stream(error))) => {
+                Err(self.cause(&recent, damaged(error.to_string())).await)
+            }
+            (_, Err(PassthroughError::Refused(what))) => {
+                Err(self.cause(&recent, damaged(what)).await)
+            }
+            (Err(error), _) => Err(self.cause(&recent, not_found_as_damage(error, name)).await),
+            (Ok(()), Ok(scanned)) => match sums.finish(all) {
+                Ok(()) => Ok(Fetched {
+                    stream_bytes: scanned.bytes,
+                    objects: files.objects(),
+                    stored_bytes: files.bytes(),
+                    sink,
+                }),
+                Err(what) => Err(damaged(what)),
+            },
+            (Ok(()), Err(_)) => Err(BackupError::Bug("the download stopped without a cause")),
+        }
+    }
+}
+
+/// Returns whether the stored bytes are the cause, not a request or the receiver of the files.
+pub(crate) fn is_of_content<E>(error: &UnpackError<E>) -> bool {
+    matches!(error, UnpackError::Frame(_) | UnpackError::Seal(_) | UnpackError::Codec { .. })
+}
+
+/// Number of the object that contains a position.
+pub(crate) fn object_of(place: xb_frame::ErrorLocation, chunk: u64) -> Option<u64> {
+    let position = match place.part {
+        xb_frame::Part::StreamHeader => place.position,
+        xb_frame::Part::Record => return None,
+        _ => place.position + STREAM_HEADER_LEN as u64,
+    };
+    position.checked_div(chunk)
+}
+
+/// Combines the checksums of ranges into the root digest of their objects.
+#[derive(Debug, Default)]
+struct ObjectDigest {
+    root: RootDigest,
+    summing: Summing,
+}
+
+impl ObjectDigest {
+    fn range(&mut self, range: &Range, crc: u64) {
+        if let Some((len, crc)) = self.summing.range(range, crc) {
+            self.root.object(len, crc);
+        }
+    }
+
+    /// Compares the totals with the manifest; the error describes the difference.
+    fn check(self, packed: &PackedFacts) -> Result<(), String> {
+        let digest = hex(&self.root.finish());
+        if digest == packed.root {
+            return Ok(());
+        }
+        Err(format!("wrong root digest of the objects: {digest}, the manifest has {}", packed.root))
     }
 }

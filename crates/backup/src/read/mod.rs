@@ -1,7 +1,6 @@
 //! Reading a backup: opening it, selecting files, and fetching its objects in order.
 
 pub(crate) mod decoding;
-pub(crate) mod fetch;
 pub(crate) mod file_list;
 pub(crate) mod find;
 pub(crate) mod get;

@@ -21,7 +21,7 @@ use super::sum_check::SumCheck;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::objects::checksums;
-use crate::read::fetch::{is_of_content, object_of};
+use crate::read::get::{is_of_content, object_of};
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::ranges::fetch_into;
 use crate::read::streams::{PackedStream, TransferResults};

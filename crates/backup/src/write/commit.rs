@@ -1,18 +1,13 @@
 //! Makes a backup of stored objects: compares them with what was sent, and commits the manifest.
 
-use bytes::Bytes;
 use jiff::Timestamp;
 use xb_pipeline::{AutoCodec, EndProof, PackOutput};
 use xb_repo::chain::bases;
-use xb_repo::claim::Claim;
-use xb_repo::claim::commit::{commit, confirm_commit, recheck_bases, refuse_committed};
-use xb_repo::claim::mark::{await_removals, take_back};
+use xb_repo::claim::commit::Commit;
 use xb_repo::error::RepoError;
+use xb_repo::manifest::Manifest;
 use xb_repo::manifest::clone_facts::CloneFacts;
-use xb_repo::manifest::{Base, Manifest};
-use xb_repo::names::{BackupName, manifest_key};
-use xb_repo::root::Root;
-use xb_uploader::StoreErrorKind;
+use xb_repo::names::manifest_key;
 
 use super::claim::RunFolder;
 use super::clone_keys::refuse_unsealed;
@@ -27,70 +22,6 @@ use crate::objects::ledger::Ledger;
 use crate::session::Session;
 use crate::write::md5_list::Md5List;
 use crate::write::writer::Writer;
-
-/// The commit of a put or a copy whose objects are stored.
-pub(crate) struct Commit<'a> {
-    pub(crate) root: &'a Root,
-    pub(crate) name: &'a BackupName,
-    pub(crate) run: &'a str,
-    pub(crate) claim: &'a Claim,
-    /// The backups that a restore needs before this one.
-    pub(crate) bases: &'a [Base],
-}
-
-impl Commit<'_> {
-    /// Refuses a name that another run has committed, confirms the claim, and waits until no removal is under way
-    /// that could harm the backup or its bases. [`Commit::write`] waits for those that begin later; but no signal ends
-    /// that wait, because the manifest exists then, and a mark of a dead command counts for an hour.
-    ///
-    /// # Errors
-    /// [`RepoError::Exists`], [`RepoError::Store`].
-    pub(crate) async fn await_removals(&self) -> Result<(), RepoError> {
-        let Self { root, name, run, .. } = self;
-        refuse_committed(root, name, run).await?;
-        // Before the look for removals: whoever takes this run for dead, because it slept, sees the claim, or is seen.
-        self.claim.confirm().await?;
-        await_removals(root, name, run).await?;
-        for base in self.bases {
-            await_removals(root, &BackupName::new(&base.name)?, &base.run).await?;
-        }
-        Ok(())
-    }
-
-    /// Writes the manifest, and checks that nothing that the backup needs was removed meanwhile: the objects of a
-    /// packed run by `look`, which lists them. Not to be cancelled: it would be unknown whether the backup exists.
-    ///
-    /// # Errors
-    /// Those of `look` if objects are gone, [`RepoError::Chain`] if a base is: the manifest is removed again.
-    /// [`RepoError::InDoubt`] if that cannot be determined.
-    pub(crate) async fn write<T>(
-        &self,
-        manifest: Bytes,
-        look: impl Future<Output = Result<T, BackupError>>,
-    ) -> Result<(), BackupError> {
-        let Self { root, name, run, claim, bases } = self;
-        commit(root, name, run, manifest).await?;
-        // The run may have slept at any moment before the commit; a process that took it for dead then saw no manifest.
-        // That its mark is over may be the end of the objects. The name of a classic run is its own: see
-        // `confirm_commit`.
-        if !claim.holds_name() {
-            match look.await {
-                Ok(_) => {}
-                Err(BackupError::Repo(RepoError::Store(source)))
-                    if source.kind != StoreErrorKind::Rejected =>
-                {
-                    return Err(RepoError::InDoubt { name: name.to_string(), source }.into());
-                }
-                Err(gone) => {
-                    take_back(root, name, run, claim).await?;
-                    return Err(gone);
-                }
-            }
-        }
-        recheck_bases(root, name, run, bases, claim).await?;
-        Ok(confirm_commit(root, name, claim, run).await?)
-    }
-}
 
 impl RunFolder {
     /// Makes a backup of the stored objects: lists, proofs, and the manifest at the end.
@@ -167,7 +98,8 @@ impl RunFolder {
         let encoded = Manifest::decode(&bytes)
             .map_err(|source| RepoError::Manifest { key: manifest_key(&self.name), source })?;
         cancel.or(refuse_unsealed(session, &self.name, &encoded, false)).await?;
-        commit.write(bytes, list_stored(root, &self.keys, &manifest, &beside)).await?;
+        let look = list_stored(root, &self.keys, &manifest, &beside);
+        commit.write(bytes, look, BackupError::outage).await?;
         let store = root.store();
         let (requests, retries) = (store.traffic().requests(), store.traffic().retries());
         let protection = store.protection();

@@ -1,5 +1,5 @@
 //! `put` and `backup`: store a stream, and write the manifest once all of the stream is proven
-//! complete.
+//! complete. A run goes through `plan`, `detect_input`, `claim`, `upload` and `commit`, in this order.
 
 mod claim;
 pub(crate) mod clone_keys;
@@ -25,7 +25,6 @@ use jiff::Timestamp;
 use xb_pipeline::{Closed, FifoError, PackError, PackPlan};
 
 pub(crate) use self::claim::{ForeignObjects, claim_emptied, refuse_taken};
-pub(crate) use self::commit::Commit;
 pub(crate) use self::lost_objects::{free_if_vacant, is_vacant};
 pub(crate) use self::plan::part_limits;
 pub use self::plan::{FIXED_SIZE, limits, plan, put_plan};

@@ -3,7 +3,7 @@
 use super::{KeysObject, KeysObjectError, MAX_KEYS_OBJECT};
 
 /// The first eight bytes of a keys block; its last two digits are the version.
-pub const BLOCK_MAGIC: [u8; 8] = *b"XBRKEY01";
+pub(crate) const BLOCK_MAGIC: [u8; 8] = *b"XBRKEY01";
 
 /// Length of the head of a block in bytes.
 pub const BLOCK_HEAD_LEN: usize = 32;

@@ -9,17 +9,15 @@ mod wrap;
 
 use std::fmt;
 
-pub use block::{
-    BLOCK_HEAD_LEN, BLOCK_MAGIC, BLOCK_UNIT, BlockHead, MAX_BLOCK, is_keys_block, parse_block,
-};
+pub use block::{BLOCK_HEAD_LEN, BLOCK_UNIT, BlockHead, MAX_BLOCK, is_keys_block, parse_block};
 pub use error::{KeysObjectError, OpenError, SlotFault, WrapError};
 pub use key_material::{KeyMaterial, KeySlotSpec};
-pub use slot::{MAX_SLOTS, MAX_SLOW_SLOTS, SlotInfo, SlotKind};
+pub use slot::{SlotInfo, SlotKind};
 pub use text::MAX_KEYS_OBJECT;
 
 use crate::key::STREAM_ID_LEN;
 use crate::{DataKey, hex};
-use slot::{Slot, too_many_slow};
+use slot::{MAX_SLOTS, MAX_SLOW_SLOTS, Slot, too_many_slow};
 
 /// The wrapped data key of one stream. It holds no plain key.
 #[derive(Clone)]

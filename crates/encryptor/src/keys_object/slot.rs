@@ -11,10 +11,10 @@ use crate::key::STREAM_ID_LEN;
 use crate::{DataKey, hex};
 
 /// Maximum number of slots in a keys object.
-pub const MAX_SLOTS: usize = 64;
+pub(crate) const MAX_SLOTS: usize = 64;
 
 /// Maximum number of passphrase slots, and of command slots: trying each of them takes time.
-pub const MAX_SLOW_SLOTS: usize = 8;
+pub(crate) const MAX_SLOW_SLOTS: usize = 8;
 
 /// Longest age file in a slot, in bytes of its armor.
 const MAX_AGE: usize = 8192;

@@ -130,7 +130,7 @@ impl SegmentLayout {
 
     /// Offset of segment `index` in the sealed body.
     #[must_use]
-    pub fn sealed_start(self, index: u64) -> u64 {
+    pub(crate) fn sealed_start(self, index: u64) -> u64 {
         if index == 0 { HEAD } else { index.saturating_mul(self.segment) }
     }
 }

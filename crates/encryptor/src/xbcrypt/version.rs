@@ -26,7 +26,7 @@ pub enum Version {
 impl Version {
     /// Returns whether the chunk contains a hash, which shows a wrong key.
     #[must_use]
-    pub fn has_hash(self) -> bool {
+    pub(crate) fn has_hash(self) -> bool {
         self == Version::V3
     }
 

@@ -60,7 +60,7 @@ struct Object {
 
 /// Cuts a stream at its chunk boundaries. Chunks longer than `part` are sent in parts of that size.
 #[derive(Debug)]
-pub struct ChunkCutter {
+pub(crate) struct ChunkCutter {
     part: u64,
     /// Bytes whose chunk is not known yet, because the head is incomplete.
     early: VecDeque<Bytes>,
@@ -74,7 +74,7 @@ pub struct ChunkCutter {
 impl ChunkCutter {
     /// Creates a cutter whose parts have at most `part` bytes.
     #[must_use]
-    pub fn new(part: u64) -> Self {
+    pub(crate) fn new(part: u64) -> Self {
         Self {
             part: part.max(1),
             early: VecDeque::new(),
@@ -89,7 +89,7 @@ impl ChunkCutter {
     ///
     /// # Errors
     /// [`CutError`] if the chunk cannot be stored as an object.
-    pub fn head(&mut self, head: &ChunkHead) -> Result<(), CutError> {
+    pub(crate) fn head(&mut self, head: &ChunkHead) -> Result<(), CutError> {
         let plain = matches!(
             head.kind,
             ChunkKind::Payload { .. } | ChunkKind::Sparse { .. } | ChunkKind::End
@@ -114,7 +114,7 @@ impl ChunkCutter {
     ///
     /// # Errors
     /// [`Closed`] if the sink has stopped.
-    pub fn push(&mut self, bytes: Bytes, sink: &mut impl PartSink) -> Result<(), Closed> {
+    pub(crate) fn push(&mut self, bytes: Bytes, sink: &mut impl PartSink) -> Result<(), Closed> {
         self.early.push_back(bytes);
         loop {
             if self.current.is_none() {
@@ -158,7 +158,7 @@ impl ChunkCutter {
 
     /// Returns the totals. Call this only directly after a whole stream.
     #[must_use]
-    pub fn finish(&self) -> Cut {
+    pub(crate) fn finish(&self) -> Cut {
         self.cut
     }
 }

@@ -19,13 +19,81 @@ fn in_doubt(name: &BackupName, error: RepoError) -> RepoError {
     }
 }
 
+/// The commit of a backup whose objects are stored, by the run that stored or copied them.
+#[derive(Debug)]
+pub struct Commit<'a> {
+    /// The repository, for changes under the claim.
+    pub root: &'a Root,
+    /// Name of the backup.
+    pub name: &'a BackupName,
+    /// The run.
+    pub run: &'a str,
+    /// Its claim.
+    pub claim: &'a Claim,
+    /// The backups that a restore needs before this one.
+    pub bases: &'a [Base],
+}
+
+impl Commit<'_> {
+    /// Refuses a name that another run has committed, confirms the claim, and waits until no removal is under way
+    /// that could harm the backup or its bases. [`Commit::write`] waits for those that begin later; but no signal ends
+    /// that wait, because the manifest exists then, and a mark of a dead command counts for an hour.
+    ///
+    /// # Errors
+    /// [`RepoError::Exists`], [`RepoError::Store`].
+    pub async fn await_removals(&self) -> Result<(), RepoError> {
+        let Self { root, name, run, .. } = self;
+        refuse_committed(root, name, run).await?;
+        // Before the look for removals: whoever takes this run for dead, because it slept, sees the claim, or is seen.
+        self.claim.confirm().await?;
+        await_removals(root, name, run).await?;
+        for base in self.bases {
+            await_removals(root, &BackupName::new(&base.name)?, &base.run).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the manifest, and checks that nothing that the backup needs was removed meanwhile: the objects of a
+    /// packed run by `look`, which lists them, unless its error is an `outage` of the store. Not to be cancelled: it
+    /// would be unknown whether the backup exists.
+    ///
+    /// # Errors
+    /// That of `look` if objects are gone, [`RepoError::Chain`] if a base is: the manifest is removed again.
+    /// [`RepoError::InDoubt`] if that cannot be determined.
+    pub async fn write<T, E: From<RepoError>>(
+        &self,
+        manifest: Bytes,
+        look: impl Future<Output = Result<T, E>>,
+        outage: impl FnOnce(E) -> Result<StoreError, E>,
+    ) -> Result<(), E> {
+        let Self { root, name, run, claim, bases } = self;
+        commit(root, name, run, manifest).await?;
+        // The run may have slept at any moment before the commit; a process that took it for dead then saw no manifest.
+        // That its mark is over may be the end of the objects. The name of a classic run is its own: see
+        // `confirm_commit`.
+        if !claim.holds_name()
+            && let Err(error) = look.await
+        {
+            match outage(error) {
+                Ok(source) => return Err(in_doubt(name, RepoError::Store(source)).into()),
+                Err(gone) => {
+                    take_back(root, name, run, claim).await?;
+                    return Err(gone);
+                }
+            }
+        }
+        recheck_bases(root, name, run, bases, claim).await?;
+        Ok(confirm_commit(root, name, claim, run).await?)
+    }
+}
+
 /// Checks that no other run has committed: a store that ignores the condition of a write may also deny that it has a
 /// manifest, so the catalogue must not list one either. Its requests take time, in which the objects are not watched: so
 /// this comes before they are proven.
 ///
 /// # Errors
 /// [`RepoError::Exists`] if another run has committed; [`RepoError::Store`] also if the name is listed and cannot be read.
-pub async fn refuse_committed(root: &Root, name: &BackupName, run: &str) -> Result<(), RepoError> {
+async fn refuse_committed(root: &Root, name: &BackupName, run: &str) -> Result<(), RepoError> {
     let catalogue = root.catalogue().await?;
     if !catalogue.shows(name.as_str()) {
         return Ok(());
@@ -49,7 +117,7 @@ pub async fn refuse_committed(root: &Root, name: &BackupName, run: &str) -> Resu
 ///
 /// # Errors
 /// As [`Root::commit_bytes`]; [`RepoError::NotThere`] if the new backup was removed at once.
-pub async fn commit(
+pub(crate) async fn commit(
     root: &Root,
     name: &BackupName,
     run: &str,
@@ -78,7 +146,7 @@ pub async fn commit(
 ///
 /// # Errors
 /// [`RepoError::InDoubt`] if that cannot be determined.
-pub async fn confirm_commit(
+async fn confirm_commit(
     root: &Root,
     name: &BackupName,
     claim: &Claim,
@@ -104,7 +172,7 @@ pub async fn confirm_commit(
 /// # Errors
 /// [`RepoError::Chain`] if one is gone: the manifest of `name` is removed again.
 /// [`RepoError::InDoubt`] if that cannot be determined.
-pub async fn recheck_bases(
+pub(crate) async fn recheck_bases(
     root: &Root,
     name: &BackupName,
     run: &str,

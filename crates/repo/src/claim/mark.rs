@@ -207,7 +207,7 @@ async fn damaged(root: &Root, name: &BackupName) -> Result<ExpectedManifest, Rep
 ///
 /// # Errors
 /// [`RepoError::InDoubt`] if the manifest may still exist: the objects that it names must stay.
-pub async fn take_back(
+pub(crate) async fn take_back(
     root: &Root,
     name: &BackupName,
     run: &str,

@@ -167,14 +167,14 @@ impl Layout {
     /// directories outside: a link, or a mounted file system. Such an entry is not data, but holds
     /// data.
     #[must_use]
-    pub fn leads_outside(&self, name: &OsStr) -> bool {
+    pub(crate) fn leads_outside(&self, name: &OsStr) -> bool {
         let full = std::fs::canonicalize(self.datadir.join(name));
         full.is_ok_and(|full| self.outside.iter().any(|place| place.dir.starts_with(&full)))
     }
 
     /// The directories outside the data directory, each once.
     #[must_use]
-    pub fn folders_outside(&self) -> Vec<PathBuf> {
+    pub(crate) fn folders_outside(&self) -> Vec<PathBuf> {
         let mut folders: Vec<PathBuf> = Vec::new();
         for place in &self.outside {
             if !folders.contains(&place.dir) {

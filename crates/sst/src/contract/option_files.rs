@@ -108,7 +108,7 @@ impl OptionFiles {
 
     /// Returns whether the server's groups have this option, with or without a value.
     #[must_use]
-    pub fn server_has(&self, name: &str) -> bool {
+    pub(crate) fn server_has(&self, name: &str) -> bool {
         self.options.iter().any(|option| option.scope == Scope::Server && option.name == name)
     }
 
@@ -132,7 +132,7 @@ impl OptionFiles {
 
     /// Like [`OptionFiles::any`], as a path; an empty value counts as none.
     #[must_use]
-    pub fn any_path(&self, name: &str) -> Option<PathBuf> {
+    pub(crate) fn any_path(&self, name: &str) -> Option<PathBuf> {
         self.any(name).filter(|value| !value.is_empty()).map(PathBuf::from)
     }
 

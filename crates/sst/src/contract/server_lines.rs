@@ -51,7 +51,7 @@ impl Server {
     ///
     /// # Errors
     /// If the server no longer reads.
-    pub fn proceed(&self) -> io::Result<()> {
+    pub(crate) fn proceed(&self) -> io::Result<()> {
         self.line("continue")
     }
 

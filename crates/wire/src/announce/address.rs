@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::printable::printable;
 
 /// Port of the stock scripts, for addresses without one.
-pub const DEFAULT_PORT: u16 = 4444;
+pub(crate) const DEFAULT_PORT: u16 = 4444;
 
 /// Longest host name in the domain name system.
 const MAX_HOST: usize = 253;

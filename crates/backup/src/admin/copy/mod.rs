@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use xb_repo::chain::{Link, bases, chain_of};
 use xb_repo::claim::Claim;
+use xb_repo::claim::commit::Commit;
 use xb_repo::claim::mark::await_removals;
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
@@ -39,8 +40,8 @@ use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
 use crate::write::clone_keys::refuse_unsealed;
 use crate::write::{
-    Commit, CompanionObjects, ForeignObjects, claim_emptied, free_if_vacant, is_vacant,
-    list_stored, prove_classic,
+    CompanionObjects, ForeignObjects, claim_emptied, free_if_vacant, is_vacant, list_stored,
+    prove_classic,
 };
 
 /// Copies a backup of the session to the repository `to`, after the backups that it needs and that are
@@ -385,7 +386,7 @@ impl CopyContext<'_> {
         if let Some(signal) = cancel.reason() {
             return Err(BackupError::Interrupted(signal));
         }
-        commit.write(source.bytes.clone(), look()).await
+        commit.write(source.bytes.clone(), look(), BackupError::outage).await
     }
 
     /// Copies the keys and the checksum list of a packed run, and returns what it wrote.
