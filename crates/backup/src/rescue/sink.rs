@@ -7,7 +7,7 @@ use xb_mysql::{Access, Client, Error, Row, Timeouts};
 use xb_reader::Printable;
 
 use super::definition::Definition;
-use super::rows::{LONG_WAIT, LOOK, SESSION, SHORT_WAIT, is_table, literal, sql};
+use super::rows::{LONG_WAIT, LOOK, SESSION, SHORT_WAIT, is_table, literal, sql, trigger_names};
 use crate::error::BackupError;
 
 /// Time limit of each step of a login.
@@ -340,14 +340,7 @@ impl LiveServer {
 
     /// Names of the triggers of a table, in the order in which those of one event fire.
     pub(super) fn triggers_of(&mut self, schema: &str, table: &str) -> Result<Vec<String>, Error> {
-        let rows = self.look(format!(
-            "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = {0} AND \
-             CAST(event_object_schema AS BINARY) = CAST({0} AS BINARY) AND event_object_table = {1} AND \
-             CAST(event_object_table AS BINARY) = CAST({1} AS BINARY) \
-             ORDER BY event_manipulation, action_timing, action_order",
-            literal(schema),
-            literal(table)
-        ))?;
+        let rows = self.look(trigger_names(schema, table))?;
         let mut names = Vec::new();
         for row in &rows {
             let [name] = row.texts()?;
