@@ -36,7 +36,8 @@ pub(crate) async fn run(
     on_line: &OnLine,
     cancel: &CancelToken,
 ) -> Result<(), BackupError> {
-    let mut described = Program::new(program).args(args).writing_only_below(writable);
+    let mut described =
+        Program::new(program).args(args).writing_only_below(writable).opening_many_files();
     if let Some(first) = writable.first() {
         described = described.env("TMPDIR", first);
     }

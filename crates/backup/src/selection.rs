@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
+use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -176,15 +177,18 @@ impl Selection {
     /// Returns whether a file belongs to the schema of a selected table, and to no table. A table that prepare
     /// renames may go to the folder of any schema.
     fn is_of_schema(&self, name: &[u8]) -> bool {
-        let Some((schema, file)) = std::str::from_utf8(name).ok().and_then(|n| n.split_once('/'))
-        else {
-            return false;
+        let Ok(name) = std::str::from_utf8(name) else { return false };
+        let Some((schema, file)) = name.split_once('/') else { return false };
+        // There may be as many of these files as tables.
+        let has_table = || {
+            let prefix = &name[..=schema.len()];
+            let first =
+                self.tables.range::<str, _>((Bound::Included(prefix), Bound::Unbounded)).next();
+            first.is_some_and(|table| table.starts_with(prefix))
         };
-        let of_schema =
-            |table: &String| table.split_once('/').is_some_and(|(other, _)| other == schema);
         match file {
-            "db.opt" => !self.renamed.is_empty() || self.tables.iter().any(of_schema),
-            _ => file.ends_with(".TRN") && self.tables.iter().any(of_schema),
+            "db.opt" => !self.renamed.is_empty() || has_table(),
+            _ => file.ends_with(".TRN") && has_table(),
         }
     }
 
@@ -362,6 +366,23 @@ mod tests {
         }
         let error = globs(&["shop/t.a*"]).check(&MatchedNames::default()).unwrap_err();
         assert!(error.to_string().contains("try `shop/t@002ea*`"), "{error}");
+    }
+
+    #[test]
+    fn files_of_a_schema_come_with_its_tables_and_not_with_those_of_neighbours() {
+        let tables = ["shop@002dold/t", "shop0/t", "shop/t", "sho/t", "a/t"];
+        for left_out in tables {
+            let others = tables.iter().filter(|table| **table != left_out);
+            let selection = Selection::tables(others.map(|table| (*table).to_owned()));
+            for table in tables {
+                let schema = table.strip_suffix("/t").unwrap_or(table);
+                for file in ["db.opt", "x.TRN"] {
+                    let name = format!("{schema}/{file}");
+                    let found = selection.judge(name.as_bytes(), &mut MatchedNames::default());
+                    assert_eq!(found.is_some(), table != left_out, "{name} without {left_out}");
+                }
+            }
+        }
     }
 
     #[test]

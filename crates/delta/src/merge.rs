@@ -1,11 +1,11 @@
 //! Merges a chain, as planned.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -91,7 +91,8 @@ pub fn merge(
         }
     }
     // The folders of databases that were dropped; the inner ones are behind their parents.
-    for folder in plan.old_folders.iter().rev().filter(|folder| !plan.folders.contains(folder)) {
+    let there: HashSet<&Path> = plan.folders.iter().map(PathBuf::as_path).collect();
+    for folder in plan.old_folders.iter().rev().filter(|folder| !there.contains(folder.as_path())) {
         go_on()?;
         let path = base.join(folder);
         or_none(std::fs::remove_dir(&path)).map_err(at(&path))?;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read as _};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use xb_pages::SpaceHead;
@@ -108,6 +109,7 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, NotMergeable> {
     base.files.iter().try_for_each(|file| refuse_strange(file))?;
     let system = base.system_files();
     let (mut links, mut parts): (Vec<Link>, Vec<Deltas>) = (Vec::new(), Vec::new());
+    let mut names = Names::new();
     // One at a time: there may be many tables, and many increments.
     for (number, dir) in increments.iter().enumerate() {
         let mut link = Link::read(dir).map_err(NotMergeable::of)?;
@@ -116,7 +118,7 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, NotMergeable> {
         if link.system_files() != system {
             return unfit("the system tablespace has other files than before".to_owned());
         }
-        parts.push(deltas(&link, &system)?);
+        parts.push(deltas(&link, &system, &mut names)?);
         if number + 1 < increments.len() {
             link.forget_described();
         }
@@ -183,10 +185,13 @@ fn follows(link: &Link, before: &Link) -> Result<(), NotMergeable> {
 /// The deltas of an increment, by their tablespaces.
 type Deltas = BTreeMap<Key, Delta>;
 
+/// Names of tablespaces: most are in every increment, and kept once.
+type Names = HashSet<Arc<Path>>;
+
 /// A delta file of a link: its tablespace's name, and its text.
 #[derive(Debug)]
 struct Delta {
-    name: PathBuf,
+    name: Arc<Path>,
     meta: Meta,
 }
 
@@ -208,7 +213,7 @@ fn key_of(space: u32, name: &Path, system: &[PathBuf]) -> Key {
 }
 
 /// The deltas of an increment, by their tablespaces.
-fn deltas(link: &Link, system: &[PathBuf]) -> Result<Deltas, NotMergeable> {
+fn deltas(link: &Link, system: &[PathBuf], names: &mut Names) -> Result<Deltas, NotMergeable> {
     let mut found = BTreeMap::new();
     for file in &link.files {
         let Some(name) = delta_of(file) else {
@@ -233,9 +238,11 @@ fn deltas(link: &Link, system: &[PathBuf]) -> Result<Deltas, NotMergeable> {
         if !is_tablespace(&name) {
             return Err(NotMergeable::of(format!("{} is of no known kind", path.display())));
         }
-        let (shown, key) = (name.display().to_string(), key_of(meta.space, &name, system));
-        if let Some(other) = found.insert(key, Delta { name, meta }) {
-            let other = other.name.display();
+        let key = key_of(meta.space, &name, system);
+        let kept = names.get(name.as_path()).cloned().unwrap_or_else(|| Arc::from(name.as_path()));
+        names.insert(Arc::clone(&kept));
+        if let Some(other) = found.insert(key, Delta { name: kept, meta }) {
+            let (other, shown) = (other.name.display(), name.display());
             return Err(NotMergeable::of(format!(
                 "{other} and {shown} are both of tablespace {}",
                 meta.space
@@ -250,7 +257,7 @@ fn deltas(link: &Link, system: &[PathBuf]) -> Result<Deltas, NotMergeable> {
 /// pages tell which only once they are prepared.
 fn refuse_lost(base: &Link, links: &[Link], parts: &[Deltas]) -> Result<(), NotMergeable> {
     let (Some(last), Some(newest)) = (links.last(), parts.last()) else { return Ok(()) };
-    let mut there: HashSet<&Path> = newest.values().map(|delta| delta.name.as_path()).collect();
+    let mut there: HashSet<&Path> = newest.values().map(|delta| &*delta.name).collect();
     let is_space = |file: &&PathBuf| is_table(file);
     let before: HashSet<&Path> = base.files.iter().filter(is_space).map(PathBuf::as_path).collect();
     let again: Vec<PathBuf> = last
@@ -306,7 +313,7 @@ fn copies(
     system: &[PathBuf],
 ) -> Result<BTreeMap<Key, Copy>, NotMergeable> {
     let named: HashSet<&Path> =
-        parts.iter().flat_map(BTreeMap::values).map(|delta| delta.name.as_path()).collect();
+        parts.iter().flat_map(BTreeMap::values).map(|delta| &*delta.name).collect();
     let mut found: BTreeMap<Key, Copy> = BTreeMap::new();
     let before_last = links.len().saturating_sub(1);
     for (count, link) in std::iter::once(base).chain(links.iter().take(before_last)).enumerate() {
@@ -407,11 +414,11 @@ fn space_of(
     let Some(pages) = newest.or((!has_head).then_some(0)).filter(|_| is_new) else {
         return Err(NotMergeable {
             what: format!("no backup of the chain has the first pages of {shown}"),
-            lost: Some(named.name.clone()),
+            lost: Some(named.name.to_path_buf()),
         });
     };
     deltas.reverse();
-    let path = named.name.clone();
+    let path = named.name.to_path_buf();
     // The length on disk counts: a server extends a file before it says so in its first page.
     let len = copy.map(|copy| std::fs::metadata(&copy.path).map(|meta| meta.len())).transpose();
     let len = len.map_err(|error| NotMergeable::of(format!("{shown}: {error}")))?.unwrap_or(0);
@@ -497,6 +504,26 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::links::Checkpoints;
+
+    /// With 200,000 tables and 60 increments there are twelve million deltas.
+    #[test]
+    fn the_name_of_a_tablespace_is_kept_once_for_all_increments() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = |number: u32| {
+            let dir = dir.path().join(number.to_string());
+            std::fs::create_dir_all(dir.join("shop")).unwrap();
+            std::fs::write(dir.join("shop/t.ibd.meta"), "page_size = 16384\nspace_id = 7\n")
+                .unwrap();
+            let checkpoints = Checkpoints { kind: "incremental".to_owned(), from: 1, to: 2 };
+            let files = vec![PathBuf::from("shop/t.ibd.delta")];
+            Link { dir, checkpoints, redo_start: 1, files, folders: Vec::new() }
+        };
+        let mut names = Names::new();
+        let parts = [1, 2].map(|number| deltas(&link(number), &[], &mut names).unwrap());
+        let [first, second] = parts.each_ref().map(|part| &part[&(7, 0)].name);
+        assert!(Arc::ptr_eq(first, second) && names.len() == 1);
+    }
 
     #[test]
     fn a_definition_that_cannot_be_read_may_be_of_innodb() {

@@ -97,6 +97,12 @@ pub enum Fault {
     /// The page is all zeros, although every tablespace of its kind has it from its creation on and
     /// never frees it, such as the first page and the root of a table.
     EmptyFixed,
+    /// The same of the list of segments, or the first root, of a table. A server makes them in a change of their own,
+    /// after the first two pages: its checkpoint may be between the two.
+    EmptyRoot {
+        /// No page behind the first two was changed last before this position in the redo log.
+        made: u64,
+    },
     /// The file holds no page: no bytes, or only zeros.
     Blank,
     /// The file ends before this page, which the tablespace's first page counts.
@@ -142,7 +148,9 @@ impl fmt::Display for Fault {
                 write!(f, "page of tablespace {got} in the file of tablespace {expected}")
             }
             Self::Empty => f.write_str("empty page that the tablespace counts as used"),
-            Self::EmptyFixed => f.write_str("empty page that is in use in every tablespace"),
+            Self::EmptyFixed | Self::EmptyRoot { .. } => {
+                f.write_str("empty page that is in use in every tablespace")
+            }
             Self::Blank => f.write_str("the file holds no page, only zeros or nothing"),
             Self::Short { pages, stated } | Self::Truncated { pages, stated } => {
                 write!(f, "the file ends after {pages} pages, but its first page states {stated}")

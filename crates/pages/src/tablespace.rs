@@ -103,6 +103,8 @@ pub struct PageChecker {
     empty_fixed: Vec<u64>,
     /// The lowest log position of a page: the tablespace existed then.
     oldest: Option<u64>,
+    /// The same without the first two pages.
+    made: Option<u64>,
     /// The file must have pages: it is not one of the later files of a system tablespace.
     never_blank: bool,
     counts: PageCounts,
@@ -159,6 +161,7 @@ impl PageChecker {
             begins_empty: false,
             empty_fixed: Vec::new(),
             oldest: None,
+            made: None,
             never_blank: matches!(role, Role::Table | Role::Undo),
             counts: PageCounts::default(),
         }
@@ -244,7 +247,13 @@ impl PageChecker {
         }
         // Without a page that states a position, the tablespace may be as old as its backup.
         let since = self.oldest.unwrap_or_default();
-        let fixed = |place| (place, Fault::EmptyFixed, Some(since));
+        // Without any of these pages, the first page shows when the others were made.
+        let made = self.made.or(stated.map(|(_, lsn)| lsn)).unwrap_or_default();
+        let base = self.base.unwrap_or_default();
+        let fixed = |place| match (self.role, base + place) {
+            (Role::Table, 2 | 3) => (place, Fault::EmptyRoot { made }, Some(since)),
+            _ => (place, Fault::EmptyFixed, Some(since)),
+        };
         // Only tables and undo tablespaces are created while a server runs.
         let created = (self.role != Role::System).then_some(0);
         let is_blank = self.never_blank && self.format.is_none();
@@ -343,6 +352,9 @@ impl PageChecker {
         // A server writes the first page of a new file before its redo log, without a position.
         let lsn = lsn(page).filter(|lsn| *lsn > 0);
         self.oldest = self.oldest.into_iter().chain(lsn).min();
+        if expected > 1 {
+            self.made = self.made.into_iter().chain(lsn).min();
+        }
         if verdict != Verdict::Inside {
             self.learn(format, expected, page);
         }

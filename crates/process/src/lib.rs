@@ -22,6 +22,7 @@ mod line;
 mod lock_guard;
 mod lock_messages;
 mod messages;
+mod open_files;
 mod program;
 mod remover;
 mod run;

@@ -13,6 +13,7 @@ use rustix::fs::{Access, access};
 use crate::environment::secrets;
 use crate::guardian::start_guarded;
 use crate::line::is_available;
+use crate::open_files::RaisedLimit;
 use crate::running::Running;
 
 /// Which process group a program belongs to.
@@ -39,6 +40,8 @@ pub struct Program {
     stderr: Stdio,
     group: Group,
     is_guarded: bool,
+    /// It gets the hard limit of open files as its soft one.
+    opens_many_files: bool,
     /// Directories that it may write below; anywhere if there are none.
     writable: Vec<PathBuf>,
 }
@@ -56,6 +59,7 @@ impl Program {
             stderr: Stdio::null(),
             group: Group::Own,
             is_guarded: true,
+            opens_many_files: false,
             writable: Vec::new(),
         }
     }
@@ -124,6 +128,14 @@ impl Program {
         self
     }
 
+    /// Gives the program as many open files as it may have: its soft limit is our hard one. Backup programs open
+    /// up to 2000 tablespaces at a time by default, and fail at the usual soft limit of 1024.
+    #[must_use]
+    pub fn opening_many_files(mut self) -> Self {
+        self.opens_many_files = true;
+        self
+    }
+
     /// Confines the program, and all that it starts: it can change files and directories below these
     /// places only, and read everything that this process can. They must exist when it starts.
     #[must_use]
@@ -166,6 +178,7 @@ impl Program {
             }
             command.spawn()
         };
+        let _raised = self.opens_many_files.then(RaisedLimit::now);
         let (child, line) = if guarded {
             let (child, line) = start_guarded(&self.program, &self.writable, start)?;
             (child, Some(line))
@@ -199,4 +212,33 @@ fn find(program: &OsStr) -> io::Result<()> {
         }
     }
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+
+    fn soft_limit(program: Program) -> u64 {
+        let mut output = [0; 32];
+        let program = program.args(["-c", "ulimit -S -n"]);
+        let len = crate::capture(program, None, &mut output, Duration::from_secs(60)).unwrap();
+        std::str::from_utf8(&output[..len]).unwrap().trim().parse().unwrap()
+    }
+
+    #[test]
+    fn a_program_of_many_files_gets_the_hard_limit_and_this_process_keeps_its_own() {
+        let before = getrlimit(Resource::Nofile);
+        let hard = before.maximum.unwrap();
+        let less = Rlimit { current: Some(hard - 1), ..before };
+        setrlimit(Resource::Nofile, less).unwrap();
+        let many = soft_limit(Program::new("sh").opening_many_files());
+        let other = soft_limit(Program::new("sh"));
+        let ours = getrlimit(Resource::Nofile).current;
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert_eq!((many, other, ours), (hard, hard - 1, Some(hard - 1)));
+    }
 }

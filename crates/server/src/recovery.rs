@@ -5,6 +5,7 @@
 //! the log and the pages that it touches brings nothing, and memory that the machine does not have
 //! brings the recovery to a stop.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -85,13 +86,16 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Of all files below `dir`. Symbolic links to directories are not followed.
+    /// Of all files below `dir`. Symbolic links to directories are not followed, and folders whose names begin with a
+    /// dot are passed over: no schema is there, but maybe all files of a chain's increments.
     fn below(dir: &Path) -> Self {
         let (mut sizes, mut dirs) = (Self::default(), vec![dir.to_owned()]);
         while let Some(dir) = dirs.pop() {
             let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
             for (path, meta) in entries.filter_map(|e| Some((e.path(), e.metadata().ok()?))) {
-                if meta.is_dir() {
+                let is_hidden =
+                    path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
+                if meta.is_dir() && !is_hidden {
                     dirs.push(path);
                 } else if meta.is_file() {
                     sizes.bytes = sizes.bytes.saturating_add(meta.len());
@@ -216,6 +220,8 @@ mod tests {
             std::fs::File::create(path).unwrap().set_len(length).unwrap();
         };
         file("shop/t.ibd", 300 * MIB);
+        // It is not part of the data that is prepared.
+        file("shop/.xb-incremental/1/shop/t.ibd.delta", 50 * MIB);
         file("i/ib_logfile0", 100 * MIB);
         file("m/xtrabackup_logfile", 100 * MIB);
         let below = |name: &str| dir.path().join(name);

@@ -1,5 +1,7 @@
 //! Backups with more files than the process may have open at a time.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::stream::StreamWriter;
 
@@ -46,6 +48,42 @@ fn a_backup_of_many_small_files_comes_back() {
     }
 }
 
+/// The soft limit of a shell is 1024, and mariadb-backup opens 2000 tablespaces: it could neither copy nor prepare more.
+#[test]
+fn backup_programs_may_open_as_many_files_as_the_hard_limit_allows() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut stream = StreamWriter::new(Vec::new());
+    stream.payload("ibdata1", 0, b"pages").end("ibdata1").positions(0, 9).info();
+    let made = folder.path().join("stream");
+    std::fs::write(&made, stream.finish()).unwrap();
+    let program = folder.path().join("mariadb-backup");
+    let (copies, prepares) = (folder.path().join("copies"), folder.path().join("prepares"));
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *--prepare*) ulimit -S -n >'{}' ;; *--backup*) ulimit -S -n >'{}'; cat '{}' ;; esac\n",
+        prepares.display(),
+        copies.display(),
+        made.display()
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let limited = |args: &[&str]| {
+        Cmd::new("sh")
+            .args(["-c", "ulimit -S -n 300 && ulimit -H -n 700 && exec \"$0\" \"$@\""])
+            .arg(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(args)
+            .run()
+    };
+    let place = format!("file://{}/root/night", folder.path().display());
+    let shown = program.to_str().unwrap();
+    let _ = limited(&["backup", "--checkpoint=no", &place, "--", shown, "--backup"]).expect(0);
+    let dir = format!("--target-dir={}", folder.path().join("restored").display());
+    let by = format!("--prepare-program={shown}");
+    let _ = limited(&["restore", "--sync=none", "--prepare", &by, &dir, &place]).expect(0);
+    for told in [copies, prepares] {
+        assert_eq!(std::fs::read_to_string(&told).unwrap(), "700\n", "{}", told.display());
+    }
+}
+
 /// The signal of `ulimit -f` once ended the program without a message, and without a clean-up.
 #[test]
 fn a_limit_of_file_sizes_is_an_error_with_a_message() {
@@ -79,7 +117,6 @@ fn a_limit_of_file_sizes_is_an_error_with_a_message() {
 #[cfg(unix)]
 #[test]
 fn a_store_in_a_folder_is_private() {
-    use std::os::unix::fs::PermissionsExt as _;
     let mut stream = StreamWriter::new(Vec::new());
     stream.payload("a", 0, b"secret").end("a");
     stream.payload("xtrabackup_info", 0, b"tool_name = mariadb-backup\n").end("xtrabackup_info");

@@ -13,7 +13,7 @@ use super::grants::{Need, refuse_without_trigger};
 use super::in_use::failed;
 use super::names::{Chosen, NamedTable, StoredTable};
 use super::physical;
-use super::rows::{Layout, SESSION, Sum, TablePass, is_table, literal, sql};
+use super::rows::{Layout, SESSION, Sum, TablePass, is_table, sql, trigger_names};
 use super::sink::{LiveServer, PREFIX, QuotedTable, Sink, SinkError};
 use super::source::{Copier, Order, Source};
 use super::trigger::{Trigger, is_same_order};
@@ -341,13 +341,7 @@ impl Copier<'_> {
     }
 
     fn triggers(&mut self, schema: &str, table: &str) -> Result<Vec<Trigger>, Error> {
-        let (schema_text, table_text) = (literal(schema), literal(table));
-        let names = self.private.rows(format!(
-            "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = {schema_text} AND \
-             CAST(event_object_schema AS BINARY) = CAST({schema_text} AS BINARY) AND \
-             CAST(event_object_table AS BINARY) = CAST({table_text} AS BINARY) \
-             ORDER BY event_manipulation, action_timing, action_order"
-        ))?;
+        let names = self.private.rows(trigger_names(schema, table))?;
         let mut triggers = Vec::new();
         for row in &names {
             let [name] = row.texts()?;

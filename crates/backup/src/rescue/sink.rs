@@ -7,7 +7,7 @@ use xb_mysql::{Access, Client, Error, Row, Timeouts};
 use xb_reader::Printable;
 
 use super::definition::Definition;
-use super::rows::{LONG_WAIT, LOOK, SESSION, SHORT_WAIT, is_table, literal, sql};
+use super::rows::{LONG_WAIT, LOOK, SESSION, SHORT_WAIT, is_table, literal, sql, trigger_names};
 use crate::error::BackupError;
 
 /// Time limit of each step of a login.
@@ -18,6 +18,10 @@ pub(super) const PREFIX: &str = "xb_rescue_";
 const BATCH: usize = 1 << 20;
 /// Part of a server's `max_allowed_packet` that is left for the packet itself, in bytes.
 const MARGIN: usize = 1024;
+/// Number of tables in one statement that drops them: with all of a large rescue, it would be longer than a packet may be.
+const DROPPED: usize = 100;
+/// Number of tables that an error names.
+const NAMED: usize = 10;
 /// Codes with which a server, or a proxy before it, ends the connection: 1053 it shuts down, 1158 to 1161 the network
 /// fails, 1927 somebody ended the connection, 2003 to 2013 a proxy has lost the server.
 const LOST: [u16; 9] = [1053, 1158, 1159, 1160, 1161, 1927, 2003, 2006, 2013];
@@ -248,20 +252,38 @@ impl Sink {
         if live.unfinished.is_empty() {
             return Ok(());
         }
-        let names = live.unfinished.join(", ");
+        let mut left = live.unfinished.as_slice();
         let timeouts = Timeouts { login: LOGIN, reply: Some(LOGIN) };
         let dropped = Client::connect(&live.access.target, &live.access.account, timeouts)
             .and_then(|mut client| {
                 client.run("SET foreign_key_checks = 0")?;
                 client.run(SHORT_WAIT)?;
-                client.run(format!("DROP TABLE IF EXISTS {names}"))
+                while let Some((tables, rest)) = split(left) {
+                    client.run(format!("DROP TABLE IF EXISTS {}", tables.join(", ")))?;
+                    left = rest;
+                }
+                Ok(())
             });
         dropped.map_err(|error| BackupError::Rescue {
-            table: names.clone(),
+            table: some_of(left),
             what: format!(
                 "this unfinished table stays on the server, since it cannot be dropped: {error}; drop it"
             ),
         })
+    }
+}
+
+/// The tables of the next statement that drops some, and the others; `None` if there are none.
+fn split(tables: &[String]) -> Option<(&[String], &[String])> {
+    (!tables.is_empty()).then(|| tables.split_at(tables.len().min(DROPPED)))
+}
+
+/// The names of some tables, and how many there are beyond.
+fn some_of(tables: &[String]) -> String {
+    let named = tables.get(..NAMED).unwrap_or(tables).join(", ");
+    match tables.len().saturating_sub(NAMED) {
+        0 => named,
+        others => format!("{named}, and {others} others"),
     }
 }
 
@@ -318,14 +340,7 @@ impl LiveServer {
 
     /// Names of the triggers of a table, in the order in which those of one event fire.
     pub(super) fn triggers_of(&mut self, schema: &str, table: &str) -> Result<Vec<String>, Error> {
-        let rows = self.look(format!(
-            "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = {0} AND \
-             CAST(event_object_schema AS BINARY) = CAST({0} AS BINARY) AND event_object_table = {1} AND \
-             CAST(event_object_table AS BINARY) = CAST({1} AS BINARY) \
-             ORDER BY event_manipulation, action_timing, action_order",
-            literal(schema),
-            literal(table)
-        ))?;
+        let rows = self.look(trigger_names(schema, table))?;
         let mut names = Vec::new();
         for row in &rows {
             let [name] = row.texts()?;
@@ -398,5 +413,26 @@ impl LiveServer {
     pub(super) fn take_lock(&mut self, seconds: u32) -> Result<bool, Error> {
         let ask = format!("SELECT CAST(GET_LOCK({}, {seconds}) AS CHAR)", literal(&self.lock));
         Ok(self.client.rows(ask)?.first().and_then(|row| row.get(0)) == Some(b"1"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All names in one statement were longer than a packet from some 150,000 tables on, and in the error, too.
+    #[test]
+    fn many_unfinished_tables_are_dropped_in_short_statements() {
+        let tables: Vec<String> = (0..12_345).map(|n| format!("`shop`.`t{n}`")).collect();
+        let (mut left, mut dropped) = (tables.as_slice(), Vec::new());
+        while let Some((some, rest)) = split(left) {
+            assert!(some.len() <= DROPPED && !some.is_empty());
+            dropped.extend_from_slice(some);
+            left = rest;
+        }
+        assert_eq!(dropped, tables);
+        let shown = some_of(&tables);
+        assert!(shown.ends_with("`shop`.`t9`, and 12335 others"), "{shown}");
+        assert_eq!(some_of(&tables[..2]), "`shop`.`t0`, `shop`.`t1`");
     }
 }

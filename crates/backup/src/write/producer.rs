@@ -101,6 +101,7 @@ impl Producer {
             // when its output is closed.
             .in_our_group()
             .unguarded()
+            .opening_many_files()
             .start()
             .map_err(|error| failed(error.to_string()))?;
         let (Some(stdout), Some(stderr)) = (child.stdout(), child.stderr()) else {

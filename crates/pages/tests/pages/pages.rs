@@ -448,6 +448,20 @@ fn an_empty_page_that_is_in_use_is_missing() {
     }
 }
 
+/// What tells whether a server created the table across its checkpoint: the pages that it makes with the root.
+#[test]
+fn an_empty_root_says_since_when_the_pages_around_it_are_there() {
+    let size = 16384;
+    for (empty, made) in [(2..3, 0x1003), (2..5, 0x1005), (2..64, 0x1000)] {
+        let mut pages = tablespace(Sum::Full, 5, 64);
+        pages[empty.start * size..empty.end * size].fill(0);
+        let (_, bad, _) = checked("d/t.ibd", &pages, &[1 << 20]);
+        // The last page of each four is free in this file.
+        let list = bad.iter().find(|bad| bad.page == 2).unwrap();
+        assert_eq!((list.fault, list.missing_since), (Fault::EmptyRoot { made }, Some(0x1000)));
+    }
+}
+
 #[test]
 fn a_hole_in_used_pages_is_missing_too() {
     let size = 16384;

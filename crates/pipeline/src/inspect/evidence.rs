@@ -229,7 +229,10 @@ impl Evidence {
             match self.verdict(&page, end) {
                 Verdict::Lost => {
                     found.counts.damaged += 1;
-                    let was_empty = matches!(page.fault, Fault::Empty | Fault::EmptyFixed);
+                    let was_empty = matches!(
+                        page.fault,
+                        Fault::Empty | Fault::EmptyFixed | Fault::EmptyRoot { .. }
+                    );
                     found.counts.empty -= u64::from(was_empty).min(found.counts.empty);
                     found.add(&path, page);
                 }
@@ -253,6 +256,9 @@ impl Evidence {
             return Verdict::Recovered;
         }
         let least = match page.fault {
+            // The checkpoint may have come while the server created the table; or the root is lost, and all others were
+            // changed since.
+            Fault::EmptyRoot { made } if made > start.checkpoint => return Verdict::Doubtful,
             // The server may have freed the page before it wrote it.
             Fault::Empty if start.skips_freed => IDLE,
             // The server may have created or truncated the file since the checkpoint.
@@ -313,7 +319,9 @@ mod tests {
     fn a_lost_page_is_found_among_any_number_that_recovery_writes() {
         let path = RelPath::new(b"shop/t.ibd").unwrap_or_else(|error| panic!("{error}"));
         let start = |skips_freed| RedoStart { checkpoint: 1000, skips_freed };
-        for (fault, skips_freed) in [(Fault::Empty, false), (Fault::EmptyFixed, true)] {
+        let root = Fault::EmptyRoot { made: 1000 };
+        for (fault, skips_freed) in [(Fault::Empty, false), (Fault::EmptyFixed, true), (root, true)]
+        {
             let mut evidence = Evidence::default();
             evidence
                 .redo
@@ -329,6 +337,22 @@ mod tests {
             let bad: Vec<u64> = found.bad.iter().map(|bad| bad.page.page).collect();
             assert_eq!(bad, [70_000], "{fault:?}");
             assert!(evidence.missing.len() < 2 * MAX_MISSING);
+        }
+    }
+
+    /// Observed: page 1 at 63312115, a checkpoint at 63312179, and pages 0 and 2 at 63312412, with the root in the log.
+    #[test]
+    fn a_table_that_a_server_creates_across_its_checkpoint_is_not_damaged() {
+        let path = RelPath::new(b"shop/t.ibd").unwrap_or_else(|error| panic!("{error}"));
+        for (made, damaged, doubtful) in [(1001, 0, 1), (1000, 1, 0)] {
+            let mut evidence = Evidence::default();
+            let start = RedoStart { checkpoint: 1000, skips_freed: true };
+            evidence.redo.push((path.clone(), RedoFound::of_clone(Some(start), 1 << 30)));
+            let fault = Fault::EmptyRoot { made };
+            let bad = BadPage { page: 3, offset: 3 * 16384, fault, missing_since: Some(900) };
+            evidence.of_file(&path)(bad);
+            let found = evidence.judge(&BTreeMap::new());
+            assert_eq!((found.counts.damaged, found.doubtful), (damaged, doubtful), "{made}");
         }
     }
 
