@@ -9,6 +9,8 @@ use regex::bytes::{Regex, RegexBuilder};
 /// server; see also [`is_always`].
 const ALWAYS: [&str; 6] =
     ["#sql-xb", "lost+found", "grastate.dat", "gvwstate.dat", "galera.cache", "sst_in_progress"];
+/// The directory of MyRocks in Percona's server, and in early versions of MariaDB's.
+const ROCKSDB: &[u8] = b".rocksdb";
 /// Logs that never stay, because they belong to the data: a server would apply them to other data.
 const NEVER: [&str; 3] = ["tc.log", "ddl_recovery.log", "ddl_recovery-backup.log"];
 
@@ -109,7 +111,7 @@ fn is_always(name: &[u8]) -> bool {
     ALWAYS.iter().any(|kept| kept.as_bytes() == name)
         || name.starts_with(b"gcache.page.")
         // The data directory is the home of the server's user, who may have keys and logins there. Ours are of a restore.
-        || name.starts_with(b".") && !name.starts_with(b".xb")
+        || name.starts_with(b".") && !name.starts_with(b".xb") && name != ROCKSDB
         || name.ends_with(b".err")
         || name.ends_with(b".pid")
 }
@@ -163,6 +165,7 @@ mod tests {
             "shop",
             "undo001",
             "auto.cnf",
+            ".rocksdb",
         ] {
             assert!(!keep.keeps(name.as_bytes()), "{name}");
         }
