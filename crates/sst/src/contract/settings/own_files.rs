@@ -22,15 +22,13 @@ const OF_DATA: [&str; 9] = [
     "secure-file-priv",
 ];
 /// Options that name such a file by a path that need not be absolute; a relative one is of the data directory.
-const OF_THE_NODE: [&str; 21] = [
+const OF_THE_NODE: [&str; 19] = [
     "file-key-management-filekey",
     "file-key-management-filename",
     "general-log-file",
-    "innodb-temp-data-file-path",
     "innodb-tmpdir",
     "log-error",
     "pid-file",
-    "plugin-dir",
     "slave-load-tmpdir",
     "slow-query-log-file",
     "socket",
@@ -65,10 +63,15 @@ pub(super) fn named(files: &OptionFiles, args: &Args) -> Vec<PathBuf> {
     for (name, value) in files.values().chain(of_server) {
         match name {
             "wsrep-provider-options" => paths.extend(of_galera(value)),
+            // Behind its name are sizes and words, such as `autoextend` and `max`, which are no files.
+            "innodb-temp-data-file-path" => {
+                let files = words(value, b";").filter_map(|file| file.split(|b| *b == b':').next());
+                paths.extend(files.map(path));
+            }
             _ => {
                 let is_known = OF_THE_NODE.contains(&name);
                 let is_other = !OF_DATA.iter().any(|data| name.starts_with(data));
-                // The whole; or a part: of a list of directories, behind `FILE:`, before a size.
+                // The whole; or a part: of a list of directories, behind `FILE:`.
                 let words = std::iter::once(value.as_bytes()).chain(words(value, b":;"));
                 let named = words.filter(|word| is_known || is_other && word.starts_with(b"/"));
                 paths.extend(named.map(path));
@@ -105,7 +108,8 @@ mod tests {
     fn paths_of_the_node_are_taken_and_those_of_data_are_not() {
         let options = [
             ("mysqld", "tmpdir", "/d/a:b"),
-            ("mysqld", "innodb_temp_data_file_path", "t/ibtmp1:12M:autoextend"),
+            ("mysqld", "innodb_temp_data_file_path", "t/ibtmp1:12M:autoextend:max:5G"),
+            ("mysqld", "plugin_dir", "lib/plugin"),
             ("mariadb", "file_key_management_filekey", "FILE:/d/key"),
             (
                 "mysqld",
@@ -132,9 +136,9 @@ mod tests {
         {
             assert!(has(path), "{path}: {named:?}");
         }
+        let plain = ["fast", "1G", "12M", "autoextend", "max", "lib/plugin"];
         let others = ["redo", "aria", "bin", "relay.info", "master.info", "shop"];
-        for path in
-            others.map(|name| format!("/d/{name}")).iter().map(String::as_str).chain(["fast", "1G"])
+        for path in others.map(|name| format!("/d/{name}")).iter().map(String::as_str).chain(plain)
         {
             assert!(!has(path), "{path}: {named:?}");
         }
