@@ -426,7 +426,7 @@ impl SstError {
                     .into(),
             ),
             Self::Capitals { .. } => {
-                Some("set lower_case_table_names as on the donor: all nodes need one value".into())
+                Some("set lower_case_table_names as on the donor: all nodes need one value; if they agree, the donor does not find it either, so move it out of its data directory".into())
             }
             Self::NoServer(_) => Some(
                 "restart the server if it was upgraded while it ran; else set second-start=no in [sst], and after the join lock the user mysql.pxc.sst.user and run STOP REPLICA; RESET REPLICA ALL"
