@@ -290,7 +290,8 @@ pub(crate) fn cannot_write(folder: &Path, cause: impl Display) -> String {
 /// What to do about the failure of a backup program with these last messages.
 fn program_hint(words: &[String]) -> Option<String> {
     let says = |text: &str| words.iter().any(|word| word.contains(text));
-    if says("Access denied") {
+    // Not "Access denied; you need ... the RELOAD privilege", which names what to do.
+    if says("Access denied for user") {
         Some("correct wsrep_sst_auth; a password in [client], [mariabackup] or [xtrabackup] of the option files counts before it, so remove that one".into())
     } else if says("Too many open files") {
         Some("raise the server's limit of open files (LimitNOFILE of its unit, ulimit -n): the backup program opens every tablespace".into())
