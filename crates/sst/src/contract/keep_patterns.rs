@@ -89,6 +89,14 @@ impl Keep {
         }
     }
 
+    /// As [`Keep::also`], of the file to which links in the path lead, from elsewhere or from another entry.
+    pub fn also_behind_links(&mut self, path: &Path) {
+        let real = self.datadir.iter().find_map(|datadir| datadir.join(path).canonicalize().ok());
+        if let Some(real) = real {
+            self.also(&real);
+        }
+    }
+
     /// Returns whether the entry `name` of the data directory stays.
     #[must_use]
     pub fn keeps(&self, name: &[u8]) -> bool {
@@ -232,6 +240,29 @@ mod tests {
         for name in ["mysql", "slow", "b", "log"] {
             assert!(!keep.keeps(name.as_bytes()), "{name}");
         }
+    }
+
+    #[test]
+    fn links_in_a_path_are_followed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let data = scratch.path().join("data");
+        for name in ["data/keys", "data/safe/deep"] {
+            std::fs::create_dir_all(scratch.path().join(name)).unwrap();
+        }
+        std::fs::write(data.join("keys/file"), "").unwrap();
+        let link = |to: &Path, from: &str| {
+            std::os::unix::fs::symlink(to, scratch.path().join(from)).unwrap();
+        };
+        link(&data.join("keys"), "tls");
+        link("safe/deep".as_ref(), "data/certificates");
+        let mut keep = Keep::usual(false).unwrap();
+        keep.within(&data);
+        keep.also_behind_links(&scratch.path().join("tls/file"));
+        keep.also_behind_links("certificates".as_ref());
+        for name in ["keys", "safe"] {
+            assert!(keep.keeps(name.as_bytes()), "{name}");
+        }
+        assert!(!keep.keeps(b"file") && !keep.keeps(b"deep"));
     }
 
     #[test]

@@ -54,19 +54,28 @@ const OF_GALERA: [&str; 7] = [
     "socket.ssl_password_file",
 ];
 
-/// Returns the paths in the options of the node, as they are written there: of options that are known to name such files, and of
+/// A path in an option, as it is written there.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) path: PathBuf,
+    /// Whether it is known that the server itself looks there whenever it starts.
+    pub(super) is_known: bool,
+}
+
+/// Returns the paths in the options of the node: of options that are known to name such files, and of
 /// all others that have an absolute path and are not about data. An option that a later line replaces counts, too.
-pub(super) fn named(files: &OptionFiles, args: &Args) -> Vec<PathBuf> {
+pub(super) fn named(files: &OptionFiles, args: &Args) -> Vec<Named> {
     let of_server =
         args.server.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_deref()?)));
     let mut paths = Vec::new();
+    let known = |path| Named { path, is_known: true };
     for (name, value) in files.values().chain(of_server) {
         match name {
-            "wsrep-provider-options" => paths.extend(of_galera(value)),
+            "wsrep-provider-options" => paths.extend(of_galera(value).into_iter().map(known)),
             // Behind its name are sizes and words, such as `autoextend` and `max`, which are no files.
             "innodb-temp-data-file-path" => {
                 let files = words(value, b";").filter_map(|file| file.split(|b| *b == b':').next());
-                paths.extend(files.map(path));
+                paths.extend(files.map(path).map(known));
             }
             _ => {
                 let is_known = OF_THE_NODE.contains(&name);
@@ -74,7 +83,7 @@ pub(super) fn named(files: &OptionFiles, args: &Args) -> Vec<PathBuf> {
                 // The whole; or a part: of a list of directories, behind `FILE:`.
                 let words = std::iter::once(value.as_bytes()).chain(words(value, b":;"));
                 let named = words.filter(|word| is_known || is_other && word.starts_with(b"/"));
-                paths.extend(named.map(path));
+                paths.extend(named.map(|word| Named { path: path(word), is_known }));
             }
         }
     }
@@ -131,7 +140,7 @@ mod tests {
         let words = ["--role", "joiner", "--address", "h", "--mysqld-args", "--socket=s"];
         let args = Args::parse(&words.map(Into::into)).unwrap();
         let named = named(&files, &args);
-        let has = |path: &str| named.iter().any(|named| named == Path::new(path));
+        let has = |path: &str| named.iter().any(|named| named.path == Path::new(path));
         for path in ["/d/a", "b", "t/ibtmp1", "/d/key", "gc", "/d/s", "/d/other", "/d/reports", "s"]
         {
             assert!(has(path), "{path}: {named:?}");
