@@ -290,7 +290,8 @@ pub(crate) fn cannot_write(folder: &Path, cause: impl Display) -> String {
 /// What to do about the failure of a backup program with these last messages.
 fn program_hint(words: &[String]) -> Option<String> {
     let says = |text: &str| words.iter().any(|word| word.contains(text));
-    if says("Access denied") {
+    // Not "Access denied; you need ... the RELOAD privilege", which names what to do.
+    if says("Access denied for user") {
         Some("correct wsrep_sst_auth; a password in [client], [mariabackup] or [xtrabackup] of the option files counts before it, so remove that one".into())
     } else if says("Too many open files") {
         Some("raise the server's limit of open files (LimitNOFILE of its unit, ulimit -n): the backup program opens every tablespace".into())
@@ -426,7 +427,7 @@ impl SstError {
                     .into(),
             ),
             Self::Capitals { .. } => {
-                Some("set lower_case_table_names as on the donor: all nodes need one value".into())
+                Some("set lower_case_table_names as on the donor: all nodes need one value; if they agree, the donor does not find it either, so move it out of its data directory".into())
             }
             Self::NoServer(_) => Some(
                 "restart the server if it was upgraded while it ran; else set second-start=no in [sst], and after the join lock the user mysql.pxc.sst.user and run STOP REPLICA; RESET REPLICA ALL"

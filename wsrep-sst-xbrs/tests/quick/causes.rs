@@ -61,12 +61,17 @@ fn a_failure_of_the_backup_program_that_an_operator_can_end_has_a_hint() {
             "Error number 24 means 'Too many open files'",
             "hint: raise the server's limit of open files",
         ),
+        (
+            "Access denied; you need (at least one of) the RELOAD privilege(s) for this operation",
+            "",
+        ),
     ] {
         let scene = Scene::new();
         std::fs::write(scene.bin().join("stream"), "").unwrap();
         std::fs::write(scene.bin().join("fail"), format!("{words}\n")).unwrap();
         let (_, donor) = fails(&scene, &["env"]);
         assert!(donor.log.contains(words) && donor.log.contains(hint), "{}", donor.log);
+        assert_eq!(donor.log.contains("hint: correct wsrep_sst_auth"), hint.contains("auth"));
     }
 }
 

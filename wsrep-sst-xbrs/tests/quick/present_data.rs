@@ -600,16 +600,20 @@ fn what_the_node_keeps_in_its_data_directory_stays() {
         "reports/x",
         "cluster/key",
         ".my.cnf",
+        "linked/ca",
     ];
     for name in own {
         std::fs::create_dir_all(data.join(name).parent().unwrap()).unwrap();
         std::fs::write(data.join(name), "mine").unwrap();
     }
+    let link = scene.scratch.join("link");
+    std::os::unix::fs::symlink(data.join("linked"), &link).unwrap();
     let here = data.display();
     scene.options(&format!("report-dir={here}/reports"));
     let words = [
         "--loose-file-key-management-filename=keys/file".to_owned(),
         format!("--ssl-key={here}/tls/node.key"),
+        format!("--ssl-ca={}/ca", link.display()),
         "--ssl-cert=node.crt".to_owned(),
         format!("--tmpdir={here}/tmp1:{here}/tmp2"),
         format!(

@@ -9,6 +9,8 @@ use regex::bytes::{Regex, RegexBuilder};
 /// server; see also [`is_always`].
 const ALWAYS: [&str; 6] =
     ["#sql-xb", "lost+found", "grastate.dat", "gvwstate.dat", "galera.cache", "sst_in_progress"];
+/// The directory of MyRocks in Percona's server, and in early versions of MariaDB's.
+const ROCKSDB: &[u8] = b".rocksdb";
 /// Logs that never stay, because they belong to the data: a server would apply them to other data.
 const NEVER: [&str; 3] = ["tc.log", "ddl_recovery.log", "ddl_recovery-backup.log"];
 
@@ -87,6 +89,14 @@ impl Keep {
         }
     }
 
+    /// As [`Keep::also`], of the file to which links in the path lead, from elsewhere or from another entry.
+    pub fn also_behind_links(&mut self, path: &Path) {
+        let real = self.datadir.iter().find_map(|datadir| datadir.join(path).canonicalize().ok());
+        if let Some(real) = real {
+            self.also(&real);
+        }
+    }
+
     /// Returns whether the entry `name` of the data directory stays.
     #[must_use]
     pub fn keeps(&self, name: &[u8]) -> bool {
@@ -109,7 +119,7 @@ fn is_always(name: &[u8]) -> bool {
     ALWAYS.iter().any(|kept| kept.as_bytes() == name)
         || name.starts_with(b"gcache.page.")
         // The data directory is the home of the server's user, who may have keys and logins there. Ours are of a restore.
-        || name.starts_with(b".") && !name.starts_with(b".xb")
+        || name.starts_with(b".") && !name.starts_with(b".xb") && name != ROCKSDB
         || name.ends_with(b".err")
         || name.ends_with(b".pid")
 }
@@ -163,6 +173,7 @@ mod tests {
             "shop",
             "undo001",
             "auto.cnf",
+            ".rocksdb",
         ] {
             assert!(!keep.keeps(name.as_bytes()), "{name}");
         }
@@ -229,6 +240,29 @@ mod tests {
         for name in ["mysql", "slow", "b", "log"] {
             assert!(!keep.keeps(name.as_bytes()), "{name}");
         }
+    }
+
+    #[test]
+    fn links_in_a_path_are_followed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let data = scratch.path().join("data");
+        for name in ["data/keys", "data/safe/deep"] {
+            std::fs::create_dir_all(scratch.path().join(name)).unwrap();
+        }
+        std::fs::write(data.join("keys/file"), "").unwrap();
+        let link = |to: &Path, from: &str| {
+            std::os::unix::fs::symlink(to, scratch.path().join(from)).unwrap();
+        };
+        link(&data.join("keys"), "tls");
+        link("safe/deep".as_ref(), "data/certificates");
+        let mut keep = Keep::usual(false).unwrap();
+        keep.within(&data);
+        keep.also_behind_links(&scratch.path().join("tls/file"));
+        keep.also_behind_links("certificates".as_ref());
+        for name in ["keys", "safe"] {
+            assert!(keep.keeps(name.as_bytes()), "{name}");
+        }
+        assert!(!keep.keeps(b"file") && !keep.keeps(b"deep"));
     }
 
     #[test]

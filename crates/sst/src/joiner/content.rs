@@ -5,6 +5,7 @@ use std::path::Path;
 
 use xb_files::or_none;
 
+use super::donor_files;
 use crate::contract::args::Product;
 use crate::contract::position::Position;
 use crate::error::SstError;
@@ -59,12 +60,13 @@ pub(super) fn refuse_capitals(new: &Path) -> Result<(), SstError> {
         false => Ok(()),
     };
     for (schema, _) in list(new)?.into_iter().filter(|(_, facts)| facts.is_dir()) {
-        // Not `#innodb_redo` and the like.
-        if schema.as_bytes().starts_with(b"#") {
+        let folder = new.join(&schema);
+        // Not `#innodb_redo` and the like; nor a directory of the donor's that is no schema.
+        if schema.as_bytes().starts_with(b"#") || donor_files::is_empty(&folder)? {
             continue;
         }
         refuse(schema.as_ref())?;
-        for (name, _) in list(&new.join(&schema))? {
+        for (name, _) in list(&folder)? {
             let name = Path::new(&schema).join(name);
             if name.extension().is_some_and(|end| end == "frm") {
                 refuse(&name)?;
@@ -189,6 +191,8 @@ mod tests {
         {
             put(name);
         }
+        // So the backup program sends a directory that is no schema.
+        put("Logs/db.opt");
         refuse_capitals(new).unwrap();
         for name in ["shop/aB.frm", "Shop2/t.frm"] {
             put(name);

@@ -71,7 +71,7 @@ pub(super) fn clear(new: &Path, binlog: Option<&OsStr>, keep: &Keep) -> Result<(
 }
 
 /// Returns whether a directory has nothing but the empty file by which the backup program sends it.
-fn is_empty(folder: &Path) -> Result<bool, SstError> {
+pub(super) fn is_empty(folder: &Path) -> Result<bool, SstError> {
     Ok(list(folder)?.iter().all(|(name, facts)| name == "db.opt" && facts.len() == 0))
 }
 

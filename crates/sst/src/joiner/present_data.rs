@@ -19,7 +19,6 @@ use super::datadir_lock::DatadirLock;
 use super::recover::{Finished, all_folders, drop_old, drop_received, finish_interrupted, tidy};
 use super::second_start;
 use crate::context::Context;
-use crate::contract::datadir::Layout;
 use crate::contract::settings::Old;
 use crate::error::SstError;
 use crate::server::data_size;
@@ -202,7 +201,7 @@ impl<'a> PresentData<'a> {
             return;
         }
         let old = layout.datadir.join(WORK_DIR).join(OLD);
-        let disk = Layout::of(&old).map_or(0, |old| data_size::estimate(&old).disk);
+        let disk = data_size::disk_of(layout, old.clone());
         error_log.info(format_args!(
             "the old data, about {} MiB, is in {}, where servers do not see it; it is removed by wsrep_sst_xbrs-rs clean-old {}, or by the next full transfer",
             disk >> 20,

@@ -258,10 +258,8 @@ fn volumes(
         volume_of(&dir, &|volume| volume.need.add(need))?;
     }
     for (dir, disk) in data_size::by_folder(layout) {
-        let [earlier, taken_back] = [OLD, NEW].map(|part| {
-            let part = Layout::of(&dir.join(WORK_DIR).join(part));
-            part.map_or(0, |part| data_size::estimate(&part).disk)
-        });
+        let [earlier, taken_back] =
+            [OLD, NEW].map(|part| data_size::disk_of(layout, dir.join(WORK_DIR).join(part)));
         volume_of(&dir, &|volume| {
             volume.present = volume.present.saturating_add(disk);
             volume.earlier = volume.earlier.saturating_add(earlier);

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::contract::datadir::{Kind, Layout};
+use crate::contract::datadir::{Kind, KindDir, Layout};
 use crate::contract::link_file::read_link;
 use crate::offer::Places;
 use crate::swap::WORK_DIR;
@@ -17,6 +17,9 @@ const ENDINGS: [&str; 16] = [
     "ibd", "frm", "MYD", "MYI", "MAD", "MAI", "MRG", "CSV", "CSM", "ARZ", "ARM", "TRG", "TRN",
     "par", "opt", "sdi",
 ];
+
+/// Directories of MyRocks, of MariaDB and of Percona.
+const ROCKSDB: [&str; 2] = ["#rocksdb", ".rocksdb"];
 
 /// Approximate size of the data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -75,6 +78,7 @@ pub(crate) fn estimate(layout: &Layout) -> Size {
             0 if is_data(name) => size.add_top(name, metadata),
             0 => {}
             1 if path.extension() == Some(OsStr::new("isl")) => size.add_linked(path),
+            _ if is_inside(layout, path) => size.add_top(name, metadata),
             _ if is_of_table(path) => size.add(metadata),
             // Of no backup, and of no swap: logs, a gcache or temporary files in a directory of their own.
             _ => {}
@@ -89,6 +93,12 @@ pub(crate) fn estimate(layout: &Layout) -> Size {
     }
     size.places.redo = redo(layout);
     size
+}
+
+/// Returns the space that data of this layout takes on disk where a swap has it in the directory `part`, in bytes.
+#[must_use]
+pub(crate) fn disk_of(layout: &Layout, part: PathBuf) -> u64 {
+    estimate(&Layout { datadir: part, outside: Vec::new(), ..layout.clone() }).disk
 }
 
 /// Returns the space that the data in each directory of the layout takes on disk, in bytes: what a
@@ -112,7 +122,7 @@ pub(crate) fn by_folder(layout: &Layout) -> Vec<(PathBuf, u64)> {
 
 /// Returns the size of the redo log in bytes.
 fn redo(layout: &Layout) -> u64 {
-    let is_redo = |place: &&crate::contract::datadir::KindDir| place.kind == Kind::Redo;
+    let is_redo = |place: &&KindDir| place.kind == Kind::Redo;
     let inside = layout.inside.iter().find(is_redo).map(|place| layout.datadir.join(&place.dir));
     let outside = layout.outside.iter().find(is_redo).map(|place| place.dir.clone());
     let dir = inside.or(outside).unwrap_or_else(|| layout.datadir.clone());
@@ -123,10 +133,20 @@ fn redo(layout: &Layout) -> u64 {
 
 /// Returns whether the system tablespace or the like is configured to be in this directory under this name.
 fn is_of_data_kind(layout: &Layout, folder: &Path, name: &OsStr) -> bool {
-    layout.outside.iter().any(|place| {
-        let of_data = matches!(place.kind, Kind::Data(_) | Kind::Undo | Kind::Aria);
-        of_data && place.dir == folder && place.kind.has(name)
-    })
+    layout.outside.iter().any(|place| place.dir == folder && is_data_of(&place.kind, name))
+}
+
+/// As [`is_of_data_kind`], in a directory of its own below the data directory.
+fn is_inside(layout: &Layout, path: &Path) -> bool {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return false };
+    let is_of = |place: &KindDir| {
+        folder == layout.datadir.join(&place.dir) && is_data_of(&place.kind, name)
+    };
+    layout.inside.iter().any(is_of)
+}
+
+fn is_data_of(kind: &Kind, name: &OsStr) -> bool {
+    matches!(kind, Kind::Data(_) | Kind::Undo | Kind::Aria) && kind.has(name)
 }
 
 fn is_data(name: &OsStr) -> bool {
@@ -140,7 +160,8 @@ fn is_data(name: &OsStr) -> bool {
 /// Returns whether a file in a directory of the data directory is of a table, by its ending; all are, of MyRocks.
 fn is_of_table(path: &Path) -> bool {
     let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default();
-    ENDINGS.contains(&ending) || path.parent().is_some_and(|folder| folder.ends_with("#rocksdb"))
+    let is_of_rocksdb = |folder: &Path| ROCKSDB.iter().any(|name| folder.ends_with(name));
+    ENDINGS.contains(&ending) || path.parent().is_some_and(is_of_rocksdb)
 }
 
 fn files_of(folder: &Path) -> Vec<(std::ffi::OsString, Metadata)> {
@@ -164,7 +185,6 @@ fn walk(folder: &Path, depth: u32, each: &mut impl FnMut(&Path, u32, &Metadata))
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::datadir::KindDir;
 
     fn put(path: &Path, len: usize) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -180,6 +200,7 @@ mod tests {
             ("shop/t.ibd", 300),
             ("shop/t.MYD", 20),
             ("#rocksdb/000012.sst", 3),
+            (".rocksdb/000012.sst", 4),
             ("gcache/galera.cache", 7000),
             ("tmp/ibXYZ", 4000),
             ("#sql-xb/.old/shop/t.ibd", 5000),
@@ -190,8 +211,38 @@ mod tests {
         let datadir = folder.path().to_owned();
         let layout = Layout { datadir, inside: vec![], outside: vec![], binlog: None };
         let size = estimate(&layout);
-        assert_eq!((size.bytes, size.places.redo), (1323, 9000));
+        assert_eq!((size.bytes, size.places.redo), (1327, 9000));
         assert!(size.disk > 0);
+    }
+
+    #[test]
+    fn data_in_directories_of_its_own_below_the_data_directory_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().to_owned();
+        let inside = [
+            (Kind::Data(vec!["system".into()]), "home"),
+            (Kind::Undo, "undo"),
+            (Kind::Aria, "aria"),
+            (Kind::Redo, "redo"),
+        ];
+        let inside = inside.map(|(kind, dir)| KindDir { kind, dir: dir.into() }).to_vec();
+        for part in [data.clone(), data.join("#sql-xb/.old")] {
+            for name in ["home/system", "undo/undo001", "aria/aria_log.00000001"] {
+                put(&part.join(name), 5000);
+            }
+            for name in ["home/strangers", "redo/ib_logfile0", "logs/undo001"] {
+                put(&part.join(name), 5000);
+            }
+        }
+        let layout = Layout { datadir: data.clone(), inside, outside: vec![], binlog: None };
+        let size = estimate(&layout);
+        assert_eq!(size.bytes, 15_000);
+        let disk = std::fs::metadata(data.join("home/system")).unwrap().blocks() * 512;
+        let names = ["aria_log.00000001", "system", "undo001"];
+        let files = names.iter().map(|name| ((*name).to_owned(), disk)).collect();
+        assert_eq!(size.places.files, files);
+        assert_eq!(disk_of(&layout, data.join("#sql-xb/.old")), 3 * disk);
+        assert_eq!(disk_of(&layout, data.join("none")), 0);
     }
 
     #[test]

@@ -22,15 +22,13 @@ const OF_DATA: [&str; 9] = [
     "secure-file-priv",
 ];
 /// Options that name such a file by a path that need not be absolute; a relative one is of the data directory.
-const OF_THE_NODE: [&str; 21] = [
+const OF_THE_NODE: [&str; 19] = [
     "file-key-management-filekey",
     "file-key-management-filename",
     "general-log-file",
-    "innodb-temp-data-file-path",
     "innodb-tmpdir",
     "log-error",
     "pid-file",
-    "plugin-dir",
     "slave-load-tmpdir",
     "slow-query-log-file",
     "socket",
@@ -56,22 +54,36 @@ const OF_GALERA: [&str; 7] = [
     "socket.ssl_password_file",
 ];
 
-/// Returns the paths in the options of the node, as they are written there: of options that are known to name such files, and of
+/// A path in an option, as it is written there.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) path: PathBuf,
+    /// Whether it is known that the server itself looks there whenever it starts.
+    pub(super) is_known: bool,
+}
+
+/// Returns the paths in the options of the node: of options that are known to name such files, and of
 /// all others that have an absolute path and are not about data. An option that a later line replaces counts, too.
-pub(super) fn named(files: &OptionFiles, args: &Args) -> Vec<PathBuf> {
+pub(super) fn named(files: &OptionFiles, args: &Args) -> Vec<Named> {
     let of_server =
         args.server.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_deref()?)));
     let mut paths = Vec::new();
+    let known = |path| Named { path, is_known: true };
     for (name, value) in files.values().chain(of_server) {
         match name {
-            "wsrep-provider-options" => paths.extend(of_galera(value)),
+            "wsrep-provider-options" => paths.extend(of_galera(value).into_iter().map(known)),
+            // Behind its name are sizes and words, such as `autoextend` and `max`, which are no files.
+            "innodb-temp-data-file-path" => {
+                let files = words(value, b";").filter_map(|file| file.split(|b| *b == b':').next());
+                paths.extend(files.map(path).map(known));
+            }
             _ => {
                 let is_known = OF_THE_NODE.contains(&name);
                 let is_other = !OF_DATA.iter().any(|data| name.starts_with(data));
-                // The whole; or a part: of a list of directories, behind `FILE:`, before a size.
+                // The whole; or a part: of a list of directories, behind `FILE:`.
                 let words = std::iter::once(value.as_bytes()).chain(words(value, b":;"));
                 let named = words.filter(|word| is_known || is_other && word.starts_with(b"/"));
-                paths.extend(named.map(path));
+                paths.extend(named.map(|word| Named { path: path(word), is_known }));
             }
         }
     }
@@ -105,7 +117,8 @@ mod tests {
     fn paths_of_the_node_are_taken_and_those_of_data_are_not() {
         let options = [
             ("mysqld", "tmpdir", "/d/a:b"),
-            ("mysqld", "innodb_temp_data_file_path", "t/ibtmp1:12M:autoextend"),
+            ("mysqld", "innodb_temp_data_file_path", "t/ibtmp1:12M:autoextend:max:5G"),
+            ("mysqld", "plugin_dir", "lib/plugin"),
             ("mariadb", "file_key_management_filekey", "FILE:/d/key"),
             (
                 "mysqld",
@@ -127,14 +140,14 @@ mod tests {
         let words = ["--role", "joiner", "--address", "h", "--mysqld-args", "--socket=s"];
         let args = Args::parse(&words.map(Into::into)).unwrap();
         let named = named(&files, &args);
-        let has = |path: &str| named.iter().any(|named| named == Path::new(path));
+        let has = |path: &str| named.iter().any(|named| named.path == Path::new(path));
         for path in ["/d/a", "b", "t/ibtmp1", "/d/key", "gc", "/d/s", "/d/other", "/d/reports", "s"]
         {
             assert!(has(path), "{path}: {named:?}");
         }
+        let plain = ["fast", "1G", "12M", "autoextend", "max", "lib/plugin"];
         let others = ["redo", "aria", "bin", "relay.info", "master.info", "shop"];
-        for path in
-            others.map(|name| format!("/d/{name}")).iter().map(String::as_str).chain(["fast", "1G"])
+        for path in others.map(|name| format!("/d/{name}")).iter().map(String::as_str).chain(plain)
         {
             assert!(!has(path), "{path}: {named:?}");
         }

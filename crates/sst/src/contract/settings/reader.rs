@@ -43,8 +43,12 @@ impl Reader<'_> {
         let datadir = self.args.datadir.clone();
         let datadir = datadir.or_else(|| self.server("datadir").map(PathBuf::from));
         keep.within(&datadir.unwrap_or_else(|| ".".into()));
-        for path in own_files::named(self.files, self.args) {
-            keep.also(&path);
+        for named in own_files::named(self.files, self.args) {
+            keep.also(&named.path);
+            // Not of all: a look at a file system that does not answer has no end.
+            if named.is_known {
+                keep.also_behind_links(&named.path);
+            }
         }
         Ok(keep)
     }
