@@ -99,6 +99,14 @@ pub enum ArchiveError {
     /// The server's history differs from the archive's.
     #[error("the server's history is not the archive's: {0}")]
     Differs(String),
+    /// A log has the name of a stored one, and is another one.
+    #[error(
+        "{log} is not the stored log of that name, but was made at another time, as after RESET MASTER"
+    )]
+    AnotherLog {
+        /// Name of the log.
+        log: String,
+    },
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -158,6 +166,7 @@ impl ArchiveError {
             | Self::SeveralOpen { .. }
             | Self::Moved(_)
             | Self::Changed(_)
+            | Self::AnotherLog { .. }
             | Self::Differs(_) => true,
             Self::Store(error) | Self::Repo(RepoError::Store(error)) => {
                 error.kind == StoreErrorKind::Unavailable

@@ -542,6 +542,30 @@ fn logs_that_a_server_purges_while_nobody_writes_are_no_gap() {
     assert!(archive.logs()["bin.000003"].len() > 500);
 }
 
+/// Behind RESET MASTER, GTIDs and names of logs come again.
+#[test]
+fn a_log_that_was_begun_anew_is_no_idle_one_whatever_its_gtids() {
+    let archive = Archive::new();
+    archive.write(5);
+    archive.server.sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS");
+    archive.catch_up();
+    let gtids = archive.server.sql("SELECT @@gtid_binlog_pos");
+    archive.server.sql("RESET MASTER");
+    while archive.server.sql("SELECT @@gtid_binlog_pos") != gtids {
+        archive.write(1);
+    }
+    archive
+        .server
+        .sql("SET timestamp = UNIX_TIMESTAMP() + 60; FLUSH BINARY LOGS; FLUSH BINARY LOGS");
+    until(|| {
+        archive.server.sql("PURGE BINARY LOGS TO 'bin.000003'");
+        archive.server.sql("SHOW BINARY LOGS").starts_with("bin.000003")
+    });
+    let told = archive.catch_up();
+    assert_eq!(begins(&told), "Gap", "{told:?}");
+    assert!(format!("{told:?}").contains("made at another time"), "{told:?}");
+}
+
 /// Nothing in its log says that another one follows, and nothing more of it is sent.
 #[test]
 fn a_crash_behind_the_last_stored_transaction_breaks_no_archive() {

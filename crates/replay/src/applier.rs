@@ -275,7 +275,7 @@ impl Applier<'_> {
         let is_missing = !self.dialect.is_mysql() && NOT_THERE.contains(&status.code);
         let (log, offset) = &status.relay;
         let statement = self.summary(log, *offset).filter(|_| is_missing)?.statement?;
-        if !statement.starts_with("DROP ") || !statement.contains("`,`") {
+        if !statement.starts_with("DROP ") || !has_several_names(&statement) {
             return None;
         }
         // A GTID, and the statement.
@@ -543,6 +543,19 @@ impl Applier<'_> {
         file.take(length).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
+}
+
+/// Whether a statement of a list has a second name. A session may quote names with `"`, or not at all.
+fn has_several_names(statement: &str) -> bool {
+    let mut quote = None;
+    statement.chars().any(|letter| {
+        match quote {
+            None if matches!(letter, '`' | '"') => quote = Some(letter),
+            Some(open) if open == letter => quote = None,
+            _ => {}
+        }
+        quote.is_none() && letter == ','
+    })
 }
 
 /// The parts of the name of an index file that name its schema and table, without that of a partition.

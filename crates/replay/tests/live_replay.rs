@@ -484,7 +484,7 @@ fn a_drop_of_tables_that_were_not_there_is_replayed() {
     let origin = Origin::start(&[]);
     origin.server.sql(
         "CREATE DATABASE x; USE x; CREATE TABLE t (i INT); CREATE TABLE a (i INT); CREATE TABLE b (i INT); CREATE SEQUENCE s;
-         CREATE TABLE last (i INT)",
+         CREATE TABLE last (i INT); CREATE TABLE c (i INT); CREATE TABLE d (i INT)",
     );
     let backup = Backup::of(&origin);
     let fails = |statement: &str| {
@@ -499,6 +499,9 @@ fn a_drop_of_tables_that_were_not_there_is_replayed() {
     fails("DROP SEQUENCE s, no_such");
     origin.server.sql("INSERT INTO x.t VALUES (2)");
     fails("DROP TABLE no_schema.t, last");
+    // Other quotes in the log, and none.
+    fails("SET sql_mode = ANSI_QUOTES; DROP TABLE c, no_such");
+    fails("SET sql_quote_show_create = 0; DROP TABLE no_such, d");
     for threads in [1, 4] {
         let (data, mut request) = backup.request(ReplayStop::End);
         request.threads = threads;

@@ -103,6 +103,9 @@ pub async fn push(
     match outcome {
         Ok(()) => return session.cancel.or(std::future::pending::<Result<_, BackupError>>()).await,
         Err(ArchiveError::Ended) => {}
+        Err(error @ ArchiveError::AnotherLog { .. }) => {
+            return Err(ArchiveError::NoContinuation(error.to_string()).into());
+        }
         Err(ArchiveError::Differs(what)) => return Err(ArchiveError::NoContinuation(what).into()),
         Err(error) => return Err(error.into()),
     }

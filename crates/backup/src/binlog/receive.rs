@@ -158,6 +158,12 @@ pub async fn receive(
                 }
                 continue;
             }
+            Err(error @ ArchiveError::AnotherLog { .. }) => {
+                if let ArchiveError::AnotherLog { log } = &error {
+                    fork = Some(StreamBreak::Hole { log: log.clone(), reason: error.to_string() });
+                }
+                continue;
+            }
             // Those after it are received: the server begins a log whenever its gtid_mode changes.
             Err(error @ ArchiveError::Anonymous { .. }) => {
                 if let ArchiveError::Anonymous { log } = &error {
@@ -314,6 +320,12 @@ impl<'a> Receiver<'a> {
             _ = self.session.cancel.cancelled() => return stopped(receiving).await,
         };
         let Some(first) = first else { return Err(ended(receiving).await) };
+        if let Message::Segment(cut) = &first
+            && start.made.is_some_and(|made| cut.log_made() != Some(made))
+        {
+            ended(receiving).await;
+            return Err(ArchiveError::AnotherLog { log: start.at.log });
+        }
         let writer = StreamWriter::begin(
             self.root(),
             &self.settings.server,

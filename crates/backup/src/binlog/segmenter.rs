@@ -123,6 +123,11 @@ impl Contents {
 }
 
 impl Cut {
+    /// When its log was made, by the server's clock, in seconds since 1970.
+    pub(crate) fn log_made(&self) -> Option<u32> {
+        self.description.first_chunk().copied().map(u32::from_le_bytes)
+    }
+
     /// Adds the segment that follows in the same log, if both have at most `size` bytes together; else returns it.
     pub(crate) fn join(&mut self, next: Self, size: usize) -> Option<Self> {
         if self.next_log.is_some()

@@ -26,13 +26,15 @@ pub(crate) struct Start {
     pub(crate) overlap: Option<LastTransaction>,
     /// Transactions that the archive has from another server, and that follow again.
     pub(crate) repeats: Option<StoredRepeats>,
+    /// When the log was made in which it begins, in seconds since 1970, if no transaction shows that it is the stored one.
+    pub(crate) made: Option<u32>,
 }
 
 impl Start {
     /// At the beginning of a log.
     pub(crate) fn whole(log: &str, begins: StreamOrigin) -> Self {
         let at = StoredPosition { log: log.to_owned(), offset: 4 };
-        Self { begins, at, gtids: None, overlap: None, repeats: None }
+        Self { begins, at, gtids: None, overlap: None, repeats: None, made: None }
     }
 }
 
@@ -84,21 +86,21 @@ fn start(before: Option<&Record<SegmentHead>>, logs: &[ServerLog]) -> Result<Sta
         None => head.gtids_before.clone(),
     };
     let begins = StreamOrigin::Continues { after, at: None };
-    Ok(Start { begins, at: to.clone(), gtids, overlap: head.last.clone(), repeats: None })
+    let (at, overlap) = (to.clone(), head.last.clone());
+    Ok(Start { begins, at, gtids, overlap, repeats: None, made: None })
 }
 
 /// The start at the beginning of the log in which the archive ends, if that has no transaction up to there: a server that nobody
-/// writes to purges the log with the last one, too. What the server sends has to begin with the GTIDs of the archive.
+/// writes to purges the log with the last one, too. What the server sends has to begin with the GTIDs of the archive, in a log
+/// that was made at the same time: after RESET MASTER, names and GTIDs come again.
 fn behind_purged(before: &Record<SegmentHead>, logs: &[ServerLog]) -> Option<Start> {
     let head = &before.content;
-    let (log, end) = match &head.next_log {
-        Some(next) => (next, 4),
-        None => (&head.to.log, head.to.offset),
-    };
+    let (log, made) = (&head.to.log, head.log_made()?);
     let (_, size) = logs.iter().find(|(name, _)| name == log)?;
-    let gtids = head.gtids_after.clone().filter(|_| end <= *size && !head.ends_inside)?;
+    let is_whole = head.to.offset <= *size && head.next_log.is_none() && !head.ends_inside;
+    let gtids = head.gtids_after.clone().filter(|_| is_whole)?;
     let begins = StreamOrigin::Continues { after: link(before), at: None };
-    Some(Start { gtids: Some(gtids), ..Start::whole(log, begins) })
+    Some(Start { gtids: Some(gtids), made: Some(made), ..Start::whole(log, begins) })
 }
 
 fn link(before: &Record<SegmentHead>) -> Link {
@@ -118,7 +120,7 @@ pub(crate) fn on_another(
         (Outcome::Here(here), Some(last)) => {
             let Takeover { at, last: overlap, gtids, repeats } = *here;
             let begins = StreamOrigin::Continues { after, at: Some(last.to.clone()) };
-            Start { begins, at, gtids: Some(gtids.to_string()), overlap, repeats }
+            Start { begins, at, gtids: Some(gtids.to_string()), overlap, repeats, made: None }
         }
         (Outcome::Here(_), None) => {
             return Err(ArchiveError::Bug("a search for no transaction"));

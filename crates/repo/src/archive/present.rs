@@ -12,10 +12,7 @@ use xb_binlog::{GtidState, LogPosition};
 use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
 use crate::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
-use crate::hex::unhex;
 
-/// Hexadecimal digits of the time at the beginning of a format description event: when the log was made.
-const TIME_DIGITS: usize = 8;
 /// Time between the signs of life of two receivers of which neither ended before the other.
 const TOGETHER: SignedDuration = SignedDuration::from_mins(1);
 
@@ -342,7 +339,9 @@ fn is_in_order<'a>(
     of_other: &SegmentHead,
 ) -> bool {
     let log = |head: &SegmentHead| LogPosition::new(&head.to.log, 0);
-    let (Some(made_last), Some(made_other)) = (made(last), made(of_other)) else { return true };
+    let (Some(made_last), Some(made_other)) = (last.log_made(), of_other.log_made()) else {
+        return true;
+    };
     let is_so = match log(last).zip(log(of_other)).and_then(|(one, other)| one.partial_cmp(&other))
     {
         Some(Ordering::Less) => made_last <= made_other,
@@ -407,12 +406,6 @@ fn has_one_of(line: &[LineEnd<'_>], logs: &HashSet<Log<'_>>) -> bool {
     own.flat_map(LineEnd::logs).any(|log| logs.contains(&log))
 }
 
-/// When the log of a segment was made, by the server's clock, in seconds since 1970, if that is stated.
-fn made(head: &SegmentHead) -> Option<u32> {
-    let made = unhex::<4>(head.description.get(..TIME_DIGITS)?).map(u32::from_le_bytes);
-    made.filter(|made| *made > 0)
-}
-
 impl<'a> LineEnd<'a> {
     /// Its segments, as far as they are known.
     fn segments(&self) -> impl Iterator<Item = &'a SegmentHead> {
@@ -426,7 +419,9 @@ impl<'a> LineEnd<'a> {
         let next = move |head: &&'a SegmentHead| {
             std::mem::replace(&mut before, head.to.log.as_str()) != head.to.log
         };
-        self.segments().filter(next).filter_map(|head| Some((head.to.log.as_str(), made(head)?)))
+        self.segments()
+            .filter(next)
+            .filter_map(|head| Some((head.to.log.as_str(), head.log_made()?)))
     }
 
     pub(super) fn is_of_another_server(&self, other: &Self) -> bool {

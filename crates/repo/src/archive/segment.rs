@@ -10,6 +10,8 @@ use crate::archive::stream::StoredPosition;
 use crate::hex::unhex;
 use crate::names::RunId;
 
+/// Hexadecimal digits of the time at the beginning of a format description event: when the log was made.
+const TIME_DIGITS: usize = 8;
 /// Barriers that a head lists; it counts the others.
 pub const MAX_BARRIERS: usize = 64;
 /// Turns that a head lists; what lies behind the last of as many is not known.
@@ -168,6 +170,13 @@ impl SegmentHead {
             Some(log) => next.log == *log && next.offset == 4,
             None => *next == self.to,
         }
+    }
+
+    /// When its log was made, by the server's clock, in seconds since 1970, if that is stated.
+    #[must_use]
+    pub fn log_made(&self) -> Option<u32> {
+        let made = unhex::<4>(self.description.get(..TIME_DIGITS)?).map(u32::from_le_bytes);
+        made.filter(|made| *made > 0)
     }
 
     /// The latest time that a transaction of this segment may have to decide a stop, in seconds since 1970.

@@ -202,7 +202,8 @@ pub enum StreamOrigin {
     /// Nothing: it is the first of its server.
     First,
     /// It continues what another stream has: at least one stored transaction was received again, with the same bytes;
-    /// from another server, with the same content.
+    /// from another server, with the same content. Or the server has purged that, and wrote none since: then all of its log
+    /// that the other stream ends with is received again.
     Continues {
         /// The last segment that it follows.
         after: Link,
