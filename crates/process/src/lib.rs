@@ -17,6 +17,7 @@ mod cancel;
 mod capture;
 mod confine;
 mod environment;
+mod group;
 mod guardian;
 mod line;
 mod lock_guard;

@@ -9,10 +9,15 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
 };
 
+use crate::group::is_running;
+
 /// Time that a program may take to end after the signal, before it is killed.
 pub(crate) const KILL_AFTER: Duration = Duration::from_secs(30);
 /// Interval at which the program's state is polled meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Time that the kernel may take to end a killed process group.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
 
 /// A running program. Dropping it kills the program and its process group.
 #[derive(Debug)]
@@ -123,7 +128,8 @@ impl Running {
         }
     }
 
-    /// Reaps the program, and kills what it left behind in its process group.
+    /// Reaps the program, kills what it left behind in its process group, and waits until none of that
+    /// runs: the end of a large process takes time, and it holds its files and locks until then.
     fn reap(&mut self) -> io::Result<ExitStatus> {
         let mut is_alive = self.signaller.is_alive();
         if self.signaller.has_group {
@@ -131,7 +137,15 @@ impl Running {
         }
         *is_alive = false;
         drop(is_alive);
-        self.child.wait()
+        let status = self.child.wait()?;
+        let begin = Instant::now();
+        while self.signaller.has_group
+            && is_running(self.signaller.pid)
+            && begin.elapsed() < GONE_WITHIN
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(status)
     }
 
     /// Sends `signal` to the program, and kills it if it does not end in time.

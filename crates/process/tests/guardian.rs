@@ -30,13 +30,14 @@ fn main() -> ExitCode {
     let dir = tempfile::tempdir().unwrap();
     a_killed_program_takes_its_children_and_theirs_along(dir.path());
     without_its_guardian_a_program_is_gone(dir.path());
+    a_large_program_is_gone_when_its_kill_returns(dir.path());
     status_and_signal_come_through();
     all_three_streams_come_through();
     a_program_that_cannot_be_started_is_an_error_at_once();
     a_program_that_cannot_be_run_shows_it_by_its_status(dir.path());
     nothing_else_is_inherited();
     a_killed_program_leaves_no_directory(dir.path());
-    println!("8 tests of the guardian passed");
+    println!("9 tests of the guardian passed");
     ExitCode::SUCCESS
 }
 
@@ -94,10 +95,14 @@ fn pids(file: &Path) -> Vec<Pid> {
 
 /// Waits until a process has ended, whether or not it has been reaped.
 fn until_gone(pid: Pid) {
-    let stat = || std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    while stat().is_ok_and(|stat| !stat.contains(") Z")) {
+    while !is_gone(pid) {
         std::thread::yield_now();
     }
+}
+
+fn is_gone(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    !stat.is_ok_and(|stat| !stat.contains(") Z"))
 }
 
 fn a_killed_program_takes_its_children_and_theirs_along(dir: &Path) {
@@ -118,6 +123,38 @@ fn a_killed_program_takes_its_children_and_theirs_along(dir: &Path) {
             _ => kill_process(pids[1], Signal::KILL).unwrap(),
         }
     }
+}
+
+/// The guardian ends at once; the program behind it has memory to give back first.
+fn a_large_program_is_gone_when_its_kill_returns(dir: &Path) {
+    let file = dir.join("large");
+    let script = format!(
+        "(head -c 400000000 /dev/zero; echo > {0}.new; mv {0}.new {0}; sleep 1000) |
+            exec tail -n 1",
+        file.display()
+    );
+    let mut program = shell(&script).stdout(Stdio::null()).start().unwrap();
+    let _ = pids(&file);
+    let members = members(program.pid());
+    program.kill();
+    assert!(members.len() >= 4, "{members:?}");
+    for pid in members {
+        assert!(is_gone(pid), "{pid} still runs");
+    }
+}
+
+/// Returns the processes of a group, by the fifth field of proc_pid_stat(5).
+fn members(group: u32) -> Vec<Pid> {
+    let in_group = |stat: &String| {
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        fields.split_whitespace().nth(2) == Some(&group.to_string())
+    };
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path().join("stat")).ok())
+        .filter(in_group)
+        .map(|stat| Pid::from_raw(stat.split(' ').next().unwrap().parse().unwrap()).unwrap())
+        .collect()
 }
 
 fn without_its_guardian_a_program_is_gone(dir: &Path) {
