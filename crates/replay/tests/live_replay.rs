@@ -419,6 +419,62 @@ fn an_engine_that_the_private_server_lacks_is_named() {
     }
 }
 
+/// Its logs lack them, and so does each transaction. The applier works in parallel before and behind each change.
+#[test]
+fn settings_are_changed_where_the_origin_changed_them() {
+    let origin = &Origin::start(&[]);
+    origin.server.sql("CREATE DATABASE x; CREATE TABLE x.rows (i INT PRIMARY KEY) ENGINE=InnoDB");
+    let backup = Backup::of(origin);
+    let mut changes = Vec::new();
+    let settings = [
+        ("default_storage_engine", "Aria"),
+        ("innodb_default_row_format", "compact"),
+        ("default_storage_engine", "InnoDB"),
+        ("innodb_ft_min_token_size", "2"),
+    ];
+    let load = |first: usize| {
+        std::thread::scope(|scope| {
+            for begin in (first * 1000..(first + 1) * 1000).step_by(250) {
+                let ids = begin..begin + 250;
+                let work: String =
+                    ids.map(|i| format!("INSERT INTO x.rows VALUES ({i});")).collect();
+                scope.spawn(move || origin.server.sql(&work));
+            }
+        });
+    };
+    load(0);
+    origin.server.sql("CREATE TABLE x.t0 (i INT)");
+    for (n, (name, value)) in (1..).zip(settings) {
+        changes.push((origin.position(), name, value));
+        if n < settings.len() {
+            origin.server.sql(&format!("SET GLOBAL {name} = {value}"));
+        }
+        if n == 2 {
+            origin.server.sql("FLUSH BINARY LOGS");
+        }
+        let drop = format!("CREATE TABLE t{n} (i INT); DROP TABLE t{n}, no_such");
+        let ran = Cmd::new(find("mariadb"))
+            .args(["--no-defaults", "--user=root", "--execute", &drop, "x"])
+            .arg(format!("--socket={}", origin.server.socket().display()))
+            .run();
+        assert!(ran.stderr_text().contains("Unknown"), "{ran:?}");
+        origin.server.sql(&format!("CREATE TABLE x.t{n} (i INT)"));
+        load(n);
+    }
+    let tables = "SELECT table_name, engine, row_format, 1 FROM information_schema.tables \
+                  WHERE table_schema = 'x' AND table_name LIKE 't%' ORDER BY 1";
+    let (data, request) = backup.request(ReplayStop::End);
+    let report =
+        origin::replay_pieces(&request, origin.changing(&request.position, &changes), |_| true);
+    let report = report.unwrap();
+    assert_eq!(report.unchanged, ["innodb_ft_min_token_size=2"]);
+    assert_eq!(report.retried, None);
+    let copy = MariaDb::start_on(data.path());
+    assert_eq!(copy.sql(tables), origin.server.sql(tables));
+    assert!(copy.sql(tables).contains("t1\tAria") && copy.sql(tables).contains("Compact"));
+    assert_eq!(copy.checksums("x"), origin.server.checksums("x"));
+}
+
 #[test]
 fn a_table_in_memory_is_as_large_as_on_its_server() {
     let origin = Origin::start(&["--max-heap-table-size=64M"]);
