@@ -20,6 +20,7 @@ use crate::binlog::pieces::{NeededSegment, fetch};
 use crate::binlog::settings::changed;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
+use crate::read::find::stock_files;
 use crate::read::request::GetRequest;
 use crate::restore::choose::{ChosenBackup, links};
 use crate::restore::prepare::PrepareTool;
@@ -444,6 +445,10 @@ async fn proven(
         return Err(UntilError::NoClone { backup: get.name.to_string() }.into());
     }
     let last = links.last().and_then(ChosenBackup::manifest);
+    if last.is_none() {
+        // There may be no such backup at all.
+        let _ = session.cancel.or(stock_files(&session.root, &get.name)).await?;
+    }
     let base = last.and_then(|manifest| {
         let version = manifest.source.server_version.clone();
         let (run, server) = (manifest.run.clone(), manifest.server.clone());
