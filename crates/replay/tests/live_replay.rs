@@ -475,6 +475,39 @@ fn settings_are_changed_where_the_origin_changed_them() {
     assert_eq!(copy.checksums("x"), origin.server.checksums("x"));
 }
 
+/// The applier stops at a change, and starts again.
+#[test]
+fn a_temporary_table_outlives_a_change_of_settings() {
+    let origin = Origin::start(&["--binlog-format=STATEMENT"]);
+    origin.server.sql("CREATE DATABASE x; CREATE TABLE x.t (i INT) ENGINE=InnoDB");
+    let backup = Backup::of(&origin);
+    let mut client = std::process::Command::new(find("mariadb"))
+        .args(["--no-defaults", "--user=root", "--unbuffered"])
+        .arg(format!("--socket={}", origin.server.socket().display()))
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut work = |text: &str, rows: &str| {
+        client.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        xb_testkit::until("the rows are there", || {
+            origin.server.sql("SELECT COUNT(*) FROM x.t") == rows
+        });
+    };
+    work("CREATE TEMPORARY TABLE x.p SELECT 1 i; INSERT INTO x.t SELECT i FROM x.p;\n", "1\n");
+    let changes = [(origin.position(), "div_precision_increment", "9")];
+    work("INSERT INTO x.t SELECT i + 1 FROM x.p;\n", "2\n");
+    drop(client.stdin.take());
+    client.wait().unwrap();
+    for threads in [1, 4] {
+        let (data, mut request) = backup.request(ReplayStop::End);
+        request.threads = threads;
+        let pieces = origin.changing(&request.position, &changes);
+        let report = origin::replay_pieces(&request, pieces, |_| true).unwrap();
+        assert_eq!((report.unchanged, report.retried), (Vec::new(), None));
+        assert_eq!(MariaDb::start_on(data.path()).sql("SELECT i FROM x.t ORDER BY i"), "1\n2\n");
+    }
+}
+
 #[test]
 fn a_table_in_memory_is_as_large_as_on_its_server() {
     let origin = Origin::start(&["--max-heap-table-size=64M"]);
