@@ -13,9 +13,9 @@ use xb_server::{Server, free_bytes};
 
 use crate::dialect::Dialect;
 use crate::error::ReplayError;
-use crate::relay_files::RelayFiles;
+use crate::relay_files::{RelayFiles, SettingsChange};
 use crate::request::{Progress, Watch};
-use crate::settings::ENGINES;
+use crate::settings::{ENGINES, assignment};
 use crate::status::{Status, activity, value};
 use crate::tables_in_use::repair_table;
 
@@ -52,6 +52,8 @@ pub(crate) struct Applied {
     pub(crate) retried: Option<String>,
     /// The options by which a part of the logs was left out, as `NAME=VALUE`.
     pub(crate) filters: Vec<String>,
+    /// The settings that could not be changed where the origin's were, as `NAME=VALUE`.
+    pub(crate) unchanged: Vec<String>,
     /// Whether they may leave out what a backup has.
     pub(crate) is_partial: bool,
 }
@@ -225,25 +227,13 @@ impl Applier<'_> {
         self.files.check_lengths(self.dir)?;
         let filters = self.strict_filters()?;
         let is_partial = self.leave_out_rows(&filters)?;
-        self.start()?;
-        let mut retried = None;
-        loop {
-            match self.wait(watch)? {
-                WaitEnd::Done => break,
-                WaitEnd::Failed(status) => match self.end_of_drop(&status) {
-                    Some(end) => self.drop_what_is_there(&status, end, watch)?,
-                    None if retried.is_none() => {
-                        (watch.progress)(Progress::Serially);
-                        retried = Some(status.error);
-                        self.run("applying serially", self.dialect.stop)?;
-                        self.run("applying serially", self.dialect.serially)?;
-                        self.start()?;
-                    }
-                    None => return Err(self.failure(status)?),
-                },
-            }
+        let (mut retried, mut unchanged) = (None, Vec::new());
+        let files = self.files;
+        for change in &files.changes {
+            self.apply_to(change.after.as_ref(), &mut retried, watch)?;
+            unchanged.extend(self.change_settings(change)?);
         }
-        self.run("ending the applier", self.dialect.stop)?;
+        self.apply_to(files.logs.last(), &mut retried, watch)?;
         let status = self.status()?;
         if !status.error.is_empty() || !self.is_done(&status)? {
             return Err(self.elsewhere(&status)?);
@@ -255,7 +245,71 @@ impl Applier<'_> {
             let end = self.files.end.gtids.clone();
             self.note_position(&end)?;
         }
-        Ok(Applied { retried, filters, is_partial })
+        unchanged.dedup();
+        Ok(Applied { retried, filters, unchanged, is_partial })
+    }
+
+    /// Applies the relay logs up to the end of a transaction, and ends the applier.
+    fn apply_to(
+        &mut self,
+        end: Option<&(String, u64)>,
+        retried: &mut Option<String>,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), ReplayError> {
+        let Some(end) = end else { return Ok(()) };
+        let is_last = self.files.logs.last() == Some(end);
+        let end = Some(end).filter(|_| !is_last);
+        self.start(end)?;
+        loop {
+            match self.wait(watch)? {
+                WaitEnd::Done => break,
+                WaitEnd::Failed(status)
+                    if end.is_some_and(|end| self.has_reached(&status, end)) =>
+                {
+                    break;
+                }
+                WaitEnd::Failed(status) => match self.end_of_drop(&status) {
+                    Some(drop) => self.drop_what_is_there(&status, drop, watch)?,
+                    None if retried.is_none() => {
+                        (watch.progress)(Progress::Serially);
+                        *retried = Some(status.error);
+                        self.run("applying serially", self.dialect.stop)?;
+                        self.run("applying serially", self.dialect.serially)?;
+                    }
+                    None => return Err(self.failure(status)?),
+                },
+            }
+            self.start(end)?;
+        }
+        self.run("ending the applier", self.dialect.stop)
+    }
+
+    /// Whether the applier has ended because everything up to there is applied.
+    fn has_reached(&self, status: &Status, (log, end): &(String, u64)) -> bool {
+        let (relay, offset) = &status.relay;
+        let place = |log, offset| self.files.bytes_before(log, offset);
+        status.error.is_empty() && place(relay, *offset) >= place(log, *end)
+    }
+
+    /// Gives the server the values that the origin had from a change on: the next threads of the applier begin with them.
+    /// Returns those that it did not take.
+    fn change_settings(&mut self, change: &SettingsChange) -> Result<Vec<String>, ReplayError> {
+        let mut unchanged = Vec::new();
+        for (name, value) in &change.values {
+            let set = match assignment(name, value) {
+                None => false,
+                Some(statement) => match self.client.run(&statement) {
+                    Ok(()) => true,
+                    // One that only a start sets, or that this version lacks.
+                    Err(Error::Server(_)) => false,
+                    Err(error) => return Err(self.broken("changing a setting", error)),
+                },
+            };
+            if !set {
+                unchanged.push(format!("{name}={value}"));
+            }
+        }
+        Ok(unchanged)
     }
 
     /// The error of a transaction that cannot be applied.
@@ -289,7 +343,7 @@ impl Applier<'_> {
         Some(offset + both as u64)
     }
 
-    /// Applies a DROP up to `end` in its relay log, without those that are not there, and continues.
+    /// Applies a DROP up to `end` in its relay log, without those that are not there.
     fn drop_what_is_there(
         &mut self,
         status: &Status,
@@ -303,8 +357,7 @@ impl Applier<'_> {
         self.run(doing, self.dialect.serially)?;
         self.run(doing, "SET GLOBAL slave_ddl_exec_mode = 'IDEMPOTENT'")?;
         let (log, _) = &status.relay;
-        let start = self.dialect.start;
-        self.run(doing, &format!("{start} UNTIL RELAY_LOG_FILE = '{log}', RELAY_LOG_POS = {end}"))?;
+        self.start(Some(&(log.clone(), end)))?;
         if let WaitEnd::Failed(stopped) = self.wait(watch)?
             && (!stopped.error.is_empty() || stopped.relay == status.relay)
         {
@@ -312,8 +365,7 @@ impl Applier<'_> {
         }
         self.run(doing, self.dialect.stop)?;
         self.run(doing, "SET GLOBAL slave_ddl_exec_mode = 'STRICT'")?;
-        self.run(doing, &format!("SET GLOBAL slave_parallel_threads = {threads}"))?;
-        self.start()
+        self.run(doing, &format!("SET GLOBAL slave_parallel_threads = {threads}"))
     }
 
     /// The filters that the operator has set. Whatever an option does, GTIDs and positions are the planned ones in the end,
@@ -391,8 +443,13 @@ impl Applier<'_> {
         texts.map_err(|error| self.broken(doing, error))
     }
 
-    fn start(&mut self) -> Result<(), ReplayError> {
-        self.run("starting the applier", self.dialect.start)
+    /// Starts the applier, which ends by itself at a place in the relay logs if one is given.
+    fn start(&mut self, end: Option<&(String, u64)>) -> Result<(), ReplayError> {
+        let until = end.map(|(log, offset)| {
+            format!(" UNTIL RELAY_LOG_FILE = '{log}', RELAY_LOG_POS = {offset}")
+        });
+        let statement = format!("{}{}", self.dialect.start, until.unwrap_or_default());
+        self.run("starting the applier", &statement)
     }
 
     /// Waits until the applier has done everything, or has failed.

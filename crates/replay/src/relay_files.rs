@@ -23,8 +23,18 @@ pub(crate) struct RelayFiles {
     /// Names and lengths in bytes.
     pub(crate) logs: Vec<(String, u64)>,
     pub(crate) end: RelayEnd,
+    /// Where the origin's settings were changed, in order.
+    pub(crate) changes: Vec<SettingsChange>,
     /// They are made of the logs of several servers.
     pub(crate) is_moved: bool,
+}
+
+/// A change of the origin's settings between two transactions.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SettingsChange {
+    /// Relay log of the transaction before it, and its end in that log; `None` if there is none.
+    pub(crate) after: Option<(String, u64)>,
+    pub(crate) values: Vec<(String, String)>,
 }
 
 impl RelayFiles {
@@ -38,6 +48,7 @@ impl RelayFiles {
         let mut writer = RelayWriter::new(request.plan.clone());
         let (mut out, mut logs, mut file) = (Vec::new(), Vec::<(String, u64)>::new(), None);
         let (mut is_first, mut is_moved, mut bytes) = (true, false, 0);
+        let mut changes = Vec::new();
         for piece in pieces {
             if (watch.is_cancelled)() {
                 return Err(ReplayError::Cancelled);
@@ -57,6 +68,9 @@ impl RelayFiles {
                     let abandoned = writer.begin_log(&name, &format, offset)?;
                     cut_off(&mut logs, file.take(), abandoned)?;
                 }
+                Piece::Settings(values) => {
+                    changes.push(SettingsChange { after: logs.last().cloned(), values });
+                }
                 Piece::Bytes(piece) => {
                     writer.push(&piece, &mut out)?;
                     if !out.is_empty() {
@@ -71,7 +85,9 @@ impl RelayFiles {
                 break;
             }
         }
-        let this = Self { logs, end: writer.finish()?, is_moved };
+        // Behind the last transaction, nothing depends on them.
+        changes.retain(|change| change.after.as_ref() != logs.last());
+        let this = Self { logs, end: writer.finish()?, changes, is_moved };
         this.write_index(dir)?;
         Ok(this)
     }
@@ -175,8 +191,8 @@ mod tests {
             may_leave_out_ddl: false,
         };
         let logs = names.map(|name| (name.to_owned(), 10)).to_vec();
-        let files =
-            RelayFiles { logs, end: RelayWriter::new(plan).finish().unwrap(), is_moved: false };
+        let end = RelayWriter::new(plan).finish().unwrap();
+        let files = RelayFiles { logs, end, changes: Vec::new(), is_moved: false };
         files.check_lengths(dir.path()).unwrap();
         File::options().write(true).open(dir.join(names[1])).unwrap().set_len(7).unwrap();
         let error = files.check_lengths(dir.path()).unwrap_err();

@@ -119,6 +119,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         disabled_events,
         retried: applied.retried,
         filters: applied.filters,
+        unchanged: applied.unchanged,
         missing_engines,
         is_partial: applied.is_partial,
         in_use,

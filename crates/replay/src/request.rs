@@ -52,6 +52,9 @@ pub enum Piece {
         /// Offset of the bytes that follow: 4, its beginning, or a boundary between two transactions.
         offset: u64,
     },
+    /// From here on, between two transactions, the origin had these values of variables of
+    /// [`ORIGIN_SETTINGS`](crate::ORIGIN_SETTINGS).
+    Settings(Vec<(String, String)>),
     /// The next bytes of that log, cut anywhere.
     Bytes(Vec<u8>),
 }
@@ -116,6 +119,9 @@ pub struct ReplayReport {
     pub filters: Vec<String>,
     /// Engines of the origin that the server did not have.
     pub missing_engines: Vec<String>,
+    /// Variables, as `NAME=VALUE`, that the origin changed within the logs, and that the server could not change: one reads
+    /// them only when it starts, or lacks them.
+    pub unchanged: Vec<String>,
     /// Whether they may have left out what a backup has: not if they name single tables whose engine keeps no rows on disk.
     pub is_partial: bool,
     /// Index files, from the data directory, of tables that the origin was changing while the backup copied them, and that

@@ -91,6 +91,24 @@ pub fn lost_settings<'a>(
     values.into_iter().filter(has_value).filter(|value| !is_plain(value)).map(|(name, _)| name)
 }
 
+/// Variables that are sets of words, and may be empty. Others without a value are NULL.
+const SETS: [&str; 3] = ["default_regex_flags", "old_mode", "sql_mode"];
+
+/// Returns the statement that gives a variable of [`ORIGIN_SETTINGS`] this value; `None` if it has other characters than
+/// such values have.
+pub(crate) fn assignment(name: &str, value: &str) -> Option<String> {
+    if !ORIGIN_SETTINGS.contains(&name) {
+        return None;
+    }
+    let value = match value {
+        _ if NO_VALUES.contains(&value) && SETS.contains(&name) => "''".to_owned(),
+        _ if NO_VALUES.contains(&value) => "NULL".to_owned(),
+        number if number.bytes().all(|byte| byte.is_ascii_digit()) => number.to_owned(),
+        plain => is_plain(&(name, plain)).then(|| format!("'{plain}'"))?,
+    };
+    Some(format!("SET GLOBAL {name} = {value}"))
+}
+
 fn has_value((name, value): &(&str, &str)) -> bool {
     ORIGIN_SETTINGS.contains(name) && !NO_VALUES.contains(value)
 }
@@ -278,6 +296,23 @@ mod tests {
             (&["--plugin-load-add=file_key_management", "slave-skip-errors=all", "--"], None),
         ] {
             assert_eq!(lenient_option(words.iter().copied()).as_deref(), expected, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_setting_gets_its_value_as_the_server_states_it() {
+        for (name, value, expected) in [
+            ("sql_mode", "", Some("sql_mode = ''")),
+            ("sql_mode", "ANSI_QUOTES,NO_ZERO_DATE", Some("sql_mode = 'ANSI_QUOTES,NO_ZERO_DATE'")),
+            ("enforce_storage_engine", "NULL", Some("enforce_storage_engine = NULL")),
+            ("innodb_ft_user_stopword_table", "", Some("innodb_ft_user_stopword_table = NULL")),
+            ("innodb_ft_user_stopword_table", "a/b", Some("innodb_ft_user_stopword_table = 'a/b'")),
+            ("max_heap_table_size", "16384", Some("max_heap_table_size = 16384")),
+            ("old_mode", "x' --", None),
+            ("init_connect", "x", None),
+        ] {
+            let expected = expected.map(|rest| format!("SET GLOBAL {rest}"));
+            assert_eq!(assignment(name, value), expected, "{name}={value}");
         }
     }
 

@@ -419,6 +419,95 @@ fn an_engine_that_the_private_server_lacks_is_named() {
     }
 }
 
+/// Its logs lack them, and so does each transaction. The applier works in parallel before and behind each change.
+#[test]
+fn settings_are_changed_where_the_origin_changed_them() {
+    let origin = &Origin::start(&[]);
+    origin.server.sql("CREATE DATABASE x; CREATE TABLE x.rows (i INT PRIMARY KEY) ENGINE=InnoDB");
+    let backup = Backup::of(origin);
+    let mut changes = Vec::new();
+    let settings = [
+        ("default_storage_engine", "Aria"),
+        ("innodb_default_row_format", "compact"),
+        ("default_storage_engine", "InnoDB"),
+        ("innodb_ft_min_token_size", "2"),
+    ];
+    let load = |first: usize| {
+        std::thread::scope(|scope| {
+            for begin in (first * 1000..(first + 1) * 1000).step_by(250) {
+                let ids = begin..begin + 250;
+                let work: String =
+                    ids.map(|i| format!("INSERT INTO x.rows VALUES ({i});")).collect();
+                scope.spawn(move || origin.server.sql(&work));
+            }
+        });
+    };
+    load(0);
+    origin.server.sql("CREATE TABLE x.t0 (i INT)");
+    for (n, (name, value)) in (1..).zip(settings) {
+        changes.push((origin.position(), name, value));
+        if n < settings.len() {
+            origin.server.sql(&format!("SET GLOBAL {name} = {value}"));
+        }
+        if n == 2 {
+            origin.server.sql("FLUSH BINARY LOGS");
+        }
+        let drop = format!("CREATE TABLE t{n} (i INT); DROP TABLE t{n}, no_such");
+        let ran = Cmd::new(find("mariadb"))
+            .args(["--no-defaults", "--user=root", "--execute", &drop, "x"])
+            .arg(format!("--socket={}", origin.server.socket().display()))
+            .run();
+        assert!(ran.stderr_text().contains("Unknown"), "{ran:?}");
+        origin.server.sql(&format!("CREATE TABLE x.t{n} (i INT)"));
+        load(n);
+    }
+    let tables = "SELECT table_name, engine, row_format, 1 FROM information_schema.tables \
+                  WHERE table_schema = 'x' AND table_name LIKE 't%' ORDER BY 1";
+    let (data, request) = backup.request(ReplayStop::End);
+    let report =
+        origin::replay_pieces(&request, origin.changing(&request.position, &changes), |_| true);
+    let report = report.unwrap();
+    assert_eq!(report.unchanged, ["innodb_ft_min_token_size=2"]);
+    assert_eq!(report.retried, None);
+    let copy = MariaDb::start_on(data.path());
+    assert_eq!(copy.sql(tables), origin.server.sql(tables));
+    assert!(copy.sql(tables).contains("t1\tAria") && copy.sql(tables).contains("Compact"));
+    assert_eq!(copy.checksums("x"), origin.server.checksums("x"));
+}
+
+/// The applier stops at a change, and starts again.
+#[test]
+fn a_temporary_table_outlives_a_change_of_settings() {
+    let origin = Origin::start(&["--binlog-format=STATEMENT"]);
+    origin.server.sql("CREATE DATABASE x; CREATE TABLE x.t (i INT) ENGINE=InnoDB");
+    let backup = Backup::of(&origin);
+    let mut client = std::process::Command::new(find("mariadb"))
+        .args(["--no-defaults", "--user=root", "--unbuffered"])
+        .arg(format!("--socket={}", origin.server.socket().display()))
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut work = |text: &str, rows: &str| {
+        client.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        xb_testkit::until("the rows are there", || {
+            origin.server.sql("SELECT COUNT(*) FROM x.t") == rows
+        });
+    };
+    work("CREATE TEMPORARY TABLE x.p SELECT 1 i; INSERT INTO x.t SELECT i FROM x.p;\n", "1\n");
+    let changes = [(origin.position(), "div_precision_increment", "9")];
+    work("INSERT INTO x.t SELECT i + 1 FROM x.p;\n", "2\n");
+    drop(client.stdin.take());
+    client.wait().unwrap();
+    for threads in [1, 4] {
+        let (data, mut request) = backup.request(ReplayStop::End);
+        request.threads = threads;
+        let pieces = origin.changing(&request.position, &changes);
+        let report = origin::replay_pieces(&request, pieces, |_| true).unwrap();
+        assert_eq!((report.unchanged, report.retried), (Vec::new(), None));
+        assert_eq!(MariaDb::start_on(data.path()).sql("SELECT i FROM x.t ORDER BY i"), "1\n2\n");
+    }
+}
+
 #[test]
 fn a_table_in_memory_is_as_large_as_on_its_server() {
     let origin = Origin::start(&["--max-heap-table-size=64M"]);

@@ -14,6 +14,7 @@ fn copy(shop: &Shop, name: &str, vault: &str) -> Ran {
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .args(["--no-defaults", "copy", &shop.place(name), "--unverified", "--with-binlog"])
         .arg(format!("file://{}/", shop.scratch.join(vault).display()))
+        .arg("--max-backoff=50")
         .args(shop.key())
         .run()
 }
@@ -135,6 +136,36 @@ fn a_copy_takes_the_log_along_and_later_only_what_is_new() {
     std::fs::remove_file(there.join(head)).unwrap();
     let _ = copy(&shop, "full", "vault").expect(0);
     assert_eq!(archived(&there), whole);
+}
+
+/// The source may be lost before the copy is continued.
+#[test]
+fn a_copy_that_was_interrupted_between_two_streams_is_not_the_latest() {
+    let shop = Shop::new();
+    for id in 1..3 {
+        let receiver = shop.receive();
+        if id == 1 {
+            let _ = shop.back_up("full", &[]);
+        }
+        shop.server.sql(&format!("INSERT INTO d.t VALUES ({id}, 'x')"));
+        shop.wait_for(&receiver);
+        receiver.stop();
+    }
+    let newest = newest_stream(&shop);
+    let newest = Path::new(".xb-binlog/shop").join(newest.file_name().unwrap());
+    for object in ["head", "keys", "000000000000", "end"] {
+        // Nothing can be written there.
+        let vault = shop.scratch.join(object);
+        let blocked = vault.join(&newest).join(object);
+        std::fs::create_dir_all(&blocked).unwrap();
+        let said = copy(&shop, "full", object).expect_failure().stderr_text();
+        std::fs::remove_dir(&blocked).unwrap();
+        let refused = rows_of(&shop, object, "full", "latest").unwrap_err();
+        assert!(!refused.contains("panicked"), "{object}: {refused}");
+        let _ = copy(&shop, "full", object).expect(0);
+        let rows = rows_of(&shop, object, "full", "latest");
+        assert_eq!(rows.as_ref(), Ok(&shop.rows()), "{object}: {said}");
+    }
 }
 
 #[test]

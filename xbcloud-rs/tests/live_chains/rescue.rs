@@ -371,6 +371,8 @@ fn tables_without_rows_of_their_own_change_no_others() {
          CREATE TABLE mem (i INT) ENGINE=MEMORY; INSERT INTO mem VALUES (1);
          CREATE TABLE copied LIKE j1; INSERT INTO copied VALUES (5); FLUSH TABLES",
     );
+    let long = "k".repeat(64);
+    server.sql(&format!("CREATE TABLE shop.k1 SELECT 1 i; CREATE TABLE shop.{long} SELECT 2 i"));
     let folder = server.datadir().join("shop");
     for end in ["frm", "MYD", "MYI"] {
         let (from, to) = (format!("copied.{end}"), format!("j-copied.{end}"));
@@ -384,6 +386,12 @@ fn tables_without_rows_of_their_own_change_no_others() {
     {
         assert!(said.contains(left_out), "{said}");
     }
+    // A name that becomes too long keeps no other table from being rescued.
+    let said = into(&["shop.k*", "--as={table}_2"]).expect(1).stderr_text();
+    assert!(said.contains(&format!("and not shop.{long}: the name {long}_2 is longer")), "{said}");
+    assert_eq!(server.sql("SELECT i FROM shop.k1_2"), "1\n");
+    let refused = into(&["shop.k*", &format!("shop.{long}"), "--as={table}_3"]).expect(1);
+    assert_eq!(server.sql("SHOW TABLES FROM shop LIKE 'k1_3'"), "", "{}", refused.stderr_text());
     let refused = into(&["shop.joined", "--as=x"]).expect(1).stderr_text();
     assert!(refused.contains("those of other tables (engine MRG_MyISAM)"), "{refused}");
     let _ = into(&["shop.#mysql50#j-copied", "--as={table}"]).expect(0);

@@ -119,6 +119,7 @@ pub(crate) async fn copy_archive(
         false => floors(server, &found, &cancel.or(list_by_key(to)).await?),
     };
     let mut report = ArchiveCopy { server: server.to_owned(), ..ArchiveCopy::default() };
+    let mut opened = Vec::new();
     for found in &mut found {
         let key = match keys.is_empty() {
             true => None,
@@ -131,22 +132,30 @@ pub(crate) async fn copy_archive(
                 }
             },
         };
+        opened.push((found.id, key));
+    }
+    let mut copies = Vec::new();
+    for (id, key) in opened {
+        let Some(found) = found.iter().find(|found| found.id == id) else { continue };
         let of_stream = found.problems.iter().map(|what| format!("stream {}: {what}", found.id));
         report.notes.extend(of_stream);
         let Some(stream) = found.stream.as_ref() else { continue };
-        let copying = StreamCopy {
-            session,
-            to,
-            server,
-            folder: stream_folder(&folder, found.id),
-            key,
-            found,
-            stream,
-            there: there.iter().find(|there| there.id == found.id),
-        };
-        let begin = begins.get(&found.id).or(stream.floor.as_ref());
-        let life = lives.remove(&found.id).flatten();
-        cancel.or(copying.all(begin, life, &mut report)).await?;
+        let there = there.iter().find(|there| there.id == found.id);
+        let folder = stream_folder(&folder, found.id);
+        copies.push(StreamCopy { session, to, server, folder, key, found, stream, there });
+    }
+    let begin = |copy: &StreamCopy<'_>| {
+        let floor = copy.stream.floor.as_ref();
+        begins.get(&copy.found.id).or(floor).cloned()
+    };
+    // The newest one first, as a beginning without an end: a copy that is interrupted must not look like the whole archive.
+    copies.sort_by_key(|copy| copy.stream.head.content.started);
+    for copy in copies.iter().rev() {
+        report.notes.extend(cancel.or(copy.begin(begin(copy).as_ref())).await?);
+    }
+    for copy in &copies {
+        let life = lives.remove(&copy.found.id).flatten();
+        cancel.or(copy.all(begin(copy).as_ref(), life, &mut report)).await?;
     }
     match cancel.or(prove(to, server, name, &found)).await? {
         Ok(end) => report.ends_at = Some(end),
@@ -249,6 +258,32 @@ struct StreamCopy<'a> {
 }
 
 impl StreamCopy<'_> {
+    /// Copies the head of the stream, and its key slots. Returns what is to be said of them.
+    async fn begin(&self, begin: Option<&Floor>) -> Result<Option<String>, BackupError> {
+        // Before the segments, so that what is missing is never taken for a loss.
+        if self.there.is_none_or(|there| there.stream.is_none())
+            && let Some(floor) = begin
+        {
+            let record = Record::encode(floor, None).map_err(ArchiveError::from)?;
+            self.create(&floor_name(floor.number), record.into()).await?;
+        }
+        let head = self.record::<StreamHead>(HEAD, &self.stream.head.digest).await?;
+        self.create(HEAD, head).await?;
+        let Some(keys) = &self.found.keys else { return Ok(None) };
+        match self.there.and_then(|there| there.keys.as_ref()) {
+            None => self.create(KEYS, self.keys(keys).await?).await?,
+            Some(there) if there.encode() == keys.encode() => {}
+            Some(_) => {
+                return Ok(Some(format!(
+                    "stream {}: the destination has other key slots, and keeps them",
+                    self.found.id
+                )));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Copies the rest of a stream that has begun.
     async fn all(
         &self,
         begin: Option<&Floor>,
@@ -260,27 +295,8 @@ impl StreamCopy<'_> {
             Some(there) => there.floor.as_ref(),
             None => begin,
         };
-        // Before the segments, so that what is missing is never taken for a loss.
-        if self.there.is_none_or(|there| there.stream.is_none())
-            && let Some(floor) = begin
-        {
-            let record = Record::encode(floor, None).map_err(ArchiveError::from)?;
-            self.create(&floor_name(floor.number), record.into()).await?;
-        }
         let first = first.map_or(0, |floor| floor.number);
         self.removed(first, report).await?;
-        let head = self.record::<StreamHead>(HEAD, &self.stream.head.digest).await?;
-        self.create(HEAD, head).await?;
-        if let Some(keys) = &self.found.keys {
-            match self.there.and_then(|there| there.keys.as_ref()) {
-                None => self.create(KEYS, self.keys(keys).await?).await?,
-                Some(there) if there.encode() == keys.encode() => {}
-                Some(_) => report.notes.push(format!(
-                    "stream {}: the destination has other key slots, and keeps them",
-                    self.found.id
-                )),
-            }
-        }
         self.segments(first, report).await?;
         self.roll_ups(first).await?;
         if let Some(end) = &self.found.end {

@@ -37,7 +37,7 @@ fn judge(found: &Values, filters: &[String], sources: &[String]) -> Vec<Doubt> {
         doubts.push(Doubt {
             found: format!(
                 "the server leaves changes of some schemas out of its log ({})",
-                filters.join(", ")
+                option_names(filters).join(", ")
             ),
             fix: "remove binlog-do-db and binlog-ignore-db from the server's option file, restart it, and take a backup",
         });
@@ -62,6 +62,11 @@ fn judge(found: &Values, filters: &[String], sources: &[String]) -> Vec<Doubt> {
     doubts
 }
 
+/// Without their values: a stream's head, which has this, is readable without a key.
+fn option_names(filters: &[String]) -> Vec<&str> {
+    filters.iter().filter_map(|filter| filter.split('=').next()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,7 +89,7 @@ mod tests {
         let later = of(&[("log_replica_updates", "OFF")], &[], &["db1:3306"]);
         assert!(later.contains("log_replica_updates=OFF"), "{later}");
         let filtered = of(&[mixed], &["Binlog_Ignore_DB=x"], &[]);
-        assert!(filtered.contains("(Binlog_Ignore_DB=x)"), "{filtered}");
+        assert!(filtered.contains("(Binlog_Ignore_DB)"), "{filtered}");
         let statements = of(&[("binlog_format", "STATEMENT")], &[], &[]);
         assert!(statements.contains("binlog_format=STATEMENT"), "{statements}");
     }

@@ -22,16 +22,26 @@ pub(crate) fn settings(
     Ok(texts.collect::<Result<_, _>>()?)
 }
 
-/// The variables that both times have, with other values, as `NAME from VALUE to VALUE`.
+/// The variables that both times have, with other values: these.
+pub(crate) fn changed(
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+) -> Vec<(String, String)> {
+    let is_other =
+        |(name, new): &(&String, &String)| before.get(*name).is_some_and(|old| old != *new);
+    after.iter().filter(is_other).map(|(name, new)| (name.clone(), new.clone())).collect()
+}
+
+/// The same, as `NAME from VALUE to VALUE`.
 pub(crate) fn changes(
     before: &BTreeMap<String, String>,
     after: &BTreeMap<String, String>,
 ) -> BTreeSet<String> {
-    let changed = |(name, old): (&String, &String)| {
-        let new = after.get(name).filter(|new| *new != old)?;
-        Some(format!("{name} from \"{old}\" to \"{new}\""))
+    let said = |(name, new): (String, String)| {
+        let old = before.get(&name).map_or("", String::as_str);
+        format!("{name} from \"{old}\" to \"{new}\"")
     };
-    before.iter().filter_map(changed).collect()
+    changed(before, after).into_iter().map(said).collect()
 }
 
 /// The engines that it has.

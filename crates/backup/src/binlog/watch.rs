@@ -125,6 +125,7 @@ impl Watch {
     fn take(&mut self, found: Result<Option<Sighting>, ArchiveError>) -> Option<ArchiveError> {
         let look = match found {
             Ok(Some(look)) => look,
+            Err(changed @ ArchiveError::Changed(_)) => return Some(changed),
             not_found => {
                 self.failed += 1;
                 if self.failed >= FAILED {

@@ -9,7 +9,7 @@ use xb_mysql::{Access, Client, Error, Row, Timeouts};
 use crate::archive_error::ArchiveError;
 use crate::binlog::doubts::doubts;
 use crate::binlog::log_request::LOGIN_LIMIT;
-use crate::binlog::settings::settings;
+use crate::binlog::settings::{changes, settings};
 use crate::binlog::standing::Standing;
 
 /// Failed looks in a row that are reported.
@@ -24,6 +24,8 @@ pub(super) struct Watched {
     pub(super) access: Access,
     is_mysql: bool,
     client: Option<Client>,
+    /// On this connection, it was the one that is received from.
+    is_known: bool,
     /// Failures in a row, and looks to be left out.
     failed: u32,
     rest: u32,
@@ -44,7 +46,7 @@ pub(super) struct Sighting {
 
 impl Watched {
     pub(super) fn new(access: Access, is_mysql: bool) -> Self {
-        Self { access, is_mysql, client: None, failed: 0, rest: 0 }
+        Self { access, is_mysql, client: None, is_known: false, failed: 0, rest: 0 }
     }
 
     /// Returns whether it is to be looked at this time: behind failures, ever more rarely.
@@ -60,16 +62,20 @@ impl Watched {
     }
 
     /// Asks what the server is, and how far its log reaches; `None` if it is not the one with these variables.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Changed`] if it is, and they have other values now; any error of the connection.
     pub(super) fn look(
         &mut self,
         who: &BTreeMap<String, String>,
     ) -> Result<Option<Sighting>, ArchiveError> {
         let is_mysql = self.is_mysql;
-        self.with(|client| {
+        let was_known = self.is_known && self.client.is_some();
+        let found = self.with(|client| {
             let at = moment(client, Timestamp::now())?;
             let standing = Standing::ask(client)?;
             if standing.who != *who {
-                return Ok(None);
+                return Ok(Err(standing.who));
             }
             if standing.cluster.is_some() {
                 // Waits until the node has what the others have committed.
@@ -80,8 +86,18 @@ impl Watched {
             let end = end.map(|end| (at, end));
             let settings = settings(client, is_mysql)?;
             let doubts = doubts(client, &standing)?.into_iter().map(|doubt| doubt.found).collect();
-            Ok(Some(Sighting { standing, settings, doubts, end }))
-        })
+            Ok(Ok(Sighting { standing, settings, doubts, end }))
+        })?;
+        self.is_known = found.is_ok();
+        match found {
+            Ok(sighting) => Ok(Some(sighting)),
+            // A connection leads to one server, so that one got another server_id.
+            Err(now) if was_known => {
+                let changes = changes(who, &now).into_iter().collect::<Vec<_>>();
+                Err(ArchiveError::Changed(changes.join("; ")))
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     /// Asks on the open connection; on a new one if there is none.

@@ -1,6 +1,8 @@
 //! Copies tables from the private server to where they go. A table gets its name when all tables are
 //! complete, and on a server proven to be equal.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::AtomicBool;
 
 use xb_mysql::{Client, Error, Event, Row, ServerError};
@@ -12,6 +14,7 @@ use super::definition::{Definition, key_name, referenced};
 use super::grants::{Need, refuse_without_trigger};
 use super::in_use::failed;
 use super::names::{Chosen, NamedTable, StoredTable};
+use super::owners::Owners;
 use super::physical;
 use super::rows::{Layout, SESSION, Sum, TablePass, is_table, sql, trigger_names};
 use super::sink::{LiveServer, PREFIX, QuotedTable, Sink, SinkError};
@@ -182,9 +185,10 @@ impl Copier<'_> {
             let repaired = self.repair(held);
             copied.remarks.extend(repaired.map_err(|what| failed(&held.to_string(), what))?);
         }
+        let mut owners = HashMap::new();
         for (number, named) in self.order.tables.iter().enumerate() {
             let held = &named.chosen.held;
-            let source = self.source(number, named);
+            let source = self.source(number, named, &mut owners);
             match source.map_err(|what| failed(&held.to_string(), what))? {
                 Some(source) => {
                     if source.definition.engine() == IN_MEMORY {
@@ -234,6 +238,7 @@ impl Copier<'_> {
         &mut self,
         number: usize,
         NamedTable { chosen: Chosen { held, by_name }, schema, table }: &NamedTable,
+        owners: &mut HashMap<String, Owners>,
     ) -> Result<Option<Source>, String> {
         let ours = |error: Error| format!("the server on the backup: {error}");
         let found = self.private.rows(format!(
@@ -284,31 +289,34 @@ impl Copier<'_> {
             if !triggers.is_empty() {
                 refuse_without_trigger(&mut live.client, schema, &unfinished.table, Need::Make)?;
             }
-            for trigger in &triggers {
-                let owner = live.owner_of_trigger(schema, &trigger.name);
-                let owner = owner.map_err(|error| SinkError::from(error).to_string())?;
-                has_triggers |= owner.is_some();
-                if let Some(owner) = owner.filter(|owner| owner != table) {
-                    return Err(format!(
-                        "table {} of the server has a trigger of the name {}, which this table needs; drop it, or give another name with --as",
-                        Printable::new(owner.as_bytes()),
-                        Printable::new(trigger.name.as_bytes())
-                    ));
-                }
-            }
-        }
-        if let (Sink::Server(live), true) = (&mut *self.sink, same_place) {
-            for name in definition.foreign_keys.iter().filter_map(|key| key_name(key)) {
-                let owner = live.owner_of_key(schema, &name);
-                let owner = owner.map_err(|error| SinkError::from(error).to_string())?;
-                if let Some(owner) = owner.filter(|owner| owner != table) {
-                    return Err(format!(
-                        "table {} of the server has a foreign key of the name {}, which this table needs; drop it, or give another name with --as",
+            let keys: Vec<String> =
+                definition.foreign_keys.iter().filter_map(|key| key_name(key)).collect();
+            let none = Owners::default();
+            let owners = match triggers.is_empty() && keys.is_empty() {
+                true => &none,
+                false => match owners.entry(schema.clone()) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => {
+                        let asked = Owners::ask(live, schema);
+                        new.insert(asked.map_err(|error| SinkError::from(error).to_string())?)
+                    }
+                },
+            };
+            let taken = |what: &str, name: &str, owner: Option<&str>| {
+                owner.filter(|owner| owner != table).map_or(Ok(()), |owner| {
+                    Err(format!(
+                        "table {} of the server has a {what} of the name {}, which this table needs; drop it, or give another name with --as",
                         Printable::new(owner.as_bytes()),
                         Printable::new(name.as_bytes())
-                    ));
-                }
+                    ))
+                })
+            };
+            for trigger in &triggers {
+                let owner = owners.of_trigger(&trigger.name);
+                has_triggers |= owner.is_some();
+                taken("trigger", &trigger.name, owner)?;
             }
+            keys.iter().try_for_each(|key| taken("foreign key", key, owners.of_key(key)))?;
         }
         if let (Some(_), Sink::Server(live)) = (&self.order.files, &mut *self.sink) {
             physical::check(self.private, &mut live.client, held)?;

@@ -12,6 +12,7 @@ mod grants;
 mod in_use;
 mod lost_answer;
 mod names;
+mod owners;
 mod physical;
 pub(crate) mod rows;
 mod sink;
@@ -132,6 +133,8 @@ pub struct RescueReport {
     pub tables: Vec<Rescued>,
     /// Views, and tables without rows of their own (MERGE), that a pattern matched; they are left out.
     pub passed_over: Vec<String>,
+    /// Why tables that a pattern matched were not rescued, each with its name.
+    pub too_long: Vec<String>,
     /// Result of each backup of the chain, the full one first.
     pub restored: Vec<(String, RestoreReport)>,
     /// When the last of them ended; `None` if it has no manifest.
@@ -200,13 +203,13 @@ pub async fn rescue(
         let data = scratch.path().join("data");
         let how = &ready.preparing;
         let left;
-        let (found, live, restored, replayed) = match until {
+        let ((found, too_long), live, restored, replayed) = match until {
             None => {
                 let found = goal.find(&in_backup)?;
-                let opened = goal.open(&found, cancel).await?;
+                let opened = goal.open(&found.0, cancel).await?;
                 left = left_out(&in_backup, goal.tables);
                 observer.expect_phases(3);
-                let files = found.iter().map(|named| named.chosen.held.files.clone());
+                let files = found.0.iter().map(|named| named.chosen.held.files.clone());
                 get.files = Selection::tables(files);
                 let restored = restored(session, &mut get, &links, &data, how, 0, on_line).await?;
                 (found, opened, restored, None)
@@ -215,7 +218,7 @@ pub async fn rescue(
                 let replay = ReplayOptions { server: options.clone(), upgrade, memory: None };
                 let program = replaying_program(session, &plan, &replay).await?;
                 // Obstacles are reported now, although the log may create and rename tables.
-                drop(goal.open(&goal.find_present(&in_backup)?, cancel).await?);
+                drop(goal.open(&goal.find_present(&in_backup)?.0, cancel).await?);
                 observer.expect_phases(5);
                 let room = plan.log_bytes;
                 let restored =
@@ -225,7 +228,7 @@ pub async fn rescue(
                 let in_data = held_in(&data)?;
                 let found = goal.find(&in_data).map_err(at_the_stop)?;
                 left = left_out(&in_data, goal.tables);
-                let opened = goal.open(&found, cancel).await?;
+                let opened = goal.open(&found.0, cancel).await?;
                 (found, opened, restored, Some(replayed))
             }
         };
@@ -274,7 +277,8 @@ pub async fn rescue(
         let mut copied = copied.map_err(|error| with_keys(error, xb_server::key_plugin(&data)))?;
         remarks.append(&mut copied.remarks);
         let CopyOutcome { tables, passed_over, .. } = copied;
-        let report = RescueReport { tables, passed_over, restored, finished, replayed, remarks };
+        let report =
+            RescueReport { tables, passed_over, too_long, restored, finished, replayed, remarks };
         Ok::<_, BackupError>(report)
     };
     let mut report = rescuing.await.map_err(|error| error.or_full_scratch(scratch.path()))?;
@@ -305,12 +309,15 @@ fn at_the_stop(error: BackupError) -> BackupError {
 }
 
 impl RescuePlan<'_> {
-    fn find(&self, held: &[StoredTable]) -> Result<Vec<NamedTable>, BackupError> {
+    fn find(&self, held: &[StoredTable]) -> Result<(Vec<NamedTable>, Vec<String>), BackupError> {
         self.names.of(choose(held, self.tables)?, self.date)
     }
 
     /// As [`find`](Self::find), without the tables that are not there: a log may bring them.
-    fn find_present(&self, held: &[StoredTable]) -> Result<Vec<NamedTable>, BackupError> {
+    fn find_present(
+        &self,
+        held: &[StoredTable],
+    ) -> Result<(Vec<NamedTable>, Vec<String>), BackupError> {
         self.names.of(choose_present(held, self.tables)?.0, self.date)
     }
 

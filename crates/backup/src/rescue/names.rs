@@ -226,16 +226,19 @@ impl NewNames {
         self.schema.as_deref()
     }
 
-    /// The tables with the schema and name that each of them gets.
+    /// The tables with the schema and name that each of them gets, and what is to be said of those that only a pattern matches
+    /// and whose new names are too long.
     ///
     /// # Errors
-    /// [`BackupError::Selection`] if a name is too long, or two tables get the same one.
+    /// [`BackupError::Selection`] if the name of a table that was named exactly is too long, or of all; or if two tables get
+    /// the same one.
     pub(super) fn of(
         &self,
         tables: Vec<Chosen>,
         date: &str,
-    ) -> Result<Vec<NamedTable>, BackupError> {
+    ) -> Result<(Vec<NamedTable>, Vec<String>), BackupError> {
         let mut named = Vec::with_capacity(tables.len());
+        let mut too_long = Vec::new();
         let mut taken = HashSet::new();
         for chosen in tables {
             let held = &chosen.held;
@@ -245,7 +248,11 @@ impl NewNames {
                     "{held}: the name {} is longer than {MAX_NAME} characters; give a shorter one with --as",
                     Printable::new(table.as_bytes())
                 );
-                return Err(BackupError::Selection(what));
+                if chosen.by_name {
+                    return Err(BackupError::Selection(what));
+                }
+                too_long.push(what);
+                continue;
             }
             let schema = self.schema.clone().unwrap_or_else(|| plain(&held.schema).to_owned());
             if !taken.insert((schema.clone(), table.clone())) {
@@ -257,7 +264,10 @@ impl NewNames {
             }
             named.push(NamedTable { chosen, schema, table });
         }
-        Ok(named)
+        match too_long.first() {
+            Some(what) if named.is_empty() => Err(BackupError::Selection(what.clone())),
+            _ => Ok((named, too_long)),
+        }
     }
 }
 
@@ -323,7 +333,7 @@ mod tests {
         let named = NewNames::parse("{table}")
             .unwrap()
             .of(choose(&all(), &[old.to_owned()]).unwrap(), "20261120");
-        assert_eq!(named.unwrap()[0].table, "old-orders");
+        assert_eq!(named.unwrap().0[0].table, "old-orders");
     }
 
     #[test]
@@ -357,7 +367,7 @@ mod tests {
     fn new_names_follow_the_template() {
         let chosen = choose(&all(), &["shop.ord*".to_owned()]).unwrap();
         let names = |template: &str| -> Result<Vec<(String, String)>, BackupError> {
-            let named = NewNames::parse(template)?.of(chosen.clone(), "20261120")?;
+            let (named, _) = NewNames::parse(template)?.of(chosen.clone(), "20261120")?;
             Ok(named.into_iter().map(|named| (named.schema, named.table)).collect())
         };
         let pair = |schema: &str, table: &str| (schema.to_owned(), table.to_owned());
@@ -371,5 +381,19 @@ mod tests {
             names(&"x".repeat(64)).is_err()
                 && names(&format!("{{table}}{}", "x".repeat(60))).is_err()
         );
+        // `orders` fits, and `order_lines` does not.
+        let long = NewNames::parse(&format!("{{table}}{}", "x".repeat(57))).unwrap();
+        let (named, left) = long.of(chosen, "20261120").unwrap();
+        assert_eq!(
+            named.iter().map(|named| &*named.chosen.held.table).collect::<Vec<_>>(),
+            ["orders"]
+        );
+        assert!(
+            left.len() == 1 && left[0].starts_with("shop.order_lines: the name order_lines"),
+            "{left:?}"
+        );
+        let by_name =
+            choose(&all(), &["shop.ord*", "shop.order_lines"].map(str::to_owned)).unwrap();
+        assert!(long.of(by_name, "20261120").is_err());
     }
 }

@@ -309,21 +309,6 @@ impl LiveServer {
         }
     }
 
-    /// Returns the table that has a foreign key of this name.
-    pub(super) fn owner_of_key(
-        &mut self,
-        schema: &str,
-        key: &str,
-    ) -> Result<Option<String>, Error> {
-        let rows = self.look(format!(
-            "SELECT table_name FROM information_schema.table_constraints WHERE constraint_schema = {} AND constraint_name = {} \
-             AND constraint_type = 'FOREIGN KEY'",
-            literal(schema),
-            literal(key)
-        ))?;
-        rows.first().map(|row| row.texts().map(|[table]| table)).transpose()
-    }
-
     /// Returns whether a trigger of this name belongs to another table; its name.
     pub(super) fn owner_of_trigger(
         &mut self,

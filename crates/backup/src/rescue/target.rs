@@ -5,6 +5,7 @@ use xb_reader::Printable;
 
 use super::completing::TODO;
 use super::names::NamedTable;
+use super::owners::referring;
 use super::physical;
 use super::rows::{SESSION, is_table, literal, sql};
 use super::sink::{LOGIN, LiveServer, PREFIX, next_step};
@@ -142,6 +143,7 @@ fn look(live: &mut LiveServer, wish: &TargetRequest<'_>, address: &str) -> Resul
     }
     let folds = live.client.rows("SELECT CAST(@@lower_case_table_names AS CHAR)").map_err(asked)?;
     let folds = folds.first().and_then(|row| row.get(0)) != Some(b"0");
+    let mut referred = None;
     for NamedTable { schema, table, .. } in wish.tables {
         let name = format!("{schema}.{table}");
         // What is asked about a table is asked by its exact name.
@@ -169,15 +171,11 @@ fn look(live: &mut LiveServer, wish: &TargetRequest<'_>, address: &str) -> Resul
             let what = "the table exists; give another name with --as, or add --replace".to_owned();
             return Err(failed(&name, what));
         }
-        let children = live
-            .look(format!(
-                "SELECT CONCAT(constraint_schema, '.', table_name) FROM information_schema.referential_constraints \
-                 WHERE unique_constraint_schema = {0} AND referenced_table_name = {1} AND NOT (constraint_schema = {0} AND table_name = {1})",
-                literal(schema),
-                literal(table)
-            ))
-            .map_err(asked)?;
-        if let Some([child]) = children.first().map(Row::texts::<1>).transpose().map_err(asked)? {
+        let of_others = match &mut referred {
+            Some(known) => known,
+            None => referred.insert(referring(live).map_err(asked)?),
+        };
+        if let Some(child) = of_others.get(&[schema.to_lowercase(), table.to_lowercase()]) {
             let what = format!(
                 "foreign keys of {} refer to the existing table, and would follow it instead of the new one; rescue it under another name, and swap the rows",
                 Printable::new(child.as_bytes())

@@ -1,6 +1,6 @@
 //! Chooses the backup, finds the stop in the archive, and reads everything between them once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -17,9 +17,10 @@ use xb_repo::verification::Level;
 
 use crate::binlog::choose_archive::choose_archive;
 use crate::binlog::pieces::{NeededSegment, fetch};
-use crate::binlog::settings::changes;
+use crate::binlog::settings::changed;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
+use crate::read::find::stock_files;
 use crate::read::request::GetRequest;
 use crate::restore::choose::{ChosenBackup, links};
 use crate::restore::prepare::PrepareTool;
@@ -71,8 +72,18 @@ pub struct UntilPlan {
 #[derive(Debug, Clone, Default)]
 pub(super) struct OriginSettings {
     pub(super) variables: Vec<(String, String)>,
+    /// Their changes within the log, in order.
+    pub(super) changes: Vec<SettingsChange>,
     pub(super) zone: Option<SystemZone>,
     pub(super) engines: Vec<String>,
+}
+
+/// Settings that the origin had with other values from a segment on.
+#[derive(Debug, Clone)]
+pub(super) struct SettingsChange {
+    /// Number of the segment among those that are needed.
+    pub(super) segment: usize,
+    pub(super) values: Vec<(String, String)>,
 }
 
 impl UntilPlan {
@@ -434,6 +445,10 @@ async fn proven(
         return Err(UntilError::NoClone { backup: get.name.to_string() }.into());
     }
     let last = links.last().and_then(ChosenBackup::manifest);
+    if last.is_none() {
+        // There may be no such backup at all.
+        let _ = session.cancel.or(stock_files(&session.root, &get.name)).await?;
+    }
     let base = last.and_then(|manifest| {
         let version = manifest.source.server_version.clone();
         let (run, server) = (manifest.run.clone(), manifest.server.clone());
@@ -526,14 +541,27 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, V
                 .to_owned(),
         );
     }
-    let settings: Vec<(String, String)> =
-        heads.first().map(|head| head.settings.clone().into_iter().collect()).unwrap_or_default();
-    let pairs = settings.iter().map(|(name, value)| (&**name, &**value));
-    let lost: Vec<&str> = lost_settings(pairs).collect();
+    let (settings, changes) = settings(archive, plan);
+    let all = || changes.iter().flat_map(|change| &change.values).chain(&settings);
+    let lost = lost_settings(all().map(|(name, value)| (&**name, &**value)));
+    let lost: BTreeSet<&str> = lost.collect();
     if !lost.is_empty() {
+        let lost: Vec<&str> = lost.into_iter().collect();
         remarks.push(format!(
             "the replay goes without these settings of the server: {}",
             lost.join(", ")
+        ));
+    }
+    let changed: BTreeSet<String> = changes
+        .iter()
+        .flat_map(|change| &change.values)
+        .map(|(name, value)| format!("{name}=\"{value}\""))
+        .collect();
+    if !changed.is_empty() {
+        let changed: Vec<String> = changed.into_iter().collect();
+        remarks.push(format!(
+            "settings of the server were changed within the log, and the replay changes them where the receiver saw it ({}): a statement of the seconds before that, and a session that was connected already, may have had the other value",
+            changed.join(", ")
         ));
     }
     let engines: BTreeSet<&String> = heads.iter().flat_map(|head| &head.engines).collect();
@@ -541,6 +569,7 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, V
     (
         OriginSettings {
             variables: settings,
+            changes,
             zone: last.map(|(zone, _)| zone.clone()),
             engines: engines.into_iter().cloned().collect(),
         },
@@ -549,21 +578,39 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, V
     )
 }
 
+/// The settings with which a plan begins, and their changes before some of its segments.
+fn settings(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, Vec<SettingsChange>) {
+    let none = BTreeMap::new();
+    let of = |piece: &Piece<'_>| {
+        let stream = archive.streams.iter().find(|stream| stream.id() == piece.stream);
+        stream.map_or(&none, |stream| &stream.head.content.settings)
+    };
+    let mut before: Option<&BTreeMap<String, String>> = None;
+    let mut changes = Vec::new();
+    let mut stream = "";
+    for (segment, piece) in plan.pieces.iter().enumerate() {
+        if piece.stream == stream {
+            continue;
+        }
+        stream = piece.stream;
+        // An earlier version may have stored none.
+        let Some(now) = Some(of(piece)).filter(|now| !now.is_empty()) else { continue };
+        let values = changed(before.unwrap_or(now), now);
+        if !values.is_empty() {
+            changes.push(SettingsChange { segment, values });
+        }
+        before = Some(now);
+    }
+    let first = plan.pieces.first().map_or(&none, of);
+    (first.clone().into_iter().collect(), changes)
+}
+
 /// Reasons why the data may be another one than the server had.
 fn doubts(archive: &Archive, plan: &Plan<'_>) -> Vec<String> {
     let mut heads = heads(archive, plan);
     heads.sort_by_key(|head| head.started);
     let doubts = heads.iter().flat_map(|head| &head.doubts);
-    let mut doubts: BTreeSet<String> = doubts.cloned().collect();
-    let changed: BTreeSet<String> =
-        heads.windows(2).flat_map(|pair| changes(&pair[0].settings, &pair[1].settings)).collect();
-    if !changed.is_empty() {
-        let changed: Vec<String> = changed.into_iter().collect();
-        doubts.insert(format!(
-            "its settings were changed within the log, and those from before the change are used: {}",
-            changed.join(", ")
-        ));
-    }
+    let doubts: BTreeSet<String> = doubts.cloned().collect();
     let named = |doubt| format!("the data may be another one than the server had: {doubt}");
     doubts.into_iter().map(named).collect()
 }

@@ -227,6 +227,12 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
             replayed.missing_engines.join(", ")
         ));
     }
+    if !replayed.unchanged.is_empty() {
+        remarks.push(format!(
+            "the private server could not change these settings where the origin did, so what the log created behind that may be another one: {}",
+            replayed.unchanged.join(", ")
+        ));
+    }
     if !replayed.in_use.is_empty() {
         remarks.push(format!(
             "tables were in use while the backup copied them, were repaired before the replay, and may lack rows from just before its position: {}; compare them with the origin, or replay onto another backup",
@@ -265,7 +271,8 @@ pub(crate) async fn replay_onto(
     let data = std::path::absolute(data)
         .map_err(|source| BackupError::System { what: "cannot find the target", source })?;
     options.server.bring(&data)?;
-    let own = options.server.options.iter().map(OsString::from);
+    let own_words = options.server.options.clone();
+    let own = own_words.iter().map(OsString::from);
     let of_origin =
         origin_options(work.origin.variables.iter().map(|(name, value)| (&**name, &**value)));
     let request = ReplayRequest {
@@ -301,7 +308,7 @@ pub(crate) async fn replay_onto(
         let mut watch = Watch { progress: &mut progress, is_cancelled: &is_cancelled, note: &note };
         let pieces =
             std::iter::from_fn(|| fetched.blocking_recv()).flat_map(|fetched| {
-                match fetched.and_then(|fetched| pieces(&work, &fetched)) {
+                match fetched.and_then(|fetched| pieces(&work, &own_words, &fetched)) {
                     Ok(pieces) => pieces.into_iter().map(Ok).collect(),
                     Err(error) => vec![Err(error)],
                 }
@@ -316,7 +323,11 @@ pub(crate) async fn replay_onto(
 }
 
 /// The bytes of a segment for the replay, and the log that they belong to, if it is another one.
-fn pieces(work: &ReplayWork, fetched: &SegmentEvents) -> Result<Vec<Piece>, BackupError> {
+fn pieces(
+    work: &ReplayWork,
+    own_words: &[String],
+    fetched: &SegmentEvents,
+) -> Result<Vec<Piece>, BackupError> {
     let of = |number: usize| work.needed.get(number);
     let one = of(fetched.number).ok_or(BackupError::Bug("a segment of no number"))?;
     let part = one.part(fetched, &work.start)?;
@@ -330,12 +341,36 @@ fn pieces(work: &ReplayWork, fetched: &SegmentEvents) -> Result<Vec<Piece>, Back
         offset: part.offset,
     });
     let moved = is_moved.then(|| Piece::NextServer(one.repeats.clone()));
-    Ok(moved.into_iter().chain(log).chain([Piece::Bytes(part.bytes.to_vec())]).collect())
+    let changed = work.origin.changes.iter().find(|change| change.segment == fetched.number);
+    let changed = changed.map(|change| {
+        // What the operator says wins.
+        let is_of_origin = |(name, _): &&(String, String)| !is_among(name, own_words);
+        Piece::Settings(change.values.iter().filter(is_of_origin).cloned().collect())
+    });
+    let before = moved.into_iter().chain(log).chain(changed);
+    Ok(before.chain([Piece::Bytes(part.bytes.to_vec())]).collect())
+}
+
+/// Whether one of these options of a server is that variable: a server takes the beginning of a name for the whole one.
+fn is_among(variable: &str, words: &[String]) -> bool {
+    words.iter().any(|word| {
+        let name = word.split('=').next().unwrap_or_default().trim_start_matches('-');
+        let name = name.replace('-', "_");
+        let name = name.strip_prefix("loose_").unwrap_or(&name);
+        !name.is_empty() && variable.starts_with(name)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_option_of_the_operator_is_known_by_the_beginning_of_its_name() {
+        let is = |word: &str| is_among("default_storage_engine", &[word.to_owned()]);
+        assert!(is("--default-storage-engine=Aria") && is("--loose-default_storage_eng=x"));
+        assert!(is("default-storage-engine") && !is("--default-storage-engines=x") && !is("--x"));
+    }
 
     #[test]
     fn a_series_is_the_first_two_numbers() {

@@ -52,6 +52,36 @@ impl Origin {
         pieces_in(self.server.datadir(), from, piece)
     }
 
+    /// The logs from a position on, with changes of settings at these positions.
+    pub(crate) fn changing(
+        &self,
+        from: &LogPosition,
+        changes: &[(String, &str, &str)],
+    ) -> Vec<Result<Piece, io::Error>> {
+        let (mut pieces, mut at) = (Vec::new(), (String::new(), 0));
+        for piece in self.pieces(from, usize::MAX) {
+            let Ok(Piece::Bytes(bytes)) = piece else {
+                if let Ok(Piece::Log { name, offset, .. }) = &piece {
+                    at = (name.clone(), usize::try_from(*offset).unwrap());
+                }
+                pieces.push(piece);
+                continue;
+            };
+            let mut rest = &bytes[..];
+            for (position, name, value) in changes {
+                let Some(offset) = position.strip_prefix(&format!("{}:", at.0)) else { continue };
+                let offset: usize = offset.parse().unwrap();
+                let (before, behind) = rest.split_at(offset - at.1);
+                pieces.push(Ok(Piece::Bytes(before.to_vec())));
+                let values = vec![((*name).to_owned(), (*value).to_owned())];
+                pieces.push(Ok(Piece::Settings(values)));
+                (rest, at.1) = (behind, offset);
+            }
+            pieces.push(Ok(Piece::Bytes(rest.to_vec())));
+        }
+        pieces
+    }
+
     /// The transactions after a backup: GTID, end, and `TABLE (VALUES)` of their statement.
     pub(crate) fn commits(&self, backup: &Backup) -> Vec<(AnyGtid, LogPosition, String)> {
         let mut found = Vec::new();

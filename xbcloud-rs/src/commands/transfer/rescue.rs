@@ -82,7 +82,13 @@ impl Context {
         for (name, restored) in &found.restored {
             report::unsealed(&self.log, keyed, name, &restored.get);
         }
-        Ok(())
+        match found.too_long.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::new(format!(
+                "the other tables are rescued, and not {}",
+                found.too_long.join("; nor ")
+            ))),
+        }
     }
 }
 
