@@ -26,7 +26,7 @@ use crate::read::unlock::Accept;
 use crate::restore::RestoreOptions;
 use crate::restore::chain::{ApplyMethod, Chain, merge_chain, remove_increments};
 use crate::restore::choose::links;
-use crate::restore::fetch_chain::{FetchedChain, fetch};
+use crate::restore::fetch::{FetchedChain, fetch};
 use crate::restore::prepare::PrepareTool;
 use crate::restore::request::AfterRestore;
 use crate::restore::room::{all_unpacked, check_room};

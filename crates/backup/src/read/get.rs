@@ -1,30 +1,33 @@
-//! `get`, and the half of a restore that reads: passes the stream of a backup to a sink, in one way for each layout and mode.
+//! Reads the stream of a backup, in one way for each layout and mode: its objects are fetched in parallel, and taken apart in
+//! a thread of their own. `get` and `restore` pass it to a sink; `verify` reads through the same streams.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use xb_encryptor::DataKey;
-use xb_frame::STREAM_HEADER_LEN;
+use xb_frame::{FrameHeader, STREAM_HEADER_LEN, Summary};
 use xb_pipeline::{
-    PassthroughError, RootDigest, UnpackError, UnpackPlan, object_key, unpack_parts,
+    PassthroughError, RootDigest, Scanned, UnpackError, UnpackPlan, object_key, relay,
+    unpack_parts, unpack_watched,
 };
+use xb_reader::ChunkHead;
 use xb_repo::hex::hex;
+use xb_repo::keys::RunKeys;
 use xb_repo::manifest::{Manifest, PackedFacts};
+use xb_uploader::StoreError;
 
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
-use crate::objects::checksums::{self, Summing};
+use crate::objects::checksums::{self, Summing, object_len};
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
 use crate::objects::range::Range;
 use crate::read::find::{Objects, Origin, PackedBackup, ReadMode, find};
 use crate::read::packed_index::PackedBody;
 use crate::read::partial::{Parts, Picker};
-use crate::read::ranges::recent::Recent;
-use crate::read::ranges::{fetch_into, ranges};
+use crate::read::ranges::{Recent, TransferResults, fetch_into, ranges};
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
-use crate::read::streams::{PackedStream, RelayReport, TransferResults, relay_classic};
 use crate::read::unlock::not_found_as_damage;
 use crate::session::{Resources, Session};
 
@@ -201,7 +204,7 @@ impl Fetch<'_> {
         let (mut objects, mut stored_bytes, mut last) = (0, 0, String::new());
         let native = body.body().clone();
         let ranges = body.ranges(native.stored(&runs), self.plan.range);
-        let (fetched, (unpacked, picker), recent) = fetch_into(
+        let TransferResults { fetched, taken: (unpacked, picker), recent } = fetch_into(
             self.session,
             &self.plan,
             ranges,
@@ -261,7 +264,7 @@ impl Fetch<'_> {
         let stream = PackedStream { keys, manifest, facts, key: None, known: None };
         let mut digest = ObjectDigest::default();
         let observer = self.session.observer.clone();
-        let (fetched, (written, sink), _) = fetch_into(
+        let TransferResults { fetched, taken: (written, sink), .. } = fetch_into(
             self.session,
             &self.plan,
             ranges(stream.objects(0..manifest.objects), self.plan.range),
@@ -375,4 +378,114 @@ impl ObjectDigest {
         }
         Err(format!("wrong root digest of the objects: {digest}, the manifest has {}", packed.root))
     }
+}
+
+/// The stream of a packed run.
+pub(crate) struct PackedStream<'a> {
+    pub(crate) keys: RunKeys,
+    pub(crate) manifest: &'a Manifest,
+    pub(crate) facts: &'a PackedFacts,
+    /// Opens the seal of a sealed run.
+    pub(crate) key: Option<Arc<DataKey>>,
+    /// Checksums of the objects, if they are known: an object that differs is fetched once more.
+    pub(crate) known: Option<&'a [u64]>,
+}
+
+impl PackedStream<'_> {
+    /// Key, first byte and size of data objects.
+    pub(crate) fn objects(
+        &self,
+        numbers: impl Iterator<Item = u64>,
+    ) -> impl Iterator<Item = (String, u64, u64)> {
+        numbers.map(|n| (self.keys.data(n), 0, object_len(self.manifest, self.facts, n)))
+    }
+
+    /// Ranges of data objects. The checksums of blocks serve the frames of an unsealed stream.
+    pub(crate) fn ranges(
+        &self,
+        numbers: impl Iterator<Item = u64>,
+        most: u64,
+    ) -> impl Iterator<Item = Range> {
+        let number = |key: &str| usize::try_from(key.rsplit_once('/')?.1.parse::<u64>().ok()?).ok();
+        let sum_of = move |key: &str| self.known?.get(number(key)?).copied();
+        ranges(self.objects(numbers), most)
+            .map(move |range| range.with_object_sum(sum_of))
+            .map(|range| range.with_blocks(self.facts.sealed.is_none()))
+    }
+
+    /// Fetches all objects and passes their unpacked stream to `take`. `seen` gets each range with
+    /// its CRC-64/NVME, `watch` each frame.
+    ///
+    /// # Errors
+    /// [`BackupError::Interrupted`] on cancellation.
+    pub(crate) async fn unpack<S: Send + 'static, E: Send + 'static>(
+        &self,
+        session: &Session,
+        plan: UnpackPlan,
+        mut seen: impl FnMut(&Range, u64),
+        watch: impl FnMut(&FrameHeader, &[Bytes]) + Send + 'static,
+        mut sink: S,
+        mut take: impl FnMut(&mut S, Bytes) -> Result<(), E> + Send + 'static,
+    ) -> Result<TransferResults<(Result<Summary, UnpackError<E>>, S)>, BackupError> {
+        let (observer, key) = (session.observer.clone(), self.key.clone());
+        fetch_into(
+            session,
+            &plan,
+            self.ranges(0..self.manifest.objects, plan.range),
+            |range, sum| {
+                seen(range, sum);
+                Ok(())
+            },
+            move |arriving| {
+                let take = |bytes| take(&mut sink, bytes);
+                let ranges = arriving.with_sums();
+                (unpack_watched(ranges, key, &plan, &observer, watch, take), sink)
+            },
+        )
+        .await
+    }
+}
+
+/// Result of relaying the chunks of a classic backup.
+pub(crate) struct RelayReport<S, E> {
+    pub(crate) scanned: Result<Scanned, PassthroughError<E>>,
+    /// Stream offset of the chunk that does not belong where it is.
+    pub(crate) refused: Option<u64>,
+    pub(crate) sink: S,
+}
+
+/// Fetches all objects of a classic backup and passes their chunks to `take`. `seen` gets each
+/// range with its CRC-64/NVME, and may refuse it.
+///
+/// # Errors
+/// [`BackupError::Interrupted`] on cancellation.
+pub(crate) async fn relay_classic<S: Send + 'static, E: Send + 'static>(
+    session: &Session,
+    plan: UnpackPlan,
+    files: &ClassicFiles,
+    keys: &RunKeys,
+    seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
+    mut sink: S,
+    mut take: impl FnMut(&mut S, Bytes) -> Result<(), E> + Send + 'static,
+) -> Result<TransferResults<RelayReport<S, E>>, BackupError> {
+    let objects = files.in_order().map(|(key, from, size)| (keys.at(key), from, size));
+    let sum_of = |key: &str| files.sum_of(keys.below(key)?);
+    let (mut borders, begun) = (files.borders(), files.begun());
+    let observer = session.observer.clone();
+    fetch_into(
+        session,
+        &plan,
+        ranges(objects, plan.range).map(|range| range.with_object_sum(sum_of)),
+        seen,
+        move |arriving| {
+            let mut refused = None;
+            let check = |head: &ChunkHead| {
+                borders.check(head).inspect_err(|_| refused = Some(head.position))
+            };
+            let take = |bytes| take(&mut sink, bytes);
+            let scanned = relay(arriving, begun.as_deref(), &observer, check, take);
+            RelayReport { scanned, refused, sink }
+        },
+    )
+    .await
 }

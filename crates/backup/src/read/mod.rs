@@ -9,5 +9,4 @@ pub(crate) mod partial;
 pub(crate) mod ranges;
 pub(crate) mod request;
 pub(crate) mod stream_sink;
-pub(crate) mod streams;
 pub(crate) mod unlock;

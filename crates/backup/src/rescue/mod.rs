@@ -50,7 +50,7 @@ use crate::read::unlock::Accept;
 use crate::restore::chain::Chain;
 use crate::restore::choose::{ChosenBackup, links, look_for_program};
 use crate::restore::clone::info::refuse_parts;
-use crate::restore::fetch_chain::{FetchedChain, fetch};
+use crate::restore::fetch::{FetchedChain, fetch};
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
 use crate::restore::request::AfterRestore;
 use crate::restore::same_space::is_covered;

@@ -10,7 +10,7 @@ use xb_files::or_none;
 use crate::child::{OWN_NOTE, OnLine};
 use crate::error::BackupError;
 use crate::full_disk::{AGAIN, ANEW};
-use crate::restore::finished::forget;
+use crate::restore::journal::head::forget;
 use crate::session::Session;
 
 /// Directory below the target that holds the increments until they are applied. They are two levels

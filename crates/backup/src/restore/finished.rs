@@ -13,13 +13,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use sha2::{Digest, Sha256};
 use xb_files::is_lost_and_found;
-use xb_reader::TargetDir;
 use xb_repo::hex::hex;
 
-use crate::error::BackupError;
-use crate::restore::clone::state::State;
 use crate::restore::journal::head::{RestoreIdentity, place_of};
-use crate::restore::journal::write::Journal;
 
 /// Name of the extended attribute.
 const MARK: &str = "user.xbcloud-rs.restored";
@@ -75,21 +71,6 @@ impl FinishedMark {
         let (content, totals) = content(target).ok()?;
         Some((format!("{}{content}", self.id(target)?), totals))
     }
-}
-
-/// Removes the files that a finished restore keeps for another run, as far as they still exist.
-pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
-    let failed = |what: &dyn std::fmt::Display| BackupError::Restore {
-        target: target.display().to_string(),
-        what: format!("cannot remove the journal: {what}"),
-    };
-    if !TargetDir::has_unfinished(target).map_err(|error| failed(&error))? {
-        return Ok(());
-    }
-    // Its folder goes with it.
-    let folder = TargetDir::open_kept(target).map_err(|error| failed(&error))?;
-    // The state last: a journal alone would take patched files for damaged ones.
-    Journal::remove(&folder).and_then(|()| State::remove(&folder)).map_err(|error| failed(&error))
 }
 
 /// Number and size of the files below `target`.

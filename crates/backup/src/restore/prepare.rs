@@ -14,7 +14,6 @@ use crate::child::{self, OWN_NOTE, OnLine};
 use crate::error::BackupError;
 use crate::full_disk::{ANEW, listen};
 use crate::restore::chain::{ApplyMethod, Chain, apply_from_end, empty, merge_chain};
-use crate::restore::export_log::SmallLog;
 use crate::restore::write_back::WriteBack;
 use crate::server::login::{GROUPS, about_files};
 use crate::session::Session;
@@ -450,6 +449,70 @@ pub(super) async fn run_first(
     Err(missing.unwrap_or(BackupError::Bug("found no program to prepare with")))
 }
 
+/// Size in bytes of the redo log that an export leaves, at the most.
+pub(super) const EXPORT_LOG: u64 = 32 << 20;
+/// Settings of the origin in a backup, and the one that is lowered.
+const SETTINGS: &str = "backup-my.cnf";
+const LOG_SIZE: &str = "innodb_log_file_size";
+
+/// Settings with a smaller redo log, and what they were.
+///
+/// For `--export`, mariadb-backup starts a server on the files, with the settings that the backup
+/// brought. Its redo log stays when it has ended, and would be as large as that of the origin:
+/// gigabytes for one table.
+#[derive(Debug)]
+struct SmallLog {
+    path: PathBuf,
+    original: String,
+}
+
+impl SmallLog {
+    /// Lowers the size of the log in the settings of the backup in `dir`. `None` if they state none
+    /// that is larger.
+    ///
+    /// # Errors
+    /// [`BackupError::Restore`] if the file cannot be written.
+    fn set(dir: &Path) -> Result<Option<Self>, BackupError> {
+        let path = dir.join(SETTINGS);
+        let Ok(original) = std::fs::read_to_string(&path) else { return Ok(None) };
+        let Some(lowered) = lowered(&original) else { return Ok(None) };
+        write_settings(&path, &lowered)?;
+        Ok(Some(Self { path, original }))
+    }
+
+    /// Restores the settings of the origin.
+    ///
+    /// # Errors
+    /// [`BackupError::Restore`] if the file cannot be written.
+    fn undo(self) -> Result<(), BackupError> {
+        write_settings(&self.path, &self.original)
+    }
+}
+
+fn write_settings(path: &Path, text: &str) -> Result<(), BackupError> {
+    std::fs::write(path, text).map_err(|error| BackupError::Restore {
+        target: path.display().to_string(),
+        what: format!("the size of the redo log cannot be set: {error}"),
+    })
+}
+
+/// The settings with a smaller log, if theirs is larger.
+fn lowered(settings: &str) -> Option<String> {
+    let size = |line: &str| {
+        let (name, value) = line.split_once('=')?;
+        (name.trim().replace('-', "_") == LOG_SIZE).then(|| value.trim().parse::<u64>().ok())?
+    };
+    let is_large = |line: &str| size(line).is_some_and(|size| size > EXPORT_LOG);
+    if !settings.lines().any(is_large) {
+        return None;
+    }
+    let lines = settings.lines().map(|line| match is_large(line) {
+        true => format!("{LOG_SIZE}={EXPORT_LOG}\n"),
+        false => format!("{line}\n"),
+    });
+    Some(lines.collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -553,5 +616,21 @@ mod tests {
         let step = Step { increment, syncs: false, memory: None, ..step(true) };
         let given = words(&step.arguments(PrepareTool::MariaDbBackup, &PrepareOptions::default()));
         assert_eq!(given[2..], ["--incremental-dir=/i/1", "--innodb-flush-method=nosync"]);
+    }
+
+    #[test]
+    fn a_large_log_is_lowered_and_put_back() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(SmallLog::set(dir.path()).unwrap().is_none());
+        let path = dir.path().join(SETTINGS);
+        let origin = "# x\n[mysqld]\ninnodb_log_file_size=4294967296\ninnodb_page_size=16384\n";
+        std::fs::write(&path, origin).unwrap();
+        let small = SmallLog::set(dir.path()).unwrap().unwrap();
+        let now = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(now, origin.replace("4294967296", "33554432"));
+        // Another run after this one was killed.
+        assert!(SmallLog::set(dir.path()).unwrap().is_none());
+        small.undo().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), origin);
     }
 }

@@ -8,7 +8,14 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::BackupError;
-use crate::restore::interrupted::OTHER_TARGET;
+
+/// Hint for a target that cannot be used.
+pub(super) const OTHER_TARGET: &str = "name a directory that this user can create or write to";
+
+/// The error if it cannot be found out what is in a target: that is no empty one.
+pub(super) fn unseen(target: &Path) -> impl Fn(std::io::Error) -> BackupError + Copy {
+    move |error| BackupError::of_target(target, format!("{error}; {OTHER_TARGET}"))
+}
 
 /// Keeps other restores out of a directory until it is dropped, or the process ends.
 #[derive(Debug)]

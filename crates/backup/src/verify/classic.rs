@@ -16,7 +16,8 @@ use crate::error::BackupError;
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::{Check, names};
 use crate::objects::range::Range;
-use crate::read::streams::{RelayReport, TransferResults, relay_classic};
+use crate::read::get::{RelayReport, relay_classic};
+use crate::read::ranges::TransferResults;
 
 impl Run<'_> {
     pub(super) async fn classic(

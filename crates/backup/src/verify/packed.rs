@@ -21,10 +21,9 @@ use super::sum_check::SumCheck;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::objects::checksums;
-use crate::read::get::{is_of_content, object_of};
+use crate::read::get::{PackedStream, is_of_content, object_of};
 use crate::read::packed_index::{Index, PackedBody};
-use crate::read::ranges::fetch_into;
-use crate::read::streams::{PackedStream, TransferResults};
+use crate::read::ranges::{TransferResults, fetch_into};
 
 /// Outcome of reading the whole stream.
 enum ReadAll {
@@ -214,7 +213,7 @@ impl Run<'_> {
         let mut check = SumCheck::new(known, sound);
         let observer = self.session.observer.clone();
         let stream = packed.stream(self, known);
-        let (fetched, (), _) = fetch_into(
+        let TransferResults { fetched, .. } = fetch_into(
             self.session,
             &plan,
             stream.ranges(sound.clone().into_numbers(), plan.range),

@@ -8,7 +8,7 @@ use xb_repo::manifest::End;
 
 use super::run::{ReadableBackup, Run};
 use crate::error::BackupError;
-use crate::read::streams::TransferResults;
+use crate::read::ranges::TransferResults;
 
 impl Run<'_> {
     /// Reads the stream again for the files for which memory did not suffice, until none is left.

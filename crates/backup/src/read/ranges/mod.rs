@@ -1,9 +1,9 @@
 //! Fetches ranges of objects in parallel and delivers them in order.
 
 mod buffers;
-pub(crate) mod recent;
 mod window;
 
+use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::time::Duration;
 
@@ -11,13 +11,12 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 use tokio::sync::mpsc;
-use xb_pipeline::{Budget, Permit, Received, UnpackPlan};
-use xb_uploader::{Operation, Store, StoreError};
+use xb_pipeline::{Budget, Permit, Received, UnpackPlan, sums};
+use xb_uploader::{Operation, Store, StoreError, StoreErrorKind};
 
 use crate::error::BackupError;
 use crate::objects::range::Range;
 use crate::read::ranges::buffers::{RangeBuffers, ReceivedRange};
-use crate::read::ranges::recent::Recent;
 use crate::read::ranges::window::Window;
 use crate::session::Session;
 
@@ -44,6 +43,16 @@ pub(crate) fn ranges(
     })
 }
 
+/// Results of both sides of a transfer; the caller decides which of the two is the cause.
+pub(crate) struct TransferResults<T> {
+    /// Result of fetching the objects.
+    pub(crate) fetched: Result<(), StoreError>,
+    /// Result of the side that takes the stream.
+    pub(crate) taken: T,
+    /// The last ranges, to tell damage from an altered response.
+    pub(crate) recent: Recent,
+}
+
 /// Contents of a fetched range; `None` if the fetch failed.
 pub(crate) type RangeContent = Option<Received>;
 
@@ -68,8 +77,7 @@ impl Iterator for RangeReader {
 /// output would never end.
 const CLEANUP_LIMIT: Duration = Duration::from_secs(10);
 
-/// Fetches all ranges and lets `consume` take them in its own thread. Returns the results of both
-/// sides, and the last ranges; the caller decides which of the two is the cause.
+/// Fetches all ranges and lets `consume` take them in its own thread.
 ///
 /// # Errors
 /// [`BackupError::Interrupted`] on cancellation. The consumer has then seen the end of the ranges
@@ -80,7 +88,7 @@ pub(crate) async fn fetch_into<T: Send + 'static>(
     ranges: impl Iterator<Item = Range>,
     mut seen: impl FnMut(&Range, u64) -> Result<(), StoreError>,
     consume: impl FnOnce(RangeReader) -> T + Send + 'static,
-) -> Result<(Result<(), StoreError>, T, Recent), BackupError> {
+) -> Result<TransferResults<T>, BackupError> {
     let (to, from) = mpsc::channel(1);
     let mut consumer = tokio::task::spawn_blocking(move || consume(RangeReader(from)));
     let mut recent = Recent::new(plan.memory);
@@ -99,8 +107,8 @@ pub(crate) async fn fetch_into<T: Send + 'static>(
             return Err(BackupError::Interrupted(signal));
         }
     };
-    let consumed = consumed.map_err(|_| BackupError::Bug("the pipeline thread panicked"))?;
-    Ok((fetched, consumed, recent))
+    let taken = consumed.map_err(|_| BackupError::Bug("the pipeline thread panicked"))?;
+    Ok(TransferResults { fetched, taken, recent })
 }
 
 /// Fetches all ranges and sends them in order. `seen` gets each range with its CRC-64/NVME, in
@@ -165,7 +173,7 @@ where
             Some(done) = running.next(), if !running.is_empty() => {
                 let fetched = match done {
                     Ok(fetched) => fetched,
-                    Err(_) => Err(StoreError::new(Operation::Get, "", xb_uploader::StoreErrorKind::Rejected, "a download task panicked; this is a bug")),
+                    Err(_) => Err(StoreError::new(Operation::Get, "", StoreErrorKind::Rejected, "a download task panicked; this is a bug")),
                 };
                 let fetched = fetched.and_then(|(range, bytes, crc, arrived)| {
                     window.arrived(arrived);
@@ -187,6 +195,60 @@ where
             () = window.late(), if window.can_widen() && !running.is_empty() => {}
             else => return Ok(()),
         }
+    }
+}
+
+/// The delivered ranges without a known checksum, as far back as a consumer can be late. Only the consumer can check their
+/// content: when it finds damage, they are fetched again, because a response may have been altered in transit.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    ranges: VecDeque<(Range, u64)>,
+    bytes: u64,
+    /// Bytes that can be on their way to the consumer.
+    most: u64,
+}
+
+impl Recent {
+    fn new(most: u64) -> Self {
+        Self { ranges: VecDeque::new(), bytes: 0, most }
+    }
+
+    /// Adds a range with its CRC-64/NVME.
+    fn add(&mut self, range: &Range, crc: u64) {
+        // A range with a known checksum was compared with it.
+        if range.sum.is_some() {
+            return;
+        }
+        self.bytes += range.len;
+        self.ranges.push_back((range.clone(), crc));
+        while self.bytes > self.most
+            && self.ranges.len() > 1
+            && let Some((old, _)) = self.ranges.pop_front()
+        {
+            self.bytes -= old.len;
+        }
+    }
+
+    /// Fetches the ranges again; returns the error for the first one whose second answer differs
+    /// from the first. If there is none, what the consumer found is in the store.
+    pub(crate) async fn altered(&self, store: &Store) -> Option<StoreError> {
+        for (range, crc) in self.ranges.iter().rev() {
+            let end = range.start + range.len;
+            let again = store.get_range(&range.key, range.start..end, range.of).await.ok()?;
+            if sums::crc64(&again) != *crc {
+                let what = format!(
+                    "bytes {} to {end} were altered in transit: a second response differs from the first",
+                    range.start
+                );
+                return Some(StoreError::new(
+                    Operation::Get,
+                    &range.key,
+                    StoreErrorKind::Altered,
+                    what,
+                ));
+            }
+        }
+        None
     }
 }
 

@@ -8,17 +8,14 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::fs::{Mode, OFlags, openat, renameat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use xb_reader::TargetDir;
 
-use crate::restore::journal::head::{RestoreIdentity, place_of};
+use crate::restore::journal::head::{NEW_STATE, RestoreIdentity, STATE, place_of};
 use crate::small_file::read_small;
 
-/// Name of the file beside the journal, and of one that is being written.
-const STATE: &str = "clone";
-const NEW_STATE: &str = "clone.new";
 /// Longest one, in bytes.
 const MAX: u64 = 1 << 20;
 
@@ -123,26 +120,12 @@ impl State {
         renameat(folder, NEW_STATE, folder, STATE)?;
         Ok(rustix::fs::fsync(folder)?)
     }
-
-    /// Removes it; no error if there is none.
-    ///
-    /// # Errors
-    /// If it cannot be removed.
-    pub(crate) fn remove(folder: &TargetDir) -> std::io::Result<()> {
-        for name in [NEW_STATE, STATE] {
-            match unlinkat(folder.unfinished(), name, AtFlags::empty()) {
-                Err(Errno::NOENT) => {}
-                done => done?,
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::restore::journal::head::tests_about;
+    use crate::restore::journal::head::{forget, tests_about};
 
     #[test]
     fn only_the_state_of_the_same_restore_counts() {
@@ -167,8 +150,9 @@ mod tests {
         }
         std::fs::write(path(dir.path()), "{").unwrap();
         assert!(State::read(&folder, dir.path(), &about).unwrap_err().contains("empty"));
-        State::remove(&folder).unwrap();
-        State::remove(&folder).unwrap();
+        drop(folder);
+        forget(dir.path()).unwrap();
+        forget(dir.path()).unwrap();
         assert!(!is_fetched(dir.path()).unwrap());
     }
 }

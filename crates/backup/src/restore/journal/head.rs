@@ -4,17 +4,24 @@ use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
+use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx, unlinkat};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use xb_reader::TargetDir;
 use xb_repo::hex::hex;
 use xb_repo::manifest::Manifest;
 
+use crate::error::BackupError;
+
 /// Name of the journal beside the unfinished files.
 pub(super) const JOURNAL: &str = "journal";
 /// Name of a journal that is being created.
 pub(super) const NEW_JOURNAL: &str = "journal.new";
+
+/// Names of the state of a clone that is restored, and of one that is being written.
+pub(crate) const STATE: &str = "clone";
+pub(crate) const NEW_STATE: &str = "clone.new";
 
 /// Version of the journal format: version 1 had no checksums, version 2 no names of files that were taken back.
 pub(super) const FORMAT: u32 = 3;
@@ -30,6 +37,34 @@ pub(super) fn path(target: &Path) -> PathBuf {
 /// If that cannot be found out.
 pub fn is_unfinished(target: &Path) -> std::io::Result<bool> {
     path(target).try_exists()
+}
+
+/// Removes the files that a finished restore keeps for another run, as far as they still exist.
+///
+/// # Errors
+/// [`BackupError::Restore`].
+pub(crate) fn forget(target: &Path) -> Result<(), BackupError> {
+    let failed =
+        |what: String| BackupError::of_target(target, format!("cannot remove the journal: {what}"));
+    if !TargetDir::has_unfinished(target).map_err(|error| failed(error.to_string()))? {
+        return Ok(());
+    }
+    // Its folder goes with it.
+    let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
+    folder.clear(|_| false).map_err(|error| failed(error.to_string()))?;
+    // The state last: a journal alone would take patched files for damaged ones.
+    [NEW_JOURNAL, JOURNAL, NEW_STATE, STATE]
+        .iter()
+        .try_for_each(|name| unlink(folder.unfinished(), name))
+        .map_err(|error| failed(error.to_string()))
+}
+
+/// Removes a name if it exists.
+pub(super) fn unlink(folder: BorrowedFd<'_>, name: &str) -> std::io::Result<()> {
+    match unlinkat(folder, name, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        done => Ok(done?),
+    }
 }
 
 /// Restore that a journal describes. A journal that describes another restore is not resumed.

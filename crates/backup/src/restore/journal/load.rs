@@ -1,21 +1,24 @@
-//! Reads the journal of an unfinished restore, and decides what of it counts.
+//! What an unfinished restore has left: reads it from the journal, compares it with the files on disk, and decides what
+//! of it counts.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::io;
 use std::io::Read as _;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat, syncfs};
 use rustix::io::Errno;
 use xb_files::is_lost_and_found;
-use xb_reader::TargetDir;
+use xb_pipeline::PartialFileState;
+use xb_reader::{ContentSum, RelPath, TargetDir, sum_of};
 
 use crate::cancel::CancelToken;
 use crate::restore::journal::head::{Head, JOURNAL, RestoreIdentity, boot_id, mount_id};
 use crate::restore::journal::line::Line;
-use crate::restore::journal::resume_state::{CompleteFile, IncompleteFile, ResumeState, as_path};
-use crate::restore::journal::trust;
+use crate::selection::{Checkpoint, Resumable, ResumePoint};
 
 /// Maximum length of a journal in bytes: enough for millions of files.
 const MAX_LEN: u64 = 1 << 30;
@@ -74,7 +77,7 @@ pub(crate) fn load(
     drop(text);
     reconcile(target, &mut read, still_held)?;
     check_foreign(target, &mut read, still_held)?;
-    trust::compare(folder, target, &mut read, cancel)?;
+    compare(folder, target, &mut read, cancel)?;
     Ok(Some(read))
 }
 
@@ -196,4 +199,180 @@ fn check_foreign(target: &Path, left: &mut ResumeState, still_held: bool) -> Res
     }
     left.unlisted = unlisted;
     Ok(())
+}
+
+/// Reads back all files that the journal describes, and distrusts those that differ from it.
+///
+/// # Errors
+/// Only on cancellation.
+fn compare(
+    folder: &TargetDir,
+    target: &Path,
+    left: &mut ResumeState,
+    cancel: &CancelToken<()>,
+) -> Result<(), String> {
+    let go_on = || match cancel.is_cancelled() {
+        true => Err(io::ErrorKind::Interrupted.into()),
+        false => Ok(()),
+    };
+    // The files are read back from the medium. If the sync fails, the checksums show it.
+    let _ = syncfs(folder.unfinished());
+    let is = |at: BorrowedFd<'_>, name: &Path, wanted: ContentSum, whole: bool| {
+        let found = sum(at, name, wanted.len(), go_on);
+        found.is_ok_and(|(found, len)| found == wanted && (!whole || len == wanted.len()))
+    };
+    let whole = left.whole.iter().filter(|(name, file)| {
+        let wanted = ContentSum::new(file.size, file.crc);
+        !is(CWD, &target.join(as_path(name)), wanted, true)
+    });
+    let whole: Vec<_> = whole.map(|(name, _)| name.clone()).collect();
+    let begun = left.begun.iter().filter(|(number, file)| {
+        let wanted = ContentSum::new(file.upto, file.crc);
+        !is(folder.unfinished(), Path::new(&number.to_string()), wanted, false)
+    });
+    let begun: Vec<_> = begun.map(|(number, _)| *number).collect();
+    if go_on().is_err() {
+        return Err("resuming it was interrupted".into());
+    }
+    for name in whole {
+        left.doubt(name);
+        left.distrusted += 1;
+    }
+    for number in begun {
+        left.begun.remove(&number);
+        left.distrusted += 1;
+    }
+    Ok(())
+}
+
+/// CRC-32 of the first `len` bytes of a file, and the length of the file.
+fn sum(
+    at: impl AsFd,
+    name: &Path,
+    len: u64,
+    go_on: impl Fn() -> io::Result<()>,
+) -> io::Result<(ContentSum, u64)> {
+    // Non-blocking, because opening a pipe without a writer would block.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(at, name, flags, Mode::empty())?);
+    let there = file.metadata()?;
+    if !there.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // The page cache may hold more than the medium: a failed write is reported only once.
+    let _ = fadvise(&file, 0, None, Advice::DontNeed);
+    Ok((sum_of(&file, len, go_on)?, there.len()))
+}
+
+/// Journal entry of a complete file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CompleteFile {
+    pub(super) number: u64,
+    /// Name in the stream.
+    pub(super) path: Vec<u8>,
+    pub(super) size: u64,
+    pub(super) crc: u32,
+}
+
+/// Journal entry of an incomplete file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct IncompleteFile {
+    pub(super) path: Vec<u8>,
+    pub(super) upto: u64,
+    /// Bytes of the file's part of the stream that were consumed.
+    pub(super) taken: u64,
+    /// CRC-32 of the bytes before `upto`.
+    pub(super) crc: u32,
+}
+
+/// Remains of an unfinished restore.
+#[derive(Debug, Default)]
+pub(crate) struct ResumeState {
+    /// Complete files by their names in the target.
+    pub(super) whole: HashMap<Vec<u8>, CompleteFile>,
+    /// Incomplete files by their numbers.
+    pub(super) begun: HashMap<u64, IncompleteFile>,
+    /// Names of our own files that are not proven; they are restored again.
+    pub(super) doubtful: HashSet<Vec<u8>>,
+    /// Names of files that no line lists, after a power cut that may have taken their lines.
+    unlisted: HashSet<Vec<u8>>,
+    /// The stream has removed or renamed files.
+    pub(crate) changes_names: bool,
+    /// Number of files whose content differs from what was written.
+    pub(crate) distrusted: u64,
+}
+
+impl ResumeState {
+    /// Files and parts that need not be fetched again.
+    pub(crate) fn proven(&self) -> Checkpoint {
+        Checkpoint {
+            whole: self.whole.values().map(|file| file.path.clone()).collect(),
+            begun: self
+                .begun
+                .values()
+                .map(|file| (file.path.clone(), ResumePoint { upto: file.upto, taken: file.taken }))
+                .collect(),
+            unlisted: self.unlisted.clone(),
+        }
+    }
+
+    /// Forgets what does not count, and returns the names of the files in the target that are to be removed.
+    ///
+    /// # Errors
+    /// The name of a file that this restore did not write.
+    pub(crate) fn keep(&mut self, resumable: &Resumable) -> Result<HashSet<Vec<u8>>, Vec<u8>> {
+        if let Some(foreign) = self.unlisted.difference(&resumable.known).min() {
+            return Err(foreign.clone());
+        }
+        let mut gone = std::mem::take(&mut self.doubtful);
+        gone.extend(std::mem::take(&mut self.unlisted));
+        let left = self.whole.extract_if(|_, file| !resumable.kept.contains(&file.path));
+        gone.extend(left.map(|(name, _)| name));
+        self.begun.retain(|_, file| resumable.kept.contains(&file.path));
+        Ok(gone)
+    }
+
+    /// The first number that no partial file of an earlier run has had, as far as the journal knows.
+    pub(crate) fn next_number(&self) -> u64 {
+        let numbers = self.whole.values().map(|file| file.number).chain(self.begun.keys().copied());
+        numbers.max().map_or(0, |last| last.saturating_add(1))
+    }
+
+    /// Takes the file of this name for one that is not proven.
+    fn doubt(&mut self, name: Vec<u8>) {
+        self.whole.remove(&name);
+        self.doubtful.insert(name);
+    }
+
+    /// Incomplete files to resume.
+    pub(crate) fn begun(&self) -> Vec<PartialFileState> {
+        let file = |(number, file): (&u64, &IncompleteFile)| {
+            let path = RelPath::new(&file.path).ok()?;
+            Some(PartialFileState { path, number: *number, upto: file.upto, crc: file.crc })
+        };
+        self.begun.iter().filter_map(file).collect()
+    }
+
+    pub(crate) fn keeps(&self, number: u64) -> bool {
+        self.begun.contains_key(&number)
+    }
+
+    /// Number of complete files.
+    pub(crate) fn files(&self) -> u64 {
+        self.whole.len() as u64
+    }
+
+    /// Bytes that need not be written again.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.whole
+            .values()
+            .map(|file| file.size)
+            .chain(self.begun.values().map(|file| file.upto))
+            .sum()
+    }
+}
+
+/// A name in the stream as a path.
+pub(crate) fn as_path(name: &[u8]) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(name))
 }

@@ -11,15 +11,13 @@
 //! synced, and a line records how long the journal was before that sync. With `--sync=none` there
 //! are no such lines, and nothing counts.
 //!
-//! Whatever may count is then read back and compared (`trust`): a line holds the length and CRC-32
+//! Whatever may count is then read back and compared (`load`): a line holds the length and CRC-32
 //! of the data that it describes. The only remaining assumption is that a CRC-32 does not match by
 //! chance.
 
 pub(crate) mod head;
 mod line;
 pub(crate) mod load;
-pub(crate) mod resume_state;
 #[cfg(test)]
 mod tests;
-mod trust;
 pub(crate) mod write;

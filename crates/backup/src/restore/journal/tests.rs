@@ -7,8 +7,8 @@ use super::load::{load, parse};
 use super::write::{Journal, STEP};
 use crate::cancel::CancelToken;
 use crate::restore::clone::state::is_fetched;
-use crate::restore::finished::forget;
-use crate::restore::interrupted::Interrupted;
+use crate::restore::fetch::Interrupted;
+use crate::restore::journal::head::forget;
 use crate::selection::Resumable;
 
 fn lines() -> Vec<Line> {
@@ -93,8 +93,8 @@ fn a_journal_replaces_a_link_under_its_name() {
     assert_eq!(std::fs::read(&precious).unwrap(), b"keep me");
     assert!(std::fs::symlink_metadata(path(&target)).unwrap().is_file());
     drop(journal);
-    Journal::remove(&folder).unwrap();
     drop(folder);
+    forget(&target).unwrap();
     assert!(!kept.exists());
 }
 

@@ -3,21 +3,20 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, openat, renameat, unlinkat};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, openat, renameat};
 use rustix::io::Errno;
 use xb_pipeline::ExtractLog;
 use xb_reader::{RelPath, TargetDir};
 
 use crate::restore::journal::head::{
-    Head, JOURNAL, NEW_JOURNAL, RestoreIdentity, boot_id, mount_id,
+    Head, JOURNAL, NEW_JOURNAL, RestoreIdentity, boot_id, mount_id, unlink,
 };
 use crate::restore::journal::line::Line;
-use crate::restore::journal::resume_state::{CompleteFile, IncompleteFile, ResumeState};
+use crate::restore::journal::load::{CompleteFile, IncompleteFile, ResumeState};
 
 /// Minimum progress of a file, in bytes, between two of its lines in the journal.
 pub(super) const STEP: u64 = 1 << 20;
@@ -140,15 +139,6 @@ impl Journal {
         drop(self);
         let lost = shared.state().lost;
         lost.map(Into::into)
-    }
-
-    /// Removes the remains of the finished restore from the directory of unfinished files.
-    ///
-    /// # Errors
-    /// If something cannot be removed.
-    pub(crate) fn remove(folder: &TargetDir) -> std::io::Result<()> {
-        folder.clear(|_| false).map_err(|error| std::io::Error::other(error.to_string()))?;
-        [NEW_JOURNAL, JOURNAL].iter().try_for_each(|name| unlink(folder.unfinished(), name))
     }
 }
 
@@ -287,14 +277,6 @@ fn keeps_len(file: &File, len: u64) -> std::io::Result<bool> {
         file.set_len(len)?;
     }
     Ok(keeps)
-}
-
-/// Removes a name if it exists.
-fn unlink(folder: BorrowedFd<'_>, name: &str) -> std::io::Result<()> {
-    match unlinkat(folder, name, AtFlags::empty()) {
-        Err(Errno::NOENT) => Ok(()),
-        done => Ok(done?),
-    }
 }
 
 #[cfg(test)]
