@@ -5,7 +5,6 @@ mod content;
 pub(crate) mod datadir_lock;
 mod destination;
 mod donor_files;
-mod extraction;
 mod prepare;
 mod present_data;
 mod receive;

@@ -80,7 +80,7 @@ pub(super) fn has_moved(journal: &Journal) -> Result<bool, SwapError> {
 ///
 /// # Errors
 /// If that cannot be found out.
-pub fn is_overtaken(journal: &Journal) -> Result<bool, SwapError> {
+pub(crate) fn is_overtaken(journal: &Journal) -> Result<bool, SwapError> {
     if has_moved(journal)? {
         return Ok(false);
     }

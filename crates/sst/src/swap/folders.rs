@@ -14,14 +14,14 @@ use super::error::{SwapError, failed};
 /// This program's directory in a data directory. MariaDB lists every directory there as a schema,
 /// unless its name begins with `#sql`; MySQL scans every directory for tablespaces, unless its name
 /// begins with a dot. So this name begins with the one, and those below with the other.
-pub const WORK_DIR: &str = "#sql-xb";
+pub(crate) const WORK_DIR: &str = "#sql-xb";
 /// In [`WORK_DIR`]: the future data.
-pub const NEW: &str = ".new";
+pub(crate) const NEW: &str = ".new";
 /// In [`WORK_DIR`]: holds the directory `data` while a server runs on the future data. MySQL finds no
 /// undo tablespaces in a data directory whose own name begins with a dot, so [`NEW`] cannot be one.
-pub const START: &str = ".start";
+pub(crate) const START: &str = ".start";
 /// In [`WORK_DIR`]: the old data.
-pub const OLD: &str = ".old";
+pub(crate) const OLD: &str = ".old";
 
 /// In [`OLD`]: files of a server that was started in the middle of a swap.
 pub(super) const STRAY: &str = ".stray";
@@ -94,7 +94,7 @@ pub(super) fn give_up(folder: &Path) {
 ///
 /// # Errors
 /// [`SwapError::Io`].
-pub fn remove_tree(path: &Path) -> Result<(), SwapError> {
+pub(crate) fn remove_tree(path: &Path) -> Result<(), SwapError> {
     or_none(std::fs::remove_dir_all(path)).map(drop).map_err(failed("remove", path))
 }
 

@@ -13,13 +13,13 @@ use super::journal::Journal;
 
 /// The journal's path.
 #[must_use]
-pub fn journal_path(datadir: &Path) -> PathBuf {
+pub(crate) fn journal_path(datadir: &Path) -> PathBuf {
     datadir.join(WORK_DIR).join("journal")
 }
 
 /// Path to which a finished journal is moved: it records which directories hold old data.
 #[must_use]
-pub fn kept_journal_path(datadir: &Path) -> PathBuf {
+pub(crate) fn kept_journal_path(datadir: &Path) -> PathBuf {
     datadir.join(WORK_DIR).join(OLD).join(".journal")
 }
 
@@ -55,7 +55,7 @@ fn write(datadir: &Path, journal: &Journal, path: &Path) -> Result<(), SwapError
 ///
 /// # Errors
 /// [`SwapError::Io`]; the journal stays.
-pub fn drop_journal(datadir: &Path) -> Result<(), SwapError> {
+pub(crate) fn drop_journal(datadir: &Path) -> Result<(), SwapError> {
     let path = journal_path(datadir);
     std::fs::remove_file(&path).map_err(failed("remove", &path))?;
     sync_dir(&datadir.join(WORK_DIR))
@@ -79,7 +79,7 @@ pub fn interrupted(datadir: &Path) -> Result<Option<Journal>, SwapError> {
 ///
 /// # Errors
 /// If the journal cannot be read or parsed; [`SwapError::Elsewhere`].
-pub fn last(datadir: &Path) -> Result<Option<Journal>, SwapError> {
+pub(crate) fn last(datadir: &Path) -> Result<Option<Journal>, SwapError> {
     read(datadir, &kept_journal_path(datadir))
 }
 
@@ -188,7 +188,7 @@ pub(crate) fn end_removal(datadir: &Path) {
 }
 
 /// Removes the empty parts of `FOLDER/#sql-xb`, which must not be another data directory's.
-pub fn tidy(folder: &Path) {
+pub(crate) fn tidy(folder: &Path) {
     let ours = folder.join(WORK_DIR);
     for growing in [journal_path(folder), remembered_path(folder)] {
         let _ = std::fs::remove_file(growing.with_extension("tmp"));

@@ -26,22 +26,22 @@ mod take_back;
 #[cfg(test)]
 mod tests;
 
-pub use begun::is_overtaken;
+pub(crate) use begun::is_overtaken;
 pub use error::SwapError;
 pub use folder_locks::FolderLocks;
 pub(crate) use folder_locks::lock_dir;
-pub use folders::{NEW, OLD, START, WORK_DIR, make_folders, make_old, remove_tree};
-pub(crate) use folders::{list, make_dir, may_exist};
+pub(crate) use folders::{NEW, OLD, START, WORK_DIR, list, make_dir, may_exist, remove_tree};
+pub use folders::{make_folders, make_old};
 pub use journal::{EngineState, Entry, Journal, JournalError};
-pub use journal_file::{
-    begin, drop_journal, interrupted, journal_path, kept_journal_path, last, may_be_interrupted,
-    tidy,
-};
+pub use journal_file::{begin, interrupted, may_be_interrupted};
 pub(crate) use journal_file::{
-    end_removal, forget, holds_taken_back, if_usable, is_being_removed, mark_removal, remember,
-    remembered,
+    drop_journal, end_removal, forget, holds_taken_back, if_usable, is_being_removed, last,
+    mark_removal, remember, remembered, tidy,
 };
+#[cfg(test)]
+pub(crate) use journal_file::{journal_path, kept_journal_path};
 pub(crate) use owner::{claim_all, is_own, lock_and_check};
 pub use plan::plan;
-pub use renames::{finish, roll_back};
+pub use renames::finish;
+pub(crate) use renames::roll_back;
 pub use take_back::{may_take_back, take_back};

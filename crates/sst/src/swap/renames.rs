@@ -57,7 +57,7 @@ pub fn finish(
 ///
 /// # Errors
 /// [`SwapError`]; the journal stays, and this function can be called again.
-pub fn roll_back(
+pub(crate) fn roll_back(
     datadir: &Path,
     journal: &Journal,
     mut before: impl FnMut() -> io::Result<()>,

@@ -59,9 +59,9 @@ fn way_back(datadir: &Path) -> Result<Option<Journal>, SwapError> {
 
 /// Puts the old data of the last swap back, and the present data into `#sql-xb/.new`. What a server has created since the
 /// swap goes there, too: the entries of the data directory for which `is_data` returns true and that were not there before.
-/// `before` is called before each rename, as by [`roll_back`]. Returns whether there was any old data.
+/// `before` is called before each rename, as by `roll_back`. Returns whether there was any old data.
 ///
-/// If this is interrupted, [`interrupted`](super::interrupted) returns a journal that goes back, with which [`roll_back`]
+/// If this is interrupted, [`interrupted`](super::interrupted) returns a journal that goes back, with which `roll_back`
 /// continues; or nothing, and then this can be called again.
 ///
 /// # Errors
