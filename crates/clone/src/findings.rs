@@ -77,6 +77,8 @@ pub fn look(target: &Target, account: &Account) -> Result<ServerFacts, Error> {
 pub fn try_clone(target: &Target, account: &Account) -> Result<(), Error> {
     guards::connection(target)?;
     let mut link = connect(target, account)?.into_clone(LOGIN_LIMIT, LOGIN_LIMIT)?;
+    // As many as a clone has at once.
+    let _others = [connect(target, account)?, connect(target, account)?];
     let (mut recipient, init) = Recipient::new(Ddl::Waits(DDL));
     link.send(&init)?;
     while recipient.receive(&link.receive()?)? != CloneEvent::Ready {}

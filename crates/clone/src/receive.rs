@@ -92,12 +92,10 @@ fn receive_into<'scope, W: Write>(
 ) -> Result<(CloneInfo, W), Error> {
     let settings = donor.settings;
     guards::connection(donor.target)?;
-    // Not kept: the server ends a connection that is idle for hours.
     let mut first = donor.connect()?.client;
     let empty_tables = guards::server(&mut first, settings)?.into_iter().collect();
     let patience = guards::patience(&mut first)?;
     let version = first.greeting().version.clone();
-    drop(first);
     let (recipient, init) = Recipient::new(settings.ddl());
     let sink = Sink::new(output);
     let mut job = Job {
@@ -118,6 +116,9 @@ fn receive_into<'scope, W: Write>(
         watching: None,
     };
     let mut link = donor.link()?;
+    // Not kept: the server ends a connection that is idle for hours. But others are made in its place while the clone comes,
+    // so one that the account may not have beside those of the clone is refused here.
+    drop(first);
     link.data.send(&init)?;
     let mut broken: Option<Instant> = None;
     loop {

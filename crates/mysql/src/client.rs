@@ -170,7 +170,8 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects and logs in.
+    /// Connects, logs in, and lifts what the server's settings allow a statement to read: nothing shows that a result was
+    /// cut off (`sql_select_limit`).
     ///
     /// # Errors
     /// All of [`Error`] that concern the connection, TLS and the account.
@@ -220,8 +221,10 @@ impl Client {
             }
         }
         let capabilities = login.capabilities();
-        link.stream().set_timeouts(timeouts.reply).map_err(connecting)?;
-        Ok(Self { link, greeting, capabilities, ready: true })
+        let mut client = Self { link, greeting, capabilities, ready: true };
+        client.run(client.greeting.lift_limits())?;
+        client.link.stream().set_timeouts(timeouts.reply).map_err(connecting)?;
+        Ok(client)
     }
 
     /// Returns a handle that can end the connection from another thread.

@@ -273,3 +273,36 @@ fn no_private_server_on_the_clone_of_a_member_of_a_group_has_to_do_with_the_grou
     assert_eq!(copy.sql("SELECT told, loaded FROM t.seen"), "1\t0\n");
     assert_eq!(copy.sql(&format!("SELECT {is_loaded}")), "1\n");
 }
+
+#[test]
+fn limits_of_the_server_hide_no_table_and_hold_no_clone() {
+    if skipped() {
+        return;
+    }
+    let site = Site::new();
+    std::fs::create_dir(site.scratch.join("root")).unwrap();
+    site.sql(
+        "INSTALL PLUGIN clone SONAME 'mysql_clone.so'; CREATE USER few@localhost WITH MAX_USER_CONNECTIONS 2;
+         GRANT BACKUP_ADMIN, REFERENCES ON *.* TO few@localhost;
+         CREATE TABLE t.one (id INT) ENGINE=MyISAM; CREATE TABLE t.two (id INT) ENGINE=MyISAM;
+         SET GLOBAL sql_select_limit = 1; SET GLOBAL max_join_size = 1; SET GLOBAL max_execution_time = 1",
+    );
+    let from = |user: &str| format!("--from=mysql://{user}@{}", site.server.socket().display());
+    let try_as = |verb: &str, user: &str, more: &[&str]| {
+        let url = if verb == "check" { site.url("") } else { site.url("a") };
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args([verb, &url, &from(user)])
+            .args(more)
+            .env("HOME", site.scratch.path());
+        let ran = ran.run().expect_failure();
+        ran.stdout_text() + &ran.stderr_text()
+    };
+    for verb in ["backup", "check"] {
+        let said = try_as(verb, "root", &[]);
+        assert!(said.contains("t.one (MyISAM), t.two (MyISAM)"), "{verb}: {said}");
+        // A clone needs a third connection at its end, hours later.
+        let said = try_as(verb, "few", &["--allow-empty-tables"]);
+        assert!(said.contains("max_user_connections"), "{verb}: {said}");
+        assert!(!said.contains("connecting again"), "{verb}: {said}");
+    }
+}

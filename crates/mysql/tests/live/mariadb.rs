@@ -122,6 +122,16 @@ fn texts(row: &Row) -> Vec<String> {
 }
 
 #[test]
+fn limits_of_the_server_cut_no_result_off() {
+    let server = MariaDb::start();
+    server.sql("CREATE DATABASE d; SET GLOBAL sql_select_limit = 1; SET GLOBAL max_join_size = 1; SET GLOBAL max_statement_time = 0.001");
+    let rows = socket(&server).rows(
+        "SELECT a.seq FROM d.seq_1_to_3 a JOIN d.seq_1_to_3 b WHERE a.seq = b.seq AND SLEEP(0.01) = 0",
+    );
+    assert_eq!(rows.unwrap().len(), 3);
+}
+
+#[test]
 fn a_verified_certificate_lets_accounts_in() {
     for trust in [SECURE.authority("ca.pem"), Trust::Fingerprint(SECURE.fingerprint)] {
         let target = SECURE.target("127.0.0.1", trust);
