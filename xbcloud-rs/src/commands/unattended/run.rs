@@ -131,7 +131,8 @@ impl Job<'_> {
         let alone = self.alone(&place)?;
         let hooks = std::mem::take(&mut self.hooks.before);
         self.hooks("before", &hooks)?;
-        let mut unusual = Vec::new();
+        // Of a repository that was begun anew, the older backups may come back with its disk.
+        let (mut unusual, mut may_come_back) = (Vec::new(), false);
         self.stage("backup", || {
             let origin = Origin::installed(&args.backup)?;
             let (root, asked) = backup_place(&place, common, true)?;
@@ -139,6 +140,7 @@ impl Job<'_> {
             let StoredBackup { report, archived, missed } =
                 context.back_up(new, origin, &args.backup, common)?;
             unusual.extend(missed.any().cloned());
+            may_come_back = missed.forbids_removals();
             unusual.extend(stuck(&report));
             let unarchived = unarchived(&report, &archived);
             unusual.extend(unarchived.inspect(|text| context.unusual(text)));
@@ -187,11 +189,9 @@ impl Job<'_> {
             self.consolidate(&place, after as usize)?;
         }
         let keep = args.keep;
-        // Of a repository that was begun anew, the older backups may come back with its disk.
-        let is_new = backup.is_some_and(|details| details["begun_anew"].is_string());
         match keep.is_empty() {
             true => {}
-            false if is_new => self.leave_out("prune"),
+            false if may_come_back => self.leave_out("prune"),
             false => self.stage("prune", || prune(context, args, &place, &keep))?,
         }
         let hooks = std::mem::take(&mut self.hooks.after);
