@@ -496,6 +496,33 @@ fn a_run_takes_a_full_backup_where_nothing_proves_its_base() {
     assert!(said.contains("the manifest of first was changed"), "{said}");
 }
 
+/// A key that was replaced is no reason for a night without a backup: the first one with the new key is a full one, and the
+/// next ones are based on it.
+#[test]
+fn a_run_takes_a_full_backup_where_its_key_opens_no_base() {
+    let options = "incremental-from=latest\nor-full\naccept-history\nserver=one\nverify=decrypt";
+    let site = Site::new("cat \"$1\"", options);
+    let key = site.path("key");
+    let night = |name: &str, byte: u8, (from, to): (u64, u64)| {
+        std::fs::write(&key, [byte; 32]).unwrap();
+        let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+        let _ = out.positions(from, to).info();
+        std::fs::write(site.path("stream"), out.finish()).unwrap();
+        let key = format!("--encrypt-key-file={}", key.display());
+        let said = site.run(&["run", &format!("@shop/{name}"), &key]).expect(0).stderr_text();
+        (site.result()["stages"][0]["details"]["base"].clone(), said)
+    };
+    assert_eq!(night("old", 1, (0, 10)).0, Value::Null);
+    std::fs::rename(site.path("state"), site.path("lost")).unwrap();
+    let (base, said) = night("first", 2, (0, 20));
+    assert_eq!(base, Value::Null);
+    assert!(
+        said.contains("the manifest of old is not authenticated") && said.contains("key"),
+        "{said}"
+    );
+    assert_eq!(night("second", 2, (20, 30)).0, "first");
+}
+
 #[test]
 fn nothing_is_pruned_after_a_night_that_shrinks_until_it_is_accepted() {
     let site = Site::new("cat \"$1\"", "keep-last=2");
