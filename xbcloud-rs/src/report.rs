@@ -331,6 +331,7 @@ pub(crate) fn copied(
     end: &ProgressEnd,
 ) {
     let manifest = &report.manifest;
+    report.doubts.iter().for_each(|doubt| log.warn(doubt));
     if !report.bases.is_empty() {
         log.info(format!("copied what {} needs first: {}", manifest.name, report.bases.join(", ")));
     }

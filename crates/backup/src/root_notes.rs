@@ -1,5 +1,5 @@
-//! The newest backup that this host has stored in each ROOT, which shows that a ROOT was begun anew: no backup is left
-//! in it, because its disk is not mounted, its folder was moved, or its bucket was emptied or is another one.
+//! The newest backup that this host has stored in each ROOT, which shows that a ROOT was begun anew: no backup of its server
+//! is left in it, because its disk is not mounted, its folder was moved, or its bucket was emptied or is another one.
 
 use std::io;
 use std::path::Path;
@@ -7,8 +7,9 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use xb_repo::error::RepoError;
+use xb_repo::lineage::same_server;
 use xb_repo::list::{Listing, State};
-use xb_repo::manifest::{Manifest, StoredManifest};
+use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
@@ -24,7 +25,10 @@ pub struct NewestStored {
     pub run: String,
     /// When that run ended, UTC.
     pub finished: Timestamp,
-    /// When a later backup found neither it nor any other there, UTC. It is kept until it is there again, or until its
+    /// Its server, if it was named. Backups of other servers do not show that those of this one are there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// When a later backup found neither it nor any other of its server there, UTC. It is kept until it is there again, or until its
     /// loss is accepted.
     pub begun_anew: Option<Timestamp>,
 }
@@ -36,15 +40,14 @@ pub enum Missed {
     Nothing,
     /// The newest backup, and only older ones are there: the ROOT was set back, or is an older copy or another one.
     Newest(NewestStored),
-    /// The newest backup and all others: the ROOT was begun anew, or is to be.
+    /// The newest backup and all others of its server: the ROOT was begun anew, or is to be.
     All(NewestStored),
 }
 
 impl NewestStored {
-    /// Returns whether the ROOT with this listing was begun anew, or is to be: this backup is not there, and no other
-    /// was at that time.
+    /// Returns what is gone from the ROOT with this listing.
     #[must_use]
-    pub fn is_missing_in(&self, listings: &[Listing]) -> bool {
+    pub fn missed_in(self, listings: &[Listing]) -> Missed {
         let backups = listings.iter().filter(|line| {
             use State::{Complete, Damaged, Missing, Unreadable};
             matches!(line.state, Complete | Damaged | Missing | Unreadable)
@@ -54,9 +57,25 @@ impl NewestStored {
             // Its manifest cannot be read.
             None => line.name == self.name,
         };
-        let mut backups = backups.peekable();
-        let was_begun_anew = self.begun_anew.is_some() || backups.peek().is_none();
-        was_begun_anew && !backups.any(is_this)
+        if backups.clone().any(is_this) {
+            return Missed::Nothing;
+        }
+        let server = self.server.clone();
+        let own = backups.filter(|line| same_server(line.server.as_deref(), server.as_deref()));
+        self.judged(own.map(|line| line.finished))
+    }
+
+    /// Judges a ROOT that lacks this backup, by when the others of its server ended; `None` for one that cannot be read.
+    fn judged(self, others: impl Iterator<Item = Option<Timestamp>>) -> Missed {
+        let mut others = others.peekable();
+        if self.begun_anew.is_some() || others.peek().is_none() {
+            return Missed::All(self);
+        }
+        // One that another host has pruned leaves a newer one.
+        match others.all(|end| end.is_some_and(|end| end < self.finished)) {
+            true => Missed::Newest(self),
+            false => Missed::Nothing,
+        }
     }
 
     /// Returns whether this backup is in its ROOT; `None` if its manifest cannot be read, such as one in an archive class.
@@ -69,15 +88,6 @@ impl NewestStored {
             Err(error) if error.is_of_one_object() => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// Returns whether all backups in its ROOT are older. False if one of them cannot be read.
-    async fn is_after_all(&self, root: &Root) -> Result<bool, RepoError> {
-        let found = manifests(root).await?;
-        let mut there = found.sound.values().peekable();
-        let any = there.peek().is_some();
-        let is_older = |stored: &StoredManifest| stored.manifest.finished < self.finished;
-        Ok(any && found.unread.is_empty() && there.all(is_older))
     }
 }
 
@@ -110,8 +120,8 @@ impl RootNotes {
         if self.newest(root.identity())?.is_some_and(|noted| noted.begun_anew.is_some()) {
             return Ok(());
         }
-        let Manifest { name, run, finished, .. } = manifest.clone();
-        self.write(root, &NewestStored { name, run, finished, begun_anew: None })
+        let Manifest { name, run, finished, server, .. } = manifest.clone();
+        self.write(root, &NewestStored { name, run, finished, server, begun_anew: None })
     }
 
     /// Returns what is gone from `root` since `noted`. If that is all, notes that the ROOT was begun anew. Costs one request
@@ -133,16 +143,20 @@ impl RootNotes {
             None if !was_begun_anew => return Ok(Missed::Nothing),
             None | Some(false) => {}
         }
-        if !was_begun_anew {
-            // One that another host has pruned leaves a newer one.
-            if root.catalogue().await?.names().next().is_some() {
-                let is_set_back = noted.is_after_all(root).await?;
-                return Ok(if is_set_back { Missed::Newest(noted) } else { Missed::Nothing });
-            }
-            noted.begun_anew = Some(Timestamp::now());
-            let _ = self.write(root, &noted);
+        if was_begun_anew {
+            return Ok(Missed::All(noted));
         }
-        Ok(Missed::All(noted))
+        let found = manifests(root).await?;
+        let server = noted.server.clone();
+        let sound = found.sound.values().map(|stored| &stored.manifest);
+        let own = sound.filter(|of| same_server(of.server.as_deref(), server.as_deref()));
+        let unread = found.unread.iter().map(|_| None);
+        let mut missed = noted.judged(own.map(|of| Some(of.finished)).chain(unread));
+        if let Missed::All(noted) = &mut missed {
+            noted.begun_anew = Some(Timestamp::now());
+            let _ = self.write(root, noted);
+        }
+        Ok(missed)
     }
 
     /// Forgets what was noted of a ROOT. Returns whether anything was.

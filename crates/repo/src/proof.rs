@@ -212,9 +212,8 @@ impl Proof {
     /// level that began later passes. What held before a fault was found counts no more.
     #[must_use]
     pub fn of(results: &[VerifyResult]) -> Self {
-        let faults = || results.iter().filter(|result| !result.ok);
-        let open = faults().filter(|fault| !results.iter().any(|result| result.refutes(fault)));
-        if let Some(fault) = open.max_by_key(|fault| (fault.level, fault.finished)) {
+        if let Some(fault) = open_faults(results).max_by_key(|fault| (fault.level, fault.finished))
+        {
             let (failed, failed_at) = (Some(fault.level), Some(fault.finished));
             return Self { failed, failed_at, ..Self::default() };
         }
@@ -240,6 +239,20 @@ impl Proof {
     pub fn reaches(&self, level: Level) -> bool {
         self.level >= Some(level)
     }
+}
+
+/// The faults that count: no later verification has refuted them.
+fn open_faults(results: &[VerifyResult]) -> impl Iterator<Item = &VerifyResult> {
+    let faults = results.iter().filter(|result| !result.ok);
+    faults.filter(|fault| !results.iter().any(|result| result.refutes(fault)))
+}
+
+/// Returns whether a fault counts, and only trial restores have found one. A trial begins after all levels below it have
+/// passed, so the objects have the bytes that were stored.
+#[must_use]
+pub fn only_trials_failed(results: &[VerifyResult]) -> bool {
+    let mut open = open_faults(results).peekable();
+    open.peek().is_some() && open.all(|fault| fault.restore.is_some())
 }
 
 /// The results that passed and began after every fault was recorded.

@@ -19,7 +19,9 @@ use xb_uploader::{GuardedOutcome, PresentState, StoreErrorKind};
 use crate::error::RepoError;
 use crate::manifest::signed_text::{SignedText, attest};
 use crate::names::{BackupName, CATALOG};
-pub use crate::proof::{FailedTry, MAX_WHY, Proof, VerificationState, VerifyResult, intact_pages};
+pub use crate::proof::{
+    FailedTry, MAX_WHY, Proof, VerificationState, VerifyResult, intact_pages, only_trials_failed,
+};
 use crate::root::Root;
 use crate::verification::Level;
 

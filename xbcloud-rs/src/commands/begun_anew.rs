@@ -21,12 +21,27 @@ pub(crate) struct MissedText {
     pub(crate) begun_anew: Option<String>,
     /// What is gone although older backups are there, if anything.
     pub(crate) set_back: Option<String>,
+    /// Why it is unknown whether anything is gone.
+    pub(crate) unknown: Option<String>,
 }
 
 impl MissedText {
     /// The warning, if there is one.
     pub(crate) fn any(&self) -> Option<&String> {
-        self.begun_anew.as_ref().or(self.set_back.as_ref())
+        self.begun_anew.as_ref().or(self.set_back.as_ref()).or(self.unknown.as_ref())
+    }
+
+    /// Returns whether backups that are gone may come back, so that none of the others may go.
+    pub(crate) fn forbids_removals(&self) -> bool {
+        self.begun_anew.is_some() || self.unknown.is_some()
+    }
+
+    fn of(missed: &Missed) -> Self {
+        match missed {
+            Missed::Nothing => Self::default(),
+            Missed::Newest(missed) => Self { set_back: Some(set_back(missed)), ..Self::default() },
+            Missed::All(missed) => Self { begun_anew: Some(text(missed)), ..Self::default() },
+        }
     }
 }
 
@@ -38,13 +53,16 @@ impl Context {
         cancel: &CancelToken,
         run: &RunOptions,
     ) -> Result<MissedText, BackupError> {
-        let mut told = MissedText::default();
-        let Some((notes, noted)) = self.noted(root.identity(), run) else { return Ok(told) };
-        match cancel.or(notes.missing(root, noted)).await? {
-            Missed::Nothing => {}
-            Missed::Newest(missed) => told.set_back = Some(set_back(&missed)),
-            Missed::All(missed) => told.begun_anew = Some(text(&missed)),
-        }
+        let told = match self.note(root.identity(), run) {
+            Ok(None) => return Ok(MissedText::default()),
+            Ok(Some((notes, noted))) => {
+                MissedText::of(&cancel.or(notes.missing(root, noted)).await?)
+            }
+            Err(error) => {
+                let unknown = format!("{}; until it can be, `run` prunes nothing", unread(&error));
+                MissedText { unknown: Some(unknown), ..MissedText::default() }
+            }
+        };
         told.any().into_iter().for_each(|warning| self.unusual(warning));
         Ok(told)
     }
@@ -75,15 +93,17 @@ impl Context {
         Ok(is_there.unwrap_or(noted.begun_anew.is_none()).then_some(notes))
     }
 
-    /// Describes a ROOT with this listing that was begun anew, or is to be; `None` for any other.
-    pub(crate) fn begun_anew(
+    /// What is missed in a ROOT with this listing.
+    pub(crate) fn missed_in(
         &self,
         identity: &str,
         listings: &[Listing],
         run: &RunOptions,
-    ) -> Option<String> {
-        let (_, noted) = self.noted(identity, run)?;
-        noted.is_missing_in(listings).then(|| text(&noted))
+    ) -> MissedText {
+        let noted = self.noted(identity, run);
+        noted.map_or_else(MissedText::default, |(_, noted)| {
+            MissedText::of(&noted.missed_in(listings))
+        })
     }
 
     /// What this host has noted of a ROOT that was begun anew, before backups are removed from it.
@@ -179,11 +199,16 @@ fn text(missing: &NewestStored) -> String {
 
 /// The loss of what is newer than all that is there, in one line.
 fn set_back(missed: &NewestStored) -> String {
-    let NewestStored { name, finished, .. } = missed;
+    let NewestStored { name, finished, server, .. } = missed;
     format!(
-        "{name} of {}, the last that this host has stored here, is gone, and all others here are older: unless another host has deleted it, the repository was set back, or an older copy of it or another one is in its place",
-        minutes(finished)
+        "{name} of {}, the last that this host has stored here, is gone, and all others{} here are older: unless another host has deleted it, the repository was set back, or an older copy of it or another one is in its place",
+        minutes(finished),
+        of_server(server)
     )
+}
+
+fn of_server(server: &Option<String>) -> String {
+    server.as_ref().map_or(String::new(), |server| format!(" of {server}"))
 }
 
 fn minutes(at: &jiff::Timestamp) -> impl std::fmt::Display {
@@ -191,13 +216,14 @@ fn minutes(at: &jiff::Timestamp) -> impl std::fmt::Display {
 }
 
 fn what(missing: &NewestStored) -> String {
-    let NewestStored { name, finished, begun_anew, .. } = missing;
+    let NewestStored { name, finished, begun_anew, server, .. } = missing;
     let begun =
         begun_anew.as_ref().map(|at| format!("the repository was begun anew at {}: ", minutes(at)));
     format!(
-        "{}{name} of {}, which this host has stored here, and all backups before it are gone",
+        "{}{name} of {}, which this host has stored here, and all backups{} before it are gone",
         begun.unwrap_or_default(),
-        minutes(finished)
+        minutes(finished),
+        of_server(server)
     )
 }
 

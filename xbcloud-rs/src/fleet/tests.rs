@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::fleet::table::TableOptions;
-use crate::job::{Limits, judge};
+use crate::job::{Limits, Remarks, judge};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -12,7 +12,7 @@ fn line(path: &str, age: Option<u32>, limit: u32) -> FleetRow {
     let server = Some(format!("db-of-{path}"));
     let found = BackupFacts { server, last, newest, backups: 2, ..BackupFacts::default() };
     let limits = Limits { age: Some(HOUR * limit), ..Limits::default() };
-    let verdict = judge(path, None, std::slice::from_ref(&found), &[], limits);
+    let verdict = judge(path, Remarks::default(), std::slice::from_ref(&found), &[], limits);
     FleetRow {
         path: path.to_owned(),
         root: format!("s3://bucket/{path}"),

@@ -120,7 +120,13 @@ mod tests {
         let verdict = |found: &ArchiveFacts, limit: Option<Duration>| {
             let archive = ArchiveLimits { age: limit, proof_age: None };
             let limits = Limits { archive, ..Limits::default() };
-            judge("r", None, std::slice::from_ref(&backup), std::slice::from_ref(found), limits)
+            judge(
+                "r",
+                Remarks::default(),
+                std::slice::from_ref(&backup),
+                std::slice::from_ref(found),
+                limits,
+            )
         };
         let limit = Some(minute * 15);
         let fine = verdict(&good, limit);

@@ -30,5 +30,5 @@ pub(crate) use self::metrics::{Text as LabelledText, escaped, metrics};
 pub(crate) use self::monitor::{BackupFacts, Limits, Verdict, judge};
 pub(crate) use self::monitor_json::{archive_json, monitor_json, server_json};
 pub(crate) use self::receiver::{ReceiverState, receiver_metrics};
-pub(crate) use self::remarks::span;
+pub(crate) use self::remarks::{Remarks, span};
 pub(crate) use self::result::{FirstCause, RunResult, StageStatus};

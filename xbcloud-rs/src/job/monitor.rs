@@ -79,17 +79,17 @@ impl Verdict {
 }
 
 /// Compares the findings about each server, and about the archives of binary logs, with the limits. A
-/// repository without any server is one without a backup. `begun_anew`: how it was begun anew, if it was.
+/// repository without any server is one without a backup. `missed`: what this host has stored there and does not find.
 pub(crate) fn judge(
     repository: &str,
-    begun_anew: Option<String>,
+    missed: Remarks,
     servers: &[BackupFacts],
     archives: &[ArchiveFacts],
     limits: Limits,
 ) -> Verdict {
     let nothing = [BackupFacts::default()];
     let servers = if servers.is_empty() { &nothing } else { servers };
-    let mut all = Remarks { critical: begun_anew.into_iter().collect(), ..Remarks::default() };
+    let mut all = missed;
     for found in servers {
         let remarks = judge_one(found, limits);
         let named = |text: String| match (&found.server, servers.len()) {
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     fn judge_all(name: &str, servers: &[BackupFacts], limits: Limits) -> Verdict {
-        judge(name, None, servers, &[], limits)
+        judge(name, Remarks::default(), servers, &[], limits)
     }
 
     const HOUR: Duration = Duration::from_secs(3600);

@@ -155,6 +155,7 @@ fn an_object_too_large_for_a_server_side_copy_is_read_and_put() {
         {
             let to = format!("{name}-{called}");
             let request = CopyRequest {
+                verify_bases: None,
                 name: BackupName::new(name).unwrap(),
                 to: BackupName::new(&to).unwrap(),
                 options: xb_backup::CopyOptions { unverified: true, alone: false },

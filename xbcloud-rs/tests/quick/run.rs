@@ -496,6 +496,33 @@ fn a_run_takes_a_full_backup_where_nothing_proves_its_base() {
     assert!(said.contains("the manifest of first was changed"), "{said}");
 }
 
+/// A key that was replaced is no reason for a night without a backup: the first one with the new key is a full one, and the
+/// next ones are based on it.
+#[test]
+fn a_run_takes_a_full_backup_where_its_key_opens_no_base() {
+    let options = "incremental-from=latest\nor-full\naccept-history\nserver=one\nverify=decrypt";
+    let site = Site::new("cat \"$1\"", options);
+    let key = site.path("key");
+    let night = |name: &str, byte: u8, (from, to): (u64, u64)| {
+        std::fs::write(&key, [byte; 32]).unwrap();
+        let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+        let _ = out.positions(from, to).info();
+        std::fs::write(site.path("stream"), out.finish()).unwrap();
+        let key = format!("--encrypt-key-file={}", key.display());
+        let said = site.run(&["run", &format!("@shop/{name}"), &key]).expect(0).stderr_text();
+        (site.result()["stages"][0]["details"]["base"].clone(), said)
+    };
+    assert_eq!(night("old", 1, (0, 10)).0, Value::Null);
+    std::fs::rename(site.path("state"), site.path("lost")).unwrap();
+    let (base, said) = night("first", 2, (0, 20));
+    assert_eq!(base, Value::Null);
+    assert!(
+        said.contains("the manifest of old is not authenticated") && said.contains("key"),
+        "{said}"
+    );
+    assert_eq!(night("second", 2, (20, 30)).0, "first");
+}
+
 #[test]
 fn nothing_is_pruned_after_a_night_that_shrinks_until_it_is_accepted() {
     let site = Site::new("cat \"$1\"", "keep-last=2");
@@ -633,9 +660,15 @@ fn a_repository_that_was_set_back_is_named_by_the_next_backup() {
     };
     assert_eq!(["n1", "n2"].map(night), [(false, false, 0); 2]);
     set_back("shop", "n2");
+    let said = site.run(&["monitor", "@shop"]).expect(1).stdout_text();
+    assert!(
+        said.contains("WARNING") && said.contains("n2 of ") && said.contains("set back"),
+        "{said}"
+    );
     assert_eq!(night("n3"), (true, false, 1));
     let warning = site.result()["warnings"][0].as_str().unwrap().to_owned();
     assert!(warning.starts_with("n2 of ") && warning.contains("set back"), "{warning}");
+    let _ = site.run(&["monitor", "@shop"]).expect(0);
     assert_eq!(night("n4"), (false, false, 0));
     set_back("vault", "n4");
     assert_eq!(night("n5"), (false, true, 1));
@@ -646,7 +679,7 @@ fn a_repository_that_was_set_back_is_named_by_the_next_backup() {
 
 /// The note may say that the repository was begun anew.
 #[test]
-fn nothing_is_pruned_by_hand_while_the_note_about_its_repository_cannot_be_read() {
+fn nothing_is_pruned_while_the_note_about_its_repository_cannot_be_read() {
     let site = Site::new("cat \"$1\"", "");
     for name in ["n1", "n2"] {
         let _ = site.run(&["backup", &format!("@shop/{name}")]).expect(0);
@@ -658,9 +691,54 @@ fn nothing_is_pruned_by_hand_while_the_note_about_its_repository_cannot_be_read(
     let said = prune(1).stderr_text();
     assert!(said.contains("nothing is pruned: it is unknown") && said.contains("hint: "), "{said}");
     assert!(site.path("shop/.xb-catalog/n1").is_file());
+    // Nor by a run, which says so.
+    let _ = site.run(&["run", "@shop/n3", "--keep-last=1"]).expect(0);
+    assert_eq!(site.stages().last().unwrap(), &("prune".into(), "skipped".into()));
+    let warning = site.result()["warnings"][0].as_str().unwrap().to_owned();
+    assert!(
+        warning.contains("note cannot be read") && warning.contains("prunes nothing"),
+        "{warning}"
+    );
+    assert!(site.path("shop/.xb-catalog/n1").is_file());
     std::fs::remove_dir(&note).unwrap();
     let _ = prune(0);
     assert!(!site.path("shop/.xb-catalog/n1").exists());
+}
+
+/// After the first of them has made a new backup, the repository is not empty.
+#[test]
+fn each_host_that_shares_a_repository_misses_the_backups_of_its_server() {
+    let site = Site::new("cat \"$1\"", "keep-last=1");
+    let night = |server: &str, name: &str| {
+        let state = site.path("state");
+        let own = site.path(&format!("state-{server}"));
+        if own.exists() {
+            std::fs::rename(&own, &state).unwrap();
+        }
+        let of = format!("--server={server}");
+        let _ = site.run(&["run", &format!("@shop/{name}"), &of]).expect(0);
+        let monitor = site.run(&["monitor", "@shop"]);
+        let begun = site.result()["stages"][0]["details"]["begun_anew"].as_str().map(str::to_owned);
+        std::fs::rename(&state, &own).unwrap();
+        let is_critical = monitor.stdout_text().contains("CRITICAL");
+        assert_eq!(is_critical, begun.is_some(), "{monitor:?}");
+        begun
+    };
+    for (server, name) in [("a", "a1"), ("b", "b1"), ("c", "c1"), ("a", "a2"), ("b", "b2")] {
+        assert_eq!(night(server, name), None);
+    }
+    std::fs::rename(site.path("shop"), site.path("away")).unwrap();
+    for (server, name, missed) in [("a", "a3", "a2"), ("b", "b3", "b2"), ("c", "c2", "c1")] {
+        let said = night(server, name).expect(server);
+        let all = format!("all backups of {server} before it are gone");
+        assert!(said.contains(&format!("{missed} of ")) && said.contains(&all), "{said}");
+    }
+    // It is back, and nothing of what was made in its place is missed.
+    std::fs::rename(site.path("shop"), site.path("under")).unwrap();
+    std::fs::rename(site.path("away"), site.path("shop")).unwrap();
+    for (server, name) in [("c", "c3"), ("a", "a4"), ("b", "b4")] {
+        assert_eq!(night(server, name), None);
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use xb_pipeline::sums as crc;
 use xb_repo::keys::RunKeys;
 use xb_repo::root::Root;
-use xb_uploader::{ListedObject, StoredObject};
+use xb_uploader::{ListedObject, StoreError, StoreErrorKind, StoredObject};
 
 use crate::error::BackupError;
 use crate::hints::REMOVERS;
@@ -102,8 +102,7 @@ impl Ledger {
         };
         let tag = listed.tag.as_deref().map(mark);
         let is_same = (tag.is_some() && tag == entry.tag) || {
-            let there = root.store().read_back(&keys.at(&listed.key)).await?;
-            (there.len, there.crc64) == (entry.len, crc)
+            has_content(root, &keys.at(&listed.key), (entry.len, crc)).await?
         };
         Ok(match (is_same, entry.acknowledged) {
             (true, true) => Owner::ThisRun,
@@ -141,8 +140,7 @@ impl Ledger {
             }
             // The response was lost, or the store reports different tags for one object.
             let key = keys.at(&object.key);
-            let there = root.store().read_back(&key).await?;
-            if (there.len, there.crc64) != (entry.len, crc) {
+            if !has_content(root, &key, (entry.len, crc)).await? {
                 return Err(damaged(&object.key, "has different content than this run stored"));
             }
         }
@@ -158,6 +156,20 @@ impl Ledger {
             }),
         }
     }
+}
+
+/// Returns whether an object has this length and checksum. What one answer contradicts is asked for again.
+async fn has_content(root: &Root, key: &str, sent: (u64, u64)) -> Result<bool, StoreError> {
+    let read = async || {
+        let there = root.store().read_back(key).await?;
+        Ok::<_, StoreError>((there.len, there.crc64) == sent)
+    };
+    match read().await {
+        Ok(false) => {}
+        Err(error) if error.kind == StoreErrorKind::NotFound => root.store().pause(1).await,
+        read => return read,
+    }
+    read().await
 }
 
 fn id(key: &str) -> u128 {

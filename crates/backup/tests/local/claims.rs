@@ -260,6 +260,7 @@ fn an_object_of_another_run_is_named_by_all_who_read_it() {
     }
     let copied = Store::new();
     let wanted = xb_backup::CopyRequest {
+        verify_bases: None,
         name: BackupName::new("n").unwrap(),
         to: BackupName::new("n").unwrap(),
         options: xb_backup::CopyOptions { unverified: true, alone: true },

@@ -367,6 +367,7 @@ fn a_copy_goes_nowhere_that_something_else_is() {
         store.put("n", layout, 500, stream_reader()).unwrap();
         let copy = || {
             let request = xb_backup::CopyRequest {
+                verify_bases: None,
                 name: name("n"),
                 to: name("n"),
                 options: xb_backup::CopyOptions { unverified: true, alone: false },

@@ -251,6 +251,7 @@ fn restore_is_whole_or_resumes() {
 fn copy(from: &Root, to: &Root) -> Result<(), BackupError> {
     let name = xb_repo::names::BackupName::new("n").unwrap();
     let request = CopyRequest {
+        verify_bases: None,
         name: name.clone(),
         to: name,
         options: xb_backup::CopyOptions { unverified: true, alone: false },

@@ -355,6 +355,7 @@ fn a_forged_number_of_objects_costs_nothing() {
     assert!((999_999_000..=1_000_000_000).contains(&told), "{told}");
     let other = Store::new();
     let request = CopyRequest {
+        verify_bases: None,
         name: BackupName::new("n").unwrap(),
         to: BackupName::new("n").unwrap(),
         options: xb_backup::CopyOptions { unverified: true, alone: false },

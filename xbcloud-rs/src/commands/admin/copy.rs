@@ -31,6 +31,7 @@ impl Context {
         }
         let lock = args.retain.lock()?;
         let request = CopyRequest {
+            verify_bases: None,
             name,
             to: place.name,
             options: args.options,

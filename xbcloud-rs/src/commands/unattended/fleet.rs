@@ -33,7 +33,7 @@ use crate::commands::whole_files::{unwritable, write};
 use crate::fleet::{
     Fleet, FleetRow, NewestBackup, TableOptions, holds_others, json, metrics_beside, summary, table,
 };
-use crate::job::{ArchiveFacts, BackupFacts, Limits, Verdict, judge};
+use crate::job::{ArchiveFacts, BackupFacts, Limits, Remarks, Verdict, judge};
 use crate::location::{locate, root_place, url};
 use crate::page::fleet_page;
 use crate::report;
@@ -485,7 +485,7 @@ fn judged(
     archive: Option<ArchiveFacts>,
 ) -> FleetRow {
     let one = std::slice::from_ref(&found);
-    let verdict = judge(place, None, one, archive.as_slice(), looking.limits);
+    let verdict = judge(place, Remarks::default(), one, archive.as_slice(), looking.limits);
     let own = listings.iter().filter(|line| is_backup(line) && line.server == found.server);
     let bytes = own.filter_map(|line| line.stored_bytes);
     FleetRow {

@@ -12,12 +12,13 @@ use xb_repo::list::Listing;
 
 use crate::args::run::{LimitOptions, MonitorArgs};
 use crate::cache;
+use crate::commands::begun_anew::MissedText;
 use crate::commands::context::Context;
 use crate::commands::reporting::masked;
 use crate::commands::unattended::findings::{
     self, ALL_IGNORED, JudgedBackups, all_are_ignored, by_server, newest_of,
 };
-use crate::job::{ArchiveFacts, BackupFacts, Verdict, judge, monitor_json};
+use crate::job::{ArchiveFacts, BackupFacts, Remarks, Verdict, judge, monitor_json};
 use crate::location::{root_identity, root_place};
 use crate::report;
 
@@ -31,12 +32,14 @@ impl Context {
         let name = name.as_str();
         let is_answered = Arc::new(AtomicBool::new(false));
         end_in_time(args, name, is_answered.clone());
-        let anew = |listings: &[Listing]| {
-            let identity = root_identity(args.root.place.as_deref(), &args.common).ok()?;
-            self.begun_anew(&identity, listings, &args.common.run)
+        let missed = |listings: &[Listing]| {
+            let identity = root_identity(args.root.place.as_deref(), &args.common);
+            let missed = |identity: String| self.missed_in(&identity, listings, &args.common.run);
+            identity.map_or_else(|_| MissedText::default(), missed)
         };
         let gone = |failure: &Failure| {
-            if failure.exit() == xb_cli::Exit::NotFound { anew(&[]) } else { None }
+            let is_gone = failure.exit() == xb_cli::Exit::NotFound;
+            if is_gone { missed(&[]).begun_anew } else { None }
         };
         let listed = root_place(args.root.place.as_deref(), &args.common).and_then(|root| {
             let cache = cache::of_root(args.root.place.as_deref(), &args.common)?;
@@ -81,7 +84,13 @@ impl Context {
                                 archives.push(ArchiveFacts { server, ..ArchiveFacts::default() });
                             }
                         }
-                        judge(name, anew(listings), &found, &archives, args.limits.limits())
+                        let MissedText { begun_anew, set_back, .. } = missed(listings);
+                        let missed = Remarks {
+                            critical: begun_anew.into_iter().collect(),
+                            warnings: set_back.into_iter().collect(),
+                            ..Remarks::default()
+                        };
+                        judge(name, missed, &found, &archives, args.limits.limits())
                     }
                 }
             }

@@ -131,7 +131,8 @@ impl Job<'_> {
         let alone = self.alone(&place)?;
         let hooks = std::mem::take(&mut self.hooks.before);
         self.hooks("before", &hooks)?;
-        let mut unusual = Vec::new();
+        // Of a repository that was begun anew, the older backups may come back with its disk.
+        let (mut unusual, mut may_come_back) = (Vec::new(), false);
         self.stage("backup", || {
             let origin = Origin::installed(&args.backup)?;
             let (root, asked) = backup_place(&place, common, true)?;
@@ -139,6 +140,7 @@ impl Job<'_> {
             let StoredBackup { report, archived, missed } =
                 context.back_up(new, origin, &args.backup, common)?;
             unusual.extend(missed.any().cloned());
+            may_come_back = missed.forbids_removals();
             unusual.extend(stuck(&report));
             let unarchived = unarchived(&report, &archived);
             unusual.extend(unarchived.inspect(|text| context.unusual(text)));
@@ -175,23 +177,21 @@ impl Job<'_> {
             self.stage("verify", || self_verify(context, args, &place, level))?;
         }
         if let Some(to) = &args.copy_to {
-            self.stage("copy", || self_copy(context, args, &place, to, &name))?;
-            let copied = self.result.succeeded("copy");
-            let missed = ["begun_anew", "set_back"];
-            let missed = missed.map(|field| copied.and_then(|stage| stage.details[field].as_str()));
-            let missed = missed.into_iter().flatten();
-            let missed = missed.map(|text| format!("destination of the copy: {text}"));
-            self.result.warnings.extend(missed.collect::<Vec<_>>());
+            let mut unusual = Vec::new();
+            self.stage("copy", || {
+                let (details, doubts) = self_copy(context, args, &place, to, &name)?;
+                unusual = doubts;
+                Ok(details)
+            })?;
+            self.result.warnings.extend(unusual);
         }
         if let Some(after) = args.consolidate_after {
             self.consolidate(&place, after as usize)?;
         }
         let keep = args.keep;
-        // Of a repository that was begun anew, the older backups may come back with its disk.
-        let is_new = backup.is_some_and(|details| details["begun_anew"].is_string());
         match keep.is_empty() {
             true => {}
-            false if is_new => self.leave_out("prune"),
+            false if may_come_back => self.leave_out("prune"),
             false => self.stage("prune", || prune(context, args, &place, &keep))?,
         }
         let hooks = std::mem::take(&mut self.hooks.after);
@@ -577,19 +577,21 @@ fn self_verify(
     }))
 }
 
+/// The details of the copy, and warnings.
 fn self_copy(
     context: &Context,
     args: &RunArgs,
     place: &str,
     to: &str,
     name: &BackupName,
-) -> Result<Value, Failure> {
+) -> Result<(Value, Vec<String>), Failure> {
     let run = &args.common.run;
     let shown = masked(to);
     let to = copy_place(place, to, name, &args.common.store, &args.destination, run)?;
     not_itself(to.same)?;
     let (from, name) = backup_place(place, &args.common, false)?;
     let request = CopyRequest {
+        verify_bases: args.verify.0.map(|_| TOOL.to_owned()),
         name,
         to: to.name,
         options: CopyOptions { unverified: args.verify.0.is_none(), alone: false },
@@ -600,9 +602,10 @@ fn self_copy(
     };
     let CopiedBackup { done, archive, missed } =
         context.copy_backup(from, to.root, request, args.with_binlog, run)?;
-    Ok(
-        json!({ "to": shown, "begun_anew": missed.begun_anew, "set_back": missed.set_back, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects, "binlog": archive.as_ref().map(crate::report::archive_copy) }),
-    )
+    let missed_there = missed.any().map(|text| format!("destination of the copy: {text}"));
+    let unusual = missed_there.into_iter().chain(done.doubts).collect();
+    let details = json!({ "to": shown, "begun_anew": missed.begun_anew, "set_back": missed.set_back, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects, "binlog": archive.as_ref().map(crate::report::archive_copy) });
+    Ok((details, unusual))
 }
 
 /// The chain of the new backup.

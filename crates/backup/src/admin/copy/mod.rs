@@ -12,6 +12,7 @@ mod transfer;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use xb_pipeline::Observer;
 use xb_repo::chain::{Link, bases, chain_of};
 use xb_repo::claim::Claim;
 use xb_repo::claim::commit::Commit;
@@ -25,6 +26,7 @@ use xb_repo::names::{BackupName, KEYS, SUMS};
 use xb_repo::records::{self, Proof};
 use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
+use xb_repo::verification::Level;
 use xb_uploader::{GuardedOutcome, ListedObject, Operation, Store, StoreError, StoreErrorKind};
 
 use crate::admin::copy::check::{Check, Object};
@@ -38,6 +40,7 @@ use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
 use crate::read::unlock::{parse_keys_object, unlock};
 use crate::session::Session;
+use crate::verify::{VerifyRequest, verify};
 use crate::write::clone_keys::refuse_unsealed;
 use crate::write::{
     CompanionObjects, ForeignObjects, claim_emptied, free_if_vacant, is_vacant, list_stored,
@@ -89,19 +92,20 @@ async fn copy_chain(
         cancel.or(to.store().can_lock()).await?;
     }
     let names = (request.name.clone(), request.to.clone());
-    let mut bases = Vec::new();
-    for Link { name, stored } in
-        cancel.or(Box::pin(missing_bases(from, to, request, stored))).await?
-    {
+    let (mut bases, mut doubts) = (Vec::new(), Vec::new());
+    let missing = missing_bases(from, to, request, stored, &mut doubts);
+    for Link { name, stored } in cancel.or(Box::pin(missing)).await? {
         bases.push(name.to_string());
         (request.name, request.to) = (name.clone(), name);
-        let source = cancel.or(Source::open(from, to, request, stored, memory)).await?;
+        let source = cancel.or(Box::pin(open_base(session, to, request, stored))).await?;
         Box::pin(copy_one(session, to, request, source)).await?;
     }
     (request.name, request.to) = names;
     // On the heap, as all that copies: these futures do not fit on the stack of every thread.
     let mut report = Box::pin(copy_one(session, to, request, source)).await?;
     report.bases = bases;
+    doubts.append(&mut report.doubts);
+    report.doubts = doubts;
     if let Some(lock) = &request.lock {
         let locking = crate::admin::object_lock::lock(to, &request.to, lock, resources.parallel);
         let locked = cancel.or(locking).await?;
@@ -132,6 +136,7 @@ async fn copy_one(
         was_there: false,
         locked: 0,
         not_locked: None,
+        doubts: Vec::new(),
         requests: 0,
         retries: 0,
     };
@@ -142,7 +147,8 @@ async fn copy_one(
     };
     match there {
         Some(there) if there.digest() == source.digest => {
-            cancel.or(refuse_damaged_copy(to, &request.to, &there)).await?;
+            let doubt = cancel.or(refuse_damaged_copy(to, &request.to, &there)).await?;
+            report.doubts.extend(doubt);
             report.was_there = true;
         }
         Some(_) => {
@@ -164,13 +170,45 @@ async fn copy_one(
     Ok(report)
 }
 
+/// Opens a base that is to be copied first. If it is only not verified, it is verified now, as far as a copy demands.
+async fn open_base(
+    session: &Session,
+    to: &Root,
+    request: &mut CopyRequest,
+    stored: StoredManifest,
+) -> Result<Source, BackupError> {
+    let (from, memory) = (&session.root, session.resources.memory);
+    let refused = match Source::open(from, to, request, stored.clone(), memory).await {
+        Err(error @ BackupError::Unverified { .. }) if request.verify_bases.is_some() => error,
+        opened => return opened,
+    };
+    let results = records::results(from, &request.name, &stored.digest(), None).await?.results;
+    if Proof::of(&results).failed.is_some() {
+        return Err(refused);
+    }
+    // Its progress would look like that of the copy.
+    let session = Session { observer: Observer::default(), ..session.clone() };
+    let asked = VerifyRequest {
+        name: request.name.clone(),
+        level: Level::Checksum,
+        keys: std::mem::take(&mut request.keys),
+        accept: request.accept,
+        record: request.verify_bases.clone(),
+    };
+    let verified = verify(&session, &asked).await;
+    request.keys = asked.keys;
+    verified?;
+    Source::open(from, to, request, stored, memory).await
+}
+
 /// The backups that a restore of the copy needs and that are missing at the destination, the full one
-/// first.
+/// first. Adds what is doubtful of the others to `doubts`.
 async fn missing_bases(
     from: &Root,
     to: &Root,
     request: &CopyRequest,
     stored: StoredManifest,
+    doubts: &mut Vec<String>,
 ) -> Result<Vec<Link>, BackupError> {
     if request.options.alone || !stored.manifest.is_incremental() {
         return Ok(Vec::new());
@@ -198,22 +236,26 @@ async fn missing_bases(
             );
             return Err(RepoError::Chain { name: request.name.to_string(), what }.into());
         }
-        refuse_damaged_copy(to, &link.name, &there).await?;
+        doubts.extend(refuse_damaged_copy(to, &link.name, &there).await?);
     }
     Ok(missing)
 }
 
 /// Fails if a verification has found the backup at the destination damaged: it is no copy, and nothing on it can be
-/// restored. On the heap, as what copies is.
+/// restored. Returns a doubt about one of which a trial restore has failed: its bytes are those of the source, which another
+/// copy would not change, and the host may be the cause. On the heap, as what copies is.
 fn refuse_damaged_copy<'a>(
     to: &'a Root,
     name: &'a BackupName,
     there: &'a StoredManifest,
-) -> BoxFuture<'a, Result<(), BackupError>> {
+) -> BoxFuture<'a, Result<Option<String>, BackupError>> {
     Box::pin(async move {
-        let results = records::results(to, name, &there.digest(), None).await?;
-        match Proof::of(&results.results).failed {
-            None => Ok(()),
+        let results = records::results(to, name, &there.digest(), None).await?.results;
+        match Proof::of(&results).failed {
+            None => Ok(None),
+            Some(_) if records::only_trials_failed(&results) => Ok(Some(format!(
+                "a trial restore of {name} at the destination has found faults, although its bytes are as they were stored: verify it here with --level=restore, and take a full backup if that fails, too"
+            ))),
             Some(level) => Err(BackupError::DamagedCopy { name: name.to_string(), level }),
         }
     })

@@ -16,6 +16,9 @@ pub struct CopyRequest {
     pub to: BackupName,
     /// Backups that are copied although they may not be restorable.
     pub options: CopyOptions,
+    /// Program and version for the records of bases that are verified before they are copied, if they are not verified yet;
+    /// without it, such a base is refused.
+    pub verify_bases: Option<String>,
     /// Keys of a sealed backup. Required only if the copy gets another name. With keys, the backup
     /// must be sealed, and only a verification record that a key authenticates counts.
     pub keys: Keys,
@@ -63,6 +66,8 @@ pub struct CopyReport {
     pub locked: u64,
     /// Why not all backups that a restore needs are locked.
     pub not_locked: Option<String>,
+    /// What is doubtful of backups that were at the destination before, for the user.
+    pub doubts: Vec<String>,
     /// Requests sent to both stores, retries included; 0 for folders.
     pub requests: u64,
     /// Number of retries.

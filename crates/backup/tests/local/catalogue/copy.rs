@@ -7,8 +7,9 @@ use xb_backup::{BackupError, CopyOptions, CopyRequest, Keep};
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
+use xb_repo::records::{self, VerifyResult};
 use xb_repo::root::Root;
-use xb_repo::verification::Level;
+use xb_repo::verification::{Level, RestoreTest, VerifyReport};
 use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 use super::support::{KEY, copy, keys, line, manifest_of, name, plan, rewrite, unverified, verify};
@@ -186,6 +187,69 @@ fn an_incremental_one_is_copied_to_where_its_base_stands() {
     assert!(copy(&from, &to, "inc", "inc", unverified).unwrap().bases.is_empty());
 }
 
+/// Nobody looks at a full backup by itself if an increment follows each night.
+#[test]
+fn an_unattended_copy_verifies_the_bases_that_it_takes_along() {
+    let (from, to) = (Store::new(), Store::new());
+    let run = from.put("full", Layout::Packed, 300, stream_reader()).unwrap().manifest.run;
+    from.put("inc", Layout::Packed, 300, stream_reader()).unwrap();
+    rewrite(&from, "inc", |manifest| {
+        manifest["base"] = serde_json::json!({ "name": "full", "run": run });
+    });
+    assert!(verify(&from, "inc", Level::Checksum, None).is_ok());
+    let unattended = |r| CopyRequest { verify_bases: Some("t".to_owned()), ..r };
+    // One that is damaged is refused, and known from then on.
+    let object = from
+        .files()
+        .into_iter()
+        .find(|path| path.ends_with("000000001") && path.to_str().unwrap().contains("/full/"));
+    let object = object.unwrap();
+    let good = std::fs::read(&object).unwrap();
+    let mut bad = good.clone();
+    bad[7] ^= 1;
+    std::fs::write(&object, &bad).unwrap();
+    let refused = copy(&from, &to, "inc", "inc", unattended);
+    assert!(matches!(refused, Err(BackupError::Unverified { .. })), "{refused:?}");
+    assert_eq!(line(&from, "full").verified.unwrap().failed, Some(Level::Checksum));
+    std::fs::write(&object, &good).unwrap();
+    assert!(verify(&from, "full", Level::Checksum, None).is_ok());
+    for record in from.files() {
+        if record.to_str().unwrap().contains("@verified/full/") {
+            std::fs::remove_file(record).unwrap();
+        }
+    }
+    let done = copy(&from, &to, "inc", "inc", unattended).unwrap();
+    assert_eq!(done.bases, ["full"]);
+    assert!(line(&from, "full").is_verified(Level::Checksum));
+}
+
+/// Its bytes are those of the source: another copy would change nothing, and refusing it would leave each later night
+/// without a copy.
+#[test]
+fn a_trial_that_failed_at_the_destination_is_a_doubt_and_no_damage() {
+    let (from, to) = (Store::new(), Store::new());
+    from.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    assert!(verify(&from, "n", Level::Checksum, None).is_ok());
+    assert!(copy(&from, &to, "n", "n", |r| r).unwrap().doubts.is_empty());
+    let stored = block_on(to.root.stored_manifest(&name("n"))).unwrap().unwrap();
+    let (of, digest) = (name("n"), stored.digest());
+    let failed = |restore| {
+        let mut report = VerifyReport::new("n".to_owned(), Level::Restore);
+        for level in Level::ALL {
+            report.close(level, String::new());
+        }
+        let result = VerifyResult { ok: false, restore, ..VerifyResult::of(&report, "t") };
+        block_on(records::add(&to.root, &of, &digest, result, None)).unwrap();
+    };
+    failed(Some(RestoreTest::default()));
+    let done = copy(&from, &to, "n", "n", |r| r).unwrap();
+    assert!(done.was_there && done.doubts[0].contains("a trial restore of n"), "{done:?}");
+    // A fault before the server was started may be one of the bytes.
+    failed(None);
+    let refused = copy(&from, &to, "n", "n", |r| r);
+    assert!(matches!(refused, Err(BackupError::DamagedCopy { .. })), "{refused:?}");
+}
+
 #[test]
 fn a_copy_with_a_key_explains_why_a_proof_without_one_does_not_count() {
     let (from, to) = (Store::new(), Store::new());
@@ -300,6 +364,7 @@ fn a_copy_waits_until_the_objects_of_an_earlier_one_are_gone() {
             let (source, target) = (from_root.clone(), reporting(&to, tell.clone()));
             copying = Some(std::thread::spawn(move || {
                 let request = unverified(CopyRequest {
+                    verify_bases: None,
                     name: name("n0"),
                     to: name("n0"),
                     options: CopyOptions::default(),

@@ -56,6 +56,7 @@ pub(crate) fn copy_to(
     change: impl FnOnce(CopyRequest) -> CopyRequest,
 ) -> Result<CopyReport, BackupError> {
     let request = change(CopyRequest {
+        verify_bases: None,
         name: name(what),
         to: name(what),
         options: xb_backup::CopyOptions { unverified: false, alone: false },
