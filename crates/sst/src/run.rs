@@ -73,7 +73,7 @@ impl Run<'_> {
     }
 
     fn described(&self) -> Program {
-        let mut program = Program::new(self.program).args(&self.args);
+        let mut program = Program::new(self.program).args(&self.args).opening_many_files();
         // Variables from the server are not for child programs.
         for name in VARIABLES {
             program = program.env_remove(name);
@@ -302,7 +302,7 @@ mod tests {
     use std::io::Read as _;
     use std::time::Duration;
 
-    use rustix::process::Pid;
+    use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
 
@@ -325,6 +325,17 @@ mod tests {
         let error = run("/no/such/program", &[]).to_end(&CancelToken::new()).unwrap_err();
         assert!(matches!(error, ChildError::Start { .. }), "{error}");
         assert_eq!(run("echo", &["a"]).output(&CancelToken::new(), 100).unwrap(), b"a\n");
+    }
+
+    /// `--prepare` opens every tablespace.
+    #[test]
+    fn programs_may_open_as_many_files_as_the_system_allows() {
+        let before = getrlimit(Resource::Nofile);
+        let hard = before.maximum.unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(hard - 1), ..before }).unwrap();
+        let limit = run("sh", &["-c", "ulimit -S -n"]).output(&CancelToken::new(), 100);
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert_eq!(String::from_utf8(limit.unwrap()).unwrap().trim(), hard.to_string());
     }
 
     #[test]

@@ -534,8 +534,58 @@ fn the_position_of_a_replica_goes_with_its_data() {
         "--relay-log=relay/bin",
     ];
     succeeds(&scene, &words);
-    assert!(!data.join("relay").exists());
+    // The server needs the directory.
+    assert_eq!(std::fs::read_dir(data.join("relay")).unwrap().count(), 0);
     assert_eq!(read(data.join("#sql-xb/.old/relay/master.info")), "old");
+}
+
+/// So do the other notes of a server on its data, also where a log keeps the directory, or outside.
+#[test]
+fn notes_of_a_server_go_with_its_data_wherever_they_are() {
+    let scene = Scene::new();
+    let (data, outside) = (scene.data("joiner"), scene.scratch.dir("notes"));
+    let logs = data.join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    let notes =
+        ["master.info", "master-c2.info", "multi-master.info", "relay.info", "relay-c2.info"];
+    for name in notes.iter().chain(&["slow.log"]) {
+        std::fs::write(logs.join(name), "old").unwrap();
+    }
+    let others = ["ddl.log", "ddl-backup.log", "tc"];
+    for name in others.iter().chain(&["mine.info"]) {
+        std::fs::write(outside.join(name), "old").unwrap();
+    }
+    let words = [
+        "--slow-query-log-file=logs/slow.log".to_owned(),
+        "--master-info-file=logs/master.info".to_owned(),
+        format!("--relay-log-info-file={}/relay.info", logs.display()),
+        format!("--log-ddl-recovery={}/ddl", outside.display()),
+        format!("--log-tc={}/tc", outside.display()),
+    ];
+    succeeds(&scene, &words.each_ref().map(String::as_str));
+    for (dir, names, other) in
+        [(&logs, &notes[..], "slow.log"), (&outside, &others[..], "mine.info")]
+    {
+        assert_eq!(read(dir.join(other)), "old");
+        for name in names {
+            assert!(!dir.join(name).exists(), "{name}");
+            assert_eq!(read(dir.join("#sql-xb/.old").join(name)), "old");
+        }
+    }
+}
+
+/// A server does not start without the directory of `secure_file_priv`.
+#[test]
+fn directories_that_the_server_needs_are_there_after_the_swap() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    std::fs::create_dir(data.join("exports")).unwrap();
+    std::fs::write(data.join("exports/list.csv"), "old").unwrap();
+    succeeds(&scene, &["--secure-file-priv=exports", "--relay-log=relay/bin"]);
+    for name in ["exports", "relay"] {
+        assert_eq!(std::fs::read_dir(data.join(name)).unwrap().count(), 0, "{name}");
+    }
+    assert_eq!(read(data.join("#sql-xb/.old/exports/list.csv")), "old");
 }
 
 /// The new data is a directory, and `clean-old` removes no more than the link.

@@ -107,8 +107,9 @@ fn full(
         clock.lap("the second start");
     }
 
-    let remote = relocate::relocate(context, &data.lock, &destination.new, is_accepted)?;
+    // It works in the directories in which files are placed now.
     folders.wait_for_deletion();
+    let remote = relocate::relocate(context, &data.lock, &folders.destination.new, is_accepted)?;
     context.cancel.check()?;
     data.swap(&remote, is_accepted)?;
     clock.lap("swapping");

@@ -324,6 +324,11 @@ fn mariadb_args(
         option("--innodb-tmpdir", work.join("tmp")),
         option("--relay-log", work.join("relay")),
         option("--relay-log-index", work.join("relay.index")),
+        // Of the present data, where an option names them. Servers before 10.6 do not know the first.
+        option("--loose-log-ddl-recovery", work.join("ddl_recovery.log")),
+        option("--log-tc", work.join("tc.log")),
+        option("--master-info-file", work.join("master.info")),
+        option("--relay-log-info-file", work.join("relay-log.info")),
     ]);
     let data_files = settings.second_start.data_files.as_deref();
     words.extend(data_files.map(|files| option("--innodb-data-file-path", files)));
