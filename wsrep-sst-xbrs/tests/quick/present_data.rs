@@ -616,6 +616,48 @@ fn tables_that_the_server_would_not_find_are_refused() {
     succeeds(&scene, &["--lower-case-table-names=0"]);
 }
 
+/// Statements with capital letters mean other tables on each node.
+#[test]
+fn nodes_that_tell_names_apart_in_different_ways_are_told() {
+    let scene = Scene::new();
+    for (donor, own, told) in [
+        ("lower-case-table-names", "0", Some("is 1 on the donor and 0 on this node")),
+        ("lower-case-table-names=2", "01", Some("is 0 on the donor and 1 on this node")),
+        ("lower-case-table-names=01", "1", None),
+        ("lower-case-table-names=2", "0", None),
+    ] {
+        scene.options(&format!("[mysqld]\n{donor}"));
+        let joiner = join(&scene, &[&format!("--lower-case-table-names={own}")]);
+        assert!(joiner.status.success(), "{}", joiner.log);
+        let text = "lower_case_table_names is";
+        assert_eq!(joiner.log.contains(text), told.is_some(), "{}", joiner.log);
+        assert!(joiner.log.contains(told.unwrap_or_default()), "{}", joiner.log);
+    }
+}
+
+/// It would stay beside the new data, or stop the join once everything had arrived.
+#[test]
+fn an_option_that_keeps_a_schema_is_refused_before_data_is_sent() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    let log = format!("--general-log-file={}/shop/all.log", data.display());
+    for name in ["db.opt", "#sql-1.frm"] {
+        std::fs::create_dir_all(data.join("shop")).unwrap();
+        std::fs::write(data.join("shop").join(name), "").unwrap();
+    }
+    for name in ["t.frm", "t.ibd"] {
+        std::fs::write(data.join("shop").join(name), "").unwrap();
+        let joiner = is_refused(&scene, &[&log], "shop has tables, and general-log-file names it");
+        assert!(
+            joiner.log.contains("hint: set general-log-file to a path outside"),
+            "{}",
+            joiner.log
+        );
+        std::fs::remove_file(data.join("shop").join(name)).unwrap();
+    }
+    assert_eq!(read(data.join("ibdata1")), "old");
+}
+
 /// An upgrade leaves such groups. The new log would be where no server looks, and the old one beside the new data.
 #[test]
 fn directories_of_another_version_of_the_server_do_not_count() {

@@ -127,6 +127,7 @@ fn get_ready<'a>(
     backup: &'a OfferedBackup,
 ) -> Result<(Option<PathBuf>, ReceiveFolders<'a>), SstError> {
     data.check_places()?;
+    data.check_schemas()?;
     let program = second_start::find(context)?;
     second_start::check_tmpdir(context, program.is_some())?;
     let folders = ReceiveFolders::make(data, backup)?;
