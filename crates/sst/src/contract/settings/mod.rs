@@ -168,7 +168,7 @@ impl Settings {
                 .filter(|value| !value.is_empty())
                 .map(OsStr::to_owned),
             key_options: KeyOptions::of(files, &read.datadir()),
-            login: read.text("wsrep-sst-auth")?.map_or(login, Login::parse),
+            login: read.text("wsrep-sst-auth")?.map_or(login, |text| Login::parse(text.as_ref())),
             extra_port: read.extra_port()?,
             tmpdir: read.tmpdir(),
             locks: read.locks()?,
