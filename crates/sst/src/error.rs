@@ -433,6 +433,9 @@ impl SstError {
                 "install it in this server's version, or set backup-program in [sst] ({program})"
             )),
             Self::Child(ChildError::Failed { words, .. }) => program_hint(words),
+            Self::Child(ChildError::LeftOut { .. }) => Some(
+                "dump the table, drop it, and load it again without DATA DIRECTORY and INDEX DIRECTORY".into(),
+            ),
             Self::TransitionKey | Self::Keyring { .. } => Some(
                 "give both nodes one keyring (such as a vault) and remove the options for a transition key; else join this node with wsrep_sst_method=xtrabackup-v2"
                     .into(),
