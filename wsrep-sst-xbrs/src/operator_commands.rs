@@ -139,8 +139,7 @@ fn check_as(
     let cancel = CancelToken::new();
     let context = setup::option_files(&args, about_settings, &cancel).and_then(|files| {
         // The server hands its wsrep_sst_auth over; here it is read where the server reads it.
-        let login = files.server("wsrep-sst-auth").and_then(|auth| auth.to_str());
-        let login = login.and_then(Login::parse);
+        let login = files.server("wsrep-sst-auth").and_then(Login::parse);
         let credentials = ServerCredentials { login, ..ServerCredentials::default() };
         setup::context(args, &files, credentials, about_settings, &cancel)
     });

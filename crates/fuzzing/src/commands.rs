@@ -68,7 +68,7 @@ pub(crate) fn sst_lines(data: &[u8]) {
         }
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let _ = Login::parse(text);
+    let _ = Login::parse(text.as_ref());
     if let Ok(state) = text.parse::<StateId>() {
         assert_eq!(state.to_string().parse::<StateId>(), Ok(state));
     }

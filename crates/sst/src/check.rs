@@ -26,7 +26,7 @@ pub fn check_joiner(context: &Context) -> Result<(), SstError> {
 /// # Errors
 /// [`SstError::Login`] if it does not.
 pub fn check_donor(context: &Context) -> Result<(), SstError> {
-    let user = context.settings.login.as_ref().map(|login| login.user.clone());
+    let user = context.settings.login.as_ref().map(|login| login.user.display().to_string());
     match Sql::new(context).ask_within(LOGIN_LIMIT, "SELECT CURRENT_USER()") {
         Some(rows) => {
             let name = rows.into_iter().next().map(|[name]| name).unwrap_or_default();

@@ -71,6 +71,14 @@ pub enum SstError {
         /// The file that it has locked, or the data directory.
         path: PathBuf,
     },
+    /// An option names a file in the directory of a schema, which would stay beside the new data.
+    #[error("{} has tables, and {option} names it or a file in it", path.display())]
+    KeptSchema {
+        /// The directory of the schema.
+        path: PathBuf,
+        /// The option.
+        option: String,
+    },
     /// A file system is mounted inside the data that must be swapped.
     #[error("{} is a mount point and cannot be renamed", path.display())]
     Mounted {
@@ -392,6 +400,9 @@ impl SstError {
             Self::Swap(SwapError::OldIsNotWhole { .. }) => Some(
                 "the present data is as it was: start the server on it, or let this node join again".into(),
             ),
+            Self::KeptSchema { option, .. } => Some(format!(
+                "set {option} to a path outside the schemas: what options name stays in the data directory, with the directory that it is in"
+            )),
             Self::Mounted { .. } => Some(
                 "mount it elsewhere, with a link or an option such as innodb_log_group_home_dir; if it holds no data, name it in cpat in [sst]"
                     .into(),
@@ -422,6 +433,9 @@ impl SstError {
                 "install it in this server's version, or set backup-program in [sst] ({program})"
             )),
             Self::Child(ChildError::Failed { words, .. }) => program_hint(words),
+            Self::Child(ChildError::LeftOut { .. }) => Some(
+                "dump the table, drop it, and load it again without DATA DIRECTORY and INDEX DIRECTORY".into(),
+            ),
             Self::TransitionKey | Self::Keyring { .. } => Some(
                 "give both nodes one keyring (such as a vault) and remove the options for a transition key; else join this node with wsrep_sst_method=xtrabackup-v2"
                     .into(),

@@ -30,6 +30,9 @@ pub struct Offer {
     /// Version of the donor's server, if the donor knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
+    /// Whether the donor's server knows names in lower case only. Earlier donors do not state it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lower_case_names: Option<bool>,
     /// Key of the hashes with which the donor asks what the joiner has, 64 hex digits. Earlier donors do not ask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta: Option<String>,
@@ -199,6 +202,7 @@ mod tests {
             domain: Some(3),
             product: "mariadb".into(),
             server: Some("10.11.19-MariaDB".into()),
+            lower_case_names: Some(true),
             delta: None,
             program: "xbrs 0.1.0".into(),
         }

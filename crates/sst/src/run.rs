@@ -46,9 +46,28 @@ pub enum ChildError {
         /// Its last messages.
         words: Vec<String>,
     },
+    /// The backup program has ended with success, and without a table that it could not open.
+    #[error(
+        "{program} has left {file} out, because it is a symbolic link: tables of Aria with DATA DIRECTORY or INDEX DIRECTORY are in no backup"
+    )]
+    LeftOut {
+        /// The program.
+        program: String,
+        /// The file, as the program names it.
+        file: String,
+    },
     /// Cancellation ended the program.
     #[error(transparent)]
     Stopped(#[from] CancelReason),
+}
+
+/// Returns the file that a backup program leaves out with this message, and ends with success nevertheless. The number is that of the
+/// system's error for a link. With another error, the table was dropped meanwhile.
+fn left_out(line: &[u8]) -> Option<String> {
+    let line = String::from_utf8_lossy(line);
+    let (_, behind) = line.split_once("Can't find file: '")?;
+    let (file, why) = behind.split_once('\'')?;
+    why.starts_with(" (errno: 40 ").then(|| file.to_owned())
 }
 
 /// A program to run.
@@ -73,7 +92,7 @@ impl Run<'_> {
     }
 
     fn described(&self) -> Program {
-        let mut program = Program::new(self.program).args(&self.args);
+        let mut program = Program::new(self.program).args(&self.args).opening_many_files();
         // Variables from the server are not for child programs.
         for name in VARIABLES {
             program = program.env_remove(name);
@@ -238,7 +257,11 @@ impl Running {
         let status = self.program.wait();
         self.messages.drain_output();
         self.cancel.check()?;
-        judge(&self.name, status, &self.words)
+        judge(&self.name, status, &self.words)?;
+        match self.words.left_out() {
+            Some(file) => Err(ChildError::LeftOut { program: self.name.clone(), file }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -270,13 +293,14 @@ struct LastMessages(Arc<Mutex<Words>>);
 struct Words {
     lines: VecDeque<String>,
     file: Option<File>,
+    left_out: Option<String>,
 }
 
 impl LastMessages {
     fn new(log: Option<&Path>) -> Self {
         // The program can run without a log, too.
         let file = log.and_then(|path| File::create(path).ok());
-        Self(Arc::new(Mutex::new(Words { lines: VecDeque::new(), file })))
+        Self(Arc::new(Mutex::new(Words { lines: VecDeque::new(), file, left_out: None })))
     }
 
     fn add(&self, line: &[u8]) {
@@ -284,10 +308,17 @@ impl LastMessages {
         if let Some(file) = &mut words.file {
             let _ = file.write_all(line).and_then(|()| file.write_all(b"\n"));
         }
+        if words.left_out.is_none() {
+            words.left_out = left_out(line);
+        }
         if words.lines.len() == LAST_LINES {
             words.lines.pop_front();
         }
         words.lines.push_back(String::from_utf8_lossy(line).into_owned());
+    }
+
+    fn left_out(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).left_out.clone()
     }
 
     fn get(&self) -> Vec<String> {
@@ -302,7 +333,7 @@ mod tests {
     use std::io::Read as _;
     use std::time::Duration;
 
-    use rustix::process::Pid;
+    use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
 
@@ -325,6 +356,17 @@ mod tests {
         let error = run("/no/such/program", &[]).to_end(&CancelToken::new()).unwrap_err();
         assert!(matches!(error, ChildError::Start { .. }), "{error}");
         assert_eq!(run("echo", &["a"]).output(&CancelToken::new(), 100).unwrap(), b"a\n");
+    }
+
+    /// `--prepare` opens every tablespace.
+    #[test]
+    fn programs_may_open_as_many_files_as_the_system_allows() {
+        let before = getrlimit(Resource::Nofile);
+        let hard = before.maximum.unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(hard - 1), ..before }).unwrap();
+        let limit = run("sh", &["-c", "ulimit -S -n"]).output(&CancelToken::new(), 100);
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert_eq!(String::from_utf8(limit.unwrap()).unwrap().trim(), hard.to_string());
     }
 
     #[test]

@@ -56,6 +56,7 @@ case " $* " in
         echo "the server stumbled" >&2
         exit 1
     }
+    [ ! -e "$here/says" ] || cat "$here/says" >&2
     [ ! -e "$here/product" ] || {
         echo $$ >"$here/parent"
         sleep 1000 >&- 2>&- &

@@ -94,3 +94,24 @@ fn a_full_disk_is_reported_while_the_donor_is_silent() {
     let full = ["unshare", "-m", "bash", "-c", script, "sh"];
     a_disk_that_fails(&full, "No space left on device", "make room there", 28);
 }
+
+/// It says so among its messages, and ends with 0.
+#[test]
+fn a_table_that_the_backup_program_leaves_out_is_missed() {
+    let scene = Scene::new();
+    let says = |number: u32| {
+        let line = format!(
+            "mariadb-backup: Can't find file: './shop/far.MAI' (errno: {number} \"why\")\n"
+        );
+        std::fs::write(scene.bin().join("says"), line + &"and more\n".repeat(40)).unwrap();
+    };
+    says(40);
+    let (joiner, donor) = fails(&scene, &["env"]);
+    let why = "has left ./shop/far.MAI out, because it is a symbolic link";
+    assert!(donor.log.contains(why) && joiner.log.contains(why), "{}{}", donor.log, joiner.log);
+    assert!(donor.log.contains("hint: dump the table"), "{}", donor.log);
+    scene.assert_untouched();
+    // It was dropped meanwhile.
+    says(2);
+    assert!(scene.transfer().0.status.success());
+}

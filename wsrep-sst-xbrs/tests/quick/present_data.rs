@@ -534,8 +534,58 @@ fn the_position_of_a_replica_goes_with_its_data() {
         "--relay-log=relay/bin",
     ];
     succeeds(&scene, &words);
-    assert!(!data.join("relay").exists());
+    // The server needs the directory.
+    assert_eq!(std::fs::read_dir(data.join("relay")).unwrap().count(), 0);
     assert_eq!(read(data.join("#sql-xb/.old/relay/master.info")), "old");
+}
+
+/// So do the other notes of a server on its data, also where a log keeps the directory, or outside.
+#[test]
+fn notes_of_a_server_go_with_its_data_wherever_they_are() {
+    let scene = Scene::new();
+    let (data, outside) = (scene.data("joiner"), scene.scratch.dir("notes"));
+    let logs = data.join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    let notes =
+        ["master.info", "master-c2.info", "multi-master.info", "relay.info", "relay-c2.info"];
+    for name in notes.iter().chain(&["slow.log"]) {
+        std::fs::write(logs.join(name), "old").unwrap();
+    }
+    let others = ["ddl.log", "ddl-backup.log", "tc"];
+    for name in others.iter().chain(&["mine.info"]) {
+        std::fs::write(outside.join(name), "old").unwrap();
+    }
+    let words = [
+        "--slow-query-log-file=logs/slow.log".to_owned(),
+        "--master-info-file=logs/master.info".to_owned(),
+        format!("--relay-log-info-file={}/relay.info", logs.display()),
+        format!("--log-ddl-recovery={}/ddl", outside.display()),
+        format!("--log-tc={}/tc", outside.display()),
+    ];
+    succeeds(&scene, &words.each_ref().map(String::as_str));
+    for (dir, names, other) in
+        [(&logs, &notes[..], "slow.log"), (&outside, &others[..], "mine.info")]
+    {
+        assert_eq!(read(dir.join(other)), "old");
+        for name in names {
+            assert!(!dir.join(name).exists(), "{name}");
+            assert_eq!(read(dir.join("#sql-xb/.old").join(name)), "old");
+        }
+    }
+}
+
+/// A server does not start without the directory of `secure_file_priv`.
+#[test]
+fn directories_that_the_server_needs_are_there_after_the_swap() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    std::fs::create_dir(data.join("exports")).unwrap();
+    std::fs::write(data.join("exports/list.csv"), "old").unwrap();
+    succeeds(&scene, &["--secure-file-priv=exports", "--relay-log=relay/bin"]);
+    for name in ["exports", "relay"] {
+        assert_eq!(std::fs::read_dir(data.join(name)).unwrap().count(), 0, "{name}");
+    }
+    assert_eq!(read(data.join("#sql-xb/.old/exports/list.csv")), "old");
 }
 
 /// The new data is a directory, and `clean-old` removes no more than the link.
@@ -564,6 +614,48 @@ fn tables_that_the_server_would_not_find_are_refused() {
     let joiner = is_refused(&scene, &words, "the donor has Shop, with a capital letter");
     assert!(joiner.log.contains("lower_case_table_names as on the donor"), "{}", joiner.log);
     succeeds(&scene, &["--lower-case-table-names=0"]);
+}
+
+/// Statements with capital letters mean other tables on each node.
+#[test]
+fn nodes_that_tell_names_apart_in_different_ways_are_told() {
+    let scene = Scene::new();
+    for (donor, own, told) in [
+        ("lower-case-table-names", "0", Some("is 1 on the donor and 0 on this node")),
+        ("lower-case-table-names=2", "01", Some("is 0 on the donor and 1 on this node")),
+        ("lower-case-table-names=01", "1", None),
+        ("lower-case-table-names=2", "0", None),
+    ] {
+        scene.options(&format!("[mysqld]\n{donor}"));
+        let joiner = join(&scene, &[&format!("--lower-case-table-names={own}")]);
+        assert!(joiner.status.success(), "{}", joiner.log);
+        let text = "lower_case_table_names is";
+        assert_eq!(joiner.log.contains(text), told.is_some(), "{}", joiner.log);
+        assert!(joiner.log.contains(told.unwrap_or_default()), "{}", joiner.log);
+    }
+}
+
+/// It would stay beside the new data, or stop the join once everything had arrived.
+#[test]
+fn an_option_that_keeps_a_schema_is_refused_before_data_is_sent() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    let log = format!("--general-log-file={}/shop/all.log", data.display());
+    for name in ["db.opt", "#sql-1.frm"] {
+        std::fs::create_dir_all(data.join("shop")).unwrap();
+        std::fs::write(data.join("shop").join(name), "").unwrap();
+    }
+    for name in ["t.frm", "t.ibd"] {
+        std::fs::write(data.join("shop").join(name), "").unwrap();
+        let joiner = is_refused(&scene, &[&log], "shop has tables, and general-log-file names it");
+        assert!(
+            joiner.log.contains("hint: set general-log-file to a path outside"),
+            "{}",
+            joiner.log
+        );
+        std::fs::remove_file(data.join("shop").join(name)).unwrap();
+    }
+    assert_eq!(read(data.join("ibdata1")), "old");
 }
 
 /// An upgrade leaves such groups. The new log would be where no server looks, and the old one beside the new data.

@@ -26,7 +26,13 @@ pub enum Kind {
     Aria,
     /// The binary log with this base name.
     Binlog(OsString),
+    /// What the server notes of unfinished work, or of its sources as a replica, in a file with this name and in others that
+    /// are named after it: `master-CONNECTION.info` and `multi-master.info` after `master.info`.
+    Notes(OsString),
 }
+
+/// Options that name a file of [`Kind::Notes`]. On other data, a server would undo, finish or apply once more what they say.
+const NOTES: [&str; 4] = ["log-ddl-recovery", "log-tc", "master-info-file", "relay-log-info-file"];
 
 impl Kind {
     /// Returns whether the file `name`, of a backup or of such a directory, is of this kind.
@@ -54,6 +60,17 @@ impl Kind {
                         || (rest.len() >= 6 && rest.iter().all(u8::is_ascii_digit))
                 })
             }
+            Self::Notes(file) => {
+                let name = name.strip_prefix(b"multi-").unwrap_or(name);
+                let path = Path::new(file);
+                let part =
+                    |part: Option<&OsStr>| part.map(OsStr::as_bytes).unwrap_or_default().to_vec();
+                let (stem, end) = (part(path.file_stem()), part(path.extension()));
+                let name_of = Path::new(OsStr::from_bytes(name));
+                name == file.as_bytes()
+                    || name.starts_with(&[&stem[..], b"-"].concat())
+                        && part(name_of.extension()) == end
+            }
         }
     }
 }
@@ -67,6 +84,14 @@ pub struct KindDir {
     pub dir: PathBuf,
 }
 
+/// Where a directory is that an option names.
+enum Place {
+    /// Below the data directory, with which it moves: relative to it.
+    Inside(PathBuf),
+    /// Elsewhere, or where it stays.
+    Outside(PathBuf),
+}
+
 /// Locations of all the server's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
@@ -76,6 +101,9 @@ pub struct Layout {
     pub inside: Vec<KindDir>,
     /// Kinds with a directory elsewhere.
     pub outside: Vec<KindDir>,
+    /// Directories below the data directory, relative to it, that a backup has nothing for, and that a server needs
+    /// nevertheless: without the one of `secure-file-priv` it does not start.
+    pub needed: Vec<PathBuf>,
     /// Base name of the binary log, wherever it is.
     pub binlog: Option<OsString>,
 }
@@ -93,7 +121,7 @@ impl Layout {
         };
         let named = args.datadir.clone().or_else(|| option("datadir").map(PathBuf::from));
         let datadir = std::fs::canonicalize(named.unwrap_or_else(|| ".".into()))?;
-        let mut layout = Self { datadir, inside: Vec::new(), outside: Vec::new(), binlog: None };
+        let mut layout = Self::plain(datadir);
         let home = option("innodb-data-home-dir").map(PathBuf::from).unwrap_or_default();
         match option("innodb-data-file-path") {
             None => layout.place(Kind::Data(Vec::new()), &home, keep)?,
@@ -127,6 +155,25 @@ impl Layout {
                 layout.place(Kind::Binlog(base.to_owned()), dir, keep)?;
             }
         }
+        for name in NOTES {
+            let Some(path) = option(name).map(PathBuf::from) else { continue };
+            // The server gives the one log this ending.
+            let log = (name == "log-ddl-recovery").then(|| path.with_extension("log"));
+            for path in [path].into_iter().chain(log) {
+                if let (Some(dir), Some(name)) = (path.parent(), path.file_name()) {
+                    layout.place(Kind::Notes(name.to_owned()), dir, keep)?;
+                }
+            }
+        }
+        for (name, is_file) in
+            [("relay-log", true), ("relay-log-index", true), ("secure-file-priv", false)]
+        {
+            let path = option(name).map(PathBuf::from).unwrap_or_default();
+            let dir = if is_file { path.parent() } else { Some(path.as_path()) };
+            if let Some(Place::Inside(dir)) = layout.find_place(dir.unwrap_or(&path), keep)? {
+                layout.needed.push(dir);
+            }
+        }
         Ok(layout)
     }
 
@@ -135,11 +182,25 @@ impl Layout {
     /// # Errors
     /// If the directory does not exist.
     pub fn of(datadir: &Path) -> io::Result<Self> {
-        let datadir = std::fs::canonicalize(datadir)?;
-        Ok(Self { datadir, inside: Vec::new(), outside: Vec::new(), binlog: None })
+        Ok(Self::plain(std::fs::canonicalize(datadir)?))
+    }
+
+    fn plain(datadir: PathBuf) -> Self {
+        let (inside, outside, needed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { datadir, inside, outside, needed, binlog: None }
     }
 
     fn place(&mut self, kind: Kind, dir: &Path, keep: &Keep) -> io::Result<()> {
+        match self.find_place(dir, keep)? {
+            None => {}
+            Some(Place::Inside(dir)) => self.inside.push(KindDir { kind, dir }),
+            Some(Place::Outside(dir)) => self.outside.push(KindDir { kind, dir }),
+        }
+        Ok(())
+    }
+
+    /// Returns where a directory is; `None` if it is the data directory.
+    fn find_place(&self, dir: &Path, keep: &Keep) -> io::Result<Option<Place>> {
         let full = self.datadir.join(dir);
         // A directory that does not exist yet keeps its path as given.
         let full = std::fs::canonicalize(&full).unwrap_or(full);
@@ -147,20 +208,19 @@ impl Layout {
             Ok(below) => {
                 let names: PathBuf =
                     below.components().filter(|c| matches!(c, Component::Normal(_))).collect();
-                let Some(first) = names.iter().next() else { return Ok(()) };
+                let Some(first) = names.iter().next() else { return Ok(None) };
                 let stays = keep.keeps(first.as_bytes()) && exists(&self.datadir.join(first))?;
                 let full = self.datadir.join(&names);
                 // Files cannot be renamed across file systems, wherever these are mounted.
                 let mut below = full.ancestors().take_while(|dir| *dir != self.datadir);
                 if below.try_fold(stays, |any, dir| Ok::<_, io::Error>(any || is_mounted(dir)?))? {
-                    self.outside.push(KindDir { kind, dir: full });
+                    Ok(Some(Place::Outside(full)))
                 } else {
-                    self.inside.push(KindDir { kind, dir: names });
+                    Ok(Some(Place::Inside(names)))
                 }
             }
-            Err(_) => self.outside.push(KindDir { kind, dir: full }),
+            Err(_) => Ok(Some(Place::Outside(full))),
         }
-        Ok(())
     }
 
     /// Returns whether the entry `name` of the data directory is, or leads to, one of the
@@ -289,6 +349,39 @@ mod tests {
         assert_eq!(find(&data, &home).outside, outside.map(|(name, dir)| place(name, dir)));
         for raw in ["/dev/sda5:3Graw", "ibdata1:12M;/dev/sda5:3Gnewraw"] {
             assert!(try_find(&data, &[("innodb_data_file_path", raw)]).is_err(), "{raw}");
+        }
+    }
+
+    #[test]
+    fn files_named_after_a_note_are_of_its_kind() {
+        let has = |file: &str, name: &str| Kind::Notes(file.into()).has(name.as_ref());
+        for name in ["mi.txt", "multi-mi.txt", "mi-conn@002d@0p1.txt"] {
+            assert!(has("mi.txt", name), "{name}");
+        }
+        for name in ["mi.info", "mine.txt", "mi-a.info", "mi.000001", "multi-x.txt", "mi-plain"] {
+            assert!(!has("mi.txt", name), "{name}");
+        }
+        assert!(has("plain", "plain-c2") && !has("plain", "plain-c2.000001"));
+    }
+
+    #[test]
+    fn directories_that_a_server_needs_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = [
+            ("relay_log", "relay/bin"),
+            ("secure_file_priv", "exports"),
+            ("log_tc", "tc/log"),
+            ("log_ddl_recovery", "/elsewhere/ddl"),
+        ];
+        let layout = find(folder.path(), &options);
+        assert_eq!(layout.needed, [PathBuf::from("relay"), "exports".into()]);
+        let notes =
+            |name: &str, dir: &str| KindDir { kind: Kind::Notes(name.into()), dir: dir.into() };
+        assert_eq!(layout.inside, [notes("log", "tc")]);
+        assert_eq!(layout.outside, ["ddl", "ddl.log"].map(|name| notes(name, "/elsewhere")));
+        for none in ["", "./"] {
+            let options = [("secure_file_priv", none), ("relay_log", "bin")];
+            assert!(find(folder.path(), &options).needed.is_empty());
         }
     }
 

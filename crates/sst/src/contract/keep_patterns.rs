@@ -29,8 +29,8 @@ pub struct Keep {
     pattern: Regex,
     /// The paths of the data directory, without a trailing slash.
     datadir: Vec<PathBuf>,
-    /// Single names: sockets, pid files and logs that options name.
-    names: Vec<Vec<u8>>,
+    /// Single names, such as sockets, pid files and logs, and the options that name them or what is in them.
+    names: Vec<(Vec<u8>, String)>,
 }
 
 /// The pattern is invalid.
@@ -74,8 +74,8 @@ impl Keep {
         self.datadir.push(plain);
     }
 
-    /// Keeps the entry that is this file or contains it, if it is in the data directory.
-    pub fn also(&mut self, path: &Path) {
+    /// Keeps the entry that is this file or contains it, if it is in the data directory. `option` names the file.
+    pub fn also(&mut self, path: &Path, option: &str) {
         let inside = if path.is_absolute() {
             self.datadir.iter().find_map(|datadir| path.strip_prefix(datadir).ok())
         } else {
@@ -85,16 +85,22 @@ impl Keep {
             path.components().find(|component| !matches!(component, Component::CurDir))
         });
         if let Some(Component::Normal(name)) = first {
-            self.names.push(name.as_bytes().to_vec());
+            self.names.push((name.as_bytes().to_vec(), option.to_owned()));
         }
     }
 
     /// As [`Keep::also`], of the file to which links in the path lead, from elsewhere or from another entry.
-    pub fn also_behind_links(&mut self, path: &Path) {
+    pub fn also_behind_links(&mut self, path: &Path, option: &str) {
         let real = self.datadir.iter().find_map(|datadir| datadir.join(path).canonicalize().ok());
         if let Some(real) = real {
-            self.also(&real);
+            self.also(&real, option);
         }
+    }
+
+    /// Returns the option for which the entry `name` of the data directory stays, if there is one.
+    #[must_use]
+    pub(crate) fn option(&self, name: &[u8]) -> Option<&str> {
+        self.names.iter().find(|(kept, _)| kept == name).map(|(_, option)| option.as_str())
     }
 
     /// Returns whether the entry `name` of the data directory stays.
@@ -108,7 +114,7 @@ impl Keep {
         let below = |folder: &[u8]| [folder, b"/", name].concat();
         let mut paths = self.datadir.iter().map(|folder| below(folder.as_os_str().as_bytes()));
         is_always(name)
-            || self.names.iter().any(|kept| kept == name)
+            || self.option(name).is_some()
             || self.pattern.is_match(&below(b"."))
             || self.pattern.is_match(name)
             || paths.any(|path| self.pattern.is_match(&path))
@@ -207,7 +213,7 @@ mod tests {
         ] {
             assert!(keep.keeps(name.as_bytes()), "{name}");
         }
-        keep.also("mysqld.sock".as_ref());
+        keep.also("mysqld.sock".as_ref(), "socket");
         assert!(keep.keeps(b"mysqld.sock"));
         assert!(Keep::pattern(r".*[").is_err());
     }
@@ -234,7 +240,7 @@ mod tests {
         for path in
             ["/var/log/mysql", "/var/lib/mysql/logs/slow", "./a.sock", "../b", "/var/lib/mysql"]
         {
-            keep.also(path.as_ref());
+            keep.also(path.as_ref(), "log-error");
         }
         assert!(keep.keeps(b"logs") && keep.keeps(b"a.sock"));
         for name in ["mysql", "slow", "b", "log"] {
@@ -257,8 +263,8 @@ mod tests {
         link("safe/deep".as_ref(), "data/certificates");
         let mut keep = Keep::usual(false).unwrap();
         keep.within(&data);
-        keep.also_behind_links(&scratch.path().join("tls/file"));
-        keep.also_behind_links("certificates".as_ref());
+        keep.also_behind_links(&scratch.path().join("tls/file"), "ssl-key");
+        keep.also_behind_links("certificates".as_ref(), "ssl-ca");
         for name in ["keys", "safe"] {
             assert!(keep.keeps(name.as_bytes()), "{name}");
         }

@@ -136,9 +136,18 @@ impl OptionFiles {
         self.any(name).filter(|value| !value.is_empty()).map(PathBuf::from)
     }
 
+    /// Returns its value in the server's groups, if it is there with or without one.
+    pub(crate) fn server_given(&self, name: &str) -> Option<Option<&OsStr>> {
+        self.given(Scope::Server, name)
+    }
+
     fn last(&self, scope: Scope, name: &str) -> Option<&OsStr> {
+        self.given(scope, name).flatten()
+    }
+
+    fn given(&self, scope: Scope, name: &str) -> Option<Option<&OsStr>> {
         let found = self.options.iter().rev().find(|o| o.scope == scope && o.name == name);
-        found.and_then(|option| option.value.as_deref())
+        found.map(|option| option.value.as_deref())
     }
 }
 

@@ -5,8 +5,10 @@
 //! XtraDB Cluster 8 write lines `sst_user=…`, `sst_password=…`, `sst_remote_user=…` and
 //! `sst_remote_password=…` to standard input and close it.
 
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal as _;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -67,15 +69,15 @@ impl ServerCredentials {
     }
 
     /// Returns `None` if neither variable is set, not even to an empty text.
-    fn from_variables(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Self> {
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let [auth, remote_auth] = VARIABLES.map(variable);
         if auth.is_none() && remote_auth.is_none() {
             return None;
         }
-        let text = |value: Option<std::ffi::OsString>| value?.into_string().ok();
+        let remote_auth = remote_auth.and_then(|value| value.into_string().ok());
         Some(Self {
-            login: text(auth).and_then(|text| Login::parse(&text)),
-            remote_auth: text(remote_auth).filter(|text| !text.is_empty()),
+            login: auth.and_then(|text| Login::parse(&text)),
+            remote_auth: remote_auth.filter(|text| !text.is_empty()),
         })
     }
 
@@ -165,10 +167,10 @@ fn is_ready(input: BorrowedFd<'_>, end: Instant, cancel: &CancelToken) -> bool {
 /// The values read so far.
 #[derive(Default)]
 struct Lines {
-    user: Option<String>,
-    password: Option<String>,
-    remote_user: Option<String>,
-    remote_password: Option<String>,
+    user: Option<OsString>,
+    password: Option<OsString>,
+    remote_user: Option<OsString>,
+    remote_password: Option<OsString>,
     unknown: usize,
 }
 
@@ -177,22 +179,22 @@ impl Lines {
         if line.is_empty() {
             return;
         }
-        let pair = std::str::from_utf8(line).ok().and_then(|line| line.split_once('='));
-        let Some((name, value)) = pair else {
+        let mut parts = line.splitn(2, |byte| *byte == b'=');
+        let (Some(name), Some(value)) = (parts.next(), parts.next()) else {
             self.unknown += 1;
             return;
         };
         let place = match name {
-            "sst_user" => &mut self.user,
-            "sst_password" => &mut self.password,
-            "sst_remote_user" => &mut self.remote_user,
-            "sst_remote_password" => &mut self.remote_password,
+            b"sst_user" => &mut self.user,
+            b"sst_password" => &mut self.password,
+            b"sst_remote_user" => &mut self.remote_user,
+            b"sst_remote_password" => &mut self.remote_password,
             _ => {
                 self.unknown += 1;
                 return;
             }
         };
-        *place = Some(value.to_owned());
+        *place = Some(OsStr::from_bytes(value).to_owned());
     }
 
     fn are_all(&self) -> bool {
@@ -207,7 +209,7 @@ impl Lines {
             (self.remote_user.unwrap_or_default(), self.remote_password.unwrap_or_default());
         let remote_auth = match remote {
             (user, password) if user.is_empty() && password.is_empty() => None,
-            (user, password) => Some(format!("{user}:{password}")),
+            (user, password) => Some(format!("{}:{}", user.display(), password.display())),
         };
         let login = Login::new(self.user.unwrap_or_default(), self.password.unwrap_or_default());
         ServerCredentials { login, remote_auth }
@@ -245,7 +247,8 @@ mod tests {
     }
 
     fn login(credentials: &ServerCredentials) -> (&str, &str) {
-        credentials.login.as_ref().map(|login| (login.user.as_str(), login.password())).unwrap()
+        let login = credentials.login.as_ref().unwrap();
+        (login.user.to_str().unwrap(), login.password().to_str().unwrap())
     }
 
     #[test]
@@ -259,6 +262,20 @@ mod tests {
         assert_eq!(credentials.remote_auth.as_deref(), Some("xbrs:s:t"));
         assert!(log.starts_with("1 lines"), "{log}");
         assert!(!format!("{credentials:?}{log}").contains("x=y"));
+    }
+
+    /// Without them, the backup would log in as another user.
+    #[test]
+    fn logins_of_any_encoding_are_taken() {
+        let [user, password] = [&b"u\xe9"[..], b"p\xfc"].map(OsStr::from_bytes);
+        let login = Login::new(user.to_owned(), password.to_owned());
+        let lines = of_lines(
+            b"sst_user=u\xe9\nsst_password=p\xfc\nsst_remote_user=r\nsst_remote_password=p",
+        );
+        assert!(lines.login == login && lines.remote_auth.as_deref() == Some("r:p"));
+        let auth = OsStr::from_bytes(b"u\xe9:p\xfc").to_owned();
+        let set = ServerCredentials::from_variables(|name| (name == AUTH).then(|| auth.clone()));
+        assert!(set.unwrap().login == login);
     }
 
     #[test]

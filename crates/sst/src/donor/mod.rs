@@ -108,6 +108,7 @@ fn connect(
         domain: args.gtid_domain,
         product: product_name(args.product).to_owned(),
         server: backup_version::of_server(context)?,
+        lower_case_names: Some(context.settings.lower_case_names),
         delta: key.map(write_key),
         program: context.program.clone(),
     };

@@ -171,7 +171,7 @@ mod tests {
     fn an_empty_directory_of_the_donors_is_not_in_the_way_of_one_that_stays() {
         let folder = tempfile::tempdir().unwrap();
         let mut keep = Keep::usual(false).unwrap();
-        ["tmp/", "full"].iter().for_each(|name| keep.also(name.as_ref()));
+        ["tmp/", "full"].iter().for_each(|name| keep.also(name.as_ref(), "tmpdir"));
         for (name, content) in [("tmp", ""), ("full", "default-collation=x"), ("shop", "")] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
             std::fs::write(folder.path().join(name).join("db.opt"), content).unwrap();

@@ -106,8 +106,9 @@ fn full(
         clock.lap("the second start");
     }
 
-    let remote = relocate::relocate(context, &data.lock, &destination.new, is_accepted)?;
+    // It works in the directories in which files are placed now.
     folders.wait_for_deletion();
+    let remote = relocate::relocate(context, &data.lock, &folders.destination.new, is_accepted)?;
     context.cancel.check()?;
     data.swap(&remote, is_accepted)?;
     clock.lap("swapping");
@@ -125,6 +126,7 @@ fn get_ready<'a>(
     backup: &'a OfferedBackup,
 ) -> Result<(Option<PathBuf>, ReceiveFolders<'a>), SstError> {
     data.check_places()?;
+    data.check_schemas()?;
     let program = second_start::find(context)?;
     second_start::check_tmpdir(context, program.is_some())?;
     let folders = ReceiveFolders::make(data, backup)?;

@@ -68,7 +68,7 @@ fn run_program(context: &Context, new: &Path) -> Result<(), SstError> {
     });
     words.extend(settings.apply_opts.iter().cloned());
     if args.product == Product::MariaDb {
-        words.extend(key_words(args));
+        words.extend(key_words(args, &layout.datadir));
     }
     let server = server_words(args);
     if args.product == Product::MariaDb && !server.is_empty() {

@@ -54,6 +54,25 @@ impl<'a> PresentData<'a> {
         Ok(data)
     }
 
+    /// Refuses options that keep a schema of the present data: it would stay beside the new data, or be in its way.
+    ///
+    /// # Errors
+    /// [`SstError::KeptSchema`]; or if a directory cannot be listed.
+    pub(super) fn check_schemas(&self) -> Result<(), SstError> {
+        let Context { layout, settings, .. } = self.context;
+        for (name, facts) in swap::list(&layout.datadir)? {
+            let option = settings.keep.option(name.as_bytes()).filter(|_| facts.is_dir());
+            let path = layout.datadir.join(&name);
+            if let Some(option) = option
+                && !layout.leads_outside(&name)
+                && swap::list(&path)?.iter().any(|(name, facts)| is_of_schema(name, facts))
+            {
+                return Err(SstError::KeptSchema { path, option: option.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses directories outside that hold the data of another server's transfer, or in which one is running: only a swap
     /// needs them, and a join by write sets alone does not.
     ///
@@ -209,6 +228,15 @@ impl<'a> PresentData<'a> {
             layout.datadir.display()
         ));
     }
+}
+
+/// Returns whether a file shows that its directory is a schema's. Temporary tables have names that begin with `#`, and the backup
+/// program sends an empty `db.opt` for any directory.
+fn is_of_schema(name: &OsStr, facts: &Metadata) -> bool {
+    let ending = Path::new(name).extension().and_then(OsStr::to_str).unwrap_or_default();
+    facts.is_file()
+        && !name.as_bytes().starts_with(b"#")
+        && (["frm", "ibd"].contains(&ending) || name == "db.opt" && facts.len() > 0)
 }
 
 /// Returns whether there is old data in `DATADIR/#sql-xb/.old`.

@@ -37,8 +37,11 @@ pub(super) fn relocate(
 }
 
 /// Moves the kinds of files that have their own directory: within `new` if that directory is in the
-/// data directory, else into `#sql-xb/.new` of that directory.
+/// data directory, else into `#sql-xb/.new` of that directory. Makes the other directories that the server needs.
 fn relocate_kinds(layout: &Layout, new: &Path) -> Result<(), SstError> {
+    for dir in layout.needed.iter().map(|dir| new.join(dir)) {
+        std::fs::create_dir_all(&dir).map_err(SstError::io("make", &dir))?;
+    }
     let inside = layout.inside.iter().map(|place| (&place.kind, new.join(&place.dir)));
     let outside = layout.outside.iter();
     let outside = outside.map(|place| (&place.kind, place.dir.join(WORK_DIR).join(NEW)));

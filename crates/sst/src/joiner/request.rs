@@ -85,6 +85,7 @@ fn read_offer(
 ) -> Result<Transfer, OfferError> {
     let product = context.args.product;
     let offer = Offer::read(offer, product, server_version)?;
+    warn_of_names(context, offer.lower_case_names);
     let position = offer.position();
     let key = offer.delta.as_deref().and_then(read_key);
     match offer.what {
@@ -94,6 +95,18 @@ fn read_offer(
             Ok(Transfer::Full(OfferedBackup { bytes, disk, places, redo, position, key }))
         }
     }
+}
+
+/// Warns if the servers tell names apart in different ways. The data is whole nevertheless.
+fn warn_of_names(context: &Context, donors: Option<bool>) {
+    let own = context.settings.lower_case_names;
+    let Some(donors) = donors.filter(|donors| *donors != own) else { return };
+    let number = u8::from;
+    context.error_log.warn(format_args!(
+        "lower_case_table_names is {} on the donor and {} on this node: statements that write a name with capital letters find or create another table on each, and then replication stops; set one value on all nodes",
+        number(donors),
+        number(own)
+    ));
 }
 
 impl OpenRequest {

@@ -232,7 +232,7 @@ fn on(
     let mut words = args.defaults.words();
     words.extend(private_args(work.path()));
     words.extend(match is_mariadb {
-        true => mariadb_args(args, settings, destination, work.path(), data),
+        true => mariadb_args(args, settings, destination, &layout.datadir, work.path(), data),
         false => {
             let data_files = settings.second_start.data_files.as_deref();
             percona_args(args, data_files, work.path(), data)
@@ -305,13 +305,15 @@ fn mariadb_args(
     args: &Args,
     settings: &Settings,
     destination: &Destination,
+    datadir: &Path,
     work: &Path,
     data: &Path,
 ) -> Vec<OsString> {
     let mut words = server_words(args);
     // The binary log is the present node's, and stays off: the last word would count.
     words.retain(|word| !names_binlog(word));
-    words.extend(key_words(args));
+    words.extend(settings.key_options.files());
+    words.extend(key_words(args, datadir));
     let place = |wanted: fn(&Kind) -> bool| {
         destination.dirs_of(wanted).next().unwrap_or_else(|| data.to_owned())
     };
@@ -324,6 +326,11 @@ fn mariadb_args(
         option("--innodb-tmpdir", work.join("tmp")),
         option("--relay-log", work.join("relay")),
         option("--relay-log-index", work.join("relay.index")),
+        // Of the present data, where an option names them. Servers before 10.6 do not know the first.
+        option("--loose-log-ddl-recovery", work.join("ddl_recovery.log")),
+        option("--log-tc", work.join("tc.log")),
+        option("--master-info-file", work.join("master.info")),
+        option("--relay-log-info-file", work.join("relay-log.info")),
     ]);
     let data_files = settings.second_start.data_files.as_deref();
     words.extend(data_files.map(|files| option("--innodb-data-file-path", files)));
@@ -532,7 +539,14 @@ mod tests {
         let settings = Settings::read(&args, &OptionFiles::default(), None, 1).unwrap();
         let layout = Layout::of(folder.path()).unwrap();
         let destination = Destination::of(&layout, args.product);
-        let words = mariadb_args(&args, &settings, &destination, folder.path(), folder.path());
+        let words = mariadb_args(
+            &args,
+            &settings,
+            &destination,
+            folder.path(),
+            folder.path(),
+            folder.path(),
+        );
         let of_log = |word: &&OsString| word.to_string_lossy().starts_with("--log-b");
         assert_eq!(words.iter().filter(of_log).collect::<Vec<_>>(), [] as [&OsString; 0]);
         assert!(words.contains(&"--innodb-page-size=8192".into()));

@@ -209,7 +209,7 @@ mod tests {
             put(&folder.path().join(name), len);
         }
         let datadir = folder.path().to_owned();
-        let layout = Layout { datadir, inside: vec![], outside: vec![], binlog: None };
+        let layout = Layout::of(&datadir).unwrap();
         let size = estimate(&layout);
         assert_eq!((size.bytes, size.places.redo), (1327, 9000));
         assert!(size.disk > 0);
@@ -234,7 +234,7 @@ mod tests {
                 put(&part.join(name), 5000);
             }
         }
-        let layout = Layout { datadir: data.clone(), inside, outside: vec![], binlog: None };
+        let layout = Layout { inside, ..Layout::of(&data).unwrap() };
         let size = estimate(&layout);
         assert_eq!(size.bytes, 15_000);
         let disk = std::fs::metadata(data.join("home/system")).unwrap().blocks() * 512;
@@ -257,7 +257,7 @@ mod tests {
         std::fs::write(data.join("shop/r.isl"), far.join("r.ibd").to_str().unwrap()).unwrap();
         let kind = Kind::Data(vec!["system".into()]);
         let outside = vec![KindDir { kind, dir: home.clone() }];
-        let layout = Layout { datadir: data.clone(), inside: vec![], outside, binlog: None };
+        let layout = Layout { outside, ..Layout::of(&data).unwrap() };
         let size = estimate(&layout);
         assert_eq!(size.bytes, 20_000);
         let disk = std::fs::metadata(home.join("system")).unwrap().blocks() * 512;

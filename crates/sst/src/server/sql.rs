@@ -76,8 +76,8 @@ fn access(context: &Context) -> Option<Access> {
         options.take(&option.key, option.value.as_deref());
     }
     if let Some(login) = &settings.login {
-        options.take("user", Some(OsStr::new(&login.user)));
-        options.take("password", Some(OsStr::new(login.password())));
+        options.take("user", Some(&login.user));
+        options.take("password", Some(login.password()));
     }
     if let Some(socket) = &args.socket {
         options.take("socket", Some(socket.as_os_str()));

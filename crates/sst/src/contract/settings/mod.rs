@@ -22,6 +22,7 @@ use xb_process::LockGuard;
 pub use self::delta_wish::DeltaWish;
 pub use self::error::SettingsError;
 pub use self::keys::KeyOptions;
+pub(crate) use self::keys::key_file;
 use self::reader::Reader;
 pub use self::redo_log::RedoLog;
 pub use self::second_start::SecondStart;
@@ -166,13 +167,13 @@ impl Settings {
                 .any("use-memory")
                 .filter(|value| !value.is_empty())
                 .map(OsStr::to_owned),
-            key_options: KeyOptions::of(files),
-            login: read.text("wsrep-sst-auth")?.map_or(login, Login::parse),
+            key_options: KeyOptions::of(files, &read.datadir()),
+            login: read.text("wsrep-sst-auth")?.map_or(login, |text| Login::parse(text.as_ref())),
             extra_port: read.extra_port()?,
             tmpdir: read.tmpdir(),
             locks: read.locks()?,
             keep: read.keep(percona)?,
-            lower_case_names: read.server("lower-case-table-names") == Some(OsStr::new("1")),
+            lower_case_names: read.lower_case_names(),
             old: if read.switch("keep-old", true)? { Old::Kept } else { Old::Removed },
             space_check: read.switch("space-check", true)?,
             redo_log: read.redo_log(),

@@ -58,6 +58,8 @@ const OF_GALERA: [&str; 7] = [
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) path: PathBuf,
+    /// The option.
+    pub(super) option: String,
     /// Whether it is known that the server itself looks there whenever it starts.
     pub(super) is_known: bool,
 }
@@ -68,8 +70,8 @@ pub(super) fn named(files: &OptionFiles, args: &Args) -> Vec<Named> {
     let of_server =
         args.server.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_deref()?)));
     let mut paths = Vec::new();
-    let known = |path| Named { path, is_known: true };
     for (name, value) in files.values().chain(of_server) {
+        let known = |path| Named { path, option: name.to_owned(), is_known: true };
         match name {
             "wsrep-provider-options" => paths.extend(of_galera(value).into_iter().map(known)),
             // Behind its name are sizes and words, such as `autoextend` and `max`, which are no files.
@@ -83,7 +85,7 @@ pub(super) fn named(files: &OptionFiles, args: &Args) -> Vec<Named> {
                 // The whole; or a part: of a list of directories, behind `FILE:`.
                 let words = std::iter::once(value.as_bytes()).chain(words(value, b":;"));
                 let named = words.filter(|word| is_known || is_other && word.starts_with(b"/"));
-                paths.extend(named.map(|word| Named { path: path(word), is_known }));
+                paths.extend(named.map(|word| Named { is_known, ..known(path(word)) }));
             }
         }
     }

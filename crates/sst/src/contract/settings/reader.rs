@@ -40,17 +40,37 @@ impl Reader<'_> {
             None => Keep::usual(percona),
         };
         let mut keep = keep.map_err(|error| value("cpat", &error.to_string()))?;
-        let datadir = self.args.datadir.clone();
-        let datadir = datadir.or_else(|| self.server("datadir").map(PathBuf::from));
-        keep.within(&datadir.unwrap_or_else(|| ".".into()));
+        keep.within(&self.datadir());
         for named in own_files::named(self.files, self.args) {
-            keep.also(&named.path);
+            keep.also(&named.path, &named.option);
             // Not of all: a look at a file system that does not answer has no end.
             if named.is_known {
-                keep.also_behind_links(&named.path);
+                keep.also_behind_links(&named.path, &named.option);
             }
         }
         Ok(keep)
+    }
+
+    pub(super) fn datadir(&self) -> PathBuf {
+        let named = self.args.datadir.clone();
+        let named = named.or_else(|| self.server("datadir").map(PathBuf::from));
+        named.unwrap_or_else(|| ".".into())
+    }
+
+    /// Returns whether the server knows names in lower case only. The option without a value means 1, and servers with 2
+    /// keep names as they are, where the file system tells cases apart.
+    pub(super) fn lower_case_names(&self) -> bool {
+        let name = "lower-case-table-names";
+        let of_line = self.args.server.iter().rev().find(|(known, _)| known == name);
+        let given =
+            of_line.map(|(_, value)| value.as_deref()).or_else(|| self.files.server_given(name));
+        match given {
+            None => false,
+            Some(None) => true,
+            Some(Some(value)) => {
+                value.to_str().and_then(|text| text.trim().parse().ok()) == Some(1_u32)
+            }
+        }
     }
 
     pub(super) fn extra_port(&self) -> Result<Option<u16>, SettingsError> {
