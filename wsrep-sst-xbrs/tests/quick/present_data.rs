@@ -658,6 +658,41 @@ fn an_option_that_keeps_a_schema_is_refused_before_data_is_sent() {
     assert_eq!(read(data.join("ibdata1")), "old");
 }
 
+/// A table that the donor has dropped could not be made again: its file would be in the way.
+#[test]
+fn tablespaces_elsewhere_go_with_the_data_whose_links_name_them() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    let [fast, far] = ["fast/shop", "far/shop"].map(|dir| scene.scratch.join(dir));
+    for dir in [&fast, &far, &data.join("shop")] {
+        std::fs::create_dir_all(dir).unwrap();
+    }
+    let own = [(&fast, "remote.ibd"), (&fast, "gone.ibd"), (&far, "away.ibd")];
+    for (dir, name) in own {
+        std::fs::write(dir.join(name), "old").unwrap();
+        let link = data.join("shop").join(name).with_extension("isl");
+        std::fs::write(link, dir.join(name).display().to_string()).unwrap();
+    }
+    std::fs::write(far.join("other.ibd"), "of another").unwrap();
+    succeeds(&scene, &[]);
+    assert_eq!(read(fast.join("remote.ibd")), "new remote");
+    for (dir, name) in own {
+        assert_eq!(read(dir.join("#sql-xb/.old").join(name)), "old");
+        assert!(name == "remote.ibd" || !dir.join(name).exists(), "{name}");
+    }
+    assert_eq!(read(far.join("other.ibd")), "of another");
+    assert!(by_hand("roll-back", &data).status.success());
+    for (dir, name) in own {
+        assert_eq!(read(dir.join(name)), "old", "{name}");
+    }
+    succeeds(&scene, &[]);
+    crate::harness::start_on(&data);
+    std::fs::write(data.join("ib_logfile0"), "written by a server").unwrap();
+    let cleaned = by_hand("clean-old", &data);
+    assert!(cleaned.status.success(), "{}", text(&cleaned));
+    assert_eq!(std::fs::read_dir(&far).unwrap().count(), 1);
+}
+
 /// An upgrade leaves such groups. The new log would be where no server looks, and the old one beside the new data.
 #[test]
 fn directories_of_another_version_of_the_server_do_not_count() {

@@ -17,7 +17,7 @@ use xb_files::or_none;
 use super::acceptance;
 use super::datadir_lock::DatadirLock;
 use super::recover::{Finished, all_folders, drop_old, drop_received, finish_interrupted, tidy};
-use super::second_start;
+use super::{relocate, second_start};
 use crate::context::Context;
 use crate::contract::settings::Old;
 use crate::error::SstError;
@@ -124,7 +124,7 @@ impl<'a> PresentData<'a> {
         moves && !stays && !layout.leads_outside(name)
     }
 
-    /// Swaps the data; in the `remote` directories, only the files that are new there. `is_accepted`: a server has started
+    /// Swaps the data; in the `remote` directories, only the files that are new there or that links of the present data name. `is_accepted`: a server has started
     /// on the new data.
     ///
     /// # Errors
@@ -143,9 +143,11 @@ impl<'a> PresentData<'a> {
             make_old(folder)?;
         }
         let outside = layout.folders_outside();
+        let own = relocate::own_tablespaces(self.context)?;
         let received = remote.iter().map(|here| {
             let list = swap::list(&here.join(WORK_DIR).join(NEW))?;
-            Ok(list.into_iter().map(|(name, _)| name).collect())
+            let own = own.iter().filter(|(folder, _)| folder == here).map(|(_, name)| name.clone());
+            Ok(list.into_iter().map(|(name, _)| name).chain(own).collect())
         });
         let received: Vec<HashSet<OsString>> = received.collect::<Result<_, SstError>>()?;
         let journal = swap::plan(folders, |folder, name, metadata| match folder.checked_sub(1) {

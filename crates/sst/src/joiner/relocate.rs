@@ -1,7 +1,8 @@
 //! Moves prepared files to where the server looks for them, before the swap.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
@@ -19,8 +20,8 @@ use crate::swap::{
     tidy,
 };
 
-/// Moves the files of `new` that belong elsewhere, and syncs all of them to disk. Returns the directories, named by the
-/// donor's links, that then hold new files. `is_accepted`: this node's server has started on the data.
+/// Moves the files of `new` that belong elsewhere, and syncs all of them to disk. Returns the directories, named by
+/// links of the donor or of this node's data, in which tablespaces are swapped. `is_accepted`: this node's server has started on the data.
 ///
 /// # Errors
 /// If a file cannot be moved or synced. A tablespace that cannot be placed as on the donor stays in `new`.
@@ -124,10 +125,53 @@ fn relocate_remote(
             }
         }
     }
+    // Also those of tables that the donor has no more: a table of that name could not be made again.
+    for (folder, name) in own_tablespaces(context)? {
+        if !folders.contains(&folder)
+            && let Err(error) = add_remote(layout, lock, &folder, &mut folders)
+        {
+            error_log.warn(format_args!(
+                "{} stays, although it belongs to the old data: {error}",
+                folder.join(name).display()
+            ));
+        }
+    }
     for folder in &folders {
         sync(folder)?;
     }
     Ok(folders)
+}
+
+/// Returns directory and name of each tablespace that a link of the present data names outside the data directory.
+///
+/// # Errors
+/// If a directory of the present data cannot be listed.
+pub(super) fn own_tablespaces(context: &Context) -> Result<Vec<(PathBuf, OsString)>, SstError> {
+    let Context { layout, settings, .. } = context;
+    let mut found = Vec::new();
+    for (schema, facts) in list(&layout.datadir)? {
+        if !facts.is_dir() || settings.keep.keeps(schema.as_bytes()) {
+            continue;
+        }
+        for (name, _) in list(&layout.datadir.join(&schema))? {
+            let link = layout.datadir.join(&schema).join(name);
+            if link.extension() != Some(OsStr::new("isl")) {
+                continue;
+            }
+            let Ok(target) = remote_target(&link, &link.with_extension("ibd")) else { continue };
+            let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
+                continue;
+            };
+            // One that is not there, as of an old link, is nothing to move.
+            let Ok(folder) = std::fs::canonicalize(folder) else { continue };
+            let is_inside =
+                folder.starts_with(&layout.datadir) || layout.folders_outside().contains(&folder);
+            if !is_inside && may_exist(&folder.join(name)) {
+                found.push((folder, name.to_owned()));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Moves one tablespace. Its directory is recorded on disk before anything is written there. Returns why it cannot be placed
