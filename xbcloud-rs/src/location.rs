@@ -156,12 +156,24 @@ fn is_unfinished_file(name: &str) -> bool {
 
 /// Destination of a copy.
 pub(crate) struct CopyPlace {
-    pub(crate) root: Root,
+    at: Location,
     pub(crate) name: BackupName,
     /// Whether the destination is the place of the backup itself.
     pub(crate) same: bool,
     /// Whether the destination is in the same bucket.
     pub(crate) within_store: bool,
+}
+
+impl CopyPlace {
+    /// Opens the ROOT of the copy.
+    pub(crate) fn open(&self, to: &Destination, run: &RunOptions) -> Result<Root, Failure> {
+        open(&self.at, &to.store, run, true)
+    }
+
+    /// Checks a destination that will be opened later, as [`check_backup_place`] does.
+    pub(crate) fn check(&self, to: &Destination, run: &RunOptions) -> Result<(), Failure> {
+        check_settings(&self.at, &to.store, run)
+    }
 }
 
 /// Destination of a copy of the backup `name`.
@@ -171,38 +183,10 @@ pub(crate) fn copy_place(
     name: &BackupName,
     source: &StoreOptions,
     destination: &Destination,
-    run: &RunOptions,
 ) -> Result<CopyPlace, Failure> {
-    let (target, same, within_store, name) = parse_copy_place(from, to, name, source, destination)?;
-    Ok(CopyPlace { root: open(&target, &destination.store, run, true)?, same, within_store, name })
-}
-
-/// Checks a destination that will be opened later, as [`check_backup_place`] does. Returns whether
-/// it is the place of the backup itself.
-pub(crate) fn check_copy_place(
-    from: &str,
-    to: &str,
-    name: &BackupName,
-    source: &StoreOptions,
-    destination: &Destination,
-    run: &RunOptions,
-) -> Result<bool, Failure> {
-    let (target, same, ..) = parse_copy_place(from, to, name, source, destination)?;
-    check_settings(&target, &destination.store, run)?;
-    Ok(same)
-}
-
-/// Location of a copy, the two judgements of [`CopyPlace`], and the copy's name.
-fn parse_copy_place(
-    from: &str,
-    to: &str,
-    name: &BackupName,
-    source: &StoreOptions,
-    destination: &Destination,
-) -> Result<(Location, bool, bool, BackupName), Failure> {
     let keeps_name = to.is_empty() || to.ends_with('/');
     let (source, _) = split(from, source)?;
-    let (target, last) = match keeps_name {
+    let (at, last) = match keeps_name {
         true => {
             // As it is: in a URL, `%` and `#` would be read as escapes.
             let (root, last) = (locate(to, &destination.store)?, name.to_string());
@@ -215,10 +199,10 @@ fn parse_copy_place(
         Failure::usage(error.to_string())
             .hint("the last component of the URL is the name of the copy; end the URL with a slash to keep the name")
     })?;
-    let same = !destination.elsewhere && source == target && to_name == *name;
+    let same = !destination.elsewhere && source == at && to_name == *name;
     // With another store or other keys, the same bucket name may mean another bucket.
-    let within_store = !destination.differs && source.place == target.place;
-    Ok((target, same, within_store, to_name))
+    let within_store = !destination.differs && source.place == at.place;
+    Ok(CopyPlace { at, name: to_name, same, within_store })
 }
 
 /// ROOT without a name, for listings.

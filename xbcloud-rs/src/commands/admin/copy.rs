@@ -25,7 +25,8 @@ impl Context {
         let (from, name) = self.resolve(&args.source, &args.common)?;
         let keys = crate::keys::opening(false, &args.opening, &self.log)?;
         let CommonOptions { store, run } = &args.common;
-        let place = copy_place(&args.source.name, &args.to, &name, store, &args.destination, run)?;
+        let place = copy_place(&args.source.name, &args.to, &name, store, &args.destination)?;
+        let to = place.open(&args.destination, run)?;
         if place.same {
             return Err(Failure::usage("source and destination are the same backup"));
         }
@@ -40,7 +41,7 @@ impl Context {
             within_store: place.within_store.then_some(xb_uploader::Store::MAX_COPY),
             lock,
         };
-        let to = self.taking_over(place.root, args.take_over);
+        let to = self.taking_over(to, args.take_over);
         self.copy_backup(from, to, request, args.with_binlog, &args.common.run).map(drop)
     }
 

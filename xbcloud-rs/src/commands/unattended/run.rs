@@ -35,8 +35,7 @@ use crate::commands::transfer::backup::{StoredBackup, stuck, unarchived};
 use crate::commands::transfer::origin::{Origin, server_name};
 use crate::commands::whole_files::{is_collected, unwritable, write};
 use crate::location::{
-    NewPlace, backup_place, check_backup_place, check_copy_place, copy_place, new_name,
-    root_identity, root_place,
+    NewPlace, backup_place, check_backup_place, copy_place, new_name, root_identity, root_place,
 };
 
 /// Time limit for the list of backups after a failure.
@@ -125,7 +124,9 @@ impl Job<'_> {
         self.result.name = Some(name.to_string());
         if let Some(to) = &args.copy_to {
             let (store, run) = (&common.store, &common.run);
-            not_itself(check_copy_place(&place, to, &name, store, &args.destination, run)?)?;
+            let copy = copy_place(&place, to, &name, store, &args.destination)?;
+            copy.check(&args.destination, run)?;
+            not_itself(copy.same)?;
         }
         // While the backup is taken: what follows may take longer than the time between two runs.
         let alone = self.alone(&place)?;
@@ -587,7 +588,8 @@ fn self_copy(
 ) -> Result<(Value, Vec<String>), Failure> {
     let run = &args.common.run;
     let shown = masked(to);
-    let to = copy_place(place, to, name, &args.common.store, &args.destination, run)?;
+    let to = copy_place(place, to, name, &args.common.store, &args.destination)?;
+    let root = to.open(&args.destination, run)?;
     not_itself(to.same)?;
     let (from, name) = backup_place(place, &args.common, false)?;
     let request = CopyRequest {
@@ -601,7 +603,7 @@ fn self_copy(
         lock: lock(args.to_retain, args.to_retain_mode)?,
     };
     let CopiedBackup { done, archive, missed } =
-        context.copy_backup(from, to.root, request, args.with_binlog, run)?;
+        context.copy_backup(from, root, request, args.with_binlog, run)?;
     let missed_there = missed.any().map(|text| format!("destination of the copy: {text}"));
     let unusual = missed_there.into_iter().chain(done.doubts).collect();
     let details = json!({ "to": shown, "begun_anew": missed.begun_anew, "set_back": missed.set_back, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects, "binlog": archive.as_ref().map(crate::report::archive_copy) });
