@@ -1,6 +1,7 @@
 //! Default limits on the machine's memory and threads.
 
 use xb_pipeline::{ObjectSize, PackPlan};
+use xb_process::Memory;
 
 /// Maximum default memory in bytes.
 const MAX_MEMORY: u64 = 512 << 20;
@@ -13,15 +14,17 @@ const PUT_PER_CORE: u64 = 16 << 20;
 /// Objects that the default memory of a put keeps in flight, if [`MAX_MEMORY`] allows it.
 const PUT_IN_FLIGHT: u64 = 4;
 
-/// Default budget: 512 MiB, but at most a quarter of what the machine and the control group allow.
-/// Commands that read use it only if the consumer is slower than the store.
+/// Default memory in bytes where almost none is left: with less, most commands cannot work.
+const BARE: u64 = 32 << 20;
+
+/// Default budget: 512 MiB, but at most a quarter of what the machine and the control groups allow, and half of what
+/// is free there now. Commands that read use it only if the consumer is slower than the store.
 pub(crate) fn default_memory() -> u64 {
-    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
-    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
-    let allowed = machine.into_iter().chain(group).min().unwrap_or(u64::MAX);
-    (allowed / 4).min(MAX_MEMORY)
+    Memory::now().map_or(MAX_MEMORY, default_of)
+}
+
+fn default_of(memory: Memory) -> u64 {
+    (memory.allowed / 4).min(memory.available / 2).clamp(BARE, MAX_MEMORY)
 }
 
 /// Default budget for a put of objects of this size. A put uses all of it as soon as the store is
@@ -45,11 +48,6 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn total_of(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
 /// Default number of worker threads for a budget of `memory` bytes, of which each codec needs
 /// `codec_memory`: one for each core, if they fit.
 pub(crate) fn default_threads(memory: u64, codec_memory: u64) -> usize {
@@ -61,11 +59,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machines_memory_is_read() {
-        assert_eq!(total_of("MemFree: 1 kB\nMemTotal:       24576 kB\n"), Some(24 << 20));
-        assert_eq!(total_of("MemTotal: lots\n"), None);
-        assert!((1..=MAX_MEMORY).contains(&default_memory()));
-        assert!(default_put_memory(ObjectSize::new(1), 0) <= default_memory());
+    fn a_small_machine_or_one_that_is_almost_full_gives_little() {
+        let mib = |allowed: u64, available: u64| {
+            default_of(Memory { allowed: allowed << 20, available: available << 20 }) >> 20
+        };
+        assert_eq!([mib(24_000, 20_000), mib(1024, 1000), mib(256, 250)], [512, 256, 64]);
+        // A server has the rest.
+        assert_eq!([mib(24_000, 600), mib(24_000, 3), mib(16, 16)], [300, 32, 32]);
+        assert!(default_put_memory(ObjectSize::new(1), 0) <= MAX_MEMORY);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use xb_repo::names::NameError;
 use xb_repo::verification::Level;
 use xb_uploader::{StoreError, StoreErrorKind};
 
-use crate::hints::{REMOVERS, keys_hint, says_full, stream_hint};
+use crate::hints::{KILLED, REMOVERS, keys_hint, says_full, stream_hint};
 
 /// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -507,6 +507,9 @@ impl BackupError {
             Self::Producer { .. } => Some("read the producer's messages, then take a new backup"),
             Self::Clone(_) => Some(
                 "no backup was made: run `xbcloud-rs check` with the same --from, which says what the server lacks",
+            ),
+            Self::Program { what, .. } if what.contains(KILLED) => Some(
+                "if memory ran out (the kernel's log says so), allow more, or use a larger host, and run the same command again; do not start a server on these files",
             ),
             Self::Program { .. } => Some("read its messages; do not start a server on these files"),
             _ => None,

@@ -7,6 +7,7 @@
 //! - [`LockGuard`] and [`guard`] drain the output of a backup program that holds locks on its
 //!   server, into a spool ([`spooled`]) while the consumer does not keep up.
 //! - [`CancelToken`] cancels work in tasks, threads and programs.
+//! - [`Memory`] is what this process and its programs may take.
 //! - [`can_confine`] tells whether programs can be kept from writing elsewhere.
 //! - [`run`] runs a program to its end and exchanges bytes with it; [`capture`] stores the output of a
 //!   short one, within limits.
@@ -22,6 +23,7 @@ mod guardian;
 mod line;
 mod lock_guard;
 mod lock_messages;
+mod memory;
 mod messages;
 mod open_files;
 mod program;
@@ -36,6 +38,7 @@ pub use capture::{CaptureError, capture};
 pub use guardian::{NOT_STARTED, can_confine, serve_as_guardian};
 pub use lock_guard::{GuardedOutput, LockGuard, guard};
 pub use lock_messages::{Change, change};
+pub use memory::Memory;
 pub use messages::{Messages, how_it_ended};
 pub use program::Program;
 pub use remover::Remover;

@@ -3,6 +3,14 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+const MIB: u64 = 1 << 20;
+/// Available memory in bytes with which the server's own defaults do no harm: three buffers of 128 MiB.
+const ROOMY: u64 = 1 << 30;
+/// Least buffer pool in bytes: with pages of 64 KiB, InnoDB refuses to start with less than 20 MiB.
+const LEAST_POOL: u64 = 24 * MIB;
+/// Least size of another buffer, and the most of any, in bytes.
+const LEAST_BUFFER: u64 = 8 * MIB;
+const DEFAULT_BUFFER: u64 = 128 * MIB;
 /// Maximum length of a socket path, in bytes.
 const MAX_SOCKET: usize = 107;
 
@@ -46,6 +54,21 @@ pub fn private_args(scratch: &Path) -> Vec<OsString> {
     args
 }
 
+/// Returns arguments for smaller buffers if only so many bytes are `available`: a server that fills its defaults there is
+/// killed by the system. Without that number, or with enough, they stay.
+pub(crate) fn small_buffers(available: Option<u64>) -> Vec<OsString> {
+    let Some(available) = available.filter(|available| *available < ROOMY) else {
+        return Vec::new();
+    };
+    let pool = (available / 4).clamp(LEAST_POOL, DEFAULT_BUFFER);
+    let other = (available / 16).clamp(LEAST_BUFFER, DEFAULT_BUFFER);
+    vec![
+        format!("--innodb-buffer-pool-size={pool}").into(),
+        format!("--key-buffer-size={other}").into(),
+        format!("--loose-aria-pagecache-buffer-size={other}").into(),
+    ]
+}
+
 pub(crate) fn with(option: &str, path: &Path) -> OsString {
     let mut word = OsString::from(option);
     word.push(path);
@@ -72,6 +95,22 @@ mod tests {
         ] {
             assert!(args.iter().any(|arg| arg == option), "{option}");
         }
+    }
+
+    #[test]
+    fn where_memory_is_short_the_buffers_take_less_than_half_of_it() {
+        let of = |mib: u64| small_buffers(Some(mib * MIB));
+        let sum = |args: &[OsString]| -> u64 {
+            let size = |arg: &OsString| arg.to_str()?.rsplit_once('=')?.1.parse::<u64>().ok();
+            args.iter().filter_map(size).sum()
+        };
+        for mib in [100, 200, 256, 512, 1023] {
+            let args = of(mib);
+            assert!(args.len() == 3 && sum(&args) * 2 < mib * MIB, "{mib}: {args:?}");
+        }
+        assert_eq!(of(200).first().unwrap(), "--innodb-buffer-pool-size=52428800");
+        assert_eq!(sum(&of(0)), LEAST_POOL + 2 * LEAST_BUFFER);
+        assert!(of(1024).is_empty() && small_buffers(None).is_empty());
     }
 
     #[test]

@@ -7,7 +7,9 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use xb_process::Memory;
 
 const MIB: u64 = 1 << 20;
 /// Memory for a log that is almost empty. The programs' own default is a little less.
@@ -40,7 +42,7 @@ pub fn recovery_memory(data: &Path, redo: &Path) -> u64 {
         true => Sizes::below(data),
         false => Sizes::default(),
     };
-    let available = Available::read(Path::new("/")).map(|available| {
+    let available = available().map(|available| {
         // Filling a hole takes memory from the recovery itself.
         available.saturating_sub(if is_in_memory { files.holes } else { 0 })
     });
@@ -55,12 +57,17 @@ pub fn recovery_tmpdir(data: &Path) -> Option<&Path> {
 }
 
 /// Returns the memory, in bytes, with which a private server should work on the files in `data`: what they
-/// have, at most half of the memory that is available now, and at most 16 GiB.
+/// have, at most half of the memory that is available now, at most 16 GiB, and at least 64 MiB.
 #[must_use]
 pub fn working_memory(data: &Path) -> u64 {
-    let available = Available::read(Path::new("/")).map_or(LEAST, |available| available / 2);
+    let available = available().map_or(LEAST, |available| available / 2);
     let files = Sizes::below(data).bytes.max(LEAST);
-    files.min(available).clamp(LEAST, MAX_WORKING)
+    files.min(available).clamp(BARE, MAX_WORKING)
+}
+
+/// Memory in bytes that can be taken now. `None` if the system does not say.
+fn available() -> Option<u64> {
+    Memory::now().map(|memory| memory.available)
 }
 
 /// The memory for a log of `redo` bytes and files of `data` bytes, if `available` bytes are free.
@@ -113,78 +120,6 @@ fn is_in_memory(dir: &Path) -> bool {
     kind.is_ok_and(|kind| u64::try_from(kind).is_ok_and(|kind| IN_MEMORY.contains(&kind)))
 }
 
-/// Memory that can be taken without another program losing its own.
-struct Available;
-
-impl Available {
-    /// In bytes: of the machine, or of the control groups of this process if they allow less. `root`
-    /// is where `proc` and `sys` are mounted. `None` if the system does not say.
-    fn read(root: &Path) -> Option<u64> {
-        let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
-        let machine = kib_of(&text("proc/meminfo")?, "MemAvailable:")?;
-        let groups = text("proc/self/cgroup").unwrap_or_default();
-        let in_groups = groups.lines().filter_map(|line| Group::of_line(root, line));
-        Some(in_groups.filter_map(|group| group.available()).fold(machine, u64::min))
-    }
-}
-
-/// The control group of this process in one hierarchy.
-struct Group {
-    /// Mount point of the hierarchy.
-    mount: PathBuf,
-    /// The group in it, without a leading slash.
-    path: PathBuf,
-    /// Names of the files that hold the limit and the use, and of the counters of memory that the
-    /// kernel takes back when it is needed.
-    files: [&'static str; 2],
-    reclaimable: [&'static str; 2],
-}
-
-impl Group {
-    /// Parses a line of `/proc/self/cgroup`: number, controllers and path. `None` if the hierarchy
-    /// does not limit memory.
-    fn of_line(root: &Path, line: &str) -> Option<Self> {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        let path = PathBuf::from(path.trim_start_matches('/'));
-        if controllers.is_empty() {
-            let files = ["memory.max", "memory.current"];
-            let reclaimable = ["active_file", "inactive_file"];
-            return Some(Self { mount: root.join("sys/fs/cgroup"), path, files, reclaimable });
-        }
-        controllers.split(',').any(|name| name == "memory").then(|| Self {
-            mount: root.join("sys/fs/cgroup/memory"),
-            path,
-            files: ["memory.limit_in_bytes", "memory.usage_in_bytes"],
-            reclaimable: ["total_active_file", "total_inactive_file"],
-        })
-    }
-
-    /// Bytes that this group and those above it leave. `None` if none of them has a limit.
-    fn available(&self) -> Option<u64> {
-        self.path.ancestors().filter_map(|path| self.left_in(&self.mount.join(path))).min()
-    }
-
-    fn left_in(&self, group: &Path) -> Option<u64> {
-        let text = |name: &str| std::fs::read_to_string(group.join(name)).ok();
-        let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
-        let [limit, used] = self.files.map(number);
-        let stat = text("memory.stat").unwrap_or_default();
-        let counter = |name: &str| {
-            let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
-            let value = lines.find(|(key, _)| *key == name).map(|(_, value)| value);
-            value.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0)
-        };
-        let reclaimable = self.reclaimable.map(counter).into_iter().fold(0, u64::saturating_add);
-        Some(limit?.saturating_sub(used?.saturating_sub(reclaimable)))
-    }
-}
-
-fn kib_of(meminfo: &str, name: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,7 +161,7 @@ mod tests {
         file("m/xtrabackup_logfile", 100 * MIB);
         let below = |name: &str| dir.path().join(name);
         assert_eq!(Sizes::below(&below("shop")), Sizes { bytes: 300 * MIB, holes: 300 * MIB });
-        let available = Available::read(Path::new("/"));
+        let available = available();
         for redo in ["i", "m"] {
             let expected = memory(100 * MIB, 300 * MIB, available);
             assert_eq!(recovery_memory(&below("shop"), &below(redo)), expected, "{redo}");
@@ -235,35 +170,5 @@ mod tests {
             recovery_memory(&below("shop"), &below("shop")),
             memory(0, 300 * MIB, available)
         );
-    }
-
-    #[test]
-    fn the_smallest_limit_above_this_process_counts_without_its_cache() {
-        let dir = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| {
-            let path = dir.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        let read = || Available::read(dir.path());
-        assert_eq!(read(), None);
-        write("proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:   8000 kB\n");
-        assert_eq!(read(), Some(8000 << 10));
-        write("proc/self/cgroup", "4:cpu:/x\n0::/a/b\n");
-        write("sys/fs/cgroup/a/memory.max", "5000000\n");
-        write("sys/fs/cgroup/a/memory.current", "4000000\n");
-        write("sys/fs/cgroup/a/memory.stat", "anon 1\nactive_file 500000\ninactive_file 250000\n");
-        write("sys/fs/cgroup/a/b/memory.max", "max\n");
-        write("sys/fs/cgroup/a/b/memory.current", "100\n");
-        assert_eq!(read(), Some(1_750_000));
-        // In a container, its group is the root.
-        write("proc/self/cgroup", "0::/\n");
-        write("sys/fs/cgroup/memory.max", "6000000");
-        write("sys/fs/cgroup/memory.current", "7000000");
-        assert_eq!(read(), Some(0));
-        write("proc/self/cgroup", "7:cpuacct,memory:/d\n");
-        write("sys/fs/cgroup/memory/d/memory.limit_in_bytes", "3000000");
-        write("sys/fs/cgroup/memory/d/memory.usage_in_bytes", "1000000");
-        assert_eq!(read(), Some(2_000_000));
     }
 }

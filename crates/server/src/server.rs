@@ -4,19 +4,20 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use xb_mysql::{Access, Account, Client, Error, Target, Timeouts};
-use xb_process::{Program, Running, can_confine, how_it_ended};
+use xb_process::{Memory, Program, Running, can_confine, how_it_ended};
 
 use crate::account;
 use crate::log::{
     BinlogPosition, cause_in_log, end_of_log, log_from, recovered_position, says_shut_down,
 };
 use crate::origin::origin_settings;
-use crate::private::{private_args, socket_in, with};
+use crate::private::{private_args, small_buffers, socket_in, with};
 
 /// Time limit of each step of a login. A caller that has waited in vain tries again.
 const LOGIN: Duration = Duration::from_secs(5);
@@ -133,6 +134,7 @@ impl Server {
             }
         };
         args.extend(private_args(scratch));
+        args.extend(small_buffers(Memory::now().map(|memory| memory.available)));
         args.extend(origin_settings(&setup.data));
         args.extend(setup.options.iter().cloned());
         let log = scratch.join("server.log");
@@ -199,6 +201,13 @@ impl Server {
     /// Returns whether the server has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.running.try_wait(), Ok(None))
+    }
+
+    /// Returns whether the server has ended by a signal that no program gives itself: the system does that to one of
+    /// those that fill its memory.
+    pub fn was_killed(&mut self) -> bool {
+        let status = self.running.try_wait().ok().flatten();
+        status.is_some_and(|status| status.signal() == Some(Signal::KILL.as_raw()))
     }
 
     /// The position in the binary log of the last transaction in the data, if recovery reported

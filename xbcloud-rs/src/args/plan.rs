@@ -76,7 +76,8 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "N", default_value_t = 16)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) max_parallel: u16,
-    /// Maximum memory to recommend [default: 512M, at most a quarter of RAM]
+    /// Maximum memory to recommend [default: 512M, at most a quarter of RAM and half of
+    /// what is free]
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_memory: Option<Size>,
     #[command(flatten)]

@@ -56,7 +56,7 @@ pub(crate) struct RunOptions {
     #[arg(short, long, value_name = "N")]
     pub(crate) parallel: Option<usize>,
     /// Memory for buffers, and codecs of the packed layout [default: 512M, a put with 2 cores and
-    /// objects of 32M: 164M; at most a quarter of RAM]
+    /// objects of 32M: 164M; at most a quarter of RAM and half of what is free]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
     /// Worker threads [default: one per core, as far as --memory allows]

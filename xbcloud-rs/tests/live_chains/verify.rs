@@ -203,6 +203,39 @@ fn a_server_is_tried_on_the_restored_backup() {
     assert!(process_name(pid.get().unwrap()).is_none(), "its server still runs");
 }
 
+/// The system kills a server that fills the memory of a small host. That is no damage of the backup.
+#[test]
+fn a_trial_whose_server_was_killed_proves_nothing() {
+    let (store, scratch) = (Store::folder(), Scratch::new());
+    let _ = put_file(&store, "n", &["--compress=zstd:1"], live_stream());
+    let folder = format!("--scratch-dir={}", scratch.path().display());
+    let log = ["--mysqld-opts=--general-log=1", "--mysqld-opts=--general-log-file=asked.log"];
+    let options = ["--level=restore", &folder, "--check-sql=SELECT SLEEP(600)"];
+    let mut run = verify(&store, "n", &options).args(log).spawn();
+    let main = run.pid();
+    run.until("the statement runs", || {
+        let scratches = std::fs::read_dir(scratch.path()).unwrap();
+        scratches.flatten().any(|place| {
+            let asked = std::fs::read_to_string(place.path().join("data/asked.log"));
+            asked.is_ok_and(|asked| asked.contains("SLEEP(600)"))
+        })
+    });
+    let is_server = |pid: &u32| {
+        process_name(*pid).is_some_and(|n| n.contains("mariadbd") || n.contains("mysqld"))
+    };
+    let server = descendants(main).into_iter().find(is_server).unwrap();
+    let server = rustix::process::Pid::from_raw(server.cast_signed()).unwrap();
+    rustix::process::kill_process(server, Signal::KILL).unwrap();
+    let said = run.wait().expect(1).stderr_text();
+    assert!(
+        said.contains("was killed by signal 9") && said.contains("if memory ran out"),
+        "{said}"
+    );
+    let found = line(&store, "n");
+    assert_eq!(found["verified"]["failed"], Value::Null, "{found}");
+    assert!(found["failed_try"]["why"].as_str().unwrap().contains("killed"), "{found}");
+}
+
 /// An incremental backup is tried out with its base. Its own tablespaces are not checked page by
 /// page, and the report states that. Neither `prune` nor `delete` breaks the chain.
 #[test]

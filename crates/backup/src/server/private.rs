@@ -12,7 +12,7 @@ use crate::cancel::CancelToken;
 use crate::child::{self, OnLine};
 use crate::error::BackupError;
 use crate::full_disk::{AGAIN, ANEW, free_bytes, has_room};
-use crate::hints::says_full;
+use crate::hints::{KILLED, says_full};
 use crate::server::session::{Session, SessionError};
 
 /// Beginning of the reason why a table cannot be rescued, if the private server says so.
@@ -250,6 +250,16 @@ impl Server {
     /// Returns whether the server has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.server.has_ended()
+    }
+
+    /// # Errors
+    /// [`BackupError::Program`] if the server was killed from outside, most often for lack of memory: nothing that it or
+    /// its end has told says anything about the data.
+    pub(crate) fn unless_killed(&mut self) -> Result<(), BackupError> {
+        match self.server.was_killed() {
+            true => Err(of_server(format!("{KILLED}: what it found proves nothing"))),
+            false => Ok(()),
+        }
     }
 
     /// Lines of the server's log that tell why it ended.

@@ -290,6 +290,9 @@ async fn look_into(
 }
 
 /// Starts the server again if it has ended. Returns false if that is not possible.
+///
+/// # Errors
+/// The server was killed from outside.
 pub(super) async fn revive(
     server: &mut Server,
     found: &mut Outcome,
@@ -298,10 +301,12 @@ pub(super) async fn revive(
     if !server.has_ended() {
         return Ok(true);
     }
+    server.unless_killed()?;
     found.log = Some(server.last_lines());
     match server.restart(cancel).await {
         Ok(()) => Ok(true),
         Err(error @ BackupError::Program { .. }) => {
+            server.unless_killed()?;
             found.wrong.push(format!("the server exited, and cannot be started again: {error}"));
             Ok(false)
         }

@@ -489,6 +489,7 @@ async fn try_out(
     let mut server = started.map_err(|error| with_keys(error, key_plugin))?;
     found.key_plugin = key_plugin;
     check(session, &mut server, &mut found, holdings, trial, other).await?;
+    server.unless_killed()?;
     found.unconfined = server.unconfined();
     if !server.has_ended() {
         found.unclean = tokio::task::block_in_place(|| server.end(cancel)).err();
