@@ -202,6 +202,16 @@ pub enum BackupError {
         /// Description of the producer's failure.
         what: String,
     },
+    /// The producer ended with success, and without a table.
+    #[error(
+        "{program} has left {file} out, because it is a symbolic link: tables of Aria with DATA DIRECTORY or INDEX DIRECTORY are in no backup"
+    )]
+    LeftOut {
+        /// The program.
+        program: String,
+        /// The file, as the program names it.
+        file: String,
+    },
     /// The server could not be cloned.
     #[error("cannot clone the server: {0}")]
     Clone(#[from] xb_clone::Error),
@@ -403,6 +413,7 @@ impl BackupError {
             Self::Compare(_) => "compare",
             Self::NotStarted { .. }
             | Self::Producer { .. }
+            | Self::LeftOut { .. }
             | Self::Clone(_)
             | Self::LockStall { .. }
             | Self::SpoolDisk { .. } => "producer",
@@ -505,6 +516,9 @@ impl BackupError {
             ),
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
             Self::Producer { .. } => Some("read the producer's messages, then take a new backup"),
+            Self::LeftOut { .. } => Some(
+                "no backup was made: dump the table, drop it, and load it again without these options; or exclude it by the program's own --tables-exclude",
+            ),
             Self::Clone(_) => Some(
                 "no backup was made: run `xbcloud-rs check` with the same --from, which says what the server lacks",
             ),

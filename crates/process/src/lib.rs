@@ -6,6 +6,7 @@
 //!   directory that must not outlive this process.
 //! - [`LockGuard`] and [`guard`] drain the output of a backup program that holds locks on its
 //!   server, into a spool ([`spooled`]) while the consumer does not keep up.
+//! - [`left_out`] recognises that a backup program leaves a table out.
 //! - [`CancelToken`] cancels work in tasks, threads and programs.
 //! - [`Memory`] is what this process and its programs may take.
 //! - [`can_confine`] tells whether programs can be kept from writing elsewhere.
@@ -20,6 +21,7 @@ mod confine;
 mod environment;
 mod group;
 mod guardian;
+mod left_out;
 mod line;
 mod lock_guard;
 mod lock_messages;
@@ -36,6 +38,7 @@ mod spool_cipher;
 pub use cancel::{CancelHook, CancelOnDrop, CancelToken};
 pub use capture::{CaptureError, capture};
 pub use guardian::{NOT_STARTED, can_confine, serve_as_guardian};
+pub use left_out::left_out;
 pub use lock_guard::{GuardedOutput, LockGuard, guard};
 pub use lock_messages::{Change, change};
 pub use memory::Memory;

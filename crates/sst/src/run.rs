@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::process::Signal;
 use xb_process::{
     Exchange, GuardedOutput, LockGuard, Messages, NOT_STARTED, Output, Program, RunError,
-    Termination, can_confine, guard, how_it_ended,
+    Termination, can_confine, guard, how_it_ended, left_out,
 };
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
@@ -59,15 +59,6 @@ pub enum ChildError {
     /// Cancellation ended the program.
     #[error(transparent)]
     Stopped(#[from] CancelReason),
-}
-
-/// Returns the file that a backup program leaves out with this message, and ends with success nevertheless. The number is that of the
-/// system's error for a link. With another error, the table was dropped meanwhile.
-fn left_out(line: &[u8]) -> Option<String> {
-    let line = String::from_utf8_lossy(line);
-    let (_, behind) = line.split_once("Can't find file: '")?;
-    let (file, why) = behind.split_once('\'')?;
-    why.starts_with(" (errno: 40 ").then(|| file.to_owned())
 }
 
 /// A program to run.

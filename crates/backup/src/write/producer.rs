@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
@@ -35,6 +35,8 @@ pub struct Producer {
     stalled: Option<oneshot::Receiver<Option<String>>>,
     lock_stall: Option<Duration>,
     reads: Reads,
+    /// File of a table that it left out, by its messages.
+    left_out: Arc<OnceLock<String>>,
     ended: bool,
     /// FIFOs of the producer, removed at the end.
     _fifos: Option<FifoNames>,
@@ -77,7 +79,7 @@ impl Producer {
         argv: &[OsString],
         fifos: Option<Fifos>,
         guard: &LockGuard,
-        message: impl FnMut(&[u8]) + Send + 'static,
+        mut message: impl FnMut(&[u8]) + Send + 'static,
     ) -> Result<(Self, ProducerOutput), BackupError> {
         let Some((program, args)) = argv.split_first() else {
             return Err(BackupError::NotStarted {
@@ -126,6 +128,7 @@ impl Producer {
             stalled: None,
             lock_stall: guard.lock_stall,
             reads,
+            left_out: Arc::default(),
             ended: false,
             _fifos: fifos,
         };
@@ -133,6 +136,13 @@ impl Producer {
         let on_stall = |disk: Option<std::io::Error>| {
             // The receiver is gone once the run is over.
             let _ = tell.send(disk.map(|error| error.to_string()));
+        };
+        let left_out = producer.left_out.clone();
+        let message = move |line: &[u8]| {
+            if let Some(file) = xb_process::left_out(line) {
+                let _ = left_out.set(file);
+            }
+            message(line);
         };
         let (output, messages) = take_over(stream, stderr, spool, guard, message, on_stall)
             .map_err(|source| BackupError::System { what: "cannot start a thread", source })?;
@@ -180,7 +190,7 @@ impl Producer {
     /// Waits for the producer's end; any exit status but 0 is an error. Can be cancelled.
     ///
     /// # Errors
-    /// [`BackupError::Producer`] with the exit status or signal.
+    /// [`BackupError::Producer`] with the exit status or signal; [`BackupError::LeftOut`] if it left a table out.
     pub async fn ended(&mut self) -> Result<(), BackupError> {
         let status = loop {
             let status = self.child.try_wait();
@@ -194,7 +204,13 @@ impl Producer {
         };
         self.ended = true;
         self.drain_messages();
-        if status.success() { Ok(()) } else { Err(self.failed(how_it_ended(status))) }
+        match self.left_out.get() {
+            _ if !status.success() => Err(self.failed(how_it_ended(status))),
+            Some(file) => {
+                Err(BackupError::LeftOut { program: self.program.clone(), file: file.clone() })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Sends `signal` to the producer and makes sure that it ends, and that its last messages have been passed on.
@@ -377,6 +393,15 @@ mod tests {
         assert!(wait(&mut bad).unwrap_err().to_string().contains("exit status 7"));
         let (mut killed, _out) = start(&["sh", "-c", "kill -9 $$"]).unwrap();
         assert!(wait(&mut killed).unwrap_err().to_string().contains("signal 9"));
+    }
+
+    /// It says so among its messages, and ends with 0.
+    #[test]
+    fn a_table_that_the_producer_leaves_out_is_missed() {
+        let says = "echo \"Can't find file: './shop/far.MAI' (errno: 40 \\\"links\\\")\" >&2";
+        let (mut producer, _out) = start(&["sh", "-c", says]).unwrap();
+        let error = wait(&mut producer).unwrap_err();
+        assert!(matches!(&error, BackupError::LeftOut { file, .. } if file == "./shop/far.MAI"));
     }
 
     #[test]
