@@ -142,6 +142,7 @@ fn a_copy_takes_the_log_along_and_later_only_what_is_new() {
 #[test]
 fn a_copy_that_was_interrupted_between_two_streams_is_not_the_latest() {
     let shop = Shop::new();
+    let mut first = None;
     for id in 1..3 {
         let receiver = shop.receive();
         if id == 1 {
@@ -150,8 +151,11 @@ fn a_copy_that_was_interrupted_between_two_streams_is_not_the_latest() {
         shop.server.sql(&format!("INSERT INTO d.t VALUES ({id}, 'x')"));
         shop.wait_for(&receiver);
         receiver.stop();
+        first.get_or_insert_with(|| newest_stream(&shop));
     }
-    let newest = newest_stream(&shop);
+    let streams = std::fs::read_dir(shop.scratch.join("shop/.xb-binlog/shop")).unwrap();
+    let mut streams = streams.map(|stream| stream.unwrap().path());
+    let newest = streams.find(|stream| Some(stream) != first.as_ref()).unwrap();
     let newest = Path::new(".xb-binlog/shop").join(newest.file_name().unwrap());
     for object in ["head", "keys", "000000000000", "end"] {
         // Nothing can be written there.
@@ -166,6 +170,15 @@ fn a_copy_that_was_interrupted_between_two_streams_is_not_the_latest() {
         let rows = rows_of(&shop, object, "full", "latest");
         assert_eq!(rows.as_ref(), Ok(&shop.rows()), "{object}: {said}");
     }
+    // Its first object alone.
+    let vault = shop.scratch.join("head");
+    let head = std::fs::read(vault.join(&newest).join("head")).unwrap();
+    std::fs::remove_dir_all(vault.join(".xb-binlog")).unwrap();
+    std::fs::create_dir_all(vault.join(&newest)).unwrap();
+    std::fs::write(vault.join(&newest).join("head"), head).unwrap();
+    let (status, said) = verified(&shop, "head");
+    assert_eq!(status, 7, "{said}");
+    assert!(said.contains("nothing is stored of it but its head"), "{said}");
 }
 
 #[test]

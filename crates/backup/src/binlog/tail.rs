@@ -83,13 +83,19 @@ pub(crate) async fn tail(
             )));
         }
     }
-    let Some((last, life)) = histories.newest() else { return Ok(Tail::Shown) };
+    let newest = histories.newest();
     let open = |stream: &str, what: &str| {
         Ok(Tail::Open { stream: stream.to_owned(), what: what.to_owned() })
     };
-    if let Some(empty) = empty.iter().find(|empty| empty.newest() > life) {
+    // The first one of an archive has just begun; one that follows another is a copy that was interrupted, or all else is lost.
+    let is_last = |empty: &&Stream| match &newest {
+        Some((_, life)) => empty.newest() > *life,
+        None => empty.head.content.begins.after().is_some(),
+    };
+    if let Some(empty) = empty.iter().find(is_last) {
         return open(empty.id(), "nothing is stored of it but its head");
     }
+    let Some((last, _)) = newest else { return Ok(Tail::Shown) };
     if let Some(further) = histories.unproven() {
         let gtids = further.segments.values().next_back().and_then(|last| last.content.after());
         let gtids = gtids.map(|gtids| gtids.to_string()).unwrap_or_default();
