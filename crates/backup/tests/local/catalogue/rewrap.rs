@@ -108,7 +108,8 @@ fn a_signal_after_the_key_slots_were_sent_leaves_both_keys_in_doubt() {
         let cancel = CancelToken::new();
         let ends = std::sync::Arc::new(EndsAt(put.into(), cancel.clone()));
         let error = rewrap_with(&store.root.failing(ends), KEY, 8, &cancel).unwrap_err();
-        assert_eq!(get_sealed(&store, "n", &[8; 32]).is_ok(), is_sent);
+        // The signal may overtake the request, whatever the command was told: that is the doubt.
+        assert!(is_sent || get_sealed(&store, "n", &KEY).is_ok());
         match error {
             BackupError::MaybeRewrapped { source, .. } => {
                 assert!(is_sent && matches!(*source, BackupError::Interrupted(15)), "{source}");
