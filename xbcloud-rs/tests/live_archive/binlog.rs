@@ -777,6 +777,27 @@ fn a_search_shows_who_changed_a_table_and_when() {
     assert!(damaged.stderr_text().contains("may not be all"), "{}", damaged.stderr_text());
 }
 
+/// Several copies of a segment are in memory at once, so it is cut by what the memory allows.
+#[test]
+fn a_receiver_with_little_memory_stores_small_segments() {
+    let archive = Archive::new(Store::folder());
+    archive.server.sql(
+        "CREATE DATABASE large; USE large; CREATE TABLE t (b BLOB);
+         INSERT INTO t SELECT RANDOM_BYTES(1024) FROM seq_1_to_8000",
+    );
+    let status = archive.server.sql("SHOW MASTER STATUS");
+    let end: u64 = status.split('\t').nth(1).unwrap().parse().unwrap();
+    let mut receiver = archive.receive(&["--quiet", "--memory=12M"]);
+    receiver.until("all is stored", || archive.stored().is_some_and(|(_, at)| at >= end));
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait();
+    let sizes: Vec<u64> =
+        archive.store.list(".xb-binlog/").into_iter().map(|(_, size)| size).collect();
+    let largest = sizes.iter().max().copied().unwrap();
+    assert!((1 << 19..2 << 20).contains(&largest), "8 MB in objects of {sizes:?}");
+    let _ = archive.verify().expect(0);
+}
+
 #[test]
 fn logs_of_a_dead_server_are_archived() {
     let archive = Archive::new(Store::folder());

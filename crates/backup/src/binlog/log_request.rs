@@ -14,6 +14,8 @@ pub(crate) struct LogRequest {
     pub(crate) server_id: u32,
     /// An unstored byte waits for this time at most.
     pub(crate) age: Duration,
+    /// A segment has at most about this many plain bytes.
+    pub(crate) size: usize,
     /// A log without checksums is an error.
     pub(crate) needs_checksums: bool,
 }

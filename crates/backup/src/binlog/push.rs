@@ -13,6 +13,7 @@ use crate::binlog::log_files::{LogFile, open};
 use crate::binlog::notice::Notice;
 use crate::binlog::receive::{ArchiveSettings, Receiver};
 use crate::binlog::role::Role;
+use crate::binlog::segmenter::segment_size;
 use crate::binlog::session::{Server, send};
 use crate::binlog::standing::Standing;
 use crate::binlog::start::{ServerLog, start_on};
@@ -97,7 +98,8 @@ pub async fn push(
     let server = session.cancel.or(server(session, &settings.server, &files, logs)).await?;
     let last = files.last().map(|file| (file.name.clone(), file.size));
     let begun = start.at.to_string();
-    let sending = send(files, &start, !settings.accept_no_crc)?;
+    let size = segment_size(session.resources.memory);
+    let sending = send(files, &start, size, !settings.accept_no_crc)?;
     let outcome = receiver.run((server, start, sending), Watch::default(), &mut false).await;
     let mut report = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match outcome {

@@ -29,6 +29,7 @@ use crate::binlog::finding::{Finding, Unread};
 use crate::binlog::log_request::LogRequest;
 use crate::binlog::notice::{Notice, Tell};
 use crate::binlog::search_outcome::{OtherServer, Outcome};
+use crate::binlog::segmenter::segment_size;
 use crate::binlog::semi_sync::{self, Claim, TimedSample};
 use crate::binlog::session::{
     Acknowledge, Message, Receiving, Server, connect, find, receive as receive_log,
@@ -533,7 +534,8 @@ impl<'a> Receiver<'a> {
 
     fn log_request(&self) -> Result<LogRequest, ArchiveError> {
         let (age, needs_checksums) = (self.settings.rpo, !self.settings.accept_no_crc);
-        Ok(LogRequest { server_id: replica_id()?, age, needs_checksums })
+        let size = segment_size(self.session.resources.memory);
+        Ok(LogRequest { server_id: replica_id()?, age, size, needs_checksums })
     }
 
     /// How a server is answered on a stream that begins so.

@@ -296,7 +296,8 @@ pub(super) mod tests {
     pub(crate) fn archives(log: &[u8]) -> Vec<(ArchiveEnd, Vec<String>)> {
         let now = Timestamp::from_second(4_000_000_000).unwrap();
         let reader = SentReader::new(ChecksumKind::None);
-        let mut segmenter = Segmenter::new(reader, History::new(LOG, None), None, Duration::ZERO);
+        let mut segmenter =
+            Segmenter::new(reader, History::new(LOG, None), None, Duration::ZERO, usize::MAX);
         let mut cuts = segmenter.take(ROTATION, true, now).unwrap().cuts;
         for (begin, end) in events(log) {
             cuts.extend(segmenter.take(&log[begin..end], true, now).unwrap().cuts);

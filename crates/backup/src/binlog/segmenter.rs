@@ -18,8 +18,18 @@ use crate::archive_error::ArchiveError;
 
 /// A segment has at most about this many plain bytes.
 pub(crate) const SIZE: usize = 16 << 20;
+/// The same with hardly any memory.
+const LEAST_SIZE: usize = 1 << 20;
+/// Copies of a segment that may be in memory at once: one that grows, one that waits, one as it is and compressed and with
+/// its head, those that are being stored, and what the allocator keeps.
+const COPIES: u64 = 12;
 /// An event that begins a transaction has fewer bytes than this.
 const MAX_BEGIN: usize = 4096;
+
+/// Returns at how many plain bytes a segment is cut, if all that are in memory at once may take `memory` bytes.
+pub(crate) fn segment_size(memory: u64) -> usize {
+    usize::try_from(memory / COPIES).unwrap_or(usize::MAX).clamp(LEAST_SIZE, SIZE)
+}
 
 /// A segment before it is numbered and sealed.
 #[derive(Debug)]
@@ -212,13 +222,14 @@ impl Segmenter {
         history: History,
         last: Option<LastTransaction>,
         age: Duration,
+        size: usize,
     ) -> Self {
         let gtids_before = history.gtids().map(ToString::to_string);
         Self {
             reader,
             history,
             age,
-            size: SIZE,
+            size,
             current: None,
             last,
             digest: None,
@@ -229,12 +240,6 @@ impl Segmenter {
             arrived: 0,
             gtids_before,
         }
-    }
-
-    #[cfg(test)]
-    fn with_size(mut self, size: usize) -> Self {
-        self.size = size;
-        self
     }
 
     /// Takes bytes of a packet.
@@ -523,6 +528,13 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn little_memory_makes_small_segments() {
+        let mib = |memory: u64| segment_size(memory << 20) >> 20;
+        assert_eq!([mib(0), mib(12), mib(64), mib(128), mib(512)], [1, 1, 5, 10, 16]);
+        assert_eq!(segment_size(u64::MAX), SIZE);
+    }
+
+    #[test]
     fn segments_that_are_joined_are_one_that_was_not_cut() {
         for fork in ["mariadb", "mysql"] {
             let log = xb_testkit::vectors::read(&format!("binlog/{fork}.000003-no-checksum"));
@@ -530,7 +542,7 @@ pub(super) mod tests {
             let cuts = |age| {
                 let reader = SentReader::new(ChecksumKind::None);
                 let mut segmenter =
-                    Segmenter::new(reader, History::new("bin.000003", None), None, age);
+                    Segmenter::new(reader, History::new("bin.000003", None), None, age, SIZE);
                 let mut cuts = segmenter.take(ROTATION, true, now).unwrap().cuts;
                 for (begin, end) in events(&log) {
                     cuts.extend(segmenter.take(&log[begin..end], true, now).unwrap().cuts);
@@ -565,7 +577,8 @@ pub(super) mod tests {
     fn turns(log: &[u8], age: Duration) -> Vec<Option<Vec<String>>> {
         let now = Timestamp::from_second(2_000_000_000).unwrap();
         let reader = SentReader::new(ChecksumKind::None);
-        let mut segmenter = Segmenter::new(reader, History::new("bin.000003", None), None, age);
+        let mut segmenter =
+            Segmenter::new(reader, History::new("bin.000003", None), None, age, SIZE);
         let mut cuts = segmenter.take(ROTATION, true, now).unwrap().cuts;
         for (begin, end) in events(log) {
             cuts.extend(segmenter.take(&log[begin..end], true, now).unwrap().cuts);
@@ -605,7 +618,7 @@ pub(super) mod tests {
             let reader = SentReader::new(ChecksumKind::None);
             let history = History::new("bin.000003", None);
             let age = Duration::from_secs(age);
-            let mut segmenter = Segmenter::new(reader, history, None, age).with_size(size);
+            let mut segmenter = Segmenter::new(reader, history, None, age, size);
             let mut now = Timestamp::from_second(2_000_000_000).unwrap();
             let mut cuts = segmenter.take(ROTATION, true, now).unwrap().cuts;
             for (begin, end) in events(&log) {

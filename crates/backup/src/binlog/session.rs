@@ -226,8 +226,8 @@ pub(crate) fn receive(
     let dump = client.dump(&replica, &from, limit)?;
     let hang_up = dump.hang_up()?;
     let is_known = acknowledge == Acknowledge::Known;
-    let (age, needs_checksums) = (request.age / 2, request.needs_checksums);
-    begin(dump, start, is_known, age, needs_checksums, move || hang_up.stop_reading())
+    let LogRequest { age, size, needs_checksums, .. } = request;
+    begin(dump, start, is_known, age / 2, size, needs_checksums, move || hang_up.stop_reading())
 }
 
 /// Looks for the archive's end in the logs of another server, from this one on, until that is decided. Calls `behind` with
@@ -263,6 +263,7 @@ pub(crate) fn find(
 pub(crate) fn send(
     files: Vec<LogFile>,
     start: &Start,
+    size: usize,
     needs_checksums: bool,
 ) -> Result<Receiving, ArchiveError> {
     let cancel = CancelToken::new();
@@ -270,7 +271,7 @@ pub(crate) fn send(
     let sender = LogSender::new(files, (&from.log, from.offset), cancel.clone())?;
     // A segment is cut by its size only.
     let hang_up = move || cancel.cancel(());
-    begin(sender, start, false, Duration::MAX, needs_checksums, hang_up)
+    begin(sender, start, false, Duration::MAX, size, needs_checksums, hang_up)
 }
 
 fn begin(
@@ -278,22 +279,20 @@ fn begin(
     start: &Start,
     is_known: bool,
     age: Duration,
+    size: usize,
     needs_checksums: bool,
     hang_up: impl Fn() + Send + Sync + 'static,
 ) -> Result<Receiving, ArchiveError> {
     let (sender, messages) = mpsc::channel(1);
-    let start = start.clone();
-    let flags = Arc::new(ReceiveFlags::default());
+    let (start, flags, each) = (start.clone(), Arc::new(ReceiveFlags::default()), OBJECT_TIME);
     let shared = Arc::clone(&flags);
     let work = move || {
-        let each = OBJECT_TIME;
-        let end = run(log, &start, is_known, age, needs_checksums, each, &sender, &shared);
+        let end = run(log, &start, is_known, age, size, needs_checksums, each, &sender, &shared);
         end.err().unwrap_or(ArchiveError::Ended)
     };
-    let hang_up = Box::new(hang_up);
     let thread = std::thread::Builder::new().name("binlog".into()).spawn(work);
     let thread = thread.map_err(|_| ArchiveError::Bug("no thread can be started"))?;
-    Ok(Receiving { messages, flags, hang_up, thread })
+    Ok(Receiving { messages, flags, hang_up: Box::new(hang_up), thread })
 }
 
 /// A log that arrives in packets of one event.
@@ -399,6 +398,7 @@ fn run(
     start: &Start,
     is_known: bool,
     age: Duration,
+    size: usize,
     needs_checksums: bool,
     each: Duration,
     out: &mpsc::Sender<Message>,
@@ -423,8 +423,8 @@ fn run(
     let gtids = gtids.transpose().map_err(|_| ArchiveError::Bug("GTIDs of a head"))?;
     let repeats = start.repeats.as_ref().and_then(StoredRepeats::parse);
     let history = History::new(&start.at.log, gtids).with_repeats(repeats);
-    let mut segmenter = Segmenter::new(overlap.reader, history, start.overlap.clone(), age);
-    let (mut waiting, mut over) = (AckSchedule::new(each), None::<Instant>);
+    let mut segmenter = Segmenter::new(overlap.reader, history, start.overlap.clone(), age, size);
+    let (mut waiting, mut over) = (AckSchedule::new(each, size), None::<Instant>);
     // The connection before may have ended between the segment and its acknowledgement.
     if log.take_request() && is_known && start.overlap.is_some() {
         flags.acknowledged.fetch_add(1, Ordering::Relaxed);
@@ -764,7 +764,7 @@ mod tests {
             let (sender, mut messages) = mpsc::channel(1);
             let thread = std::thread::spawn(move || {
                 let (flags, age, each) = (ReceiveFlags::default(), Duration::MAX, Duration::ZERO);
-                run(waits, &start, false, age, false, each, &sender, &flags).unwrap_err();
+                run(waits, &start, false, age, usize::MAX, false, each, &sender, &flags).unwrap_err();
                 flags.acknowledged.load(Ordering::Relaxed)
             });
             // Segments stored at the time of each acknowledgement.

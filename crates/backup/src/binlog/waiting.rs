@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::binlog::segmenter::{Cut, SIZE};
+use crate::binlog::segmenter::Cut;
 
 /// The longest time that a server is kept waiting because more arrives.
 const LINGER: Duration = Duration::from_millis(50);
@@ -38,14 +38,16 @@ pub(super) struct AckSchedule {
     /// Segments came out since the last acknowledgement.
     is_owed: bool,
     each: Duration,
+    /// Segments are joined up to this many plain bytes.
+    size: usize,
     /// Until when the objects that were begun count, one after the other.
     counted: Option<Instant>,
 }
 
 impl AckSchedule {
-    /// One object counts for the time `each`.
-    pub(super) fn new(each: Duration) -> Self {
-        Self { asked: None, held: None, is_owed: false, each, counted: None }
+    /// One object counts for the time `each`. Segments are joined up to `size` plain bytes.
+    pub(super) fn new(each: Duration, size: usize) -> Self {
+        Self { asked: None, held: None, is_owed: false, each, size, counted: None }
     }
 
     /// The server has asked for what was received up to now.
@@ -63,7 +65,7 @@ impl AckSchedule {
         let mut out = Vec::new();
         for cut in cuts {
             let next = match &mut self.held {
-                Some(held) => held.join(cut, SIZE),
+                Some(held) => held.join(cut, self.size),
                 None => Some(cut),
             };
             if let Some(next) = next {
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn commits_without_end_are_a_limited_number_of_objects() {
-        let (mut waiting, mut now) = (AckSchedule::new(OBJECT_TIME), Instant::now());
+        let (mut waiting, mut now) = (AckSchedule::new(OBJECT_TIME, usize::MAX), Instant::now());
         // A few do not wait for each other.
         let (objects, longest) = commit(&mut waiting, &mut now, Duration::from_millis(400));
         assert_eq!((objects, longest), (40, Duration::from_millis(10)));
@@ -181,7 +183,7 @@ mod tests {
 
     #[test]
     fn later_arrivals_share_the_object() {
-        let (mut waiting, now) = (AckSchedule::new(OBJECT_TIME), Instant::now());
+        let (mut waiting, now) = (AckSchedule::new(OBJECT_TIME, usize::MAX), Instant::now());
         for n in 0..u64::from(AT_ONCE) {
             let _ = waiting.take(vec![cut(n * 10)], now);
         }
