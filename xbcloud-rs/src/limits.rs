@@ -14,8 +14,11 @@ const PUT_PER_CORE: u64 = 16 << 20;
 /// Objects that the default memory of a put keeps in flight, if [`MAX_MEMORY`] allows it.
 const PUT_IN_FLIGHT: u64 = 4;
 
-/// Default memory in bytes where almost none is left: with less, most commands cannot work.
+/// Default memory in bytes on the smallest machine: with less, most commands cannot work.
 const BARE: u64 = 32 << 20;
+/// The same on one that allows more, but has almost none left: a passphrase needs all of this to open a backup, and 14
+/// threads need it.
+const BARE_NOW: u64 = 64 << 20;
 
 /// Default budget: 512 MiB, but at most a quarter of what the machine and the control groups allow, and half of what
 /// is free there now. Commands that read use it only if the consumer is slower than the store.
@@ -24,7 +27,7 @@ pub(crate) fn default_memory() -> u64 {
 }
 
 fn default_of(memory: Memory) -> u64 {
-    (memory.allowed / 4).min(memory.available / 2).clamp(BARE, MAX_MEMORY)
+    (memory.allowed / 4).min((memory.available / 2).max(BARE_NOW)).clamp(BARE, MAX_MEMORY)
 }
 
 /// Default budget for a put of objects of this size. A put uses all of it as soon as the store is
@@ -56,6 +59,9 @@ pub(crate) fn default_threads(memory: u64, codec_memory: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use xb_encryptor::{FreshKey, KeyMaterial, KeySlotSpec, KeysObject, Passphrase};
+    use xb_pipeline::{FileDecoding, UnpackPlan};
+
     use super::*;
 
     #[test]
@@ -65,8 +71,23 @@ mod tests {
         };
         assert_eq!([mib(24_000, 20_000), mib(1024, 1000), mib(256, 250)], [512, 256, 64]);
         // A server has the rest.
-        assert_eq!([mib(24_000, 600), mib(24_000, 3), mib(16, 16)], [300, 32, 32]);
+        assert_eq!([mib(24_000, 600), mib(24_000, 3), mib(160, 3), mib(16, 16)], [300, 64, 40, 32]);
         assert!(default_put_memory(ObjectSize::new(1), 0) <= MAX_MEMORY);
+    }
+
+    /// Else a backup could be opened on one night, and not on the next.
+    #[test]
+    fn memory_that_others_have_taken_keeps_no_backup_shut() {
+        let memory = default_of(Memory { allowed: 1 << 30, available: 0 });
+        let (fresh, words) =
+            (FreshKey::generate().unwrap(), Passphrase::new("words".into()).unwrap());
+        let sealed = KeysObject::seal(fresh.key(), [1; 16], &[KeySlotSpec::Passphrase(&words)]);
+        let opened = sealed
+            .unwrap()
+            .open(&KeyMaterial::Passphrase { passphrase: &words, max_memory: memory });
+        assert!(opened.is_ok(), "{:?}", opened.err());
+        // Threads that an option names do not depend on the memory.
+        assert!(UnpackPlan::new(memory - FileDecoding::MIN_MEMORY, 14, 8).is_ok());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Location of the joiner's data, files that stay, and remains of crashes or other programs.
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -343,6 +345,28 @@ fn an_immovable_file_is_found_before_a_donor_is_asked() {
         assert!(scene.donor(&ready).start().wait().status.success());
         assert!(joiner.wait().status.success());
     }
+}
+
+/// Such as one for certificates, in which a server only opens files that it knows.
+#[test]
+fn a_directory_that_the_server_cannot_list_holds_no_schema() {
+    if !rustix::process::geteuid().is_root() {
+        xb_testkit::skipped("needs root");
+        return;
+    }
+    let scene = Scene::new();
+    let keys = scene.data("joiner").join("tls");
+    put(keys.join("key.pem"), "key");
+    give_to_nobody(scene.scratch.path());
+    std::fs::set_permissions(&keys, Permissions::from_mode(0o711)).unwrap();
+    assert!(Command::new("chown").arg("root").arg(&keys).status().unwrap().success());
+    let option = format!("--ssl-key={}/key.pem", keys.display());
+    let mut joiner = scene.joiner_with(&[], &[&option]).through(&NOBODY).start();
+    let ready = joiner.ready();
+    let donor = scene.donor(&ready).start().wait();
+    let joiner = joiner.wait();
+    assert!(donor.status.success() && joiner.status.success(), "{}{}", donor.log, joiner.log);
+    assert_eq!(read(keys.join("key.pem")), "key");
 }
 
 #[test]

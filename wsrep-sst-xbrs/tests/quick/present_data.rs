@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::harness::{Ended, PROGRAM, STATE, Scene};
+use rustix::fs::{FlockOperation, fcntl_lock};
 use xb_sst::Layout;
 use xb_sst::swap::{self, FolderLocks};
 
@@ -586,6 +587,9 @@ fn directories_that_the_server_needs_are_there_after_the_swap() {
         assert_eq!(std::fs::read_dir(data.join(name)).unwrap().count(), 0, "{name}");
     }
     assert_eq!(read(data.join("#sql-xb/.old/exports/list.csv")), "old");
+    // For MySQL, this is no directory.
+    succeeds(&scene, &["--secure-file-priv=NULL"]);
+    assert!(!data.join("NULL").exists());
 }
 
 /// The new data is a directory, and `clean-old` removes no more than the link.
@@ -691,6 +695,35 @@ fn tablespaces_elsewhere_go_with_the_data_whose_links_name_them() {
     let cleaned = by_hand("clean-old", &data);
     assert!(cleaned.status.success(), "{}", text(&cleaned));
     assert_eq!(std::fs::read_dir(&far).unwrap().count(), 1);
+}
+
+/// A node made from a copy of another one's data directory has links to the other's files.
+#[test]
+fn a_tablespace_elsewhere_that_another_server_has_in_use_stays() {
+    let scene = Scene::new();
+    let data = scene.data("joiner");
+    let fast = scene.scratch.join("fast/shop");
+    for dir in [&fast, &data.join("shop")] {
+        std::fs::create_dir_all(dir).unwrap();
+    }
+    let files = ["remote.ibd", "gone.ibd"].map(|name| {
+        let path = fast.join(name);
+        std::fs::write(&path, "of another").unwrap();
+        let link = data.join("shop").join(name).with_extension("isl");
+        std::fs::write(link, path.display().to_string()).unwrap();
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        (path, file)
+    });
+    let joiner = join(&scene, &[]);
+    assert_eq!(joiner.lines, [format!("{STATE} 7")], "{}", joiner.log);
+    let why = "a file that does not belong to this node's data is in the way";
+    assert!(joiner.log.contains(why), "{}", joiner.log);
+    assert_eq!(read(data.join("shop/remote.ibd")), "new remote");
+    for (path, file) in files {
+        assert_eq!(read(&path), "of another");
+        drop(file);
+    }
 }
 
 /// An upgrade leaves such groups. The new log would be where no server looks, and the old one beside the new data.

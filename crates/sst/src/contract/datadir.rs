@@ -168,7 +168,9 @@ impl Layout {
         for (name, is_file) in
             [("relay-log", true), ("relay-log-index", true), ("secure-file-priv", false)]
         {
-            let path = option(name).map(PathBuf::from).unwrap_or_default();
+            // For MySQL, the word NULL is no directory: nothing may be exported or imported.
+            let named = option(name).filter(|value| is_file || !value.eq_ignore_ascii_case("NULL"));
+            let path = named.map(PathBuf::from).unwrap_or_default();
             let dir = if is_file { path.parent() } else { Some(path.as_path()) };
             if let Some(Place::Inside(dir)) = layout.find_place(dir.unwrap_or(&path), keep)? {
                 layout.needed.push(dir);
@@ -379,7 +381,7 @@ mod tests {
             |name: &str, dir: &str| KindDir { kind: Kind::Notes(name.into()), dir: dir.into() };
         assert_eq!(layout.inside, [notes("log", "tc")]);
         assert_eq!(layout.outside, ["ddl", "ddl.log"].map(|name| notes(name, "/elsewhere")));
-        for none in ["", "./"] {
+        for none in ["", "./", "NULL", "null"] {
             let options = [("secure_file_priv", none), ("relay_log", "bin")];
             assert!(find(folder.path(), &options).needed.is_empty());
         }

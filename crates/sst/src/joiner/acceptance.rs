@@ -429,6 +429,12 @@ impl EngineLocks {
     }
 }
 
+/// Returns whether a server has a tablespace in use. One that cannot be opened is not known to be.
+pub(super) fn is_in_use(path: &Path) -> bool {
+    let file = File::options().read(true).write(true).open(path);
+    file.is_ok_and(|file| matches!(lock_whole(&file), Err(Errno::EAGAIN | Errno::EACCES)))
+}
+
 /// Takes the lock that a server's storage engine would take on a file.
 #[allow(clippy::cast_possible_truncation)] // small constants of the system
 fn lock_whole(file: &File) -> Result<(), Errno> {

@@ -65,6 +65,8 @@ impl<'a> PresentData<'a> {
             let path = layout.datadir.join(&name);
             if let Some(option) = option
                 && !layout.leads_outside(&name)
+                // No server has a schema in a directory that it cannot list.
+                && access(&path, Access::READ_OK | Access::EXEC_OK) != Err(Errno::ACCESS)
                 && swap::list(&path)?.iter().any(|(name, facts)| is_of_schema(name, facts))
             {
                 return Err(SstError::KeptSchema { path, option: option.to_owned() });

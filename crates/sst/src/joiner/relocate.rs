@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::io::Errno;
 use xb_files::or_none;
 
+use super::acceptance::is_in_use;
 use super::datadir_lock::DatadirLock;
 use super::destination::sync;
 use crate::context::Context;
@@ -142,7 +143,8 @@ fn relocate_remote(
     Ok(folders)
 }
 
-/// Returns directory and name of each tablespace that a link of the present data names outside the data directory.
+/// Returns directory and name of each tablespace that a link of the present data names outside the data directory, except
+/// those that another server has in use.
 ///
 /// # Errors
 /// If a directory of the present data cannot be listed.
@@ -166,7 +168,8 @@ pub(super) fn own_tablespaces(context: &Context) -> Result<Vec<(PathBuf, OsStrin
             let Ok(folder) = std::fs::canonicalize(folder) else { continue };
             let is_inside =
                 folder.starts_with(&layout.datadir) || layout.folders_outside().contains(&folder);
-            if !is_inside && may_exist(&folder.join(name)) {
+            let there = folder.join(name);
+            if !is_inside && may_exist(&there) && !is_in_use(&there) {
                 found.push((folder, name.to_owned()));
             }
         }
@@ -215,10 +218,12 @@ fn remote_place(
     if folder.starts_with(&layout.datadir) || layout.folders_outside().contains(&folder) {
         return Err(NO_PLACE.to_owned());
     }
-    // An existing file may belong to something else, unless this node's own data has the same link.
-    let own = layout.datadir.join(link.strip_prefix(new).unwrap_or(link));
-    let is_own = || read_link(&own).is_ok_and(|own| own == target);
-    if may_exist(&folder.join(name)) && !is_own() {
+    // An existing file may belong to something else, unless this node's own data has the same link. A server that has it in
+    // use is another one, of whose data this node's is a copy.
+    let (own, there) =
+        (layout.datadir.join(link.strip_prefix(new).unwrap_or(link)), folder.join(name));
+    let is_own = || read_link(&own).is_ok_and(|own| own == target) && !is_in_use(&there);
+    if may_exist(&there) && !is_own() {
         return Err("a file that does not belong to this node's data is in the way".to_owned());
     }
     if !folders.contains(&folder) {
