@@ -74,7 +74,7 @@ const TABLES: [&str; 2] = ["innodb_ft_server_stopword_table", "innodb_ft_user_st
 const NO_VALUES: [&str; 3] = ["", "NULL", "(built-in)"];
 
 /// Returns the options that give these values of the origin to a private server. Variables that are not in
-/// [`ORIGIN_SETTINGS`], and values that are empty or have other characters than such values have, are passed
+/// [`ORIGIN_SETTINGS`], and values that say nothing or have other characters than such values have, are passed
 /// over.
 pub fn origin_options<'a>(
     values: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -91,8 +91,8 @@ pub fn lost_settings<'a>(
     values.into_iter().filter(has_value).filter(|value| !is_plain(value)).map(|(name, _)| name)
 }
 
-/// Variables that are sets of words, and may be empty. Others without a value are NULL.
-const SETS: [&str; 3] = ["default_regex_flags", "old_mode", "sql_mode"];
+/// Variables of which an empty value is one, and not the default of each server. Others without a value are NULL.
+const MAY_BE_EMPTY: [&str; 4] = ["default_regex_flags", "ft_stopword_file", "old_mode", "sql_mode"];
 
 /// Returns the statement that gives a variable of [`ORIGIN_SETTINGS`] this value; `None` if it has other characters than
 /// such values have.
@@ -101,7 +101,7 @@ pub(crate) fn assignment(name: &str, value: &str) -> Option<String> {
         return None;
     }
     let value = match value {
-        _ if NO_VALUES.contains(&value) && SETS.contains(&name) => "''".to_owned(),
+        "" if MAY_BE_EMPTY.contains(&name) => "''".to_owned(),
         _ if NO_VALUES.contains(&value) => "NULL".to_owned(),
         number if number.bytes().all(|byte| byte.is_ascii_digit()) => number.to_owned(),
         plain => is_plain(&(name, plain)).then(|| format!("'{plain}'"))?,
@@ -110,7 +110,8 @@ pub(crate) fn assignment(name: &str, value: &str) -> Option<String> {
 }
 
 fn has_value((name, value): &(&str, &str)) -> bool {
-    ORIGIN_SETTINGS.contains(name) && !NO_VALUES.contains(value)
+    let is_one = !NO_VALUES.contains(value) || (value.is_empty() && MAY_BE_EMPTY.contains(name));
+    is_one && ORIGIN_SETTINGS.contains(name)
 }
 
 fn is_plain((name, value): &(&str, &str)) -> bool {
@@ -332,6 +333,7 @@ mod tests {
         let options: Vec<OsString> = origin_options(values).collect();
         let expected = [
             "--loose-sql_mode=STRICT_TRANS_TABLES,ANSI_QUOTES",
+            "--loose-old_mode=",
             "--loose-innodb_strict_mode=OFF",
             "--loose-innodb_ft_server_stopword_table=shop/words",
         ];

@@ -475,6 +475,36 @@ fn settings_are_changed_where_the_origin_changed_them() {
     assert_eq!(copy.checksums("x"), origin.server.checksums("x"));
 }
 
+/// The applier stops at each, and starts again: within temporary tables, XA transactions, and an ALTER of two phases.
+#[test]
+fn a_whole_history_is_replayed_with_a_change_of_settings_behind_each_transaction() {
+    let origin = Origin::start(&["--binlog-format=MIXED"]);
+    origin.server.sql(BEFORE);
+    let backup = Backup::of(&origin);
+    origin.server.sql(AFTER);
+    load(&origin, 4..6, 4);
+    let ends = origin.ends(&backup.position);
+    assert!(ends.len() > 40, "{}", ends.len());
+    let changes: Vec<_> = ends
+        .into_iter()
+        .zip(["4", "5"].into_iter().cycle())
+        .map(|(at, value)| (at, "div_precision_increment", value))
+        .collect();
+    origin.server.sql("XA ROLLBACK 'left'");
+    for threads in [4, 1] {
+        let (data, mut request) = backup.request(ReplayStop::End);
+        request.settings = origin.settings();
+        request.threads = threads;
+        let pieces = origin.changing(&request.position, &changes);
+        let report = origin::replay_pieces(&request, pieces, |_| true).unwrap();
+        assert_eq!((report.unchanged, report.retried), (Vec::new(), None), "{threads}");
+        let copy = MariaDb::start_on_with(data.path(), &["--event-scheduler=DISABLED"]);
+        assert_eq!(copy.checksums("x"), origin.server.checksums("x"), "{threads}");
+        copy.check_tables("x");
+        assert_eq!(copy.sql(DEFINITIONS), origin.server.sql(DEFINITIONS), "{threads}");
+    }
+}
+
 /// The applier stops at a change, and starts again.
 #[test]
 fn a_temporary_table_outlives_a_change_of_settings() {
@@ -505,6 +535,28 @@ fn a_temporary_table_outlives_a_change_of_settings() {
         let report = origin::replay_pieces(&request, pieces, |_| true).unwrap();
         assert_eq!((report.unchanged, report.retried), (Vec::new(), None));
         assert_eq!(MariaDb::start_on(data.path()).sql("SELECT i FROM x.t ORDER BY i"), "1\n2\n");
+    }
+}
+
+/// Empty, they say something else than a server without them.
+#[test]
+fn settings_of_the_origin_that_are_empty_are_not_those_of_a_new_server() {
+    let origin = Origin::start(&["--old-mode=", "--ft-stopword-file="]);
+    origin.server.sql("CREATE DATABASE x");
+    let backup = Backup::of(&origin);
+    origin.server.sql(
+        "CREATE TABLE x.t (v VARCHAR(9) CHARACTER SET utf8, FULLTEXT (v)) ENGINE=MyISAM; INSERT INTO x.t VALUES ('about')",
+    );
+    let (data, mut request) = backup.request(ReplayStop::End);
+    request.settings = origin.settings();
+    replay(&origin, &request, usize::MAX, |_| {}).unwrap();
+    let copy = MariaDb::start_on_with(data.path(), &["--ft-stopword-file="]);
+    for ask in [
+        "SELECT table_collation FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name) WHERE table_schema = 'x'",
+        "SELECT character_set_name FROM information_schema.columns WHERE table_schema = 'x'",
+        "SELECT COUNT(*) FROM x.t WHERE MATCH (v) AGAINST ('about' IN BOOLEAN MODE)",
+    ] {
+        assert_eq!(copy.sql(ask), origin.server.sql(ask), "{ask}");
     }
 }
 

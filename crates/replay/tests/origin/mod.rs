@@ -82,6 +82,25 @@ impl Origin {
         pieces
     }
 
+    /// The ends of all transactions from a position on, as `LOG:OFFSET`.
+    pub(crate) fn ends(&self, from: &LogPosition) -> Vec<String> {
+        let (mut found, mut offset) = (Vec::new(), from.offset());
+        for path in logs_in(self.server.datadir(), from.log()) {
+            let log = std::fs::read(&path).unwrap();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let (mut reader, mut history) = (Reader::new(), History::new(name, None));
+            let mut input = &log[..];
+            while let Some(entry) = reader.next(&mut input).unwrap() {
+                let is_before = entry.begin < offset && !matches!(entry.event, Event::Format(_));
+                if !is_before && let Some(ended) = history.push(&entry).unwrap().ended {
+                    found.push(format!("{name}:{}", ended.end));
+                }
+            }
+            offset = 4;
+        }
+        found
+    }
+
     /// The transactions after a backup: GTID, end, and `TABLE (VALUES)` of their statement.
     pub(crate) fn commits(&self, backup: &Backup) -> Vec<(AnyGtid, LogPosition, String)> {
         let mut found = Vec::new();
