@@ -59,7 +59,10 @@ impl Context {
                 MissedText::of(&cancel.or(notes.missing(root, noted)).await?)
             }
             Err(error) => {
-                let unknown = format!("{}; until it can be, `run` prunes nothing", unread(&error));
+                let unknown = format!(
+                    "{}; until it can be, `run` prunes nothing there: run it as the user who makes the backups, or with a --state-dir of its own",
+                    unread(&error)
+                );
                 MissedText { unknown: Some(unknown), ..MissedText::default() }
             }
         };

@@ -357,6 +357,8 @@ fn is_among(variable: &str, words: &[String]) -> bool {
         let name = word.split('=').next().unwrap_or_default().trim_start_matches('-');
         let name = name.replace('-', "_");
         let name = name.strip_prefix("loose_").unwrap_or(&name);
+        let of_switch = ["skip_", "disable_", "enable_"];
+        let name = of_switch.iter().find_map(|word| name.strip_prefix(word)).unwrap_or(name);
         !name.is_empty() && variable.starts_with(name)
     })
 }
@@ -369,6 +371,7 @@ mod tests {
     fn an_option_of_the_operator_is_known_by_the_beginning_of_its_name() {
         let is = |word: &str| is_among("default_storage_engine", &[word.to_owned()]);
         assert!(is("--default-storage-engine=Aria") && is("--loose-default_storage_eng=x"));
+        assert!(is_among("innodb_strict_mode", &["--skip-innodb-strict-mode".to_owned()]));
         assert!(is("default-storage-engine") && !is("--default-storage-engines=x") && !is("--x"));
     }
 
