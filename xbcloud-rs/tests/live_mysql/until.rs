@@ -256,6 +256,41 @@ fn transactions_without_gtids_are_refused() {
     assert!(streams.iter().any(|stream| stream["begins"] == "gap"), "{report:#}");
 }
 
+/// The applier of MySQL ends there, too, and goes on.
+#[test]
+fn settings_that_are_changed_while_the_log_is_received_are_changed_by_the_replay() {
+    if skipped() {
+        return;
+    }
+    let shop = Shop::new();
+    let mut receiver = shop.receive(&[]);
+    shop.back_up("one");
+    shop.server.sql(WORK);
+    let streams = || {
+        let ran = shop.cmd(&["binlog", "list", &shop.place(""), "--json"]).run();
+        let found: Value = serde_json::from_slice(&ran.stdout).unwrap_or_default();
+        found["servers"][0]["streams"].as_array().map_or(0, Vec::len)
+    };
+    for (n, engine) in ["MyISAM", "InnoDB", "MEMORY"].into_iter().enumerate() {
+        shop.server.sql(&format!("CREATE TABLE d.before{n} (id INT)"));
+        shop.wait(&mut receiver);
+        shop.server.sql(&format!("SET GLOBAL default_storage_engine = {engine}"));
+        receiver.until("another stream begins", || streams() == n + 2);
+        shop.server.sql(&format!(
+            "CREATE TABLE d.behind{n} (id INT); INSERT INTO d.t (v) VALUES ('behind')"
+        ));
+    }
+    shop.wait(&mut receiver);
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait().expect(0);
+    let engines = "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = 'd' ORDER BY 1";
+    let expected = (shop.server.sql(SUMS), shop.server.gtids(), shop.server.sql(engines));
+    let ran = shop.restore("latest", "a", &[&shop.state()]).expect(0);
+    let copy = shop.started("a");
+    let found = (copy.sql(SUMS), copy.gtids(), copy.sql(engines));
+    assert_eq!(found, expected, "{}", ran.stderr_text());
+}
+
 #[test]
 fn a_dropped_table_comes_back_and_later_work_stays() {
     if skipped() {
