@@ -13,8 +13,7 @@ const FULL_NUMBER: &str = "28";
 /// Possible removers of objects that a run has stored, for messages.
 pub(crate) const REMOVERS: &str = "a lifecycle rule or another program";
 
-/// How `xb_process::how_it_ended` says that a program was killed. Nobody does that but an operator, or the system if memory
-/// runs out.
+/// How `xb_process::how_it_ended` says that a program was killed: by an operator, or by the system if memory runs out.
 pub(crate) const KILLED: &str = "was killed by signal 9";
 
 /// Returns whether a message says that a disk is full.
