@@ -216,7 +216,7 @@ fn of_lines() -> Vec<(&'static str, &'static str, Value)> {
         ),
         (
             "xbcloud_fleet_binlog_gap",
-            "Whether logs are lost behind the newest backup.",
+            "Whether logs after the newest backup are lost.",
             Box::new(|line| Some(u8::from(line.archive.as_ref()?.gap.is_some()).to_string())),
         ),
     ]

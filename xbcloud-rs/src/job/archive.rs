@@ -69,7 +69,7 @@ pub(crate) fn judge_archive(found: &ArchiveFacts, limits: ArchiveLimits) -> Rema
     let stranded = found.stranded.iter();
     remarks.warnings.extend(stranded.map(|what| {
         format!(
-            "{name}: {what}: `binlog show` finds them as long as the archive has them; if nobody misses them, as after a restore to an earlier moment, give --accept-left=STREAM"
+            "{name}: {what}: `binlog show` finds them as long as the archive has them; if they are not missed, as after a restore to an earlier moment, give --accept-left=STREAM"
         )
     }));
     match (found.proven, limits.proof_age) {

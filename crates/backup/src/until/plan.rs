@@ -536,7 +536,7 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, V
     }
     if zones.is_empty() && !heads.is_empty() {
         remarks.push(
-            "the archive does not say the local time of the server's system: statements with the time zone SYSTEM get that \
+            "the archive does not record the local time of the server's system: statements with the time zone SYSTEM get that \
              of this host"
                 .to_owned(),
         );

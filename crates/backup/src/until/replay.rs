@@ -229,7 +229,7 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
     }
     if !replayed.unchanged.is_empty() {
         remarks.push(format!(
-            "the private server could not change these settings where the origin did, so what the log created behind that may be another one: {}",
+            "the private server could not change these settings where the origin did, so what the log created after that may differ: {}",
             replayed.unchanged.join(", ")
         ));
     }

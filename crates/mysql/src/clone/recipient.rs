@@ -317,7 +317,7 @@ impl Recipient {
             }
             Answer::Setting { name, value } => {
                 if let Some(twice) = self.donor.settings.insert(name, value) {
-                    return broken(format!("a setting came twice, first as {twice:?}"));
+                    return broken(format!("a setting was sent twice, first as {twice:?}"));
                 }
             }
             Answer::Collation => {}
@@ -424,7 +424,7 @@ fn block<'a>(head: DataHead, answer: &Answer<'a>) -> Result<Block<'a>, CloneErro
         Answer::Data(bytes) => {
             broken(format!("a block has {} bytes instead of {}", bytes.len(), head.len))
         }
-        other => broken(format!("{} came instead of data", other.kind())),
+        other => broken(format!("{} was sent instead of data", other.kind())),
     }
 }
 

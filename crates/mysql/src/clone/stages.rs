@@ -417,7 +417,7 @@ impl Stages {
             }
             let has_key = file.key.is_some() && !file.is_encrypted_late || file.has_first_page;
             if (file.is_late || file.is_encrypted_late) && file.is_encrypted && !has_key {
-                return broken(format!("the key of {} did not come", file.name));
+                return broken(format!("the key of {} is missing", file.name));
             }
         }
         Ok(())

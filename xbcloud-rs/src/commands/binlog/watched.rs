@@ -131,7 +131,7 @@ impl ReceiverStatus {
                     )),
                     _ => match takes_over_at(&begins) {
                         Some(end) => self.log.warn(format!(
-                            "the log of {server} now comes from another server, which has the same transactions: from its {at} on, behind {end} of the one before"
+                            "the log of {server} now comes from another server, which has the same transactions: from its {at} on, after {end} of the previous one"
                         )),
                         None => self.log.info(format!("receiving the log of {server} from {at}")),
                     },

@@ -214,7 +214,7 @@ fn demanded(args: &EvidenceArgs, found: &Evidence<ReadReport>) -> Result<(), Fai
     }
     let Some(limit) = args.max_age else { return Ok(()) };
     match age(found) {
-        None => refused("it is of a time in the future: check the clocks".to_owned()),
+        None => refused("it is dated in the future: check the clocks".to_owned()),
         Some(age) if age > limit => {
             refused(format!("this evidence is {} old, the limit is {}", span(age), span(limit)))
         }

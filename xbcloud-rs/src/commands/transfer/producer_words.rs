@@ -50,7 +50,7 @@ const KNOWN: [(&[&str], &str); 14] = [
     ),
     (
         &["must be specified first on the command line"],
-        "put this option first in `producer`, directly behind the program",
+        "put this option first in `producer`, directly after the program",
     ),
     (
         &["Invalid --stream argument"],
