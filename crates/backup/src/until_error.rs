@@ -155,9 +155,7 @@ pub enum UntilError {
         expected: String,
     },
     /// An option lets the private server pass over what it cannot apply, or do more than the logs say.
-    #[error(
-        "with --mysqld-opts {option}, the private server would make other data than the logs say"
-    )]
+    #[error("with --mysqld-opts {option}, the private server's data would differ from the logs")]
     Lenient {
         /// The option, as `NAME=VALUE`.
         option: String,

@@ -244,7 +244,7 @@ fn deltas(link: &Link, system: &[PathBuf], names: &mut Names) -> Result<Deltas, 
         if let Some(other) = found.insert(key, Delta { name: kept, meta }) {
             let (other, shown) = (other.name.display(), name.display());
             return Err(NotMergeable::of(format!(
-                "{other} and {shown} are both of tablespace {}",
+                "{other} and {shown} both belong to tablespace {}",
                 meta.space
             )));
         }

@@ -353,7 +353,7 @@ impl Recipient {
 
     fn ready(&mut self) -> Result<CloneEvent<'static>, CloneError> {
         if self.locator.is_empty() || self.donor.version().is_empty() {
-            return broken("the donor did not say what it is");
+            return broken("the donor did not identify itself");
         }
         let page_size = self.donor.page_size();
         if !page_size.is_power_of_two() || !(4096..=65536).contains(&page_size) {

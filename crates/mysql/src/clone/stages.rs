@@ -214,7 +214,7 @@ impl Stages {
                 Ok(FileDescription::Redo)
             }
             _ => broken(format!(
-                "redo log {} of {} came out of order, or otherwise than before",
+                "redo log {} of {} arrived out of order, or differs from before",
                 head.index, self.announced.files
             )),
         }
@@ -322,7 +322,7 @@ impl Stages {
         let found = (field(PAGE_NUMBER), field(PAGE_SPACE));
         if number.is_none() || found != (number, file.space) {
             return broken(format!(
-                "{}: the changed page at {} says that it is page {:?} of tablespace {:?}",
+                "{}: the changed page at {} states that it is page {:?} of tablespace {:?}",
                 file.name, block.offset, found.0, found.1
             ));
         }

@@ -210,7 +210,7 @@ fn demanded(args: &EvidenceArgs, found: &Evidence<ReadReport>) -> Result<(), Fai
         && reached_level(reached) < Some(level)
     {
         let reached = reached.map_or_else(|| "nothing".to_owned(), printable);
-        return refused(format!("verified only up to {reached}, but {level} is demanded"));
+        return refused(format!("verified only up to {reached}, but {level} is required"));
     }
     let Some(limit) = args.max_age else { return Ok(()) };
     match age(found) {

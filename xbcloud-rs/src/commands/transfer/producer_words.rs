@@ -54,7 +54,7 @@ const KNOWN: [(&[&str], &str); 14] = [
     ),
     (
         &["Invalid --stream argument"],
-        "write --stream=xbstream in `producer`: it is the only format that is read",
+        "write --stream=xbstream in `producer`: no other format can be read",
     ),
     (
         &["unknown variable", "unknown option", "unrecognized option", "ambiguous option"],
