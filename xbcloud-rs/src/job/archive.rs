@@ -57,7 +57,7 @@ pub(crate) fn judge_archive(found: &ArchiveFacts, limits: ArchiveLimits) -> Rema
     }
     if let Some(ahead) = found.ahead {
         remarks.critical.push(format!(
-            "{name} has a time {} in the future: a clock is or was wrong, and how old its end is is not known",
+            "{name} has a time {} in the future: a clock is or was wrong, so the age of its end is unknown",
             span(ahead)
         ));
     }
