@@ -92,8 +92,8 @@ pub(crate) struct ProducerOptions {
     /// 0: no limit
     #[arg(long, value_name = "S", default_value_t = 30)]
     pub(crate) lock_stall: u64,
-    /// Whether a MariaDB server writes a checkpoint before the backup: auto (unless it would have to
-    /// write more than 512 MiB) or no
+    /// Let a MariaDB server write a checkpoint first: auto (unless it would have to write more than
+    /// 512 MiB) or no
     #[arg(
         long,
         value_enum,

@@ -194,7 +194,7 @@ pub(crate) struct CopyArgs {
     pub(crate) to: String,
     #[command(flatten)]
     pub(crate) options: CopyOptions,
-    /// Also copy those parts of its server's archived binary log that the destination lacks
+    /// Also copy its server's archived binary log where the destination lacks it
     #[arg(long)]
     pub(crate) with_binlog: bool,
     /// Take over the new name from a run that still looks alive but that you know is dead (classic)
