@@ -54,10 +54,10 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             }
             if words.get(2).is_some_and(|word| word == "--all") {
                 drop_new(layout, lock)?;
-                error_log.info("what a roll-back has put aside is removed");
+                error_log.info("the data that a roll-back put aside is removed");
             } else {
                 error_log.info(format_args!(
-                    "what a roll-back has put aside stays in #sql-xb/.new; remove it with: wsrep_sst_xbrs-rs clean-old {} --all",
+                    "the data that a roll-back put aside stays in #sql-xb/.new; remove it with: wsrep_sst_xbrs-rs clean-old {} --all",
                     layout.datadir.display()
                 ));
             }
@@ -94,7 +94,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             if !take_back(layout, lock, is_data)? {
                 return Err(SstError::NoOld { datadir: layout.datadir.clone() });
             }
-            error_log.info("the data from before the last transfer is in place again; what that transfer brought is in #sql-xb/.new until the next one brings a donor's backup");
+            error_log.info("the data from before the last transfer is in place again; the data of that transfer is in #sql-xb/.new until the next one brings a donor's backup");
             Ok(())
         })),
         _ => None,

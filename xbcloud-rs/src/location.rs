@@ -53,7 +53,7 @@ fn parse_backup_place(
         // What is newest may be another one by the time that it is changed or removed.
         Err(_) if !is_new && BackupSelector::parse(&last).is_ok() => {
             Err(Failure::usage(format!("this command needs the name of a backup, not `{last}`"))
-                .hint("`xbcloud-rs show` of the same place tells which one it is"))
+                .hint("`xbcloud-rs show` of the same place shows which one it is"))
         }
         Err(error) => Err(Failure::usage(error.to_string())
             .hint("the last component of the URL must be a backup name")),

@@ -88,7 +88,7 @@ pub enum ArchiveError {
         what: String,
     },
     /// Log files do not continue the archive.
-    #[error("the files do not continue the archive, and nothing of them was stored: {0}")]
+    #[error("the files do not continue the archive, so none of them was stored: {0}")]
     NoContinuation(String),
     /// An archive cannot be copied.
     #[error("{0}")]
@@ -196,7 +196,7 @@ impl ArchiveError {
                 "run SET GLOBAL binlog_checksum=CRC32 on the server, and set it in its option file; or accept logs without checksums with --accept-no-crc",
             ),
             Self::NoContinuation(_) => Some(
-                "give --server, and all logs from the one on that the archive ends in; `binlog list` shows where that is",
+                "give --server, and all logs from the one in which the archive ends; `binlog list` shows it",
             ),
             Self::Store(error) => error.hint(),
             Self::Repo(error) => error.hint(),

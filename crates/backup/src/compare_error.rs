@@ -68,7 +68,7 @@ pub enum CompareError {
     },
     /// The replica follows another server than the archived one.
     #[error(
-        "{server} replicates from the server with server_id {found}, and the log that ends at {stop} is of server_id {expected}"
+        "{server} replicates from the server with server_id {found}, and the log that ends at {stop} is from server_id {expected}"
     )]
     OtherSource {
         /// The replica.

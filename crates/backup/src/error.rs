@@ -442,7 +442,7 @@ impl BackupError {
             Self::Repo(error) => error.hint(),
             Self::Unlocked { source, .. } => source.hint(),
             Self::Contradicted { .. } => Some(
-                "try again later; if it stays so, the store has lost the data or its index: take a new backup",
+                "try again later; if this persists, the store has lost the data or its index: take a new backup",
             ),
             Self::Put(PackError::Stream(error)) => Some(stream_hint(error)),
             Self::Incomplete { .. } => Some(
@@ -452,12 +452,12 @@ impl BackupError {
                 "run mariadb-backup or xtrabackup with --stream=xbstream, and let nothing else write to its stdout; store any other input with --raw",
             ),
             Self::TarInput => Some(
-                "run mariadb-backup or xtrabackup with --stream=xbstream; a tar of BACKUP SERVER can only be stored as it is, with --raw, and comes back with `get NAME | tar -x`",
+                "run mariadb-backup or xtrabackup with --stream=xbstream; a tar of BACKUP SERVER can only be stored as it is, with --raw, and restored with `get NAME | tar -x`",
             ),
             Self::Plan(PlanError::Object { .. }) => Some("raise --chunk-size"),
             Self::Plan(_) => Some("raise --memory, or lower --chunk-size or the number of threads"),
             Self::MaybeRewrapped { .. } => Some(
-                "keep the old keys and the new ones: if the new slots are stored, only they open the backup. Once the store answers truly, `show` names the slots, and `verify` with each key tells which opens it",
+                "keep the old keys and the new ones: if the new slots are stored, only they open the backup. Once the store's answers are right again, `show` names the slots, and `verify` shows which key opens it",
             ),
             Self::Rewrapped { .. } => Some(
                 "run the command again with a key that opens it now, and keep the old keys and the new ones until it has succeeded",
@@ -503,7 +503,7 @@ impl BackupError {
             ),
             Self::FullDisk { next, .. } => Some(next),
             Self::Rescue { what, .. } if says_full(what) => Some(
-                "make room where the dump or the server writes, and run the same command again; a dump without `-- Complete` at its end is to be removed",
+                "make room where the dump or the server writes, and run the same command again; remove a dump without `-- Complete` at its end",
             ),
             Self::Consolidate { .. } => {
                 Some("take a full backup of the server instead; nothing was changed or removed")
@@ -520,7 +520,7 @@ impl BackupError {
                 "no backup was made: dump the table, drop it, and load it again without these options; or exclude it by the program's own --tables-exclude",
             ),
             Self::Clone(_) => Some(
-                "no backup was made: run `xbcloud-rs check` with the same --from, which says what the server lacks",
+                "no backup was made: run `xbcloud-rs check` with the same --from, which shows what the server lacks",
             ),
             Self::Program { what, .. } if what.contains(KILLED) => Some(
                 "if memory ran out (the kernel's log says so), allow more, or use a larger host, and run the same command again; do not start a server on these files",

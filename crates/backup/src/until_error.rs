@@ -53,7 +53,7 @@ pub enum UntilError {
         backup: String,
     },
     /// The archive lacks transactions that a clone may lack.
-    #[error("the archive begins behind {backup}: no stream has all transactions that it may lack")]
+    #[error("the archive begins after {backup}: no stream has all transactions that it may lack")]
     Unplaced {
         /// Name of the backup.
         backup: String,
@@ -147,7 +147,7 @@ pub enum UntilError {
         at: String,
     },
     /// The server program is not of the series of the origin.
-    #[error("the server program is {found}, but the backup or its log is of {expected}")]
+    #[error("the server program is {found}, but the backup or its log is from {expected}")]
     Series {
         /// Version of the program.
         found: String,
@@ -155,9 +155,7 @@ pub enum UntilError {
         expected: String,
     },
     /// An option lets the private server pass over what it cannot apply, or do more than the logs say.
-    #[error(
-        "with --mysqld-opts {option}, the private server would make other data than the logs say"
-    )]
+    #[error("with --mysqld-opts {option}, the private server's data would differ from the logs")]
     Lenient {
         /// The option, as `NAME=VALUE`.
         option: String,

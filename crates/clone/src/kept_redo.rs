@@ -50,7 +50,7 @@ impl<'a> RedoWatch<'a> {
                 }
                 Err(Error::Stopped) => return,
                 Err(error) => Some(format!(
-                    "it cannot be seen how much of its redo log the server keeps: {error}"
+                    "cannot find out how much of its redo log the server keeps: {error}"
                 )),
             };
             if let Some(refusal) = refusal.filter(|_| !over.is_cancelled()) {

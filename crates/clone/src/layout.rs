@@ -97,7 +97,7 @@ impl Layout {
     pub(crate) fn new(info: &CloneInfo) -> Result<Self, Error> {
         if info.format != FORMAT {
             return Err(Error::Refused(format!(
-                "the clone has the form {}, and only {FORMAT} is known: use a newer release of this program",
+                "the clone has format {}, but only {FORMAT} is known: use a newer release of this program",
                 info.format
             )));
         }
@@ -175,7 +175,7 @@ impl Layout {
                 match number.is_some() && found == (number, file.space) {
                     true => Ok(()),
                     false => damaged(format!(
-                        "the patch at {} of {} says that it is page {:?} of tablespace {:?}",
+                        "the patch at {} of {} states that it is page {:?} of tablespace {:?}",
                         patch.offset, file.stored, found.0, found.1
                     )),
                 }

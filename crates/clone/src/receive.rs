@@ -330,7 +330,7 @@ fn same_version(stated: &str, version: &str) -> Result<(), Error> {
     match stated == version {
         true => Ok(()),
         false => Err(Error::Refused(format!(
-            "the server is MySQL {version}, and its clone says that it is of {stated}: connect to the server itself"
+            "the server is MySQL {version}, but its clone states {stated}: connect to the server itself"
         ))),
     }
 }
@@ -383,7 +383,7 @@ fn no_damaged_end(recipient: &Recipient, block: &Block<'_>) -> Result<(), Error>
     }
     let file = usize::try_from(block.file).ok().and_then(|index| recipient.files().get(index));
     Err(Error::Refused(format!(
-        "the server sent the page at {} behind the end of {}, and its checksum is wrong: check that table, and take another backup",
+        "the server sent the page at {} after the end of {}, and its checksum is wrong: check that table, and take another backup",
         block.offset,
         file.map_or_else(String::new, |file| file.name.to_string())
     )))

@@ -192,7 +192,7 @@ fn a_clone_of_another_version_than_its_server_ends_before_a_byte_is_written() {
     *bytes.iter_mut().rev().nth(6).unwrap() -= 1;
     let (received, sink) = play(&messages, &Settings::default());
     let error = received.unwrap_err().to_string();
-    assert!(error.contains("its clone says that it is of 8.7.4-2") && sink.len == 0, "{error}");
+    assert!(error.contains("its clone states 8.7.4-2") && sink.len == 0, "{error}");
 }
 
 /// A key comes although the donor says of no file that it is encrypted.

@@ -128,7 +128,7 @@ impl Link {
         }
         let redo_start = redo_start(&dir.join(REDO_LOG));
         let redo_start =
-            redo_start.ok_or(format!("the redo log of {shown} is of no known kind"))?;
+            redo_start.ok_or(format!("the redo log of {shown} is of an unknown kind"))?;
         let (files, folders) = (Vec::new(), Vec::new());
         let mut link = Self { dir: dir.to_owned(), checkpoints, redo_start, files, folders };
         link.walk(Path::new("")).map_err(|error| format!("{shown}: {error}"))?;

@@ -236,7 +236,7 @@ fn deltas(link: &Link, system: &[PathBuf], names: &mut Names) -> Result<Deltas, 
             )));
         };
         if !is_tablespace(&name) {
-            return Err(NotMergeable::of(format!("{} is of no known kind", path.display())));
+            return Err(NotMergeable::of(format!("{} is of an unknown kind", path.display())));
         }
         let key = key_of(meta.space, &name, system);
         let kept = names.get(name.as_path()).cloned().unwrap_or_else(|| Arc::from(name.as_path()));
@@ -244,7 +244,7 @@ fn deltas(link: &Link, system: &[PathBuf], names: &mut Names) -> Result<Deltas, 
         if let Some(other) = found.insert(key, Delta { name: kept, meta }) {
             let (other, shown) = (other.name.display(), name.display());
             return Err(NotMergeable::of(format!(
-                "{other} and {shown} are both of tablespace {}",
+                "{other} and {shown} both belong to tablespace {}",
                 meta.space
             )));
         }
@@ -338,7 +338,7 @@ fn copies(
             let Some(first) = read.ok().and_then(|_| SpaceHead::of_head(&head)) else {
                 let shown = file.display();
                 return Err(NotMergeable::of(format!(
-                    "the first page of {shown} is of no known kind"
+                    "the first page of {shown} is of an unknown kind"
                 )));
             };
             if !in_link.insert((first.space, is_again(file))) {
@@ -448,7 +448,7 @@ fn first_pages(path: &Path, page_size: usize) -> Result<FirstPages, NotMergeable
             Some((0, page)) => {
                 let of_head = SpaceHead::of_head(page);
                 let of_head =
-                    of_head.ok_or_else(|| unreadable(&"its first page is of no known kind"));
+                    of_head.ok_or_else(|| unreadable(&"its first page is of an unknown kind"));
                 first.head = Some(of_head?);
             }
             Some((number, _)) if number == expected => {}

@@ -109,7 +109,7 @@ pub enum ReplayError {
     NotRepaired(String),
     /// An option, as `NAME=VALUE`, lets the server pass over what it cannot apply, or do more than the logs say.
     #[error(
-        "the private server has {0}: with it, the data may be another one than the logs say; remove that option{AGAIN}"
+        "the private server has {0}: with it, the data may differ from the logs; remove that option{AGAIN}"
     )]
     Lenient(String),
     /// The server has cut off a relay log, before it applied anything.

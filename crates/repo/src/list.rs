@@ -359,7 +359,7 @@ async fn missing(root: &Root, listing: &mut Listing) -> Result<(), RepoError> {
         None => State::Abandoned, // Deleted after the listing.
     };
     let why = match (root.store().link_in(&root.key(&listing.name)), listing.layout) {
-        (Some(link), _) => format!("the symbolic link {link} leads to none: is its disk mounted?"),
+        (Some(link), _) => format!("the symbolic link {link} leads nowhere: is its disk mounted?"),
         (None, _) if root.store().may_be_mount_point(&root.key(&listing.name)) => {
             "its folder is empty: is its disk mounted?".to_owned()
         }

@@ -254,7 +254,7 @@ impl Server {
             return Err(self.ended(how_it_ended(status)));
         }
         if !says_shut_down(&log_from(&self.log, self.log_start)) {
-            return Err(self.ended("does not say that its shutdown is complete".to_owned()));
+            return Err(self.ended("does not report that its shutdown is complete".to_owned()));
         }
         Ok(())
     }

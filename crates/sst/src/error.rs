@@ -222,7 +222,7 @@ fn taken_hint(error: &SwapError) -> Option<String> {
         SwapError::Unknown { folder, .. } => (
             folder,
             format!(
-                "it may be of a server in another container; look at {}, and remove it if no server needs what is there",
+                "it may belong to a server in another container; look at {}, and remove it if no server needs what is there",
                 folder.join(WORK_DIR).display()
             ),
         ),
@@ -230,7 +230,7 @@ fn taken_hint(error: &SwapError) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "{first}; better, give each server a directory of its own instead of {}",
+        "{first}; better still, give each server its own directory instead of {}",
         folder.display()
     ))
 }

@@ -65,7 +65,7 @@ pub(crate) struct CloneOptions {
     /// Back up although tables of other engines than InnoDB come back empty
     #[arg(long)]
     pub(crate) allow_empty_tables: bool,
-    /// End the clone if the server would have to keep more of its redo log for it
+    /// End the clone if the server would have to keep more redo log than this for it
     #[arg(long, value_name = "SIZE", default_value = "32G")]
     pub(crate) max_donor_redo: Size,
 }
@@ -81,8 +81,8 @@ pub(crate) struct ProducerOptions {
     /// --state-dir]
     #[arg(long, value_name = "FILE")]
     pub(crate) producer_log: Option<PathBuf>,
-    /// Directory for output that the store cannot accept while the producer holds locks, or changes
-    /// of a clone come; `none` for no spool [default: /var/tmp]
+    /// Directory for output that the store cannot accept while the producer holds locks or a clone
+    /// sends changes; `none` for no spool [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub(crate) spool_dir: Option<PathBuf>,
     /// Maximum size of the spool
@@ -92,8 +92,8 @@ pub(crate) struct ProducerOptions {
     /// 0: no limit
     #[arg(long, value_name = "S", default_value_t = 30)]
     pub(crate) lock_stall: u64,
-    /// Checkpoint of a MariaDB server before the backup: auto, unless it would have to write more than
-    /// 512 MiB; or no
+    /// Let a MariaDB server write a checkpoint first: auto (unless it would have to write more than
+    /// 512 MiB) or no
     #[arg(
         long,
         value_enum,

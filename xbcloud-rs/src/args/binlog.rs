@@ -27,10 +27,10 @@ pub(crate) enum BinlogCommand {
     /// List archives: how far they reach, gaps, and what each backup can be restored to
     #[command(after_help = examples::BINLOG_LIST)]
     List(ArchiveListArgs),
-    /// Show transactions of an archive, with what `restore --until` takes: who dropped this table, and when?
+    /// Show transactions of an archive, with values for `restore --until`: who dropped this table, and when?
     #[command(after_help = examples::BINLOG_SHOW)]
     Show(ArchiveShowArgs),
-    /// Verify archives: seal, order, checksum of each event, no gap from each backup on
+    /// Verify archives: seal, order, checksum of each event, continuity from each backup
     #[command(after_help = examples::BINLOG_VERIFY)]
     Verify(ArchiveVerifyArgs),
 }
@@ -106,7 +106,7 @@ pub(crate) struct ReceiveArgs {
     /// Post the state to this address every minute, while the log is received and stored
     #[arg(long = "binlog-heartbeat-url", value_name = "URL")]
     pub(crate) heartbeat_url: Option<Secret>,
-    /// Run this program when a gap or a branch begins, with what is known of it on its standard input; repeatable
+    /// Run this program when a gap or a branch begins, with its details on standard input; repeatable
     #[arg(long, value_name = "COMMAND")]
     pub(crate) on_gap: Vec<String>,
     /// Name in metrics [default: the name of @REPOSITORY, else ROOT]
@@ -126,7 +126,7 @@ pub(crate) struct PushArgs {
     /// Log files, starting with the one in which the archive ends; their names are those of the logs
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Begin an archive with these files, if there is none of the server
+    /// Begin an archive with these files if the server has none
     #[arg(long)]
     pub(crate) new_archive: bool,
     #[command(flatten)]
@@ -162,10 +162,10 @@ pub(crate) struct ArchiveShowArgs {
     /// Up to this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) until: Option<Timestamp>,
-    /// Only what concerns this table; * and ? stand for other characters; repeatable
+    /// Only transactions that concern this table; * and ? are wildcards; repeatable
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub(crate) table: Vec<String>,
-    /// Only transactions with this text in (the first KiB of) a statement, in upper or lower case
+    /// Only transactions with this text in the first KiB of a statement, ignoring case
     #[arg(long = "match", value_name = "TEXT")]
     pub(crate) text: Option<String>,
     /// Only statements that change definitions, such as DROP, ALTER and TRUNCATE
@@ -189,7 +189,7 @@ pub(crate) struct ArchiveVerifyArgs {
     /// Only the archive of this server
     #[arg(long, value_name = "ID")]
     pub(crate) server: Option<String>,
-    /// Logs are pruned with this rule: older backups may lack theirs
+    /// Logs are pruned by this rule, so older backups may lack theirs
     #[arg(long, value_name = "AGE", value_parser = xb_cli::parse_age)]
     pub(crate) keep_binlog_within: Option<Duration>,
     #[command(flatten)]

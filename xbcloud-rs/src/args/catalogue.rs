@@ -29,7 +29,7 @@ pub(crate) struct VerifyArgs {
     /// Do not store the result beside the manifest
     #[arg(long)]
     pub(crate) no_record: bool,
-    /// Also write what was verified and found to this new file, signed (FILE.sig) with --signing-key-file; {utc},
+    /// Also write checks and findings to this new file, signed (FILE.sig) with --signing-key-file; {utc},
     /// {date} and {host} in its name are filled in
     #[arg(long, value_name = "FILE")]
     pub(crate) evidence: Option<PathBuf>,
@@ -55,7 +55,7 @@ pub(crate) struct EvidenceArgs {
     /// Public key of a host whose evidence counts (ed25519:...); repeatable
     #[arg(long, value_name = "KEY", required = true)]
     pub(crate) signer: Vec<VerifyingKey>,
-    /// Fail unless it is of the backup of this name
+    /// Fail unless it is for the backup of this name
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Fail unless that backup is in the repository at this URL
@@ -157,11 +157,11 @@ pub(crate) struct AcceptArgs {
     /// Reason, shown by `list --long`
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// Take back an earlier `accept`
+    /// Withdraw an earlier `accept`
     #[arg(long, conflicts_with = "reason")]
     pub(crate) undo: bool,
-    /// Accept that a repository is begun anew; give ROOT in place of NAME: the backups that this host has stored
-    /// there are gone for good
+    /// Accept that a repository begins anew because the backups that this host stored there are gone for good; give
+    /// ROOT in place of NAME
     #[arg(long, conflicts_with_all = ["reason", "undo"])]
     pub(crate) begun_anew: bool,
     #[command(flatten)]
@@ -194,7 +194,7 @@ pub(crate) struct CopyArgs {
     pub(crate) to: String,
     #[command(flatten)]
     pub(crate) options: CopyOptions,
-    /// Also copy the archived binary log of its server: what the destination lacks
+    /// Also copy its server's archived binary log where the destination lacks it
     #[arg(long)]
     pub(crate) with_binlog: bool,
     /// Take over the new name from a run that still looks alive but that you know is dead (classic)
@@ -220,7 +220,7 @@ pub(crate) struct ListFilterOptions {
     /// Only backups that ended since then: a time such as 2026-11-20T14:00:00Z, or an age such as 7d
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) since: Option<Timestamp>,
-    /// Only backups of this server; `none`: of servers without a name
+    /// Only backups of this server; `none`: those without a server's name
     #[arg(long, value_name = "ID")]
     pub(crate) server: Option<String>,
 }

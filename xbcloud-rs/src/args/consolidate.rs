@@ -43,7 +43,7 @@ pub(crate) struct ConsolidateOptions {
     /// none, lz4, snappy, gzip[:LEVEL], zstd[:LEVEL] or auto [default: that of the last backup]
     #[arg(long, value_name = "CODEC", add = xb_cli::candidates(&Compression::NAMES))]
     pub(crate) compress: Option<String>,
-    /// Also merge increments of which it is unknown whether a tablespace was imported before them
+    /// Also merge increments for which it is unknown whether a tablespace was imported before them
     #[arg(long)]
     pub(crate) accept_imports: bool,
 }

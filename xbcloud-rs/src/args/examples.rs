@@ -182,7 +182,7 @@ Examples:
   xbcloud-rs binlog list s3://bucket/shop --server=db1 --json";
 
 pub(crate) const BINLOG_PUSH: &str = "\
-The last stored transaction must be in the files, with the same bytes. Of a server that runs, give copies of its files, flushed with FLUSH BINARY LOGS.
+The last stored transaction must be in the files, with the same bytes. For a running server, run FLUSH BINARY LOGS, and give copies of its files.
 
 Examples:
   xbcloud-rs binlog push @shop /mnt/dead/mysql/bin.0000{17,18} --server=db1";

@@ -29,19 +29,19 @@ pub(crate) struct FleetArgs {
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=32))]
     pub(crate) depth: u32,
-    /// Search at most this many folders: those of the smallest families, and name the parents of others
+    /// Search at most this many folders, those with the fewest siblings first, and name the parents of the others
     #[arg(long, value_name = "N", default_value_t = 20_000, hide_short_help = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_folders: u64,
-    /// CRITICAL unless there is a repository at this path below PLACE; repeatable
+    /// Report CRITICAL unless there is a repository at this path below PLACE; repeatable
     #[arg(long, value_name = "PATH")]
     pub(crate) expect: Vec<String>,
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
-    /// UNKNOWN for a repository or folder that could not be read within this time
+    /// Report UNKNOWN for a repository or folder that could not be read within this time
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span)]
     pub(crate) answer_within: Duration,
-    /// Write a page to this file, which contains all that it shows
+    /// Write a self-contained page to this file
     #[arg(long, value_name = "FILE.html")]
     pub(crate) html: Option<PathBuf>,
     /// Write metrics to FILE, which no other command writes, for the textfile collector of Prometheus

@@ -117,7 +117,7 @@ pub(crate) enum Command {
     /// Measure this machine and its link to a store; recommend options
     #[command(after_help = examples::TUNE)]
     Tune(Box<TuneArgs>),
-    /// Try all that a backup needs: store, keys, program, login, room
+    /// Test all that a backup needs: store, keys, program, login, room
     Check(Box<CheckArgs>),
     /// Create a local directory, or print the rules that a bucket needs
     Init(InitArgs),
@@ -250,7 +250,7 @@ pub(crate) struct CheckArgs {
 pub(crate) struct InitArgs {
     #[command(flatten)]
     pub(crate) root: RootArg,
-    /// Name of the repository in what is shown [default: the name of @REPOSITORY]
+    /// Name of the repository in the output [default: the name of @REPOSITORY]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) repository: Option<String>,
     /// Change the S3 bucket: add the lifecycle rule, and switch on object lock with --retain

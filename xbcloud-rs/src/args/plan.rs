@@ -28,7 +28,7 @@ pub(crate) struct PlanArgs {
     /// Plan for a sealed backup
     #[arg(long)]
     pub(crate) sealed: bool,
-    /// Probability that one try of a request fails, such as 0.001: also show how likely the run fails
+    /// Probability that one try of a request fails, such as 0.001: also show how likely the run is to fail
     #[arg(long, value_name = "RATE", value_parser = likelihood)]
     pub(crate) failure_rate: Option<f64>,
     #[command(flatten)]
@@ -94,13 +94,13 @@ pub(crate) struct PriceOptions {
     /// without a store: aws]
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) prices: Option<String>,
-    /// Dollars for 1,000 requests that write
+    /// Dollars for 1,000 write requests
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub(crate) price_put: Option<f64>,
     /// Dollars for 1,000 listings
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub(crate) price_list: Option<f64>,
-    /// Dollars for 1,000 requests that read
+    /// Dollars for 1,000 read requests
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub(crate) price_get: Option<f64>,
     /// Dollars for one GiB stored for a month

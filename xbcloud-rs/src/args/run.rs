@@ -85,8 +85,8 @@ pub(crate) struct LimitOptions {
     /// Do not judge this server, which is retired; may be repeated
     #[arg(long, value_name = "ID")]
     pub(crate) ignore_server: Vec<String>,
-    /// Do not warn of transactions in this stream of an archived log, which a restore or a failover
-    /// has left; at least 8 digits of its ID; may be repeated
+    /// Do not warn of transactions that a restore or a failover left in this stream of an archived
+    /// log; at least 8 digits of its ID; may be repeated
     #[arg(long, value_name = "STREAM", value_parser = parse_stream, hide_short_help = true)]
     pub(crate) accept_left: Vec<String>,
 }

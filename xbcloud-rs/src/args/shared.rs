@@ -86,7 +86,7 @@ pub(crate) struct RunOptions {
     /// Retry after this many seconds without progress; 0: never
     #[arg(long, default_value_t = 120, value_name = "S")]
     pub(crate) timeout: u64,
-    /// Directory for what this host remembers of its backups and receivers, and for logs and locks [default:
+    /// Directory for this host's records of its backups and receivers, and for logs and locks [default:
     /// /var/lib/xbcloud-rs, or ~/.local/state/xbcloud-rs]
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub(crate) state_dir: Option<PathBuf>,

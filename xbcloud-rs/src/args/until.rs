@@ -17,7 +17,7 @@ pub(crate) struct UntilOptions {
     /// Leave out this transaction; repeatable
     #[arg(long, value_name = "GTID", requires = "until", help_heading = "Replay")]
     pub(crate) exclude_gtid: Vec<AnyGtid>,
-    /// Leave out also transactions that change definitions, such as DROP TABLE
+    /// Also leave out transactions that change definitions, such as DROP TABLE
     #[arg(long, requires = "exclude_gtid", help_heading = "Replay")]
     pub(crate) exclude_ddl: bool,
     /// With --until=latest: restore what is left of an archive that may have lost its end

@@ -148,7 +148,7 @@ impl Context {
             }
             false => Err(Failure::new("this host remembers no backup of this ROOT")
                 .stage("accept")
-                .hint("name it as its backups do, with the same endpoint and --state-dir: @REPOSITORY does all that")),
+                .hint("name it as for its backups, with the same endpoint and --state-dir: @REPOSITORY does all that")),
         }
     }
 
@@ -231,5 +231,5 @@ fn what(missing: &NewestStored) -> String {
 }
 
 fn next_step() -> &'static str {
-    "mount its disk, or correct its place; if it is meant, run `xbcloud-rs accept ROOT --begun-anew`"
+    "mount its disk, or correct its place; if this is intended, run `xbcloud-rs accept ROOT --begun-anew`"
 }

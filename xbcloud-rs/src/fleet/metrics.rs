@@ -75,7 +75,7 @@ fn metrics(fleet: &Fleet, tool: &str) -> String {
     let mut text = LabelledText::with_labels(label(fleet));
     let (code, _) = fleet.worst();
     let (backups, bytes) = fleet.backups();
-    text.head("xbcloud_fleet_build_info", "Version of the program that looked.");
+    text.head("xbcloud_fleet_build_info", "Version of the program that ran.");
     text.sample("xbcloud_fleet_build_info", &format!(",version=\"{}\"", escaped(tool)), "1");
     let mut one = |name: &str, help: &str, value: String| {
         text.one(&format!("{PREFIX}{name}"), help, value);
@@ -87,9 +87,9 @@ fn metrics(fleet: &Fleet, tool: &str) -> String {
     one("requests", "Requests to the store.", fleet.requests.to_string());
     one("repositories", "Repositories that were found.", fleet.repositories.to_string());
     let too_deep = fleet.too_deep.len().to_string();
-    one("too_deep", "Folders below which --depth has kept it from looking.", too_deep);
+    one("too_deep", "Folders below which --depth kept it from searching.", too_deep);
     let too_many = fleet.too_many.len().to_string();
-    one("too_many", "Folders whose folders --max-folders has kept it from searching.", too_many);
+    one("too_many", "Folders whose folders --max-folders kept it from searching.", too_many);
     one("backups", "Complete backups of all servers.", backups.to_string());
     one("stored_bytes", "Size of all complete backups in the store.", bytes.to_string());
     text.head("xbcloud_fleet_servers", "Servers, by state.");
@@ -182,7 +182,7 @@ fn of_lines() -> Vec<(&'static str, &'static str, Value)> {
         ("xbcloud_backup_files", "Files in the last backup.", newest(|newest| newest.files)),
         (
             "xbcloud_backup_tables",
-            "Tables of users in the last backup.",
+            "User tables in the last backup.",
             newest(|newest| newest.tables),
         ),
         (
@@ -206,7 +206,7 @@ fn of_lines() -> Vec<(&'static str, &'static str, Value)> {
         // Not the times that a receiver writes every few seconds: these stay as they are until the next look.
         (
             "xbcloud_fleet_binlog_behind_seconds",
-            "How long ago the archived log of a server ended when it was looked at.",
+            "How long ago the archived log of a server had ended when the fleet was read.",
             archive(|archive| archive.behind),
         ),
         (
@@ -216,7 +216,7 @@ fn of_lines() -> Vec<(&'static str, &'static str, Value)> {
         ),
         (
             "xbcloud_fleet_binlog_gap",
-            "Whether logs are lost behind the newest backup.",
+            "Whether logs after the newest backup are lost.",
             Box::new(|line| Some(u8::from(line.archive.as_ref()?.gap.is_some()).to_string())),
         ),
     ]

@@ -57,7 +57,7 @@ pub(crate) fn judge_archive(found: &ArchiveFacts, limits: ArchiveLimits) -> Rema
     }
     if let Some(ahead) = found.ahead {
         remarks.critical.push(format!(
-            "{name} has a time {} in the future: a clock is or was wrong, and how old its end is is not known",
+            "{name} has a time {} in the future: a clock is or was wrong, so the age of its end is unknown",
             span(ahead)
         ));
     }
@@ -69,7 +69,7 @@ pub(crate) fn judge_archive(found: &ArchiveFacts, limits: ArchiveLimits) -> Rema
     let stranded = found.stranded.iter();
     remarks.warnings.extend(stranded.map(|what| {
         format!(
-            "{name}: {what}: `binlog show` finds them as long as the archive has them; if nobody misses them, as after a restore to an earlier moment, give --accept-left=STREAM"
+            "{name}: {what}: `binlog show` finds them as long as the archive has them; if they are not missed, as after a restore to an earlier moment, give --accept-left=STREAM"
         )
     }));
     match (found.proven, limits.proof_age) {

@@ -18,7 +18,7 @@ const OF_DETAILS: [(&str, &str, &str, &str); 8] = [
     ("backup", "stream_bytes", "xbcloud_backup_stream_bytes", "Size of the last backup's stream."),
     ("backup", "objects", "xbcloud_backup_objects", "Objects of the last backup."),
     ("backup", "files", "xbcloud_backup_files", "Files in the last backup."),
-    ("backup", "tables", "xbcloud_backup_tables", "Tables of users in the last backup."),
+    ("backup", "tables", "xbcloud_backup_tables", "User tables in the last backup."),
     ("backup", "retries", "xbcloud_backup_retries", "Retried requests of the last backup."),
     ("prune", "kept", "xbcloud_prune_kept_backups", "Backups that the last prune kept."),
     ("prune", "removed", "xbcloud_prune_removed_backups", "Backups that the last prune removed."),
@@ -69,7 +69,7 @@ pub(crate) fn metrics(result: &RunResult, old: Option<&str>) -> String {
         );
         text.one(
             "xbcloud_repository_begun_anew",
-            "Whether all backups are gone that this host had stored in the repository before, and that is not accepted.",
+            "Whether all backups that this host had stored in the repository are gone, and this is not accepted.",
             u8::from(stage.details["begun_anew"].is_string()),
         );
         text.one(

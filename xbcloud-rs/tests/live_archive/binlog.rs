@@ -868,7 +868,7 @@ fn logs_of_a_dead_server_are_archived() {
         .run()
         .expect(1);
     let text = mistyped.stderr_text();
-    assert!(text.contains("there is none of shap; there is one of shop"), "{text}");
+    assert!(text.contains("there is none for shap; there is one for shop"), "{text}");
     assert_eq!(archive.stored(), stored);
     std::fs::write(dead.join(all[0]), &whole).unwrap();
 

@@ -461,7 +461,7 @@ fn files_without_pages_and_unusable_redo_logs_are_damage_at_level_pages() {
             "no intact checkpoint",
         ),
         ("redo-cut", "ib_logfile0", &cut, "the redo log has "),
-        ("redo-record", "ib_logfile0", &broken, "the redo log is damaged behind position "),
+        ("redo-record", "ib_logfile0", &broken, "the redo log is damaged after position "),
     ];
     for (name, file, damage, what) in damages {
         let at = backup.join(file);

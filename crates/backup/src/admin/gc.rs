@@ -442,7 +442,7 @@ async fn of_name(
     }
     // Whoever can write a manifest could make another run look dead, and with it the backup.
     if !is_there && found.dead.iter().any(|dead| dead.objects > 0) {
-        let what = "the objects that its manifest names are not all there, so those of other runs may be needed; verify it, or delete it";
+        let what = "some objects that its manifest names are missing, so those of other runs may be needed; verify it, or delete it";
         return Ok(Err((name.to_string(), what.to_owned())));
     }
     Ok(Ok(found))

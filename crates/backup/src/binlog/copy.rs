@@ -106,7 +106,7 @@ pub(crate) async fn copy_archive(
     let there = cancel.or(streams(to, server)).await?;
     if let Some(other) = there.iter().find(|there| found.iter().all(|own| own.id != there.id)) {
         let what = format!(
-            "the destination has stream {} of {server}, which this archive does not have: it is another one, and the two are not mixed; copy to another place",
+            "the destination has stream {} of {server}, which this archive does not have: its archive is another one, and the two are not mixed; copy to another place",
             other.id
         );
         return Err(ArchiveError::Copy(what).into());
@@ -213,7 +213,7 @@ async fn prove(
     let manifest = to.manifest(name).await?;
     let Some(noted) = manifest.as_ref().and_then(BasePosition::of) else {
         return Ok(Err(
-            "it notes no place in the log, as if the log was off when it was taken".to_owned()
+            "it records no position in the log, as if the log was off when it was taken".to_owned()
         ));
     };
     let all = |found: &[ListedStream]| -> Vec<Stream> {
@@ -328,7 +328,7 @@ impl StreamCopy<'_> {
         let floor = Record::<Floor>::decode(&bytes).map_err(|error| {
             let of = format!("the archive of {}: {key}", self.server);
             ArchiveError::Copy(format!(
-                "{of}: {error}; it says where the log begins that `prune` has left, and no more of this stream was copied: put this object back from another copy of the archive, or from an earlier version of it, or leave out --with-binlog to copy the backup alone"
+                "{of}: {error}; it records where the log begins after `prune`, and no more of this stream was copied: put this object back from another copy of the archive, or from an earlier version of it, or leave out --with-binlog to copy the backup alone"
             ))
         })?;
         let floor = floor.content;

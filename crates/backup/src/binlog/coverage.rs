@@ -136,7 +136,7 @@ async fn look(
         return Ok(Some(CoverageCheck::Behind { ends: what, is_alive }));
     }
     if ends.is_none() && !is_alive && streams.iter().all(|stream| stream.alive.is_none()) {
-        return uncovered("nothing of the log is archived yet".to_owned());
+        return uncovered("no part of the log is archived yet".to_owned());
     }
     Ok(Some(match ends {
         Some(ends) => CoverageCheck::Behind {
@@ -197,7 +197,7 @@ async fn look_for_clone(
         }
     }
     let ends = ends.map_or_else(
-        || "nothing of the log is archived yet".to_owned(),
+        || "no part of the log is archived yet".to_owned(),
         |ends| format!("the archive, which ends at {ends}, does not have all transactions from {from} to {to}, where the backup ends"),
     );
     Ok(CoverageCheck::Behind { ends, is_alive: is_alive(streams) })

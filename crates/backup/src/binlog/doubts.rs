@@ -47,7 +47,7 @@ fn judge(found: &Values, filters: &[String], sources: &[String]) -> Vec<Doubt> {
     {
         doubts.push(Doubt {
             found: format!(
-                "the server leaves what it gets from {} out of its log ({name}=OFF)",
+                "the server does not log what it gets from {} ({name}=OFF)",
                 sources.join(" and ")
             ),
             fix: "set log_slave_updates=ON (MySQL: log_replica_updates) in the server's option file, restart it, and take a backup",
@@ -55,7 +55,7 @@ fn judge(found: &Values, filters: &[String], sources: &[String]) -> Vec<Doubt> {
     }
     if is("binlog_format", "STATEMENT") {
         doubts.push(Doubt {
-            found: "the server logs statements, of which some give other rows when they run again, such as those with UUID() or LIMIT (binlog_format=STATEMENT)".to_owned(),
+            found: "the server logs statements, some of which give other rows when they run again, such as those with UUID() or LIMIT (binlog_format=STATEMENT)".to_owned(),
             fix: "set binlog_format=ROW or MIXED",
         });
     }

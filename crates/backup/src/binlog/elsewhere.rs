@@ -102,7 +102,7 @@ impl ArchiveEnd {
     /// Returns the result for the oldest log, if no log begins before all stretches.
     fn in_oldest(&self, log: &str, begins: &GtidState) -> LogPlace {
         let what = format!(
-            "its oldest log, {log}, begins behind {begins}, and the archive ends at {}",
+            "its oldest log, {log}, begins after {begins}, and the archive ends at {}",
             self.gtids
         );
         if self.stretches.iter().any(|stretch| begins.is_within(stretch.before())) {

@@ -37,7 +37,7 @@ impl LogFile {
     fn open(path: &Path) -> Result<Self, ArchiveError> {
         let wrong = |what: &str| file_error(path, what.to_owned());
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-            wrong("the name of the file is that of its log, and this one cannot be one")
+            wrong("a file has the name of its log, and this name cannot be one")
         })?;
         number(name).ok_or_else(|| {
             wrong("a log is named as the server names it, such as bin.000001; give the files of the logs, not their index")
@@ -51,7 +51,7 @@ impl LogFile {
         let (bytes, size) = read().map_err(|error| wrong(&error.to_string()))?;
         let (mut reader, mut input) = (Reader::new(), &bytes[..]);
         let entry = reader.next(&mut input).map_err(|error| wrong(&error.to_string()))?;
-        let entry = entry.ok_or_else(|| wrong("it has no whole event"))?;
+        let entry = entry.ok_or_else(|| wrong("it has no complete event"))?;
         let Event::Format(format) = entry.event else {
             return Err(wrong("it does not begin with a format description"));
         };

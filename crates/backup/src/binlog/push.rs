@@ -81,7 +81,7 @@ pub async fn push(
             let known = session.cancel.or(servers(&session.root)).await?.join(", ");
             let what = match known.is_empty() {
                 true => "no log is archived in this place".to_owned(),
-                false => format!("there is none of {}; there is one of {known}", settings.server),
+                false => format!("there is none for {}; there is one for {known}", settings.server),
             };
             return Err(ArchiveError::NoContinuation(what).into());
         }

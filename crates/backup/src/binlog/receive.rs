@@ -487,7 +487,7 @@ impl<'a> Receiver<'a> {
             return unknown(UNRECOGNISED.to_owned());
         };
         if matches!(archive.gtids, GtidState::MySql(_)) != server.uuid.is_some() {
-            return unknown("one of them is of MySQL, the other of MariaDB".to_owned());
+            return unknown("one is a MySQL server, the other MariaDB".to_owned());
         }
         let logs = server.logs.clone();
         let end = logs.last().and_then(|(log, size)| LogPosition::new(log, *size));

@@ -119,7 +119,7 @@ impl SearchByDomain {
                 }
                 // Its log may lack transactions between the two.
                 return Some(Outcome::Unknown(format!(
-                    "its logs begin behind {end}, the archive's end in domain {}",
+                    "its logs begin after {end}, the archive's end in domain {}",
                     gtid.domain
                 )));
             }
@@ -138,7 +138,7 @@ impl SearchByDomain {
     /// The server has another transaction in the place of the archive's last one.
     fn other(&self, gtid: Gtid, end: Gtid, at: &StoredPosition) -> Outcome {
         self.search.branch(format!(
-            "it has {gtid} at {at}, where the archive has {end}: the server that the archive is of had committed transactions that this one never got"
+            "it has {gtid} at {at}, where the archive has {end}: the archived server had committed transactions that this one never got"
         ))
     }
 
@@ -171,7 +171,7 @@ impl SearchByDomain {
             |end: &Gtid| has.get(end.domain).is_none() && self.search.server.applied.is_past(*end);
         (self.began.is_some() && lacking.all(is_outside)).then(|| {
             Outcome::Unknown(format!(
-                "its log has nothing of domain {}, and the archive ends at {first} there",
+                "its log lacks domain {}, and the archive ends at {first} there",
                 first.domain
             ))
         })
@@ -189,7 +189,7 @@ impl SearchByDomain {
         let ends = self.gtids.iter().filter(|end| !self.passed.contains(&end.domain));
         let lacking = ends.map(|end| match has.get(end.domain) {
             Some(last) => format!("{end} (it has {last})"),
-            None => format!("{end} (it has nothing of domain {})", end.domain),
+            None => format!("{end} (it lacks domain {})", end.domain),
         });
         let lacking = lacking.collect::<Vec<_>>().join(", ");
         let hint = if self.search.server.is_node {
@@ -225,19 +225,19 @@ impl SearchByDomain {
                     }
                     Comparison::AnotherForm => {
                         return Outcome::Unknown(format!(
-                            "the transactions from behind {behind} to {last} have the same GTIDs, but are written in another form, so that nothing shows whether they are the same: set binlog_format=ROW and binlog_row_image=FULL on all servers"
+                            "the transactions after {behind} up to {last} have the same GTIDs, but are written in another form, so that nothing shows whether they are the same: set binlog_format=ROW and binlog_row_image=FULL on all servers"
                         ));
                     }
                     Comparison::Branch => {
                         return self.search.branch(format!(
-                            "its transactions from behind {behind} to {last} do something else than those of the archive, unless the servers differ in binlog_row_metadata or binlog_row_event_max_size"
+                            "its transactions after {behind} up to {last} have other effects than those of the archive, unless the servers differ in binlog_row_metadata or binlog_row_event_max_size"
                         ));
                     }
                 }
             }
         }
         let Some(here) = self.last.clone() else {
-            return Outcome::Unknown("its logs begin behind the archive's end".to_owned());
+            return Outcome::Unknown("its logs begin after the archive's end".to_owned());
         };
         let gtids = self.gtids.clone();
         let (last, repeats) = match &self.split {

@@ -76,7 +76,7 @@ impl SearchBySet {
         if !self.gtids.contains(&gtid) {
             if self.began_behind(&gtid) {
                 return Some(Outcome::Unknown(format!(
-                    "it has {text} at {place}, and the archive begins behind it: its server was built with it, and never had it in its log"
+                    "it has {text} at {place}, and the archive begins after it: its server was built with it, and never had it in its log"
                 )));
             }
             if Some(gtid.source.uuid) == self.search.server.uuid {
@@ -96,7 +96,7 @@ impl SearchBySet {
             other.or_else(|| (!is_in_order).then(|| "a later one of its source".to_owned()));
         if let Some(other) = other {
             return Some(Outcome::Unknown(format!(
-                "it has {gtid} at {place} behind {other}, and the archive has not: set replica_preserve_commit_order=ON on all servers, so that they write one order"
+                "it has {gtid} at {place} after {other}, and the archive does not: set replica_preserve_commit_order=ON on all servers, so that they write one order"
             )));
         }
         self.search.push(gtid, content);
@@ -165,7 +165,7 @@ impl SearchBySet {
                 }
                 Comparison::Branch => {
                     return self.search.branch(format!(
-                        "its {} do something else than those of the archive, unless the servers differ in binlog_row_metadata or binlog_row_event_max_size",
+                        "its {} have other effects than those of the archive, unless the servers differ in binlog_row_metadata or binlog_row_event_max_size",
                         what()
                     ));
                 }
@@ -178,7 +178,7 @@ impl SearchBySet {
                 gtids: self.gtids.clone().into(),
                 repeats: None,
             })),
-            _ => Outcome::Unknown("its logs begin behind the archive's end".to_owned()),
+            _ => Outcome::Unknown("its logs begin after the archive's end".to_owned()),
         }
     }
 }
@@ -375,7 +375,7 @@ mod tests {
         for uuid in [NOBODY, own] {
             let found = search_on(&archive, &log, uuid);
             let Ok(Outcome::Unknown(why)) = found else { panic!("{found:?}") };
-            assert!(why.contains("the archive begins behind it"), "{why}");
+            assert!(why.contains("the archive begins after it"), "{why}");
         }
     }
 }

@@ -633,7 +633,7 @@ impl Overlap {
         if let Event::Heartbeat = sent.entry().event {
             // Where it ends now would differ with each connection to a busy server.
             let log = before.map(LogPosition::log).unwrap_or_default();
-            return differs(format!("the log {log} ends before what is stored"));
+            return differs(format!("the log {log} ends before the stored position"));
         }
         let Some(now) = self.reader.position() else { return Ok(()) };
         let Some(expected) = &self.expected else {
@@ -641,7 +641,7 @@ impl Overlap {
             return Ok(());
         };
         if now.log() != expected.to.log {
-            return differs(format!("the log {} ends before what is stored", expected.to.log));
+            return differs(format!("the log {} ends before the stored position", expected.to.log));
         }
         if now.offset() < expected.to.offset {
             return Ok(());

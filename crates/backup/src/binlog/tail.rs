@@ -93,7 +93,7 @@ pub(crate) async fn tail(
         None => empty.head.content.begins.after().is_some(),
     };
     if let Some(empty) = empty.iter().find(is_last) {
-        return open(empty.id(), "nothing is stored of it but its head");
+        return open(empty.id(), "only its head is stored");
     }
     let Some((last, _)) = newest else { return Ok(Tail::Shown) };
     if let Some(further) = histories.unproven() {

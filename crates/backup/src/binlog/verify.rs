@@ -594,7 +594,7 @@ fn unplaced(name: &BackupName, from: &GtidState, taken: Timestamp, streams: &[St
     let what = if is_removed { "was removed" } else { "is not archived" };
     Window {
         archived: is_removed,
-        problem: Some(format!("its log {what}: no stream begins before {from}, where it begins")),
+        problem: Some(format!("its log {what}: no stream begins before its position {from}")),
         is_removed,
         ..Window::new(name, from.to_string(), taken)
     }

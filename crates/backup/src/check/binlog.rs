@@ -72,7 +72,7 @@ fn differing(servers: &[(String, BTreeMap<String, String>)], variable: &str) -> 
     let (first, value) = values.next()?;
     let (other, another) = values.find(|(_, other)| *other != value)?;
     let found = format!(
-        "{variable} is {value} on {first}, and {another} on {other}: after a failover, the archive takes the same transactions for other ones, and goes on with a branch"
+        "{variable} is {value} on {first}, and {another} on {other}: after a failover, the archive mistakes the same transactions for others, and continues as a branch"
     );
     let fix =
         format!("give {variable} the same value on all servers, if another one may take over");

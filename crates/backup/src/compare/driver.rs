@@ -110,7 +110,7 @@ async fn held(
     // An account that may not do this has changed nothing.
     applier.try_to_stop(server, &session.cancel).await?;
     let warning = format!(
-        "{OWN_WARNING}the applier of {} is held until its rows are read; should this program be killed, run there: {}",
+        "{OWN_WARNING}the applier of {} is held until its rows are read; if this program is killed, run there: {}",
         server.name,
         applier.to_put_back()
     );

@@ -204,7 +204,7 @@ impl Copier<'_> {
         match sources.is_empty() {
             false => Ok(sources),
             true => Err(BackupError::Selection(
-                "nothing of these names has rows of its own, as a view or a MERGE table has none"
+                "none of these has rows of its own, like a view or a MERGE table"
                     .to_owned(),
             )),
         }
@@ -626,7 +626,7 @@ fn refuse_loss(
             Some(kept) => {
                 let is = Trigger::look(schema, name, |ask| live.look(ask)).map_err(theirs)?;
                 if !is.is_like(kept) {
-                    lost.push(format!("trigger {shown}, which is another one in the backup"));
+                    lost.push(format!("trigger {shown}, which differs in the backup"));
                 }
             }
         }
@@ -634,7 +634,7 @@ fn refuse_loss(
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let kept: Vec<&str> = triggers.iter().map(|kept| kept.name.as_str()).collect();
     if !is_same_order(&names, &kept) {
-        lost.push("the order of its triggers, which is another one in the backup".to_owned());
+        lost.push("the order of its triggers, which differs in the backup".to_owned());
     }
     for key in live.foreign_keys_of(schema, table).map_err(theirs)? {
         if !foreign_keys.contains(&key) {

@@ -236,7 +236,7 @@ pub async fn rescue(
         remarks.extend(replayed.iter().flat_map(crate::until::remarks));
         if !left.is_empty() {
             remarks.push(format!(
-                "these have names in no encoding of names, as a copy in the data directory has, and a pattern leaves them out: {}; name those that are wanted",
+                "the file names of these are not encoded, as for a copy in the data directory, so a pattern leaves them out: {}; name those that you want",
                 left.join(", ")
             ));
         }

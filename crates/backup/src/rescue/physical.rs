@@ -175,7 +175,7 @@ fn place(live: &mut Client, name: &str) -> Result<TableFolder, String> {
     let path = Path::new(&one(live, "SELECT @@datadir")?).join(file);
     let facts = std::fs::symlink_metadata(&path).map_err(|error| {
         format!(
-            "its new file {} is not there for this program: {error}; run it on the host of the server as its user or root, or leave out --physical",
+            "its new file {} is not visible to this program: {error}; run it on the host of the server as its user or root, or leave out --physical",
             path.display()
         )
     })?;

@@ -380,8 +380,8 @@ fn plan(
 }
 
 const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";
-const HALF_MERGED: &str = "a restore of a chain was interrupted in it while its pages were merged: run the command of that restore again, or, if the system was started again since, empty the directory";
-const HALF_PREPARED: &str = "a restore of a chain was interrupted in it while the files were prepared, and they are of no use now: empty the directory, and restore it again";
+const HALF_MERGED: &str = "a restore of a chain was interrupted in it while its pages were merged: run the command of that restore again, or, if the system was rebooted since, empty the directory";
+const HALF_PREPARED: &str = "a restore of a chain was interrupted in it while the files were prepared, and they are unusable now: empty the directory, and restore it again";
 const HALF_RECOVERED: &str = "the server that was to prepare it did not stop cleanly, so it is not proven that another one can use its files; empty the directory, and restore it again";
 const RENAMES: &str = "it holds an unfinished restore of a stream that renames or removes files in the classic layout, which cannot be resumed; empty the directory";
 /// Files that are kept, and the target that they are in, locked.

@@ -145,7 +145,7 @@ fn too_deep(scratch: &Path) -> BackupError {
 /// Names the plugin of whose keys the failed program may have none.
 pub(crate) fn with_keys(error: BackupError, plugin: Option<&'static str>) -> BackupError {
     let Some(plugin) = plugin else { return error };
-    let hint = |how| format!("; the backup is of a server with {plugin}: {how}");
+    let hint = |how| format!("; the backup is from a server with {plugin}: {how}");
     match error {
         BackupError::Program { program, mut what } => {
             what += &hint("give its keys with --prepare-opts and --mysqld-opts");

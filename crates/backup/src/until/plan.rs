@@ -242,8 +242,7 @@ async fn plan_from(
     versions.extend(taken_from.version);
     let run = taken_from.run;
     if planned.is_left {
-        remarks
-            .push("the stop lies in a history that the present one of the archive left".to_owned());
+        remarks.push("the stop lies in a history that the archive has left".to_owned());
     }
     if request.stop == RestoreStop::Latest {
         remarks.extend(histories.stranded().iter().map(ToString::to_string));
@@ -536,7 +535,7 @@ fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, V
     }
     if zones.is_empty() && !heads.is_empty() {
         remarks.push(
-            "the archive does not say the local time of the server's system: statements with the time zone SYSTEM get that \
+            "the archive does not record the local time of the server's system: statements with the time zone SYSTEM get that \
              of this host"
                 .to_owned(),
         );
@@ -611,7 +610,7 @@ fn doubts(archive: &Archive, plan: &Plan<'_>) -> Vec<String> {
     heads.sort_by_key(|head| head.started);
     let doubts = heads.iter().flat_map(|head| &head.doubts);
     let doubts: BTreeSet<String> = doubts.cloned().collect();
-    let named = |doubt| format!("the data may be another one than the server had: {doubt}");
+    let named = |doubt| format!("the data may differ from that of the server: {doubt}");
     doubts.into_iter().map(named).collect()
 }
 

@@ -143,7 +143,7 @@ pub async fn restore_until(
         }
         finish(&ended)?;
         let earlier =
-            "an earlier run of this command has replayed everything; its end was noted now";
+            "an earlier run of this command has replayed everything; its end is recorded now";
         let remarks = [vec![earlier.to_owned()], ended.remarks, vec![anew(&ended.gtids)]].concat();
         return Ok(UntilReport { restored: None, replayed: None, remarks });
     }
@@ -209,7 +209,7 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(error) = &replayed.retried {
         remarks.push(format!(
-            "a transaction failed when others were applied beside it, and passed alone: {error}"
+            "a transaction failed when others were applied beside it, but not alone: {error}"
         ));
     }
     if let Some(why) = replayed.unconfined {
@@ -229,7 +229,7 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
     }
     if !replayed.unchanged.is_empty() {
         remarks.push(format!(
-            "the private server could not change these settings where the origin did, so what the log created behind that may be another one: {}",
+            "the private server could not change these settings where the origin did, so what the log created after that may differ: {}",
             replayed.unchanged.join(", ")
         ));
     }

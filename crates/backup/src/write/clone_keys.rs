@@ -83,7 +83,7 @@ fn refuse_clear(has_keys: Option<bool>) -> Result<(), BackupError> {
             Err(BackupError::ClearKeys("the clone has keys of encrypted tables in clear"))
         }
         None => Err(BackupError::ClearKeys(
-            "the clone does not say whether it has keys of encrypted tables in clear, as those of earlier versions do not",
+            "the clone does not record whether it has keys of encrypted tables in clear, like those of earlier versions",
         )),
     }
 }

@@ -177,7 +177,7 @@ fn refuse_clear_beginning(
             Err(BackupError::ClearKeys("the clone has keys of encrypted tables in clear"))
         }
         (Beginning::Clone, true) => Err(BackupError::ClearKeys(
-            "the input is a clone of MySQL, of which --raw does not see whether it has keys of encrypted tables in clear",
+            "the input is a clone of MySQL, and --raw cannot see whether it has keys of encrypted tables in clear",
         )),
         (Beginning::Clone, false) | (Beginning::Other, _) => Ok(()),
     }

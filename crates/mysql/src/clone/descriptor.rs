@@ -179,7 +179,7 @@ impl<'a> Descriptor<'a> {
         let mut fields = Fields::new("descriptor", bytes);
         let (version, len, kind) = (fields.u32_be()?, fields.u32_be()?, fields.u32_be()?);
         if version != VERSION {
-            return broken(format!("a descriptor of the unknown version {version}"));
+            return broken(format!("a descriptor of unknown version {version}"));
         }
         if usize::try_from(len) != Ok(bytes.len()) {
             return broken(format!("a descriptor of {len} bytes in a message of {}", bytes.len()));
@@ -242,7 +242,7 @@ fn file<'a>(fields: &mut Fields<'a>) -> Result<FileHead<'a>, CloneError> {
     let name = match fields.bytes(name_len)?.split_last() {
         None => &[][..],
         Some((0, name)) => name,
-        Some(_) => return broken("a file name without its end"),
+        Some(_) => return broken("an incomplete file name"),
     };
     let key = if flags & flag::KEY != 0 { Some(fields.bytes(KEY_LEN)?) } else { None };
     Ok(FileHead {

@@ -14,7 +14,7 @@ pub enum CloneError {
     },
     /// The donor sent something that it must not, or not then.
     #[error(
-        "the donor's clone is not as it announced it: {what}: nothing of it can be used, try again"
+        "the donor's clone is not as it was announced: {what}: none of it can be used, try again"
     )]
     Broken {
         /// The expected and the received message.

@@ -106,7 +106,7 @@ fn physical(space_flags: u32, page_size: u32, name: &FileName) -> Result<u32, Cl
     match space_flags >> 1 & 15 {
         0 => Ok(page_size),
         zip @ 1..=5 if 512 << zip <= page_size => Ok(512 << zip),
-        zip => broken(format!("{name} has pages of the unknown size {zip}")),
+        zip => broken(format!("{name} has pages of unknown size {zip}")),
     }
 }
 

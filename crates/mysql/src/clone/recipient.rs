@@ -317,7 +317,7 @@ impl Recipient {
             }
             Answer::Setting { name, value } => {
                 if let Some(twice) = self.donor.settings.insert(name, value) {
-                    return broken(format!("a setting came twice, first as {twice:?}"));
+                    return broken(format!("a setting was sent twice, first as {twice:?}"));
                 }
             }
             Answer::Collation => {}
@@ -353,7 +353,7 @@ impl Recipient {
 
     fn ready(&mut self) -> Result<CloneEvent<'static>, CloneError> {
         if self.locator.is_empty() || self.donor.version().is_empty() {
-            return broken("the donor did not say what it is");
+            return broken("the donor did not identify itself");
         }
         let page_size = self.donor.page_size();
         if !page_size.is_power_of_two() || !(4096..=65536).contains(&page_size) {
@@ -424,7 +424,7 @@ fn block<'a>(head: DataHead, answer: &Answer<'a>) -> Result<Block<'a>, CloneErro
         Answer::Data(bytes) => {
             broken(format!("a block has {} bytes instead of {}", bytes.len(), head.len))
         }
-        other => broken(format!("{} came instead of data", other.kind())),
+        other => broken(format!("{} was sent instead of data", other.kind())),
     }
 }
 

@@ -214,7 +214,7 @@ impl Stages {
                 Ok(FileDescription::Redo)
             }
             _ => broken(format!(
-                "redo log {} of {} came out of order, or otherwise than before",
+                "redo log {} of {} arrived out of order, or differs from before",
                 head.index, self.announced.files
             )),
         }
@@ -322,7 +322,7 @@ impl Stages {
         let found = (field(PAGE_NUMBER), field(PAGE_SPACE));
         if number.is_none() || found != (number, file.space) {
             return broken(format!(
-                "{}: the changed page at {} says that it is page {:?} of tablespace {:?}",
+                "{}: the changed page at {} states that it is page {:?} of tablespace {:?}",
                 file.name, block.offset, found.0, found.1
             ));
         }
@@ -417,7 +417,7 @@ impl Stages {
             }
             let has_key = file.key.is_some() && !file.is_encrypted_late || file.has_first_page;
             if (file.is_late || file.is_encrypted_late) && file.is_encrypted && !has_key {
-                return broken(format!("the key of {} did not come", file.name));
+                return broken(format!("the key of {} is missing", file.name));
             }
         }
         Ok(())

@@ -58,7 +58,7 @@ impl fmt::Display for RedoFault {
             ),
             Self::Broken { intact, end } => write!(
                 f,
-                "the redo log is damaged behind position {intact}, and the backup ends at {end}: recovery would lose \
+                "the redo log is damaged after position {intact}, and the backup ends at {end}: recovery would lose \
                  the transactions in between"
             ),
         }

@@ -230,18 +230,18 @@ pub(super) fn takes_over(
 ) -> Result<(), &'static str> {
     let before = &last.segment.content;
     if end != Some(at) {
-        return Err("it begins at a place where the stream of the server before it does not end");
+        return Err("it does not begin where the stream of the previous server ends");
     }
     let gtids = head.gtids.as_ref().and_then(|gtids| gtids.parse::<GtidState>().ok());
     let repeats = head.repeats.as_ref().map(|of| of.gtids.parse::<GtidState>());
     match (repeats, &gtids) {
         (None, _) => {}
         (Some(Ok(of)), Some(now)) if of == *now => {}
-        _ => return Err("it repeats other transactions than the stream before it ends with"),
+        _ => return Err("it does not repeat the last transactions of the stream before it"),
     }
     match gtids.is_some() && gtids == before.after() {
         true => Ok(()),
-        false => Err("its GTIDs are not those at which the stream of the server before it ends"),
+        false => Err("its GTIDs are not those at the end of the previous server's stream"),
     }
 }
 

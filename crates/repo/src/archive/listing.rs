@@ -261,7 +261,7 @@ async fn read(
     }
     if !left.is_empty() {
         remarks.push(format!(
-            "{} of the segments before {} are left of a `prune` that did not finish: nothing needs them, and the next `prune` removes them",
+            "{} of the segments before {} are left over from a `prune` that did not finish: they are not needed, and the next `prune` removes them",
             left.len(),
             segment_name(first)
         ));

@@ -62,7 +62,7 @@ pub(super) async fn rolled(
                 is_own.then_some((head.content.number, head))
             })),
             Err(what) => remarks.push(format!(
-                "{} is not used, the heads of its segments are: {what}",
+                "{} is not used, but the heads of its segments are: {what}",
                 rollup_name(span)
             )),
         }

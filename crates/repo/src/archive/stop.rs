@@ -130,7 +130,7 @@ impl TimesBefore {
             Some(latest) => {
                 let (stop, latest) = (self.stop, latest.round(Unit::Second).unwrap_or(latest));
                 let backup = format!(
-                    "{position} (behind a transaction of {latest}, unless the server's clock was ahead then; a stop by GTID needs no clock)"
+                    "{position} (after a transaction of {latest}, unless the server's clock was ahead then; a stop by GTID needs no clock)"
                 );
                 Err(PlanError::BeforeBackup { stop: stop.to_string(), backup })
             }

@@ -210,7 +210,7 @@ impl<'a> PresentData<'a> {
         for entry in entries.into_iter().flatten().flatten() {
             if let Ok(target) = std::fs::read_link(entry.path()) {
                 error_log.warn(format_args!(
-                    "{} was a link to {}: the new data is in the data directory, and what is behind the link stays there until you remove it",
+                    "{} was a link to {}: the new data is in the data directory, and the link's target stays until you remove it",
                     entry.file_name().to_string_lossy(),
                     target.display()
                 ));

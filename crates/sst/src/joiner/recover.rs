@@ -47,7 +47,7 @@ pub fn finish_interrupted(
         swap::drop_journal(datadir)?;
         let what = if journal.goes_back { "roll-back" } else { "swap" };
         error_log.warn(format_args!(
-            "a {what} of the data in {} was interrupted before it moved anything, and a server has worked on the data since: the data stays, and the {what} is given up",
+            "a {what} of the data in {} was interrupted before it moved anything, and a server has worked on the data since: the data stays, and the {what} is abandoned",
             datadir.display()
         ));
         return Ok(Finished::GivenUp);

@@ -103,7 +103,7 @@ fn warn_of_names(context: &Context, donors: Option<bool>) {
     let Some(donors) = donors.filter(|donors| *donors != own) else { return };
     let number = u8::from;
     context.error_log.warn(format_args!(
-        "lower_case_table_names is {} on the donor and {} on this node: statements that write a name with capital letters find or create another table on each, and then replication stops; set one value on all nodes",
+        "lower_case_table_names is {} on the donor and {} on this node: statements that write a name with capital letters find or create different tables on each, and then replication stops; set one value on all nodes",
         number(donors),
         number(own)
     ));

@@ -38,7 +38,7 @@ pub enum SwapError {
         name: String,
     },
     /// The old data lacks an entry, so it cannot be put back. Nothing was changed.
-    #[error("the old data of {} is not whole: {name} is missing in it; nothing was changed", folder.display())]
+    #[error("the old data of {} is incomplete: {name} is missing; nothing was changed", folder.display())]
     OldIsNotWhole {
         /// The directory.
         folder: PathBuf,

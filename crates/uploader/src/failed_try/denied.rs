@@ -48,7 +48,7 @@ const AZURE: [(&str, &str); 4] = [
     ),
     (
         "KeyBasedAuthenticationNotPermitted",
-        "the storage account permits no account keys: use an identity",
+        "the storage account does not permit account keys: use an identity",
     ),
 ];
 
@@ -64,7 +64,7 @@ const PROTECTED: [(&str, &str); 3] = [
     ),
     (
         "SnapshotsPresent",
-        "the blob has snapshots, and the store does not remove it before them: `az storage blob delete --delete-snapshots only` removes them",
+        "the blob has snapshots, and must be removed after them: `az storage blob delete --delete-snapshots only` removes them",
     ),
 ];
 

@@ -184,7 +184,7 @@ const NOT_PARTIAL: &str = "Received non-partial response when range requested";
 const NO_LENGTH: &str = "Content-Length Header missing from response";
 const NO_LENGTHS: &str = "a proxy in front of the store leaves out the length of objects (Content-Length): go around the proxy, or change its settings";
 const NO_RANGES: &str = "the store, or a proxy in front of it, ignores the range of a request: go around the proxy, or change its settings; `check` tries a range";
-const NO_SUCH_PAGE: &str = "the store does not know the place in a listing that an answer before has named: a proxy in front of it may alter answers, or send requests to several stores; go around the proxy";
+const NO_SUCH_PAGE: &str = "the store does not know the place in a listing that an earlier answer named: a proxy in front of it may alter answers, or send requests to several stores; go around the proxy";
 const EXCESS: &str = "a working store does not respond like this: check the endpoint and the object that the error names";
 
 /// Returns whether the store is full: 507 by its rules, 400 or 403 for the quota of a bucket or an owner (MinIO; Ceph and

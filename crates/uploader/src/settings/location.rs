@@ -118,7 +118,8 @@ impl Location {
 
 /// Replaces the percent escapes of a path.
 fn unescaped(path: &str) -> Result<String, &'static str> {
-    const ESCAPE: &str = "it contains a % that starts no escape: in file:// URLs write % as %25";
+    const ESCAPE: &str =
+        "it contains a % that does not start an escape: in file:// URLs write % as %25";
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.bytes();
     while let Some(byte) = rest.next() {
@@ -129,7 +130,7 @@ fn unescaped(path: &str) -> Result<String, &'static str> {
         let mut digit = || char::from(rest.next()?).to_digit(16).and_then(|d| u8::try_from(d).ok());
         match digit().zip(digit()).map(|(high, low)| high << 4 | low) {
             None => return Err(ESCAPE),
-            Some(b'/' | 0) => return Err("it contains an escape that no file name can contain"),
+            Some(b'/' | 0) => return Err("it contains an escape that file names cannot contain"),
             Some(byte) => bytes.push(byte),
         }
     }

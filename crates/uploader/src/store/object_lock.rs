@@ -261,7 +261,7 @@ impl Store {
             }
         }
         let hint = last.map_or(HINT.into(), |there| held_otherwise(&there).into());
-        let message = "the store acknowledged the lock, but the object is not locked so";
+        let message = "the store acknowledged the lock, but the object does not have it";
         Err(StoreError::new(Operation::Lock, key, StoreErrorKind::Rejected, message)
             .with_hint(Some(hint)))
     }

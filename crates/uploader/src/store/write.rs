@@ -21,7 +21,7 @@ impl Store {
     /// Error of a store that keeps refusing to create an object that does not exist.
     pub(crate) fn cannot_create(&self, key: &str, refused: &StoreError) -> StoreError {
         let message =
-            format!("the store refuses to create the object, which does not exist ({refused})");
+            format!("the store refuses to create the object, though it does not exist ({refused})");
         let way = self.service().without_conditions();
         let way = way.map(|way| format!("it may not support conditional writes: {way}").into());
         let hint = refused.hint().map(|hint| hint.to_owned().into()).or(way);

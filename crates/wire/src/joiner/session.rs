@@ -131,7 +131,7 @@ impl Shared {
                     own.unacknowledged += len;
                     let mut state = self.monitor.lock();
                     let inserted = if head.again && state.version < AGAIN_SINCE {
-                        let what = "version 1 has no stream that begins again";
+                        let what = "in version 1, no stream begins again";
                         Err(ProtocolError::Block { number: head.number, offset: head.offset, what })
                     } else {
                         state.ledger.insert(&head, payload)

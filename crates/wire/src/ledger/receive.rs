@@ -94,7 +94,7 @@ impl ReceiveLedger {
             return Err(ProtocolError::Block { number, offset, what });
         }
         if head.again && (number == 0 || std::mem::replace(&mut self.began_again, true)) {
-            let what = "the stream may begin again once only, and not with its first block";
+            let what = "the stream may begin again only once, and not with its first block";
             return Err(ProtocolError::Block { number, offset, what });
         }
         self.delivered_blocks += 1;

@@ -143,7 +143,7 @@ impl Context {
             }
         }
         remarks(&self.log, trial);
-        let chain_stays = "the new backup is not proven, so its chain stays the one that counts; see `xbcloud-rs list`";
+        let chain_stays = "the new backup is not proven, so its chain still counts instead; see `xbcloud-rs list`";
         let unproven = judged(trial)
             .err()
             .or_else(|| (trial.reached < Some(Level::Restore)).then(|| not_reached(trial)));

@@ -85,5 +85,5 @@ fn judged(archive: &ArchiveCopy) -> Result<(), Failure> {
     ))
     .stage("copy")
     .ending(Exit::Damaged)
-    .hint("run `binlog verify` on the source; if that cannot be mended, take a backup and copy that one"))
+    .hint("run `binlog verify` on the source; if that cannot be repaired, take a backup and copy that one"))
 }

@@ -59,7 +59,7 @@ impl Context {
     fn delete_files(&self, args: &DeleteArgs) -> Result<(), Failure> {
         if !args.yes && !self.stock {
             return Err(Failure::usage("single files are removed only with --yes")
-                .hint("the manifest goes with them, so the rest is no longer a complete backup"));
+                .hint("the manifest is removed, too, so the rest is no longer a complete backup"));
         }
         let (root, name) = backup_place(&args.name, &args.common, false)?;
         let root = self.taking_over(root, args.take_over);

@@ -57,7 +57,7 @@ impl Context {
                 cancel.or(xb_repo::pin::accept(&root, &name, reason.as_deref())).await
             })?;
         self.log
-            .info("accepted: its size is the usual one from now on, and its base may be elsewhere");
+            .info("accepted: its size counts as usual from now on, and its base may be elsewhere");
         Ok(())
     }
 }

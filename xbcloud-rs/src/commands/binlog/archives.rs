@@ -109,14 +109,14 @@ fn judged(found: &[ArchiveReport]) -> Result<(), Failure> {
             .stage("check")
             .ending(Exit::Damaged)
             .hint(
-                "take a backup now: what lies after the damage cannot be restored from older ones",
+                "take a backup now: older ones cannot be restored to any moment after the damage",
             ));
     }
     if let Some(report) = found.iter().find(|report| report.has_gap()) {
         return Err(Failure::new(format!("the archive of {} has a gap", report.server))
             .stage("check")
             .ending(Exit::Damaged)
-            .hint("if no backup is newer than the gap, take one now; what lies in the gap cannot be restored"));
+            .hint("if no backup is newer than the gap, take one now; moments in the gap cannot be restored"));
     }
     Ok(())
 }

@@ -58,7 +58,7 @@ impl Context {
                 .hint("what is shown may not be all; run `binlog verify`"));
         }
         match (found, one) {
-            (0, _) => self.log.info("no transaction in the archive is like that"),
+            (0, _) => self.log.info("no transaction in the archive matches"),
             (1, Some(gtid)) => self.log.info(format!(
                 "the moment before it: `restore --until=before:{gtid}`, single tables: `rescue --until=before:{gtid}`; everything else: `restore --until=latest --exclude-gtid={gtid}`"
             )),

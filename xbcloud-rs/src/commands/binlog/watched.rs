@@ -131,7 +131,7 @@ impl ReceiverStatus {
                     )),
                     _ => match takes_over_at(&begins) {
                         Some(end) => self.log.warn(format!(
-                            "the log of {server} now comes from another server, which has the same transactions: from its {at} on, behind {end} of the one before"
+                            "the log of {server} now comes from another server, which has the same transactions: from its {at} on, after {end} of the previous one"
                         )),
                         None => self.log.info(format!("receiving the log of {server} from {at}")),
                     },
@@ -159,7 +159,7 @@ impl ReceiverStatus {
             Notice::Uncovered(why) => {
                 match &why {
                     Some(why) => self.log.warn(format!(
-                        "the archive of {server} is complete up to its last transaction only: {why}"
+                        "the archive of {server} is complete only up to its last transaction: {why}"
                     )),
                     None => self.log.info(format!(
                         "the archive of {server} is complete up to the present again"
@@ -191,7 +191,7 @@ impl ReceiverStatus {
             }
             Notice::Doubtful(what) if seen.doubts.insert(what.clone()) => {
                 self.log.warn(format!(
-                        "a replay of the log of {server} may give other data than it has: {what}; `check --binlog` says what to do"
+                        "a replay of the log of {server} may give other data than the server has: {what}; `check --binlog` shows what to do"
                     ));
                 self.event(&json!({ "what": "doubtful", "server": server, "reason": what }));
             }
@@ -216,7 +216,7 @@ impl ReceiverStatus {
                 self.event(&json!({ "what": "store back", "server": server }));
             }
             Notice::Disconnected(why) => {
-                let text = format!("the log of {server} is not received, and tried again: {why}");
+                let text = format!("the log of {server} cannot be received; trying again: {why}");
                 self.trouble(&mut seen, "disconnected", text);
                 seen.state.receiving = false;
             }

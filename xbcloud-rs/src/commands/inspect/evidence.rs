@@ -210,11 +210,11 @@ fn demanded(args: &EvidenceArgs, found: &Evidence<ReadReport>) -> Result<(), Fai
         && reached_level(reached) < Some(level)
     {
         let reached = reached.map_or_else(|| "nothing".to_owned(), printable);
-        return refused(format!("verified only up to {reached}, but {level} is demanded"));
+        return refused(format!("verified only up to {reached}, but {level} is required"));
     }
     let Some(limit) = args.max_age else { return Ok(()) };
     match age(found) {
-        None => refused("it is of a time in the future: check the clocks".to_owned()),
+        None => refused("it is dated in the future: check the clocks".to_owned()),
         Some(age) if age > limit => {
             refused(format!("this evidence is {} old, the limit is {}", span(age), span(limit)))
         }

@@ -142,7 +142,7 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
         return Err(Failure::new(format!("{} cannot be restored: {why}", found.name))
             .stage("check")
             .ending(Exit::Damaged)
-            .hint("its own data is intact: copy its base back if there is a copy, or take a full backup"));
+            .hint("its own data is intact: restore its base from a copy, if there is one, or take a full backup"));
     }
     let compared = found.restore.as_ref().and_then(|restore| restore.compared_with.as_ref());
     if let (Some(compared), true) = (compared.filter(|it| it.differing > 0), found.is_undamaged()) {
@@ -166,7 +166,7 @@ pub(crate) fn judged(found: &VerifyReport) -> Result<(), Failure> {
         ))
         .stage("check")
         .ending(Exit::Damaged)
-        .hint("the backup itself is undamaged: correct the statement, or see whether its data is what it should be"));
+        .hint("the backup itself is undamaged: correct the statement, or check whether its data is as expected"));
     }
     let problems = found.problems.len() as u64 + found.more_problems;
     let reached = found.reached.map_or("even the manifest is damaged".to_owned(), |level| {

@@ -50,11 +50,11 @@ const KNOWN: [(&[&str], &str); 14] = [
     ),
     (
         &["must be specified first on the command line"],
-        "put this option first in `producer`, directly behind the program",
+        "put this option first in `producer`, directly after the program",
     ),
     (
         &["Invalid --stream argument"],
-        "write --stream=xbstream in `producer`: it is the only format that is read",
+        "write --stream=xbstream in `producer`: no other format can be read",
     ),
     (
         &["unknown variable", "unknown option", "unrecognized option", "ambiguous option"],

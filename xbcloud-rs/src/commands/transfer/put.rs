@@ -188,14 +188,14 @@ impl Context {
             && !root.store().is_folder()
         {
             self.log.warn(format!(
-                "--chunk-size={size} makes {} objects of each GiB, and each is a request that costs money and can fail; leave the option out for objects of {} MiB",
+                "--chunk-size={size} makes {} objects per GiB, and each is a request that costs money and can fail; leave the option out for objects of {} MiB",
                 GIB.div_ceil(size),
                 DEFAULT_CHUNK >> 20
             ));
         }
         if store.connection.insecure {
             self.log.warn(
-                "the store's certificate is not checked (--insecure): another host could take or change the backup on its way",
+                "the store's certificate is not checked (--insecure): another host could read or change the backup in transit",
             );
         }
     }

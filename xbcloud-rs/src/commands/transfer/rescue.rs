@@ -75,7 +75,7 @@ impl Context {
             (&found.replayed, found.finished, found.restored.last())
         {
             self.log.info(format!(
-                "the rows are those of {name}, which ended at {}: what was written later is not in them",
+                "the rows are those of {name}, which ended at {}: later writes are not in them",
                 finished.strftime("%Y-%m-%dT%H:%M:%SZ")
             ));
         }
@@ -85,7 +85,7 @@ impl Context {
         match found.too_long.is_empty() {
             true => Ok(()),
             false => Err(Failure::new(format!(
-                "the other tables are rescued, and not {}",
+                "the other tables are rescued, but not {}",
                 found.too_long.join("; nor ")
             ))),
         }

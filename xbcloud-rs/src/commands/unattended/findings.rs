@@ -20,7 +20,8 @@ const SKEW: i64 = 3600;
 const ARCHIVE_SKEW: i64 = 60;
 
 /// Why there is nothing to judge where backups are.
-pub(crate) const ALL_IGNORED: &str = "every backup is of a server that --ignore-server leaves out";
+pub(crate) const ALL_IGNORED: &str =
+    "every backup belongs to a server that --ignore-server leaves out";
 
 /// Which backups are judged, and what proves them.
 #[derive(Debug, Clone, Copy)]

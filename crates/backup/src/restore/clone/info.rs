@@ -104,7 +104,7 @@ pub(crate) fn refuse_parts(name: &str, is_all: bool, is_export: bool) -> Result<
         }
     };
     Err(BackupError::Selection(format!(
-        "{name} is a clone of MySQL, whose files are of use only together: {next}"
+        "{name} is a clone of MySQL, whose files are usable only together: {next}"
     )))
 }
 

@@ -83,7 +83,7 @@ pub(crate) async fn find_server(
 fn may_start(here: &str, donor: &str) -> Result<(), String> {
     let refused = |why: &str| {
         Err(format!(
-            "the clone is of MySQL {donor}, and the server here is {here}: {why}; name another one with --mysqld, or restore without --prepare where there is one"
+            "the clone is from MySQL {donor}, but the server here is {here}: {why}; name another one with --mysqld, or restore without --prepare where there is one"
         ))
     };
     if here.contains("MariaDB") {

@@ -53,7 +53,7 @@ use crate::until::{
 const LOGIN: Duration = Duration::from_secs(60);
 
 /// Remark on a replay that proves nothing of the present history.
-const LEFT: &str = "the log that was replayed is of a history that the present one of the archive left, of which it proves nothing";
+const LEFT: &str = "the replayed log is from a history that the archive has left, so it proves nothing about the present one";
 /// Why the replay of a trial proves nothing.
 const FILTERED: &str = "options of the private server leave a part of the log out";
 /// Reason why a trial proves no time, if tables may lack rows from before the log that was replayed.

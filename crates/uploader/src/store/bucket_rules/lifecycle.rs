@@ -22,7 +22,7 @@ pub(super) enum LifecycleError {
     #[error("the store's answer is not a lifecycle configuration")]
     Other,
     /// It is a configuration with something unknown in it.
-    #[error("the bucket's lifecycle configuration has a form that this program does not know: {0}")]
+    #[error("the bucket's lifecycle configuration has an unknown form: {0}")]
     Unknown(String),
 }
 
