@@ -14,6 +14,9 @@ use xb_testkit::files::Digester;
 use xb_testkit::mariadb::MariaDb;
 use xb_testkit::store::Store;
 
+/// A server with this option opens no table at its start.
+const COLD: &str = "--innodb-buffer-pool-load-at-startup=OFF";
+
 /// A server whose data directory stays while it is restarted and restored, and its backups.
 struct Site {
     store: Store,
@@ -373,10 +376,24 @@ fn a_server_that_hangs_at_the_end_does_not_hang_the_backup() {
     assert!(site.manifest("one")["history"]["highest"].is_object());
 }
 
+/// A server lists only the tablespaces that it has opened since its start.
+#[test]
+fn tables_that_nobody_has_used_since_the_start_are_not_discarded() {
+    let (site, server) = Site::new(&[COLD]);
+    let server = site.restarted(server, &[]);
+    let _ = site.back_up(&server, "full", &[]).expect(0);
+    let server = site.restarted(server, &[]);
+    let said = site.back_up(&server, "one", &["--incremental-from=full"]).expect(0).stderr_text();
+    assert!(!said.contains("imported"), "{said}");
+    for name in ["full", "one"] {
+        assert!(site.manifest(name)["history"]["highest"].is_object(), "{name}");
+    }
+}
+
 /// DISCARD gives a table a new number, and IMPORT does not: after a DISCARD before the base, no number shows the import.
 #[test]
 fn a_base_with_a_discarded_table_does_not_rule_out_an_import() {
-    let (site, server) = Site::new(&[]);
+    let (site, server) = Site::new(&[COLD]);
     server.sql("CREATE TABLE shop.away LIKE shop.t; INSERT INTO shop.away SELECT * FROM shop.t");
     server.sql("ALTER TABLE shop.away DISCARD TABLESPACE");
     // Not known to the server by a table that was used.
