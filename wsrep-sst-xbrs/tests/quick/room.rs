@@ -167,6 +167,33 @@ fn old_data_that_may_be_the_only_good_one_is_not_deleted_for_lack_of_room() {
 }
 
 #[test]
+fn tablespaces_elsewhere_go_with_old_data_that_makes_room() {
+    if !may_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    scene.options("keep-old=no");
+    put(&scene.data("donor").join("shop/t.ibd"), 8 * MIB);
+    let (data, fast) = (scene.data("joiner"), scene.scratch.join("fast/shop"));
+    for name in ["remote.ibd", "gone.ibd"] {
+        put(&fast.join(name), 1);
+    }
+    // There is room for one of both.
+    let before = format!(
+        "mkdir shop mysql && : >mysql/user.frm && head -c 20000000 /dev/zero >shop/t.ibd \
+        && for name in remote gone; do echo '{}'/$name.ibd >shop/$name.isl; done",
+        fast.display()
+    );
+    let log = "--innodb-log-file-size=4M";
+    let (joiner, _) = join_with_disk(&scene, (&data, 40), (&before, "ls -A shop"), &[log]);
+    assert!(joiner.status.success(), "{}", joiner.log);
+    assert!(joiner.log.contains("deleting the old data before"), "{}", joiner.log);
+    assert!(!joiner.log.contains("stays in the data directory"), "{}", joiner.log);
+    assert_eq!(std::fs::read(fast.join("remote.ibd")).unwrap(), b"new remote");
+    assert_eq!(std::fs::read_dir(&fast).unwrap().count(), 1);
+}
+
+#[test]
 fn room_is_counted_again_when_the_donor_begins_again() {
     if !may_mount() {
         return;

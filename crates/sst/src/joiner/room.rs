@@ -8,12 +8,12 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use super::acceptance;
 use super::destination::Destination;
 use super::present_data::PresentData;
 use super::recover::{drop_new, remove_old};
 use super::request::OfferedBackup;
 use super::second_start::MARIADB_REDO;
+use super::{acceptance, relocate};
 use crate::context::Context;
 use crate::contract::datadir::{Kind, KindDir, Layout, is_mounted};
 use crate::contract::settings::Old;
@@ -153,7 +153,9 @@ fn make_room(
     if room == Room::WithoutOld {
         error_log.warn("deleting the old data before the new data arrives, as keep-old=no allows: there is no room for both");
         create_folders(data)?;
-        data.swap(&[], true)?;
+        let mut remote = Vec::new();
+        relocate::add_own(data.context, &data.lock, &mut remote)?;
+        data.swap(&remote, true)?;
     }
     let deleting = (room != Room::Enough).then(|| {
         let (layout, locks) = (layout.clone(), Arc::clone(&data.lock.folders));
