@@ -85,20 +85,20 @@ impl Kind {
     }
 
     /// Returns whether a server has files of this kind in a directory, or can make some there. Notes need not be anywhere: a
-    /// server that is no replica makes none.
-    fn may_be_in(&self, dir: &Path) -> io::Result<bool> {
+    /// server that is no replica makes none. A directory that cannot be listed may have some.
+    fn may_be_in(&self, dir: &Path) -> bool {
         if !matches!(self, Self::Notes(_))
             || access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok()
         {
-            return Ok(true);
+            return true;
         }
-        let Some(entries) = or_none(std::fs::read_dir(dir))? else { return Ok(false) };
-        for entry in entries {
-            if self.has(&entry?.file_name()) {
-                return Ok(true);
+        match or_none(std::fs::read_dir(dir)) {
+            Ok(None) => false,
+            Ok(Some(mut entries)) => {
+                entries.any(|entry| entry.map_or(true, |entry| self.has(&entry.file_name())))
             }
+            Err(_) => true,
         }
-        Ok(false)
     }
 }
 
@@ -231,7 +231,7 @@ impl Layout {
         match self.find_place(dir, keep)? {
             None => {}
             Some(Place::Inside(dir)) => self.inside.push(KindDir { kind, dir }),
-            Some(Place::Outside(dir)) if !kind.may_be_in(&dir)? => {}
+            Some(Place::Outside(dir)) if !kind.may_be_in(&dir) => {}
             Some(Place::Outside(dir)) => self.outside.push(KindDir { kind, dir }),
         }
         Ok(())
