@@ -205,6 +205,8 @@ fn wrong_certificates_and_a_wrong_secret_end_at_once_and_cost_nothing() {
     set(&scene, &identity(&one), &identity(&two));
     scene.joins();
     assert!(scene.cluster.log(1).contains("and name its host"), "{}", scene.cluster.log(1));
+    // What a joiner says of itself is what it does.
+    assert!(!scene.cluster.log(2).contains("name its host"), "{}", scene.cluster.log(2));
 }
 
 const MIB: u64 = 1 << 20;

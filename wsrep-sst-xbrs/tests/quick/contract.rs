@@ -237,6 +237,10 @@ fn a_donor_without_the_program_or_the_secret_is_told_so() {
     let donor = scene.donor("127.0.0.1:4444/xtrabackup_sst//1").start().wait();
     assert!(donor.log.contains("another transfer method"), "{}", donor.log);
     assert!(!donor.status.success() && donor.lines.is_empty());
+    // As `garbd --sst xbrs:127.0.0.1:4444` asks.
+    let donor = scene.donor("127.0.0.1:4444").start().wait();
+    assert!(donor.log.contains("back this node up with `xbcloud-rs backup`"), "{}", donor.log);
+    assert!(!donor.status.success() && donor.lines.is_empty());
 
     let mut joiner = scene.joiner().start();
     let ready = joiner.ready();

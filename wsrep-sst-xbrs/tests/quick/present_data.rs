@@ -575,6 +575,53 @@ fn notes_of_a_server_go_with_its_data_wherever_they_are() {
     }
 }
 
+/// Those of a replica may have a name without an ending, and be in a directory in which others have theirs.
+#[test]
+fn directories_are_no_notes_of_a_server() {
+    let scene = Scene::new();
+    let outside = scene.scratch.dir("notes");
+    for name in ["master", "master-c2"] {
+        std::fs::write(outside.join(name), "old").unwrap();
+    }
+    std::fs::create_dir(outside.join("master-copies")).unwrap();
+    std::fs::write(outside.join("master-copies/mine"), WORK).unwrap();
+    succeeds(&scene, &[&format!("--master-info-file={}/master", outside.display())]);
+    assert_eq!(read(outside.join("master-copies/mine")), WORK);
+    for name in ["master", "master-c2"] {
+        assert_eq!(read(outside.join("#sql-xb/.old").join(name)), "old");
+    }
+}
+
+/// No server has written its notes there, and none will: a node that is no replica never needs the directory.
+#[test]
+fn a_directory_for_notes_that_the_server_cannot_write_to_ends_no_join() {
+    if !rustix::process::geteuid().is_root() {
+        xb_testkit::skipped("needs root");
+        return;
+    }
+    let scene = Scene::new();
+    let mut chown = Command::new("chown");
+    let chown = chown.args(["-R", "nobody:nogroup"]).arg(scene.scratch.path()).status();
+    assert!(chown.unwrap().success());
+    let notes = scene.scratch.dir("notes");
+    let join = |dir: &Path| {
+        let option = format!("--master-info-file={}/master.info", dir.display());
+        let mut joiner = scene.joiner_with(&[], &[&option]).through(&NOBODY).start();
+        let ready = joiner.ready();
+        let _ = scene.donor(&ready).start().wait();
+        joiner.wait()
+    };
+    for dir in [&notes, &notes.join("none")] {
+        let joiner = join(dir);
+        assert!(joiner.status.success(), "{}", joiner.log);
+    }
+    // These are of the old data, and cannot go with it.
+    std::fs::write(notes.join("master-c2.info"), "old").unwrap();
+    let joiner = join(&notes);
+    assert_eq!(joiner.status.code(), Some(22), "{}", joiner.log);
+    assert!(joiner.log.contains(notes.to_str().unwrap()), "{}", joiner.log);
+}
+
 /// A server does not start without the directory of `secure_file_priv`.
 #[test]
 fn directories_that_the_server_needs_are_there_after_the_swap() {
@@ -590,6 +637,22 @@ fn directories_that_the_server_needs_are_there_after_the_swap() {
     // For MySQL, this is no directory.
     succeeds(&scene, &["--secure-file-priv=NULL"]);
     assert!(!data.join("NULL").exists());
+}
+
+/// Without the link, a server would not find the directory, and not start.
+#[test]
+fn links_to_directories_that_the_server_needs_stay() {
+    let scene = Scene::new();
+    let (data, far) = (scene.data("joiner"), scene.scratch.dir("far"));
+    std::fs::create_dir(data.join("real")).unwrap();
+    for (to, name) in [(far.as_path(), "exports"), (Path::new("real"), "relay")] {
+        std::os::unix::fs::symlink(to, data.join(name)).unwrap();
+    }
+    std::fs::write(far.join("list.csv"), "old").unwrap();
+    let exports = format!("--secure-file-priv={}/exports/", data.display());
+    succeeds(&scene, &[&exports, "--relay-log=relay/bin"]);
+    assert_eq!(read(data.join("exports/list.csv")), "old");
+    assert!(data.join("relay").is_symlink() && data.join("relay").is_dir());
 }
 
 /// The new data is a directory, and `clean-old` removes no more than the link.

@@ -84,7 +84,10 @@ fn the_redo_log_that_the_server_creates_needs_room() {
     if !may_mount() {
         return;
     }
-    for (mib, size, fits) in [(40, None, false), (120, None, true), (40, Some("32M"), true)] {
+    // The log of the second start, 16 MiB, is still there.
+    for (mib, size, fits) in
+        [(107, None, false), (120, None, true), (60, Some("32M"), true), (20, Some("16M"), true)]
+    {
         let scene = Scene::new();
         let disk = scene.scratch.join("disk");
         let dir = format!("--innodb-log-group-home-dir={}", disk.display());
@@ -109,8 +112,10 @@ fn in_the_data_directory_the_redo_log_counts_beside_the_data() {
     let scene = Scene::new();
     put(&scene.data("donor").join("shop/t.ibd"), 8 * MIB);
     let data = scene.data("joiner");
-    // 8 MiB of data, 16 MiB in reserve, and the log.
-    for (mib, log, fits) in [(40, "32M", false), (70, "32M", true), (40, "4M", true)] {
+    // 8 MiB of data, 16 MiB in reserve, the log of the second start, and the log.
+    for (mib, log, fits) in
+        [(68, "32M", false), (80, "32M", true), (60, "16M", true), (40, "4M", true)]
+    {
         let log = format!("--innodb-log-file-size={log}");
         let ended = join_with_disk(&scene, (&data, mib), NOTHING, &[&log]);
         if fits {
@@ -164,6 +169,33 @@ fn old_data_that_may_be_the_only_good_one_is_not_deleted_for_lack_of_room() {
     let (joiner, _) = join();
     assert!(joiner.status.success(), "{}", joiner.log);
     assert_eq!(std::fs::read_to_string(&list).unwrap(), "");
+}
+
+#[test]
+fn tablespaces_elsewhere_go_with_old_data_that_makes_room() {
+    if !may_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    scene.options("keep-old=no");
+    put(&scene.data("donor").join("shop/t.ibd"), 8 * MIB);
+    let (data, fast) = (scene.data("joiner"), scene.scratch.join("fast/shop"));
+    for name in ["remote.ibd", "gone.ibd"] {
+        put(&fast.join(name), 1);
+    }
+    // There is room for one of both.
+    let before = format!(
+        "mkdir shop mysql && : >mysql/user.frm && head -c 20000000 /dev/zero >shop/t.ibd \
+        && for name in remote gone; do echo '{}'/$name.ibd >shop/$name.isl; done",
+        fast.display()
+    );
+    let log = "--innodb-log-file-size=4M";
+    let (joiner, _) = join_with_disk(&scene, (&data, 40), (&before, "ls -A shop"), &[log]);
+    assert!(joiner.status.success(), "{}", joiner.log);
+    assert!(joiner.log.contains("deleting the old data before"), "{}", joiner.log);
+    assert!(!joiner.log.contains("stays in the data directory"), "{}", joiner.log);
+    assert_eq!(std::fs::read(fast.join("remote.ibd")).unwrap(), b"new remote");
+    assert_eq!(std::fs::read_dir(&fast).unwrap().count(), 1);
 }
 
 #[test]

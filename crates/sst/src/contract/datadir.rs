@@ -1,12 +1,13 @@
 //! Locations of a server's files.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags, access, statx};
 use xb_files::{exists, or_none};
 
 use crate::contract::args::Args;
@@ -75,6 +76,32 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// Returns whether an entry of a directory is of this kind. Of directories, only the one of InnoDB's redo log is: any other
+    /// is a schema, or of somebody else, whatever its name.
+    #[must_use]
+    pub(crate) fn has_entry(&self, name: &OsStr, facts: &Metadata) -> bool {
+        self.has(name) && (!facts.is_dir() || name == "#innodb_redo")
+    }
+
+    /// Returns whether a server has files of this kind in a directory, or can make some there. Notes need not be anywhere: a
+    /// server that is no replica makes none. A directory that cannot be listed may have some.
+    fn may_be_in(&self, dir: &Path) -> bool {
+        if !matches!(self, Self::Notes(_))
+            || access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+        {
+            return true;
+        }
+        match or_none(std::fs::read_dir(dir)) {
+            Ok(None) => false,
+            Ok(Some(mut entries)) => {
+                entries.any(|entry| entry.map_or(true, |entry| self.has(&entry.file_name())))
+            }
+            Err(_) => true,
+        }
+    }
+}
+
 /// A kind of files and its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KindDir {
@@ -104,6 +131,8 @@ pub struct Layout {
     /// Directories below the data directory, relative to it, that a backup has nothing for, and that a server needs
     /// nevertheless: without the one of `secure-file-priv` it does not start.
     pub needed: Vec<PathBuf>,
+    /// All such directories, wherever they are: links in the data directory that lead to one stay.
+    pub all_needed: Vec<PathBuf>,
     /// Base name of the binary log, wherever it is.
     pub binlog: Option<OsString>,
 }
@@ -172,8 +201,13 @@ impl Layout {
             let named = option(name).filter(|value| is_file || !value.eq_ignore_ascii_case("NULL"));
             let path = named.map(PathBuf::from).unwrap_or_default();
             let dir = if is_file { path.parent() } else { Some(path.as_path()) };
-            if let Some(Place::Inside(dir)) = layout.find_place(dir.unwrap_or(&path), keep)? {
-                layout.needed.push(dir);
+            match layout.find_place(dir.unwrap_or(&path), keep)? {
+                Some(Place::Inside(dir)) => {
+                    layout.all_needed.push(layout.datadir.join(&dir));
+                    layout.needed.push(dir);
+                }
+                Some(Place::Outside(dir)) => layout.all_needed.push(dir),
+                None => {}
             }
         }
         Ok(layout)
@@ -188,14 +222,16 @@ impl Layout {
     }
 
     fn plain(datadir: PathBuf) -> Self {
-        let (inside, outside, needed) = (Vec::new(), Vec::new(), Vec::new());
-        Self { datadir, inside, outside, needed, binlog: None }
+        let (inside, outside) = (Vec::new(), Vec::new());
+        let (needed, all_needed) = (Vec::new(), Vec::new());
+        Self { datadir, inside, outside, needed, all_needed, binlog: None }
     }
 
     fn place(&mut self, kind: Kind, dir: &Path, keep: &Keep) -> io::Result<()> {
         match self.find_place(dir, keep)? {
             None => {}
             Some(Place::Inside(dir)) => self.inside.push(KindDir { kind, dir }),
+            Some(Place::Outside(dir)) if !kind.may_be_in(&dir) => {}
             Some(Place::Outside(dir)) => self.outside.push(KindDir { kind, dir }),
         }
         Ok(())
@@ -227,11 +263,14 @@ impl Layout {
 
     /// Returns whether the entry `name` of the data directory is, or leads to, one of the
     /// directories outside: a link, or a mounted file system. Such an entry is not data, but holds
-    /// data.
+    /// data. So is a link to a directory that the server needs.
     #[must_use]
     pub(crate) fn leads_outside(&self, name: &OsStr) -> bool {
-        let full = std::fs::canonicalize(self.datadir.join(name));
-        full.is_ok_and(|full| self.outside.iter().any(|place| place.dir.starts_with(&full)))
+        let path = self.datadir.join(name);
+        let Ok(full) = std::fs::canonicalize(&path) else { return false };
+        let holds = |dir: &Path| dir.starts_with(&full);
+        self.outside.iter().any(|place| holds(&place.dir))
+            || path.is_symlink() && self.all_needed.iter().any(|dir| holds(dir))
     }
 
     /// The directories outside the data directory, each once.

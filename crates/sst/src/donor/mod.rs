@@ -76,7 +76,9 @@ fn full(context: &Context) -> Result<(), SstError> {
 
     let observer = Observer::default();
     observer.begin_phase("sending");
-    let progress = Progress::start(context, &observer, size.bytes);
+    let counters = outgoing.counters();
+    let arrived = move || counters.snapshot().acknowledged;
+    let progress = Progress::start(context, &observer, size.bytes, arrived);
     let _watch = context.watch(Direction::Send, settings.compress_threads, &observer);
     let sink = Sink::new(outgoing, &observer, context);
     let files = match back_up(context, &observer, &progress, &sink, delta) {

@@ -156,7 +156,8 @@ impl<'a> PresentData<'a> {
             None => self.is_swapped(name, metadata),
             Some(number) => {
                 let of_kind = |here: &PathBuf| {
-                    layout.outside.iter().any(|place| place.dir == *here && place.kind.has(name))
+                    let mut places = layout.outside.iter().filter(|place| place.dir == *here);
+                    places.any(|place| place.kind.has_entry(name, metadata))
                 };
                 match (outside.get(number), received.get(number.wrapping_sub(outside.len()))) {
                     (Some(here), _) => of_kind(here),

@@ -47,7 +47,7 @@ pub(super) fn receive(
     let backup = folders.backup;
     let observer = Observer::default();
     observer.begin_phase("receiving");
-    let progress = Progress::start(context, &observer, backup.bytes);
+    let progress = Progress::start(context, &observer, backup.bytes, || 0);
     let watch = context.watch(Direction::Receive, settings.write_threads, &observer);
     let (mut old, wish) = old_data(context, backup.key);
     let mut incoming = offered.accept(&Answer::write(wish))?;

@@ -50,9 +50,7 @@ fn relocate_kinds(layout: &Layout, new: &Path) -> Result<(), SstError> {
     for (kind, dir) in inside.chain(outside) {
         std::fs::create_dir_all(&dir).map_err(SstError::io("make", &dir))?;
         for (name, facts) in list(new)? {
-            // A schema may have any name.
-            let is_schema = facts.is_dir() && name != "#innodb_redo";
-            if kind.has(&name) && !is_schema {
+            if kind.has_entry(&name, &facts) {
                 transfer(&new.join(&name), &dir.join(&name))?;
             }
         }
@@ -127,9 +125,26 @@ fn relocate_remote(
         }
     }
     // Also those of tables that the donor has no more: a table of that name could not be made again.
+    add_own(context, lock, &mut folders)?;
+    for folder in &folders {
+        sync(folder)?;
+    }
+    Ok(folders)
+}
+
+/// Makes the directories ready from which tablespaces of the present data go with it, and adds them to `folders`.
+///
+/// # Errors
+/// If a directory of the present data cannot be listed.
+pub(super) fn add_own(
+    context: &Context,
+    lock: &DatadirLock,
+    folders: &mut Vec<PathBuf>,
+) -> Result<(), SstError> {
+    let Context { layout, error_log, .. } = context;
     for (folder, name) in own_tablespaces(context)? {
         if !folders.contains(&folder)
-            && let Err(error) = add_remote(layout, lock, &folder, &mut folders)
+            && let Err(error) = add_remote(layout, lock, &folder, folders)
         {
             error_log.warn(format_args!(
                 "{} stays, although it belongs to the old data: {error}",
@@ -137,10 +152,7 @@ fn relocate_remote(
             ));
         }
     }
-    for folder in &folders {
-        sync(folder)?;
-    }
-    Ok(folders)
+    Ok(())
 }
 
 /// Returns directory and name of each tablespace that a link of the present data names outside the data directory, except

@@ -8,12 +8,12 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use super::acceptance;
 use super::destination::Destination;
 use super::present_data::PresentData;
 use super::recover::{drop_new, remove_old};
 use super::request::OfferedBackup;
 use super::second_start::MARIADB_REDO;
+use super::{acceptance, relocate};
 use crate::context::Context;
 use crate::contract::datadir::{Kind, KindDir, Layout, is_mounted};
 use crate::contract::settings::Old;
@@ -27,6 +27,8 @@ use crate::swap::{self, NEW, OLD, WORK_DIR, make_folders};
 const SLACK: u64 = 16 << 20;
 /// Size of the temporary tablespace, which a server creates beside its system tablespace.
 const TEMPORARY: u64 = 12 << 20;
+/// Space in a directory elsewhere, in bytes, for the directories and notes of a transfer.
+const OWN: u64 = 1 << 20;
 
 /// Part of the data, as a divisor, that the arriving redo log is not expected to exceed.
 const REDO_SHARE: u64 = 8;
@@ -49,7 +51,7 @@ struct Need {
     data: u64,
     /// The redo log that arrives; it is gone once the data is prepared.
     arriving: u64,
-    /// The redo log that the server creates.
+    /// The redo log that the server creates, while the one of the second start, which counts as data, is still there.
     redo: u64,
 }
 
@@ -153,7 +155,9 @@ fn make_room(
     if room == Room::WithoutOld {
         error_log.warn("deleting the old data before the new data arrives, as keep-old=no allows: there is no room for both");
         create_folders(data)?;
-        data.swap(&[], true)?;
+        let mut remote = Vec::new();
+        relocate::add_own(data.context, &data.lock, &mut remote)?;
+        data.swap(&remote, true)?;
     }
     let deleting = (room != Room::Enough).then(|| {
         let (layout, locks) = (layout.clone(), Arc::clone(&data.lock.folders));
@@ -294,7 +298,8 @@ fn needs(
         if destination.places(&place.kind) {
             data = data.saturating_sub(disk);
         }
-        needs.push((place.dir.clone(), Need { data: disk, ..Need::default() }));
+        let own = if is_elsewhere(&place.dir) { OWN } else { 0 };
+        needs.push((place.dir.clone(), Need { data: disk.saturating_add(own), ..Need::default() }));
     }
     // Received in the data directory and renamed, or copied if they belong elsewhere.
     for (dir, disk) in dirs {
@@ -308,8 +313,14 @@ fn needs(
     let of_redo = layout.outside.iter().find(|place| place.kind == Kind::Redo);
     let redo_dir = of_redo.map_or_else(|| layout.datadir.clone(), |place| place.dir.clone());
     // The second start has its log beside the data; what is then in a directory of its own is a copy of that one.
-    let of_start = if is_elsewhere(&redo_dir) { backup.redo.min(MARIADB_REDO) } else { 0 };
-    needs.push((redo_dir, Need { redo: backup.redo, arriving: of_start, ..Need::default() }));
+    let of_start = backup.redo.min(MARIADB_REDO);
+    // A server whose log has another size creates it beside that one.
+    let beside = if backup.redo > of_start { of_start } else { 0 };
+    let (arriving, of_start) = match is_elsewhere(&redo_dir) {
+        true => (of_start - beside, of_start),
+        false => (0, 0),
+    };
+    needs.push((redo_dir, Need { data: beside, arriving, redo: backup.redo }));
     // An earlier donor does not state the size of its log, which then is probably that of this node.
     let arriving = if *donors_redo == 0 { backup.redo } else { *donors_redo };
     let arriving = arriving.min(backup.disk / REDO_SHARE);
@@ -392,12 +403,15 @@ mod tests {
         };
         let all = [folder.path(), &home, &log];
         let own = |dir: &Path| all.iter().position(|known| *known == dir).unwrap() as u64;
-        assert_eq!(need(&[&home], &own).data, 12 << 20);
-        assert_eq!(need(&[&log], &own), Need { data: 0, arriving: 16 << 20, redo });
+        assert_eq!(need(&[&home], &own).data, (12 << 20) + OWN);
+        // The log of the second start is still there when the server creates its own.
+        let of_log = Need { data: (16 << 20) + OWN, arriving: 0, redo };
+        assert_eq!(need(&[&log], &own), of_log);
         let of_datadir = Need { data: SLACK, arriving: 0, redo: 16 << 20 };
         assert_eq!(need(&[&layout.datadir], &own), of_datadir);
         // On one file system, nothing counts twice.
-        assert_eq!(need(&all, &|_| 1), Need { data: SLACK, arriving: 0, redo });
+        let of_all = Need { data: SLACK + (16 << 20), arriving: 0, redo };
+        assert_eq!(need(&all, &|_| 1), of_all);
     }
 
     #[test]

@@ -118,9 +118,11 @@ fn security(context: &Context) -> Result<Security, SstError> {
         match certificates.mode {
             TlsMode::Required =>
                 "the peer's certificate is checked only against its server's announcement",
-            TlsMode::VerifyCa => "the peer's certificate must be signed by the authority",
-            TlsMode::VerifyIdentity =>
+            // A joiner does not know which node its donor is.
+            TlsMode::VerifyIdentity if args.role == Role::Donor =>
                 "the peer's certificate must be signed by the authority and name its host",
+            TlsMode::VerifyCa | TlsMode::VerifyIdentity =>
+                "the peer's certificate must be signed by the authority",
         }
     ));
     Ok(Security::Certificates(certificates))

@@ -32,8 +32,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts the reports; `total` is the approximate number of bytes to transfer.
-    pub(crate) fn start(context: &Context, observer: &Observer, total: u64) -> Self {
+    /// Starts the reports; `total` is the approximate number of bytes to transfer. `arrived` returns the number of bytes that
+    /// the peer is known to have: what a donor has passed on waits for a slow network, after the backup program has ended, too.
+    pub(crate) fn start(
+        context: &Context,
+        observer: &Observer,
+        total: u64,
+        arrived: impl Fn() -> u64 + Send + 'static,
+    ) -> Self {
         let (stop, stopped) = channel::<()>();
         let discarded = Arc::new(AtomicU64::new(0));
         let mut reporter = ProgressReporter {
@@ -46,6 +52,7 @@ impl Progress {
             notifier: Notifier::new(context.notify_socket.as_deref()),
             every: context.settings.progress_every,
             idle_limit: context.settings.idle_timeout,
+            arrived: Box::new(arrived),
             moved: (0, Instant::now()),
             gcache: (context.args.role == Role::Donor).then(|| Gcache::new(context)),
             cancel: context.cancel.clone(),
@@ -112,6 +119,8 @@ struct ProgressReporter {
     discarded: Arc<AtomicU64>,
     total: u64,
     idle_limit: Duration,
+    /// Bytes that the peer is known to have.
+    arrived: Box<dyn Fn() -> u64 + Send>,
     /// Bytes transferred at the last change, and the time of that change.
     moved: (u64, Instant),
     cancel: CancelToken,
@@ -150,7 +159,7 @@ impl ProgressReporter {
     /// Cancels the transfer if no data moves for too long.
     fn watch(&mut self) {
         let now = self.observer.snapshot();
-        let bytes = now.bytes.saturating_add(now.stored);
+        let bytes = now.bytes.saturating_add(now.stored).saturating_add((self.arrived)());
         if bytes != self.moved.0 {
             self.moved = (bytes, Instant::now());
         } else if !self.idle_limit.is_zero() && self.moved.1.elapsed() >= self.idle_limit {
@@ -211,5 +220,43 @@ fn name(role: Role, wait: Wait) -> &'static str {
         (Role::Joiner, Wait::Source) => "the donor or the network",
         (Role::Joiner, Wait::Workers) => "decompression",
         (Role::Joiner, Wait::Sink) => "the disk",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After the backup program has ended, nothing else moves on a donor.
+    #[test]
+    fn a_transfer_of_which_blocks_still_arrive_is_not_idle() {
+        let arrived = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&arrived);
+        let mut reporter = ProgressReporter {
+            role: Role::Donor,
+            observer: Observer::default(),
+            discarded: Arc::default(),
+            total: 0,
+            idle_limit: Duration::from_nanos(1),
+            arrived: Box::new(move || counted.load(Relaxed)),
+            moved: (0, Instant::now()),
+            cancel: CancelToken::new(),
+            gcache: None,
+            server: Server::new(std::io::sink(), false),
+            error_log: ErrorLog::new(|_, _| {}),
+            notifier: Notifier::new(None),
+            every: Duration::MAX,
+            reported: 0,
+            next: Duration::MAX,
+            begin: Instant::now(),
+        };
+        for bytes in 1..4 {
+            arrived.store(bytes, Relaxed);
+            reporter.watch();
+            assert!(reporter.cancel.check().is_ok(), "{bytes}");
+        }
+        while reporter.moved.1.elapsed() < reporter.idle_limit {}
+        reporter.watch();
+        assert!(matches!(reporter.cancel.reason(), Some(CancelReason::Idle { .. })));
     }
 }

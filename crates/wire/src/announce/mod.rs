@@ -111,7 +111,8 @@ impl Announcement {
         let mut parts = address.split('/');
         let host = parts.next().unwrap_or_default();
         let host: HostPort = host.parse().map_err(|_| malformed())?;
-        let module = parts.next().unwrap_or_default();
+        // A joiner of any method names it.
+        let module = parts.next().filter(|module| !module.is_empty()).ok_or_else(malformed)?;
         if module != NAME {
             return Err(AnnouncementError::OtherMethod { module: printable(module, 64) });
         }
@@ -210,6 +211,9 @@ mod tests {
         assert!(read("10.0.0.2:4444/xbrs/plain/2").contains("version `2`"));
         assert!(read("10.0.0.2:4444/xbrs/plain/1/x").contains("cannot parse"));
         assert!(read("10.0.0.2:4444/xbrs/once-12/1").contains("cannot parse"));
+        for of_garbd in ["10.0.0.2", "10.0.0.2:4444", "10.0.0.2:4444/"] {
+            assert!(read(of_garbd).contains("cannot parse"), "{of_garbd}");
+        }
         let auth = Announcement::parse("h:1/xbrs/plain/1", Some("xbrs:12"));
         assert_eq!(auth, Err(AnnouncementError::Secret));
         // The error names the stock method, not the form of its secret.
