@@ -213,7 +213,7 @@ async fn prove(
     let manifest = to.manifest(name).await?;
     let Some(noted) = manifest.as_ref().and_then(BasePosition::of) else {
         return Ok(Err(
-            "it records no position in the log, as if the log was off when it was taken".to_owned()
+            "it records no position in the log, as if the log was off when it was taken".to_owned(),
         ));
     };
     let all = |found: &[ListedStream]| -> Vec<Stream> {

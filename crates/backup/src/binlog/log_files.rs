@@ -36,9 +36,10 @@ pub(crate) struct LogFile {
 impl LogFile {
     fn open(path: &Path) -> Result<Self, ArchiveError> {
         let wrong = |what: &str| file_error(path, what.to_owned());
-        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-            wrong("a file has the name of its log, and this name cannot be one")
-        })?;
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .ok_or_else(|| wrong("a file has the name of its log, and this name cannot be one"))?;
         number(name).ok_or_else(|| {
             wrong("a log is named as the server names it, such as bin.000001; give the files of the logs, not their index")
         })?;

@@ -204,8 +204,7 @@ impl Copier<'_> {
         match sources.is_empty() {
             false => Ok(sources),
             true => Err(BackupError::Selection(
-                "none of these has rows of its own, like a view or a MERGE table"
-                    .to_owned(),
+                "none of these has rows of its own, like a view or a MERGE table".to_owned(),
             )),
         }
     }
