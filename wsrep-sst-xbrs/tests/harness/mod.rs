@@ -116,7 +116,8 @@ impl Scene {
         std::fs::write(self.bin().join("version"), text).unwrap();
     }
 
-    /// Sets the stream that the backup program writes, with these files at its end.
+    /// Sets the stream that the backup program writes, with these files at its end. `DIR/db.opt` is an empty directory, whatever
+    /// the donor has it for.
     pub(crate) fn stream(&self, last: &[&str]) {
         let mut out = StreamWriter::new(Vec::new());
         let galera = format!("{STATE} 7\n");
@@ -140,7 +141,10 @@ impl Scene {
             out.payload(name, 0, content).end(name);
         }
         for name in last {
-            out.payload(name, 0, b"tool_name = mariadb-backup\n").end(name);
+            if !name.ends_with("/db.opt") {
+                out.payload(name, 0, b"tool_name = mariadb-backup\n");
+            }
+            out.end(name);
         }
         std::fs::write(self.bin().join("stream"), out.finish()).unwrap();
     }

@@ -655,6 +655,20 @@ fn links_to_directories_that_the_server_needs_stay() {
     assert!(data.join("relay").is_symlink() && data.join("relay").is_dir());
 }
 
+/// The donor has real directories where this node has links: one option file for both, and a second disk here.
+#[test]
+fn directories_of_the_donors_are_not_in_the_way_of_links() {
+    let scene = Scene::new();
+    let (data, far) = (scene.data("joiner"), scene.scratch.dir("far"));
+    for name in ["exports", "redo"] {
+        std::os::unix::fs::symlink(&far, data.join(name)).unwrap();
+    }
+    scene.stream(&["exports/db.opt", "redo/db.opt", "xtrabackup_info"]);
+    succeeds(&scene, &["--secure-file-priv=exports", "--innodb-log-group-home-dir=redo"]);
+    assert!(["exports", "redo"].iter().all(|name| data.join(name).is_symlink()));
+    assert_eq!(read(far.join("ib_logfile0")), "new redo");
+}
+
 /// The new data is a directory, and `clean-old` removes no more than the link.
 #[test]
 fn old_data_behind_a_link_is_named() {

@@ -12,7 +12,6 @@ use xb_binlog::GtidList;
 use xb_files::or_none;
 
 use crate::contract::datadir::Kind;
-use crate::contract::keep_patterns::Keep;
 use crate::error::SstError;
 use crate::swap::{WORK_DIR, list, remove_tree};
 
@@ -42,12 +41,16 @@ const INFO: [&str; 2] = ["mariadb_backup_binlog_info", "xtrabackup_binlog_info"]
 const MAX_INFO: u64 = 1 << 20;
 
 /// Removes files that must not become part of the data: those that only the backup program needs, and the donor's binary
-/// log, which is not this node's. Keeps the state of that log, whose base name is `binlog` here. Directories that `keep` keeps here
+/// log, which is not this node's. Keeps the state of that log, whose base name is `binlog` here. Directories whose name `stays` here
 /// go if they have nothing in them: a backup has an empty one for each directory of the donor's, whatever that is for.
 ///
 /// # Errors
 /// If a file cannot be read, removed or written.
-pub(super) fn clear(new: &Path, binlog: Option<&OsStr>, keep: &Keep) -> Result<(), SstError> {
+pub(super) fn clear(
+    new: &Path,
+    binlog: Option<&OsStr>,
+    stays: impl Fn(&OsStr) -> bool,
+) -> Result<(), SstError> {
     let notes = read_notes(new)?;
     let theirs = notes.iter().find_map(|note| binlog_of(note));
     let ours = binlog.map(OsStr::to_owned);
@@ -57,7 +60,7 @@ pub(super) fn clear(new: &Path, binlog: Option<&OsStr>, keep: &Keep) -> Result<(
             || name == WORK_DIR
             || name.as_bytes().starts_with(b".xb")
             || binlogs.iter().any(|binlog| binlog.has(&name))
-            || facts.is_dir() && keep.keeps(name.as_bytes()) && is_empty(&new.join(&name))?;
+            || facts.is_dir() && stays(&name) && is_empty(&new.join(&name))?;
         if unwanted {
             let path = new.join(name);
             if facts.is_dir() {
@@ -154,12 +157,12 @@ mod tests {
     fn the_state_is_written_once_and_only_if_the_backup_notes_it() {
         for info in INFO {
             let folder = tempfile::tempdir().unwrap();
-            let (base, keep) = (OsStr::new("mine"), Keep::usual(false).unwrap());
-            clear(folder.path(), Some(base), &keep).unwrap();
+            let base = OsStr::new("mine");
+            clear(folder.path(), Some(base), |_| false).unwrap();
             assert!(!folder.path().join("mine.state").exists());
             std::fs::write(folder.path().join(info), "theirs.000002\t328\t0-1-5\n").unwrap();
             std::fs::write(folder.path().join("theirs.000002"), "").unwrap();
-            clear(folder.path(), Some(base), &keep).unwrap();
+            clear(folder.path(), Some(base), |_| false).unwrap();
             assert!(!folder.path().join("theirs.000002").exists());
             let state = std::fs::read(folder.path().join("mine.state")).unwrap();
             assert_eq!(state, b"0-1-5\n", "{info}");
@@ -170,13 +173,11 @@ mod tests {
     #[test]
     fn an_empty_directory_of_the_donors_is_not_in_the_way_of_one_that_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let mut keep = Keep::usual(false).unwrap();
-        ["tmp/", "full"].iter().for_each(|name| keep.also(name.as_ref(), "tmpdir"));
         for (name, content) in [("tmp", ""), ("full", "default-collation=x"), ("shop", "")] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
             std::fs::write(folder.path().join(name).join("db.opt"), content).unwrap();
         }
-        clear(folder.path(), None, &keep).unwrap();
+        clear(folder.path(), None, |name| name != "shop").unwrap();
         let is_there = |name: &str| folder.path().join(name).exists();
         assert!(!is_there("tmp") && is_there("full") && is_there("shop"));
     }
@@ -187,7 +188,7 @@ mod tests {
         for info in INFO {
             let folder = tempfile::tempdir().unwrap();
             std::os::unix::fs::symlink(info, folder.path().join(info)).unwrap();
-            assert!(clear(folder.path(), None, &Keep::usual(false).unwrap()).is_err(), "{info}");
+            assert!(clear(folder.path(), None, |_| false).is_err(), "{info}");
         }
     }
 }

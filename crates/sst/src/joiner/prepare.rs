@@ -1,6 +1,8 @@
 //! Prepares the received files, so that a server can start on them.
 
+use std::ffi::OsStr;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -41,7 +43,9 @@ pub(super) fn prepare(
         ));
     }
     syncing.join().unwrap_or(Ok(()))?;
-    donor_files::clear(new, context.layout.binlog.as_deref(), &context.settings.keep)?;
+    let Context { settings, layout, .. } = context;
+    let stays = |name: &OsStr| settings.keep.keeps(name.as_bytes()) || layout.leads_outside(name);
+    donor_files::clear(new, layout.binlog.as_deref(), stays)?;
     Ok(position)
 }
 
