@@ -39,7 +39,7 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
     let short = manifest.classic.as_ref().map(|classic| classic.short_objects);
     log.event("done", &serde_json::json!({
         "name": manifest.name, "layout": manifest.layout, "files": manifest.files, "stream_bytes": manifest.stream_bytes,
-        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "without_tablespace": manifest.without_tablespace, "mysql_clone": manifest.mysql_clone, "encrypted": manifest.is_encrypted(), "short_objects": short, "requests": report.requests, "retries": report.retries,
+        "stored_bytes": manifest.stored_bytes, "objects": manifest.objects, "without_tablespace": manifest.without_tablespace, "without_files": manifest.without_files, "mysql_clone": manifest.mysql_clone, "encrypted": manifest.is_encrypted(), "short_objects": short, "requests": report.requests, "retries": report.retries,
         "protection": report.protection, "seconds": end.elapsed.as_secs_f64(), "peak_memory": peak_memory(),
     }));
     if let Some(short) = short.filter(|short| *short > 0) {
@@ -82,6 +82,15 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
     } else if !manifest.is_encrypted() {
         log.info(unencrypted(&format!("{} is", manifest.name)));
     }
+}
+
+/// Warns about tables whose definition is stored, and not all of their files.
+pub(crate) fn lost_tables(manifest: &Manifest) -> Option<String> {
+    let lost = manifest.without_files.as_ref()?;
+    Some(format!(
+        "{}: files are missing of {lost}: these tables cannot be opened after a restore, because the producer left the files out, or the server lacks them; see the producer's messages, and `CHECK TABLE` on the server",
+        manifest.name
+    ))
 }
 
 /// A note about what is not encrypted. It is no alarm: the store or the producer may encrypt it.
@@ -550,6 +559,7 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
     add("started", l.started.map(|at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()));
     add("stream", l.stream_bytes.map(format_size));
     add("no .ibd file", l.without_tablespace.as_ref().map(ToString::to_string));
+    add("files missing of", l.without_files.as_ref().map(ToString::to_string));
     add("server", l.server.clone());
     add("lsn", l.to_lsn.map(|to| format!("{} to {to}", l.from_lsn.unwrap_or(0))));
     add("binlog", l.binlog_pos.clone().map(String::from));

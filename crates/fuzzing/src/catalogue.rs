@@ -124,6 +124,7 @@ pub(crate) fn sample(stream: &[u8]) -> Manifest {
         tables: None,
         compressed_files: None,
         without_tablespace: None,
+        without_files: None,
         packed: Some(PackedFacts {
             chunk_size: 1 << 20,
             root: "0".repeat(64),

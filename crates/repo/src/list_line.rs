@@ -73,6 +73,9 @@ pub struct Listing {
     pub tables: Option<u64>,
     /// Tables of InnoDB whose definition is in the stream, and whose tablespace is not.
     pub without_tablespace: Option<Tables>,
+    /// Tables of other engines whose definition is in the stream, and at least one of whose other files is
+    /// not.
+    pub without_files: Option<Tables>,
     /// Facts about a clone.
     pub mysql_clone: Option<CloneFacts>,
     /// Full or incremental, if the producer reported it.
@@ -232,6 +235,7 @@ pub(crate) fn fill_in(listing: &mut Listing, manifest: Manifest) {
     listing.files = known.then_some(manifest.files);
     listing.tables = manifest.tables;
     listing.without_tablespace = manifest.without_tablespace;
+    listing.without_files = manifest.without_files;
     listing.raw = manifest.end == End::Raw;
     if !known {
         listing.problem = Some("content not inspected".to_owned());
@@ -269,6 +273,7 @@ pub(crate) fn empty(name: &str, state: State) -> Listing {
         files: None,
         tables: None,
         without_tablespace: None,
+        without_files: None,
         mysql_clone: None,
         kind: None,
         base: None,

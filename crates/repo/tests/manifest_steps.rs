@@ -9,6 +9,7 @@ use xb_repo::manifest::{Layout, Manifest};
 const OLD: &[u8] = include_bytes!("../../../fixtures/manifest/packed-2026-11-23");
 const NEW: &[u8] = include_bytes!("../../../fixtures/manifest/packed-2026-11-26");
 const HIGHEST: &[u8] = include_bytes!("../../../fixtures/manifest/packed-2026-11-28");
+const WITHOUT_FILES: &[u8] = include_bytes!("../../../fixtures/manifest/packed-2026-11-29");
 const CONSOLIDATED: &[u8] = include_bytes!("../../../fixtures/manifest/consolidated-2026-11-26");
 const CLASSIC: &[u8] = include_bytes!("../../../fixtures/manifest/classic-2026-11-23");
 
@@ -127,6 +128,15 @@ fn the_highest_numbers_of_tables_are_read_and_passed_over_by_a_program_of_that_t
     assert_eq!(history.highest.take(), Some(HighestNumbers { table: 4711, space: 815 }));
     assert_eq!(now, before);
     assert_eq!(of_that_time(HIGHEST), of_that_time(NEW));
+}
+
+#[test]
+fn tables_without_files_are_read_and_passed_over_by_a_program_of_that_time() {
+    let read = |stored| Manifest::decode(stored).unwrap().manifest;
+    let (mut now, before) = (read(WITHOUT_FILES), read(HIGHEST));
+    assert_eq!(now.without_files.take().unwrap().to_string(), "1 table: shop/notes");
+    assert_eq!(now, before);
+    assert_eq!(of_that_time(WITHOUT_FILES), of_that_time(HIGHEST));
 }
 
 #[test]

@@ -672,6 +672,69 @@ fn a_table_without_its_tablespace_is_noted_when_it_is_stored() {
     assert!(problems[0]["what"].as_str().unwrap().starts_with("table x.b: "), "{problems:#?}");
 }
 
+/// A table of another engine whose `.frm` came without its files: a warning at the commit, and damage at
+/// level pages. mariadb-backup leaves such files out, and exits with 0.
+#[test]
+fn a_table_of_any_engine_without_its_files_is_told_and_damage() {
+    let scratch = Scratch::new();
+    let elsewhere = scratch.dir("elsewhere");
+    let tables = format!("CREATE DATABASE x; USE x; CREATE TABLE i (i INT PRIMARY KEY); CREATE TABLE a (i INT, KEY (i)) ENGINE=Aria;
+        CREATE TABLE m (i INT, KEY (i)) ENGINE=MyISAM; CREATE TABLE c (i INT NOT NULL) ENGINE=CSV; CREATE TABLE g (i INT, KEY (i)) ENGINE=MERGE UNION=(m);
+        CREATE TABLE p (i INT) ENGINE=Aria PARTITION BY HASH (i) PARTITIONS 2; CREATE TABLE q (i INT) ENGINE=MyISAM PARTITION BY HASH (i) PARTITIONS 2;
+        CREATE SEQUENCE s ENGINE=Aria; CREATE TABLE h (i INT) ENGINE=MEMORY; CREATE TABLE far (i INT, KEY (i)) ENGINE=Aria INDEX DIRECTORY='{}';",
+        elsewhere.display());
+    let backup = backup_of(&tables, &scratch);
+    let store = Store::folder();
+    let put = |name: &str| put_bytes(&store, name, &[], &stream_of(&backup)).stderr_text();
+    let level = |level: &str| report(&verify(&store, level, &["--level=pages"]).run().expect(7));
+    let text = put("far");
+    assert!(text.contains("files are missing of 1 table: x/far"), "{text}");
+    assert_eq!(
+        line(&store, "far")["without_files"],
+        serde_json::json!({ "tables": 1, "first": ["x/far"] })
+    );
+    assert_eq!(line(&store, "far")["without_tablespace"], Value::Null);
+    let problems = level("far")["problems"].clone();
+    assert_eq!(
+        (problems.as_array().unwrap().len(), &problems[0]["file"]),
+        (1, &"x/far.frm".into())
+    );
+    assert!(problems[0]["what"].as_str().unwrap().contains("missing"), "{problems}");
+    std::fs::remove_file(backup.join("x/far.frm")).unwrap();
+    assert_eq!(
+        (put("whole").contains("missing"), line(&store, "whole")["without_files"].clone()),
+        (false, Value::Null)
+    );
+    assert_eq!(
+        report(&verify(&store, "whole", &["--level=pages"]).run().expect(0))["reached"],
+        "pages"
+    );
+    for (name, files) in [
+        ("a", &["x/a.MAD", "x/a.MAI"][..]),
+        ("m", &["x/m.MYD"]),
+        ("c", &["x/c.CSM"]),
+        ("g", &["x/g.MRG"]),
+        ("p", &["x/p#P#p0.MAD", "x/p#P#p0.MAI", "x/p#P#p1.MAD", "x/p#P#p1.MAI"]),
+        ("s", &["x/s.MAD", "x/s.MAI"]),
+    ] {
+        let sound = files.iter().map(|file| std::fs::read(backup.join(file)).unwrap());
+        let sound: Vec<_> = sound.collect();
+        files.iter().for_each(|file| std::fs::remove_file(backup.join(file)).unwrap());
+        let text = put(name);
+        files
+            .iter()
+            .zip(sound)
+            .for_each(|(file, bytes)| std::fs::write(backup.join(file), bytes).unwrap());
+        assert!(text.contains(&format!("1 table: x/{name}")), "{name}: {text}");
+        assert_eq!(
+            line(&store, name)["without_files"]["first"],
+            serde_json::json!([format!("x/{name}")])
+        );
+        let found = level(name);
+        assert_eq!(found["problems"].as_array().unwrap().len(), 1, "{found}");
+    }
+}
+
 /// A trial without the keys of encrypted tables proves nothing about them.
 #[test]
 fn encrypted_tables_without_their_keys_are_not_provable_rather_than_damaged() {

@@ -147,6 +147,9 @@ pub(crate) async fn restore_locked(
                     "InnoDB has no .ibd file in the backup for {lone}: they have no rows, unless they are in the system tablespace; they were discarded, or lost by the producer"
                 )
             }));
+            remarks.extend(last.and_then(|last| last.without_files.as_ref()).map(|lost| {
+                format!("files are missing in the backup of {lost}: these tables cannot be opened")
+            }));
             remarks.extend(outside(target));
             new_master_key::make_if_wanted(target, &options.by, on_line, cancel).await?;
             if let Some(files) = unsynced {

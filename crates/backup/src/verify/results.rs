@@ -75,6 +75,21 @@ impl Run<'_> {
                     .to_owned(),
             });
         }
+        // A table of which one file is there is named above.
+        let is_named = |table: &str| {
+            let mut named = found.pages.tables.iter();
+            named.any(|half| half.path.to_string().starts_with(&format!("{table}.")))
+        };
+        let lost = &scanned.without_files;
+        for table in lost.first.iter().filter(|table| wants_pages && !is_named(table)) {
+            self.report.problem(Problem {
+                level: Level::Pages,
+                object: None,
+                file: Some(format!("{table}.frm")),
+                offset: None,
+                what: "files of the table with this definition are missing".to_owned(),
+            });
+        }
         Ok(())
     }
 

@@ -92,6 +92,7 @@ impl RunFolder {
             tables: inspected.then_some(put.scanned.tables),
             compressed_files: Some(put.scanned.compressed_files).filter(|files| *files > 0),
             without_tablespace: Tables::found(&put.scanned.without_tablespace),
+            without_files: Tables::found(&put.scanned.without_files),
             packed,
             classic,
             object_digest: None,

@@ -1,19 +1,18 @@
-//! Counts the tables of a stream by their files, and finds those of InnoDB whose definition (`.frm`)
-//! is there, but whose tablespace is not.
+//! Counts the tables of a stream by their files, and finds those whose definition (`.frm`) is there, but
+//! not all files with their rows and keys.
 //!
-//! That is legal for a table in the system tablespace, and for one whose tablespace was discarded. A
-//! producer can also have lost the tablespace.
+//! Without a tablespace, that is legal for a table of InnoDB in the system tablespace, and for one whose
+//! tablespace was discarded. A producer can also have lost the files: mariadb-backup leaves out a table of
+//! Aria with INDEX DIRECTORY, and exits with 0.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 
 use xb_reader::RelPath;
 
-use super::producer_files::logical_name;
+use super::producer_files::{ARIA_CONTROL, logical_name};
 
-/// Maximum number of tables that are named.
-const NAMED: usize = 10;
-/// Maximum number of tables without a tablespace whose names are kept until the end.
+/// Maximum number of tables without files whose names are kept.
 const KEPT: usize = 10_000;
 /// Suffix in place of `.ibd` of the file with the new name of a table that was renamed during the
 /// backup, after its tablespace had been read.
@@ -27,21 +26,46 @@ const MAGIC: [u8; 2] = [0xfe, 1];
 /// Positions of the numbers of the engine, and of the engine of a table's partitions.
 const ENGINE: usize = 3;
 const PART_ENGINE: usize = 61;
-const INNODB: u8 = 12;
 const PARTITIONS: u8 = 20;
+/// Engines by the numbers in definitions (observed with MariaDB 10.11), and their tables' files, as bits:
+/// those of [`SUFFIXES`] by position, or [`TABLESPACE`].
+const ENGINES: [(u8, u16); 6] = [
+    (INNODB, TABLESPACE),
+    (9, 0b11),
+    (ARIA, 0b1100),
+    (17, 0b11_0000),
+    (16, 0b100_0000),
+    (10, 0b1000_0000),
+];
+const INNODB: u8 = 12;
+/// In MySQL, the first of the engines that are numbered as they are installed.
+const ARIA: u8 = 42;
+const SUFFIXES: [&[u8]; 8] =
+    [b".MYD", b".MYI", b".MAD", b".MAI", b".CSV", b".CSM", b".ARZ", b".MRG"];
+const TABLESPACE: u16 = 1 << SUFFIXES.len();
 const COMPRESSED: [&[u8]; 6] =
     [b".qp", b".lz4", b".zst", b".qp.xbcrypt", b".lz4.xbcrypt", b".zst.xbcrypt"];
 /// Of these, the last two are of tables that were created during the backup.
 const TABLESPACES: [&[u8]; 4] = [b".ibd", b".ibd.delta", b".ibd.new", b".new"];
 
-/// Tables of InnoDB whose definition is in a stream, and whose tablespace is not.
+/// Tables whose definition is in a stream, and of whose other files at least one is not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct WithoutTablespace {
+pub struct TablesWithoutFiles {
     /// Number of tables.
     pub tables: u64,
-    /// The first of them by name, as `schema/table`, encoded as in file names.
+    /// The first of them by name, at most 10,000, as `schema/table`, encoded as in file names.
     pub first: Vec<String>,
+}
+
+/// A table whose definition was seen.
+#[derive(Debug)]
+struct Lone {
+    /// `None` if there were too many such tables.
+    name: Option<String>,
+    engine: u8,
+    /// Its files that were not seen yet.
+    missing: u16,
 }
 
 /// Collects what the files of a stream show.
@@ -51,12 +75,12 @@ pub(super) struct Definitions {
     ibd: u64,
     compressed: u64,
     hasher: RandomState,
-    /// Hashes of the tables whose tablespace was seen, and no definition yet.
-    tablespaces: HashSet<u64>,
-    /// Tables whose definition was seen, and no tablespace yet.
-    lone: BTreeMap<u64, String>,
-    /// As `lone`, without names.
-    more: HashSet<u64>,
+    /// Files of tables whose definition was not seen yet.
+    files: HashMap<u64, u16>,
+    /// Tables whose definition was seen, and not all of their files yet.
+    lone: BTreeMap<u64, Lone>,
+    /// Whether the server has Aria.
+    aria: bool,
     /// The definition of which the beginning is being read.
     current: Option<(RelPath, Vec<u8>)>,
     /// The new name of a table that is being read.
@@ -68,15 +92,21 @@ impl Definitions {
     pub(super) fn file(&mut self, path: &RelPath) {
         let is_compressed = |suffix: &&[u8]| path.as_bytes().ends_with(suffix);
         self.compressed += u64::from(COMPRESSED.iter().any(is_compressed));
-        let Some((schema, file)) = split_once(logical_name(path.as_bytes())) else { return };
+        let name = logical_name(path.as_bytes());
+        self.aria |= name == ARIA_CONTROL.as_bytes();
+        let Some((schema, file)) = split_once(name) else { return };
         let is_frm = file.ends_with(b".frm");
-        let tablespace = TABLESPACES.iter().find_map(|suffix| file.strip_suffix(*suffix));
         if is_frm && path.as_bytes().ends_with(b".frm") {
             self.current = Some((path.clone(), Vec::with_capacity(HEAD)));
         }
         self.new_name = path.as_bytes().ends_with(RENAMED).then(Vec::new);
-        if let Some(table) = tablespace {
-            self.tablespace(schema, table);
+        if let Some(table) = TABLESPACES.iter().find_map(|suffix| file.strip_suffix(*suffix)) {
+            self.file_of(schema, table, TABLESPACE);
+        }
+        for (bit, suffix) in SUFFIXES.iter().enumerate() {
+            if let Some(table) = file.strip_suffix(*suffix) {
+                self.file_of(schema, table, 1 << bit);
+            }
         }
         // A system schema has the same tables every night.
         if ![&b"mysql"[..], b"sys", b"performance_schema"].contains(&schema) {
@@ -85,10 +115,15 @@ impl Definitions {
         }
     }
 
-    fn tablespace(&mut self, schema: &[u8], table: &[u8]) {
+    fn file_of(&mut self, schema: &[u8], table: &[u8], file: u16) {
         let key = self.key(schema, table);
-        if self.lone.remove(&key).is_none() && !self.more.remove(&key) {
-            self.tablespaces.insert(key);
+        let Some(lone) = self.lone.get_mut(&key) else {
+            *self.files.entry(key).or_default() |= file;
+            return;
+        };
+        lone.missing &= !file;
+        if lone.missing == 0 {
+            self.lone.remove(&key);
         }
     }
 
@@ -112,20 +147,19 @@ impl Definitions {
         let Some(name) = self.new_name.take() else { return };
         let name = name.strip_prefix(b"./").unwrap_or(&name);
         if let Some((schema, table)) = split_once(name.strip_suffix(b".ibd").unwrap_or(name)) {
-            self.tablespace(schema, table);
+            self.file_of(schema, table, TABLESPACE);
         }
     }
 
     /// Takes the beginning of a definition.
     fn defined(&mut self) {
         let Some((path, head)) = self.current.take() else { return };
-        let engine = match head.get(ENGINE) {
+        let number = match head.get(ENGINE) {
             Some(&PARTITIONS) => head.get(PART_ENGINE),
             engine => engine,
         };
-        if !head.starts_with(&MAGIC) || engine != Some(&INNODB) {
-            return;
-        }
+        let known = ENGINES.into_iter().find(|(engine, _)| number == Some(engine));
+        let Some((engine, files)) = known.filter(|_| head.starts_with(&MAGIC)) else { return };
         let Some((schema, file)) = split_once(path.as_bytes()) else { return };
         let table = file.strip_suffix(b".frm").unwrap_or(file);
         // A left-over of a statement that rebuilds or drops a table.
@@ -133,14 +167,11 @@ impl Definitions {
             return;
         }
         let key = self.key(schema, table);
-        if self.tablespaces.remove(&key) {
-            return;
-        }
-        if self.lone.len() < KEPT {
-            let name = [schema, table].map(String::from_utf8_lossy).join("/");
-            self.lone.insert(key, name);
-        } else {
-            self.more.insert(key);
+        let missing = files & !self.files.remove(&key).unwrap_or_default();
+        if missing > 0 {
+            let name = (self.lone.len() < KEPT)
+                .then(|| [schema, table].map(String::from_utf8_lossy).join("/"));
+            self.lone.insert(key, Lone { name, engine, missing });
         }
     }
 
@@ -154,14 +185,26 @@ impl Definitions {
         self.compressed
     }
 
-    /// The tables without a tablespace, at the end of the stream.
-    pub(super) fn without_tablespace(mut self) -> WithoutTablespace {
+    /// At the end of the stream, the tables of InnoDB without a tablespace, and those of other engines
+    /// without one of their files.
+    pub(super) fn without_files(mut self) -> [TablesWithoutFiles; 2] {
         self.next_chunk();
-        let tables = (self.lone.len() + self.more.len()) as u64;
-        let mut first: Vec<_> = self.lone.into_values().collect();
-        first.sort_unstable();
-        first.truncate(NAMED);
-        WithoutTablespace { tables, first }
+        let mut found = [TablesWithoutFiles::default(), TablesWithoutFiles::default()];
+        let [innodb, others] = &mut found;
+        for Lone { name, engine, .. } in self.lone.into_values() {
+            let found = match engine {
+                INNODB => &mut *innodb,
+                // Another engine of MySQL.
+                ARIA if !self.aria => continue,
+                _ => &mut *others,
+            };
+            found.tables += 1;
+            found.first.extend(name);
+        }
+        for found in &mut found {
+            found.first.sort_unstable();
+        }
+        found
     }
 
     /// A number for a table, the same for all its partitions.
@@ -184,8 +227,11 @@ fn split_once(path: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
 
+    const NONE: [TablesWithoutFiles; 2] =
+        [const { TablesWithoutFiles { tables: 0, first: Vec::new() } }; 2];
+
     /// Files in the order of a stream: those with an engine are definitions.
-    fn found(files: &[(&str, Option<[u8; 2]>)]) -> WithoutTablespace {
+    fn found(files: &[(&str, Option<[u8; 2]>)]) -> [TablesWithoutFiles; 2] {
         let mut definitions = Definitions::default();
         for (path, engine) in files {
             definitions.next_chunk();
@@ -197,7 +243,7 @@ mod tests {
                 head.chunks(7).for_each(|piece| definitions.bytes(piece));
             }
         }
-        definitions.without_tablespace()
+        definitions.without_files()
     }
 
     #[test]
@@ -220,29 +266,29 @@ mod tests {
         file("x/old.ren", b"x/renamed");
         file("x/p#P#p0.ren", b"y/moved#P#p0");
         file("x/q.ren", b"./y/q.ibd");
-        let found = definitions.without_tablespace();
-        assert_eq!(found.first, ["x/none"]);
+        let [innodb, _] = definitions.without_files();
+        assert_eq!(innodb.first, ["x/none"]);
     }
 
     #[test]
-    fn only_tables_of_innodb_need_a_tablespace() {
+    fn a_table_of_innodb_needs_a_tablespace() {
         let innodb = Some([12, 0]);
         for order in [[0, 1], [1, 0]] {
             let files = [("x/a.ibd", None), ("x/a.frm", innodb)];
-            assert_eq!(found(&order.map(|n| files[n])), WithoutTablespace::default());
+            assert_eq!(found(&order.map(|n| files[n])), NONE);
             let files = [("x/p#P#p0.ibd", None), ("x/p.frm", Some([20, 12]))];
-            assert_eq!(found(&order.map(|n| files[n])).tables, 0);
+            assert_eq!(found(&order.map(|n| files[n])), NONE);
         }
-        // MyISAM, partitions of it, a left-over, a wrapped definition, and one that is no table.
+        // A left-over, a wrapped definition, and files that define no table of an engine with files.
         let others = [
-            ("x/m.frm", Some([9, 0])),
-            ("x/q.frm", Some([20, 9])),
             ("x/#sql-1.frm", innodb),
             ("x/z.frm.qp", innodb),
             ("t.frm", innodb),
             ("x/v.frm", None),
+            ("x/memory.frm", Some([6, 0])),
+            ("x/unknown.frm", Some([99, 0])),
         ];
-        assert_eq!(found(&others), WithoutTablespace::default());
+        assert_eq!(found(&others), NONE);
         let lone = [
             ("y/b.frm", innodb),
             ("x/a.ibd", None),
@@ -258,8 +304,43 @@ mod tests {
             ("y/zip.ibd.qp", None),
             ("y/zip.frm", innodb),
         ];
-        let found = found(&lone);
-        assert_eq!((found.tables, found.first.len()), (4, 4));
-        assert_eq!(found.first, ["mysql/t", "x/p", "y/a", "y/b"]);
+        let [innodb, others] = found(&lone);
+        assert_eq!((innodb.tables, others.tables), (4, 0));
+        assert_eq!(innodb.first, ["mysql/t", "x/p", "y/a", "y/b"]);
+    }
+
+    #[test]
+    fn a_table_of_another_engine_needs_all_its_files() {
+        let engines: [(u8, &[&str]); 5] = [
+            (9, &["MYD", "MYI"]),
+            (42, &["MAD", "MAI"]),
+            (17, &["CSV", "CSM"]),
+            (16, &["ARZ"]),
+            (10, &["MRG"]),
+        ];
+        for (engine, suffixes) in engines {
+            for (head, part) in [([engine, 0], ""), ([20, engine], "#P#p0")] {
+                let mut files = vec![("aria_log_control".to_owned(), None)];
+                files
+                    .extend(suffixes.iter().map(|suffix| (format!("x/t{part}.{suffix}.qp"), None)));
+                for at in 0..=files.len() {
+                    let mut all = files.clone();
+                    all.insert(at, ("x/t.frm".to_owned(), Some(head)));
+                    let of = |files: &[(String, Option<[u8; 2]>)]| {
+                        let files: Vec<_> = files.iter().map(|(p, h)| (&**p, *h)).collect();
+                        found(&files)
+                    };
+                    assert_eq!(of(&all), NONE, "{engine} {at}");
+                    for lost in suffixes.iter() {
+                        let mut rest = all.clone();
+                        rest.retain(|(path, _)| !path.ends_with(&format!(".{lost}.qp")));
+                        let [innodb, others] = of(&rest);
+                        assert_eq!((innodb.tables, &*others.first), (0, &["x/t".to_owned()][..]));
+                    }
+                }
+            }
+        }
+        // In MySQL, the number of Aria is another engine's.
+        assert_eq!(found(&[("x/t.frm", Some([42, 0]))]), NONE);
     }
 }

@@ -16,7 +16,7 @@ use xb_reader::{
 };
 
 use crate::extract::decode::{ChainStop, CodecChain, FileDecodeError, Names, Plan};
-use crate::scan::definitions::{Definitions, WithoutTablespace};
+use crate::scan::definitions::{Definitions, TablesWithoutFiles};
 use crate::scan::end_rule::{CLONE_INFO, EndProof, EndRule, EndWatch, NotWhole};
 use crate::scan::producer_files::{ARIA_CONTROL, CHECKPOINTS, INFO, SETTINGS, Texts, logical_name};
 
@@ -89,7 +89,10 @@ pub struct Scanned {
     /// Files that the producer has compressed one by one.
     pub compressed_files: u64,
     /// Tables of InnoDB that have a `.frm` file and no tablespace in the stream.
-    pub without_tablespace: WithoutTablespace,
+    pub without_tablespace: TablesWithoutFiles,
+    /// Tables of other engines that have a `.frm` file, and of whose other files at least one is not in the
+    /// stream: they cannot be opened.
+    pub without_files: TablesWithoutFiles,
     /// Files that every backup of this kind has, and the stream lacks: their names, without suffixes of
     /// compression and encryption.
     pub lacking: Vec<String>,
@@ -109,7 +112,8 @@ impl Scanned {
             files: 0,
             tables: 0,
             compressed_files: 0,
-            without_tablespace: WithoutTablespace::default(),
+            without_tablespace: TablesWithoutFiles::default(),
+            without_files: TablesWithoutFiles::default(),
             lacking: Vec::new(),
             proof,
             described: BTreeMap::new(),
@@ -265,12 +269,15 @@ impl Scanner {
             aria: described.get(ARIA_CONTROL).map(Vec::as_slice),
         };
         let proof = self.watch.verdict(texts)?;
+        let (tables, compressed_files) = (self.definitions.count(), self.definitions.compressed());
+        let [without_tablespace, without_files] = self.definitions.without_files();
         let scanned = Scanned {
             bytes: self.decoder.position(),
             files: self.files.finished(),
-            tables: self.definitions.count(),
-            compressed_files: self.definitions.compressed(),
-            without_tablespace: self.definitions.without_tablespace(),
+            tables,
+            compressed_files,
+            without_tablespace,
+            without_files,
             lacking: self.watch.lacking(texts),
             proof,
             described,

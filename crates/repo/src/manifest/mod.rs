@@ -90,6 +90,10 @@ pub struct Manifest {
     /// encoded as in file names; absent if there are none, and from manifests of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_tablespace: Option<Tables>,
+    /// Tables of other engines whose definition is in the stream, and at least one of whose other files is
+    /// not, named as above; absent if there are none, and from manifests of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_files: Option<Tables>,
     /// Packed only: how to read the objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed: Option<PackedFacts>,
@@ -578,6 +582,7 @@ pub fn sample() -> Manifest {
         tables: None,
         compressed_files: None,
         without_tablespace: None,
+        without_files: None,
         packed: Some(PackedFacts {
             chunk_size: 10,
             root: "0".repeat(64),

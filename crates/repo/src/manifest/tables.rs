@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Maximum number of tables that are named.
+const NAMED: usize = 10;
+
 /// Tables that a manifest names for a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tables {
@@ -12,10 +15,10 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Tables without a tablespace that a scan found; `None` if there are no such tables.
+    /// Tables without files that a scan found; `None` if there are no such tables.
     #[must_use]
-    pub fn found(found: &xb_pipeline::WithoutTablespace) -> Option<Self> {
-        let first = found.first.clone();
+    pub fn found(found: &xb_pipeline::TablesWithoutFiles) -> Option<Self> {
+        let first = found.first.iter().take(NAMED).cloned().collect();
         (found.tables > 0).then_some(Self { tables: found.tables, first })
     }
 }

@@ -138,6 +138,9 @@ impl Context {
     ) -> Result<(), Failure> {
         if let Some(put) = put {
             report::put_done(&self.log, put, end, false);
+            if let Some(lost) = report::lost_tables(&put.manifest) {
+                self.unusual(&lost);
+            }
             if let Some(warning) = other_slots(last, &put.manifest) {
                 self.log.warn(warning);
             }

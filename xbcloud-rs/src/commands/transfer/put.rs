@@ -162,6 +162,9 @@ impl Context {
     pub(super) fn say_stored(&self, report: &PutReport, end: &ProgressEnd, lock: Option<&Lock>) {
         self.reporting.put(report);
         report::put_done(&self.log, report, end, self.stock);
+        if let Some(lost) = report::lost_tables(&report.manifest) {
+            self.unusual(&lost);
+        }
         report::locked(&self.log, lock, None);
     }
 

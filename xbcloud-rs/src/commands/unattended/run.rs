@@ -38,6 +38,7 @@ use crate::commands::words::words;
 use crate::location::{
     NewPlace, backup_place, check_backup_place, copy_place, new_name, root_identity, root_place,
 };
+use crate::report::lost_tables;
 
 /// Time limit for the list of backups after a failure.
 const LISTING_LIMIT: Duration = Duration::from_secs(10);
@@ -147,13 +148,14 @@ impl Job<'_> {
             let unarchived = unarchived(&report, &archived);
             unusual.extend(unarchived.inspect(|text| context.unusual(text)));
             let manifest = &report.manifest;
+            unusual.extend(lost_tables(manifest));
             name =
                 BackupName::new(&manifest.name).map_err(|error| Failure::new(error.to_string()))?;
             Ok(json!({
                 "name": manifest.name, "layout": manifest.layout, "files": manifest.files,
                 "stream_bytes": manifest.stream_bytes, "stored_bytes": manifest.stored_bytes,
                 "base": manifest.base.as_ref().map(|base| &base.name),
-                "mysql_clone": manifest.mysql_clone, "tables": manifest.tables, "without_tablespace": manifest.without_tablespace,
+                "mysql_clone": manifest.mysql_clone, "tables": manifest.tables, "without_tablespace": manifest.without_tablespace, "without_files": manifest.without_files,
                 "begun_anew": missed.begun_anew, "set_back": missed.set_back, "shrunk": null, "encrypted": manifest.is_encrypted(), "stuck_lsn": manifest.source.stuck_lsn(),
                 "archived": archived.map(|archived| archived == Coverage::Covered),
                 "objects": manifest.objects, "requests": report.requests, "retries": report.retries,
