@@ -49,6 +49,7 @@ const MAX_INFO: u64 = 1 << 20;
 pub(super) fn clear(
     new: &Path,
     binlog: Option<&OsStr>,
+    sent_again: Option<u32>,
     stays: impl Fn(&OsStr) -> bool,
 ) -> Result<(), SstError> {
     let notes = read_notes(new)?;
@@ -70,7 +71,7 @@ pub(super) fn clear(
             }
         }
     }
-    binlog.map_or(Ok(()), |base| write_binlog_state(new, base, &notes))
+    binlog.map_or(Ok(()), |base| write_binlog_state(new, base, sent_again, &notes))
 }
 
 /// Returns whether a directory has nothing but the empty file by which the backup program sends it.
@@ -105,9 +106,16 @@ fn binlog_of(note: &str) -> Option<OsString> {
 ///
 /// A server that has no binary log yet reads `BASE.state`: one line `DOMAIN-SERVER-NUMBER` for each
 /// GTID. Without it, `gtid_binlog_pos` of the joiner is empty until the next write set, and its own
-/// GTIDs begin at 1.
-fn write_binlog_state(new: &Path, base: &OsStr, notes: &[String]) -> Result<(), SstError> {
-    let Some(state) = notes.iter().find_map(|note| binlog_state(note)) else { return Ok(()) };
+/// GTIDs begin at 1. Write sets that this node is sent once more bring their GTIDs with them: those of the domain `sent_again` are
+/// left out, because a server with `gtid_strict_mode` writes none that its log already has.
+fn write_binlog_state(
+    new: &Path,
+    base: &OsStr,
+    sent_again: Option<u32>,
+    notes: &[String],
+) -> Result<(), SstError> {
+    let state = notes.iter().find_map(|note| binlog_state(note, sent_again));
+    let Some(state) = state else { return Ok(()) };
     let mut name = OsString::from(base);
     name.push(".state");
     let path = new.join(name);
@@ -116,8 +124,9 @@ fn write_binlog_state(new: &Path, base: &OsStr, notes: &[String]) -> Result<(), 
     written.map_err(SstError::io("write", &path))
 }
 
-/// Returns the content of the state file: `None` if the last of the three columns names no GTID.
-fn binlog_state(info: &str) -> Option<String> {
+/// Returns the content of the state file: `None` if the last of the three columns names no GTID, or only those of the domain
+/// `without`.
+fn binlog_state(info: &str, without: Option<u32>) -> Option<String> {
     let mut columns = info.trim_end_matches('\n').split('\t');
     let (Some(_), Some(_), Some(gtids), None) =
         (columns.next(), columns.next(), columns.next(), columns.next())
@@ -125,7 +134,8 @@ fn binlog_state(info: &str) -> Option<String> {
         return None;
     };
     let gtids: GtidList = gtids.parse().ok()?;
-    let state: String = gtids.as_slice().iter().map(|gtid| format!("{gtid}\n")).collect();
+    let kept = gtids.as_slice().iter().filter(|gtid| Some(gtid.domain) != without);
+    let state: String = kept.map(|gtid| format!("{gtid}\n")).collect();
     (!state.is_empty()).then_some(state)
 }
 
@@ -135,9 +145,10 @@ mod tests {
 
     #[test]
     fn only_a_list_of_gtids_is_a_state() {
-        assert_eq!(binlog_state("b.000002\t328\t1111-1-1703\n").unwrap(), "1111-1-1703\n");
+        let state = |info: &str| binlog_state(info, None);
+        assert_eq!(state("b.000002\t328\t1111-1-1703\n").unwrap(), "1111-1-1703\n");
         let two = "b.000002\t328\t0-10-5,4294967295-1-18446744073709551615\n";
-        assert_eq!(binlog_state(two).unwrap(), "0-10-5\n4294967295-1-18446744073709551615\n");
+        assert_eq!(state(two).unwrap(), "0-10-5\n4294967295-1-18446744073709551615\n");
         for bad in [
             "",
             "b.000002\t328\n",
@@ -149,8 +160,16 @@ mod tests {
             "b\t3\t4294967296-1-2\n",
             "b\t3\t0-1-2\t0-1-3\n",
         ] {
-            assert_eq!(binlog_state(bad), None, "{bad:?}");
+            assert_eq!(state(bad), None, "{bad:?}");
         }
+    }
+
+    /// A backup of a donor with load notes GTIDs behind the position of its data.
+    #[test]
+    fn gtids_of_write_sets_that_are_sent_again_are_no_state() {
+        let info = "b.000262\t328\t5-9-11,100-11-1615\n";
+        assert_eq!(binlog_state(info, Some(100)).unwrap(), "5-9-11\n");
+        assert_eq!(binlog_state("b.000262\t328\t100-11-1615\n", Some(100)), None);
     }
 
     #[test]
@@ -158,11 +177,11 @@ mod tests {
         for info in INFO {
             let folder = tempfile::tempdir().unwrap();
             let base = OsStr::new("mine");
-            clear(folder.path(), Some(base), |_| false).unwrap();
+            clear(folder.path(), Some(base), None, |_| false).unwrap();
             assert!(!folder.path().join("mine.state").exists());
             std::fs::write(folder.path().join(info), "theirs.000002\t328\t0-1-5\n").unwrap();
             std::fs::write(folder.path().join("theirs.000002"), "").unwrap();
-            clear(folder.path(), Some(base), |_| false).unwrap();
+            clear(folder.path(), Some(base), None, |_| false).unwrap();
             assert!(!folder.path().join("theirs.000002").exists());
             let state = std::fs::read(folder.path().join("mine.state")).unwrap();
             assert_eq!(state, b"0-1-5\n", "{info}");
@@ -177,7 +196,7 @@ mod tests {
             std::fs::create_dir(folder.path().join(name)).unwrap();
             std::fs::write(folder.path().join(name).join("db.opt"), content).unwrap();
         }
-        clear(folder.path(), None, |name| name != "shop").unwrap();
+        clear(folder.path(), None, None, |name| name != "shop").unwrap();
         let is_there = |name: &str| folder.path().join(name).exists();
         assert!(!is_there("tmp") && is_there("full") && is_there("shop"));
     }
@@ -188,7 +207,7 @@ mod tests {
         for info in INFO {
             let folder = tempfile::tempdir().unwrap();
             std::os::unix::fs::symlink(info, folder.path().join(info)).unwrap();
-            assert!(clear(folder.path(), None, |_| false).is_err(), "{info}");
+            assert!(clear(folder.path(), None, None, |_| false).is_err(), "{info}");
         }
     }
 }

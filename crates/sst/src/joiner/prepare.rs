@@ -37,15 +37,17 @@ pub(super) fn prepare(
     });
     destination.with_links(|| run_program(context, new))?;
     let position = content::position(new, stated, offered)?;
+    let Context { settings, layout, .. } = context;
+    let mut sent_again = None;
     if let Some(recorded) = content::recorded_before(new, &position) {
+        sent_again = position.domain.filter(|_| settings.cluster_gtids);
         context.error_log.warn(format_args!(
             "the backup is at {position}, but the server's position in its data is {recorded}: this node is sent what lies between once more; if that is a CREATE TABLE ... SELECT, the node stops replicating (Inconsistent), and must join again"
         ));
     }
     syncing.join().unwrap_or(Ok(()))?;
-    let Context { settings, layout, .. } = context;
     let stays = |name: &OsStr| settings.keep.keeps(name.as_bytes()) || layout.leads_outside(name);
-    donor_files::clear(new, layout.binlog.as_deref(), stays)?;
+    donor_files::clear(new, layout.binlog.as_deref(), sent_again, stays)?;
     Ok(position)
 }
 

@@ -90,6 +90,8 @@ pub struct Settings {
     pub keep: Keep,
     /// Whether the server knows names in lower case only.
     pub lower_case_names: bool,
+    /// Whether write sets carry GTIDs of the cluster (`wsrep_gtid_mode`).
+    pub cluster_gtids: bool,
     /// Treatment of the old data.
     pub old: Old,
     /// Whether to check the free space on the joiner first.
@@ -174,6 +176,7 @@ impl Settings {
             locks: read.locks()?,
             keep: read.keep(percona)?,
             lower_case_names: read.lower_case_names(),
+            cluster_gtids: read.cluster_gtids(),
             old: if read.switch("keep-old", true)? { Old::Kept } else { Old::Removed },
             space_check: read.switch("space-check", true)?,
             redo_log: read.redo_log(),

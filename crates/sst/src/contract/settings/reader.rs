@@ -60,17 +60,27 @@ impl Reader<'_> {
     /// Returns whether the server knows names in lower case only. The option without a value means 1, and servers with 2
     /// keep names as they are, where the file system tells cases apart.
     pub(super) fn lower_case_names(&self) -> bool {
-        let name = "lower-case-table-names";
-        let of_line = self.args.server.iter().rev().find(|(known, _)| known == name);
-        let given =
-            of_line.map(|(_, value)| value.as_deref()).or_else(|| self.files.server_given(name));
-        match given {
+        match self.server_given("lower-case-table-names") {
             None => false,
             Some(None) => true,
             Some(Some(value)) => {
                 value.to_str().and_then(|text| text.trim().parse().ok()) == Some(1_u32)
             }
         }
+    }
+
+    /// Returns whether write sets carry GTIDs of the cluster.
+    pub(super) fn cluster_gtids(&self) -> bool {
+        self.server_given("wsrep-gtid-mode").is_some_and(|value| {
+            let word = value.map(|value| value.to_string_lossy().trim().to_ascii_uppercase());
+            word.is_none_or(|word| matches!(word.as_str(), "1" | "ON" | "TRUE"))
+        })
+    }
+
+    /// Returns an option of the server, on its command line or in its groups: `Some(None)` is one without a value.
+    fn server_given(&self, name: &str) -> Option<Option<&OsStr>> {
+        let of_line = self.args.server.iter().rev().find(|(known, _)| known == name);
+        of_line.map(|(_, value)| value.as_deref()).or_else(|| self.files.server_given(name))
     }
 
     pub(super) fn extra_port(&self) -> Result<Option<u16>, SettingsError> {
