@@ -240,7 +240,8 @@ proptest! {
 #[test]
 fn too_little_memory_is_refused_with_a_number_that_does() {
     for (equal, object) in [(false, 10_000), (false, 200 << 20), (true, 7 << 20), (true, 1 << 30)] {
-        let limits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal };
+        let limits =
+            PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, object: u64::MAX, equal };
         let mut memory = 1;
         let plan = loop {
             let plan = plan(memory, object, limits);
