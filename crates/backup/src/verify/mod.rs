@@ -21,7 +21,7 @@ use xb_pipeline::Observer;
 use xb_repo::chain::{Link, why_broken};
 use xb_repo::error::RepoError;
 use xb_repo::manifest::{Layout, StoredManifest};
-use xb_repo::names::CATALOG;
+use xb_repo::names::{BackupName, CATALOG};
 use xb_repo::records::{self, FailedTry, VerifyResult};
 use xb_repo::root::Root;
 use xb_repo::verification::{Level, PageReport, Problem, VerifiedLink, VerifyReport};
@@ -67,6 +67,10 @@ async fn up_to_pages(
             record_failed_try(root, request, &mut report, mac.as_ref(), *level, &why).await;
         }
         return Err(error);
+    }
+    // What a removal takes away meanwhile is no damage.
+    if let Some(manifest) = run.report.manifest.as_ref().filter(|_| !run.report.is_undamaged()) {
+        refuse_late(root, &request.name, manifest).await?;
     }
     let traffic = root.store().traffic();
     run.report.requests = traffic.requests();
@@ -118,9 +122,33 @@ async fn record(
 ) {
     let (Some(tool), Some(manifest)) = (&request.record, &report.manifest) else { return };
     let result = VerifyResult::of(report, tool);
-    if let Err(error) = records::add(root, &request.name, manifest, result, key).await {
+    if let Err(error) = add_result(root, &request.name, manifest, result, key).await {
         let warning = format!("cannot store the result beside the manifest: {error}");
         report.warnings.push(warning);
+    }
+}
+
+/// Adds a result to the record of the backup with this manifest.
+async fn add_result(
+    root: &Root,
+    name: &BackupName,
+    manifest: &str,
+    result: VerifyResult,
+    key: Option<&MacKey>,
+) -> Result<(), RepoError> {
+    refuse_late(root, name, manifest).await?;
+    records::add(root, name, manifest, result, key).await
+}
+
+/// Fails if the backup was removed or replaced since its manifest was read: the record would stay for ever, or replace
+/// that of the next backup of the name, which may hold a fault.
+async fn refuse_late(root: &Root, name: &BackupName, manifest: &str) -> Result<(), RepoError> {
+    match root.stored_manifest(name).await {
+        Ok(found) if found.as_ref().is_none_or(|found| found.digest() != manifest) => {
+            let state = ": it was removed or replaced while it was being verified";
+            Err(RepoError::NotThere { name: name.to_string(), state })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -135,7 +163,11 @@ async fn record_failed_try(
 ) {
     let (Some(tool), Some(manifest)) = (&request.record, &report.manifest) else { return };
     let failed = FailedTry::now(level, tool, why);
-    if let Err(error) = records::add_failed_try(root, &request.name, manifest, failed, key).await {
+    let added = match refuse_late(root, &request.name, manifest).await {
+        Ok(()) => records::add_failed_try(root, &request.name, manifest, failed, key).await,
+        late => late,
+    };
+    if let Err(error) = added {
         let warning = format!("cannot store the failed try beside the manifest: {error}");
         report.warnings.push(warning);
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use xb_backup::{BackupError, CancelToken, PutReport, Session, VerifyRequest};
+use xb_backup::{BackupError, CancelToken, PutReport, PutRequest, Session, VerifyRequest};
 use xb_reader::ChunkWriter;
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
@@ -127,6 +127,33 @@ fn of_several_runs_at_once_exactly_one_wins_and_its_bytes_come_back() {
             1800 + other(b'a' + winner),
             "round {round}"
         );
+    }
+}
+
+/// Names by a template are those of a second.
+#[test]
+fn of_several_runs_at_once_with_a_generated_name_each_is_a_backup() {
+    for layout in [Layout::Packed, Layout::Classic] {
+        let store = Store::new();
+        let request = PutRequest { generated: true, ..put_request("n", layout, 500) };
+        let together = std::sync::Barrier::new(5);
+        let put = |byte| {
+            together.wait();
+            let input = std::io::Cursor::new(stream_of(byte));
+            block_on(xb_backup::put(&session(&store.root), &request, input))
+        };
+        let stored: Vec<_> = std::thread::scope(|scope| {
+            let put = &put;
+            let running: Vec<_> = (b'a'..=b'e').map(|n| scope.spawn(move || put(n))).collect();
+            running.into_iter().map(|run| run.join().unwrap().unwrap()).collect()
+        });
+        for (stored, byte) in stored.iter().zip(b'a'..) {
+            let name = &stored.manifest.name;
+            assert!(name == "n" || (name.starts_with("n-") && name.len() == 6), "{name}");
+            let files = store.get(name).unwrap();
+            let has = |n: &u8| files.windows(200).any(|at| at.iter().all(|found| found == n));
+            assert_eq!((b'a'..=b'e').filter(has).collect::<Vec<_>>(), [byte], "{name}");
+        }
     }
 }
 

@@ -663,12 +663,17 @@ fn a_run_alone_succeeds() {
 
 #[test]
 fn each_defence_is_needed() {
-    // A look before each removal also covers for three others in these meetings.
-    let without: [(&str, Defences, &[Kind]); 9] = [
+    // A look before each removal also covers for four others in these meetings.
+    let without: [(&str, Defences, &[Kind]); 10] = [
         ("tombstones", Defences { tombstones: false, ..ALL }, &[P, P]),
         ("re-reading the manifest", Defences { reread: false, ..ALL }, &[P, P]),
         ("looking again", Defences { look_again: false, look_before: false, ..ALL }, &[P, P]),
         ("the lease", Defences { lease: false, look_before: false, ..ALL }, &[P, P]),
+        (
+            "checking whose objects they are",
+            Defences { proof: false, look_before: false, ..ALL },
+            &[S, S],
+        ),
         ("creating only where nothing stands", Defences { exclusive: false, ..ALL }, &[P, P]),
         ("settling", Defences { settle: false, ..ALL }, &[P, P]),
         ("prompt removals", Defences { prompt_removals: false, ..ALL }, &[P, P]),

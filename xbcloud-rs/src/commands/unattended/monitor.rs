@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use xb_backup::OrInterrupted as _;
 use xb_cli::Failure;
-use xb_repo::list::Listing;
+use xb_repo::list::{Listing, list_found};
+use xb_repo::names::CATALOG;
+use xb_repo::roots::FoundRoot;
 
 use crate::args::run::{LimitOptions, MonitorArgs};
 use crate::cache;
@@ -44,9 +46,20 @@ impl Context {
         let listed = root_place(args.root.place.as_deref(), &args.common).and_then(|root| {
             let cache = cache::of_root(args.root.place.as_deref(), &args.common)?;
             self.with_progress("monitor", &args.common.run, None, |_, cancel| async move {
-                let listings = cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await?;
+                // Two listings: the folders also show whether there are archives.
+                let shown = FoundRoot {
+                    catalogue: cancel.or(root.list_below(CATALOG)).await?,
+                    folders: cancel.or(root.folders_below("")).await?,
+                    ..FoundRoot::default()
+                };
+                let has_archives = shown.has_archives();
+                let found = list_found(&root, cache.as_ref(), shown);
+                let listings = cancel.or(found).await?.lines;
                 let newest = |server: &str| newest_of(&listings, server);
-                let archives = cancel.or(xb_backup::archive_states(&root, newest)).await?;
+                let archives = match has_archives {
+                    true => cancel.or(xb_backup::archive_states(&root, newest)).await?,
+                    false => Vec::new(),
+                };
                 Ok((listings, archives))
             })
         });

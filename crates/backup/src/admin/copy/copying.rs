@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use xb_pipeline::{ObjectSize, Observer, PackPlan, PackSizing, UnpackPlan};
+use xb_repo::error::RepoError;
 use xb_repo::keys::RunKeys;
 use xb_repo::root::Root;
 use xb_uploader::ListedObject;
@@ -108,10 +109,24 @@ impl CopyContext<'_> {
         let name = &self.request.name;
         match self.from.stored_manifest(name).await? {
             Some(stored) if stored.digest() == self.source.original => Ok(()),
-            _ => Err(BackupError::Damaged {
-                name: name.to_string(),
-                what: "it was removed or replaced while it was being copied".to_owned(),
-            }),
+            _ => {
+                let state = ": it was removed or replaced while it was being copied";
+                Err(RepoError::NotThere { name: name.to_string(), state }.into())
+            }
+        }
+    }
+
+    /// The error of a copy; that its source is no longer there, if that explains it.
+    pub(super) async fn unless_removed(
+        &self,
+        error: BackupError,
+    ) -> Result<BackupError, BackupError> {
+        if !matches!(error, BackupError::Damaged { .. }) && !error.is_not_found() {
+            return Ok(error);
+        }
+        match self.source_stands().await {
+            Err(gone @ BackupError::Repo(RepoError::NotThere { .. })) => Ok(gone),
+            _ => Ok(error),
         }
     }
 

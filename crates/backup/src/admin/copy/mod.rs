@@ -32,7 +32,7 @@ use xb_uploader::{GuardedOutcome, ListedObject, Operation, Store, StoreError, St
 use crate::admin::copy::check::{Check, Object};
 use crate::admin::copy::copying::{CopyContext, CopyKeys};
 use crate::admin::copy::request::{CopyReport, CopyRequest};
-use crate::admin::copy::source::Source;
+use crate::admin::copy::source::{Source, failed_trial};
 use crate::admin::key_slots::KeySlotsClaim;
 use crate::binlog::copy::{ArchiveCopy, archive_of, copy_archive};
 use crate::cancel::{CancelToken, OrInterrupted as _};
@@ -98,7 +98,7 @@ async fn copy_chain(
         bases.push(name.to_string());
         (request.name, request.to) = (name.clone(), name);
         let source = cancel.or(Box::pin(open_base(session, to, request, stored))).await?;
-        Box::pin(copy_one(session, to, request, source)).await?;
+        doubts.append(&mut Box::pin(copy_one(session, to, request, source)).await?.doubts);
     }
     (request.name, request.to) = names;
     // On the heap, as all that copies: these futures do not fit on the stack of every thread.
@@ -136,7 +136,7 @@ async fn copy_one(
         was_there: false,
         locked: 0,
         not_locked: None,
-        doubts: Vec::new(),
+        doubts: source.doubt.iter().cloned().collect(),
         requests: 0,
         retries: 0,
     };
@@ -159,7 +159,9 @@ async fn copy_one(
             cancel.or(base_is_there(to, &source.manifest, request, resources.memory)).await?;
             let copying =
                 CopyContext { from, to, request, resources: *resources, source: &source, observer };
-            copying.all(&mut report, cancel).await?;
+            if let Err(error) = copying.all(&mut report, cancel).await {
+                return Err(cancel.or(copying.unless_removed(error)).await?);
+            }
         }
     }
     // A verification of these bytes also holds for the copy if all of them passed through us. If
@@ -183,7 +185,7 @@ async fn open_base(
         opened => return opened,
     };
     let results = records::results(from, &request.name, &stored.digest(), None).await?.results;
-    if Proof::of(&results).failed.is_some() {
+    if Proof::of(&results).failed.is_some() && !records::only_trials_failed(&results) {
         return Err(refused);
     }
     // Its progress would look like that of the copy.
@@ -250,12 +252,20 @@ fn refuse_damaged_copy<'a>(
     there: &'a StoredManifest,
 ) -> BoxFuture<'a, Result<Option<String>, BackupError>> {
     Box::pin(async move {
-        let results = records::results(to, name, &there.digest(), None).await?.results;
+        let results = match records::results(to, name, &there.digest(), None).await {
+            Ok(state) => state.results,
+            Err(error) if error.is_of_one_object() => {
+                return Ok(Some(format!(
+                    "it is not known whether a verification of {name} at the destination has found damage: {error}; verify it there"
+                )));
+            }
+            Err(error) => return Err(error.into()),
+        };
         match Proof::of(&results).failed {
             None => Ok(None),
-            Some(_) if records::only_trials_failed(&results) => Ok(Some(format!(
-                "a trial restore of {name} at the destination has found faults, although its bytes are as they were stored: verify it here with --level=restore, and take a full backup if that fails, too"
-            ))),
+            Some(_) if records::only_trials_failed(&results) => {
+                Ok(Some(failed_trial(name, "at the destination")))
+            }
             Some(level) => Err(BackupError::DamagedCopy { name: name.to_string(), level }),
         }
     })

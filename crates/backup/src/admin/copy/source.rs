@@ -26,6 +26,8 @@ pub(super) struct Source {
     /// Digest of those bytes.
     pub(super) digest: String,
     pub(super) same_name: bool,
+    /// What is doubtful about it, although its bytes are those that were stored.
+    pub(super) doubt: Option<String>,
 }
 
 impl Source {
@@ -59,7 +61,7 @@ impl Source {
         let Some(run) = manifest.run_id() else {
             return Err(BackupError::Bug("a checked manifest has no run"));
         };
-        let mut mac = None;
+        let (mut mac, mut doubt) = (None, None);
         if !request.keys.is_empty() {
             let key = unlock(from, name, Some(&stored), request.given(memory)).await?.key;
             let id = manifest.stream_id().filter(|_| !manifest.is_carried());
@@ -72,7 +74,14 @@ impl Source {
                 let all = records::results(from, name, &stored.digest(), None).await?;
                 refuse_proof_without_key(name, &Proof::of(&all.results))?;
             }
-            demand_proof(name, proof)?;
+            let of_bytes =
+                results.results.iter().filter(|found| found.ok || found.restore.is_none());
+            let of_bytes: Vec<_> = of_bytes.cloned().collect();
+            // Refusing it would leave each later night without a copy.
+            match proof.failed.is_some() && Proof::of(&of_bytes).reaches(Level::Checksum) {
+                true => doubt = Some(failed_trial(name, "at the source")),
+                false => demand_proof(name, proof)?,
+            }
         }
         let same_name = *name == request.to;
         let trusted = |stored: &StoredManifest| {
@@ -84,7 +93,17 @@ impl Source {
             trusted(&stored)?;
             let (bytes, digest) = (Bytes::copy_from_slice(stored.bytes()), original.clone());
             let copied = manifest.clone();
-            return Ok(Self { manifest, stored, original, run, copied, bytes, digest, same_name });
+            return Ok(Self {
+                manifest,
+                stored,
+                original,
+                run,
+                copied,
+                bytes,
+                digest,
+                same_name,
+                doubt,
+            });
         }
         if manifest.is_sealed() && !manifest.is_carried() && mac.is_none() {
             return Err(BackupError::Keys(format!(
@@ -99,8 +118,15 @@ impl Source {
         // A signature covers the name, so the copy has that of this host, or none.
         trusted(&encoded)?;
         let digest = encoded.digest();
-        Ok(Self { manifest, stored, original, run, copied, bytes, digest, same_name })
+        Ok(Self { manifest, stored, original, run, copied, bytes, digest, same_name, doubt })
     }
+}
+
+/// The doubt about a backup of which only a trial restore has failed: the host of the trial may be the cause.
+pub(super) fn failed_trial(name: &BackupName, place: &str) -> String {
+    format!(
+        "a trial restore of {name} {place} has found faults, although its bytes are as they were stored: verify it here with --level=restore, and take a full backup if that fails, too"
+    )
 }
 
 /// Explains why a proof made without a key does not count: write access to the store is enough to forge

@@ -25,8 +25,8 @@ use xb_repo::root::Root;
 use xb_repo::verification::{Answer, ComparisonRecord, PageReport, Replayed, VerifiedLink};
 
 use super::{
-    Level, Problem, VerifyReport, VerifyRequest, can_be_recorded, keep_passed, phases, record,
-    record_failed_try, up_to_pages,
+    Level, Problem, VerifyReport, VerifyRequest, add_result, can_be_recorded, keep_passed, phases,
+    record, record_failed_try, up_to_pages,
 };
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::child::OnLine;
@@ -350,7 +350,7 @@ async fn record_of(
 ) {
     let Some(tool) = &request.record else { return };
     let result = VerifyResult::of(report, tool).for_base(base.pages.clone(), base.after);
-    let adding = records::add(root, &base.name, &base.manifest, result, base.mac.as_ref());
+    let adding = add_result(root, &base.name, &base.manifest, result, base.mac.as_ref());
     if let Err(error) = adding.await {
         let warning = format!("cannot store the result for {}: {error}", base.name);
         report.warnings.push(warning);

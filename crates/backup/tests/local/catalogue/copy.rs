@@ -223,6 +223,17 @@ fn an_unattended_copy_verifies_the_bases_that_it_takes_along() {
     assert!(line(&from, "full").is_verified(Level::Checksum));
 }
 
+/// Records a verification at level restore that has found faults, with the server that was started, if one was.
+fn failed_trial(store: &Store, of: &str, restore: Option<RestoreTest>) {
+    let digest = block_on(store.root.stored_manifest(&name(of))).unwrap().unwrap().digest();
+    let mut report = VerifyReport::new(of.to_owned(), Level::Restore);
+    for level in Level::ALL {
+        report.close(level, String::new());
+    }
+    let result = VerifyResult { ok: false, restore, ..VerifyResult::of(&report, "t") };
+    block_on(records::add(&store.root, &name(of), &digest, result, None)).unwrap();
+}
+
 /// Its bytes are those of the source: another copy would change nothing, and refusing it would leave each later night
 /// without a copy.
 #[test]
@@ -231,23 +242,49 @@ fn a_trial_that_failed_at_the_destination_is_a_doubt_and_no_damage() {
     from.put("n", Layout::Packed, 300, stream_reader()).unwrap();
     assert!(verify(&from, "n", Level::Checksum, None).is_ok());
     assert!(copy(&from, &to, "n", "n", |r| r).unwrap().doubts.is_empty());
-    let stored = block_on(to.root.stored_manifest(&name("n"))).unwrap().unwrap();
-    let (of, digest) = (name("n"), stored.digest());
-    let failed = |restore| {
-        let mut report = VerifyReport::new("n".to_owned(), Level::Restore);
-        for level in Level::ALL {
-            report.close(level, String::new());
-        }
-        let result = VerifyResult { ok: false, restore, ..VerifyResult::of(&report, "t") };
-        block_on(records::add(&to.root, &of, &digest, result, None)).unwrap();
-    };
-    failed(Some(RestoreTest::default()));
+    failed_trial(&to, "n", Some(RestoreTest::default()));
     let done = copy(&from, &to, "n", "n", |r| r).unwrap();
     assert!(done.was_there && done.doubts[0].contains("a trial restore of n"), "{done:?}");
     // A fault before the server was started may be one of the bytes.
-    failed(None);
+    failed_trial(&to, "n", None);
     let refused = copy(&from, &to, "n", "n", |r| r);
     assert!(matches!(refused, Err(BackupError::DamagedCopy { .. })), "{refused:?}");
+}
+
+/// The host of the trial may be the cause, and the bytes are those that were stored.
+#[test]
+fn a_trial_that_failed_at_the_source_is_a_doubt_and_a_fault_of_the_bytes_refuses_the_copy() {
+    let (from, to) = (Store::new(), Store::new());
+    from.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    assert!(verify(&from, "n", Level::Checksum, None).is_ok());
+    failed_trial(&from, "n", Some(RestoreTest::default()));
+    let done = copy(&from, &to, "n", "n", |r| r).unwrap();
+    assert!(
+        !done.was_there && done.doubts[0].contains("a trial restore of n at the source"),
+        "{done:?}"
+    );
+    // Whoever can write to the store can write a record without a key: it proves nothing where a key is given.
+    put_sealed(&from, "s", &KEY).unwrap();
+    failed_trial(&from, "s", Some(RestoreTest::default()));
+    let refused = copy(&from, &to, "s", "s", |r| CopyRequest { keys: keys(Some(KEY)), ..r });
+    assert!(matches!(refused, Err(BackupError::Unverified { .. })), "{refused:?}");
+    failed_trial(&from, "n", None);
+    let refused = copy(&from, &to, "n", "n2", |r| r);
+    assert!(matches!(refused, Err(BackupError::Unverified { .. })), "{refused:?}");
+}
+
+/// What it says is not known, and another copy would not change that.
+#[test]
+fn a_record_at_the_destination_that_cannot_be_read_is_a_doubt() {
+    let (from, to) = (Store::new(), Store::new());
+    from.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    assert!(verify(&from, "n", Level::Checksum, None).is_ok());
+    copy(&from, &to, "n", "n", |r| r).unwrap();
+    let files = to.files();
+    let record = files.iter().find(|path| path.to_str().unwrap().contains("@verified/n/"));
+    std::fs::write(record.unwrap(), b"{}").unwrap();
+    let done = copy(&from, &to, "n", "n", |r| r).unwrap();
+    assert!(done.was_there && done.doubts[0].contains("it is not known whether"), "{done:?}");
 }
 
 #[test]

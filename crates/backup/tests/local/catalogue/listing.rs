@@ -2,15 +2,68 @@
 
 use std::time::Duration;
 
-use xb_backup::{BackupError, CopyRequest, FileEntry, Keep, ShowRequest};
+use xb_backup::{Accept, BackupError, CopyRequest, FileEntry, Keep, ShowRequest, VerifyRequest};
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
 use xb_repo::resolve::BackupSelector;
 use xb_repo::verification::Level;
 
-use super::support::{KEY, copy, keys, line, manifest_of, name, plan, rewrite, verify};
+use super::support::{KEY, before, copy, keys, line, manifest_of, name, plan, rewrite, verify};
 use crate::common::{Store, block_on, put_sealed, session, stream_reader};
+
+/// A verification may take longer than its backup stays.
+#[test]
+fn a_result_that_comes_late_replaces_none_of_the_next_backup_of_the_name() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    let manifest = manifest_of(&store, "n");
+    let earlier = std::fs::read(&manifest).unwrap();
+    rewrite(&store, "n", |manifest| manifest["server"] = "other".into());
+    let next = std::fs::read(&manifest).unwrap();
+    // The pages file contains no pages.
+    assert!(!verify(&store, "n", Level::Pages, None).is_ok());
+    std::fs::write(&manifest, earlier).unwrap();
+    let comes = before(xb_uploader::Operation::List, 0, move || {
+        std::fs::write(&manifest, &next).unwrap();
+    });
+    let request = VerifyRequest {
+        name: name("n"),
+        level: Level::Checksum,
+        keys: keys(None),
+        accept: Accept::default(),
+        record: Some("test 1".into()),
+    };
+    let session = session(&store.root.failing(std::sync::Arc::new(comes)));
+    let report = block_on(xb_backup::verify(&session, &request)).unwrap();
+    let warned = report.warnings.iter().any(|warning| warning.contains("replaced while it was"));
+    assert!(report.is_ok() && warned, "{report:?}");
+    assert_eq!(line(&store, "n").verified.unwrap().failed, Some(Level::Pages));
+}
+
+#[test]
+fn a_backup_that_is_removed_while_it_is_verified_is_not_damaged() {
+    let store = Store::new();
+    store.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    let root = store.root.clone();
+    let goes = before(xb_uploader::Operation::List, 0, move || {
+        std::thread::scope(|scope| {
+            let going = scope.spawn(|| block_on(xb_backup::delete(&root, &name("n"))));
+            going.join().unwrap().unwrap();
+        });
+    });
+    let request = VerifyRequest {
+        name: name("n"),
+        level: Level::Checksum,
+        keys: keys(None),
+        accept: Accept::default(),
+        record: Some("test 1".into()),
+    };
+    let session = session(&store.root.failing(std::sync::Arc::new(goes)));
+    let gone = block_on(xb_backup::verify(&session, &request)).unwrap_err();
+    assert!(gone.to_string().contains("removed or replaced while it was"), "{gone}");
+    assert!(!store.folder.path().join("root/.xb-catalog/@verified/n/without-key").exists());
+}
 
 #[test]
 fn results_are_listed_until_the_name_is_that_of_another_backup() {
