@@ -214,6 +214,34 @@ fn a_backup_is_prepared_where_nothing_temporary_can_be_written() {
     assert_eq!(copy.checksums("shop"), server.checksums("shop"));
 }
 
+/// The chunk that mariadb-backup 10.11.19 writes near the end then: it removes the folder, and names none of the files in it that
+/// the stream has.
+#[test]
+fn a_database_that_is_dropped_while_its_backup_runs_is_not_restored() {
+    let scratch = Scratch::new();
+    let store = Store::folder();
+    let server = quiet_server();
+    server.sql("CREATE DATABASE gone; CREATE TABLE gone.t (id INT PRIMARY KEY); CREATE TABLE gone.u (id INT) ENGINE=MyISAM");
+    let saved = scratch.join("stream");
+    server.save_stream(&saved);
+    let mut stream = std::fs::read(&saved).unwrap();
+    let head = |kind: u8, name: &str| {
+        let len = u32::try_from(name.len()).unwrap().to_le_bytes();
+        [b"XBSTCK01\0", &[kind][..], &len, name.as_bytes()].concat()
+    };
+    let ends = ["xtrabackup_info", "mariadb_backup_info"].map(|name| head(b'P', name));
+    let end = ends.iter().find_map(|end| stream.windows(end.len()).position(|at| at == end));
+    let end = end.expect("the last file");
+    stream.splice(end..end, head(b'D', "gone"));
+    let _ = put_bytes(&store, "full", &[], &stream);
+    let target = scratch.join("t");
+    let restored = xbcloud(&store, "restore", "full", &["--prepare"]);
+    let _ = restored.arg("--target-dir").arg(&target).run().expect(0);
+    assert!(target.join("shop").exists() && !target.join("gone").exists());
+    let copy = MariaDb::start_on(&target);
+    assert_eq!(copy.checksums("shop"), server.checksums("shop"));
+}
+
 #[test]
 fn a_disk_that_fails_while_a_backup_is_prepared_fails_the_restore() {
     let Some(disk) = ShortDisk::mount(200) else {

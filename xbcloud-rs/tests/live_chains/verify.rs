@@ -321,7 +321,10 @@ pub(crate) fn stream_of(backup: &Path) -> Vec<u8> {
             if path.is_dir() { todo.push(path) } else { files.push(path) }
         }
     }
-    files.sort_by_key(|path| (path.ends_with("xtrabackup_info"), path.clone()));
+    let is_last = |path: &Path| {
+        ["xtrabackup_info", "mariadb_backup_info"].iter().any(|name| path.ends_with(name))
+    };
+    files.sort_by_key(|path| (is_last(path), path.clone()));
     for path in files {
         let name = path.strip_prefix(backup).unwrap().to_str().unwrap().to_owned();
         let _ = stream.file(&name, &std::fs::read(&path).unwrap(), 1 << 20);

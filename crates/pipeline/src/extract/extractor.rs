@@ -17,7 +17,7 @@ use xb_reader::{
 };
 
 use super::finalize::{Finalizer, FinalizerReport};
-use super::open_file::OpenFile;
+use super::open_file::{OpenFile, at};
 use super::piece::{Content, Piece, StoredBytes};
 use super::report::{
     Durability, ExtractCause, ExtractError, ExtractLog, ExtractOptions, ExtractReport,
@@ -489,16 +489,43 @@ impl Extractor {
                 self.batch.push(Step::Remove { path, position });
                 self.barrier();
             }
-            // Nothing to remove. But a file that does not come from this stream must not be
-            // reported as removed.
             Change::Removed { id: None, .. } => {
                 let path = self.plan(&path, position)?.name;
-                self.batch.push(Step::CheckAbsent { path, position });
+                match self.forget_folder(&path, position)? {
+                    // Nothing to remove. But a file that does not come from this stream must not be
+                    // reported as removed.
+                    files if files.is_empty() => {
+                        self.batch.push(Step::CheckAbsent { path, position });
+                    }
+                    files => {
+                        let steps = files.into_iter().map(|path| Step::Remove { path, position });
+                        self.batch.extend(steps);
+                        self.batch.push(Step::RemoveFolder { path, position });
+                    }
+                }
                 self.barrier();
             }
             Change::Ignored => {}
         }
         Ok(())
+    }
+
+    /// Forgets the files of this stream in a folder, and returns them: mariadb-backup removes that of a database
+    /// which was dropped while it ran. A file whose name is decoded stays; the marks of dropped tables stay with it.
+    fn forget_folder(
+        &mut self,
+        folder: &RelPath,
+        position: u64,
+    ) -> Result<Vec<RelPath>, ExtractCause> {
+        // Until then, files may not have their names.
+        self.barrier();
+        let mut files = self.target.names_in(folder).map_err(at(position))?;
+        files.retain(|file| self.files.forget(file));
+        for file in &files {
+            let plan = self.plan(file, position)?;
+            self.names.release(&plan);
+        }
+        Ok(files)
     }
 
     fn begin(&mut self, path: RelPath, position: u64) -> Result<Arc<OpenFile>, ExtractCause> {

@@ -31,6 +31,8 @@ pub(super) enum Step {
     Rename { path: RelPath, to: RelPath, position: u64 },
     /// Remove a file that has its final name.
     Remove { path: RelPath, position: u64 },
+    /// Remove a folder, unless something else is in it.
+    RemoveFolder { path: RelPath, position: u64 },
     /// Check that the name is free.
     CheckAbsent { path: RelPath, position: u64 },
     /// Barrier: dropping it tells the feeder that all earlier steps are done.

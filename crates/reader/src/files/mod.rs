@@ -267,6 +267,12 @@ impl FileTable {
         self.finished.len() as u64
     }
 
+    /// Forgets a complete file of this name; returns whether there was one. The removal of a folder
+    /// names only the folder.
+    pub fn forget(&mut self, path: &RelPath) -> bool {
+        self.finished.remove(&self.key(path)).is_some()
+    }
+
     /// Checks that the input may end here.
     ///
     /// # Errors

@@ -84,6 +84,29 @@ impl TargetDir {
         rustix::fs::renameat(&old, from.split_last().1, &new, to.split_last().1).map_err(failed)
     }
 
+    /// Names of what is in a directory, from the target; none if it is missing, or no directory. Left out are names
+    /// that no file of a stream can have.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetError::Create`] if the system cannot tell.
+    pub fn names_in(&self, path: &RelPath) -> Result<Vec<RelPath>, TargetError> {
+        let failed = |source: io::Error| TargetError::Create { path: path.clone(), source };
+        let below = |name: &[u8]| RelPath::new(&[path.as_bytes(), b"/", name].concat());
+        let Ok(inside) = below(b"x") else { return Ok(Vec::new()) };
+        let dir = match self.parents_for(path).parent_of(&inside, Missing::Stop) {
+            Ok(Some(dir)) => dir,
+            Ok(None) | Err(TargetError::NotADirectory { .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&dir).map_err(|error| failed(error.into()))? {
+            let entry = entry.map_err(|error| failed(error.into()))?;
+            names.extend(below(entry.file_name().to_bytes()));
+        }
+        Ok(names)
+    }
+
     /// Removes a directory that is empty; one that is missing is no error.
     ///
     /// # Errors
@@ -92,9 +115,11 @@ impl TargetDir {
     pub fn remove_dir(&self, path: &RelPath) -> Result<(), TargetError> {
         let failed =
             |error: Errno| TargetError::Remove { path: path.clone(), source: error.into() };
-        let Some(parent) = self.parents_for(path).parent_of(path, Missing::Stop)? else {
+        let parents = self.parents_for(path);
+        let Some(parent) = parents.parent_of(path, Missing::Stop)? else {
             return Ok(());
         };
+        parents.forget(path.as_bytes());
         match rustix::fs::unlinkat(&parent, path.split_last().1, AtFlags::REMOVEDIR) {
             Err(Errno::NOENT) => Ok(()),
             removed => removed.map_err(failed),

@@ -44,6 +44,13 @@ impl Parents {
         Self { root, mode, kept: Mutex::default() }
     }
 
+    /// Forgets the directory of this name and those below it, because it is about to go.
+    pub(crate) fn forget(&self, name: &[u8]) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_within = |rest: &[u8]| rest.is_empty() || rest.starts_with(b"/");
+        kept.retain(|known| !known.name.strip_prefix(name).is_some_and(is_within));
+    }
+
     /// The directory that contains `path`'s last component; `None` if it does not exist.
     pub(crate) fn parent_of(
         &self,

@@ -276,6 +276,38 @@ fn names_change_in_the_order_of_the_stream() {
     }
 }
 
+/// mariadb-backup removes the folder of a database that was dropped while it ran, and names only that.
+#[test]
+fn a_folder_is_removed_with_the_files_of_the_stream_in_it() {
+    let bytes = stream(|w| {
+        for name in ["d/a", "d/b", "shared/a", "other/a"] {
+            w.payload(name, 0, name.as_bytes())?;
+            w.end(name)?;
+        }
+        w.end("d/c")?;
+        w.remove("d")?;
+        w.remove("shared")?;
+        w.payload("d/again", 0, b"x")?;
+        w.end("d/again")
+    });
+    for threads in [1, 4] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("shared")).unwrap();
+        fs::write(dir.path().join("shared/anothers"), "y").unwrap();
+        let report = extract(dir.path(), &bytes, 1 << 20, options(threads)).unwrap();
+        let left = [("d/again", "x"), ("other/a", "other/a"), ("shared/anothers", "y")];
+        let left = left.map(|(name, bytes)| (name.to_owned(), bytes.as_bytes().to_vec()));
+        assert_eq!(tree(dir.path()), left.into());
+        assert_eq!(report.files, 2);
+    }
+    // One without a file of the stream is another's.
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("d")).unwrap();
+    let bytes = stream(|w| w.remove("d"));
+    let error = extract(dir.path(), &bytes, 1 << 20, options(1)).unwrap_err().to_string();
+    assert!(error.contains("d: already exists"), "{error}");
+}
+
 #[test]
 fn pieces_that_overlap_keep_their_order() {
     let first = content(4, 4 << 20);
