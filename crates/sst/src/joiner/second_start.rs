@@ -43,6 +43,11 @@ const MAX_VERSION: usize = 4096;
 const MARIADB_READY: &str = "ready for connections";
 /// Entries that MariaDB's servers create besides, and would create again.
 const MARIADB_OWN: [&str; 4] = ["ibtmp1", "tc.log", "ddl_recovery.log", "multi-master.info"];
+/// Part of the message with which a MariaDB server refuses data that has prepared transactions and no binary log that says what
+/// becomes of them. A backup of a donor with a binary log may have some, if there was load.
+const IN_DOUBT: &str = " prepared transactions! ";
+/// Option of MariaDB's server to roll such transactions back.
+const ROLL_BACK: &str = "--tc-heuristic-recover=ROLLBACK";
 /// Size of the redo log, in bytes, that a MariaDB server may create here.
 pub(super) const MARIADB_REDO: u64 = 16 << 20;
 /// Options of this start that both products know.
@@ -243,7 +248,7 @@ fn on(
     let mut notifier = Notifier::new(context.notify_socket.as_deref());
     let ready = if is_mariadb { MARIADB_READY } else { PERCONA_READY };
     let begin = Instant::now();
-    let fault = || {
+    let mut fault = || {
         notifier.alive("the server starts once on the received data");
         match settings.second_start.limit {
             Some(limit) if begin.elapsed() > limit => Some(too_long(limit)),
@@ -262,15 +267,30 @@ fn on(
                 error_log
                     .info(format_args!("the server is not confined to the received data: {why}"));
             }
-            std::fs::File::create(&log).map_err(SstError::io("make", &log))?;
             let placed = destination.dirs_of(|_| true);
             placed.chain([data.to_owned(), work.path().to_owned(), log.clone()]).collect()
         }
         // Its keyring may write beside its own file.
         false => Vec::new(),
     };
-    let run = Run { program, args: words, env: Vec::new(), log: None, writable };
-    run.to_end_unless(&context.cancel, fault).map_err(|error| match error {
+    let mut run = Run { program, args: words, env: Vec::new(), log: None, writable };
+    let mut start = |run: &Run<'_>| {
+        if is_mariadb {
+            std::fs::File::create(&log).map_err(SstError::io("make", &log))?;
+        }
+        Ok::<_, SstError>(run.to_end_unless(&context.cancel, &mut fault))
+    };
+    let mut outcome = start(&run)?;
+    if is_mariadb && outcome.is_err() && end_of_log(&log).contains(IN_DOUBT) {
+        error_log.info("transactions that the donor's server was about to commit are rolled back: their write sets are behind the position of the data, and are sent to this node");
+        let plain = run.args.clone();
+        run.args.push(ROLL_BACK.into());
+        // The server ends with an error once it has rolled them back.
+        let _ = start(&run)?;
+        run.args = plain;
+        outcome = start(&run)?;
+    }
+    outcome.map_err(|error| match error {
         ChildError::Failed { how, words, .. } => {
             // It writes to the log only once it has read its options.
             let text = end_of_log(&log);
