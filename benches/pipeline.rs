@@ -17,7 +17,8 @@ use xb_pipeline::{
 };
 use xb_reader::{ChunkWriter, Dialect, TargetDir};
 
-const LIMITS: PartLimits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal: false };
+const LIMITS: PartLimits =
+    PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, object: u64::MAX, equal: false };
 const MEMORY: u64 = 256 << 20;
 
 /// A stream of 16 files of 8 MiB in chunks of 1 MiB, interleaved as by several copying threads.

@@ -29,7 +29,8 @@ use xb_testkit::data;
 
 const ALGORITHMS: [&str; 5] = ["none", "lz4", "snappy", "zstd:1", "gzip:3"];
 const MEMORY: u64 = 256 << 20;
-const LIMITS: PartLimits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal: false };
+const LIMITS: PartLimits =
+    PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, object: u64::MAX, equal: false };
 /// Number of rounds of the final comparison.
 const ROUNDS: usize = 5;
 

@@ -455,6 +455,7 @@ impl BackupError {
                 "run mariadb-backup or xtrabackup with --stream=xbstream; a tar of BACKUP SERVER can only be stored as it is, with --raw, and comes back with `get NAME | tar -x`",
             ),
             Self::Plan(PlanError::Object { .. }) => Some("raise --chunk-size"),
+            Self::Plan(PlanError::TooLarge { .. }) => Some("lower --chunk-size"),
             Self::Plan(_) => Some("raise --memory, or lower --chunk-size or the number of threads"),
             Self::MaybeRewrapped { .. } => Some(
                 "keep the old keys and the new ones: if the new slots are stored, only they open the backup. Once the store answers truly, `show` names the slots, and `verify` with each key tells which opens it",

@@ -27,7 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     fs::create_dir_all(&dir)?;
 
-    let limits = PartLimits { min: 1, max: u64::MAX, count: u64::MAX, equal: false };
+    let limits =
+        PartLimits { min: 1, max: u64::MAX, count: u64::MAX, object: u64::MAX, equal: false };
     let object_size = ObjectSize::new(16 << 20);
     let sizing = PackSizing {
         memory: MEMORY,

@@ -33,7 +33,7 @@
 //! writer.end("xtrabackup_info")?; // the file that the producer writes last
 //! let stream = std::io::Cursor::new(writer.finish()?);
 //!
-//! let limits = PartLimits { min: 1, max: u64::MAX, count: 10_000, equal: false };
+//! let limits = PartLimits { min: 1, max: u64::MAX, count: 10_000, object: u64::MAX, equal: false };
 //! let object_size = ObjectSize::new(1000);
 //! let plan =
 //!     PackPlan::new(PackSizing { memory: 64 << 20, codec_memory: 0, object_size, threads: 2, parallel: 4, limits })?;

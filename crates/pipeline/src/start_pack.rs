@@ -192,7 +192,8 @@ mod tests {
     /// Packs `len` bytes in objects of 1 MiB with one worker and far more memory than they need.
     /// Every object takes the sink this long.
     fn packed(len: usize, compress: &str, sink_takes: Duration) -> Observer {
-        let limits = PartLimits { min: 1, max: u64::MAX, count: u64::MAX, equal: false };
+        let limits =
+            PartLimits { min: 1, max: u64::MAX, count: u64::MAX, object: u64::MAX, equal: false };
         let plan = PackPlan::new(PackSizing {
             memory: 256 << 20,
             codec_memory: 0,
@@ -244,7 +245,8 @@ mod tests {
             }
         }
         for compress in ["none", "zstd:1"] {
-            let limits = PartLimits { min: 1, max: 1 << 20, count: u64::MAX, equal: true };
+            let limits =
+                PartLimits { min: 1, max: 1 << 20, count: u64::MAX, object: u64::MAX, equal: true };
             let plan = PackPlan {
                 threads: 2,
                 depth: 4,

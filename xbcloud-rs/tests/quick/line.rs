@@ -475,7 +475,7 @@ fn a_plan_tells_what_a_backup_will_cost() {
     let json = plan(&["--size=1T", "--json", "--chunk-size=10M"]).expect(0).stdout;
     let numbers: serde_json::Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(numbers["objects"], 104_858);
-    let refused = plan(&["--size=1T", "--chunk-size=6T"]).expect_failure();
+    let refused = plan(&["--size=1T", "--chunk-size=4T"]).expect_failure();
     assert!(refused.stderr_text().contains("--memory"), "{refused:?}");
     let _ = plan(&[]).expect(2);
     // Settings that `put` refuses, and one that costs the list of checksums.

@@ -81,6 +81,7 @@ pub(crate) fn part_limits(store: StoreLimits) -> PartLimits {
         min: store.min_part,
         max: store.max_part,
         count: store.max_parts,
+        object: store.max_object,
         equal: store.equal_parts,
     }
 }

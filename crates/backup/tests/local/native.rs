@@ -61,7 +61,8 @@ fn content(store: &Store, name: &str, sealed: bool) -> Result<Vec<u8>, BackupErr
 
 /// A stream as one native stream that is not sealed.
 fn framed(stream: Vec<u8>) -> Vec<u8> {
-    let limits = PartLimits { min: 1, max: u64::MAX, count: u64::MAX, equal: false };
+    let limits =
+        PartLimits { min: 1, max: u64::MAX, count: u64::MAX, object: u64::MAX, equal: false };
     let sizing = PackSizing {
         memory: 128 << 20,
         codec_memory: 0,

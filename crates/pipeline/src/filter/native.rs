@@ -208,7 +208,8 @@ fn pack_file<R: Read + Send + 'static>(
 fn put_plan(threads: usize) -> Result<PackPlan, PlanError> {
     let slabs = (threads.max(1) as u64).saturating_mul(3).saturating_add(1);
     let memory = slabs.saturating_mul(SLAB as u64).saturating_add(FOR_PARTS);
-    let limits = PartLimits { min: 1, max: SLAB as u64, count: u64::MAX, equal: false };
+    let limits =
+        PartLimits { min: 1, max: SLAB as u64, count: u64::MAX, object: u64::MAX, equal: false };
     PackPlan::new(PackSizing {
         memory,
         codec_memory: 0,

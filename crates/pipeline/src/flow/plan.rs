@@ -46,6 +46,14 @@ pub enum PlanError {
         /// Smallest object size that works, in bytes.
         least: u64,
     },
+    /// Objects of this size are larger than the store takes.
+    #[error("objects of {} are larger than this store takes: at most {}", mib(*object_size), mib(*most))]
+    TooLarge {
+        /// Object size requested, in bytes.
+        object_size: u64,
+        /// Largest object size that works, in bytes.
+        most: u64,
+    },
     /// Objects of this size need parts that do not fit into the budget.
     #[error(
         "objects of {} need two parts of at least {} in memory: at least {}, but only {} is allowed",
@@ -85,6 +93,8 @@ pub struct PartLimits {
     pub max: u64,
     /// Maximum number of parts per object.
     pub count: u64,
+    /// Maximum size of an object, in bytes.
+    pub object: u64,
     /// Whether all parts of an object except the last must have the same size.
     pub equal: bool,
 }
@@ -170,6 +180,10 @@ impl PackPlan {
         let PackSizing { object_size, parallel, limits, .. } = sizing;
         let threads = sizing.threads.max(1);
         let object = object_size.get();
+        let most = limits.object.min(limits.max.saturating_mul(limits.count));
+        if object > most {
+            return Err(PlanError::TooLarge { object_size: object, most });
+        }
         let depth = threads * 2;
         let in_work = in_work(threads);
         let needed = in_work + 2 * (limits.min.min(object) + FRAME_LEASE);
@@ -178,6 +192,7 @@ impl PackPlan {
         }
         let for_parts = memory - in_work;
         let of_budget = |share: u64| (for_parts / share).saturating_sub(FRAME_LEASE);
+        // At most `limits.max`, as the object is at most that many times the number of parts.
         let part = if object <= of_budget(2).max(limits.min).min(limits.max) {
             object
         } else {
@@ -189,7 +204,7 @@ impl PackPlan {
         };
         // A part keeps whole slabs alive at both of its ends.
         let held = part + FRAME_LEASE;
-        if part > limits.max || for_parts < 2 * held {
+        if for_parts < 2 * held {
             return Err(PlanError::Part {
                 object_size: object,
                 part,
@@ -282,7 +297,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const S3: PartLimits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal: false };
+    const S3: PartLimits =
+        PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, object: u64::MAX, equal: false };
     const MIB: u64 = 1 << 20;
 
     fn pack(
@@ -360,6 +376,23 @@ mod tests {
         let error = pack(512 * MIB, 4 << 30, 2, 4, few).unwrap_err();
         let PlanError::Part { needed, .. } = error else { panic!("{error:?}") };
         assert!(pack(needed, 4 << 30, 2, 4, few).is_ok(), "the number given must do");
+    }
+
+    #[test]
+    fn no_memory_makes_an_object_fit_that_the_store_refuses() {
+        const TIB: u64 = 1 << 40;
+        let large = |object, limits| pack(64 << 30, object, 2, 4, limits);
+        let most = 10_000 * (5 << 30);
+        assert_eq!(large(most, S3).unwrap().part_size, 5 << 30);
+        let error = large(most + 1, S3).unwrap_err();
+        assert_eq!(error, PlanError::TooLarge { object_size: most + 1, most });
+        let small = PartLimits { object: 5 * TIB, ..S3 };
+        assert!(large(5 * TIB, small).is_ok());
+        let error = pack(8 * MIB, 6 * TIB, 2, 4, small).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "objects of 6291456 MiB are larger than this store takes: at most 5242880 MiB"
+        );
     }
 
     /// The number of cores alone never makes a budget too small.

@@ -120,7 +120,8 @@ fn sixteen_mixed_files_have_exact_objects_where_their_parts_fit() {
     // 16 parts of 5 MiB and the bytes in flight.
     let files = many(16, 11 * MIB);
     let stream = mixed(&files, 10 * MIB);
-    let limits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal: false };
+    let limits =
+        PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, object: u64::MAX, equal: false };
     for (chunk, memory) in [(6, 160), (10, 160)] {
         let plan = pack_plan(memory << 20, chunk << 20, 2, 4, limits).unwrap();
         let (objects, cut) = put(stream.clone(), plan, None, 1).unwrap();

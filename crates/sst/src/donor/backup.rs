@@ -124,7 +124,7 @@ fn pack_settings(context: &Context, auto: &AutoCodec) -> Result<PackSettings, Ss
         parallel: 1,
         memory,
         // A connection has no part limits, unlike a store: all blocks have one size.
-        limits: PartLimits { min: 1, max: BLOCK, count: u64::MAX, equal: true },
+        limits: PartLimits { min: 1, max: BLOCK, count: u64::MAX, object: u64::MAX, equal: true },
     };
     let compress = match settings.compress {
         Compression::Fixed(algorithm) => FrameCompression::Fixed(algorithm),

@@ -13,19 +13,34 @@ pub struct StoreLimits {
     pub max_part: u64,
     /// Maximum number of parts of one object.
     pub max_parts: u64,
+    /// Maximum size of an object, in bytes.
+    pub max_object: u64,
     /// Whether all parts of an object but the last must have the same size.
     pub equal_parts: bool,
 }
 
 impl StoreLimits {
-    /// Limits of Amazon S3, and of Google through either interface: parts of 5 MiB to 5 GiB, 10,000
-    /// parts ("Amazon S3 multipart upload limits").
-    pub const S3: Self =
-        Self { min_part: 5 << 20, max_part: 5 << 30, max_parts: 10_000, equal_parts: false };
+    /// Limits of most S3 stores, and of Google through either interface: parts of 5 MiB to 5 GiB, 10,000
+    /// parts, objects of 5 TiB.
+    pub const S3: Self = Self {
+        min_part: 5 << 20,
+        max_part: 5 << 30,
+        max_parts: 10_000,
+        max_object: 5 << 40,
+        equal_parts: false,
+    };
+    /// Limits of Amazon S3: an object may have all its parts in full ("Amazon S3 multipart upload
+    /// limits").
+    const AWS: Self = Self { max_object: Self::S3.max_part * Self::S3.max_parts, ..Self::S3 };
     /// Limits of Azure: blocks of at most 4000 MiB, 50,000 blocks ("Scalability targets for Blob
     /// storage").
-    pub const AZURE: Self =
-        Self { min_part: 1 << 20, max_part: 4000 << 20, max_parts: 50_000, equal_parts: false };
+    pub const AZURE: Self = Self {
+        min_part: 1 << 20,
+        max_part: 4000 << 20,
+        max_parts: 50_000,
+        max_object: 50_000 * (4000 << 20),
+        equal_parts: false,
+    };
 }
 
 /// Provider of an S3-compatible store.
@@ -99,6 +114,7 @@ impl Provider {
         match self {
             Self::Scaleway => StoreLimits { max_parts: 1000, ..StoreLimits::S3 },
             Self::Plain => StoreLimits { max_parts: 1000, equal_parts: true, ..StoreLimits::S3 },
+            Self::Aws => StoreLimits::AWS,
             Self::R2 => StoreLimits { equal_parts: true, ..StoreLimits::S3 },
             _ => StoreLimits::S3,
         }

@@ -220,7 +220,7 @@ proptest! {
     fn parts_keep_to_the_store_and_the_memory(
         object in MIN_OBJECT..(20 << 30), memory in (16_u64 << 20)..(2 << 30), count in prop_oneof![Just(1000), Just(10_000)], equal: bool,
     ) {
-        let limits = PartLimits { min: 5 << 20, max: 5 << 30, count, equal };
+        let limits = PartLimits { min: 5 << 20, max: 5 << 30, count, object: u64::MAX, equal };
         if let Ok(plan) = plan(memory, object, limits)
             && let Ok(idle) = idle_limit(&plan)
         {
@@ -240,7 +240,8 @@ proptest! {
 #[test]
 fn too_little_memory_is_refused_with_a_number_that_does() {
     for (equal, object) in [(false, 10_000), (false, 200 << 20), (true, 7 << 20), (true, 1 << 30)] {
-        let limits = PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, equal };
+        let limits =
+            PartLimits { min: 5 << 20, max: 5 << 30, count: 10_000, object: u64::MAX, equal };
         let mut memory = 1;
         let plan = loop {
             let plan = plan(memory, object, limits);

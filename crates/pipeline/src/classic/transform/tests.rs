@@ -71,7 +71,13 @@ fn plan(memory: u64) -> PackPlan {
         object_size: ObjectSize::new(10 << 20),
         threads: 2,
         parallel: 4,
-        limits: PartLimits { min: 1 << 20, max: u64::MAX, count: 10_000, equal: false },
+        limits: PartLimits {
+            min: 1 << 20,
+            max: u64::MAX,
+            count: 10_000,
+            object: u64::MAX,
+            equal: false,
+        },
     })
     .unwrap()
 }

@@ -20,7 +20,7 @@ use xb_pipeline::{
 use xb_reader::{ChunkWriter, Dialect};
 
 pub(crate) const LIMITS: PartLimits =
-    PartLimits { min: 1, max: u64::MAX, count: u64::MAX, equal: false };
+    PartLimits { min: 1, max: u64::MAX, count: u64::MAX, object: u64::MAX, equal: false };
 
 pub(crate) fn pack_plan(
     memory: u64,
