@@ -16,6 +16,8 @@ pub(crate) const BASE: &str = "relay";
 pub(crate) const INDEX: &str = "relay.index";
 /// The index before the server may see it: MySQL removes the logs in it when it ends an earlier replica.
 const HELD: &str = "relay.held";
+/// Bytes of a log that are written at once: the output is as large.
+const AT_ONCE: usize = 1 << 20;
 
 /// Relay logs that are complete, in the order in which they are applied.
 #[derive(Debug)]
@@ -72,12 +74,14 @@ impl RelayFiles {
                     changes.push(SettingsChange { after: logs.last().cloned(), values });
                 }
                 Piece::Bytes(piece) => {
-                    writer.push(&piece, &mut out)?;
-                    if !out.is_empty() {
-                        append(dir, &mut logs, &mut file, &out)?;
-                        bytes += out.len() as u64;
-                        out.clear();
-                        (watch.progress)(Progress::Writing(bytes, writer.transactions()));
+                    for some in piece.chunks(AT_ONCE) {
+                        writer.push(some, &mut out)?;
+                        if !out.is_empty() {
+                            append(dir, &mut logs, &mut file, &out)?;
+                            bytes += out.len() as u64;
+                            out.clear();
+                            (watch.progress)(Progress::Writing(bytes, writer.transactions()));
+                        }
                     }
                 }
             }

@@ -122,7 +122,8 @@ async fn read(
         return Err(wrong(format!("its head states {length} bytes of events")).into());
     }
     let limit = usize::try_from(length).unwrap_or(usize::MAX);
-    let out = LimitedBuffer { bytes: Vec::new(), limit };
+    // A buffer that grows would take twice as much.
+    let out = LimitedBuffer { bytes: Vec::with_capacity(limit), limit };
     let read = read_segment(session, server, &needed.segment, needed.key.as_deref(), out).await?;
     let (out, read) = read.map_err(wrong)?;
     read.map_err(wrong)?;

@@ -59,12 +59,9 @@ async fn body(
     root: &Root,
     folder: &str,
     segment: &Record<SegmentHead>,
-) -> Result<Result<Vec<u8>, String>, RepoError> {
+) -> Result<Result<Bytes, String>, RepoError> {
     let read = object(root, folder, segment).await?;
-    Ok(read.map(|bytes| {
-        let len = front(&bytes).unwrap_or_default();
-        bytes.get(len..).unwrap_or_default().to_vec()
-    }))
+    Ok(read.map(|mut bytes| bytes.split_off(front(&bytes).unwrap_or_default())))
 }
 
 /// Reads the object of a segment, and compares the checksums of its head and its body.

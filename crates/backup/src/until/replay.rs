@@ -308,7 +308,7 @@ pub(crate) async fn replay_onto(
         let mut watch = Watch { progress: &mut progress, is_cancelled: &is_cancelled, note: &note };
         let pieces =
             std::iter::from_fn(|| fetched.blocking_recv()).flat_map(|fetched| {
-                match fetched.and_then(|fetched| pieces(&work, &own_words, &fetched)) {
+                match fetched.and_then(|fetched| pieces(&work, &own_words, fetched)) {
                     Ok(pieces) => pieces.into_iter().map(Ok).collect(),
                     Err(error) => vec![Err(error)],
                 }
@@ -326,11 +326,11 @@ pub(crate) async fn replay_onto(
 fn pieces(
     work: &ReplayWork,
     own_words: &[String],
-    fetched: &SegmentEvents,
+    fetched: SegmentEvents,
 ) -> Result<Vec<Piece>, BackupError> {
     let of = |number: usize| work.needed.get(number);
     let one = of(fetched.number).ok_or(BackupError::Bug("a segment of no number"))?;
-    let part = one.part(fetched, &work.start)?;
+    let part = one.part(&fetched, &work.start)?;
     let before = fetched.number.checked_sub(1).and_then(of);
     let is_moved = before.is_some_and(|before| before.server != one.server);
     let continues =
@@ -348,7 +348,11 @@ fn pieces(
         Piece::Settings(change.values.iter().filter(is_of_origin).cloned().collect())
     });
     let before = moved.into_iter().chain(log).chain(changed);
-    Ok(before.chain([Piece::Bytes(part.bytes.to_vec())]).collect())
+    let (len, before_part) = (part.bytes.len(), part.offset - one.segment.content.from.offset);
+    let mut bytes = fetched.bytes;
+    bytes.drain(..usize::try_from(before_part).unwrap_or(usize::MAX).min(bytes.len()));
+    bytes.truncate(len);
+    Ok(before.chain([Piece::Bytes(bytes)]).collect())
 }
 
 /// Whether one of these options of a server is that variable: a server takes the beginning of a name for the whole one.
