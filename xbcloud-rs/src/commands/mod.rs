@@ -16,6 +16,7 @@ mod state_dir;
 pub(crate) mod transfer;
 pub(crate) mod unattended;
 mod whole_files;
+pub(crate) mod words;
 
 use clap::CommandFactory as _;
 use xb_cli::{Failure, Level, LogOptions, Program};

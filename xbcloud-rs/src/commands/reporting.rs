@@ -8,8 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use xb_backup::{GetReport, PutLayout, PutReport, PutRequest, Resources, RestoreChainReport};
 use xb_cli::{
-    Exit, Failure, FailureContext as _, Log, Personality, Readers, check_writable, format_size,
-    host_name, write_whole,
+    Exit, Failure, Log, Personality, Readers, check_writable, format_size, host_name, write_whole,
 };
 use xb_pipeline::{Observer, PackPlan};
 use xb_repo::manifest::{Layout, Manifest};
@@ -21,6 +20,7 @@ use xb_report::{
 use xb_uploader::StoreError;
 
 use crate::args::{Command, PutOptions};
+use crate::commands::whole_files::unwritable;
 use crate::page::page;
 
 /// The report of this run, if one is wanted. Otherwise all calls do nothing. Clones refer to the same report.
@@ -109,10 +109,7 @@ impl Reporting {
     /// The file could not be written: that is found before any work.
     pub(crate) fn begin(command: &Command, tool: &str) -> Result<Self, Failure> {
         let Some(wanted) = ReportContext::of(command) else { return Ok(Self::default()) };
-        check_writable(wanted.path).stage("settings").hint(&format!(
-            "make the directory of the report {} and let this user write to it, or name another file with --report",
-            wanted.path.display()
-        ))?;
+        check_writable(wanted.path).map_err(|error| unwritable(wanted.path, error))?;
         let report = Report::begin(Head {
             what: wanted.what.to_owned(),
             tool: tool.to_owned(),

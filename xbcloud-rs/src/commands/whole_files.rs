@@ -15,7 +15,7 @@ pub(crate) fn is_collected(path: &Path) -> bool {
     path.is_dir() || path.extension().is_some_and(|extension| extension == "prom")
 }
 
-/// The error for a file of `--result` or `--metrics-file` that cannot be written.
+/// The error for a file of `--result`, `--metrics-file` or `--report` that cannot be written.
 pub(crate) fn unwritable(file: &Path, error: std::io::Error) -> Failure {
     let text = error.to_string();
     // `tempfile` adds the path of a file that does not exist.

@@ -57,7 +57,7 @@ impl Host {
 /// cause and next step.
 type Night = (&'static str, &'static str, &'static [&'static str], i32, &'static str, &'static str);
 
-const NIGHTS: [Night; 20] = [
+const NIGHTS: [Night; 22] = [
     (
         "wrong password",
         "echo \"[00] 2026-11-27 03:15:01 Failed to connect to MariaDB server: Access denied for user 'b'@'localhost' (using password: YES).\" >&2; exit 1",
@@ -203,6 +203,22 @@ const NIGHTS: [Night; 20] = [
         2,
         "collector reads only",
         "name it",
+    ),
+    (
+        "a shell's words",
+        "exit 0",
+        &["producer=cat DIR/stream | gzip"],
+        2,
+        "no shell runs it, so `|` would be an argument",
+        "sh -c",
+    ),
+    (
+        "program of the failure's hook is gone, too",
+        "echo \"mariadb-backup: unknown variable 'paralel=4'\" >&2; exit 7",
+        &["on-failure=DIR/gone"],
+        6,
+        "unknown variable 'paralel=4'",
+        "correct this option",
     ),
 ];
 

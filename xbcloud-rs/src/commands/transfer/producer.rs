@@ -10,6 +10,7 @@ use crate::commands::context::Context;
 use crate::commands::program_output::with_last_lines;
 use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::producer_words::{Cause, cause};
+use crate::commands::words::words;
 
 impl Context {
     /// The log for the producer's messages, unless they are passed on. Without a file it has the last ones only: a
@@ -106,10 +107,7 @@ pub(crate) fn producer_command(args: &BackupOptions) -> Result<Vec<OsString>, Fa
         return Ok(args.producer.clone());
     }
     let text = args.producer_options.producer_command.as_deref().unwrap_or_default();
-    let words = shlex::split(text).ok_or_else(|| {
-        Failure::usage("--producer: a quote or an escape is not closed")
-            .hint("quote words with spaces as in a shell; the producer is one line")
-    })?;
+    let words = words("--producer", text)?;
     match words.is_empty() {
         true => Err(Failure::usage("no producer is named").hint(
             "add it after --, as in `-- mariadb-backup --backup --stream=xbstream`, or name a repository that sets `producer`, as in @shop; to clone a MySQL server, set `from`",

@@ -34,6 +34,7 @@ use crate::commands::state_dir::state_dir;
 use crate::commands::transfer::backup::{StoredBackup, stuck, unarchived};
 use crate::commands::transfer::origin::{Origin, server_name};
 use crate::commands::whole_files::{is_collected, unwritable, write};
+use crate::commands::words::words;
 use crate::location::{
     NewPlace, backup_place, check_backup_place, copy_place, new_name, root_identity, root_place,
 };
@@ -323,19 +324,21 @@ impl Job<'_> {
         // Before the hooks and the heartbeat: a file that cannot be written is a failure, too.
         let mut outcome = self.write_files(outcome);
         let is_ok = outcome.is_ok();
+        // Below the cause of a failure: its mail begins with that.
+        let mut beside = Vec::new();
         if !is_ok {
             self.skip();
             let hooks = std::mem::take(&mut self.hooks.on_failure);
             if let Err(failure) = self.hooks("on-failure", &hooks) {
-                self.warn(failure.line());
+                self.context.reporting.warning(&failure.line());
+                self.result.warnings.push(failure.line());
+                beside.push(failure.line());
             }
             outcome = self.write_files(outcome);
         }
         // Last: nothing may fail after a heartbeat that tells of success.
         let options = &self.args.job;
         let url = if is_ok { &options.heartbeat_url } else { &options.heartbeat_failure_url };
-        // Below the cause of a failure: its mail begins with that.
-        let mut beside = Vec::new();
         if let Some(why) = url.as_ref().and_then(|url| self.heartbeat(url)) {
             let text = format!("heartbeat not sent: {why}");
             match is_ok {
@@ -688,14 +691,13 @@ fn folder(place: &str) -> (Option<&str>, &str) {
 
 /// Splits the texts of hooks into words.
 pub(crate) fn commands(option: &str, texts: &[String]) -> Result<Vec<Vec<OsString>>, Failure> {
-    let words = texts.iter().map(|text| {
-        let words = shlex::split(text).filter(|words| !words.is_empty());
-        let words = words.ok_or_else(|| {
-            Failure::usage(format!(
-                "{option}: it contains no program, or a quote that is not closed"
-            ))
-        })?;
+    let of_each = texts.iter().map(|text| {
+        let words = words(option, text)?;
+        if words.is_empty() {
+            return Err(Failure::usage(format!("{option}: it contains no program"))
+                .hint("name a program, and its arguments"));
+        }
         Ok(words.into_iter().map(Into::into).collect())
     });
-    words.collect()
+    of_each.collect()
 }
