@@ -220,7 +220,7 @@ proptest! {
     fn parts_keep_to_the_store_and_the_memory(
         object in MIN_OBJECT..(20 << 30), memory in (16_u64 << 20)..(2 << 30), count in prop_oneof![Just(1000), Just(10_000)], equal: bool,
     ) {
-        let limits = PartLimits { min: 5 << 20, max: 5 << 30, count, equal };
+        let limits = PartLimits { min: 5 << 20, max: 5 << 30, count, object: u64::MAX, equal };
         if let Ok(plan) = plan(memory, object, limits)
             && let Ok(idle) = idle_limit(&plan)
         {
