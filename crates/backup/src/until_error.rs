@@ -196,7 +196,7 @@ impl UntilError {
                 _ => None,
             },
             Self::NoBackup { .. } => Some(
-                "name a later stop; `binlog list` shows from when to when each backup can be restored",
+                "name a stop that one of them reaches; `binlog list` shows from when to when each backup can be restored",
             ),
             Self::TooEarly { .. } => Some(
                 "name a later stop, or restore that backup alone; earlier moments need an older backup, such as a copy in another place",

@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 use xb_backup::parsers::listing;
+use xb_repo::archive::ended;
 use xb_repo::archive::record::{Content, Record, front};
 use xb_repo::archive::rollup::heads;
 use xb_repo::archive::segment::SegmentHead;
@@ -57,8 +58,12 @@ fn archive_record<T: Content + PartialEq + std::fmt::Debug>(data: &[u8]) {
 const STREAM: &str = "00000000000000000000000000000000";
 
 /// Any text as the heads of a roll-up, its first byte their number: no panic, and what is accepted is heads of this
-/// stream in their order, whose bytes are all of the text.
+/// stream in their order, whose bytes are all of the text. The same text as records of streams that have ended: no panic,
+/// and what is accepted comes back.
 pub(crate) fn rollup(data: &[u8]) {
+    if let Ok(streams) = ended::parse(data) {
+        assert_eq!(ended::parse(&ended::encode(&streams)), Ok(streams));
+    }
     let Some((last, text)) = data.split_first() else { return };
     let last = u64::from(*last);
     let _ = heads(text, STREAM, (1, last));

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use xb_pipeline::logical_name;
 use xb_uploader::ListedObject;
 
+use crate::archive::names::ARCHIVES;
 use crate::error::RepoError;
 use crate::manifest::{Layout, Manifest};
 use crate::names::{
@@ -52,7 +53,7 @@ pub struct Contents {
     pub foreign: Vec<ListedObject>,
     /// Backups in folders below NAME, by their paths.
     pub backups: BTreeSet<String>,
-    /// Whether NAME or a folder below it holds a catalogue.
+    /// Whether NAME or a folder below it holds a catalogue or an archive.
     catalogue: bool,
     /// Whether one of [`TOP_FILES`] is at the top of NAME.
     top: bool,
@@ -71,6 +72,9 @@ impl Contents {
             let key = listed.key.as_str();
             if of_packed_run(key) {
                 found.packed.push(listed);
+            } else if key.split('/').any(|part| part == ARCHIVES) {
+                // The log of a server lies beside its backups.
+                found.catalogue = true;
             } else if let Some((root, rest)) = in_catalogue(key) {
                 found.catalogue = true;
                 if let Ok(name) = BackupName::new(rest) {
@@ -169,7 +173,7 @@ impl Contents {
         }
         let some = named(self.backups.iter().map(String::as_str));
         let what = match self.backups.len() {
-            0 => "backups that holds only a catalogue".to_owned(),
+            0 => "backups that holds only a catalogue, or the archive of a log".to_owned(),
             1 => format!("1 backup: {some}"),
             n => format!("{n} backups: {some}"),
         };
@@ -262,6 +266,21 @@ mod tests {
 
     fn keys(listed: &[ListedObject]) -> Vec<&str> {
         listed.iter().map(|listed| listed.key.as_str()).collect()
+    }
+
+    #[test]
+    fn an_archive_is_no_backup() {
+        let archive = [
+            format!(".xb-binlog/db1/{RUN}/head"),
+            format!(".xb-binlog/db1/{RUN}/000000000000"),
+            format!(".xb-binlog/db1/.streams/{RUN}"),
+        ];
+        let found = sort(&archive);
+        assert!(found.is_folder() && found.backups.is_empty() && found.foreign.is_empty());
+        let with_backup = [archive.to_vec(), vec![format!("monday/{RUN}/claim")]].concat();
+        let name = BackupName::new("shop").unwrap();
+        let error = sort(&with_backup).refuse_folder(&name).unwrap_err().to_string();
+        assert!(error.ends_with("a folder of 1 backup: monday"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use xb_binlog::GtidSequence;
 use xb_encryptor::{DataKey, KeyBytes, Keys, KeysObject, MacKey};
+use xb_repo::archive::ended::{self, EndedStream};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::{LARGE, Span, decode, heads};
 use xb_repo::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
@@ -107,6 +108,40 @@ fn heads_say_what_transactions_do_or_nothing() {
     }
 }
 
+fn ended_streams() -> Vec<EndedStream> {
+    ended::decode(fixture("archive/ended-streams")).unwrap()
+}
+
+#[test]
+fn ended_streams_of_another_program_are_read() {
+    let found = ended_streams();
+    let [sealed, empty] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((&*sealed.id.to_string(), sealed.keys.is_empty()), (STREAM, false));
+    assert_eq!(heads(&sealed.heads, STREAM, (0, 2)).unwrap().len(), 3);
+    assert!(empty.keys.is_empty() && empty.heads.is_empty());
+    assert_eq!(ended::parse(&ended::encode(&found)), Ok(found));
+}
+
+#[test]
+fn ended_streams_with_records_of_others_are_refused() {
+    let wrong = |change: fn(&mut [EndedStream])| {
+        let mut streams = ended_streams();
+        change(&mut streams);
+        ended::parse(&ended::encode(&streams)).unwrap_err()
+    };
+    for (error, what) in [
+        (wrong(|of| of[0].end = of[1].end.clone()), "another stream"),
+        (wrong(|of| of[0].id = of[1].id), "another stream"),
+        (wrong(|of| of[0].head.clear()), "head"),
+        (wrong(|of| of[0].alive.clear()), "alive"),
+        (wrong(|of| of[0].keys.truncate(9)), "keys"),
+        (wrong(|of| of[1].heads = of[0].heads.clone()), "heads of its segments"),
+        (wrong(|of| of[0].heads.truncate(300)), "head 0"),
+    ] {
+        assert!(error.contains(what), "{error}");
+    }
+}
+
 #[test]
 fn a_stream_that_continues_another_servers_needs_a_later_reader() {
     let bytes = fixture("archive/head-of-another");
@@ -151,6 +186,23 @@ fn a_stream_that_continues_another_servers_needs_a_later_reader() {
 }
 
 proptest! {
+    #[test]
+    fn no_flipped_bit_and_no_cut_of_ended_streams_goes_unnoticed(
+        at in any::<prop::sample::Index>(),
+        bit in 0..8,
+    ) {
+        let streams = ended_streams();
+        let mut text = ended::encode(&streams);
+        let end = at.index(text.len());
+        // Whole streams may be missing: whoever lists the archive reads their own records.
+        let cut = ended::parse(&text[..end]);
+        prop_assert!(cut.is_err() || cut.is_ok_and(|left| left[..] == streams[..left.len()]));
+        text[end] ^= 1_u8 << bit;
+        // Only a reader with the key notices another HMAC.
+        let line = text[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        prop_assert!(ended::parse(&text).is_err() || text[line..].starts_with(b"hmac-"));
+    }
+
     #[test]
     fn no_flipped_bit_and_no_cut_goes_unnoticed(at in any::<prop::sample::Index>(), bit in 0..8) {
         let (mut object, mut text) = (object(), text());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::support::archive::{Archive, SERVER, json};
 use serde_json::Value;
+use xb_repo::archive::ended::STREAMS_AT_ONCE;
 use xb_testkit::command::{Ran, Signal};
 use xb_testkit::fault::{Action, Edit, Proxy, Rule};
 use xb_testkit::store::Store;
@@ -165,6 +166,93 @@ fn roll_ups_save_requests_and_hide_nothing() {
     assert!(text.contains("segment 3 is missing"), "{text}");
     assert!(archive.list().contains("segment 3 is missing"), "{}", archive.list());
     archive.store.put(&third, &good);
+    let _ = archive.verify().expect(0);
+}
+
+/// A receiver whose connection ends again and again, and that is started again: its streams are read with few requests.
+#[test]
+fn streams_that_have_ended_are_rolled_up_and_nothing_is_hidden() {
+    let archive = Archive::new(Store::bucket());
+    let mut receiver = archive.receive(&[]);
+    let ended = || archive.store.list(".xb-binlog/shop/").into_iter().map(|(key, _)| key);
+    let ended = || ended().filter(|key| key.ends_with("/end")).count();
+    for count in 1..STREAMS_AT_ONCE {
+        archive.write(1);
+        archive.wait(&mut receiver);
+        if count % 5 == 0 {
+            receiver.signal(Signal::TERM);
+            let _ = receiver.wait().expect(0);
+            receiver = archive.receive(&[]);
+        } else {
+            let id =
+                "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'";
+            archive.server.sql(&format!("KILL {}", archive.server.sql(id).trim()));
+        }
+        receiver.until("the stream ends", || ended() >= count);
+    }
+    archive.write(1);
+    archive.wait(&mut receiver);
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait().expect(0);
+    let rollups = archive.store.list(".xb-binlog/shop/.streams/");
+    assert_eq!((rollups.len(), ended()), (1, STREAMS_AT_ONCE), "{rollups:?}");
+    let root = archive.store.root_url();
+    let list = ["binlog", "list", &root, "--json"];
+    let (ran, lists, requests) = counted(&archive, &list);
+    let whole = json(&ran.expect(0))["servers"][0]["streams"].clone();
+    assert_eq!(whole.as_array().map(Vec::len), Some(STREAMS_AT_ONCE), "{whole:#}");
+    // The roll-up, and none for each of the streams.
+    assert!(requests <= lists + 4, "{lists} of {requests}");
+    let _ = archive.verify().expect(0);
+    // What the store has no longer is missing, and a record that was changed is found by who verifies.
+    let of = |name: &str| {
+        let keys = archive.store.list(".xb-binlog/shop/").into_iter().map(|(key, _)| key);
+        keys.filter(|key| key.ends_with(name)).nth(1).unwrap()
+    };
+    let (segment, head, keys) = (of("/000000000000"), of("/head"), of("/keys"));
+    for key in [&segment, &head, &keys] {
+        let good = archive.store.get(key).unwrap();
+        archive.store.delete(key);
+        let _ = archive.verify().expect(7);
+        let text = archive.list();
+        assert!(text.contains("missing") || *key == keys, "{key}: {text}");
+        let mut flipped = good.clone();
+        flipped[20] ^= 1;
+        archive.store.put(key, &flipped);
+        assert_ne!(archive.verify().code(), 0, "{key}");
+        archive.store.put(key, &good);
+    }
+    let _ = archive.verify().expect(0);
+    // The roll-up is no condition.
+    archive.store.delete(&rollups[0].0);
+    let (ran, _, more) = counted(&archive, &list);
+    assert_eq!(json(&ran.expect(0))["servers"][0]["streams"], whole);
+    assert!(more > requests + 4 * STREAMS_AT_ONCE, "{more}");
+}
+
+#[test]
+fn heads_that_a_killed_receiver_left_are_rolled_up() {
+    let archive = Archive::new(Store::bucket());
+    let mut receiver = archive.receive(&[]);
+    for _ in 0..10 {
+        archive.server.sql("INSERT INTO d.t (v) VALUES (1); FLUSH BINARY LOGS");
+    }
+    archive.wait(&mut receiver);
+    receiver.kill_9();
+    let _ = receiver.wait();
+    let list = ["binlog", "list", &archive.store.root_url(), "--json"];
+    let streams = |ran: Ran| json(&ran.expect(0))["servers"][0]["streams"].clone();
+    let (ran, lists, before) = counted(&archive, &list);
+    let found = streams(ran);
+    assert!(before > lists + 14, "{before}");
+    let _ = archive.catch_up();
+    let rollups = || archive.store.list(".xb-binlog/shop/").into_iter().map(|(key, _)| key);
+    let rollups: Vec<String> = rollups().filter(|key| key.contains("/.heads-0")).collect();
+    let of_killed = found[0]["stream"].as_str().unwrap();
+    assert!(rollups.iter().any(|key| key.contains(of_killed)), "{rollups:?}");
+    let (ran, lists, after) = counted(&archive, &list);
+    assert_eq!(streams(ran)[0], found[0]);
+    assert!(after < lists + 14, "{lists} of {after}");
     let _ = archive.verify().expect(0);
 }
 

@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use xb_repo::archive::ended::{EndedStream, encode};
+use xb_repo::names::RunId;
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::fault::{Action, Edit, Proxy, Rule};
 use xb_testkit::mariadb::MariaDb;
 use xb_testkit::s3::{Bucket, bucket, options_for};
 
+use crate::many_segments::object;
 use crate::support::logged_shop::{ROWS, Shop, age, copy_folder, into, newest_stream, segments};
 
 /// Copies a backup with its log to the folder `vault`.
@@ -33,6 +36,19 @@ fn rows_of(shop: &Shop, vault: &str, name: &str, stop: &str) -> Result<String, S
         return Err(ran.stderr_text());
     }
     Ok(MariaDb::start_on_with(target.path(), &["--server-id=99"]).sql(ROWS))
+}
+
+/// The records of the streams in the archive of a folder, which have all ended.
+fn ended_streams(root: &Path) -> Vec<EndedStream> {
+    let folders = std::fs::read_dir(root.join(".xb-binlog/shop")).unwrap();
+    let streams = folders.map(|folder| {
+        let folder = folder.unwrap().path();
+        let id = RunId::parse(folder.file_name().unwrap().to_str().unwrap()).unwrap();
+        let [head, keys, alive, end] =
+            ["head", "keys", "alive", "end"].map(|name| std::fs::read(folder.join(name)).unwrap());
+        EndedStream { id, head, keys, alive, end, heads: Vec::new() }
+    });
+    streams.collect()
 }
 
 /// Exit status and output of `binlog verify` on a copy.
@@ -78,6 +94,46 @@ fn is_segment(path: &Path) -> bool {
 /// Segments of the archive in a folder.
 fn segments_in(root: &Path) -> Vec<PathBuf> {
     archived(root).into_keys().filter(|path| is_segment(path)).map(|name| root.join(name)).collect()
+}
+
+#[test]
+fn a_copy_takes_roll_ups_of_streams_along() {
+    let shop = Shop::new();
+    for id in 1..3 {
+        let receiver = shop.receive();
+        if id == 1 {
+            let _ = shop.back_up("full", &[]);
+        }
+        shop.server.sql(&format!("INSERT INTO d.t VALUES ({id}, 'one')"));
+        shop.wait_for(&receiver);
+        receiver.stop();
+    }
+    let (here, there) = (shop.scratch.join("shop"), shop.scratch.join("vault"));
+    std::fs::create_dir(&there).unwrap();
+    let streams = ended_streams(&here);
+    let rolled = here.join(".xb-binlog/shop/.streams");
+    std::fs::create_dir(&rolled).unwrap();
+    let [first, second] = [&streams[0].id, &streams[1].id].map(|id| rolled.join(id.to_string()));
+    std::fs::write(&first, object(encode(&streams[..1]))).unwrap();
+    // Twice: the second time, everything is there.
+    for _ in 0..2 {
+        let said = copy(&shop, "full", "vault").expect(0).stderr_text();
+        assert_eq!(archived(&there), archived(&here), "{said}");
+        assert_eq!(verified(&shop, "vault").0, 0);
+    }
+    let line = copy(&shop, "full", "vault").expect(0).stderr_text();
+    assert!(line.contains("in 0 segments"), "{line}");
+    // One that is damaged is left out, and one with another stream's records.
+    let mut wrong = streams.clone();
+    wrong[1].end = streams[0].end.clone();
+    let cut = object(encode(&streams))[..900].to_vec();
+    for wrong in [cut, object(encode(&wrong))] {
+        std::fs::write(&second, wrong).unwrap();
+        let _ = copy(&shop, "full", "vault").expect(0);
+        std::fs::remove_file(&second).unwrap();
+        assert_eq!(archived(&there), archived(&here));
+    }
+    assert_eq!(rows_of(&shop, "vault", "full", "latest").unwrap(), shop.rows());
 }
 
 #[test]

@@ -10,9 +10,11 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use xb_encryptor::{DataKey, Keys, KeysObject};
 use xb_repo::archive::base::BasePosition;
+use xb_repo::archive::ended;
 use xb_repo::archive::listing::{ListedStream, servers, streams};
 use xb_repo::archive::names::{
-    ALIVE, END, HEAD, KEYS, floor_name, rollup_name, segment_name, server_folder, stream_folder,
+    ALIVE, END, HEAD, KEYS, STREAMS, floor_name, rollup_name, segment_name, server_folder,
+    stream_folder,
 };
 use xb_repo::archive::plan::{Histories, Stream};
 use xb_repo::archive::record::{Content, Record};
@@ -24,7 +26,7 @@ use xb_repo::error::RepoError;
 use xb_repo::list::list_by_key;
 use xb_repo::names::{BackupName, RunId};
 use xb_repo::root::Root;
-use xb_uploader::{StoreError, StoreErrorKind};
+use xb_uploader::{ListedObject, StoreError, StoreErrorKind};
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::choose_archive::choose_archive;
@@ -150,6 +152,9 @@ pub(crate) async fn copy_archive(
     };
     // The newest one first, as a beginning without an end: a copy that is interrupted must not look like the whole archive.
     copies.sort_by_key(|copy| copy.stream.head.content.started);
+    // What has ended and is there is there for good: with many streams, each request for each of them counts.
+    let (whole, copies): (Vec<_>, Vec<_>) = copies.into_iter().partition(StreamCopy::is_there);
+    report.kept += whole.iter().map(|copy| copy.stream.segments.len() as u64).sum::<u64>();
     for copy in copies.iter().rev() {
         report.notes.extend(cancel.or(copy.begin(begin(copy).as_ref())).await?);
     }
@@ -157,6 +162,9 @@ pub(crate) async fn copy_archive(
         let life = lives.remove(&copy.found.id).flatten();
         cancel.or(copy.all(begin(copy).as_ref(), life, &mut report)).await?;
     }
+    let is_other = |copy: &&StreamCopy<'_>| copy.there.is_some() && !copy.has_keys_there();
+    let others = copies.iter().filter(is_other).map(|copy| copy.found.id).collect();
+    cancel.or(ended_streams(session, to, &folder, &others)).await?;
     match cancel.or(prove(to, server, name, &found)).await? {
         Ok(end) => report.ends_at = Some(end),
         Err(what) => report.problem = Some(what),
@@ -200,6 +208,34 @@ async fn small(root: &Root, key: &str) -> Result<Option<Bytes>, StoreError> {
         Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Copies the roll-ups of streams that have ended, which the destination lacks. They save requests; one that is damaged, or
+/// has a stream with other key slots there, is left out.
+async fn ended_streams(
+    session: &Session,
+    to: &Root,
+    folder: &str,
+    others: &BTreeSet<RunId>,
+) -> Result<(), BackupError> {
+    let below = format!("{folder}/{STREAMS}");
+    let names = |listed: Vec<ListedObject>| listed.into_iter().map(|of| of.key);
+    let there: BTreeSet<String> = names(to.list_below(&below).await?).collect();
+    for name in names(session.root.list_below(&below).await?) {
+        if there.contains(&name) {
+            continue;
+        }
+        let key = session.root.key(&format!("{below}/{name}"));
+        let Ok(bytes) = session.root.store().get_at_most(&key, MAX_ROLL_UP).await else { continue };
+        let object = bytes.to_vec();
+        let read = tokio::task::spawn_blocking(move || ended::decode(object));
+        if let Ok(Ok(streams)) = read.await
+            && streams.iter().all(|of| !others.contains(&of.id))
+        {
+            to.store().create(&to.key(&format!("{below}/{name}")), bytes).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Compares what can be restored from the backup here and there. The error of the inner one says why it does not reach
@@ -258,6 +294,38 @@ struct StreamCopy<'a> {
 }
 
 impl StreamCopy<'_> {
+    /// Returns whether the destination has all of a stream that has ended, so that nothing is to be copied or said.
+    fn is_there(&self) -> bool {
+        let Some((there, stream)) =
+            self.there.and_then(|there| Some((there, there.stream.as_ref()?)))
+        else {
+            return false;
+        };
+        fn named<T>(record: Option<&Record<T>>) -> Option<&str> {
+            record.map(|record| record.digest.as_str())
+        }
+        let first = stream.floor.as_ref().map_or(0, |floor| floor.number);
+        let below = self.stream.removed_below;
+        let mut segments = self.stream.segments.range(first..);
+        self.found.end.is_some()
+            && self.found.problems.is_empty()
+            && there.problems.is_empty()
+            && self.has_keys_there()
+            && stream.head.digest == self.stream.head.digest
+            && named(there.end.as_ref()) == named(self.found.end.as_ref())
+            && named(there.alive.as_ref()) == named(self.found.alive.as_ref())
+            && segments.all(|(number, of)| named(stream.segments.get(number)) == Some(&of.digest))
+            && (stream.removed_below >= below
+                || (first..below).all(|number| there.sizes.contains_key(&number)))
+            && self.found.rollups.iter().all(|span| span.1 < first || there.rollups.contains(span))
+    }
+
+    /// Returns whether the key slots at the destination are those of the source.
+    fn has_keys_there(&self) -> bool {
+        let here = self.found.keys.as_ref().map(KeysObject::encode);
+        here == self.there.and_then(|there| there.keys.as_ref()).map(KeysObject::encode)
+    }
+
     /// Copies the head of the stream, and its key slots. Returns what is to be said of them.
     async fn begin(&self, begin: Option<&Floor>) -> Result<Option<String>, BackupError> {
         // Before the segments, so that what is missing is never taken for a loss.

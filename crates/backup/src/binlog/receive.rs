@@ -15,11 +15,12 @@ use xb_binlog::{GtidState, LogPosition};
 use xb_compressor::Algorithm;
 use xb_encryptor::KeySlots;
 use xb_mysql::{Access, Client};
+use xb_repo::archive::ended::{self, EndedStream, STREAMS_AT_ONCE};
 use xb_repo::archive::newest::{last_stored, stream_head};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::RollUp;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
+use xb_repo::archive::stream::{Link, StoredPosition, StreamHead, StreamOrigin};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
@@ -57,6 +58,8 @@ const LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 const FINISH: Duration = Duration::from_secs(30);
 /// Time limit for the records that end a stream.
 const END_RECORDS_LIMIT: Duration = Duration::from_secs(10);
+/// Most bytes of ended streams that wait for others to share a roll-up.
+const MOST_ENDED: usize = 4 << 20;
 /// The longest pause between two connections, in seconds.
 const LONGEST_PAUSE: u64 = 30;
 /// Why another server cannot be recognised.
@@ -216,6 +219,8 @@ pub(super) struct Receiver<'a> {
     patience: Option<Duration>,
     /// Digest of the head of the last segment that this process has stored.
     stored: Mutex<Option<String>>,
+    /// Streams that have ended, and are in no roll-up yet.
+    ended: Mutex<Vec<EndedStream>>,
 }
 
 /// Reason why the next stream does not continue.
@@ -250,8 +255,9 @@ impl<'a> Receiver<'a> {
         let folder = settings.state.as_ref();
         let state = folder.map(|folder| StateFile::new(folder, &session.root, &settings.server));
         let (waiting, others, patience) = (None, Vec::new(), None);
-        let stored = Mutex::new(None);
-        Self { session, settings, tell, state, waiting, others, patience, stored }
+        let ended = state.as_ref().map(StateFile::read_ended).unwrap_or_default();
+        let (stored, ended) = (Mutex::new(None), Mutex::new(ended));
+        Self { session, settings, tell, state, waiting, others, patience, stored, ended }
     }
 
     fn root(&self) -> &Root {
@@ -347,16 +353,23 @@ impl<'a> Receiver<'a> {
             () = too_late => return stopped(receiving).await,
         };
         (self.tell)(begins(&writer, &start));
-        let outcome = self.store_all(&mut writer, &mut receiving, first, (&server, watch)).await;
+        let storing =
+            self.store_all(&mut writer, &mut receiving, first, (&server, watch), &start.begins);
+        let outcome = storing.await;
         *stored = writer.stored().segments > 0;
         let why = ended(receiving).await;
         let end = outcome?;
         // Stored segments are whole, however the connection ended.
         let last_words = async {
-            if !matches!(end, StreamEnd::Moved(_)) {
-                writer.write_alive().await?;
+            let alive = match end {
+                StreamEnd::Moved(_) => None,
+                _ => Some(writer.write_alive().await?),
+            };
+            let end = writer.end().await?;
+            if let Some(alive) = alive {
+                self.has_ended(&writer, writer.ended(&alive, &end)).await?;
             }
-            writer.end().await
+            Ok::<_, ArchiveError>(())
         };
         match tokio::time::timeout(END_RECORDS_LIMIT, last_words).await {
             Ok(Ok(())) => {}
@@ -367,6 +380,36 @@ impl<'a> Receiver<'a> {
             StreamEnd::Cancelled => Ok(()),
             StreamEnd::Connection => Err(why),
             StreamEnd::Moved(why) | StreamEnd::Changed(why) => Err(why),
+        }
+    }
+
+    /// The end of the stream that an earlier process of this host has stored: it may have been killed.
+    fn killed(&self, begins: &StreamOrigin) -> Option<Link> {
+        let after = begins.after()?;
+        let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = self.state.as_ref().filter(|_| stored.is_none())?.read().ok()??;
+        (ours.content.stream == after.stream).then(|| after.clone())
+    }
+
+    /// Collects streams that have ended, so that many of them are read with one request. A receiver that is started again
+    /// and again stores as many.
+    async fn has_ended(
+        &self,
+        writer: &StreamWriter,
+        stream: EndedStream,
+    ) -> Result<(), ArchiveError> {
+        let (full, left) = {
+            let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.push(stream);
+            let len: usize = ended.iter().map(EndedStream::len).sum();
+            let is_full = ended.len() >= STREAMS_AT_ONCE || len > MOST_ENDED;
+            let full = if is_full { std::mem::take(&mut *ended) } else { Vec::new() };
+            (full, ended::encode(&ended))
+        };
+        writer.roll_up_ended(&self.settings.server, &full).await;
+        match &self.state {
+            Some(state) => state.write_ended(&left),
+            None => Ok(()),
         }
     }
 
@@ -557,10 +600,14 @@ impl<'a> Receiver<'a> {
         receiving: &mut Receiving,
         first: Message,
         (server, mut watch): (&Server, Watch),
+        begins: &StreamOrigin,
     ) -> Result<StreamEnd, ArchiveError> {
         let mut flying: FuturesOrdered<_> = FuturesOrdered::new();
         // No acknowledgement waits for them.
         let mut rolling: FuturesUnordered<_> = FuturesUnordered::new();
+        if let Some(killed) = self.killed(begins) {
+            rolling.push(writer.roll_up_killed(&self.settings.server, killed).boxed());
+        }
         // MySQL does not count what would show that every commit waits.
         let to_ask = self.waiting.as_ref().filter(|_| server.uuid.is_none());
         let pause = if to_ask.is_some() { ALIVE_WAITING } else { ALIVE };
@@ -622,7 +669,7 @@ impl<'a> Receiver<'a> {
                     alive = None.into();
                     is_writing = false;
                     match written {
-                        Ok(()) => (self.tell)(Notice::Alive),
+                        Ok(_) => (self.tell)(Notice::Alive),
                         Err(error) => self.away(&error),
                     }
                 }

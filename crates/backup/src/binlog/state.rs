@@ -1,4 +1,5 @@
-//! State of the receiver on its host: the head of its last stored segment.
+//! State of the receiver on its host: the head of its last stored segment, and the records of its streams that are in no
+//! roll-up yet.
 //!
 //! Whoever can write to the store can change heads there. A receiver that remembers its own cannot be made to
 //! skip anything.
@@ -6,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use xb_files::or_none;
+use xb_repo::archive::ended::{self, EndedStream};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::root::Root;
@@ -37,6 +39,23 @@ impl StateFile {
     /// Writes a head, whole or not at all.
     pub(crate) fn write(&self, head: &[u8]) -> Result<(), ArchiveError> {
         write_whole(&self.0, head).map_err(|source| self.failed(source))
+    }
+
+    /// Streams that have ended and are in no roll-up yet. Whatever cannot be read only costs requests.
+    pub(crate) fn read_ended(&self) -> Vec<EndedStream> {
+        let read = std::fs::read(self.of_ended()).ok();
+        read.and_then(|text| ended::parse(&text).ok()).unwrap_or_default()
+    }
+
+    /// Writes these streams, whole or not at all.
+    pub(crate) fn write_ended(&self, text: &[u8]) -> Result<(), ArchiveError> {
+        write_whole(&self.of_ended(), text).map_err(|source| self.failed(source))
+    }
+
+    fn of_ended(&self) -> PathBuf {
+        let mut path = self.0.clone().into_os_string();
+        path.push(".ended");
+        path.into()
     }
 
     fn failed(&self, source: std::io::Error) -> ArchiveError {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use xb_binlog::{GtidState, History, LogPosition, SentReader};
 use xb_encryptor::Keys;
 use xb_repo::archive::base::{Base, BasePosition};
-use xb_repo::archive::listing::{ListedStream, streams};
+use xb_repo::archive::listing::{ListedStream, streams, streams_by_records};
 use xb_repo::archive::plan::{Histories, MISSING, PlanError, Stream, are_apart, holders};
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
@@ -206,7 +206,7 @@ pub async fn verify_archive(
     server: &str,
     facts: ArchiveFacts<'_>,
 ) -> Result<ArchiveReport, BackupError> {
-    let found = streams(&session.root, server).await?;
+    let found = streams_by_records(&session.root, server).await?;
     let backups = backups(session, server, &found).await?;
     let bases = backups.iter().filter_map(|(_, base)| base.as_ref().ok());
     let wanted: HashSet<LogPosition> = bases.map(|base| base.position.clone()).collect();

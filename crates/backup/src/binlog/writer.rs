@@ -13,13 +13,14 @@ use xb_encryptor::{ArchiveKey, FreshKey, KeySlots, KeysObject, MacKey};
 use xb_pipeline::Observer;
 use xb_pipeline::filter::{SealFile, write_stream};
 use xb_repo::archive::domain::DomainContent;
+use xb_repo::archive::ended::{EndedStream, encode};
 use xb_repo::archive::names::{
-    ALIVE, END, HEAD, KEYS, rollup_name, segment_name, server_folder, stream_folder,
+    ALIVE, END, HEAD, KEYS, STREAMS, rollup_name, segment_name, server_folder, stream_folder,
 };
 use xb_repo::archive::record::{Content, FORMAT, Record, digest};
-use xb_repo::archive::rollup::{PendingHeads, RollUp};
+use xb_repo::archive::rollup::{PendingHeads, RollUp, left_by_killed};
 use xb_repo::archive::segment::{Body, SegmentHead};
-use xb_repo::archive::stream::{Alive, End, StoredPosition, StreamHead};
+use xb_repo::archive::stream::{Alive, End, Link, StoredPosition, StreamHead};
 use xb_repo::error::RepoError;
 use xb_repo::hex::hex;
 use xb_repo::names::RunId;
@@ -44,6 +45,8 @@ pub(crate) struct StreamWriter {
     id: RunId,
     key: Option<Arc<ArchiveKey>>,
     mac: Option<MacKey>,
+    /// Its head and its key slots, as they are stored.
+    records: [Bytes; 2],
     compress: Algorithm,
     threads: usize,
     tell: Tell,
@@ -132,12 +135,15 @@ impl StreamWriter {
         };
         let key = key.map(Arc::new);
         let root = root.clone();
+        let keys = keys.map_or_else(Bytes::new, |keys| keys.encode().to_vec().into());
+        let records = [head.into(), keys];
         let writer = Self {
             root,
             folder,
             id,
             key,
             mac,
+            records,
             compress,
             threads,
             tell,
@@ -146,9 +152,10 @@ impl StreamWriter {
             stored,
             heads: PendingHeads::new(),
         };
-        writer.create(HEAD, head.into()).await?;
-        if let Some(keys) = keys {
-            writer.create(KEYS, keys.encode().to_vec().into()).await?;
+        let [head, keys] = writer.records.clone();
+        writer.create(HEAD, head).await?;
+        if !keys.is_empty() {
+            writer.create(KEYS, keys).await?;
         }
         Ok(writer)
     }
@@ -236,19 +243,28 @@ impl StreamWriter {
     /// Stores a roll-up. One that is missing only costs requests, so it is tried once.
     pub(crate) fn roll_up(&self, rollup: RollUp) -> impl Future<Output = ()> + Send + use<> {
         let (root, tell, threads) = (self.root.clone(), Arc::clone(&self.tell), self.threads);
-        let name = rollup_name(rollup.span);
-        let key = root.key(&format!("{}/{name}", self.folder));
-        // Of all codecs this one reads best, whatever the segments have.
-        let codec = Algorithm::from_str("zstd");
+        let (folder, name) = (self.folder.clone(), rollup_name(rollup.span));
+        async move { roll_up(&root, (&folder, &name), rollup.text, threads, &tell).await }
+    }
+
+    /// Stores the roll-up that this host's last receiver could not store, if it was killed: of the stream that this one
+    /// follows.
+    pub(crate) fn roll_up_killed(
+        &self,
+        server: &str,
+        after: Link,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let (root, tell, threads) = (self.root.clone(), Arc::clone(&self.tell), self.threads);
+        let server = server.to_owned();
         async move {
-            let stored = async {
-                let codec = codec.map_err(|error| error.to_string())?;
-                let body = native(rollup.text, None, codec, threads).await;
-                let body = body.map_err(|error| error.to_string())?;
-                root.store().create(&key, body.into()).await.map_err(|error| error.to_string())
-            };
-            if let Err(what) = stored.await {
-                tell(Notice::NotRolledUp(format!("{name}: {what}")));
+            let left = left_by_killed(&root, &server, &after.stream, after.number).await;
+            let folder = server_folder(&server).map(|folder| format!("{folder}/{}", after.stream));
+            match (left, folder) {
+                (Ok(Some(RollUp { span, text })), Ok(folder)) => {
+                    roll_up(&root, (&folder, &rollup_name(span)), text, threads, &tell).await;
+                }
+                (Err(error), _) => tell(Notice::NotRolledUp(error.to_string())),
+                _ => {}
             }
         }
     }
@@ -263,16 +279,17 @@ impl StreamWriter {
         self.stored.acknowledged = interval;
     }
 
-    /// Says how far the stream reaches.
+    /// Says how far the stream reaches. Returns what was written.
     pub(crate) fn write_alive(
         &self,
-    ) -> impl Future<Output = Result<(), ArchiveError>> + Send + use<> {
+    ) -> impl Future<Output = Result<Bytes, ArchiveError>> + Send + use<> {
         let root = self.root.clone();
         let key = root.key(&format!("{}/{ALIVE}", self.folder));
         let record = self.alive();
         async move {
             let record: Bytes = record?.into();
-            Ok(root.store().put(&key, record.into()).await?)
+            root.store().put(&key, record.clone().into()).await?;
+            Ok(record)
         }
     }
 
@@ -291,8 +308,8 @@ impl StreamWriter {
         self.record(&alive)
     }
 
-    /// Ends the stream in order.
-    pub(crate) async fn end(&self) -> Result<(), ArchiveError> {
+    /// Ends the stream in order. Returns what was written.
+    pub(crate) async fn end(&self) -> Result<Bytes, ArchiveError> {
         if let Some(rest) = self.heads.rest() {
             self.roll_up(rest).await;
         }
@@ -302,9 +319,27 @@ impl StreamWriter {
             segments: self.stored.segments,
             head: self.stored.head.clone(),
         };
-        let record = self.record(&end)?;
+        let record: Bytes = self.record(&end)?.into();
         let key = self.root.key(&format!("{}/{END}", self.folder));
-        Ok(self.root.store().create(&key, record.into()).await?)
+        self.root.store().create(&key, record.clone()).await?;
+        Ok(record)
+    }
+
+    /// The records of the stream once it has ended, with the last ones that were written.
+    pub(crate) fn ended(&self, alive: &Bytes, end: &Bytes) -> EndedStream {
+        let [head, keys] = self.records.each_ref().map(|bytes| bytes.to_vec());
+        let heads = self.heads.few().unwrap_or_default().to_vec();
+        EndedStream { id: self.id, head, keys, alive: alive.to_vec(), end: end.to_vec(), heads }
+    }
+
+    /// Stores a roll-up of streams of this server that have ended, as [`StreamWriter::roll_up`] does.
+    pub(crate) async fn roll_up_ended(&self, server: &str, streams: &[EndedStream]) {
+        // A receiver that was killed behind this has stored the same streams, without the last one.
+        let Some(last) = streams.last() else { return };
+        let name = last.id.to_string();
+        let Ok(folder) = server_folder(server) else { return };
+        let folder = format!("{folder}/{STREAMS}");
+        roll_up(&self.root, (&folder, &name), encode(streams), self.threads, &self.tell).await;
     }
 
     fn record<T: Content>(&self, content: &T) -> Result<Vec<u8>, ArchiveError> {
@@ -314,6 +349,26 @@ impl StreamWriter {
     async fn create(&self, name: &str, bytes: Bytes) -> Result<(), ArchiveError> {
         let key = self.root.key(&format!("{}/{name}", self.folder));
         patiently(&self.root, &key, &bytes, &self.tell).await
+    }
+}
+
+/// Stores a roll-up of this text, with this name in a folder.
+async fn roll_up(
+    root: &Root,
+    (folder, name): (&str, &str),
+    text: Vec<u8>,
+    threads: usize,
+    tell: &Tell,
+) {
+    let stored = async {
+        // Of all codecs this one reads best, whatever the segments have.
+        let codec = Algorithm::from_str("zstd").map_err(|error| error.to_string())?;
+        let body = native(text, None, codec, threads).await.map_err(|error| error.to_string())?;
+        let key = root.key(&format!("{folder}/{name}"));
+        root.store().create(&key, body.into()).await.map_err(|error| error.to_string())
+    };
+    if let Err(what) = stored.await {
+        tell(Notice::NotRolledUp(format!("{name}: {what}")));
     }
 }
 

@@ -154,11 +154,23 @@ pub async fn restore_until(
     let restored = restore_locked(session, get, target, how, &ready, on_line, Some(&lock)).await?;
     session.observer.begin_phase("replay");
     let replayed = replay_onto(session, plan, target, (&program, options)).await?;
-    let ended = ended(&what(plan).unwrap_or_default(), &replayed);
+    let mut ended = ended(&what(plan).unwrap_or_default(), &replayed);
+    if options.upgrade {
+        let (_, version) = options.server.version(&session.cancel).await?;
+        ended.remarks.extend(upgraded(&version, &plan.work.versions));
+    }
     finish(&ended)?;
     drop(lock);
     let remarks = [restored.remarks.clone(), ended.remarks, vec![anew(&ended.gtids)]].concat();
     Ok(UntilReport { restored: Some(restored), replayed: Some(replayed), remarks })
+}
+
+/// What to do with data that a server of a newer series than these has changed; `None` if it is of none.
+fn upgraded(version: &str, origins: &[String]) -> Option<String> {
+    let older = origins.iter().find(|origin| series(origin) < series(version))?;
+    Some(format!(
+        "the logs were replayed with {version}, a newer series than that of the backup or of its log ({older}): start no older server on the data, and run mariadb-upgrade once the server runs"
+    ))
 }
 
 fn anew(gtids: &str) -> String {
@@ -377,6 +389,17 @@ mod tests {
         assert!(is("--default-storage-engine=Aria") && is("--loose-default_storage_eng=x"));
         assert!(is_among("innodb_strict_mode", &["--skip-innodb-strict-mode".to_owned()]));
         assert!(is("default-storage-engine") && !is("--default-storage-engines=x") && !is("--x"));
+    }
+
+    #[test]
+    fn a_replay_with_a_newer_series_is_said() {
+        let origins = ["11.8.2-MariaDB".to_owned(), "10.11.19-MariaDB-log".to_owned()];
+        let said = upgraded("11.8.9-MariaDB", &origins).unwrap();
+        assert!(
+            said.contains("(10.11.19-MariaDB-log)") && said.contains("mariadb-upgrade"),
+            "{said}"
+        );
+        assert_eq!(upgraded("11.8.9-MariaDB", &origins[..1]), None);
     }
 
     #[test]

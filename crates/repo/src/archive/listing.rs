@@ -3,18 +3,20 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use xb_encryptor::{DataKey, KeysObject, MacKey};
 use xb_uploader::{StoreError, StoreErrorKind};
 
+use crate::archive::ended::{EndedRecords, ended};
 use crate::archive::names::{
-    ALIVE, ARCHIVES, END, HEAD, KEYS, floor_name, parse_floor, parse_rollup, parse_segment,
-    segment_name, server_folder, stream_folder,
+    ALIVE, ARCHIVES, END, HEAD, KEYS, STREAMS, floor_name, parse_floor, parse_rollup,
+    parse_segment, segment_name, server_folder, stream_folder,
 };
 use crate::archive::plan::Stream;
 use crate::archive::record::{Content, MAX_LEN, Record, RecordError, front};
-use crate::archive::rollup::{Span, rolled};
+use crate::archive::rollup::{Span, own_heads, rolled};
 use crate::archive::segment::SegmentHead;
 use crate::archive::stream::{Alive, End, Floor, StoredPosition, StreamHead};
 use crate::error::RepoError;
@@ -26,7 +28,7 @@ const USUAL_HEAD: u64 = 4096;
 /// Records that are read at once.
 pub(super) const PARALLEL: usize = 16;
 /// Streams that are read at once.
-const STREAMS: usize = 8;
+const STREAMS_AT_ONCE: usize = 8;
 
 /// A stream as the store has it.
 #[derive(Debug)]
@@ -95,18 +97,36 @@ pub async fn servers(root: &Root) -> Result<Vec<String>, RepoError> {
 
 /// Reads the records of all streams of a server, in the order in which they began. What cannot be read is a
 /// problem of its stream. A record or a segment counts as missing only if the store says so when it is asked
-/// for it by name, too. Roll-ups save most of the requests for heads.
+/// for it by name, too. Roll-ups save most of the requests for heads, and for the records of streams that have ended.
 ///
 /// # Errors
 /// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
 pub async fn streams(root: &Root, server: &str) -> Result<Vec<ListedStream>, RepoError> {
+    read_all(root, server, true).await
+}
+
+/// The same by the records themselves, at five requests for each stream.
+///
+/// # Errors
+/// Those of [`streams`].
+pub async fn streams_by_records(root: &Root, server: &str) -> Result<Vec<ListedStream>, RepoError> {
+    read_all(root, server, false).await
+}
+
+async fn read_all(
+    root: &Root,
+    server: &str,
+    by_rollups: bool,
+) -> Result<Vec<ListedStream>, RepoError> {
     let folder = server_folder(server)?;
     let mut all: BTreeMap<RunId, BTreeMap<String, u64>> = BTreeMap::new();
     let mut written: BTreeMap<RunId, i64> = BTreeMap::new();
+    let mut rollups = Vec::new();
     for listed in root.list_below(&folder).await? {
-        if let Some((id, name)) = listed.key.split_once('/')
-            && let Some(id) = RunId::parse(id)
-        {
+        let Some((id, name)) = listed.key.split_once('/') else { continue };
+        if id == STREAMS && by_rollups {
+            rollups.push(name.to_owned());
+        } else if let Some(id) = RunId::parse(id) {
             all.entry(id).or_default().insert(name.to_owned(), listed.size);
             // Who prunes writes a floor.
             if parse_floor(name).is_some() {
@@ -116,17 +136,72 @@ pub async fn streams(root: &Root, server: &str) -> Result<Vec<ListedStream>, Rep
             *newest = listed.modified.max(*newest);
         }
     }
-    let reading: Vec<_> =
-        all.iter().map(|(id, objects)| read(root, &folder, *id, objects)).collect();
+    let (mut ended, remarks) = ended(root, &folder, rollups).await?;
+    let reading: Vec<_> = all
+        .iter()
+        .map(|(id, objects)| {
+            let ended = ended.remove(id).filter(|ended| ended.fit(objects));
+            read(root, &folder, *id, objects, ended)
+        })
+        .collect();
     let mut found: Vec<ListedStream> =
-        futures::stream::iter(reading).buffered(STREAMS).try_collect().await?;
+        futures::stream::iter(reading).buffered(STREAMS_AT_ONCE).try_collect().await?;
     for ListedStream { id, stream, .. } in &mut found {
         if let Some(stream) = stream {
             stream.written = written.get(id).and_then(|seconds| store_time(*seconds));
         }
     }
     found.sort_by_key(|found| found.stream.as_ref().map(|stream| stream.head.content.started));
+    if let Some(first) = found.first_mut() {
+        first.remarks.extend(remarks);
+    }
     Ok(found)
+}
+
+/// The records of a stream, and what is wrong with them.
+struct StreamRecords {
+    head: Option<Record<StreamHead>>,
+    keys: Option<KeysObject>,
+    alive: Option<Record<Alive>>,
+    end: Option<Record<End>>,
+    /// Heads of all its segments, by their numbers, or none.
+    segments: BTreeMap<u64, Record<SegmentHead>>,
+    problems: Vec<Problem>,
+}
+
+impl StreamRecords {
+    fn of_ended(ended: EndedRecords, sizes: &BTreeMap<u64, u64>) -> Self {
+        let EndedRecords { head, keys, alive, end, heads, .. } = ended;
+        let segments = own_heads(heads, sizes).collect();
+        let (head, alive, end) = (Some(head), Some(alive), Some(end));
+        Self { head, keys, alive, end, segments, problems: Vec::new() }
+    }
+
+    async fn read(root: &Root, folder: &str, id: RunId) -> Result<Self, RepoError> {
+        let (mut unusable, mut of_end) = (Vec::new(), Vec::new());
+        let head = record::<StreamHead>(root, &format!("{folder}/{HEAD}"), &mut unusable).await?;
+        if head.is_none() && unusable.is_empty() {
+            unusable.push("its head is missing".to_owned());
+        }
+        let mut problems: Vec<Problem> = of(Part::Stream, unusable).collect();
+        let alive = record::<Alive>(root, &format!("{folder}/{ALIVE}"), &mut of_end).await?;
+        let end = record::<End>(root, &format!("{folder}/{END}"), &mut of_end).await?;
+        let is_own = |stream: &str| stream == id.to_string();
+        let alive = alive.filter(|alive| is_own(&alive.content.stream));
+        let end = end.filter(|end| is_own(&end.content.stream));
+        problems.extend(of(Part::End, of_end));
+        let keys = match small(root, &format!("{folder}/{KEYS}")).await? {
+            Some(bytes) => match KeysObject::parse(&bytes) {
+                Ok(keys) => Some(keys),
+                Err(error) => {
+                    problems.push(Problem::new(Part::Stream, format!("{KEYS}: {error}")));
+                    None
+                }
+            },
+            None => None,
+        };
+        Ok(Self { head, keys, alive, end, segments: BTreeMap::new(), problems })
+    }
 }
 
 /// A time by the store's clock, of which a store that has none says 0. It has seconds: one that is written in the same second is
@@ -141,32 +216,16 @@ async fn read(
     folder: &str,
     id: RunId,
     objects: &BTreeMap<String, u64>,
+    ended: Option<EndedRecords>,
 ) -> Result<ListedStream, RepoError> {
     let folder = stream_folder(folder, id);
-    let (mut unusable, mut of_end) = (Vec::new(), Vec::new());
-    let head = record::<StreamHead>(root, &format!("{folder}/{HEAD}"), &mut unusable).await?;
-    if head.is_none() && unusable.is_empty() {
-        unusable.push("its head is missing".to_owned());
-    }
-    let mut problems: Vec<Problem> = of(Part::Stream, unusable).collect();
-    let alive = record::<Alive>(root, &format!("{folder}/{ALIVE}"), &mut of_end).await?;
-    let end = record::<End>(root, &format!("{folder}/{END}"), &mut of_end).await?;
-    let is_own = |stream: &str| stream == id.to_string();
-    let alive = alive.filter(|alive| is_own(&alive.content.stream));
-    let end = end.filter(|end| is_own(&end.content.stream));
-    problems.extend(of(Part::End, of_end));
-    let keys = match small(root, &format!("{folder}/{KEYS}")).await? {
-        Some(bytes) => match KeysObject::parse(&bytes) {
-            Ok(keys) => Some(keys),
-            Err(error) => {
-                problems.push(Problem::new(Part::Stream, format!("{KEYS}: {error}")));
-                None
-            }
-        },
-        None => None,
-    };
     let mut sizes: BTreeMap<u64, u64> =
         objects.iter().filter_map(|(name, size)| Some((parse_segment(name)?, *size))).collect();
+    let records = match ended {
+        Some(ended) => StreamRecords::of_ended(ended, &sizes),
+        None => StreamRecords::read(root, &folder, id).await?,
+    };
+    let StreamRecords { head, keys, alive, end, mut segments, mut problems } = records;
     let floors: BTreeSet<u64> = objects.keys().filter_map(|name| parse_floor(name)).collect();
     let removed_below = floors.last().copied().unwrap_or(0);
     // Segments before the last floor count from the beginning, or from a floor of their own: a `prune` that was killed
@@ -234,8 +293,10 @@ async fn read(
         number += 1;
     }
     let rollups: Vec<Span> = objects.keys().filter_map(|name| parse_rollup(name)).collect();
-    let (mut segments, mut remarks) =
-        rolled(root, &folder, &id.to_string(), &sizes, &rollups).await?;
+    let mut remarks = Vec::new();
+    if segments.is_empty() {
+        (segments, remarks) = rolled(root, &folder, &id.to_string(), &sizes, &rollups).await?;
+    }
     let others = sizes.iter().filter(|(number, _)| !segments.contains_key(number));
     let reading = others.map(|(number, size)| {
         let key = format!("{folder}/{}", segment_name(*number));
@@ -324,7 +385,7 @@ pub(super) async fn record<T: Content>(
     }
 }
 
-async fn small(root: &Root, key: &str) -> Result<Option<bytes::Bytes>, StoreError> {
+async fn small(root: &Root, key: &str) -> Result<Option<Bytes>, StoreError> {
     match root.store().get(&root.key(key)).await {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
@@ -341,6 +402,15 @@ pub(crate) async fn segment_head(
     key: &str,
     size: u64,
 ) -> Result<Result<Record<SegmentHead>, String>, RepoError> {
+    Ok(segment_head_text(root, key, size).await?.map(|(head, _)| head))
+}
+
+/// The same, and its bytes.
+pub(super) async fn segment_head_text(
+    root: &Root,
+    key: &str,
+    size: u64,
+) -> Result<Result<(Record<SegmentHead>, Bytes), String>, RepoError> {
     let full = root.key(key);
     let mut wanted = USUAL_HEAD.min(size);
     loop {
@@ -352,11 +422,11 @@ pub(crate) async fn segment_head(
         let most = (MAX_LEN as u64).min(size);
         match front(&bytes) {
             Some(len) => {
-                let text = bytes.get(..len).unwrap_or_default();
-                let decoded = Record::<SegmentHead>::decode(text).and_then(|record| {
+                let text = bytes.slice(..len);
+                let decoded = Record::<SegmentHead>::decode(&text).and_then(|record| {
                     let whole = record.content.body.len.checked_add(len as u64);
                     match whole == Some(size) {
-                        true => Ok(record),
+                        true => Ok((record, text)),
                         false => Err(RecordError::Malformed(format!(
                             "the object has {size} bytes, but its head gives {} after it",
                             record.content.body.len

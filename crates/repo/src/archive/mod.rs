@@ -8,12 +8,14 @@
 //! | `…/STREAM/.heads-FIRST-LAST` | copies of the heads of these segments | once each |
 //! | `…/STREAM/alive` | how far the archive reaches; never a source of data | again and again |
 //! | `…/STREAM/end` | number of segments; missing after a crash | last, once |
+//! | `ROOT/.xb-binlog/SERVER/.streams/STREAM` | copies of the records of streams that have ended | once each |
 //!
 //! STREAM is the life of one receiver on one server. The format is described in `docs/spec/binlog.md`.
 
 pub mod base;
 mod chain;
 pub mod domain;
+pub mod ended;
 mod fit;
 pub mod listing;
 pub mod names;

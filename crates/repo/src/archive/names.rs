@@ -17,6 +17,8 @@ const FLOOR: &str = "floor-";
 /// A roll-up of heads, with the numbers of its first and last segment. In the order of names before all segments,
 /// so that a listing of the last segments does not have them.
 const ROLL_UP: &str = ".heads-";
+/// Folder of the roll-ups of streams that have ended, in that of a server. It is no ID of a stream.
+pub const STREAMS: &str = ".streams";
 /// Digits of a segment's number.
 const DIGITS: usize = 12;
 

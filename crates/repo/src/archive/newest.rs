@@ -8,9 +8,11 @@ use jiff::Timestamp;
 use xb_binlog::{Gtid, GtidState, LogPosition};
 
 use crate::archive::chain::{Stream, life};
+use crate::archive::ended::ended;
 use crate::archive::listing::{PARALLEL, record, segment_head, store_time, streams};
 use crate::archive::names::{
-    ALIVE, END, HEAD, parse_floor, parse_segment, segment_name, server_folder, stream_folder,
+    ALIVE, END, HEAD, STREAMS, parse_floor, parse_segment, segment_name, server_folder,
+    stream_folder,
 };
 use crate::archive::plan::Histories;
 use crate::archive::present::{LineEnd, by_id, last, line, lost_end, may_be_passed, present};
@@ -35,16 +37,27 @@ pub struct Outline {
 }
 
 /// Reads heads and signs of life of all streams of a server, in the order in which they began. Those without
-/// a readable head are left out. Takes one request for 1000 streams, and three for each.
+/// a readable head are left out. Takes one request for 1000 streams, and three for each that no roll-up of ended streams has.
 ///
 /// # Errors
 /// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
 pub async fn outlines(root: &Root, server: &str) -> Result<Vec<Outline>, RepoError> {
     let folder = server_folder(server)?;
     let ids = root.folders_below(&folder).await?;
+    let rollups = root.list_below(&format!("{folder}/{STREAMS}")).await?;
+    let rollups = rollups.into_iter().map(|listed| listed.key).collect();
+    let (mut ended, _) = ended(root, &folder, rollups).await?;
     let reading = ids.iter().filter_map(|id| RunId::parse(id)).map(|id| {
-        let folder = stream_folder(&folder, id);
-        async move { outline(root, folder, id).await }
+        let (folder, ended) = (stream_folder(&folder, id), ended.remove(&id));
+        async move {
+            match ended {
+                Some(ended) => {
+                    let (head, alive) = (ended.head, Some(ended.alive));
+                    Ok(Some(Outline { head, alive, has_ended: true, folder }))
+                }
+                None => outline(root, folder, id).await,
+            }
+        }
     });
     let reading: Vec<_> = reading.collect();
     let found: Vec<Option<Outline>> =

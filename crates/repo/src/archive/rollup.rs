@@ -13,10 +13,12 @@ use xb_pipeline::Observer;
 use xb_pipeline::filter::{OpenFile, read_stream};
 use xb_uploader::{StoreError, StoreErrorKind};
 
-use crate::archive::names::rollup_name;
+use crate::archive::listing::{PARALLEL as PARALLEL_HEADS, segment_head_text};
+use crate::archive::names::{END, rollup_name, segment_name, server_folder, stream_folder};
 use crate::archive::record::{MAX_LEN, Record};
 use crate::archive::segment::SegmentHead;
 use crate::error::RepoError;
+use crate::names::RunId;
 use crate::root::Root;
 
 /// Heads of a small roll-up; the first number is a multiple of it.
@@ -26,9 +28,9 @@ pub const LARGE: u64 = 4096;
 /// The most bytes of heads in one roll-up.
 pub const MAX_TEXT: usize = 32 << 20;
 /// The largest object that is read as one.
-const MAX_OBJECT: u64 = 32 << 20;
+pub(super) const MAX_OBJECT: u64 = 32 << 20;
 /// Roll-ups that are read at once.
-const PARALLEL: usize = 2;
+pub(super) const PARALLEL: usize = 2;
 
 /// The segments whose heads a roll-up has, by their numbers.
 pub type Span = (u64, u64);
@@ -55,12 +57,7 @@ pub(super) async fn rolled(
     let (mut heads, mut remarks) = (BTreeMap::new(), Vec::new());
     for (span, rolled) in read {
         match rolled {
-            // A head that does not fit the size of its segment is not that segment's.
-            Ok(rolled) => heads.extend(rolled.into_iter().filter_map(|(head, len)| {
-                let whole = head.content.body.len.checked_add(len);
-                let is_own = sizes.get(&head.content.number).copied() == whole;
-                is_own.then_some((head.content.number, head))
-            })),
+            Ok(rolled) => heads.extend(own_heads(rolled, sizes)),
             Err(what) => remarks.push(format!(
                 "{} is not used, but the heads of its segments are: {what}",
                 rollup_name(span)
@@ -68,6 +65,18 @@ pub(super) async fn rolled(
         }
     }
     Ok((heads, remarks))
+}
+
+/// Those of the heads that fit the sizes of their segments: any other is not that segment's.
+pub(super) fn own_heads(
+    rolled: Vec<Rolled>,
+    sizes: &BTreeMap<u64, u64>,
+) -> impl Iterator<Item = (u64, Record<SegmentHead>)> {
+    rolled.into_iter().filter_map(|(head, len)| {
+        let whole = head.content.body.len.checked_add(len);
+        let is_own = sizes.get(&head.content.number).copied() == whole;
+        is_own.then_some((head.content.number, head))
+    })
 }
 
 /// The roll-ups that are worth a request: the largest first, none whose segments another one has.
@@ -103,7 +112,7 @@ async fn read(
 }
 
 /// Returns whether an error tells about the object, and not that the store cannot be reached.
-fn is_of_object(error: &StoreError) -> bool {
+pub(super) fn is_of_object(error: &StoreError) -> bool {
     use StoreErrorKind::{Altered, Damaged, Denied, NotFound, Rejected};
     matches!(error.kind, Altered | Damaged | Denied | NotFound | Rejected)
 }
@@ -164,8 +173,50 @@ fn record_len(text: &[u8]) -> Option<usize> {
     }
 }
 
+/// The roll-up that a receiver would have stored at the end of a stream, had it not been killed: of the heads from the last
+/// multiple of [`SMALL`] up to segment `last`. `None` if there is nothing to save, or one of them cannot be used.
+///
+/// # Errors
+/// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be reached.
+pub async fn left_by_killed(
+    root: &Root,
+    server: &str,
+    stream: &str,
+    last: u64,
+) -> Result<Option<RollUp>, RepoError> {
+    let Some(id) = RunId::parse(stream) else { return Ok(None) };
+    let folder = stream_folder(&server_folder(server)?, id);
+    let span = (last - last % SMALL, last);
+    let key = |name: &str| root.key(&format!("{folder}/{name}"));
+    for name in [END, &rollup_name(span)] {
+        if span.0 == span.1 || root.store().size(&key(name)).await?.is_some() {
+            return Ok(None);
+        }
+    }
+    let reading = (span.0..=span.1).map(|number| {
+        let key = format!("{folder}/{}", segment_name(number));
+        async move {
+            match root.store().size(&root.key(&key)).await? {
+                Some(size) => segment_head_text(root, &key, size).await,
+                None => Ok(Err("it is missing".to_owned())),
+            }
+        }
+    });
+    let reading: Vec<_> = reading.collect();
+    let read: Vec<_> =
+        futures::stream::iter(reading).buffered(PARALLEL_HEADS).try_collect().await?;
+    let mut text = Vec::new();
+    for head in read {
+        match head {
+            Ok((_, bytes)) => text.extend_from_slice(&bytes),
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(heads(&text, stream, span).is_ok().then_some(RollUp { span, text }))
+}
+
 /// Takes as many bytes as a roll-up may have.
-struct LimitedBuffer(Vec<u8>);
+pub(super) struct LimitedBuffer(pub(super) Vec<u8>);
 
 impl Write for LimitedBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -235,6 +286,12 @@ impl PendingHeads {
         let heads = self.next - self.first;
         let is_small = heads == SMALL;
         (heads > 1 && !is_small).then(|| self.roll_up((self.first, self.next - 1), 0)).flatten()
+    }
+
+    /// The heads of all segments of a stream, one after the other, if they are at most [`SMALL`].
+    #[must_use]
+    pub fn few(&self) -> Option<&[u8]> {
+        self.text.as_deref().filter(|_| self.next <= SMALL)
     }
 
     fn roll_up(&self, span: Span, begin: usize) -> Option<RollUp> {
