@@ -237,6 +237,12 @@ fn clone_done(log: &Log, clone: &CloneReport) {
             clone.empty_tables.join(", ")
         ));
     }
+    if !clone.prepared_xa.is_empty() {
+        log.warn(format!(
+            "XA transactions are prepared, and hold their locks until XA COMMIT or XA ROLLBACK: {}",
+            clone.prepared_xa.join(", ")
+        ));
+    }
     if let Some(why) = clone.unconfined {
         log.warn(format!("the server that prepared the files could write anywhere: {why}"));
     }

@@ -9,8 +9,10 @@ use crate::format::{ChecksumKind, FormatDescription};
 use crate::gtid_event::{MariaDbBegin, MySqlBegin};
 use crate::header::{EventHeader, HEADER_LEN};
 use crate::payload::Payload;
+use crate::query::Query;
 use crate::reader::MAGIC;
 use crate::transactions::Begin;
+use crate::xa::Xid;
 
 /// Bytes of a statement that are kept, and number of tables.
 const MAX_STATEMENT: usize = 200;
@@ -33,6 +35,8 @@ pub struct TransactionSummary {
     pub tables: Vec<String>,
     /// Its first statement, cut, and without what may be a password.
     pub statement: Option<String>,
+    /// The XA transaction that it begins, prepares or completes.
+    pub xid: Option<Xid>,
 }
 
 impl TransactionSummary {
@@ -48,6 +52,9 @@ impl TransactionSummary {
         events = rest;
         let begin = begin(&header, body)?;
         let mut found = Self::new(begin.gtid()?, begin.micros(header.seconds));
+        if let Begin::MariaDb(begin) = begin {
+            found.xid = begin.xid;
+        }
         while let Some((header, body, rest)) = next(events, has_sum) {
             events = rest;
             if is_first(header.event_type) || header.event_type == EventType::XID {
@@ -57,6 +64,9 @@ impl TransactionSummary {
                 found.add_payload(body);
             } else if let Some(change) = Change::read(header.event_type, body) {
                 found.add(&change);
+            } else if header.event_type == EventType::QUERY {
+                found.xid =
+                    found.xid.or_else(|| Xid::of_statement(&Query::decode(body, false)?.text));
             }
         }
         // One that is cut.
@@ -69,7 +79,7 @@ impl TransactionSummary {
     /// A transaction that begins.
     #[must_use]
     pub fn new(gtid: AnyGtid, micros: u64) -> Self {
-        Self { gtid, micros, tables: Vec::new(), statement: None }
+        Self { gtid, micros, tables: Vec::new(), statement: None, xid: None }
     }
 
     fn add_payload(&mut self, body: &[u8]) {

@@ -1,5 +1,7 @@
 //! XA transactions: their identity, and the event that prepares one.
 
+use std::fmt;
+
 use crate::fields::Fields;
 
 /// Length limit of each part of an XID, in bytes. ("XA Transaction SQL Statements", MySQL Reference
@@ -31,11 +33,12 @@ impl Xid {
         Some(Self { format, global: part(global)?, branch: part(branch)? })
     }
 
-    /// The transaction that a statement completes, as servers write it: `XA COMMIT X'6f6e65',X'',1`. `None` if it has
-    /// another form.
+    /// The transaction that a statement begins or completes, as servers write it: `XA COMMIT X'6f6e65',X'',1`. `None` if it
+    /// has another form.
     pub(crate) fn of_statement(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
-        let name = text.strip_prefix("XA COMMIT ").or_else(|| text.strip_prefix("XA ROLLBACK "))?;
+        let verbs = ["XA START ", "XA COMMIT ", "XA ROLLBACK "];
+        let name = verbs.iter().find_map(|verb| text.strip_prefix(verb))?;
         let mut parts = name.split(',');
         let mut hex = || {
             let digits = parts.next()?.strip_prefix("X'")?.strip_suffix('\'')?;
@@ -44,6 +47,14 @@ impl Xid {
         let (global, branch) = (hex()?, hex()?);
         let format = parts.next()?.trim().parse().ok()?;
         parts.next().is_none().then_some(Self { format, global, branch })
+    }
+}
+
+/// As in statements: `X'6f6e65',X'',1`.
+impl fmt::Display for Xid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = base16ct::lower::encode_string;
+        write!(f, "X'{}',X'{}',{}", hex(&self.global), hex(&self.branch), self.format)
     }
 }
 

@@ -10,7 +10,7 @@ use xb_reader::TargetError;
 #[non_exhaustive]
 pub enum Error {
     /// The connection, the login or a statement failed.
-    #[error("{source}{}", hint(.source))]
+    #[error("{}", with_hint(.source))]
     Server {
         /// The error.
         source: xb_mysql::Error,
@@ -54,6 +54,15 @@ impl From<xb_mysql::Error> for Error {
 }
 
 impl Error {
+    /// The next step, if the server's error has one that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Server { source } => hint(source),
+            _ => None,
+        }
+    }
+
     /// Number of the server's error, as in MySQL's list of errors.
     #[must_use]
     pub fn code(&self) -> Option<i32> {
@@ -76,13 +85,51 @@ fn code(error: &xb_mysql::Error) -> Option<i32> {
     }
 }
 
-/// Returns a hint for an error of the server.
-fn hint(error: &xb_mysql::Error) -> &'static str {
-    match code(error).unwrap_or(0) {
-        1227 => ": run GRANT BACKUP_ADMIN ON *.* TO the account",
-        1524 => ": run INSTALL PLUGIN clone SONAME 'mysql_clone.so' on the server",
-        3872 => ": connect over TCP with TLS, because keys of encrypted tables are sent",
-        3957 => ": set max_allowed_packet to 2M or more on the server",
-        _ => "",
+/// The next step after an error of the server.
+fn hint(error: &xb_mysql::Error) -> Option<&'static str> {
+    next_step(code(error)?, &error.to_string())
+}
+
+fn next_step(code: i32, message: &str) -> Option<&'static str> {
+    Some(match code {
+        1040 | 1203 => {
+            "a clone takes four connections: raise the limit, or give the server's admin_port, and GRANT SERVICE_CONNECTION_ADMIN ON *.* TO the account"
+        }
+        1045 => "check the password; on a socket, the account must not be one with REQUIRE SSL",
+        1184 => "the server's init_connect fails for this account: see the error log of the server",
+        1227 if message.contains("SERVICE_CONNECTION_ADMIN") => {
+            "run GRANT SERVICE_CONNECTION_ADMIN ON *.* TO the account, or give the usual port of the server"
+        }
+        1227 => "run GRANT BACKUP_ADMIN ON *.* TO the account",
+        1524 => "run INSTALL PLUGIN clone SONAME 'mysql_clone.so' on the server",
+        1862 => "give the account a new password with ALTER USER ... IDENTIFIED BY",
+        3032 => "run SET GLOBAL offline_mode = OFF on the server, once it may be used again",
+        3118 => "run ALTER USER ... ACCOUNT UNLOCK on the server",
+        3872 => "connect over TCP with TLS, because keys of encrypted tables are sent",
+        3957 => "set max_allowed_packet to 2M or more on the server",
+        3983 => "run ALTER INSTANCE ENABLE INNODB REDO_LOG on the server",
+        _ => return None,
+    })
+}
+
+fn with_hint(error: &xb_mysql::Error) -> String {
+    hint(error).map_or_else(|| error.to_string(), |hint| format!("{error}: {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_server_has_the_step_that_mends_it() {
+        let denied = |right| {
+            let message = format!("you need (at least one of) the {right} privilege(s)");
+            next_step(1227, &message).unwrap()
+        };
+        let step = denied("SERVICE_CONNECTION_ADMIN");
+        assert!(step.contains("GRANT SERVICE_CONNECTION_ADMIN") && !step.contains("BACKUP_ADMIN"));
+        assert!(denied("BACKUP_ADMIN").contains("GRANT BACKUP_ADMIN"));
+        assert!(next_step(3118, "Account is locked.").unwrap().contains("ACCOUNT UNLOCK"));
+        assert_eq!(next_step(1, "x"), None);
     }
 }

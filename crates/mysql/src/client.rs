@@ -28,6 +28,10 @@ const LOGIN: &str = "logging in";
 const QUERY: &str = "running a statement";
 const DUMP: &str = "reading the binary log";
 const CLONE: &str = "receiving a clone";
+/// Lifts the limits of a session on rows, on joins, and on the time of a statement. Which variable limits the time, the server
+/// itself decides, by its version and fork: a proxy may greet as another one.
+const LIFT_LIMITS: &str = "SET sql_select_limit = 18446744073709551615, sql_big_selects = 1 \
+    /*!50708 , max_execution_time = 0 */ /*M!100101 , max_statement_time = 0 */";
 /// The command after which a connection carries the messages of a clone.
 const COM_CLONE: u8 = 0x20;
 /// Longest message of a clone, in bytes: data after one byte for its kind.
@@ -222,7 +226,7 @@ impl Client {
         }
         let capabilities = login.capabilities();
         let mut client = Self { link, greeting, capabilities, ready: true };
-        client.run(client.greeting.lift_limits())?;
+        client.run(LIFT_LIMITS)?;
         client.link.stream().set_timeouts(timeouts.reply).map_err(connecting)?;
         Ok(client)
     }

@@ -79,12 +79,6 @@ impl Greeting {
         self.version.contains("MariaDB") || self.capabilities & can::MYSQL == 0
     }
 
-    /// Statement that lifts the limits of a session on rows, on joins, and on the time of a statement.
-    pub(crate) fn lift_limits(&self) -> String {
-        let time = if self.is_mariadb() { "max_statement_time" } else { "max_execution_time" };
-        format!("SET sql_select_limit = 18446744073709551615, sql_big_selects = 1, {time} = 0")
-    }
-
     /// Returns the capabilities of both sides, for this account.
     pub(crate) fn agreed(&self, account: &Account) -> u64 {
         let database = if account.database.is_empty() { 0 } else { can::CONNECT_WITH_DB };

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use xb_binlog::{AnyGtid, EventHeader, GtidState, SystemZone, TransactionSummary};
+use xb_binlog::{AnyGtid, EventHeader, GtidState, SystemZone, TransactionSummary, Xid};
 use xb_mysql::{Client, Error, Row};
 use xb_server::{Server, free_bytes};
 
@@ -23,6 +23,8 @@ use crate::tables_in_use::repair_table;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of a failed transaction that are looked at to describe it.
 const DESCRIBED: u64 = 1 << 20;
+/// Error for an XA transaction that is there already.
+const XA_IS_THERE: u64 = 1440;
 /// Errors for a table and a sequence that are not there.
 const NOT_THERE: [u64; 2] = [1051, 4091];
 /// Changed pages that may be left for the stop.
@@ -50,6 +52,8 @@ pub(crate) struct Applier<'a> {
 pub(crate) struct Applied {
     /// The error after which it was done serially, if there was one.
     pub(crate) retried: Option<String>,
+    /// The XA transactions that the data had ahead of its GTIDs.
+    pub(crate) ahead_xa: Vec<String>,
     /// The options by which a part of the logs was left out, as `NAME=VALUE`.
     pub(crate) filters: Vec<String>,
     /// The settings that could not be changed where the origin's were, as `NAME=VALUE`.
@@ -227,13 +231,13 @@ impl Applier<'_> {
         self.files.check_lengths(self.dir)?;
         let filters = self.strict_filters()?;
         let is_partial = self.leave_out_rows(&filters)?;
-        let (mut retried, mut unchanged) = (None, Vec::new());
+        let mut done = Applied { filters, is_partial, ..Applied::default() };
         let files = self.files;
         for change in &files.changes {
-            self.apply_to(change.after.as_ref(), &mut retried, watch)?;
-            unchanged.extend(self.change_settings(change)?);
+            self.apply_to(change.after.as_ref(), &mut done, watch)?;
+            done.unchanged.extend(self.change_settings(change)?);
         }
-        self.apply_to(files.logs.last(), &mut retried, watch)?;
+        self.apply_to(files.logs.last(), &mut done, watch)?;
         let status = self.status()?;
         if !status.error.is_empty() || !self.is_done(&status)? {
             return Err(self.elsewhere(&status)?);
@@ -245,15 +249,15 @@ impl Applier<'_> {
             let end = self.files.end.gtids.clone();
             self.note_position(&end)?;
         }
-        unchanged.dedup();
-        Ok(Applied { retried, filters, unchanged, is_partial })
+        done.unchanged.dedup();
+        Ok(done)
     }
 
     /// Applies the relay logs up to the end of a transaction, and ends the applier.
     fn apply_to(
         &mut self,
         end: Option<&(String, u64)>,
-        retried: &mut Option<String>,
+        done: &mut Applied,
         watch: &mut Watch<'_>,
     ) -> Result<(), ReplayError> {
         let Some(end) = end else { return Ok(()) };
@@ -270,13 +274,21 @@ impl Applier<'_> {
                 }
                 WaitEnd::Failed(status) => match self.end_of_drop(&status) {
                     Some(drop) => self.drop_what_is_there(&status, drop, watch)?,
-                    None if retried.is_none() => {
+                    None if done.retried.is_none() => {
                         (watch.progress)(Progress::Serially);
-                        *retried = Some(status.error);
+                        done.retried = Some(status.error);
                         self.run("applying serially", self.dialect.stop)?;
                         self.run("applying serially", self.dialect.serially)?;
                     }
-                    None => return Err(self.failure(status)?),
+                    None => match self.xa_ahead(&status) {
+                        Some(xid) => {
+                            self.roll_back(&xid)?;
+                            done.ahead_xa.push(xid.to_string());
+                            // That was the reason.
+                            done.retried = None;
+                        }
+                        None => return Err(self.failure(status)?),
+                    },
                 },
             }
             self.start(end)?;
@@ -341,6 +353,20 @@ impl Applier<'_> {
         let first = length(&events)?;
         let both = first.checked_add(length(events.get(first..)?)?)?;
         Some(offset + both as u64)
+    }
+
+    /// The XA transaction that could not begin, after all before it was applied alone, because the data has it prepared: InnoDB
+    /// prepares one before its GTID counts, and a clone may be of that moment. The origin began it here, so it was not
+    /// prepared there.
+    fn xa_ahead(&self, status: &Status) -> Option<Xid> {
+        let (log, offset) = &status.relay;
+        self.summary(log, *offset).filter(|_| status.code == XA_IS_THERE)?.xid
+    }
+
+    fn roll_back(&mut self, xid: &Xid) -> Result<(), ReplayError> {
+        let doing = "rolling back an XA transaction that is ahead of the GTIDs";
+        self.run(doing, self.dialect.stop)?;
+        self.run(doing, &format!("XA ROLLBACK {xid}"))
     }
 
     /// Applies a DROP up to `end` in its relay log, without those that are not there.

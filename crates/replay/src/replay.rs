@@ -118,6 +118,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         prepared_xa: prepared_xa.iter().map(name_of_xa).collect(),
         disabled_events,
         retried: applied.retried,
+        ahead_xa: applied.ahead_xa,
         filters: applied.filters,
         unchanged: applied.unchanged,
         missing_engines,

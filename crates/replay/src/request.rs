@@ -109,6 +109,8 @@ pub struct ReplayReport {
     /// XA transactions that are prepared, and neither committed nor rolled back, as `XA RECOVER` prints
     /// them.
     pub prepared_xa: Vec<String>,
+    /// XA transactions that the data had prepared ahead of its GTIDs, and that were rolled back before the logs began them.
+    pub ahead_xa: Vec<String>,
     /// Events of the event scheduler that the replay created or changed, as `schema.name`. The server has
     /// disabled them, as those of a replica, and does not tell which of them the origin ran.
     pub disabled_events: Vec<String>,

@@ -619,6 +619,37 @@ fn a_repair_before_the_replay_ends_with_a_cancel() {
     assert!(matches!(error, ReplayError::Abandoned), "{error}");
 }
 
+/// InnoDB prepares one before the GTID counts: a clone of MySQL may be of the moment in between.
+#[test]
+fn an_xa_transaction_that_the_backup_has_ahead_of_its_position_is_rolled_back_and_replayed() {
+    let origin = Origin::start(&[]);
+    origin.server.sql("CREATE DATABASE x; CREATE TABLE x.t (id INT PRIMARY KEY, v INT) ENGINE=InnoDB; INSERT INTO x.t VALUES (0, 0)");
+    let xa = |name: &str, id: u32, v: u32| {
+        format!(
+            "XA START {name}; INSERT INTO x.t VALUES ({id}, {v}); XA END {name}; XA PREPARE {name};"
+        )
+    };
+    origin.server.sql(&xa("'before'", 1, 1));
+    let backup = Backup::of(&origin);
+    let (data, request) = backup.request(ReplayStop::End);
+    let ahead = MariaDb::start_on_with(data.path(), &["--skip-log-bin"]);
+    ahead.sql(&xa("'ahead','b',7", 2, 200));
+    ahead.sql(&xa("'left'", 3, 300));
+    drop(ahead.shut_down());
+    origin.server.sql(&format!(
+        "INSERT INTO x.t VALUES (4, 4); {} XA COMMIT 'ahead','b',7; XA COMMIT 'before';",
+        xa("'ahead','b',7", 2, 2)
+    ));
+    let report = replay(&origin, &request, usize::MAX, |_| {}).unwrap();
+    assert_eq!(report.ahead_xa, ["X'6168656164',X'62',7"]);
+    assert_eq!(report.retried, None);
+    // The log says nothing of it.
+    assert_eq!(report.prepared_xa.len(), 1, "{report:?}");
+    let copy = MariaDb::start_on(data.path());
+    let rows = "SELECT * FROM x.t ORDER BY id";
+    assert_eq!(copy.sql(rows), origin.server.sql(rows));
+}
+
 /// A server logs the names of those that were not there, too.
 #[test]
 fn a_drop_of_tables_that_were_not_there_is_replayed() {

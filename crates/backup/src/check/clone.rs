@@ -29,16 +29,25 @@ pub async fn check_clone(request: CloneRequest) -> Result<Vec<CheckLine>, Backup
     asked.await.map_err(|_| BackupError::Bug("the thread that asks the server panicked"))
 }
 
+/// Error of a login with a wrong name or password, or from a wrong host.
+const ACCESS_DENIED: i32 = 1045;
+
 /// The line about a server that cannot be asked.
 fn unreachable(error: &Error, access: &Access) -> CheckLine {
     if let Error::Refused(why) = error {
         return CheckLine::failed("server", why, "clone a MySQL server of 8.0.30 or later");
     }
     let user = String::from_utf8_lossy(&access.account.user).into_owned();
-    let found = format!("the login as {user} does not work: {error}");
+    let found =
+        |error: &dyn std::fmt::Display| format!("the login as {user} does not work: {error}");
+    if let (Error::Server { source }, Some(hint)) = (error, error.hint())
+        && error.code() != Some(ACCESS_DENIED)
+    {
+        return CheckLine::failed("server", found(source), hint);
+    }
     CheckLine::failed(
         "server",
-        found,
+        found(error),
         format!(
             "check that the server is running, and the password in the group [client] of --login-file; for a new account: CREATE USER {user} IDENTIFIED BY '...' REQUIRE SSL; GRANT BACKUP_ADMIN, REFERENCES ON *.* TO {user}; {INSTALL}"
         ),
@@ -111,11 +120,10 @@ fn judge(found: &ServerFacts, tried: &Result<(), Error>, request: &CloneRequest)
         ),
         // Each has a line of its own.
         Err(_) if matches!(code, Some(1227 | 1524 | 3957)) => return lines,
-        Err(error) => CheckLine::failed(
-            "clone",
-            format!("a clone cannot begin: {error}"),
-            "see the error log of the server",
-        ),
+        Err(error) => {
+            let next = error.hint().unwrap_or("see the error log of the server");
+            CheckLine::failed("clone", format!("a clone cannot begin: {error}"), next)
+        }
     });
     lines
 }
@@ -126,9 +134,9 @@ fn empty(found: &ServerFacts, is_allowed: bool) -> CheckLine {
     let names: Vec<&str> = found.empty_tables.iter().take(SHOWN).map(String::as_str).collect();
     let more = if found.empty_tables.len() > SHOWN { ", ..." } else { "" };
     let text = format!(
-        "{} tables come back empty, because they are not InnoDB's: {}{more}",
-        found.empty_tables.len(),
-        names.join(", ")
+        "not InnoDB's, so they come back empty: {}{more} ({} in all)",
+        names.join(", "),
+        found.empty_tables.len()
     );
     match is_allowed {
         true => CheckLine::warning(

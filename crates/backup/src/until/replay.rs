@@ -260,6 +260,12 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
             replayed.disabled_events.join(", ")
         ));
     }
+    if !replayed.ahead_xa.is_empty() {
+        remarks.push(format!(
+            "the backup had XA transactions prepared that its position does not have; they were rolled back, and come from the log: {}",
+            replayed.ahead_xa.join(", ")
+        ));
+    }
     if !replayed.prepared_xa.is_empty() {
         remarks.push(format!(
             "XA transactions are prepared, and wait for XA COMMIT or XA ROLLBACK: {}",

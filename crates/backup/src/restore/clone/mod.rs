@@ -97,8 +97,13 @@ impl RestoredClone {
         if !asked.allow_exposed_keys {
             refuse_exposed(target, &info)?;
         }
-        let (position, unconfined) = (Some(started.position), started.unconfined);
-        Ok(CloneReport { position, unconfined, server: server.program, ..reported(info) })
+        Ok(CloneReport {
+            position: Some(started.position),
+            prepared_xa: started.prepared_xa,
+            unconfined: started.unconfined,
+            server: server.program,
+            ..reported(info)
+        })
     }
 
     /// The report of a clone that an earlier run has restored.

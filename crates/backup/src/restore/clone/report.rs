@@ -14,6 +14,8 @@ pub struct CloneReport {
     pub moved: Vec<(String, String)>,
     /// Where its data is in its server's history; known once a server has started on it.
     pub position: Option<ClonePosition>,
+    /// XA transactions that are prepared in it, as `XA RECOVER` prints them; known once a server has started on it.
+    pub prepared_xa: Vec<String>,
     /// The server that prepared it.
     pub server: Option<PathBuf>,
     /// Why the server that prepared it could write anywhere; `None` if it could not.

@@ -47,6 +47,8 @@ const IDENTITY: &str = "auto.cnf";
 #[derive(Debug, Default)]
 pub(crate) struct StartReport {
     pub(crate) position: ClonePosition,
+    /// XA transactions that are prepared, as `XA RECOVER` prints them.
+    pub(crate) prepared_xa: Vec<String>,
     /// Why the server could write anywhere; `None` if it could not.
     pub(crate) unconfined: Option<&'static str>,
 }
@@ -147,7 +149,7 @@ pub(crate) async fn start_once(
         let server = launch_marked(&target, scratch.path(), about, &options)?;
         run(server, info, true, cancel).await
     };
-    let (gtids, unconfined) = started.await.map_err(|error| explained(error, is_doubtful))?;
+    let (found, unconfined) = started.await.map_err(|error| explained(error, is_doubtful))?;
     let binlog = TargetDir::open_kept(&target)
         .map_err(xb_clone::Error::from)
         .and_then(|folder| binlog_position(&folder, info))
@@ -159,12 +161,12 @@ pub(crate) async fn start_once(
         };
         let _ = again.await.map_err(|error| explained(error, is_doubtful))?;
     }
-    let position = ClonePosition { binlog, gtids };
+    let position = ClonePosition { binlog, gtids: found.gtids };
     or_none(std::fs::remove_file(target.join(IDENTITY)))
         .map_err(|error| failed(format!("{IDENTITY}: {error}")))?;
     note(&target, &position).map_err(|error| failed(format!("{POSITION}: {error}")))?;
     note_start(&target, about, false)?;
-    Ok(StartReport { position, unconfined })
+    Ok(StartReport { position, prepared_xa: found.prepared_xa, unconfined })
 }
 
 /// Starts the server that recovers. That it may be at work is noted first, because this program can be killed at any
@@ -184,20 +186,20 @@ fn launch_marked(
 }
 
 /// Waits for a server that was started, and stops it: for the first time, to recover, or to read what it has written
-/// then. Returns its transactions, and why it could write anywhere.
+/// then. Returns what it has, and why it could write anywhere.
 async fn run(
     mut server: Server,
     info: &CloneInfo,
     is_first: bool,
     cancel: &CancelToken,
-) -> Result<(String, Option<&'static str>), BackupError> {
+) -> Result<(Transactions, Option<&'static str>), BackupError> {
     server.answers(cancel).await?;
     let done = match ask(&mut server, info, cancel).await {
-        Ok(gtids) if is_first => finish(&mut server, cancel).await.map(|()| gtids),
-        Ok(gtids) => read_shared(&mut server, cancel).await.map(|()| gtids),
+        Ok(found) if is_first => finish(&mut server, cancel).await.map(|()| found),
+        Ok(found) => read_shared(&mut server, cancel).await.map(|()| found),
         Err(error) => Err(error),
     };
-    let gtids = match done {
+    let found = match done {
         // The error of the connection is a consequence.
         Err(BackupError::Program { .. }) if server.has_ended() => {
             return Err(of_server(format!("ended: {}", server.cause())));
@@ -206,7 +208,14 @@ async fn run(
     };
     let unconfined = server.unconfined();
     tokio::task::block_in_place(|| server.end(cancel)).map_err(of_server)?;
-    Ok((gtids, unconfined))
+    Ok((found, unconfined))
+}
+
+/// The transactions that a server has.
+struct Transactions {
+    gtids: String,
+    /// Prepared by XA, as `XA RECOVER` prints them.
+    prepared_xa: Vec<String>,
 }
 
 /// The transactions that the server has, if they are those of the clone.
@@ -214,7 +223,7 @@ async fn ask(
     server: &mut Server,
     info: &CloneInfo,
     cancel: &CancelToken,
-) -> Result<String, BackupError> {
+) -> Result<Transactions, BackupError> {
     let (from, to) = (set(&info.gtids_from)?, set(&info.gtids_to)?);
     let statement = format!(
         "SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', ''), GTID_SUBSET('{from}', @@GLOBAL.gtid_executed), GTID_SUBSET(@@GLOBAL.gtid_executed, '{to}')"
@@ -228,7 +237,9 @@ async fn ask(
             "has the transactions {gtids:?}, but the clone has all of {from:?} and none beyond {to:?}: restore it again to an empty directory, on which no other server was started"
         )));
     }
-    Ok(gtids)
+    let xa = server.rows::<4>("XA RECOVER CONVERT XID", cancel).await?.map_err(of_server)?;
+    let prepared_xa = xa.into_iter().map(|[_, _, _, name]| name.to_string()).collect();
+    Ok(Transactions { gtids: gtids.to_string(), prepared_xa })
 }
 
 /// A set of GTIDs that may stand in a statement.
