@@ -1,6 +1,8 @@
 //! Receives a server's binary log, and stores it: one stream for each connection, for as long as nothing
 //! cancels it.
 
+// Long because the life of a stream is one loop, and its end decides what the next one, and its roll-ups, begin with.
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;

@@ -14,11 +14,12 @@ use xb_pipeline::Observer;
 use xb_pipeline::filter::{SealFile, write_stream};
 use xb_repo::archive::domain::DomainContent;
 use xb_repo::archive::ended::{EndedStream, encode};
+use xb_repo::archive::killed::left_by_killed;
 use xb_repo::archive::names::{
     ALIVE, END, HEAD, KEYS, STREAMS, rollup_name, segment_name, server_folder, stream_folder,
 };
 use xb_repo::archive::record::{Content, FORMAT, Record, digest};
-use xb_repo::archive::rollup::{PendingHeads, RollUp, left_by_killed};
+use xb_repo::archive::rollup::{PendingHeads, RollUp};
 use xb_repo::archive::segment::{Body, SegmentHead};
 use xb_repo::archive::stream::{Alive, End, Link, StoredPosition, StreamHead};
 use xb_repo::error::RepoError;

@@ -17,6 +17,7 @@ mod chain;
 pub mod domain;
 pub mod ended;
 mod fit;
+pub mod killed;
 pub mod listing;
 pub mod names;
 pub mod newest;
