@@ -445,7 +445,7 @@ fn a_server_whose_log_lacks_a_domain_does_not_continue_the_archive() {
     let StreamOrigin::Gap { reason, .. } = begins(&receiver) else {
         panic!("{:?}", receiver.told());
     };
-    assert!(reason.contains("nothing of domain 7"), "{reason}");
+    assert!(reason.contains("its log lacks domain 7"), "{reason}");
     receiver.stop();
     let _ = pair.shop.refused("full", "latest", &[]);
 }
