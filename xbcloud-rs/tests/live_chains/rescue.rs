@@ -388,7 +388,7 @@ fn tables_without_rows_of_their_own_change_no_others() {
     }
     // A name that becomes too long keeps no other table from being rescued.
     let said = into(&["shop.k*", "--as={table}_2"]).expect(1).stderr_text();
-    assert!(said.contains(&format!("and not shop.{long}: the name {long}_2 is longer")), "{said}");
+    assert!(said.contains(&format!("but not shop.{long}: the name {long}_2 is longer")), "{said}");
     assert_eq!(server.sql("SELECT i FROM shop.k1_2"), "1\n");
     let refused = into(&["shop.k*", &format!("shop.{long}"), "--as={table}_3"]).expect(1);
     assert_eq!(server.sql("SHOW TABLES FROM shop LIKE 'k1_3'"), "", "{}", refused.stderr_text());

@@ -342,7 +342,7 @@ fn objects_that_are_much_too_small_are_named() {
     };
     let text = put("1k");
     let first = text.lines().next().unwrap();
-    assert!(first.contains("makes 1048576 objects of each GiB"), "{text}");
+    assert!(first.contains("makes 1048576 objects per GiB"), "{text}");
     let text = put("64k");
     assert!(!text.contains("warning"), "{text}");
 }
