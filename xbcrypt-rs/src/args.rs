@@ -82,7 +82,7 @@ pub(crate) struct CommandLine {
     #[arg(short = 'r', long, value_name = "SIZE", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "10M")]
     pub(crate) read_buffer_size: Option<Size>,
-    /// Also accept chunks of versions 1 and 2, which cannot reveal a wrong key (-d)
+    /// Also accept chunks of versions 1 and 2, which show no wrong key (-d)
     #[arg(long)]
     pub(crate) allow_unhashed: bool,
     /// Accept any input unchecked, even a truncated xbstream (native)

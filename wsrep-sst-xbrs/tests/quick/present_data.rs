@@ -100,7 +100,7 @@ fn a_swap_that_has_moved_nothing_is_given_up_once_a_server_has_written() {
         // A start without a transfer runs no program of ours.
         std::fs::write(data.join("ibdata1"), WORK).unwrap();
         let joiner = ask_in_vain(&scene);
-        assert!(joiner.log.contains(&format!("the {word} is given up")), "{}", joiner.log);
+        assert!(joiner.log.contains(&format!("the {word} is abandoned")), "{}", joiner.log);
         assert_eq!(read(data.join("ibdata1")), WORK, "{word}");
         assert!(!data.join("#sql-xb/journal").exists());
         if word == "roll-back" {

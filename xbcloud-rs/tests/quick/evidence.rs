@@ -102,7 +102,7 @@ fn evidence_is_of_what_was_done_and_of_the_host_that_did_it() {
     let check = |options: &[&str]| host.check(&file, &host.signer, options);
     let _ = check(&["--level=checksum", "--max-age=1h"]).expect(0);
     let ran = check(&["--level=restore"]).expect(7);
-    assert!(ran.stderr_text().contains("only up to checksum, but restore is demanded"), "{ran:?}");
+    assert!(ran.stderr_text().contains("only up to checksum, but restore is required"), "{ran:?}");
     let root = format!("--root=file://{}", host.path("root").display());
     let _ = check(&["--name=monday", &root]).expect(0);
     // The same place, written in another way.
