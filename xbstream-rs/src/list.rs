@@ -117,6 +117,11 @@ impl List {
             Change::Removed { id, .. } => {
                 id.and_then(|id| self.entries.remove(&id));
             }
+            Change::FolderRemoved { ref ids } => {
+                for id in ids {
+                    self.entries.remove(id);
+                }
+            }
             Change::Ignored => {}
         }
     }

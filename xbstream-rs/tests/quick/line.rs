@@ -148,6 +148,15 @@ fn listings_show_names_safely() {
     );
 }
 
+/// mariadb-backup removes that of a database which was dropped while it ran.
+#[test]
+fn files_in_a_folder_that_is_removed_are_not_listed() {
+    let mut stream = StreamWriter::new(Vec::new());
+    stream.payload("gone/t", 0, b"abc").end("gone/t").end("stays").remove("gone");
+    let ran = xbstream().arg("-t").stdin_bytes(stream.finish()).run().expect(0);
+    assert_eq!(ran.stdout_text(), "             0  stays\n");
+}
+
 #[test]
 fn a_broken_stream_is_listed_as_far_as_it_is_whole() {
     let mut stream = StreamWriter::new(Vec::new());

@@ -1,6 +1,7 @@
 //! Fetches the backups of a chain, each into its directory: in one pass, or what an interrupted restore lacks; and refuses
 //! files that are of no use together.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -397,6 +398,7 @@ impl Interrupted {
     /// A text that explains why the restore cannot be resumed; nothing is removed if a file is not of this restore.
     pub(super) fn keep(&mut self, resumable: &Resumable) -> Result<(), String> {
         let gone = self.state.keep(resumable).map_err(|name| foreign(as_path(&name)))?;
+        let mut folders = BTreeSet::new();
         for name in gone {
             let name = RelPath::new(&name).map_err(|error| error.to_string())?;
             match self.folder.remove(&name) {
@@ -404,6 +406,11 @@ impl Interrupted {
                     if source.kind() == std::io::ErrorKind::NotFound => {}
                 done => done.map_err(|error| error.to_string())?,
             }
+            folders.extend(name.split_last().0.and_then(|folder| RelPath::new(folder).ok()));
+        }
+        // That of a database which the stream removes later would be an empty database.
+        for folder in folders {
+            self.folder.remove_dir_if_empty(&folder).map_err(|error| error.to_string())?;
         }
         self.folder.clear(|number| self.state.keeps(number)).map_err(|error| error.to_string())?;
         self.folder.number_from(self.state.next_number());

@@ -158,6 +158,8 @@ fn resumes(layout: Layout, stream: &[u8], cuts: &[usize], power: Option<usize>) 
     for (name, content) in &expected {
         assert!(got[name] == *content, "{name}");
     }
+    // Without a file in it, it would be an empty database.
+    assert_eq!(target.join("shop").exists(), whole.join("shop").exists());
 }
 
 proptest! {
@@ -199,7 +201,11 @@ fn what_the_stream_does_to_a_proven_file_later_is_not_lost() {
     let rename = |writer: &mut StreamWriter<Vec<u8>>| {
         writer.rename("shop/t.MYD", "shop/u.MYD");
     };
-    for stream in [late(again), late(back), late(remove), late(rename)] {
+    // The database was dropped while the backup ran.
+    let drop = |writer: &mut StreamWriter<Vec<u8>>| {
+        writer.remove("shop");
+    };
+    for stream in [late(again), late(back), late(remove), late(rename), late(drop)] {
         // Before the change, and after it.
         for at in [70, 99] {
             resumes(Layout::Packed, &stream, &[at], None);

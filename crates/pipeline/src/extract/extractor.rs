@@ -423,8 +423,12 @@ impl Extractor {
 /// The steps that a chunk head requires.
 impl Extractor {
     fn take_head(&mut self, head: ChunkHead) -> Result<(), ExtractCause> {
-        let change = self.files.apply(&head)?;
         let (position, path) = (head.position, head.path.clone());
+        let inside = match head.kind {
+            ChunkKind::Remove => self.own_in(&path, position)?,
+            _ => Vec::new(),
+        };
+        let change = self.files.apply(&head)?;
         match change {
             Change::Opened { id, replaces } => {
                 if replaces.is_some() {
@@ -489,20 +493,19 @@ impl Extractor {
                 self.batch.push(Step::Remove { path, position });
                 self.barrier();
             }
+            // Nothing to remove. But a file that does not come from this stream must not be
+            // reported as removed.
             Change::Removed { id: None, .. } => {
                 let path = self.plan(&path, position)?.name;
-                match self.forget_folder(&path, position)? {
-                    // Nothing to remove. But a file that does not come from this stream must not be
-                    // reported as removed.
-                    files if files.is_empty() => {
-                        self.batch.push(Step::CheckAbsent { path, position });
-                    }
-                    files => {
-                        let steps = files.into_iter().map(|path| Step::Remove { path, position });
-                        self.batch.extend(steps);
-                        self.batch.push(Step::RemoveFolder { path, position });
-                    }
+                self.batch.push(Step::CheckAbsent { path, position });
+                self.barrier();
+            }
+            Change::FolderRemoved { .. } => {
+                for file in inside {
+                    self.names.release(&file);
+                    self.batch.push(Step::Remove { path: file.name, position });
                 }
+                self.batch.push(Step::RemoveFolder { path, position });
                 self.barrier();
             }
             Change::Ignored => {}
@@ -510,22 +513,18 @@ impl Extractor {
         Ok(())
     }
 
-    /// Forgets the files of this stream in a folder, and returns them: mariadb-backup removes that of a database
-    /// which was dropped while it ran. A file whose name is decoded stays; the marks of dropped tables stay with it.
-    fn forget_folder(
-        &mut self,
-        folder: &RelPath,
-        position: u64,
-    ) -> Result<Vec<RelPath>, ExtractCause> {
+    /// The complete files of this stream in a folder, if that is what `path` names.
+    fn own_in(&mut self, path: &RelPath, position: u64) -> Result<Vec<Plan>, ExtractCause> {
         // Until then, files may not have their names.
         self.barrier();
-        let mut files = self.target.names_in(folder).map_err(at(position))?;
-        files.retain(|file| self.files.forget(file));
-        for file in &files {
-            let plan = self.plan(file, position)?;
-            self.names.release(&plan);
+        let mut own = Vec::new();
+        for name in self.target.names_in(path).map_err(at(position))? {
+            let stored = self.names.in_stream(&name);
+            if self.files.has_finished(&stored) {
+                own.push(self.plan(&stored, position)?);
+            }
         }
-        Ok(files)
+        Ok(own)
     }
 
     fn begin(&mut self, path: RelPath, position: u64) -> Result<Arc<OpenFile>, ExtractCause> {

@@ -1,10 +1,9 @@
 //! Work that must happen in the order of the stream: comparing checksums and naming files.
 
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use xb_reader::{ChunkHead, ChunkKind, PayloadCheck, PieceCheck, RelPath, TargetDir, TargetError};
+use xb_reader::{ChunkHead, ChunkKind, PayloadCheck, PieceCheck, RelPath, TargetDir};
 
 use super::open_file::{OpenFile, at};
 use super::piece::Content;
@@ -202,11 +201,9 @@ impl Finalizer {
                 self.target.remove(&path).map_err(at(position))?;
                 self.removed += 1;
             }
-            Step::RemoveFolder { path, position } => match self.target.remove_dir(&path) {
-                Err(TargetError::Remove { source, .. })
-                    if source.kind() == ErrorKind::DirectoryNotEmpty => {}
-                removed => removed.map_err(at(position))?,
-            },
+            Step::RemoveFolder { path, position } => {
+                self.target.remove_dir_if_empty(&path).map_err(at(position))?;
+            }
             Step::CheckAbsent { path, position } => {
                 self.taken_back([&path]);
                 self.drain()?;

@@ -320,6 +320,9 @@ impl Scanner {
             Change::Removed { id: Some(id), .. } => {
                 notes.entries.push(Entry::Remove { file: id.0 })
             }
+            Change::FolderRemoved { ids } => {
+                notes.entries.extend(ids.into_iter().map(|id| Entry::Remove { file: id.0 }));
+            }
             Change::Removed { id: None, .. } | Change::Ignored => {}
         }
         notes.steps.push(Step::Head(Box::new(head)));

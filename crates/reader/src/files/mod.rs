@@ -1,14 +1,15 @@
 //! Tracks the files of a stream from its chunks.
 
 pub(crate) mod content;
+mod finished;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 
+use self::finished::Finished;
 use crate::RelPath;
 use crate::chunk::{ChunkHead, ChunkKind};
 
@@ -58,10 +59,16 @@ pub enum Change {
     },
     /// A file was removed, complete or not.
     Removed {
-        /// The file; `None` if the stream has no file of that name, and there is nothing to do.
+        /// The file; `None` if the stream has no file or folder of that name, and there is nothing to do.
         id: Option<FileId>,
         /// Whether the file was still open.
         open: bool,
+    },
+    /// A folder was removed, with the complete files in it: mariadb-backup writes that for a database
+    /// which was dropped while it ran, and names only the folder.
+    FolderRemoved {
+        /// The files, in the order of opening; none if they were removed or renamed one by one.
+        ids: Vec<FileId>,
     },
     /// The chunk has no effect on any file.
     Ignored,
@@ -197,8 +204,7 @@ impl fmt::Display for Cut<'_> {
 #[derive(Debug, Default)]
 pub struct FileTable {
     open: HashMap<RelPath, OpenFile>,
-    finished: HashMap<u64, FileId>,
-    hasher: RandomState,
+    finished: Finished,
     next_id: u64,
     any_chunk: bool,
 }
@@ -267,10 +273,10 @@ impl FileTable {
         self.finished.len() as u64
     }
 
-    /// Forgets a complete file of this name; returns whether there was one. The removal of a folder
-    /// names only the folder.
-    pub fn forget(&mut self, path: &RelPath) -> bool {
-        self.finished.remove(&self.key(path)).is_some()
+    /// Returns whether there is a complete file of this name.
+    #[must_use]
+    pub fn has_finished(&self, path: &RelPath) -> bool {
+        self.finished.has(path)
     }
 
     /// Checks that the input may end here.
@@ -299,7 +305,7 @@ impl FileTable {
             return Ok(file.next);
         }
         let (position, path) = (head.position, head.path.clone());
-        if !head.is_rewrite() && self.finished.contains_key(&self.key(&path)) {
+        if !head.is_rewrite() && self.finished.has(&path) {
             return Err(OrderError::AfterEnd { position, path });
         }
         if self.open.len() >= MAX_OPEN {
@@ -310,7 +316,6 @@ impl FileTable {
 
     /// Returns the file of an admitted chunk, and opens it if it is new.
     fn touch(&mut self, path: &RelPath) -> (&mut OpenFile, Change) {
-        let key = self.key(path);
         match self.open.entry(path.clone()) {
             Entry::Occupied(entry) => {
                 let id = entry.get().id;
@@ -319,7 +324,7 @@ impl FileTable {
             Entry::Vacant(entry) => {
                 let id = FileId(self.next_id);
                 self.next_id += 1;
-                let replaces = self.finished.remove(&key);
+                let replaces = self.finished.remove(path);
                 (entry.insert(OpenFile { id, next: 0, size: 0 }), Change::Opened { id, replaces })
             }
         }
@@ -345,10 +350,9 @@ impl FileTable {
     }
 
     fn end(&mut self, head: &ChunkHead) -> Result<Change, OrderError> {
-        let key = self.key(&head.path);
         let (id, size, only_chunk) = match self.open.remove(&head.path) {
             Some(file) => (file.id, file.size, false),
-            None if self.finished.contains_key(&key) => {
+            None if self.finished.has(&head.path) => {
                 let (position, path) = (head.position, head.path.clone());
                 return Err(OrderError::AfterEnd { position, path });
             }
@@ -358,14 +362,13 @@ impl FileTable {
                 (id, 0, true)
             }
         };
-        self.finished.insert(key, id);
+        self.finished.insert(&head.path, id);
         Ok(Change::Ended { id, size, only_chunk })
     }
 
     fn rename(&mut self, head: &ChunkHead, to: &RelPath) -> Result<Change, OrderError> {
         let (position, path) = (head.position, head.path.clone());
-        let (old, new) = (self.key(&path), self.key(to));
-        if !self.open.contains_key(&path) && !self.finished.contains_key(&old) {
+        if !self.open.contains_key(&path) && !self.finished.has(&path) {
             return Err(OrderError::RenameUnknown { position, path, to: to.clone() });
         }
         if path == *to {
@@ -375,15 +378,15 @@ impl FileTable {
             return Err(OrderError::RenameTaken { position, path, to: to.clone() });
         }
         // As with rename(2), which mbstream calls.
-        let replaces = self.finished.remove(&new);
+        let replaces = self.finished.remove(to);
         if let Some(file) = self.open.remove(&path) {
             let id = file.id;
             self.open.insert(to.clone(), file);
             return Ok(Change::Renamed { id, open: true, replaces });
         }
-        match self.finished.remove(&old) {
+        match self.finished.remove(&path) {
             Some(id) => {
-                self.finished.insert(new, id);
+                self.finished.insert(to, id);
                 Ok(Change::Renamed { id, open: false, replaces })
             }
             None => Err(OrderError::RenameUnknown { position, path, to: to.clone() }),
@@ -394,10 +397,12 @@ impl FileTable {
         if let Some(file) = self.open.remove(path) {
             return Change::Removed { id: Some(file.id), open: true };
         }
-        Change::Removed { id: self.finished.remove(&self.key(path)), open: false }
-    }
-
-    fn key(&self, path: &RelPath) -> u64 {
-        self.hasher.hash_one(path)
+        if let Some(id) = self.finished.remove(path) {
+            return Change::Removed { id: Some(id), open: false };
+        }
+        match self.finished.remove_folder(path) {
+            Some(ids) => Change::FolderRemoved { ids },
+            None => Change::Removed { id: None, open: false },
+        }
     }
 }

@@ -128,6 +128,34 @@ fn renames_and_removals_follow_the_names() {
     table.apply(&payload("a", 0, 1)).unwrap();
 }
 
+/// mariadb-backup removes the folder of a database that was dropped while it ran.
+#[test]
+fn a_folder_is_removed_with_the_complete_files_in_it() {
+    let mut table = FileTable::new();
+    for path in ["d/b", "d/a", "d/moved", "d/below/a", "e/a", "d2"] {
+        table.apply(&end(path)).unwrap();
+    }
+    table.apply(&payload("d/open", 0, 1)).unwrap();
+    table.apply(&rename("d/moved", "e/moved")).unwrap();
+    table.apply(&rename("e/a", "d/came")).unwrap();
+    let ids = [0, 1, 4].map(FileId).to_vec();
+    let remove = head("d", ChunkKind::Remove);
+    assert_eq!(table.apply(&remove), Ok(Change::FolderRemoved { ids }));
+    assert_eq!(table.apply(&remove), Ok(Change::Removed { id: None, open: false }));
+    let left = ["e/moved", "d/below/a", "d2"].map(name);
+    assert!(left.iter().all(|path| table.has_finished(path)));
+    assert_eq!(table.finished(), 3);
+    // The names are free again.
+    table.apply(&end("d/a")).unwrap();
+    table.apply(&end("d/open")).unwrap();
+    table.finish().unwrap();
+    // The folder is still there when its files were removed one by one.
+    for path in ["d/a", "d/open"] {
+        table.apply(&head(path, ChunkKind::Remove)).unwrap();
+    }
+    assert_eq!(table.apply(&remove), Ok(Change::FolderRemoved { ids: Vec::new() }));
+}
+
 #[test]
 fn a_rename_replaces_a_finished_file() {
     for is_open in [false, true] {

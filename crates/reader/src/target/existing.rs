@@ -126,6 +126,22 @@ impl TargetDir {
         }
     }
 
+    /// As [`TargetDir::remove_dir`], but leaves a directory that has something in it.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetError::Remove`].
+    pub fn remove_dir_if_empty(&self, path: &RelPath) -> Result<(), TargetError> {
+        match self.remove_dir(path) {
+            Err(TargetError::Remove { source, .. })
+                if source.kind() == io::ErrorKind::DirectoryNotEmpty =>
+            {
+                Ok(())
+            }
+            removed => removed,
+        }
+    }
+
     /// Creates a directory, with those of its path. One that exists is no error.
     ///
     /// # Errors
@@ -189,6 +205,7 @@ mod tests {
         let error = target.rename_dir(&path("new"), &path("old")).unwrap_err();
         assert!(matches!(error, TargetError::Exists { .. }), "{error}");
         assert!(target.remove_dir(&path("new")).is_err());
+        target.remove_dir_if_empty(&path("new")).unwrap();
         target.remove_dir(&path("old")).unwrap();
         target.remove_dir(&path("old")).unwrap();
         target.rename_dir(&path("new"), &path("old")).unwrap();

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
 use xb_compressor::Member;
-use xb_reader::{RelPath, reserved};
+use xb_reader::{PathError, RelPath, reserved};
 
 use super::{Decrypt, FileDecodeError, FileDecoding};
 
@@ -130,12 +130,18 @@ impl Names {
             // The same name in the stream: checked elsewhere.
             Entry::Occupied(known) if *known.get() == code => Ok(()),
             Entry::Occupied(known) => {
-                let mut other = plan.name.as_bytes().to_vec();
-                decode(*known.get()).rev().for_each(|layer| other.extend(layer.suffix()));
-                let other = RelPath::new(&other).map_err(FileDecodeError::Name)?;
+                let other = with_suffixes(&plan.name, *known.get());
+                let other = other.map_err(FileDecodeError::Name)?;
                 Err(FileDecodeError::Taken { name: plan.name.clone(), other })
             }
         }
+    }
+
+    /// The name in the stream of the file that has this one without its suffixes.
+    pub(crate) fn in_stream(&self, name: &RelPath) -> RelPath {
+        let code = self.claims.get(&self.hasher.hash_one(name.as_bytes()));
+        let whole = code.and_then(|code| with_suffixes(name, *code).ok());
+        whole.unwrap_or_else(|| name.clone())
     }
 
     /// Reserves the parent directories of `name`. None of them can be a file.
@@ -160,6 +166,12 @@ impl Names {
     pub(crate) fn release(&mut self, plan: &Plan) {
         self.claims.remove(&self.hasher.hash_one(plan.name.as_bytes()));
     }
+}
+
+fn with_suffixes(name: &RelPath, code: u16) -> Result<RelPath, PathError> {
+    let mut whole = name.as_bytes().to_vec();
+    decode(code).rev().for_each(|layer| whole.extend(layer.suffix()));
+    RelPath::new(&whole)
 }
 
 /// Three bits per layer, the outermost lowest; 0 means none.

@@ -255,6 +255,31 @@ fn renames_and_removals_reach_files_that_are_undone() {
 }
 
 #[test]
+fn a_folder_is_removed_with_files_that_were_decoded() {
+    let stored = compressed(FileCodec::Lz4, b"some pages", 100);
+    let mut writer = ChunkWriter::new(Vec::new());
+    for name in ["d/a.lz4", "d/b", "d/open.lz4", "e/a.lz4"] {
+        writer.payload(name, 0, &stored).unwrap();
+        if name != "d/open.lz4" {
+            writer.end(name).unwrap();
+        }
+    }
+    writer.remove("d").unwrap();
+    // The names are free again, even without the suffix.
+    writer.payload("d/a", 0, b"plain").unwrap();
+    writer.end("d/a").unwrap();
+    writer.end("d/open.lz4").unwrap();
+    let bytes = writer.finish().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("d")).unwrap();
+    fs::write(dir.path().join("d/anothers"), "").unwrap();
+    let report = extract(dir.path(), &bytes, 1 << 20, options(2, 0)).unwrap();
+    assert_eq!(report.files, 3);
+    let left = ["d/a", "d/anothers", "d/open", "e/a"].map(String::from);
+    assert_eq!(tree(dir.path()).into_keys().collect::<Vec<_>>(), left);
+}
+
+#[test]
 fn an_abandoned_extraction_leaves_nothing() {
     let files = samples(300_000);
     let bytes = stream(&files, 10_000);

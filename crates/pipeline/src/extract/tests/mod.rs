@@ -287,6 +287,12 @@ fn a_folder_is_removed_with_the_files_of_the_stream_in_it() {
         w.end("d/c")?;
         w.remove("d")?;
         w.remove("shared")?;
+        // Its files went before.
+        w.end("one/a")?;
+        w.end("one/b")?;
+        w.remove("one/a")?;
+        w.rename("one/b", "other/b")?;
+        w.remove("one")?;
         w.payload("d/again", 0, b"x")?;
         w.end("d/again")
     });
@@ -295,10 +301,12 @@ fn a_folder_is_removed_with_the_files_of_the_stream_in_it() {
         fs::create_dir(dir.path().join("shared")).unwrap();
         fs::write(dir.path().join("shared/anothers"), "y").unwrap();
         let report = extract(dir.path(), &bytes, 1 << 20, options(threads)).unwrap();
-        let left = [("d/again", "x"), ("other/a", "other/a"), ("shared/anothers", "y")];
+        let left =
+            [("d/again", "x"), ("other/a", "other/a"), ("other/b", ""), ("shared/anothers", "y")];
         let left = left.map(|(name, bytes)| (name.to_owned(), bytes.as_bytes().to_vec()));
         assert_eq!(tree(dir.path()), left.into());
-        assert_eq!(report.files, 2);
+        assert!(!dir.path().join("one").exists());
+        assert_eq!(report.files, 3);
     }
     // One without a file of the stream is another's.
     let dir = tempfile::tempdir().unwrap();

@@ -100,7 +100,9 @@ pub fn extract(input: impl Read, dir: &Path) -> Result<(), Box<dyn Error>> {
                             target.rename(path, to)?;
                         }
                     }
-                    Change::Removed { id: None, .. } => target.check_absent(path)?,
+                    Change::Removed { id: None, .. } | Change::FolderRemoved { .. } => {
+                        target.check_absent(path)?;
+                    }
                     Change::Removed { open: true, .. } => drop(open.remove(path)),
                     Change::Removed { .. } => target.remove(path)?,
                     Change::Continued { .. } => {}
