@@ -7,9 +7,13 @@ use proptest::prelude::*;
 use xb_binlog::GtidSequence;
 use xb_encryptor::{DataKey, KeyBytes, Keys, KeysObject, MacKey};
 use xb_repo::archive::ended::{self, EndedStream};
-use xb_repo::archive::record::Record;
+use xb_repo::archive::listing::{streams, streams_by_records};
+use xb_repo::archive::names::{floor_name, segment_name};
+use xb_repo::archive::record::{FORMAT, Record};
 use xb_repo::archive::rollup::{LARGE, Span, decode, heads};
-use xb_repo::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
+use xb_repo::archive::stream::{Floor, StoredPosition, StreamHead, StreamOrigin};
+use xb_repo::root::Root;
+use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 const STREAM: &str = "000102030405060708090a0b0c0d0e0f";
 const SPAN: Span = (64, 66);
@@ -120,6 +124,52 @@ fn ended_streams_of_another_program_are_read() {
     assert_eq!(heads(&sealed.heads, STREAM, (0, 2)).unwrap().len(), 3);
     assert!(empty.keys.is_empty() && empty.heads.is_empty());
     assert_eq!(ended::parse(&ended::encode(&found)), Ok(found));
+}
+
+/// A `prune` that was killed leaves segments before its floor, whose heads the roll-up has, too.
+#[tokio::test]
+async fn what_a_killed_prune_has_left_does_not_count_because_a_roll_up_has_its_heads() {
+    let place = tempfile::tempdir().unwrap();
+    let sealed = ended_streams().swap_remove(0);
+    let folder = place.path().join(".xb-binlog/shop").join(STREAM);
+    let write = |name: &str, bytes: &[u8]| {
+        let file = folder.join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, bytes).unwrap();
+    };
+    let EndedStream { head, keys, alive, end, .. } = &sealed;
+    for (name, bytes) in [("head", head), ("keys", keys), ("alive", alive), ("end", end)] {
+        write(name, bytes);
+    }
+    write(&format!("../.streams/{STREAM}"), &fixture("archive/ended-streams"));
+    // Segment 0 is removed.
+    let mut begin = 0;
+    let mut floor = None;
+    for (number, (head, len)) in (0..).zip(heads(&sealed.heads, STREAM, (0, 2)).unwrap()) {
+        let end = begin + usize::try_from(len).unwrap();
+        let body = vec![0; usize::try_from(head.content.body.len).unwrap()];
+        if number > 0 {
+            write(&segment_name(number), &[&sealed.heads[begin..end], &body].concat());
+        }
+        begin = end;
+        floor = Some(Floor {
+            format: FORMAT,
+            stream: STREAM.to_owned(),
+            number,
+            head: head.content.previous.clone(),
+            at: head.content.from.clone(),
+        });
+    }
+    write(&floor_name(2), &Record::encode(&floor.unwrap(), None).unwrap());
+    let path = place.path().to_str().unwrap().trim_start_matches('/').to_owned();
+    let location = Location { place: StorePlace::Local, path };
+    let root = Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+    for found in [streams(&root, "shop").await, streams_by_records(&root, "shop").await] {
+        let found = found.unwrap().swap_remove(0);
+        assert_eq!(found.problems, []);
+        let segments: Vec<u64> = found.stream.unwrap().segments.into_keys().collect();
+        assert_eq!((segments, found.left.into_keys().collect()), (vec![2], vec![1]));
+    }
 }
 
 #[test]

@@ -96,7 +96,7 @@ pub(super) struct EndedRecords {
     pub(super) keys: Option<KeysObject>,
     pub(super) alive: Record<Alive>,
     pub(super) end: Record<End>,
-    /// Heads of all its segments, or none.
+    /// Heads of those of its segments that are wanted, or none.
     pub(super) heads: Vec<Rolled>,
     /// Names of its records, and their bytes.
     sizes: BTreeMap<&'static str, u64>,
@@ -109,7 +109,9 @@ impl EndedRecords {
     }
 }
 
-/// Reads the roll-ups with these names in the folder of a server. Returns what they have, and what is wrong with them.
+/// Reads the roll-ups with these names in the folder of a server. Returns what they have, and what is wrong with them. Of
+/// the heads it keeps those of the segments that are wanted, by stream and number: roll-ups outlive segments, so that all of
+/// them may be many times what the archive still has.
 ///
 /// # Errors
 /// [`RepoError::Store`] if the store cannot be reached.
@@ -117,7 +119,9 @@ pub(super) async fn ended(
     root: &Root,
     folder: &str,
     names: Vec<String>,
+    is_wanted: impl Fn(RunId, u64) -> bool + Sync,
 ) -> Result<(BTreeMap<RunId, EndedRecords>, Vec<String>), RepoError> {
+    let is_wanted = &is_wanted;
     let reading = names.into_iter().map(|name| async move {
         let key = root.key(&format!("{folder}/{STREAMS}/{name}"));
         let found = match root.store().get_at_most(&key, MAX_OBJECT).await {
@@ -132,6 +136,13 @@ pub(super) async fn ended(
             Err(error) if is_of_object(&error) => Err(error.to_string()),
             Err(error) => return Err(RepoError::from(error)),
         };
+        let found = found.map(|mut streams| {
+            for (id, of) in &mut streams {
+                of.heads.retain(|(head, _)| is_wanted(*id, head.content.number));
+                of.heads.shrink_to_fit();
+            }
+            streams
+        });
         Ok((name, found))
     });
     let reading: Vec<_> = reading.collect();
@@ -225,5 +236,33 @@ impl EndedRecords {
             _ => return Err("it has not the heads of its segments".to_owned()),
         };
         Ok(Self { head, keys, alive, end, heads, sizes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
+
+    use super::*;
+
+    /// A roll-up outlives the segments whose heads it has.
+    #[tokio::test]
+    async fn heads_that_nobody_wants_take_no_memory() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("shop").join(STREAMS);
+        std::fs::create_dir_all(&folder).unwrap();
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/archive/ended-streams");
+        std::fs::copy(fixture, folder.join("x")).unwrap();
+        let path = place.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: StorePlace::Local, path };
+        let root =
+            Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
+        let names = vec!["x".to_owned()];
+        let (found, remarks) = ended(&root, "shop", names, |_, number| number == 1).await.unwrap();
+        assert_eq!(remarks, [""; 0]);
+        let heads: Vec<_> = found.values().flat_map(|of| &of.heads).collect();
+        let [(head, _)] = heads[..] else { panic!("{heads:?}") };
+        assert_eq!(head.content.number, 1);
+        assert!(found.values().all(|of| of.heads.capacity() <= 1));
     }
 }

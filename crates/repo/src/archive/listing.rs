@@ -136,7 +136,10 @@ async fn read_all(
             *newest = listed.modified.max(*newest);
         }
     }
-    let (mut ended, remarks) = ended(root, &folder, rollups).await?;
+    let is_listed = |id: RunId, number: u64| {
+        all.get(&id).is_some_and(|objects| objects.contains_key(&segment_name(number)))
+    };
+    let (mut ended, remarks) = ended(root, &folder, rollups, is_listed).await?;
     let reading: Vec<_> = all
         .iter()
         .map(|(id, objects)| {
@@ -262,6 +265,8 @@ async fn read(
         }
     };
     let from_first = sizes.split_off(&first);
+    // A roll-up has the heads of what is left before it, too.
+    segments = segments.split_off(&first);
     let left = std::mem::replace(&mut sizes, from_first);
     // Segments on their way when a receiver was killed may have holes; those that its records state may not.
     let stated = stated(alive.as_ref(), end.as_ref());

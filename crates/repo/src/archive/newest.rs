@@ -46,7 +46,7 @@ pub async fn outlines(root: &Root, server: &str) -> Result<Vec<Outline>, RepoErr
     let ids = root.folders_below(&folder).await?;
     let rollups = root.list_below(&format!("{folder}/{STREAMS}")).await?;
     let rollups = rollups.into_iter().map(|listed| listed.key).collect();
-    let (mut ended, _) = ended(root, &folder, rollups).await?;
+    let (mut ended, _) = ended(root, &folder, rollups, |_, _| false).await?;
     let reading = ids.iter().filter_map(|id| RunId::parse(id)).map(|id| {
         let (folder, ended) = (stream_folder(&folder, id), ended.remove(&id));
         async move {
