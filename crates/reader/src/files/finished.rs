@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
-use super::FileId;
 use crate::RelPath;
+use crate::files::id::FileId;
 
 /// The complete files of a stream. Names are kept as 64-bit hashes with a random key.
 #[derive(Debug, Default)]

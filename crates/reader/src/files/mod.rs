@@ -2,6 +2,7 @@
 
 pub(crate) mod content;
 mod finished;
+mod id;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +11,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 
 use self::finished::Finished;
+pub use self::id::FileId;
 use crate::RelPath;
 use crate::chunk::{ChunkHead, ChunkKind};
 
@@ -18,11 +20,6 @@ const MAX_OPEN: usize = 65_536;
 
 /// Maximum number of names that an [`Unfinished`] lists.
 const MAX_NAMES: usize = 8;
-
-/// A file of the stream, numbered from 0 in the order of opening. A file that replaces another
-/// (see [`ChunkHead::is_rewrite`]) is a new file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId(pub u64);
 
 /// The effect of a chunk on the files.
 #[derive(Debug, Clone, PartialEq, Eq)]

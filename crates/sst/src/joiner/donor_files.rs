@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use xb_binlog::{Gtid, GtidList};
+use xb_binlog::GtidList;
 use xb_files::or_none;
 
 use crate::contract::datadir::Kind;
@@ -40,14 +40,6 @@ const INFO: [&str; 2] = ["mariadb_backup_binlog_info", "xtrabackup_binlog_info"]
 /// Longest note that is read, in bytes.
 const MAX_INFO: u64 = 1 << 20;
 
-/// GTIDs of the cluster that this node is sent once more.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SentAgain {
-    pub(super) domain: u32,
-    /// Number of the write sets: each has at most one.
-    pub(super) most: u64,
-}
-
 /// Removes files that must not become part of the data: those that only the backup program needs, and the donor's binary
 /// log, which is not this node's. Keeps the state of that log, whose base name is `binlog` here. Directories whose name `stays` here
 /// go if they have nothing in them: a backup has an empty one for each directory of the donor's, whatever that is for.
@@ -57,7 +49,7 @@ pub(super) struct SentAgain {
 pub(super) fn clear(
     new: &Path,
     binlog: Option<&OsStr>,
-    sent_again: Option<SentAgain>,
+    sent_again: Option<u32>,
     stays: impl Fn(&OsStr) -> bool,
 ) -> Result<(), SstError> {
     let notes = read_notes(new)?;
@@ -114,13 +106,12 @@ fn binlog_of(note: &str) -> Option<OsString> {
 ///
 /// A server that has no binary log yet reads `BASE.state`: one line `DOMAIN-SERVER-NUMBER` for each
 /// GTID. Without it, `gtid_binlog_pos` of the joiner is empty until the next write set, and its own
-/// GTIDs begin at 1. Write sets that this node is sent once more bring their GTIDs with them, and a server with
-/// `gtid_strict_mode` writes none that its log already has: the log begins before them. It is not left without the domain: a
-/// replica that is further behind would then be sent what comes, and not be told that something is missing.
+/// GTIDs begin at 1. Write sets that this node is sent once more bring their GTIDs with them: those of the domain `sent_again` are
+/// left out, because a server with `gtid_strict_mode` writes none that its log already has.
 fn write_binlog_state(
     new: &Path,
     base: &OsStr,
-    sent_again: Option<SentAgain>,
+    sent_again: Option<u32>,
     notes: &[String],
 ) -> Result<(), SstError> {
     let state = notes.iter().find_map(|note| binlog_state(note, sent_again));
@@ -133,9 +124,9 @@ fn write_binlog_state(
     written.map_err(SstError::io("write", &path))
 }
 
-/// Returns the content of the state file: `None` if the last of the three columns names no GTID before those that are sent once
-/// more.
-fn binlog_state(info: &str, sent_again: Option<SentAgain>) -> Option<String> {
+/// Returns the content of the state file: `None` if the last of the three columns names no GTID, or only those of the domain
+/// `without`.
+fn binlog_state(info: &str, without: Option<u32>) -> Option<String> {
     let mut columns = info.trim_end_matches('\n').split('\t');
     let (Some(_), Some(_), Some(gtids), None) =
         (columns.next(), columns.next(), columns.next(), columns.next())
@@ -143,13 +134,8 @@ fn binlog_state(info: &str, sent_again: Option<SentAgain>) -> Option<String> {
         return None;
     };
     let gtids: GtidList = gtids.parse().ok()?;
-    let before = |gtid: &Gtid| match sent_again {
-        Some(again) if again.domain == gtid.domain => gtid.sequence.saturating_sub(again.most),
-        _ => gtid.sequence,
-    };
-    let known = gtids.as_slice().iter().map(|gtid| Gtid { sequence: before(gtid), ..*gtid });
-    let known = known.filter(|gtid| gtid.sequence > 0);
-    let state: String = known.map(|gtid| format!("{gtid}\n")).collect();
+    let kept = gtids.as_slice().iter().filter(|gtid| Some(gtid.domain) != without);
+    let state: String = kept.map(|gtid| format!("{gtid}\n")).collect();
     (!state.is_empty()).then_some(state)
 }
 
@@ -180,12 +166,10 @@ mod tests {
 
     /// A backup of a donor with load notes GTIDs behind the position of its data.
     #[test]
-    fn a_binary_log_begins_before_gtids_that_are_sent_again() {
-        let again = |most| Some(SentAgain { domain: 100, most });
+    fn gtids_of_write_sets_that_are_sent_again_are_no_state() {
         let info = "b.000262\t328\t5-9-11,100-11-1615\n";
-        assert_eq!(binlog_state(info, again(3)).unwrap(), "5-9-11\n100-11-1612\n");
-        assert_eq!(binlog_state(info, again(1615)).unwrap(), "5-9-11\n");
-        assert_eq!(binlog_state("b.000262\t328\t100-11-1615\n", again(2000)), None);
+        assert_eq!(binlog_state(info, Some(100)).unwrap(), "5-9-11\n");
+        assert_eq!(binlog_state("b.000262\t328\t100-11-1615\n", Some(100)), None);
     }
 
     #[test]

@@ -40,11 +40,7 @@ pub(super) fn prepare(
     let Context { settings, layout, .. } = context;
     let mut sent_again = None;
     if let Some(recorded) = content::recorded_before(new, &position) {
-        let most = position.state.seqno().abs_diff(recorded.state.seqno());
-        sent_again = position
-            .domain
-            .filter(|_| settings.cluster_gtids)
-            .map(|domain| donor_files::SentAgain { domain, most });
+        sent_again = position.domain.filter(|_| settings.cluster_gtids);
         context.error_log.warn(format_args!(
             "the backup is at {position}, but the server's position in its data is {recorded}: this node is sent what lies between once more; if that is a CREATE TABLE ... SELECT, the node stops replicating (Inconsistent), and must join again"
         ));
