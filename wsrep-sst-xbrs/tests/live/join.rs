@@ -187,3 +187,31 @@ fn the_gtids_of_a_joiner_continue_those_of_the_cluster() {
         assert!(logs.starts_with("log-of-2.000001"), "{logs}");
     }
 }
+
+/// With a binary log, a backup under load is taken behind the last commit that its data has: this node is sent the write sets
+/// between both once more, with their GTIDs.
+#[test]
+fn a_joiner_under_load_logs_what_it_is_sent_in_strict_mode() {
+    let mut cluster = cluster(2);
+    for node in 1..=2 {
+        cluster.configure(
+            node,
+            "",
+            "log-bin\nlog-slave-updates\nwsrep-gtid-mode=ON\nwsrep-gtid-domain-id=7\ngtid-strict-mode=ON",
+        );
+    }
+    cluster.bootstrap();
+    cluster.start_writing();
+    for round in 0..3 {
+        cluster.wipe(2);
+        cluster.start(2);
+        cluster.wait_synced(2);
+        let begins = cluster.sql(2, "SELECT @@gtid_binlog_pos LIKE '%7-%'");
+        assert_eq!(begins.trim(), "1", "join {round}");
+    }
+    let rows = cluster.stop_writing();
+    let last = "SET wsrep_sync_wait=1; SELECT COUNT(*) FROM live.w; SELECT @@gtid_binlog_pos";
+    assert_eq!(cluster.sql(2, last).lines().next(), rows.lines().next());
+    assert_eq!(cluster.state(2), Some(4));
+    assert_eq!(cluster.sql(2, last), cluster.sql(1, last));
+}
