@@ -12,6 +12,17 @@ use xb_repo::verification::Level;
 use super::support::{KEY, before, copy, keys, line, manifest_of, name, plan, rewrite, verify};
 use crate::common::{Store, block_on, put_sealed, session, stream_reader};
 
+/// A verification of the backup `n` whose result is stored.
+fn recorded() -> VerifyRequest {
+    VerifyRequest {
+        name: name("n"),
+        level: Level::Checksum,
+        keys: keys(None),
+        accept: Accept::default(),
+        record: Some("test 1".into()),
+    }
+}
+
 /// A verification may take longer than its backup stays.
 #[test]
 fn a_result_that_comes_late_replaces_none_of_the_next_backup_of_the_name() {
@@ -27,15 +38,8 @@ fn a_result_that_comes_late_replaces_none_of_the_next_backup_of_the_name() {
     let comes = before(xb_uploader::Operation::List, 0, move || {
         std::fs::write(&manifest, &next).unwrap();
     });
-    let request = VerifyRequest {
-        name: name("n"),
-        level: Level::Checksum,
-        keys: keys(None),
-        accept: Accept::default(),
-        record: Some("test 1".into()),
-    };
     let session = session(&store.root.failing(std::sync::Arc::new(comes)));
-    let report = block_on(xb_backup::verify(&session, &request)).unwrap();
+    let report = block_on(xb_backup::verify(&session, &recorded())).unwrap();
     let warned = report.warnings.iter().any(|warning| warning.contains("replaced while it was"));
     assert!(report.is_ok() && warned, "{report:?}");
     assert_eq!(line(&store, "n").verified.unwrap().failed, Some(Level::Pages));
@@ -52,15 +56,8 @@ fn a_backup_that_is_removed_while_it_is_verified_is_not_damaged() {
             going.join().unwrap().unwrap();
         });
     });
-    let request = VerifyRequest {
-        name: name("n"),
-        level: Level::Checksum,
-        keys: keys(None),
-        accept: Accept::default(),
-        record: Some("test 1".into()),
-    };
     let session = session(&store.root.failing(std::sync::Arc::new(goes)));
-    let gone = block_on(xb_backup::verify(&session, &request)).unwrap_err();
+    let gone = block_on(xb_backup::verify(&session, &recorded())).unwrap_err();
     assert!(gone.to_string().contains("removed or replaced while it was"), "{gone}");
     assert!(!store.folder.path().join("root/.xb-catalog/@verified/n/without-key").exists());
 }
