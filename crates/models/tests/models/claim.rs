@@ -60,6 +60,8 @@ const MAX_CLAIMS: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Kind {
     Put,
+    /// A put with `--take-over`, or a complete one under the stock name: it takes over from whoever has the name.
+    TakeOver,
     Delete,
     /// A put under the stock name of a stream that turns out to be incomplete: it takes over from
     /// whoever has the name, and its objects stay without a manifest.
@@ -177,12 +179,21 @@ struct Run {
     taken: bool,
     /// It met an object of another run.
     met: bool,
+    /// The object that it sent and got no response for. One with the same bytes may be another run's.
+    unsure: Option<u8>,
     /// The objects that its claim records as left.
     leaves: Option<[Option<u8>; OBJECTS]>,
     /// Version of the manifest that it decided to delete.
     judged: Option<u8>,
     /// It ended with success.
     succeeded: bool,
+}
+
+impl Run {
+    /// Whether it takes this object for its own, whichever run stored it.
+    fn may_own(&self, n: u8) -> bool {
+        self.unsure == Some(n) && !self.met
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -212,6 +223,7 @@ impl World {
             late: false,
             taken: false,
             met: false,
+            unsure: None,
             leaves: None,
             judged: None,
             succeeded: false,
@@ -290,9 +302,8 @@ impl World {
         match run.at {
             At::Over => Vec::new(),
             At::Begin => match (run.kind, world.manifest) {
-                (Kind::Put | Kind::Stock, Some(_)) | (Kind::Delete, None) => {
-                    vec![world.go(r, At::Over)]
-                }
+                (Kind::Delete, None) => vec![world.go(r, At::Over)],
+                (Kind::Put | Kind::TakeOver | Kind::Stock, Some(_)) => vec![world.go(r, At::Over)],
                 (_, judged) => {
                     world.runs[r].judged = judged;
                     vec![world.go(r, At::ListClaims)]
@@ -310,7 +321,7 @@ impl World {
                     claim.phase != Phase::Ended && !claim.old && !dead
                 });
                 let left = counting().any(|claim| claim.phase == Phase::Holding);
-                if alive && run.kind != Kind::Stock {
+                if alive && !matches!(run.kind, Kind::TakeOver | Kind::Stock) {
                     return vec![world.go(r, At::Over)];
                 }
                 let inherited = counting().any(|c| c.phase == Phase::Ended && c.late);
@@ -349,8 +360,8 @@ impl World {
                 let known = if with.reread { world.manifest } else { run.judged };
                 let next = match (run.kind, known == run.judged) {
                     (_, false) => At::Withdraw,
-                    (Kind::Put | Kind::Stock, true) => At::ListObjects,
                     (Kind::Delete, true) => At::Hold,
+                    (Kind::Put | Kind::TakeOver | Kind::Stock, true) => At::ListObjects,
                 };
                 vec![world.go(r, next)]
             }
@@ -462,7 +473,7 @@ impl World {
                 let stays = run.late && (run.met || has_left);
                 vec![world.go(r, if stays { At::Over } else { At::End(false) })]
             }
-            At::CleanUpRemove(n) if self.objects[usize::from(n)] != Some(me) => {
+            At::CleanUpRemove(n) if self.objects[usize::from(n)] != Some(me) && !run.may_own(n) => {
                 vec![world.go(r, At::CleanUpRemove(n + 1))]
             }
             At::CleanUpRemove(n) => self.remove(r, with, Next::CleanUpRemove(n), n, false),
@@ -594,6 +605,9 @@ impl World {
     fn failed(mut self, r: usize, at: At) -> Self {
         // A run that could not check whether it still held the name does not succeed.
         self.runs[r].succeeded &= at != At::Settle;
+        if let At::Creating(n) = at {
+            self.runs[r].unsure = Some(n);
+        }
         let next = match at {
             At::CreateClaim | At::ListAgain | At::ReadManifest | At::ListObjects => At::Withdraw,
             At::Compare if self.runs[r].kind == Kind::Stock => At::Over,
@@ -618,16 +632,19 @@ fn search(start: World, with: &Defences) -> (Option<Vec<World>>, usize) {
 }
 
 const P: Kind = Kind::Put;
+const T: Kind = Kind::TakeOver;
 const D: Kind = Kind::Delete;
 const S: Kind = Kind::Stock;
 
 /// Runs that meet, and how many crashes, long sleeps and failed requests there are.
 type Meeting = (&'static [Kind], (u8, u8, u8));
 
-const MEETINGS: [Meeting; 11] = [
+const MEETINGS: [Meeting; 13] = [
     (&[P], (1, 1, 1)),
     (&[P, P], (1, 2, 1)),
     (&[P, D], (1, 2, 1)),
+    (&[P, T], (1, 1, 1)),
+    (&[T, T], (0, 1, 1)),
     (&[P, P, P], (0, 2, 0)),
     (&[P, P, D], (0, 2, 0)),
     (&[P, P, P], (1, 1, 0)),
@@ -663,8 +680,8 @@ fn a_run_alone_succeeds() {
 
 #[test]
 fn each_defence_is_needed() {
-    // A look before each removal also covers for four others in these meetings.
-    let without: [(&str, Defences, &[Kind]); 10] = [
+    // A look before each removal also covers for five others in these meetings.
+    let without: [(&str, Defences, &[Kind]); 11] = [
         ("tombstones", Defences { tombstones: false, ..ALL }, &[P, P]),
         ("re-reading the manifest", Defences { reread: false, ..ALL }, &[P, P]),
         ("looking again", Defences { look_again: false, look_before: false, ..ALL }, &[P, P]),
@@ -676,6 +693,11 @@ fn each_defence_is_needed() {
         ),
         ("creating only where nothing stands", Defences { exclusive: false, ..ALL }, &[P, P]),
         ("settling", Defences { settle: false, ..ALL }, &[P, P]),
+        (
+            "sparing what a manifest names",
+            Defences { spare: false, look_before: false, ..ALL },
+            &[P, T],
+        ),
         ("prompt removals", Defences { prompt_removals: false, ..ALL }, &[P, P]),
         ("a look before removals", Defences { look_before: false, ..ALL }, &[S, S, P]),
         (
