@@ -70,7 +70,7 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
     }
     if let Some(lone) = &manifest.without_tablespace {
         log.info(format!(
-            "note: InnoDB has no .ibd file in the stream for {lone}. Such a table is in the system tablespace, was discarded, or was lost by the producer: `verify --level=restore` decides"
+            "note: InnoDB has no .ibd file in the stream for {lone}, or not for each partition. Such a table is in the system tablespace, was discarded, or was lost by the producer: `verify --level=restore` decides"
         ));
     }
     if let Some(compression) = &report.compression {

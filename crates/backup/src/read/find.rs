@@ -65,6 +65,15 @@ impl Objects {
         }
     }
 
+    /// SHA-256 of the manifest, hexadecimal, if there is one.
+    pub(crate) fn digest(&self) -> Option<&str> {
+        match self {
+            Self::Packed(packed, _) => Some(&packed.digest),
+            Self::Classic(Origin::Manifest(_, digest), ..) => Some(digest),
+            Self::Classic(Origin::Stock(_), ..) => None,
+        }
+    }
+
     /// Returns whether the backup holds raw bytes of unknown content.
     pub(crate) fn is_raw(&self) -> bool {
         matches!(self, Self::Packed(packed, _) if packed.manifest.end == End::Raw)

@@ -23,6 +23,7 @@ use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
 use crate::objects::range::Range;
 use crate::read::find::{Objects, Origin, PackedBackup, ReadMode, find};
+use crate::read::gone::unless_gone;
 use crate::read::packed_index::PackedBody;
 use crate::read::partial::{Parts, Picker};
 use crate::read::ranges::{Recent, TransferResults, fetch_into, ranges};
@@ -50,6 +51,22 @@ pub async fn get<S: StreamSink>(
 
 /// Transfers the objects that [`find`] has found.
 pub(crate) async fn transfer<S: StreamSink>(
+    session: &Session,
+    request: &GetRequest,
+    plan: UnpackPlan,
+    objects: Objects,
+    sink: S,
+) -> Result<(GetReport, S), BackupError> {
+    let digest = objects.digest().map(str::to_owned);
+    match (transfer_all(session, request, plan, objects, sink).await, digest) {
+        (Err(error), Some(digest)) => {
+            Err(unless_gone(&session.root, &request.name, &digest, error).await)
+        }
+        (outcome, _) => outcome,
+    }
+}
+
+async fn transfer_all<S: StreamSink>(
     session: &Session,
     request: &GetRequest,
     plan: UnpackPlan,

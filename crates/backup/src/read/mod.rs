@@ -4,6 +4,7 @@ pub(crate) mod decoding;
 pub(crate) mod file_list;
 pub(crate) mod find;
 pub(crate) mod get;
+pub(crate) mod gone;
 pub(crate) mod packed_index;
 pub(crate) mod partial;
 pub(crate) mod ranges;

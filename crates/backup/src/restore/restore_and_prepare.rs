@@ -144,7 +144,7 @@ pub(crate) async fn restore_locked(
             let last = links.last().and_then(ChosenBackup::manifest);
             remarks.extend(last.and_then(|last| last.without_tablespace.as_ref()).map(|lone| {
                 format!(
-                    "InnoDB has no .ibd file in the backup for {lone}: they have no rows, unless they are in the system tablespace; they were discarded, or lost by the producer"
+                    "InnoDB has no .ibd file in the backup for {lone}, or not for each partition: what has none has no rows, unless it is in the system tablespace; it was discarded, or lost by the producer"
                 )
             }));
             remarks.extend(last.and_then(|last| last.without_files.as_ref()).map(|lost| {

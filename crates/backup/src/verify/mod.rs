@@ -31,6 +31,7 @@ pub use trial::{Trial, verify_by_restore};
 
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
+use crate::read::gone::refuse_gone;
 use crate::read::unlock::Accept;
 use crate::session::Session;
 use crate::verify::run::Run;
@@ -143,13 +144,8 @@ async fn add_result(
 /// Fails if the backup was removed or replaced since its manifest was read: the record would stay for ever, or replace
 /// that of the next backup of the name, which may hold a fault.
 async fn refuse_late(root: &Root, name: &BackupName, manifest: &str) -> Result<(), RepoError> {
-    match root.stored_manifest(name).await {
-        Ok(found) if found.as_ref().is_none_or(|found| found.digest() != manifest) => {
-            let state = ": it was removed or replaced while it was being verified";
-            Err(RepoError::NotThere { name: name.to_string(), state })
-        }
-        _ => Ok(()),
-    }
+    let state = ": it was removed or replaced while it was being verified";
+    refuse_gone(root, name, manifest, state).await
 }
 
 /// Records a try at a level that ended without a result, and why, so that an earlier proof does not hide it.

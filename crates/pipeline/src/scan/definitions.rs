@@ -3,9 +3,9 @@
 //!
 //! Without a tablespace, that is legal for a table of InnoDB in the system tablespace, and for one whose
 //! tablespace was discarded. A producer can also have lost the files: mariadb-backup leaves out a table of
-//! Aria with INDEX DIRECTORY, and exits with 0.
+//! Aria with INDEX DIRECTORY, and exits with 0. How many partitions a table has is in its file `.par`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 
 use xb_reader::RelPath;
@@ -27,6 +27,10 @@ const MAGIC: [u8; 2] = [0xfe, 1];
 const ENGINE: usize = 3;
 const PART_ENGINE: usize = 61;
 const PARTITIONS: u8 = 20;
+/// Suffix of the file with a table's partitions, and the position of their number in it, subpartitions counted: four
+/// bytes, little-endian (observed with MariaDB 10.11).
+const PAR: &[u8] = b".par";
+const NUMBER: usize = 8;
 /// Engines by the numbers in definitions (observed with MariaDB 10.11), and their tables' files, as bits:
 /// those of [`SUFFIXES`] by position, or [`TABLESPACE`].
 const ENGINES: [(u8, u16); 6] = [
@@ -68,6 +72,17 @@ struct Lone {
     missing: u16,
 }
 
+/// A table with partitions.
+#[derive(Debug, Default)]
+struct Partitioned {
+    /// Number of partitions, if it was seen.
+    number: u32,
+    /// Its definition, with all its files, if it was seen.
+    definition: Option<Lone>,
+    /// For each kind of file, the number of partitions that have it.
+    with: [u32; SUFFIXES.len() + 1],
+}
+
 /// Collects what the files of a stream show.
 #[derive(Debug, Default)]
 pub(super) struct Definitions {
@@ -79,10 +94,13 @@ pub(super) struct Definitions {
     files: HashMap<u64, u16>,
     /// Tables whose definition was seen, and not all of their files yet.
     lone: BTreeMap<u64, Lone>,
+    partitioned: HashMap<u64, Partitioned>,
+    /// Files of partitions that were counted.
+    of_partitions: HashSet<u64>,
     /// Whether the server has Aria.
     aria: bool,
-    /// The definition of which the beginning is being read.
-    current: Option<(RelPath, Vec<u8>)>,
+    /// The definition or list of partitions of which the beginning is being read, and how many bytes of it are wanted.
+    current: Option<(RelPath, Vec<u8>, usize)>,
     /// The new name of a table that is being read.
     new_name: Option<Vec<u8>>,
 }
@@ -96,8 +114,10 @@ impl Definitions {
         self.aria |= name == ARIA_CONTROL.as_bytes();
         let Some((schema, file)) = split_once(name) else { return };
         let is_frm = file.ends_with(b".frm");
-        if is_frm && path.as_bytes().ends_with(b".frm") {
-            self.current = Some((path.clone(), Vec::with_capacity(HEAD)));
+        for (suffix, wanted) in [(&b".frm"[..], HEAD), (PAR, NUMBER + 4)] {
+            if path.as_bytes().ends_with(suffix) {
+                self.current = Some((path.clone(), Vec::with_capacity(wanted), wanted));
+            }
         }
         self.new_name = path.as_bytes().ends_with(RENAMED).then(Vec::new);
         if let Some(table) = TABLESPACES.iter().find_map(|suffix| file.strip_suffix(*suffix)) {
@@ -117,6 +137,15 @@ impl Definitions {
 
     fn file_of(&mut self, schema: &[u8], table: &[u8], file: u16) {
         let key = self.key(schema, table);
+        if partition(table).is_some() {
+            let of_partition = self.hasher.hash_one((schema, table, file));
+            let table = self.partitioned.entry(key).or_default();
+            if let Some(with) = table.with.get_mut(file.trailing_zeros() as usize)
+                && self.of_partitions.insert(of_partition)
+            {
+                *with += 1;
+            }
+        }
         let Some(lone) = self.lone.get_mut(&key) else {
             *self.files.entry(key).or_default() |= file;
             return;
@@ -132,11 +161,11 @@ impl Definitions {
         if let Some(name) = self.new_name.as_mut().filter(|name| name.len() < LONGEST) {
             name.extend_from_slice(piece.get(..LONGEST - name.len()).unwrap_or(piece));
         }
-        let Some((_, head)) = &mut self.current else { return };
-        let room = HEAD.saturating_sub(head.len()).min(piece.len());
+        let Some((_, head, wanted)) = &mut self.current else { return };
+        let room = wanted.saturating_sub(head.len()).min(piece.len());
         head.extend_from_slice(piece.get(..room).unwrap_or_default());
-        if head.len() == HEAD {
-            self.defined();
+        if head.len() == *wanted {
+            self.begun();
         }
     }
 
@@ -151,27 +180,37 @@ impl Definitions {
         }
     }
 
-    /// Takes the beginning of a definition.
-    fn defined(&mut self) {
-        let Some((path, head)) = self.current.take() else { return };
+    /// Takes the beginning of a definition, or of a list of partitions.
+    fn begun(&mut self) {
+        let Some((path, head, _)) = self.current.take() else { return };
+        let Some((schema, file)) = split_once(path.as_bytes()) else { return };
+        if let Some(table) = file.strip_suffix(PAR) {
+            let number = head.last_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            self.partitioned.entry(self.key(schema, table)).or_default().number = number;
+            return;
+        }
         let number = match head.get(ENGINE) {
             Some(&PARTITIONS) => head.get(PART_ENGINE),
             engine => engine,
         };
         let known = ENGINES.into_iter().find(|(engine, _)| number == Some(engine));
         let Some((engine, files)) = known.filter(|_| head.starts_with(&MAGIC)) else { return };
-        let Some((schema, file)) = split_once(path.as_bytes()) else { return };
         let table = file.strip_suffix(b".frm").unwrap_or(file);
         // A left-over of a statement that rebuilds or drops a table.
         if table.starts_with(b"#sql") {
             return;
         }
         let key = self.key(schema, table);
+        let name = || Some([schema, table].map(String::from_utf8_lossy).join("/"));
         let missing = files & !self.files.remove(&key).unwrap_or_default();
         if missing > 0 {
-            let name = (self.lone.len() < KEPT)
-                .then(|| [schema, table].map(String::from_utf8_lossy).join("/"));
+            let name = if self.lone.len() < KEPT { name() } else { None };
             self.lone.insert(key, Lone { name, engine, missing });
+        }
+        if head.get(ENGINE) == Some(&PARTITIONS) {
+            let name = if self.partitioned.len() < KEPT { name() } else { None };
+            self.partitioned.entry(key).or_default().definition =
+                Some(Lone { name, engine, missing: files });
         }
     }
 
@@ -189,6 +228,13 @@ impl Definitions {
     /// without one of their files.
     pub(super) fn without_files(mut self) -> [TablesWithoutFiles; 2] {
         self.next_chunk();
+        for (key, Partitioned { number, definition, with }) in self.partitioned {
+            let Some(definition) = definition else { continue };
+            let mut files = with.iter().enumerate();
+            if files.any(|(bit, with)| definition.missing & 1 << bit != 0 && *with < number) {
+                self.lone.entry(key).or_insert(definition);
+            }
+        }
         let mut found = [TablesWithoutFiles::default(), TablesWithoutFiles::default()];
         let [innodb, others] = &mut found;
         for Lone { name, engine, .. } in self.lone.into_values() {
@@ -209,12 +255,14 @@ impl Definitions {
 
     /// A number for a table, the same for all its partitions.
     fn key(&self, schema: &[u8], table: &[u8]) -> u64 {
-        let table = table
-            .windows(3)
-            .position(|at| at.eq_ignore_ascii_case(b"#p#"))
-            .map_or(table, |end| table.get(..end).unwrap_or(table));
+        let table = partition(table).and_then(|end| table.get(..end)).unwrap_or(table);
         self.hasher.hash_one((schema, table))
     }
+}
+
+/// Where the name of the partition begins in the name of its files.
+fn partition(table: &[u8]) -> Option<usize> {
+    table.windows(3).position(|at| at.eq_ignore_ascii_case(b"#p#"))
 }
 
 /// Schema and file of `schema/file`; `None` for any other path.
@@ -307,6 +355,46 @@ mod tests {
         let [innodb, others] = found(&lone);
         assert_eq!((innodb.tables, others.tables), (4, 0));
         assert_eq!(innodb.first, ["mysql/t", "x/p", "y/a", "y/b"]);
+    }
+
+    #[test]
+    fn each_partition_needs_its_files() {
+        const PAR: &[u8] = &[9, 0, 0, 0, 1, 2, 3, 4, 3, 0, 0, 0, 12, 12, 12];
+        for (engine, suffix) in [(12, "ibd"), (9, "MYI"), (42, "MAD")] {
+            let mut frm = [0; 100];
+            frm[..4].copy_from_slice(&[0xfe, 1, 10, PARTITIONS]);
+            frm[PART_ENGINE] = engine;
+            let parts = ["#P#p0", "#p#p1", "#P#p2#SP#p2sp0"];
+            let other = suffix.replace("MYI", "MYD").replace("MAD", "MAI");
+            let of = |suffix: &str| parts.map(|part| (format!("x/t{part}.{suffix}"), &b""[..]));
+            let mut all = [of(suffix), of(&other)].concat();
+            all.push(("aria_log_control".to_owned(), b""));
+            // Twice, as of a table that is created again during the backup.
+            all.push((format!("x/t#P#p0.{suffix}"), b""));
+            for at in [0, 4, all.len()] {
+                let mut files = all.clone();
+                files.insert(at, ("x/t.frm".to_owned(), &frm));
+                files.insert(at, ("x/t.par".to_owned(), PAR));
+                let found = |files: &[(String, &[u8])]| {
+                    let mut definitions = Definitions::default();
+                    for (path, content) in files {
+                        definitions.next_chunk();
+                        definitions.file(&RelPath::new(path.as_bytes()).unwrap());
+                        content.chunks(5).for_each(|piece| definitions.bytes(piece));
+                    }
+                    definitions.without_files()
+                };
+                assert_eq!(found(&files), NONE, "{engine} {at}");
+                for part in ["p0", "p1", "p2"] {
+                    let mut rest = files.clone();
+                    rest.retain(|(path, _)| !(path.contains(part) && path.ends_with(suffix)));
+                    let [innodb, others] = found(&rest).map(|found| found.tables);
+                    assert_eq!((innodb, others), if engine == 12 { (1, 0) } else { (0, 1) });
+                    rest.retain(|(path, _)| path != "x/t.par");
+                    assert_eq!(found(&rest), NONE, "its number of partitions is unknown");
+                }
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use xb_repo::resolve::BackupSelector;
 use xb_repo::verification::Level;
 
 use super::support::{KEY, before, copy, keys, line, manifest_of, name, plan, rewrite, verify};
-use crate::common::{Store, block_on, put_sealed, session, stream_reader};
+use crate::common::{Store, Witness, block_on, put_sealed, request, session, stream_reader};
 
 /// A verification of the backup `n` whose result is stored.
 fn recorded() -> VerifyRequest {
@@ -60,6 +60,30 @@ fn a_backup_that_is_removed_while_it_is_verified_is_not_damaged() {
     let gone = block_on(xb_backup::verify(&session, &recorded())).unwrap_err();
     assert!(gone.to_string().contains("removed or replaced while it was"), "{gone}");
     assert!(!store.folder.path().join("root/.xb-catalog/@verified/n/without-key").exists());
+}
+
+#[test]
+fn a_backup_that_is_removed_while_it_is_read_is_not_damaged() {
+    // The first object that is read is the manifest; the next one of a classic backup is the list of checksums.
+    for (layout, read) in [(Layout::Packed, 1), (Layout::Classic, 2)] {
+        let store = Store::new();
+        store.put("n", layout, 300, stream_reader()).unwrap();
+        let goes = || {
+            let root = store.root.clone();
+            before(xb_uploader::Operation::Get, read, move || {
+                std::thread::scope(|scope| {
+                    let going = scope.spawn(|| block_on(xb_backup::delete(&root, &name("n"))));
+                    going.join().unwrap().unwrap();
+                });
+            })
+        };
+        let session = session(&store.root.failing(std::sync::Arc::new(goes())));
+        let request = request("n");
+        let read = xb_backup::get(&session, &request, Witness::default());
+        let gone = block_on(read).map(|_| ()).unwrap_err();
+        assert!(gone.to_string().contains("removed or replaced while it was being read"), "{gone}");
+        assert!(matches!(gone, BackupError::Repo(RepoError::NotThere { .. })));
+    }
 }
 
 #[test]
