@@ -11,4 +11,5 @@ mod copied_log;
 mod failover;
 mod many_segments;
 mod receivers;
+mod unreliable_stores;
 mod until;

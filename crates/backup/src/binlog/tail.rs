@@ -5,10 +5,23 @@ use std::path::Path;
 
 use xb_repo::archive::listing::is_stored;
 use xb_repo::archive::plan::{Histories, Stream};
+use xb_repo::archive::record::Record;
+use xb_repo::archive::segment::SegmentHead;
 use xb_repo::root::Root;
 
 use crate::binlog::state::StateFile;
 use crate::error::BackupError;
+
+/// What the receiver remembers in the folder `state`. It is read before the archive: a receiver that runs stores more
+/// meanwhile, and remembers that.
+pub(crate) fn remembered(
+    root: &Root,
+    server: &str,
+    state: Option<&Path>,
+) -> Result<Option<Record<SegmentHead>>, BackupError> {
+    let Some(folder) = state else { return Ok(None) };
+    Ok(StateFile::new(folder, root, server).read()?)
+}
 
 /// Reason why an archive may lack its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,24 +68,27 @@ impl Tail {
     }
 }
 
-/// Compares the end of an archive with what its records say, and with what the receiver remembers in the folder
-/// `state`. A stream that another one follows is checked by that; so only the last one counts. Of `empty`
-/// streams, only the head is stored.
+/// Compares the end of an archive with what its records say, and with what the receiver [`remembered`] before they were
+/// read. A stream that another one follows is checked by that; so only the last one counts. Of `empty` streams, only the
+/// head is stored.
 pub(crate) async fn tail(
     root: &Root,
     server: &str,
     (histories, empty): (&Histories<'_>, &[Stream]),
-    state: Option<&Path>,
+    ours: Option<&Record<SegmentHead>>,
 ) -> Result<Tail, BackupError> {
-    let ours = match state {
-        Some(folder) => StateFile::new(folder, root, server).read()?,
-        None => None,
-    };
-    if let Some(ours) = &ours {
+    if let Some(ours) = ours {
         let head = &ours.content;
         if !is_stored(root, server, &head.stream, head.number, &ours.digest).await? {
             return Ok(Tail::Shorter(format!(
                 "the archive ends before what this host remembers: segment {} of stream {}, up to {}, is missing or was changed",
+                head.number, head.stream, head.to
+            )));
+        }
+        // What is there by name counts for nothing in a plan that was made without it.
+        if !histories.have(head) {
+            return Ok(Tail::Shorter(format!(
+                "a listing of the archive lacks what this host remembers and the store has: segment {} of stream {}, up to {}",
                 head.number, head.stream, head.to
             )));
         }

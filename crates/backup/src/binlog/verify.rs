@@ -12,6 +12,7 @@ use xb_encryptor::Keys;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listing::{ListedStream, streams, streams_by_records};
 use xb_repo::archive::plan::{Histories, MISSING, PlanError, Stream, are_apart, holders};
+use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::{Origin, StreamHead, StreamOrigin};
@@ -23,7 +24,7 @@ use xb_repo::root::Root;
 use crate::binlog::open::{Readable, open};
 use crate::binlog::prune::edge;
 use crate::binlog::read::read_segment;
-use crate::binlog::tail::tail;
+use crate::binlog::tail::{remembered, tail};
 use crate::error::BackupError;
 use crate::session::Session;
 
@@ -182,7 +183,7 @@ pub async fn list_archive(session: &Session, server: &str) -> Result<ArchiveRepo
     let found = streams(&session.root, server).await?;
     let backups = backups(session, server, &found).await?;
     let looked = found.into_iter().map(CheckedStream::unread).collect();
-    report(session, server, looked, (backups, None)).await
+    report(session, server, looked, (backups, None), None).await
 }
 
 /// Backups against which an archive is verified.
@@ -206,6 +207,7 @@ pub async fn verify_archive(
     server: &str,
     facts: ArchiveFacts<'_>,
 ) -> Result<ArchiveReport, BackupError> {
+    let ours = remembered(&session.root, server, facts.state)?;
     let found = streams_by_records(&session.root, server).await?;
     let backups = backups(session, server, &found).await?;
     let bases = backups.iter().filter_map(|(_, base)| base.as_ref().ok());
@@ -214,7 +216,7 @@ pub async fn verify_archive(
     for found in found {
         looked.push(verify_stream(session, server, found, (facts.keys, &wanted)).await?);
     }
-    report(session, server, looked, (backups, Some(facts))).await
+    report(session, server, looked, (backups, Some(facts)), ours.as_ref()).await
 }
 
 /// A stream, and what its events show.
@@ -451,9 +453,9 @@ async fn report(
     server: &str,
     looked: Vec<CheckedStream>,
     (backups, facts): (Backups, Option<ArchiveFacts<'_>>),
+    ours: Option<&Record<SegmentHead>>,
 ) -> Result<ArchiveReport, BackupError> {
     let verified = facts.is_some();
-    let state = facts.and_then(|facts| facts.state);
     let within = facts.and_then(|facts| facts.kept_within);
     let mut report = ArchiveReport {
         server: server.to_owned(),
@@ -472,7 +474,7 @@ async fn report(
         into.extend(found.stream);
     }
     let histories = Histories::new(&streams);
-    let (problem, limit) = tail(&session.root, server, (&histories, &empty), state).await?.found();
+    let (problem, limit) = tail(&session.root, server, (&histories, &empty), ours).await?.found();
     report.problems.extend(problem);
     report.stranded = histories.stranded().iter().map(ToString::to_string).collect();
     for (name, base) in backups {

@@ -9,7 +9,7 @@ use xb_repo::archive::plan::{Histories, Stream};
 use xb_repo::archive::stop::RestoreStop;
 
 use crate::binlog::open::{OpenedStream, open};
-use crate::binlog::tail::{Tail, tail};
+use crate::binlog::tail::{Tail, remembered, tail};
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::session::Session;
@@ -36,6 +36,7 @@ impl Archive {
         let (keys, accept) = (&get.keys, get.accept);
         let mut this = Self { server, streams: Vec::new(), keys: BTreeMap::new() };
         let mut empty = Vec::new();
+        let ours = remembered(&session.root, &this.server, request.state.as_deref())?;
         for mut found in streams(&session.root, &this.server).await? {
             let id = found.id.to_string();
             let wrong = |what: &str| {
@@ -79,8 +80,7 @@ impl Archive {
         }
         if request.stop == RestoreStop::Latest && !request.accept_lost_end {
             let known = (&Histories::new(&this.streams), &empty[..]);
-            let state = request.state.as_deref();
-            match tail(&session.root, &this.server, known, state).await? {
+            match tail(&session.root, &this.server, known, ours.as_ref()).await? {
                 Tail::Shown => {}
                 Tail::Shorter(what) => return Err(UntilError::LostEnd { what }.into()),
                 Tail::Open { stream, what } => {

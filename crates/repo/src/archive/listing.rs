@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use xb_encryptor::{DataKey, KeysObject, MacKey};
-use xb_uploader::{StoreError, StoreErrorKind};
+use xb_uploader::{ListedObject, StoreError, StoreErrorKind};
 
 use crate::archive::ended::{EndedRecords, ended};
 use crate::archive::names::{
@@ -122,19 +122,32 @@ async fn read_all(
     let mut all: BTreeMap<RunId, BTreeMap<String, u64>> = BTreeMap::new();
     let mut written: BTreeMap<RunId, i64> = BTreeMap::new();
     let mut rollups = Vec::new();
+    let mut add = |id: RunId, name: &str, listed: &ListedObject| {
+        // Who prunes writes a floor.
+        if parse_floor(name).is_none() {
+            let newest = written.entry(id).or_default();
+            *newest = listed.modified.max(*newest);
+        }
+        all.entry(id).or_default().insert(name.to_owned(), listed.size);
+    };
+    let mut known = BTreeSet::new();
     for listed in root.list_below(&folder).await? {
         let Some((id, name)) = listed.key.split_once('/') else { continue };
         if id == STREAMS && by_rollups {
             rollups.push(name.to_owned());
         } else if let Some(id) = RunId::parse(id) {
-            all.entry(id).or_default().insert(name.to_owned(), listed.size);
-            // Who prunes writes a floor.
-            if parse_floor(name).is_some() {
-                continue;
-            }
-            let newest = written.entry(id).or_default();
-            *newest = listed.modified.max(*newest);
+            known.insert(id);
+            add(id, name, &listed);
         }
+    }
+    let unlisted = unlisted(root, &folder, &known).await?;
+    for id in &unlisted {
+        let listed = root.list_below(&stream_folder(&folder, *id)).await?;
+        listed.iter().for_each(|listed| add(*id, &listed.key, listed));
+    }
+    // What is listed nowhere is asked for by name.
+    for id in unlisted {
+        let _ = all.entry(id).or_default();
     }
     let is_listed = |id: RunId, number: u64| {
         all.get(&id).is_some_and(|objects| objects.contains_key(&segment_name(number)))
@@ -157,6 +170,24 @@ async fn read_all(
     found.sort_by_key(|found| found.stream.as_ref().map(|stream| stream.head.content.started));
     if let Some(first) = found.first_mut() {
         first.remarks.extend(remarks);
+    }
+    Ok(found)
+}
+
+/// The streams that a listing of objects lacks, and that of the folders has: without the newest one, an older state would look
+/// like the latest.
+async fn unlisted(
+    root: &Root,
+    folder: &str,
+    known: &BTreeSet<RunId>,
+) -> Result<Vec<RunId>, RepoError> {
+    let mut found = Vec::new();
+    for id in root.folders_below(folder).await?.iter().filter_map(|name| RunId::parse(name)) {
+        // A receiver that was killed may leave an empty directory.
+        let head = root.key(&format!("{}/{HEAD}", stream_folder(folder, id)));
+        if !known.contains(&id) && root.store().size(&head).await?.is_some() {
+            found.push(id);
+        }
     }
     Ok(found)
 }

@@ -157,6 +157,15 @@ impl<'a> Histories<'a> {
         together(found)
     }
 
+    /// Whether these streams have this segment, or had it before a floor.
+    #[must_use]
+    pub fn have(&self, segment: &SegmentHead) -> bool {
+        let own = self.streams.iter().find(|stream| stream.id() == segment.stream);
+        own.is_some_and(|own| {
+            segment.number < own.removed_below || own.segments.contains_key(&segment.number)
+        })
+    }
+
     /// Whether the archive ends before this segment of it. Not if its history branches behind it: that is no loss of the
     /// archive.
     #[must_use]
