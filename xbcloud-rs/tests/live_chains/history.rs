@@ -401,7 +401,7 @@ fn a_base_with_a_discarded_table_does_not_rule_out_an_import() {
     let _ = site.back_up(&server, "full", &[]).expect(0);
     assert!(site.manifest("full")["history"]["highest"].is_null());
     let said = site.back_up(&server, "one", &["--incremental-from=full"]).expect(0).stderr_text();
-    assert!(said.contains("a table is discarded now"), "{said}");
+    assert!(said.contains("the tablespace of shop/away is discarded"), "{said}");
     server.sql("DROP TABLE shop.away");
     let _ = site.back_up(&server, "anew", &[]).expect(0);
     assert!(site.manifest("anew")["history"]["highest"].is_object());

@@ -33,8 +33,8 @@ pub struct ServerWatch {
     /// Evidence before the producer starts.
     before: FileEvidence,
     producer: Producer,
-    /// The server's highest numbers before the producer starts.
-    highest: Option<HighestNumbers>,
+    /// The numbers of the server's tables before the producer starts.
+    numbers: Option<Numbers>,
 }
 
 /// How the server is asked again.
@@ -66,14 +66,15 @@ impl Producer {
         let mut search = ImportSearch::begin(&self.argv, &self.cancel).await?;
         // First: what is discarded or imported from here on has a higher number.
         let highest = search.highest().await?;
-        let highest = if search.has_discarded().await? { None } else { Some(highest) };
+        let discarded = search.discarded().await?;
+        let highest = if discarded.is_some() { None } else { Some(highest) };
         for then in since {
             let imported = search.imported_since(*then).await?;
             if imported.is_some() {
-                return Ok(Numbers { highest, imported });
+                return Ok(Numbers { highest, imported, discarded });
             }
         }
-        Ok(Numbers { highest, imported: None })
+        Ok(Numbers { highest, imported: None, discarded })
     }
 }
 
@@ -84,6 +85,8 @@ struct Numbers {
     highest: Option<HighestNumbers>,
     /// A table that was imported.
     imported: Option<String>,
+    /// A table that is discarded.
+    discarded: Option<String>,
 }
 
 /// Evidence that is in the server's files now.
@@ -112,11 +115,18 @@ impl ServerWatch {
         let files = ServerFiles::of(argv, cancel).await;
         let before = files.as_ref().map(ServerFiles::look).unwrap_or_default();
         let producer = Producer { argv: argv.to_vec(), cancel: cancel.clone() };
-        let highest = match &files {
-            Ok(_) => producer.look(&[]).await.and_then(|found| found.highest),
+        let numbers = match &files {
+            Ok(_) => producer.look(&[]).await,
             Err(_) => None,
         };
-        Self { files, before, producer, highest }
+        Self { files, before, producer, numbers }
+    }
+
+    /// A table that had no tablespace before the producer starts because it was discarded, as `schema/table`, encoded as in
+    /// file names.
+    #[must_use]
+    pub fn discarded(&self) -> Option<&str> {
+        self.numbers.as_ref()?.discarded.as_deref()
     }
 
     /// Explains why the evidence is incomplete; `None` if the redo log, and the binary log if there
@@ -141,7 +151,7 @@ impl ServerWatch {
         let files = self.files.as_ref().ok()?;
         let found = match highest_of(base) {
             Some(then) => self.producer.look(&[then]).await,
-            None => Some(Numbers { highest: self.highest, imported: None }),
+            None => self.numbers.clone(),
         };
         let (highest, imported) = found.map_or((None, None), |it| (it.highest, it.imported));
         let history = files.history(&self.before, None, Some(base));
@@ -161,8 +171,9 @@ impl ServerWatch {
         }
         let history = files.history(&seen, Some(source), base);
         let of_base = base.and_then(highest_of);
-        let since: Vec<_> = of_base.into_iter().chain(self.highest).collect();
-        let found = match self.highest {
+        let highest = self.numbers.as_ref().and_then(|numbers| numbers.highest);
+        let since: Vec<_> = of_base.into_iter().chain(highest).collect();
+        let found = match highest {
             Some(_) => self.producer.look(&since).await,
             None => None,
         };
