@@ -97,6 +97,19 @@ struct FileEvidence {
     data_file: Option<FileBirth>,
 }
 
+impl FileEvidence {
+    /// The redo log, if it is known to be of the same server as `before`: the same file, or one that was created since the
+    /// backup's redo log begins at `start`, beside the same data file, as by a change of its size. A server that was restored
+    /// meanwhile has a log that was created earlier in its history.
+    fn redo_since(&self, before: &Self, start: Option<u64>) -> Option<RedoLog> {
+        let redo = self.redo.as_ref()?;
+        let is_newer = redo.created_lsn.zip(start).is_some_and(|(created, start)| created >= start);
+        let is_there = self.data_file.is_some() && self.data_file == before.data_file;
+        let is_its = before.redo.as_ref() == Some(redo) || (is_newer && is_there);
+        is_its.then(|| redo.clone())
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ServerFiles {
     /// Directory of the redo log.
@@ -166,9 +179,7 @@ impl ServerWatch {
         if !is_between(self.before.start, source.redo_start_lsn, seen.start) {
             return None;
         }
-        if seen.redo != self.before.redo {
-            seen.redo = None;
-        }
+        seen.redo = seen.redo_since(&self.before, source.redo_start_lsn);
         let history = files.history(&seen, Some(source), base);
         let of_base = base.and_then(highest_of);
         let highest = self.numbers.as_ref().and_then(|numbers| numbers.highest);
@@ -378,6 +389,33 @@ mod tests {
         assert_eq!(sum(&log, 20_001), LogDigest::Shorter);
         assert_eq!(digest(&dir.path().join("none"), 4), None);
         assert_eq!(digest(dir.path(), 4), None);
+    }
+
+    #[test]
+    fn a_redo_log_that_is_new_is_of_the_same_server_if_it_was_created_meanwhile() {
+        let file = |inode| FileBirth { inode, born: Timestamp::UNIX_EPOCH };
+        let seen = |inode, created, data| FileEvidence {
+            redo: Some(RedoLog {
+                file: Some(file(inode)),
+                created_lsn: Some(created),
+                number: None,
+            }),
+            start: None,
+            data_file: Some(file(data)),
+        };
+        let before = seen(1, 100, 9);
+        let is_its = |after: &FileEvidence, start| after.redo_since(&before, start) == after.redo;
+        assert!(is_its(&before, Some(500)) && is_its(&before, None));
+        assert!(is_its(&seen(2, 500, 9), Some(500)));
+        for (after, start) in [
+            (seen(2, 499, 9), Some(500)),
+            (seen(2, 500, 9), None),
+            (seen(2, 500, 8), Some(500)),
+            (FileEvidence { data_file: None, ..seen(2, 500, 9) }, Some(500)),
+        ] {
+            assert_eq!(after.redo_since(&before, start), None, "{after:?}");
+        }
+        assert_eq!(FileEvidence::default().redo_since(&before, Some(500)), None);
     }
 
     #[test]
