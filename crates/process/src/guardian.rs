@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The line is a pipe to which nothing is written: it closes when this process ends. The guardian
-//! leaves the program's three standard streams untouched.
+//! leaves the program's three standard streams untouched. A program in the group of this process gets
+//! the signals that ask the guardian to end.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,6 +18,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::thread::Builder;
 
 use nix::sys::signal::{SigSet, Signal as Raised};
 use rustix::process::{
@@ -115,16 +117,37 @@ fn guard(line: i32, words: impl Iterator<Item = OsString>) -> io::Result<u8> {
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
-    std::thread::Builder::new().name("guardian".into()).spawn(move || {
+    Builder::new().name("guardian".into()).spawn(move || {
         let _ = io::copy(&mut inherited, &mut io::sink());
         end_group();
     })?;
+    if !has_group() {
+        let program = Pid::from_child(&child);
+        Builder::new().name("signals".into()).spawn(move || pass_signals_on(program))?;
+    }
     Ok(end_as(child.wait()?))
+}
+
+/// Passes on what this process is asked for. A signal for the group, such as that of a terminal, reaches the program by
+/// itself, too: to be asked twice does not matter to it.
+fn pass_signals_on(program: Pid) {
+    let asked = [Raised::SIGTERM, Raised::SIGINT, Raised::SIGHUP, Raised::SIGQUIT];
+    let asked: SigSet = asked.into_iter().collect();
+    while let Ok(signal) = asked.wait() {
+        if let Some(signal) = Signal::from_named_raw(signal as i32) {
+            let _ = kill_process(program, signal);
+        }
+    }
+}
+
+/// Whether the guardian and its program have a group of their own.
+fn has_group() -> bool {
+    getpgrp() == getpid()
 }
 
 fn end_group() {
     // The kernel ends the program with this process if nothing else does.
-    let _ = match getpgrp() == getpid() {
+    let _ = match has_group() {
         true => kill_process_group(getpid(), Signal::KILL),
         false => kill_process(getpid(), Signal::KILL),
     };

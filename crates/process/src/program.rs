@@ -120,8 +120,7 @@ impl Program {
         if std::fs::File::open("/dev/tty").is_ok() { self.in_our_group() } else { self }
     }
 
-    /// Starts the program without a guardian: for a program that ends by itself when its output is
-    /// no longer read.
+    /// Starts the program without a guardian: for a program that ends by itself at once.
     #[must_use]
     pub fn unguarded(mut self) -> Self {
         self.is_guarded = false;

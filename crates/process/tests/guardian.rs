@@ -32,12 +32,13 @@ fn main() -> ExitCode {
     without_its_guardian_a_program_is_gone(dir.path());
     a_large_program_is_gone_when_its_kill_returns(dir.path());
     status_and_signal_come_through();
+    a_program_in_our_group_gets_the_signal_that_ends_it();
     all_three_streams_come_through();
     a_program_that_cannot_be_started_is_an_error_at_once();
     a_program_that_cannot_be_run_shows_it_by_its_status(dir.path());
     nothing_else_is_inherited();
     a_killed_program_leaves_no_directory(dir.path());
-    println!("9 tests of the guardian passed");
+    println!("10 tests of the guardian passed");
     ExitCode::SUCCESS
 }
 
@@ -174,6 +175,15 @@ fn status_and_signal_come_through() {
     let mut ended = shell("exec sleep 1000").start().unwrap();
     ended.end(Signal::TERM.as_raw());
     assert_eq!(ended.wait().unwrap().signal(), Some(15));
+}
+
+/// The guardian alone can be signalled: the group has other members.
+fn a_program_in_our_group_gets_the_signal_that_ends_it() {
+    let script = "trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut program = shell(script).in_our_group().stdout(Stdio::piped()).start().unwrap();
+    program.stdout().unwrap().read_exact(&mut [0; 6]).unwrap();
+    program.end(Signal::TERM.as_raw());
+    assert_eq!(program.wait().unwrap().code(), Some(5));
 }
 
 fn all_three_streams_come_through() {

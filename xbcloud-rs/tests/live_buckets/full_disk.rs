@@ -66,6 +66,7 @@ impl Site {
         let place = format!("--target-dir={}", target.display());
         let _ = self.work("restore", name, &place).arg("--prepare").run().expect(0);
         self.assert_is_the_server_in(&target);
+        std::fs::remove_dir_all(&target).unwrap();
     }
 
     fn assert_is_the_server_in(&self, target: &std::path::Path) {
@@ -239,6 +240,59 @@ fn a_consolidation_without_room_for_its_scratch_changes_nothing() {
     for name in ["two", "two-full"] {
         site.assert_is_the_server(name);
     }
+}
+
+/// A chain on a consolidated backup counts until the next one is proven, whether that is killed or its disk runs full.
+#[test]
+fn ten_increments_on_a_consolidated_backup_count_until_the_next_one_is_proven() {
+    let site = Site::new();
+    let Some((disk, place)) = small_disk(&site, 1) else { return };
+    disk.resize(ENOUGH);
+    let option = format!("--scratch-dir={}", place.display());
+    let _ = site.work("consolidate", "two", &option).run().expect(0);
+    for n in 0..10 {
+        site.server.sql(&format!("UPDATE shop.a SET v = MD5(RAND()) WHERE id % 90 = {n}"));
+        site.back_up(&format!("more{n}"), &["--incremental-from=latest"]);
+    }
+    let run = || site.work("consolidate", "more9", &option);
+    let is_stored = || has_manifest(&site.store, "more9-full");
+    // `prune` takes only the chain of which `two-full` was made.
+    let counts = || {
+        assert_eq!(site.latest(), "more9");
+        let _ = xbcloud(&site.store, "prune", "", &["--yes", "--keep-last=1"]).run().expect(0);
+        assert!(!has_manifest(&site.store, "two"));
+        site.assert_is_the_server("more9");
+    };
+    let killed_when = |what: &str, in_scratch: &str| {
+        let mut killed = run().arg("--check-sql=SELECT SLEEP(600)").spawn();
+        killed.until(what, || {
+            let mut there = std::fs::read_dir(&place).unwrap().flatten();
+            there.any(|entry| {
+                let name = entry.file_name();
+                name.to_string_lossy().starts_with(in_scratch)
+                    && entry.path().join("data/ibdata1").exists()
+            })
+        });
+        killed.kill_9();
+        assert_ne!(killed.wait().code(), 0);
+    };
+    killed_when("the chain is fetched", "xb-consolidate-");
+    assert!(!is_stored());
+    counts();
+    let mut stages = std::collections::BTreeSet::new();
+    let _ = until_it_fits(&disk, 8 * MIB, run, |_| {
+        if stages.insert(is_stored()) {
+            disk.resize(ENOUGH);
+            if is_stored() {
+                killed_when("a trial is made of it", "xb-verify-");
+            }
+            counts();
+        }
+    });
+    assert_eq!(stages.len(), 2, "its disk ran full before and after it was stored");
+    assert_eq!(site.latest(), "more9-full");
+    site.assert_is_the_server("more9-full");
+    site.assert_is_the_server("more9");
 }
 
 #[test]

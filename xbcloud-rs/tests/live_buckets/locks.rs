@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use xb_testkit::command::{Cmd, Running};
-use xb_testkit::daemon::{Scratch, children, process_name};
+use xb_testkit::daemon::{Scratch, descendants, process_name};
 use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::mariadb::{MariaDb, prepare};
 use xb_testkit::s3::{Bucket, options_for};
@@ -53,7 +53,9 @@ fn the_spool_takes_what_is_copied_under_locks() {
     let mut run = backup(&server, &proxy, &bucket, &[&spool]);
     let pid = run.pid();
     let producing = move || {
-        children(pid).iter().any(|child| process_name(*child).is_some_and(|n| n.contains("backup")))
+        descendants(pid)
+            .iter()
+            .any(|child| process_name(*child).is_some_and(|n| n.contains("backup")))
     };
     run.until("the producer has begun", producing);
     // The producer releases its locks and ends while the store is still empty.

@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::support::*;
 use xb_testkit::command::Signal;
-use xb_testkit::daemon::{Scratch, children, process_name};
+use xb_testkit::daemon::{Scratch, descendants, process_name};
 use xb_testkit::data::{Noise, noise};
 use xb_testkit::files::Digester;
 use xb_testkit::mariadb::MariaDb;
@@ -157,11 +157,13 @@ fn a_terminated_backup_takes_its_producer_along() {
         .arg("/dev/null")
         .spawn();
     let producer = |run: &xb_testkit::command::Running| {
-        children(run.pid()).into_iter().find(|pid| process_name(*pid).as_deref() == Some("sleep"))
+        descendants(run.pid())
+            .into_iter()
+            .find(|pid| process_name(*pid).as_deref() == Some("sleep"))
     };
     let pid = run.pid();
     run.until("the producer runs", || {
-        children(pid).iter().any(|child| process_name(*child).as_deref() == Some("sleep"))
+        descendants(pid).iter().any(|child| process_name(*child).as_deref() == Some("sleep"))
     });
     let child = producer(&run).expect("producer");
     run.signal(Signal::TERM);

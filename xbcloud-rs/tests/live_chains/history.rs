@@ -348,6 +348,36 @@ fn hanging_proxy(socket: &Path, server: PathBuf, silent: PathBuf) {
     });
 }
 
+/// The log has another birth time then, as after a restore.
+#[test]
+fn a_server_whose_redo_log_is_resized_while_a_backup_runs_continues_its_history() {
+    let (site, server) = Site::new(&["--log-bin=SCRATCH/binlogs/b"]);
+    let command = server.backup_command();
+    let program = site.scratch.join("mariadb-backup");
+    let back_up = |name: &str, options: &[&str], mib: u32| {
+        let script = format!(
+            "#!/bin/sh\n{} \"$@\" && {} --no-defaults --user=root --socket={} --execute='SET GLOBAL innodb_log_file_size = {mib} << 20'\n",
+            command[0],
+            xb_testkit::tools::find("mariadb").display(),
+            server.socket().display()
+        );
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let state = format!("--state-dir={}", site.scratch.join("state").display());
+        let backup = xbcloud(&site.store, "backup", name, options).arg(state).arg("--");
+        let _ = backup.arg(&program).args(&command[1..]).run().expect(0);
+        site.manifest(name)["history"]["redo"].clone()
+    };
+    let full = back_up("full", &[], 24);
+    server.sql("UPDATE shop.t SET v = 'B'");
+    let one = back_up("one", &["--incremental-from=full"], 48);
+    assert!(full.is_object() && one.is_object(), "{full} {one}");
+    assert_ne!(full, one);
+    server.sql("UPDATE shop.u SET v = 'C'");
+    let _ = site.back_up(&server, "two", &["--incremental-from=one"]).expect(0);
+    site.assert_restores("two", &server);
+}
+
 /// By its end, the backup is stored. What the server would have said then is unknown.
 #[test]
 fn a_server_that_hangs_at_the_end_does_not_hang_the_backup() {
@@ -401,7 +431,7 @@ fn a_base_with_a_discarded_table_does_not_rule_out_an_import() {
     let _ = site.back_up(&server, "full", &[]).expect(0);
     assert!(site.manifest("full")["history"]["highest"].is_null());
     let said = site.back_up(&server, "one", &["--incremental-from=full"]).expect(0).stderr_text();
-    assert!(said.contains("a table is discarded now"), "{said}");
+    assert!(said.contains("the tablespace of shop/away is discarded"), "{said}");
     server.sql("DROP TABLE shop.away");
     let _ = site.back_up(&server, "anew", &[]).expect(0);
     assert!(site.manifest("anew")["history"]["highest"].is_object());

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crate::support::*;
 use xb_testkit::command::Cmd;
-use xb_testkit::daemon::{Scratch, children, kill_9, process_name};
+use xb_testkit::daemon::{Scratch, descendants, kill_9, process_name};
 use xb_testkit::files::{Digester, assert_same_tree};
 use xb_testkit::mariadb::{MariaDb, Sample, Writer, prepare};
 use xb_testkit::store::Store;
@@ -211,7 +211,7 @@ fn a_killed_mariadb_backup_leaves_no_backup() {
     let mut run =
         xbcloud(&store, "backup", "name", &["--chunk-size=1M"]).arg("--").args(&producer).spawn();
     run.until("some objects are there", || data_objects(&store, "name").len() > 5);
-    let backup = children(run.pid());
+    let backup = descendants(run.pid());
     let backup: Vec<_> = backup
         .into_iter()
         .filter(|pid| process_name(*pid).as_deref() == Some("mariadb-backup"))

@@ -65,6 +65,14 @@ impl Place {
     }
 }
 
+/// One that writes nothing does not notice that nobody reads, and may block the commits of its server.
+#[test]
+fn a_killed_backup_takes_its_silent_producer_along() {
+    let place = Place::new();
+    let producer = place.endless_program("mariadb-backup");
+    place.kill_9_and_look(place.xbcloud("backup", "other").arg("--").arg(producer));
+}
+
 #[test]
 fn a_killed_restore_takes_its_prepare_program_along() {
     let place = Place::new();

@@ -1,6 +1,6 @@
 //! Which tablespaces were imported into a server: their pages are in no increment.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -55,13 +55,14 @@ impl<'a> ImportSearch<'a> {
         Ok(numbers.ok_or(xb_mysql::Error::Unexpected)?)
     }
 
-    /// Returns whether a table has no tablespace now because it was discarded. An import gives it one, and no new number.
+    /// A table that has no tablespace now because it was discarded, if there is one. An import gives it one, and no new
+    /// number.
     ///
     /// # Errors
     /// [`LoginError::Session`].
-    pub(super) async fn has_discarded(&mut self) -> Result<bool, LoginError> {
+    pub(super) async fn discarded(&mut self) -> Result<Option<String>, LoginError> {
         if self.without_tablespace().await?.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         // A server lists only the tablespaces that it has opened since its start. For this list, it opens all.
         self.ask_within(
@@ -71,19 +72,21 @@ impl<'a> ImportSearch<'a> {
         .await?;
         let found = self.without_tablespace().await?;
         if found.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         // The two lists are not of one moment: what is made or dropped in between is missing in one of them, once.
-        Ok(!found.is_disjoint(&self.without_tablespace().await?))
+        let mut again = self.without_tablespace().await?.into_iter();
+        Ok(again.find(|(numbers, _)| found.contains_key(numbers)).map(|(_, name)| name))
     }
 
-    /// Numbers of the tables of which the server lists no tablespace, and of those tablespaces.
-    async fn without_tablespace(&mut self) -> Result<HashSet<[String; 2]>, LoginError> {
+    /// Names of the tables of which the server lists no tablespace, by their numbers and those of their tablespaces.
+    async fn without_tablespace(&mut self) -> Result<BTreeMap<[String; 2], String>, LoginError> {
         let sql = format!(
-            "SELECT CAST(table_id AS CHAR), CAST(space AS CHAR) FROM {TABLES} AND space NOT IN (SELECT space FROM information_schema.innodb_sys_tablespaces)"
+            "SELECT CAST(table_id AS CHAR), CAST(space AS CHAR), CAST(name AS CHAR) FROM {TABLES} AND space NOT IN (SELECT space FROM information_schema.innodb_sys_tablespaces)"
         );
         let rows = self.ask(&sql).await?;
-        Ok(rows.iter().map(Row::texts).collect::<Result<_, _>>()?)
+        let named = |row: &Row| row.texts().map(|[table, space, name]| ([table, space], name));
+        Ok(rows.iter().map(named).collect::<Result<_, _>>()?)
     }
 
     /// A table whose tablespace was imported since the highest numbers were `then`: it has a newer number than its

@@ -33,8 +33,8 @@ pub struct ServerWatch {
     /// Evidence before the producer starts.
     before: FileEvidence,
     producer: Producer,
-    /// The server's highest numbers before the producer starts.
-    highest: Option<HighestNumbers>,
+    /// The numbers of the server's tables before the producer starts.
+    numbers: Option<Numbers>,
 }
 
 /// How the server is asked again.
@@ -66,14 +66,15 @@ impl Producer {
         let mut search = ImportSearch::begin(&self.argv, &self.cancel).await?;
         // First: what is discarded or imported from here on has a higher number.
         let highest = search.highest().await?;
-        let highest = if search.has_discarded().await? { None } else { Some(highest) };
+        let discarded = search.discarded().await?;
+        let highest = if discarded.is_some() { None } else { Some(highest) };
         for then in since {
             let imported = search.imported_since(*then).await?;
             if imported.is_some() {
-                return Ok(Numbers { highest, imported });
+                return Ok(Numbers { highest, imported, discarded });
             }
         }
-        Ok(Numbers { highest, imported: None })
+        Ok(Numbers { highest, imported: None, discarded })
     }
 }
 
@@ -84,6 +85,8 @@ struct Numbers {
     highest: Option<HighestNumbers>,
     /// A table that was imported.
     imported: Option<String>,
+    /// A table that is discarded.
+    discarded: Option<String>,
 }
 
 /// Evidence that is in the server's files now.
@@ -92,6 +95,19 @@ struct FileEvidence {
     redo: Option<RedoLog>,
     start: Option<RedoStart>,
     data_file: Option<FileBirth>,
+}
+
+impl FileEvidence {
+    /// The redo log, if it is known to be of the same server as `before`: the same file, or one that was created since the
+    /// backup's redo log begins at `start`, beside the same data file, as by a change of its size. A server that was restored
+    /// meanwhile has a log that was created earlier in its history.
+    fn redo_since(&self, before: &Self, start: Option<u64>) -> Option<RedoLog> {
+        let redo = self.redo.as_ref()?;
+        let is_newer = redo.created_lsn.zip(start).is_some_and(|(created, start)| created >= start);
+        let is_there = self.data_file.is_some() && self.data_file == before.data_file;
+        let is_its = before.redo.as_ref() == Some(redo) || (is_newer && is_there);
+        is_its.then(|| redo.clone())
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,11 +128,18 @@ impl ServerWatch {
         let files = ServerFiles::of(argv, cancel).await;
         let before = files.as_ref().map(ServerFiles::look).unwrap_or_default();
         let producer = Producer { argv: argv.to_vec(), cancel: cancel.clone() };
-        let highest = match &files {
-            Ok(_) => producer.look(&[]).await.and_then(|found| found.highest),
+        let numbers = match &files {
+            Ok(_) => producer.look(&[]).await,
             Err(_) => None,
         };
-        Self { files, before, producer, highest }
+        Self { files, before, producer, numbers }
+    }
+
+    /// A table that had no tablespace before the producer starts because it was discarded, as `schema/table`, encoded as in
+    /// file names.
+    #[must_use]
+    pub fn discarded(&self) -> Option<&str> {
+        self.numbers.as_ref()?.discarded.as_deref()
     }
 
     /// Explains why the evidence is incomplete; `None` if the redo log, and the binary log if there
@@ -141,7 +164,7 @@ impl ServerWatch {
         let files = self.files.as_ref().ok()?;
         let found = match highest_of(base) {
             Some(then) => self.producer.look(&[then]).await,
-            None => Some(Numbers { highest: self.highest, imported: None }),
+            None => self.numbers.clone(),
         };
         let (highest, imported) = found.map_or((None, None), |it| (it.highest, it.imported));
         let history = files.history(&self.before, None, Some(base));
@@ -156,13 +179,12 @@ impl ServerWatch {
         if !is_between(self.before.start, source.redo_start_lsn, seen.start) {
             return None;
         }
-        if seen.redo != self.before.redo {
-            seen.redo = None;
-        }
+        seen.redo = seen.redo_since(&self.before, source.redo_start_lsn);
         let history = files.history(&seen, Some(source), base);
         let of_base = base.and_then(highest_of);
-        let since: Vec<_> = of_base.into_iter().chain(self.highest).collect();
-        let found = match self.highest {
+        let highest = self.numbers.as_ref().and_then(|numbers| numbers.highest);
+        let since: Vec<_> = of_base.into_iter().chain(highest).collect();
+        let found = match highest {
             Some(_) => self.producer.look(&since).await,
             None => None,
         };
@@ -367,6 +389,33 @@ mod tests {
         assert_eq!(sum(&log, 20_001), LogDigest::Shorter);
         assert_eq!(digest(&dir.path().join("none"), 4), None);
         assert_eq!(digest(dir.path(), 4), None);
+    }
+
+    #[test]
+    fn a_redo_log_that_is_new_is_of_the_same_server_if_it_was_created_meanwhile() {
+        let file = |inode| FileBirth { inode, born: Timestamp::UNIX_EPOCH };
+        let seen = |inode, created, data| FileEvidence {
+            redo: Some(RedoLog {
+                file: Some(file(inode)),
+                created_lsn: Some(created),
+                number: None,
+            }),
+            start: None,
+            data_file: Some(file(data)),
+        };
+        let before = seen(1, 100, 9);
+        let is_its = |after: &FileEvidence, start| after.redo_since(&before, start) == after.redo;
+        assert!(is_its(&before, Some(500)) && is_its(&before, None));
+        assert!(is_its(&seen(2, 500, 9), Some(500)));
+        for (after, start) in [
+            (seen(2, 499, 9), Some(500)),
+            (seen(2, 500, 9), None),
+            (seen(2, 500, 8), Some(500)),
+            (FileEvidence { data_file: None, ..seen(2, 500, 9) }, Some(500)),
+        ] {
+            assert_eq!(after.redo_since(&before, start), None, "{after:?}");
+        }
+        assert_eq!(FileEvidence::default().redo_since(&before, Some(500)), None);
     }
 
     #[test]

@@ -196,12 +196,16 @@ pub async fn since(
     }
     let is_known = |now: &History| now.rules_out_imports(manifest.history.as_ref());
     if is_of_mariadb(manifest) && now.as_ref().is_some_and(|now| !is_known(now)) {
-        let lacks = match now.is_some_and(|now| now.highest.is_some()) {
-            true => {
-                "the base does not state its highest numbers of tables: an earlier version took it, a table was discarded then, or the server did not answer"
+        let knows_now = now.is_some_and(|now| now.highest.is_some());
+        let lacks = match (knows_now, request.watch.and_then(ServerWatch::discarded)) {
+            (true, _) => {
+                "the base does not state its highest numbers of tables: an earlier version took it, a table was discarded then, or the server did not answer".to_owned()
             }
-            false => {
-                "a table is discarded now, or the server's tables cannot be listed (privilege PROCESS)"
+            (false, Some(table)) => format!(
+                "the tablespace of {table} is discarded; import it or drop the table, then take a full backup"
+            ),
+            (false, None) => {
+                "a table is discarded now, or the server's tables cannot be listed (privilege PROCESS)".to_owned()
             }
         };
         doubts.push(format!(

@@ -99,10 +99,9 @@ impl Producer {
             .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // The producer may ask for a password, so it needs our terminal, and it ends by itself
-            // when its output is closed.
+            // The producer may ask for a password, so it needs our terminal. When its output is closed, it ends with
+            // its next byte only; until then it may block the commits of its server, so it has a guardian.
             .in_our_group()
-            .unguarded()
             .opening_many_files()
             .start()
             .map_err(|error| failed(error.to_string()))?;
@@ -181,7 +180,7 @@ impl Producer {
         &self.program
     }
 
-    /// Process ID of the producer.
+    /// Process ID of the producer, or of its guardian, which passes signals on.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.pid()
