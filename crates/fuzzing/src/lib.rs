@@ -21,7 +21,7 @@ mod peers;
 mod redo;
 mod xbstream;
 
-use peers::{clone, mysql, sst_delta, wire};
+use peers::{certificates, clone, mysql, sst_delta, wire};
 
 /// A fuzz target.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ pub const TARGETS: [Target; 30] = [
     Target { name: "sst_args", run: commands::sst_args, seeds: commands::args_seeds },
     Target { name: "sst_delta", run: sst_delta::delta, seeds: sst_delta::delta_seeds },
     Target { name: "sst_lines", run: commands::sst_lines, seeds: commands::line_seeds },
-    Target { name: "wire_certificate", run: wire::certificate, seeds: wire::certificate_seeds },
+    Target { name: "certificates", run: certificates::check, seeds: certificates::seeds },
     Target { name: "wire_inbound", run: wire::inbound, seeds: wire::inbound_seeds },
     Target { name: "wire_announcement", run: wire::announcement, seeds: wire::text_seeds },
     Target { name: "mysql_clone", run: clone::receive, seeds: clone::seeds },

@@ -127,7 +127,7 @@ impl Error {
             WouldBlock | TimedOut => Self::Timeout { doing },
             _ => match source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
                 Some(rustls::Error::General(cause)) => Self::Tls(cause.clone()),
-                Some(cause) => Self::Tls(cause.to_string()),
+                Some(cause) => Self::Tls(crate::tls_words::explain(cause)),
                 None => Self::Io { doing, source },
             },
         }

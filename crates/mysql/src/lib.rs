@@ -35,6 +35,7 @@ mod packet;
 mod reply;
 mod response;
 mod tls;
+mod tls_words;
 
 pub use auth::{Account, Channel};
 pub use client::{

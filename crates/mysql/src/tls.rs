@@ -9,25 +9,30 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
 use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs as provider};
-use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
+use rustls::sign::SingleCertAndKey;
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme,
     StreamOwned,
+};
+use xb_certificates::{
+    Fields, Trust as Authorities, Usage, names, verify_tls12_signature, verify_tls13_signature,
+    with_key,
 };
 
 use crate::error::Error;
+use crate::tls_words::explain;
 
 /// How a server proves who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
     /// An authority in this PEM file has signed its certificate, which names the host that the client
-    /// connects to. The certificates that servers make for themselves do not: use their fingerprint.
+    /// connects to: among its alternative names, or without host names there, as its common name.
+    /// The certificates that servers make for themselves do not: use their fingerprint.
     Authority(PathBuf),
     /// An authority in this PEM file has signed its certificate, which may name any host.
     AnyName(PathBuf),
@@ -98,7 +103,7 @@ pub(crate) fn connect(
 ) -> Result<StreamOwned<ClientConnection, TcpStream>, Error> {
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| Error::Tls(format!("{host:?} is neither a host name nor an address")))?;
-    let config = Arc::new(config(trust, own)?);
+    let config = Arc::new(config(host, trust, own)?);
     let mut connection = ClientConnection::new(config, name).map_err(tls_error)?;
     while connection.is_handshaking() {
         connection.complete_io(&mut stream).map_err(|e| Error::io("starting TLS", e))?;
@@ -114,42 +119,45 @@ pub(crate) fn fingerprint(
     first.map(|certificate| Fingerprint::of(certificate)).ok_or(Error::NoTls)
 }
 
-fn config(trust: &Trust, own: Option<&ClientCertificate>) -> Result<ClientConfig, Error> {
+fn config(
+    host: &str,
+    trust: &Trust,
+    own: Option<&ClientCertificate>,
+) -> Result<ClientConfig, Error> {
     let crypto = Arc::new(provider::default_provider());
     let algorithms = crypto.signature_verification_algorithms;
-    let builder = ClientConfig::builder_with_provider(crypto)
+    let check = match trust {
+        Trust::Authority(file) => Check::Identity(authorities(file, algorithms)?, host.to_owned()),
+        Trust::AnyName(file) => Check::Authority(authorities(file, algorithms)?),
+        Trust::Fingerprint(pin) => Check::Fingerprint(*pin),
+        Trust::Unproven => Check::Nothing,
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&crypto))
         // Servers of older releases, or built with older libraries, have no TLS 1.3.
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(tls_error)?;
-    let by = |check| Arc::new(Verifier { check, algorithms });
-    let builder = match trust {
-        Trust::Authority(file) => builder.with_root_certificates(authorities(file)?),
-        Trust::AnyName(file) => builder
-            .dangerous()
-            .with_custom_certificate_verifier(by(Check::Authority(authorities(file)?))),
-        Trust::Fingerprint(pin) => {
-            builder.dangerous().with_custom_certificate_verifier(by(Check::Fingerprint(*pin)))
-        }
-        Trust::Unproven => builder.dangerous().with_custom_certificate_verifier(by(Check::Nothing)),
-    };
+        .map_err(tls_error)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Verifier { check, algorithms }));
     let mut config = match own {
         None => builder.with_no_client_auth(),
         Some(own) => {
             let bad = |cause| Error::Tls(format!("cannot read {}: {cause}", own.key.display()));
             let key = PrivateKeyDer::from_pem_file(&own.key).map_err(|e| bad(e.to_string()))?;
-            builder.with_client_auth_cert(certificates(&own.chain)?, key).map_err(tls_error)?
+            let own = with_key(certificates(&own.chain)?, key, &crypto).map_err(|error| {
+                let (chain, key) = (own.chain.display(), own.key.display());
+                Error::Tls(format!(
+                    "cannot use the certificate {chain} with the key {key}: {error}"
+                ))
+            })?;
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)))
         }
     };
     config.resumption = Resumption::disabled();
     Ok(config)
 }
 
-fn authorities(file: &Path) -> Result<RootCertStore, Error> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(file)? {
-        roots.add(certificate).map_err(|e| unreadable(file, &e))?;
-    }
-    Ok(roots)
+fn authorities(file: &Path, algorithms: WebPkiSupportedAlgorithms) -> Result<Authorities, Error> {
+    Ok(Authorities::new(certificates(file)?, Usage::Server, algorithms))
 }
 
 /// The certificates in a PEM file, at least one.
@@ -166,10 +174,10 @@ fn unreadable(file: &Path, cause: &dyn fmt::Display) -> Error {
 }
 
 fn tls_error(error: rustls::Error) -> Error {
-    Error::Tls(error.to_string())
+    Error::Tls(explain(&error))
 }
 
-/// Judges a server's certificate in a way that rustls does not have.
+/// Judges a server's certificate as the stock clients do.
 #[derive(Debug)]
 struct Verifier {
     check: Check,
@@ -178,8 +186,11 @@ struct Verifier {
 
 #[derive(Debug)]
 enum Check {
+    /// Signed by an authority, and names this host.
+    Identity(Authorities, String),
+    /// Signed by an authority.
+    Authority(Authorities),
     Fingerprint(Fingerprint),
-    Authority(RootCertStore),
     Nothing,
 }
 
@@ -192,15 +203,21 @@ impl ServerCertVerifier for Verifier {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        // The library would call the handshake's signature wrong.
+        if let Some(bits) = Fields::read(certificate).and_then(|fields| fields.short_rsa()) {
+            return Err(rustls::Error::General(format!(
+                "its certificate has an RSA key of {bits} bits, and at least 2048 are accepted: make another one on the server"
+            )));
+        }
         match &self.check {
             Check::Nothing => {}
-            Check::Authority(roots) => verify_server_cert_signed_by_trust_anchor(
-                &ParsedCertificate::try_from(certificate)?,
-                roots,
-                others,
-                now,
-                self.algorithms.all,
-            )?,
+            Check::Authority(trusted) => trusted.check(certificate, others, now)?,
+            Check::Identity(trusted, host) => {
+                trusted.check(certificate, others, now)?;
+                if !names(certificate, host) {
+                    return Err(CertificateError::NotValidForName.into());
+                }
+            }
             Check::Fingerprint(pin) => {
                 let found = Fingerprint::of(certificate);
                 if found != *pin {

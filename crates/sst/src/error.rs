@@ -253,6 +253,8 @@ pub struct RoomShort {
     pub free: u64,
     /// Whether there is old data of an earlier transfer.
     pub has_earlier: bool,
+    /// Whether all old data counts as free, because the operator allows to delete it (`keep-old=no`).
+    pub counts_old: bool,
     /// The first directory there that needs room.
     pub path: PathBuf,
 }
@@ -260,6 +262,9 @@ pub struct RoomShort {
 impl RoomShort {
     fn hint(&self) -> &'static str {
         match self.has_earlier {
+            _ if self.counts_old => {
+                "make room: that all old data may be deleted (keep-old=no) is counted already"
+            }
             true => {
                 "make room: if this node's server has worked on its present data, remove the old data of the last transfer with `wsrep_sst_xbrs-rs clean-old DATADIR`; or set keep-old=no in [sst] if all old data may be deleted before the new data has arrived"
             }
@@ -418,7 +423,7 @@ impl SstError {
                 "repair the file system, or set space-check=no in [sst] if it has enough room".into(),
             ),
             Self::Extract { .. } if is_full(self) => Some(
-                "make room there and start the node again, or set keep-old=no in [sst] if its old data may be deleted before the new data has arrived"
+                "make room there and start the node again; if keep-old=no in [sst] is not set yet, and its old data may be deleted before the new data has arrived, set it"
                     .into(),
             ),
             Self::Extract { source, .. } if matches!(source.cause, ExtractCause::Target { .. }) => {
@@ -466,6 +471,24 @@ impl SstError {
                     .into(),
             ),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_not_advised() {
+        for (has_earlier, counts_old, advised) in
+            [(false, false, true), (true, false, true), (false, true, false), (true, true, false)]
+        {
+            let path = "/d".into();
+            let short =
+                RoomShort { data: 9, redo: 1, needed: 9, free: 1, has_earlier, counts_old, path };
+            let hint = SstError::Room(Box::new(short)).hint().unwrap();
+            assert_eq!(hint.contains("set keep-old=no"), advised, "{hint}");
         }
     }
 }

@@ -61,24 +61,4 @@ pub mod parsers {
     pub use crate::protocol::head::DataHead;
     pub use crate::protocol::message::{Ack, Hello, Message, StopCode, StopMessage, Welcome};
     pub use crate::protocol::message_reader::{Disposition, Inbound, InboundError, Item};
-
-    use rustls::pki_types::{CertificateDer, UnixTime};
-
-    /// Returns whether bytes have the form of a certificate.
-    pub fn is_certificate(der: &[u8]) -> bool {
-        let certificate = CertificateDer::from(der);
-        let fields = crate::security::x509::Fields::read(&certificate);
-        fields.is_some_and(|fields| {
-            let _ = (fields.common_name(), fields.is_authority());
-            true
-        })
-    }
-
-    /// Returns whether a side that trusts the certificate `authority` accepts `peer`.
-    pub fn check_certificate(authority: &[u8], peer: &[u8]) -> bool {
-        let crypto = rustls::crypto::aws_lc_rs::default_provider();
-        let known = vec![CertificateDer::from(authority.to_vec())];
-        let trust = crate::security::certificate_check::Trust::new(known, &crypto);
-        trust.check(&CertificateDer::from(peer), &[], UnixTime::now()).is_ok()
-    }
 }

@@ -5,18 +5,8 @@ use std::io::{self, Read};
 use xb_wire::Announcement;
 use xb_wire::parsers::{
     Ack, DataHead, Disposition, Hello, Inbound, Item, Message, Pool, StopCode, StopMessage,
-    Welcome, check_certificate, is_certificate, parse_banner,
+    Welcome, parse_banner,
 };
-
-/// Any bytes as the certificate of an authority and that of a peer: no panic; one that is not an
-/// authority's certifies nothing else.
-pub(crate) fn certificate(data: &[u8]) {
-    let Some((len, rest)) = data.split_first_chunk() else { return };
-    let (authority, peer) = rest.split_at(usize::from(u16::from_le_bytes(*len)).min(rest.len()));
-    let both = is_certificate(authority) && is_certificate(peer);
-    assert!(both || !check_certificate(authority, peer));
-    let _ = is_certificate(data);
-}
 
 /// A reader that returns its bytes in pieces, with nothing available in between.
 struct Pieces<'a> {
@@ -143,49 +133,6 @@ pub(crate) fn inbound_seeds() -> Vec<Vec<u8>> {
     let banner = b"XBRS/1 ready\n".to_vec();
     let all = written.concat();
     crate::inputs::with_head(&[1], written.into_iter().chain([all, banner]))
-}
-
-/// A value in DER, of less than 64 KiB.
-fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
-    let content = parts.concat();
-    let len = content.len();
-    let head = match len {
-        0..0x80 => vec![tag, len as u8],
-        0x80..0x100 => vec![tag, 0x81, len as u8],
-        _ => vec![tag, 0x82, (len >> 8) as u8, len as u8],
-    };
-    [head, content].concat()
-}
-
-/// A certificate of version 1, which `openssl x509 -req` creates by default.
-fn version_1(name: &[u8]) -> Vec<u8> {
-    let algorithm = der(0x30, &[&der(6, &[&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]])]);
-    let common = der(0x30, &[&der(6, &[&[0x55, 4, 3]]), &der(12, &[name])]);
-    let name = der(0x30, &[&der(0x31, &[&common])]);
-    let dates = der(0x30, &[&der(0x17, &[b"250101000000Z"]), &der(0x18, &[b"20990101000000Z"])]);
-    let key = der(0x30, &[&algorithm, &der(3, &[&[0; 66]])]);
-    let signed = der(0x30, &[&der(2, &[&[1]]), &algorithm, &name, &dates, &name, &key]);
-    der(0x30, &[&signed, &algorithm, &der(3, &[&[0; 72]])])
-}
-
-/// Pairs of an authority and a peer that it has signed, that it has not, or that is itself.
-pub(crate) fn certificate_seeds() -> Vec<Vec<u8>> {
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
-    let params = |name: &str| CertificateParams::new(vec![name.to_owned()]).unwrap();
-    let (key, peer_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-    let mut authority = params("ca");
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    let ca = authority.self_signed(&key).unwrap().der().to_vec();
-    let issuer = Issuer::new(authority, key);
-    let peer = params("db1").signed_by(&peer_key, &issuer).unwrap().der().to_vec();
-    let own = params("db2").self_signed(&peer_key).unwrap().der().to_vec();
-    let (old, older) = (version_1(b"ca"), version_1(b"db"));
-    [(&ca, &peer), (&own, &peer), (&own, &own), (&ca, &old), (&old, &older), (&older, &ca)]
-        .map(|(authority, peer)| {
-            [&(authority.len() as u16).to_le_bytes()[..], authority, peer].concat()
-        })
-        .into()
 }
 
 pub(crate) fn text_seeds() -> Vec<Vec<u8>> {

@@ -42,7 +42,7 @@ pub(super) fn prepare(
     if let Some(recorded) = content::recorded_before(new, &position) {
         sent_again = position.domain.filter(|_| settings.cluster_gtids);
         context.error_log.warn(format_args!(
-            "the backup is at {position}, but the server's position in its data is {recorded}: this node is sent what lies between once more; if that is a CREATE TABLE ... SELECT, the node stops replicating (Inconsistent), and must join again"
+            "the backup is at {position}, but the server's position in its data is {recorded}, as is normal under load: this node is sent what lies between once more; only a CREATE TABLE ... SELECT among that makes it stop replicating (Inconsistent), and it must join again then"
         ));
     }
     syncing.join().unwrap_or(Ok(()))?;

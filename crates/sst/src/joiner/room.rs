@@ -215,6 +215,7 @@ fn check(
                 needed: volume.need.at_most(),
                 free,
                 has_earlier: volume.earlier > 0,
+                counts_old: old == Old::Removed,
                 path: volume.path.clone(),
             }))
         })?;

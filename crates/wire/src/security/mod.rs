@@ -1,9 +1,8 @@
 //! The security settings of a side, and the PEM files that they name.
 
-pub(crate) mod certificate_check;
+pub(crate) mod peer_check;
 pub(crate) mod proof;
 pub(crate) mod tls;
-pub(crate) mod x509;
 
 use std::path::{Path, PathBuf};
 

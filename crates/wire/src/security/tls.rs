@@ -12,14 +12,14 @@ use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, Error,
     ServerConfig, ServerConnection,
 };
+use xb_certificates::{Fields, Rejection, Trust, Usage, with_key};
 
 use crate::announce::Protection;
 use crate::announce::address::HostPort;
 use crate::announce::secret::Fingerprint;
 use crate::error::SecurityError;
 use crate::security::CertificateFiles;
-use crate::security::certificate_check::{CertRejection, DonorCheck, JoinerCheck, Trust};
-use crate::security::x509::Fields;
+use crate::security::peer_check::{DonorCheck, JoinerCheck};
 use crate::security::{Certificates, Security, TlsMode};
 
 /// The joiner's half.
@@ -58,7 +58,7 @@ impl JoinerTls {
                 let (chain, key) = one_time()?;
                 let fingerprint = Fingerprint::of(&chain);
                 (
-                    identity(vec![chain], key, &crypto).map_err(one_time_error)?,
+                    with_key(vec![chain], key, &crypto).map_err(one_time_error)?,
                     fingerprint,
                     None,
                     None,
@@ -177,14 +177,6 @@ fn one_time() -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), Secur
     Ok((made.cert.der().clone(), key.into()))
 }
 
-fn identity(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-    crypto: &CryptoProvider,
-) -> Result<CertifiedKey, Error> {
-    Ok(CertifiedKey::new(chain, crypto.key_provider.load_private_key(key)?))
-}
-
 type OwnCertificate = (CertifiedKey, CertificateDer<'static>, Option<Trust>);
 
 /// Loads the operator's files, with the checks that the other side would make anyway: errors can be
@@ -197,19 +189,13 @@ fn own(files: &Certificates, crypto: &CryptoProvider) -> Result<OwnCertificate, 
         cause,
     };
     short_key(&files.certificate, &chain)?;
-    let identity = identity(chain, key, crypto).map_err(|error| unusable(error.to_string()))?;
+    let identity = with_key(chain, key, crypto).map_err(|error| unusable(error.to_string()))?;
     let Some((leaf, intermediates)) = identity.cert.split_first() else {
         return Err(unusable("no certificate".to_owned()));
     };
-    let fields =
-        Fields::read(leaf).ok_or_else(|| unusable("it is not a certificate".to_owned()))?;
-    if let Some(key) = identity.key.public_key()
-        && key.as_ref() != fields.public_key().as_ref()
-    {
-        return Err(unusable("the key belongs to another certificate".to_owned()));
-    }
     let authorities = authority.clone();
-    let trust = (files.mode != TlsMode::Required).then(|| Trust::new(authority, crypto));
+    let trust = (files.mode != TlsMode::Required)
+        .then(|| Trust::new(authority, Usage::Any, crypto.signature_verification_algorithms));
     if let Some(trust) = &trust
         && let Err(error) = trust.check(leaf, intermediates, UnixTime::now())
     {
@@ -274,15 +260,15 @@ impl ErrorDetails {
                 )
             }
             CertificateError::Other(other) => {
-                let rejection = other.0.downcast_ref::<CertRejection>();
+                let rejection = Rejection::of(other);
                 let hint = match rejection {
-                    Some(CertRejection::Fingerprint) => {
+                    Some(Rejection::Fingerprint) => {
                         ": the peer is not the joiner that requested the transfer; compare `openssl x509 -noout -fingerprint -sha256 -in CERT.pem`".to_owned()
                     }
-                    Some(CertRejection::SignedByNone) => format!(
+                    Some(Rejection::SignedByNone) => format!(
                         ": put the CA certificate with basicConstraints CA:TRUE into {authority}; check with `openssl x509 -noout -ext basicConstraints -in {authority}`"
                     ),
-                    Some(CertRejection::IsAuthority) => format!(
+                    Some(Rejection::IsAuthority) => format!(
                         ": add it to {authority} on both nodes, or issue one with `-addext basicConstraints=CA:FALSE`"
                     ),
                     _ => ": check with `openssl x509 -noout -text -in CERT.pem`".to_owned(),

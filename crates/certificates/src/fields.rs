@@ -5,6 +5,7 @@
 //! Read here and not with `x509-parser`: that crate and its parsers would be a dozen more crates in
 //! a program that runs beside the server on every node, to replace one small reader of DER.
 
+use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ const CERT_SIGN: u8 = 0x04;
 
 /// Slices of one certificate.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Fields<'a> {
+pub struct Fields<'a> {
     /// The signed part, with its tag and length.
     pub(crate) signed: &'a [u8],
     /// Algorithm identifier of the signature, without tag and length.
@@ -58,7 +59,8 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Returns `None` if this is not a certificate.
-    pub(crate) fn read(certificate: &'a CertificateDer<'_>) -> Option<Self> {
+    #[must_use]
+    pub fn read(certificate: &'a CertificateDer<'_>) -> Option<Self> {
         let mut outer = Der(certificate);
         let mut body = Der(outer.take(SEQUENCE)?);
         outer.end()?;
@@ -96,8 +98,14 @@ impl<'a> Fields<'a> {
         })
     }
 
+    /// Like [`read`](Self::read), for a handshake.
+    pub(crate) fn of(certificate: &'a CertificateDer<'_>) -> Result<Self, CertificateError> {
+        Self::read(certificate).ok_or(CertificateError::BadEncoding)
+    }
+
     /// Returns the number of bits of an RSA key that is too short for TLS.
-    pub(crate) fn short_rsa(&self) -> Option<usize> {
+    #[must_use]
+    pub fn short_rsa(&self) -> Option<usize> {
         let (algorithm, key) = public_key_parts(Der(self.public_key).take(SEQUENCE)?)?;
         let modulus = Der(Der(key).take(SEQUENCE)?).take(INTEGER)?;
         let modulus = modulus.strip_prefix(&[0]).unwrap_or(modulus);
@@ -106,7 +114,9 @@ impl<'a> Fields<'a> {
         (Der(algorithm).take(OID)? == RSA && bits < MIN_RSA_BITS).then_some(bits)
     }
 
-    pub(crate) fn public_key(&self) -> SubjectPublicKeyInfoDer<'a> {
+    /// The public key, with its algorithm.
+    #[must_use]
+    pub fn public_key(&self) -> SubjectPublicKeyInfoDer<'a> {
         SubjectPublicKeyInfoDer::from(self.public_key)
     }
 
@@ -114,7 +124,8 @@ impl<'a> Fields<'a> {
     /// it, and its key usage does not forbid it (RFC 5280, 4.2.1.3 and 4.2.1.9). Without basic
     /// constraints it may only if its key usage allows it, or if it is of version 1 and
     /// self-signed.
-    pub(crate) fn is_authority(&self) -> bool {
+    #[must_use]
+    pub fn is_authority(&self) -> bool {
         match self.signs_others() {
             Some((_, Some(false))) | None => false,
             Some((Some(constraints), _)) => constraints,
@@ -160,7 +171,8 @@ impl<'a> Fields<'a> {
     }
 
     /// The last common name of the subject, which is the most specific.
-    pub(crate) fn common_name(&self) -> Option<&'a str> {
+    #[must_use]
+    pub fn common_name(&self) -> Option<&'a str> {
         let mut subject = Der(self.subject);
         let mut found = None;
         while !subject.0.is_empty() {
@@ -363,8 +375,7 @@ mod tests {
             for bytes in [&bytes[..], &bytes[..cut]] {
                 let certificate = CertificateDer::from(bytes);
                 if let Some(fields) = Fields::read(&certificate) {
-                    fields.common_name();
-                    fields.is_authority();
+                    let _ = (fields.common_name(), fields.is_authority());
                 }
             }
         }
