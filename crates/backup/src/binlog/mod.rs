@@ -7,6 +7,7 @@ pub(crate) mod coverage;
 pub(crate) mod doubts;
 mod elsewhere;
 mod finding;
+mod lent_streams;
 mod log_files;
 mod log_request;
 pub(crate) mod notice;

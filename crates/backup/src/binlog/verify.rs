@@ -21,6 +21,7 @@ use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 
+use crate::binlog::lent_streams::with_streams;
 use crate::binlog::open::{Readable, open};
 use crate::binlog::prune::edge;
 use crate::binlog::read::read_segment;
@@ -180,8 +181,8 @@ pub struct Window {
 /// # Errors
 /// [`BackupError::Repo`] if the store cannot be read.
 pub async fn list_archive(session: &Session, server: &str) -> Result<ArchiveReport, BackupError> {
-    let found = streams(&session.root, server).await?;
-    let backups = backups(session, server, &found).await?;
+    let mut found = streams(&session.root, server).await?;
+    let backups = backups(session, server, &mut found).await?;
     let looked = found.into_iter().map(CheckedStream::unread).collect();
     report(session, server, looked, (backups, None), None).await
 }
@@ -208,8 +209,8 @@ pub async fn verify_archive(
     facts: ArchiveFacts<'_>,
 ) -> Result<ArchiveReport, BackupError> {
     let ours = remembered(&session.root, server, facts.state)?;
-    let found = streams_by_records(&session.root, server).await?;
-    let backups = backups(session, server, &found).await?;
+    let mut found = streams_by_records(&session.root, server).await?;
+    let backups = backups(session, server, &mut found).await?;
     let bases = backups.iter().filter_map(|(_, base)| base.as_ref().ok());
     let wanted: HashSet<LogPosition> = bases.map(|base| base.position.clone()).collect();
     let mut looked = Vec::new();
@@ -569,22 +570,23 @@ type Backups = Vec<(BackupName, Result<Base, Window>)>;
 async fn backups(
     session: &Session,
     server: &str,
-    found: &[ListedStream],
+    found: &mut [ListedStream],
 ) -> Result<Backups, BackupError> {
-    let streams: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
-    let found = manifests(&session.root, server).await?;
-    let histories = Histories::new(&streams);
-    let placed = |(name, manifest): (BackupName, Manifest)| {
-        let noted = BasePosition::replayed(&manifest)?;
-        let base = match (histories.locate(&noted), noted) {
-            (Some(base), _) | (None, BasePosition::Position(base)) => Ok(base),
-            (None, BasePosition::Between { from, taken, .. }) => {
-                Err(unplaced(&name, &from, taken, &streams))
-            }
+    let manifests = manifests(&session.root, server).await?;
+    Ok(with_streams(found, |streams| {
+        let histories = Histories::new(streams);
+        let placed = |(name, manifest): (BackupName, Manifest)| {
+            let noted = BasePosition::replayed(&manifest)?;
+            let base = match (histories.locate(&noted), noted) {
+                (Some(base), _) | (None, BasePosition::Position(base)) => Ok(base),
+                (None, BasePosition::Between { from, taken, .. }) => {
+                    Err(unplaced(&name, &from, taken, streams))
+                }
+            };
+            Some((name, base))
         };
-        Some((name, base))
-    };
-    Ok(found.into_iter().filter_map(placed).collect())
+        manifests.into_iter().filter_map(placed).collect()
+    }))
 }
 
 /// The window of a clone of which no stream has all transactions from the first on that it may lack.
