@@ -9,7 +9,7 @@ use xb_repo::names::NameError;
 use xb_repo::verification::Level;
 use xb_uploader::{StoreError, StoreErrorKind};
 
-use crate::hints::{KILLED, REMOVERS, keys_hint, says_full, stream_hint};
+use crate::hints::{CLONE_SERVER, KILLED, REMOVERS, keys_hint, says_full, stream_hint};
 
 /// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -523,6 +523,11 @@ impl BackupError {
             Self::Clone(_) => Some(
                 "no backup was made: run `xbcloud-rs check` with the same --from, which shows what the server lacks",
             ),
+            Self::Program { program, what } if what.contains(KILLED) && program == CLONE_SERVER => {
+                Some(
+                    "if memory ran out (the kernel's log says so), allow more, or use a larger host; empty the directory, and run the same command again; do not start a server on these files",
+                )
+            }
             Self::Program { what, .. } if what.contains(KILLED) => Some(
                 "if memory ran out (the kernel's log says so), allow more, or use a larger host, and run the same command again; do not start a server on these files",
             ),

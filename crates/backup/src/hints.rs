@@ -16,6 +16,9 @@ pub(crate) const REMOVERS: &str = "a lifecycle rule or another program";
 /// How `xb_process::how_it_ended` says that a program was killed: by an operator, or by the system if memory runs out.
 pub(crate) const KILLED: &str = "was killed by signal 9";
 
+/// Name in errors of the server that is started on a clone.
+pub(crate) const CLONE_SERVER: &str = "the server on the restored clone";
+
 /// Returns whether a message says that a disk is full.
 pub(crate) fn says_full(text: &str) -> bool {
     let mut behind = NUMBERED.iter().flat_map(|words| text.split(words).skip(1));

@@ -95,13 +95,18 @@ fn next_step(code: i32, message: &str) -> Option<&'static str> {
         1040 | 1203 => {
             "a clone takes four connections: raise the limit, or give the server's admin_port, and GRANT SERVICE_CONNECTION_ADMIN ON *.* TO the account"
         }
-        1045 => "check the password; on a socket, the account must not be one with REQUIRE SSL",
+        1045 => {
+            "check the password, and ssl-cert and ssl-key if the account has REQUIRE X509; on a socket, it must not be one with REQUIRE SSL"
+        }
         1184 => "the server's init_connect fails for this account: see the error log of the server",
         1227 if message.contains("SERVICE_CONNECTION_ADMIN") => {
             "run GRANT SERVICE_CONNECTION_ADMIN ON *.* TO the account, or give the usual port of the server"
         }
         1227 => "run GRANT BACKUP_ADMIN ON *.* TO the account",
         1524 => "run INSTALL PLUGIN clone SONAME 'mysql_clone.so' on the server",
+        1815 if message.contains("Log Archiver") => {
+            "see the error log of the server, and make room on its disk: it keeps redo log for a clone in its data directory"
+        }
         1862 => "give the account a new password with ALTER USER ... IDENTIFIED BY",
         3032 => "run SET GLOBAL offline_mode = OFF on the server, once it may be used again",
         3118 => "run ALTER USER ... ACCOUNT UNLOCK on the server",
@@ -130,6 +135,9 @@ mod tests {
         assert!(step.contains("GRANT SERVICE_CONNECTION_ADMIN") && !step.contains("BACKUP_ADMIN"));
         assert!(denied("BACKUP_ADMIN").contains("GRANT BACKUP_ADMIN"));
         assert!(next_step(3118, "Account is locked.").unwrap().contains("ACCOUNT UNLOCK"));
+        let full = "Internal error: Clone: Log Archiver failed";
+        assert!(next_step(1815, full).unwrap().contains("make room"));
+        assert_eq!(next_step(1815, "Internal error: another"), None);
         assert_eq!(next_step(1, "x"), None);
     }
 }

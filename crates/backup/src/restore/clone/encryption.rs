@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
+use crate::hints::{CLONE_SERVER, KILLED};
 use crate::server::private::Server;
 
 /// Pause between two looks at work of the server.
@@ -84,9 +85,13 @@ fn refusal(said: &[[String; 4]]) -> Option<String> {
 /// while that was taken.
 pub(super) fn explained(error: BackupError, is_doubtful: bool) -> BackupError {
     let BackupError::Program { program, what } = error else { return error };
+    if what.contains(KILLED) {
+        // Its advice differs from that of other programs: what it left is not used.
+        return of_server(what);
+    }
     let is_of_change = || FAILURES.iter().any(|words| what.contains(words));
     let advice = if what.to_lowercase().contains(NO_KEY) {
-        "the server found no master key for what is encrypted: empty the directory, and restore again with --datadir-file and --mysqld-opts that give it a keyring"
+        "the server found no master key for what is encrypted: empty the directory, and restore again with --datadir-file and --mysqld-opts that give it a keyring; with --mysqld-writes, if the keyring is a file elsewhere, because the server can write nowhere else"
     } else if is_doubtful && is_of_change() {
         "MySQL may not recover if the encryption of a tablespace was changed while the clone was taken: take another backup, and run no ALTER TABLESPACE ... ENCRYPTION meanwhile"
     } else {
@@ -96,12 +101,25 @@ pub(super) fn explained(error: BackupError, is_doubtful: bool) -> BackupError {
 }
 
 pub(super) fn of_server(what: String) -> BackupError {
-    BackupError::Program { program: "the server on the restored clone".to_owned(), what }
+    BackupError::Program { program: CLONE_SERVER.to_owned(), what }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_killed_server_and_a_missing_keyring_have_advice() {
+        let error = |what: &str| {
+            let program = "mysqld".to_owned();
+            explained(BackupError::Program { program, what: what.to_owned() }, false)
+        };
+        // Another run refuses what a killed server has left.
+        let killed = error(&format!("ended: {KILLED}"));
+        assert!(killed.hint().is_some_and(|hint| hint.contains("empty the directory")), "{killed}");
+        let keyless = error("Can't find master key from keyring").to_string();
+        assert!(keyless.contains("--mysqld-writes"), "{keyless}");
+    }
 
     #[test]
     fn a_table_is_whole_only_if_the_last_word_is_ok() {
