@@ -50,6 +50,7 @@ pub(crate) fn run(args: &KeygenArgs, log: &Log) -> Result<(), Failure> {
             match error.kind() {
                 io::ErrorKind::AlreadyExists => failure
                     .hint("choose another name; nothing is overwritten, because backups are lost with their key"),
+                io::ErrorKind::NotFound => failure.hint("create the directory first"),
                 _ => failure,
             }
         }),

@@ -79,6 +79,14 @@ pub enum ArchiveError {
         /// The server's reason.
         what: String,
     },
+    /// A log file cannot be read.
+    #[error("{path}: {source}")]
+    LogFile {
+        /// Path of the file.
+        path: String,
+        /// Error of the system.
+        source: std::io::Error,
+    },
     /// A log file cannot be sent to the archive.
     #[error("{path}: {what}")]
     File {
@@ -194,6 +202,9 @@ impl ArchiveError {
             ),
             Self::NoChecksums { .. } => Some(
                 "run SET GLOBAL binlog_checksum=CRC32 on the server, and set it in its option file; or accept logs without checksums with --accept-no-crc",
+            ),
+            Self::LogFile { .. } => Some(
+                "give the paths of the log files, as a user that may read them; on the server they lie where log_bin says",
             ),
             Self::NoContinuation(_) => Some(
                 "give --server, and all logs from the one in which the archive ends; `binlog list` shows it",

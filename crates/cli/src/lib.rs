@@ -40,6 +40,7 @@
 //! # Ok::<(), xb_cli::UsageError>(())
 //! ```
 
+mod allocator;
 mod args;
 mod closed;
 mod complete;

@@ -25,6 +25,12 @@ const MAX_DEPTH: u32 = 10;
 /// would be read a number of times that grows exponentially with the depth.
 const MAX_FILES: u32 = 1000;
 
+/// What some editors write in front of UTF-8 text.
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+/// Their marks of UTF-16 text, in either order of bytes.
+const UTF_16_LE: [u8; 2] = [0xff, 0xfe];
+const UTF_16_BE: [u8; 2] = [0xfe, 0xff];
+
 /// Errors in option files. They name paths and keys, never values, which may be secrets.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -52,6 +58,12 @@ pub enum OptionFileError {
         path: PathBuf,
         /// Limit in bytes.
         limit: u64,
+    },
+    /// A file is UTF-16, as some editors of Windows write it.
+    #[error("option file {} is UTF-16 text", path.display())]
+    Utf16 {
+        /// Path of the file.
+        path: PathBuf,
     },
     /// `!include` and `!includedir` lead to too many files.
     #[error("cannot read option file {}: the limit is {limit} option files", path.display())]
@@ -406,6 +418,11 @@ impl Loader<'_> {
     }
 
     fn lines(&mut self, path: &Path, text: &[u8], depth: u32) -> Result<(), OptionFileError> {
+        if text.starts_with(&UTF_16_LE) || text.starts_with(&UTF_16_BE) {
+            return Err(OptionFileError::Utf16 { path: path.to_owned() });
+        }
+        // The servers refuse it. It changes no value.
+        let text = text.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(text);
         // `None` before the first group, then the group's name if the group was requested.
         let mut group: Option<Option<String>> = None;
         for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {

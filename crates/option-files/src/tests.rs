@@ -259,10 +259,14 @@ fn bad_files_are_refused_without_quoting_a_value() {
     let folder = folder(&[
         ("early.cnf", "\n\nsecret=hunter2\n[g]\n"),
         ("group.cnf", "[g]\n[hunter2\n"),
-        ("bom.cnf", "\u{feff}[g]\nsecret=hunter2"),
         ("dir.cnf", "[g]\n!includedir @/missing"),
         ("inner.cnf", "[g]\nsecret=hunter2\n!include @/early.cnf"),
     ]);
+    let words = "\u{feff}[g]\nsecret=hunter2".encode_utf16();
+    let (little, big): (Vec<_>, Vec<_>) =
+        words.map(|word| (word.to_le_bytes(), word.to_be_bytes())).unzip();
+    fs::write(folder.path().join("utf16le.cnf"), little.concat()).unwrap();
+    fs::write(folder.path().join("utf16be.cnf"), big.concat()).unwrap();
     let large = vec![b'#'; usize::try_from(MAX_FILE).unwrap() + 1];
     fs::write(folder.path().join("large.cnf"), &large).unwrap();
     fs::write(folder.path().join("full.cnf"), &large[1..]).unwrap();
@@ -270,7 +274,8 @@ fn bad_files_are_refused_without_quoting_a_value() {
         ("missing.cnf", "cannot read option file @/missing.cnf"),
         ("early.cnf", "option without a group before it in option file @/early.cnf line 3"),
         ("group.cnf", "wrong group in option file @/group.cnf line 2"),
-        ("bom.cnf", "option without a group before it in option file @/bom.cnf line 1"),
+        ("utf16le.cnf", "option file @/utf16le.cnf is UTF-16 text"),
+        ("utf16be.cnf", "option file @/utf16be.cnf is UTF-16 text"),
         ("dir.cnf", "cannot list the option file directory @/missing"),
         ("inner.cnf", "option without a group before it in option file @/early.cnf line 3"),
         ("large.cnf", "option file @/large.cnf is larger than 1048576 bytes"),
@@ -281,6 +286,15 @@ fn bad_files_are_refused_without_quoting_a_value() {
         assert!(!format!("{error:?}").contains("hunter2"));
     }
     assert!(load(&OptionFilePaths::none(), &only(&folder, "full.cnf"), &["g"]).is_ok());
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_file() {
+    let folder = folder(&[("bom.cnf", "\u{feff}[g]\na=\u{feff}b"), ("only.cnf", "\u{feff}")]);
+    let loaded = load(&OptionFilePaths::none(), &only(&folder, "bom.cnf"), &["g"]).unwrap();
+    assert_eq!(pairs(&loaded), ["a=\u{feff}b"]);
+    let loaded = load(&OptionFilePaths::none(), &only(&folder, "only.cnf"), &["g"]).unwrap();
+    assert!(pairs(&loaded).is_empty());
 }
 
 #[test]

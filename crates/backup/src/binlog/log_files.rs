@@ -49,7 +49,10 @@ impl LogFile {
             file.take(BEGINNING).read_to_end(&mut bytes)?;
             Ok((bytes, size))
         };
-        let (bytes, size) = read().map_err(|error| wrong(&error.to_string()))?;
+        let (bytes, size) = read().map_err(|source| {
+            let path = path.display().to_string();
+            ArchiveError::LogFile { path, source }
+        })?;
         let (mut reader, mut input) = (Reader::new(), &bytes[..]);
         let entry = reader.next(&mut input).map_err(|error| wrong(&error.to_string()))?;
         let entry = entry.ok_or_else(|| wrong("it has no complete event"))?;
@@ -346,7 +349,9 @@ mod tests {
         assert!(refused(&[make("bin.000002"), make("other.000003")]).contains("another sequence"));
         assert!(refused(&[make("bin.000002"), make("bin.000002")]).contains("twice"));
         assert!(refused(&[make("bin.index")]).contains("as the server names it"));
-        assert!(refused(&[folder.path().join("bin.000009")]).contains("No such file"));
+        let missing = open(&[folder.path().join("bin.000009")]).unwrap_err();
+        assert!(missing.to_string().contains("No such file"), "{missing}");
+        assert!(missing.hint().is_some_and(|hint| hint.contains("paths of the log files")));
         assert!(open(&[]).is_err());
         let encrypted = xb_testkit::vectors::read("binlog/mariadb-encrypted.000001");
         let error = sent(&[file(folder.path(), "bin.000006", &encrypted)], 4).unwrap_err();

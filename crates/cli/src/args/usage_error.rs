@@ -131,6 +131,7 @@ impl UsageError {
                 Some("write the group above it, such as [xbcloud.shop] for the repository @shop")
             }
             OptionFileError::BadGroup { .. } => Some("write it as [NAME]"),
+            OptionFileError::Utf16 { .. } => Some("save it as UTF-8"),
             OptionFileError::BadDirective { .. } => {
                 Some("write it as !include FILE or !includedir DIR")
             }

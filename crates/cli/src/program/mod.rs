@@ -18,6 +18,7 @@ use clap::{Command, Parser};
 
 use xb_option_files::OptionFilePaths;
 
+use crate::allocator;
 use crate::args::argv::mysql_style;
 use crate::args::expand::{ExpandedArgs, expand, expand_leniently};
 use crate::args::hide;
@@ -59,6 +60,7 @@ pub fn run(fallback_name: &str, main: impl FnOnce(&Program) -> Result<(), Failur
     if let Some(status) = xb_process::serve_as_guardian() {
         return status;
     }
+    allocator::give_large_buffers_back();
     service::keep_alive();
     signals::survive_file_size_limit();
     let (argv, hidden) = hide::given();
