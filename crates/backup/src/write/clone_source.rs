@@ -215,7 +215,7 @@ mod tests {
     }
 
     /// Begins a clone of `donor`, and reads it until its patches begin.
-    fn up_to_changes(
+    async fn up_to_changes(
         donor: &Recorded,
         spool_size: u64,
         limit: u64,
@@ -228,13 +228,15 @@ mod tests {
         };
         let mut request = CloneRequest::new(Access { target, account: Account::default() }, false);
         request.max_donor_redo = limit;
-        let (clone, mut stream) = CloneSource::start(request, &guard, |_| ()).unwrap();
+        let (mut clone, mut stream) = CloneSource::start(request, &guard, |_| ()).unwrap();
         let (mut piece, mut searched) = (vec![0; 256 << 10], Vec::new());
         while !has(&searched, "XBCLPT01") {
             // The word may begin in the piece before.
             searched.drain(..searched.len().saturating_sub(8));
             let len = stream.read(&mut piece).unwrap();
-            assert!(len > 0, "the clone ended before its changes");
+            if len == 0 {
+                panic!("the clone ended before its changes: {:?}", clone.ended().await);
+            }
             searched.extend_from_slice(&piece[..len]);
         }
         (clone, stream)
@@ -244,7 +246,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_takes_no_changes_does_not_hold_up_the_server() {
         let donor = Recorded::start(|_| None);
-        let (mut clone, mut stream) = up_to_changes(&donor, 64 << 20, u64::MAX);
+        let (mut clone, mut stream) = up_to_changes(&donor, 64 << 20, u64::MAX).await;
         // Nothing is read, and the donor has sent everything. Without an end, it would wait for ever.
         let ended = tokio::time::timeout(Duration::from_secs(60), clone.ended()).await;
         ended.expect("the server is held up").unwrap();
@@ -261,7 +263,7 @@ mod tests {
             let row = || vec!["Innodb_redo_log_current_lsn".to_owned(), position];
             sql.contains("redo_log_current_lsn").then(|| vec![row()])
         });
-        let (mut clone, stream) = up_to_changes(&donor, 1 << 20, 500);
+        let (mut clone, stream) = up_to_changes(&donor, 1 << 20, 500).await;
         let let_go = tokio::time::timeout(Duration::from_secs(60), clone.let_go()).await;
         let error = let_go.expect("the redo log grows for ever").to_string();
         assert!(error.contains("of its redo log"), "{error}");
