@@ -501,9 +501,14 @@ fn a_listing_that_leaves_out_a_stream_is_noticed() {
             assert!(said.contains("do not name the same streams: try again"), "{said}");
             assert!(!shop.scratch.join(&vault).join(".xb-binlog").exists(), "{said}");
         } else {
-            // What the folders show is read by name.
+            // What the folders show is read by name, but for the roll-up of its heads, which only saves requests.
             let _ = always.expect(0);
-            assert_eq!(archived(&shop.scratch.join(&vault)), archived(&here));
+            let both = [here.clone(), shop.scratch.join(&vault)].map(|root| {
+                let mut files = archived(&root);
+                files.retain(|path, _| !path.to_str().unwrap().contains("/.heads-"));
+                files
+            });
+            assert_eq!(both[0], both[1]);
         }
         // One answer of that kind hides nothing.
         let vault = format!("once{nth}");
