@@ -1,6 +1,6 @@
 //! The few fields of a certificate (RFC 5280, section 4.1) that the verifying library does not
 //! expose: for certificates of version 1, which the library rejects although `openssl x509 -req`
-//! creates them by default; for the common name; and for the properties of an authority.
+//! before OpenSSL 3.2 creates them by default; for the common name; and for the properties of an authority.
 //!
 //! Read here and not with `x509-parser`: that crate and its parsers would be a dozen more crates in
 //! a program that runs beside the server on every node, to replace one small reader of DER.
@@ -26,8 +26,14 @@ const EXTENSIONS_TAG: u8 = 0xa3;
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 /// id-ce-keyUsage, 2.5.29.15.
 const KEY_USAGE: &[u8] = &[0x55, 29, 15];
+/// id-ce-subjectAltName, 2.5.29.17.
+const ALTERNATIVE_NAMES: &[u8] = &[0x55, 29, 17];
+/// A host name among them: dNSName.
+const HOST_NAME: u8 = 0x82;
 /// id-ce-basicConstraints, 2.5.29.19.
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 29, 19];
+/// id-ce-nameConstraints, 2.5.29.30.
+const NAME_CONSTRAINTS: &[u8] = &[0x55, 29, 30];
 /// rsaEncryption, 1.2.840.113549.1.1.1.
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
 /// The TLS library neither signs with shorter keys nor verifies their signatures.
@@ -136,24 +142,8 @@ impl<'a> Fields<'a> {
 
     /// Returns what basic constraints and key usage say, if present; `None` if they are malformed.
     fn signs_others(&self) -> Option<(Option<bool>, Option<bool>)> {
-        let mut rest = Der(self.rest);
-        for tag in UNIQUE_IDS {
-            if rest.peek() == Some(tag) {
-                rest.take(tag)?;
-            }
-        }
         let (mut constraints, mut usage) = (None, None);
-        if rest.peek().is_none() {
-            return Some((constraints, usage));
-        }
-        let mut extensions = Der(Der(rest.take(EXTENSIONS_TAG)?).take(SEQUENCE)?);
-        while !extensions.0.is_empty() {
-            let mut extension = Der(extensions.take(SEQUENCE)?);
-            let oid = extension.take(OID)?;
-            if extension.peek() == Some(BOOLEAN) {
-                extension.take(BOOLEAN)?;
-            }
-            let mut value = Der(extension.take(OCTET_STRING)?);
+        self.each_extension(|oid, mut value| {
             match oid {
                 BASIC_CONSTRAINTS => {
                     let mut fields = Der(value.take(SEQUENCE)?);
@@ -166,8 +156,58 @@ impl<'a> Fields<'a> {
                 }
                 _ => {}
             }
-        }
+            Some(())
+        })?;
         Some((constraints, usage))
+    }
+
+    /// Returns whether it limits the names of what it signs (RFC 5280, 4.2.1.10), or is malformed.
+    pub(crate) fn limits_names(&self) -> bool {
+        self.each_extension(|oid, _| (oid != NAME_CONSTRAINTS).then_some(())).is_none()
+    }
+
+    /// Returns whether there are host names among its alternative names, of whatever form, or it is
+    /// malformed.
+    pub(crate) fn lists_hosts(&self) -> bool {
+        let without = self.each_extension(|oid, mut value| {
+            if oid == ALTERNATIVE_NAMES {
+                let mut names = Der(value.take(SEQUENCE)?);
+                while !names.0.is_empty() {
+                    names.any().filter(|(tag, _)| *tag != HOST_NAME)?;
+                }
+            }
+            Some(())
+        });
+        without.is_none()
+    }
+
+    /// Returns whether it has extensions, or is malformed.
+    pub(crate) fn has_extensions(&self) -> bool {
+        self.each_extension(|_, _| None).is_none()
+    }
+
+    /// Gives the identifier and value of each extension to `see`. Returns `None` if they are
+    /// malformed, or if `see` does.
+    fn each_extension(&self, mut see: impl FnMut(&[u8], Der<'a>) -> Option<()>) -> Option<()> {
+        let mut rest = Der(self.rest);
+        for tag in UNIQUE_IDS {
+            if rest.peek() == Some(tag) {
+                rest.take(tag)?;
+            }
+        }
+        if rest.peek().is_none() {
+            return Some(());
+        }
+        let mut extensions = Der(Der(rest.take(EXTENSIONS_TAG)?).take(SEQUENCE)?);
+        while !extensions.0.is_empty() {
+            let mut extension = Der(extensions.take(SEQUENCE)?);
+            let oid = extension.take(OID)?;
+            if extension.peek() == Some(BOOLEAN) {
+                extension.take(BOOLEAN)?;
+            }
+            see(oid, Der(extension.take(OCTET_STRING)?))?;
+        }
+        Some(())
     }
 
     /// The last common name of the subject, which is the most specific.
@@ -375,7 +415,7 @@ mod tests {
             for bytes in [&bytes[..], &bytes[..cut]] {
                 let certificate = CertificateDer::from(bytes);
                 if let Some(fields) = Fields::read(&certificate) {
-                    let _ = (fields.common_name(), fields.is_authority());
+                    let _ = (fields.common_name(), fields.is_authority(), fields.lists_hosts());
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! Checks of certificates that TLS leaves to its callers.
 //!
 //! The library that verifies for TLS refuses certificates of X.509 version 1, which
-//! `openssl x509 -req` makes unless it is given extensions, and with it the recipe in MySQL's own
-//! manual. The programs of MySQL, MariaDB and Galera accept them. What accepts them here, for the
+//! `openssl x509 -req` before OpenSSL 3.2 makes unless it is given extensions, and with it the recipe in
+//! MySQL's own manual. The programs of MySQL, MariaDB and Galera accept them. What accepts them here, for the
 //! client of a server and for both sides of a state transfer, is in this crate; certificates of
 //! version 3 are verified by the library.
 

@@ -12,14 +12,18 @@ use crate::fields::Fields;
 #[must_use]
 pub fn names(certificate: &CertificateDer<'_>, host: &str) -> bool {
     let by_common_name = || {
-        Fields::read(certificate)
-            .and_then(|fields| fields.common_name())
-            .is_some_and(|name| is_named(host, name))
+        // The library passes over host names that it would not accept.
+        let fields = Fields::read(certificate).filter(|fields| !fields.lists_hosts());
+        fields.and_then(|fields| fields.common_name()).is_some_and(|name| is_named(host, name))
     };
-    let Ok(parsed) = EndEntityCert::try_from(certificate) else { return by_common_name() };
-    let listed = ServerName::try_from(host)
-        .is_ok_and(|name| parsed.verify_is_valid_for_subject_name(&name).is_ok());
-    listed || (parsed.valid_dns_names().next().is_none() && by_common_name())
+    lists(certificate, host) || by_common_name()
+}
+
+/// Returns whether a certificate names `host` in its alternative names.
+pub(crate) fn lists(certificate: &CertificateDer<'_>, host: &str) -> bool {
+    let Ok(parsed) = EndEntityCert::try_from(certificate) else { return false };
+    ServerName::try_from(host)
+        .is_ok_and(|name| parsed.verify_is_valid_for_subject_name(&name).is_ok())
 }
 
 /// Returns whether a common name is that of `host`, or has `*` for the first label of a host name

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use rustls::{CertificateError, OtherError};
-use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage};
+use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage, VerifiedPath};
 
 use crate::fields::{Fields, public_key_parts};
+use crate::name::{lists, names};
 
 /// Reasons for rejection for which the library has no error.
 #[derive(Debug, thiserror::Error)]
@@ -103,8 +104,36 @@ impl Trust {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), CertificateError> {
+        self.verify(leaf, intermediates, now).map(drop)
+    }
+
+    /// Like [`check`](Self::check), and that the certificate [`names`] the host. Below an authority
+    /// that limits names, its common name does not count: the limits are checked for alternative
+    /// names only.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check), then [`CertificateError::NotValidForName`].
+    pub fn check_host(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        host: &str,
+        now: UnixTime,
+    ) -> Result<(), CertificateError> {
+        let is_limited = self.verify(leaf, intermediates, now)?;
+        let is_named = if is_limited { lists(leaf, host) } else { names(leaf, host) };
+        is_named.then_some(()).ok_or(CertificateError::NotValidForName)
+    }
+
+    /// Returns whether one of those that signed the chain limits names.
+    fn verify(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<bool, CertificateError> {
         if self.certificates.iter().any(|known| known.as_ref() == leaf.as_ref()) {
-            return in_time(&Fields::of(leaf)?, now);
+            return in_time(&Fields::of(leaf)?, now).map(|()| false);
         }
         let checked = match EndEntityCert::try_from(leaf) {
             Ok(parsed) => {
@@ -118,7 +147,7 @@ impl Trust {
                     None,
                     None,
                 );
-                verified.map(drop).map_err(translate)
+                verified.map(|path| limits_names(&path)).map_err(translate)
             }
             Err(webpki::Error::UnsupportedCertVersion) => self.check_version_1(leaf, now),
             Err(error) => Err(translate(error)),
@@ -139,13 +168,16 @@ impl Trust {
     }
 
     /// Verifies a certificate of version 1. It has no extensions: only its dates and its signature
-    /// are checked.
+    /// are checked. Returns whether the authority limits names.
     fn check_version_1(
         &self,
         leaf: &CertificateDer<'_>,
         now: UnixTime,
-    ) -> Result<(), CertificateError> {
+    ) -> Result<bool, CertificateError> {
         let leaf = Fields::of(leaf)?;
+        if leaf.has_extensions() {
+            return Err(CertificateError::BadEncoding);
+        }
         in_time(&leaf, now)?;
         let fits = |id: &[u8]| id == leaf.algorithm;
         let all = self.algorithms.all.iter();
@@ -164,11 +196,17 @@ impl Trust {
                     && algorithm.verify_signature(key, leaf.signed, leaf.signature).is_ok()
             });
             if signed {
-                return Ok(());
+                return Ok(issuer.name_constraints.is_some());
             }
         }
         Err(error)
     }
+}
+
+fn limits_names(path: &VerifiedPath<'_>) -> bool {
+    let mut others = path.intermediate_certificates();
+    path.anchor().name_constraints.is_some()
+        || others.any(|one| Fields::read(&one.der()).is_none_or(|fields| fields.limits_names()))
 }
 
 fn in_time(fields: &Fields<'_>, time: UnixTime) -> Result<(), CertificateError> {

@@ -15,13 +15,9 @@ use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs as provider};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::SingleCertAndKey;
-use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme,
-    StreamOwned,
-};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 use xb_certificates::{
-    Fields, Trust as Authorities, Usage, names, verify_tls12_signature, verify_tls13_signature,
-    with_key,
+    Fields, Trust as Authorities, Usage, verify_tls12_signature, verify_tls13_signature, with_key,
 };
 
 use crate::error::Error;
@@ -212,12 +208,7 @@ impl ServerCertVerifier for Verifier {
         match &self.check {
             Check::Nothing => {}
             Check::Authority(trusted) => trusted.check(certificate, others, now)?,
-            Check::Identity(trusted, host) => {
-                trusted.check(certificate, others, now)?;
-                if !names(certificate, host) {
-                    return Err(CertificateError::NotValidForName.into());
-                }
-            }
+            Check::Identity(trusted, host) => trusted.check_host(certificate, others, host, now)?,
             Check::Fingerprint(pin) => {
                 let found = Fingerprint::of(certificate);
                 if found != *pin {

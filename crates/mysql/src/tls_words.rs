@@ -11,7 +11,7 @@ pub(crate) fn explain(error: &rustls::Error) -> String {
             "it is not signed by an authority in the file of ssl-ca: check with `openssl verify -CAfile CA.pem SERVER.pem`"
         }
         CertificateError::BadSignature => {
-            "an authority of the same name, but with another key, has signed it: compare `openssl x509 -noout -fingerprint -in CA.pem` here and on the server"
+            "an authority of the same name, but with another key, has signed it, or one with an RSA key of less than 2048 bits: compare `openssl x509 -noout -fingerprint -in CA.pem` here and on the server"
         }
         CertificateError::NotValidForName => {
             "it does not name the host: connect to a name that it has, or set ssl-mode=VERIFY_CA"

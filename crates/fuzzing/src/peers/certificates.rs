@@ -14,11 +14,14 @@ pub(crate) fn check(data: &[u8]) {
     for usage in [Usage::Any, Usage::Server] {
         let known = vec![CertificateDer::from(authority.to_vec())];
         let trust = Trust::new(known, usage, algorithms);
-        let found = trust.check(&CertificateDer::from(peer), &[], UnixTime::now());
+        let (peer, now) = (CertificateDer::from(peer), UnixTime::now());
+        let found = trust.check(&peer, &[], now);
         assert!(both || found.is_err());
+        let named = trust.check_host(&peer, &[], "db1.example.com", now);
+        assert!(named.is_err() || (found.is_ok() && names(&peer, "db1.example.com")));
         let signs =
             Fields::read(&CertificateDer::from(authority)).is_some_and(|one| one.is_authority());
-        assert!(signs || authority == peer || found.is_err());
+        assert!(signs || authority == peer.as_ref() || found.is_err());
     }
     let _ = names(&CertificateDer::from(peer), "db1.example.com");
     let _ = is_certificate(data);

@@ -4,11 +4,8 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible,
-    SignatureScheme,
-};
-use xb_certificates::{Rejection, Trust, names, verify_tls13_signature};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible, SignatureScheme};
+use xb_certificates::{Rejection, Trust, verify_tls13_signature};
 
 use crate::announce::secret::Fingerprint;
 use crate::security::TlsMode;
@@ -34,10 +31,12 @@ impl ServerCertVerifier for JoinerCheck {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         if let Some(trust) = &self.trust {
-            trust.check(leaf, intermediates, now)?;
-        }
-        if self.mode == TlsMode::VerifyIdentity && !names(leaf, &self.host) {
-            return Err(CertificateError::NotValidForName.into());
+            match self.mode {
+                TlsMode::VerifyIdentity => {
+                    trust.check_host(leaf, intermediates, &self.host, now)?;
+                }
+                TlsMode::Required | TlsMode::VerifyCa => trust.check(leaf, intermediates, now)?,
+            }
         }
         // Checked last, so that a wrong certificate gets the most specific explanation.
         if Fingerprint::of(leaf) != self.pin {
