@@ -33,12 +33,14 @@ fn main() -> ExitCode {
     a_large_program_is_gone_when_its_kill_returns(dir.path());
     status_and_signal_come_through();
     a_program_in_our_group_gets_the_signal_that_ends_it();
+    no_guardian_shows_the_arguments_of_its_program();
+    long_arguments_come_through();
     all_three_streams_come_through();
     a_program_that_cannot_be_started_is_an_error_at_once();
     a_program_that_cannot_be_run_shows_it_by_its_status(dir.path());
     nothing_else_is_inherited();
     a_killed_program_leaves_no_directory(dir.path());
-    println!("10 tests of the guardian passed");
+    println!("12 tests of the guardian passed");
     ExitCode::SUCCESS
 }
 
@@ -184,6 +186,28 @@ fn a_program_in_our_group_gets_the_signal_that_ends_it() {
     program.stdout().unwrap().read_exact(&mut [0; 6]).unwrap();
     program.end(Signal::TERM.as_raw());
     assert_eq!(program.wait().unwrap().code(), Some(5));
+}
+
+/// One may be a password, which the program itself hides.
+fn no_guardian_shows_the_arguments_of_its_program() {
+    let program = shell("echo ready; read line").args(["topsecret"]).in_our_group();
+    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).start().unwrap();
+    program.stdout().unwrap().read_exact(&mut [0; 6]).unwrap();
+    let shown = std::fs::read(format!("/proc/{}/cmdline", program.pid())).unwrap();
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains("--as-guardian-on=") && !shown.contains("topsecret"), "{shown}");
+    drop(program.stdin());
+    let _ = program.wait().unwrap();
+}
+
+/// They are more than a pipe holds.
+fn long_arguments_come_through() {
+    let long = "x".repeat(100_000);
+    let program = shell("printf '%s,%s,%s' $# \"$1\" \"$2\"").args(["sh", "", &long]);
+    let (mut program, mut text) = (program.stdout(Stdio::piped()).start().unwrap(), String::new());
+    program.stdout().unwrap().read_to_string(&mut text).unwrap();
+    assert!(program.wait().unwrap().success() && text == format!("2,,{long}"), "{}", text.len());
+    assert!(shell("exit").args(["a\0b"]).start().is_err());
 }
 
 fn all_three_streams_come_through() {
