@@ -152,12 +152,12 @@ fn guard(line: i32, words: impl Iterator<Item = OsString>) -> io::Result<u8> {
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
+    let program = Pid::from_child(&child);
     Builder::new().name("guardian".into()).spawn(move || {
         let _ = io::copy(&mut inherited, &mut io::sink());
-        end_group();
+        end_all(program);
     })?;
     if !has_group() {
-        let program = Pid::from_child(&child);
         Builder::new().name("signals".into()).spawn(move || pass_signals_on(program))?;
     }
     Ok(end_as(child.wait()?))
@@ -180,12 +180,16 @@ fn has_group() -> bool {
     getpgrp() == getpid()
 }
 
-fn end_group() {
-    // The kernel ends the program with this process if nothing else does.
-    let _ = match has_group() {
+/// Ends the program, and with it this process, which waits for it.
+fn end_all(program: Pid) {
+    let ended = match has_group() {
         true => kill_process_group(getpid(), Signal::KILL),
-        false => kill_process(getpid(), Signal::KILL),
+        // At the end of this process, the kernel spares a program that has changed its user, as `setpriv` does.
+        false => kill_process(program, Signal::KILL),
     };
+    if ended.is_err() {
+        let _ = kill_process(getpid(), Signal::KILL);
+    }
 }
 
 /// Ends the same way as the program, so that a waiting parent sees how the program ended.
