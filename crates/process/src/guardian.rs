@@ -7,14 +7,15 @@
 //! this process ── line ──► guardian ── PR_SET_PDEATHSIG ──► program
 //! ```
 //!
-//! The line is a pipe to which nothing is written: it closes when this process ends. The guardian
-//! leaves the program's three standard streams untouched. A program in the group of this process gets
-//! the signals that ask the guardian to end.
+//! The line is a pipe that closes when this process ends. Only the arguments of the program are written
+//! to it: they may hold a password, which the program hides in the process list, and the guardian must
+//! not show. The guardian leaves the program's three standard streams untouched. A program in the group
+//! of this process gets the signals that ask the guardian to end.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, PipeWriter, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
+use std::io::{self, PipeWriter, Read as _, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -88,14 +89,18 @@ pub fn can_confine() -> Result<(), &'static str> {
     }
 }
 
-/// Calls `start` to start `program` behind a guardian, which ends the program when the line closes. The
-/// program can write below `writable` only, if there is any.
+/// Calls `start` to start `program` with these arguments behind a guardian, which ends the program when the line
+/// closes. The program can write below `writable` only, if there is any.
 pub(crate) fn start_guarded(
     program: &OsStr,
+    args: &[OsString],
     writable: &[PathBuf],
     start: impl FnOnce(Command) -> io::Result<Child>,
 ) -> io::Result<(Child, PipeWriter)> {
-    with_line(GUARD, |mut command| {
+    if args.iter().any(|word| word.as_bytes().contains(&0)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let (child, mut line) = with_line(GUARD, |mut command| {
         for place in writable {
             let mut word = OsString::from(WRITES);
             word.push(place);
@@ -103,26 +108,56 @@ pub(crate) fn start_guarded(
         }
         command.arg(program);
         start(command)
-    })
+    })?;
+    // If the guardian has ended, its status says why.
+    let _ = send(&mut line, args);
+    Ok((child, line))
+}
+
+/// Writes the number of bytes that follow, and each word with a NUL behind it.
+fn send(line: &mut PipeWriter, words: &[OsString]) -> io::Result<()> {
+    let mut text = Vec::new();
+    for word in words {
+        text.extend_from_slice(word.as_bytes());
+        text.push(0);
+    }
+    line.write_all(&(text.len() as u64).to_le_bytes())?;
+    line.write_all(&text)
+}
+
+fn receive(line: &mut File) -> io::Result<Vec<OsString>> {
+    let (mut len, mut text) = ([0; 8], Vec::new());
+    line.read_exact(&mut len)?;
+    let len = u64::from_le_bytes(len);
+    if line.take(len).read_to_end(&mut text)? as u64 != len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let words = text.split_inclusive(|byte| *byte == 0);
+    let words = words.map(|word| word.strip_suffix(&[0]).unwrap_or(word).to_vec());
+    Ok(words.map(OsString::from_vec).collect())
 }
 
 fn guard(line: i32, words: impl Iterator<Item = OsString>) -> io::Result<u8> {
     // Signals to the group are meant for the program: the guardian must outlive it.
     SigSet::all().thread_block()?;
     let mut inherited = open_line(line)?;
-    let mut child =
-        Command::new(SELF).arg(format!("{CHILD}{}", std::process::id())).args(words).spawn()?;
+    let args = receive(&mut inherited)?;
+    let mut child = Command::new(SELF)
+        .arg(format!("{CHILD}{}", std::process::id()))
+        .args(words)
+        .args(args)
+        .spawn()?;
     // The guardian must not keep the program's streams open after the program has closed them.
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
+    let program = Pid::from_child(&child);
     Builder::new().name("guardian".into()).spawn(move || {
         let _ = io::copy(&mut inherited, &mut io::sink());
-        end_group();
+        end_all(program);
     })?;
     if !has_group() {
-        let program = Pid::from_child(&child);
         Builder::new().name("signals".into()).spawn(move || pass_signals_on(program))?;
     }
     Ok(end_as(child.wait()?))
@@ -145,12 +180,16 @@ fn has_group() -> bool {
     getpgrp() == getpid()
 }
 
-fn end_group() {
-    // The kernel ends the program with this process if nothing else does.
-    let _ = match has_group() {
+/// Ends the program, and with it this process, which waits for it.
+fn end_all(program: Pid) {
+    let ended = match has_group() {
         true => kill_process_group(getpid(), Signal::KILL),
-        false => kill_process(getpid(), Signal::KILL),
+        // At the end of this process, the kernel spares a program that has changed its user, as `setpriv` does.
+        false => kill_process(program, Signal::KILL),
     };
+    if ended.is_err() {
+        let _ = kill_process(getpid(), Signal::KILL);
+    }
 }
 
 /// Ends the same way as the program, so that a waiting parent sees how the program ended.

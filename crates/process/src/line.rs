@@ -1,5 +1,5 @@
-//! Line to another process of this executable: a pipe to which nothing is written. It closes when
-//! this process ends, for whatever reason.
+//! Line to another process of this executable: a pipe that closes when this process ends, for whatever
+//! reason. Nothing but its task is written to it.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};

@@ -162,7 +162,7 @@ impl Program {
             find(&self.program)?;
         }
         let start = |mut command: Command| {
-            command.args(&self.args).stdin(self.stdin).stdout(self.stdout).stderr(self.stderr);
+            command.stdin(self.stdin).stdout(self.stdout).stderr(self.stderr);
             for name in secrets() {
                 command.env_remove(name);
             }
@@ -179,10 +179,12 @@ impl Program {
         };
         let _raised = self.opens_many_files.then(RaisedLimit::now);
         let (child, line) = if guarded {
-            let (child, line) = start_guarded(&self.program, &self.writable, start)?;
+            let (child, line) = start_guarded(&self.program, &self.args, &self.writable, start)?;
             (child, Some(line))
         } else {
-            (start(Command::new(&self.program))?, None)
+            let mut command = Command::new(&self.program);
+            command.args(&self.args);
+            (start(command)?, None)
         };
         Ok(Running::new(child, self.group == Group::Own, line))
     }

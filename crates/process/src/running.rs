@@ -25,7 +25,7 @@ pub struct Running {
     child: Child,
     signaller: Signaller,
     /// Closes when this process ends, which tells the guardian to end the program.
-    _line: Option<PipeWriter>,
+    line: Option<PipeWriter>,
 }
 
 /// Signals a program while it runs. Clones signal the same program.
@@ -61,7 +61,7 @@ impl Running {
     pub(crate) fn new(child: Child, has_group: bool, line: Option<PipeWriter>) -> Self {
         let pid = Pid::from_child(&child);
         let signaller = Signaller { pid, has_group, is_alive: Arc::new(Mutex::new(true)) };
-        Self { child, signaller, _line: line }
+        Self { child, signaller, line }
     }
 
     /// Returns a handle that can signal the program from another thread.
@@ -164,6 +164,16 @@ impl Running {
 
     /// Kills the program.
     pub fn kill(&mut self) {
+        // In our group, a signal reaches the guardian alone, which kills its program when the line closes.
+        if !self.signaller.has_group && self.line.take().is_some() {
+            let begin = Instant::now();
+            while begin.elapsed() < GONE_WITHIN {
+                if matches!(self.try_wait(), Ok(Some(_))) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
         self.signaller.signal(Signal::KILL);
         let _ = self.wait();
     }

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     {
         return match std::env::args().nth(2).as_deref() {
             Some("directory") => victim_with_directory(&file),
-            group => victim(&file, group == Some("ours")),
+            group => victim(&file, group.unwrap()),
         };
     }
     let dir = tempfile::tempdir().unwrap();
@@ -33,20 +33,26 @@ fn main() -> ExitCode {
     a_large_program_is_gone_when_its_kill_returns(dir.path());
     status_and_signal_come_through();
     a_program_in_our_group_gets_the_signal_that_ends_it();
+    no_guardian_shows_the_arguments_of_its_program();
+    long_arguments_come_through();
+    a_program_that_has_changed_its_user_is_gone_when_its_kill_returns(dir.path());
     all_three_streams_come_through();
     a_program_that_cannot_be_started_is_an_error_at_once();
     a_program_that_cannot_be_run_shows_it_by_its_status(dir.path());
     nothing_else_is_inherited();
     a_killed_program_leaves_no_directory(dir.path());
-    println!("10 tests of the guardian passed");
+    println!("13 tests of the guardian passed");
     ExitCode::SUCCESS
 }
 
 /// Starts a program that starts another, and waits for it.
-fn victim(file: &str, in_our_group: bool) -> ExitCode {
+fn victim(file: &str, group: &str) -> ExitCode {
     let script = format!("sleep 1000 & echo $$ $! > {file}.new; mv {file}.new {file}; wait");
-    let program = shell(&script);
-    let program = if in_our_group { program.in_our_group() } else { program };
+    let program = match group {
+        "own" => shell(&script),
+        "ours" => shell(&script).in_our_group(),
+        _ => as_another_user(&script).in_our_group(),
+    };
     let _ = program.start().unwrap().wait();
     ExitCode::SUCCESS
 }
@@ -85,6 +91,11 @@ fn shell(script: &str) -> Program {
     Program::new("sh").args(["-c", script])
 }
 
+/// Like a program that changes its user: the kernel does not end it with its parent.
+fn as_another_user(script: &str) -> Program {
+    Program::new("setpriv").args(["--pdeathsig", "clear", "sh", "-c", script])
+}
+
 /// Returns the process ids that the program and its own child have written.
 fn pids(file: &Path) -> Vec<Pid> {
     while !file.exists() {
@@ -107,7 +118,7 @@ fn is_gone(pid: Pid) -> bool {
 }
 
 fn a_killed_program_takes_its_children_and_theirs_along(dir: &Path) {
-    for group in ["own", "ours"] {
+    for group in ["own", "ours", "ours-as-another"] {
         let file = dir.join(group);
         let mut victim = Command::new("/proc/self/exe")
             .arg(format!("{VICTIM}{}", file.display()))
@@ -184,6 +195,37 @@ fn a_program_in_our_group_gets_the_signal_that_ends_it() {
     program.stdout().unwrap().read_exact(&mut [0; 6]).unwrap();
     program.end(Signal::TERM.as_raw());
     assert_eq!(program.wait().unwrap().code(), Some(5));
+}
+
+/// One may be a password, which the program itself hides.
+fn no_guardian_shows_the_arguments_of_its_program() {
+    let program = shell("echo ready; read line").args(["topsecret"]).in_our_group();
+    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).start().unwrap();
+    program.stdout().unwrap().read_exact(&mut [0; 6]).unwrap();
+    let shown = std::fs::read(format!("/proc/{}/cmdline", program.pid())).unwrap();
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains("--as-guardian-on=") && !shown.contains("topsecret"), "{shown}");
+    drop(program.stdin());
+    let _ = program.wait().unwrap();
+}
+
+/// They are more than a pipe holds.
+fn long_arguments_come_through() {
+    let long = "x".repeat(100_000);
+    let program = shell("printf '%s,%s,%s' $# \"$1\" \"$2\"").args(["sh", "", &long]);
+    let (mut program, mut text) = (program.stdout(Stdio::piped()).start().unwrap(), String::new());
+    program.stdout().unwrap().read_to_string(&mut text).unwrap();
+    assert!(program.wait().unwrap().success() && text == format!("2,,{long}"), "{}", text.len());
+    assert!(shell("exit").args(["a\0b"]).start().is_err());
+}
+
+fn a_program_that_has_changed_its_user_is_gone_when_its_kill_returns(dir: &Path) {
+    let file = dir.join("changed");
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", file.display());
+    let mut program = as_another_user(&script).in_our_group().start().unwrap();
+    let pids = pids(&file);
+    program.kill();
+    assert!(is_gone(pids[0]));
 }
 
 fn all_three_streams_come_through() {
