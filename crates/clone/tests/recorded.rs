@@ -6,9 +6,9 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use xb_clone::{
@@ -661,15 +661,21 @@ fn the_bound_of_the_transactions_is_that_before_the_first_acknowledgement() {
     let end = (0..messages.len()).rfind(is_end).unwrap();
     let answer = end + messages[end..].iter().position(|one| one.from == Side::DonorAside).unwrap();
     // Each transaction that is asked for is a new one, and ten more come before the page stage begins.
-    let last = AtomicUsize::new(0);
+    let (last, looked) = (Mutex::new(0), Condvar::new());
     let script = move |sql: &str| {
+        let mut last = last.lock().unwrap();
         if sql.contains("redo_log_current_lsn") {
-            last.fetch_max(10, Ordering::SeqCst);
+            *last = 10.max(*last);
+            looked.notify_all();
         }
-        match sql.contains("gtid_executed") {
-            true => Some(vec![vec![format!("a:1-{}", last.fetch_add(1, Ordering::SeqCst) + 1)]]),
-            false => keeps(sql),
+        if !sql.contains("gtid_executed") {
+            return keeps(sql);
         }
+        // The redo log is looked at from there on, in a thread of its own.
+        let limit = Duration::from_secs(30);
+        let (mut last, _) = looked.wait_timeout_while(last, limit, |last| *last < 10).unwrap();
+        *last += 1;
+        Some(vec![vec![format!("a:1-{last}")]])
     };
     let (received, told) = resumed(broken(&messages, answer, end), script, Vec::new());
     let (info, _) = received.unwrap();
