@@ -258,6 +258,10 @@ fn deltas(link: &Link, system: &[PathBuf], names: &mut Names) -> Result<Deltas, 
 fn refuse_lost(base: &Link, links: &[Link], parts: &[Deltas]) -> Result<(), NotMergeable> {
     let (Some(last), Some(newest)) = (links.last(), parts.last()) else { return Ok(()) };
     let mut there: HashSet<&Path> = newest.values().map(|delta| &*delta.name).collect();
+    // The program that prepares the result gives them their new names.
+    let is_there = |file: &&PathBuf| there.contains(file.with_extension("ibd").as_path());
+    let renamed = last.files.iter().filter(is_there).filter_map(|file| new_name(last, file));
+    let renamed: Vec<PathBuf> = renamed.collect();
     let is_space = |file: &&PathBuf| is_table(file);
     let before: HashSet<&Path> = base.files.iter().filter(is_space).map(PathBuf::as_path).collect();
     let again: Vec<PathBuf> = last
@@ -267,6 +271,7 @@ fn refuse_lost(base: &Link, links: &[Link], parts: &[Deltas]) -> Result<(), NotM
         .map(|file| file.with_extension("ibd"))
         .collect();
     there.extend(again.iter().map(PathBuf::as_path));
+    there.extend(renamed.iter().map(PathBuf::as_path));
     let definitions = last.files.iter().filter(|file| file.extension().is_some_and(|e| e == "frm"));
     for definition in definitions {
         let space = definition.with_extension("ibd");
@@ -282,6 +287,13 @@ fn refuse_lost(base: &Link, links: &[Link], parts: &[Deltas]) -> Result<(), NotM
         }
     }
     Ok(())
+}
+
+/// The name that a tablespace got while the backup ran, if that is what `file` says.
+fn new_name(link: &Link, file: &Path) -> Option<PathBuf> {
+    let text = file.extension().filter(|end| *end == "ren").map(|_| link.dir.join(file));
+    let name = PathBuf::from(read_text(&text?)?);
+    Some(name.strip_prefix(".").unwrap_or(&name).with_extension("ibd"))
 }
 
 /// Returns whether the definition of a table names InnoDB as its engine, or may: it cannot be read.

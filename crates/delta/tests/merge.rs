@@ -437,6 +437,30 @@ fn a_table_that_was_being_made_comes_with_the_next_increment() {
     assert!(!scratch.path().join("shop/n.ibd").exists());
 }
 
+/// RENAME TABLE t4 TO old, new TO t4, old TO t5, after DROP TABLE t5: link by link, mariadb-backup removes the file of t4
+/// for that of the new table, and has none for t5.
+#[test]
+fn a_table_that_took_the_name_of_a_dropped_one_is_not_lost() {
+    for name in ["shop/t5", "./shop/t5.ibd"] {
+        let scratch = tempfile::tempdir().unwrap();
+        let increments = simple(scratch.path());
+        let last = &increments[1];
+        fs::remove_file(last.join("shop/t5.ibd.delta")).unwrap();
+        fs::remove_file(last.join("shop/t5.ibd.meta")).unwrap();
+        write(&last.join("shop/t4.ren"), name.as_bytes());
+        write(&last.join("shop/t4.new"), &whole(77, &[1; 4]));
+        for table in ["t4", "t5"] {
+            write(&last.join(format!("shop/{table}.frm")), &[0xfe, 1, 9, 12, 3]);
+        }
+        assert_eq!(merged(scratch.path(), &increments).map(drop), Ok(()), "{name}");
+        let found = read(scratch.path());
+        let space = |file: &str| found.get(Path::new(file)).map(|bytes| bytes[37]);
+        assert_eq!(["shop/t4.ibd", "shop/t4.new"].map(space), [Some(4), Some(77)]);
+        assert!(!found.contains_key(Path::new("shop/t5.ibd")));
+        assert!(found.contains_key(Path::new("shop/t4.ren")));
+    }
+}
+
 #[test]
 fn a_damaged_delta_or_a_signal_ends_the_merge() {
     let scratch = tempfile::tempdir().unwrap();
