@@ -131,6 +131,7 @@ pub use pack::pass_on::PassOn;
 pub use pack::result::{Cut, PackHandle, PackOutput, PackResult};
 pub use scan::definitions::TablesWithoutFiles;
 pub use scan::end_rule::{CLONE_INFO, EndProof, EndRule, EndWatch, LastFile, NotWhole};
+pub use scan::on_disk::{BeforePrepare, LostTables};
 pub use scan::passthrough::{PassthroughError, relay};
 pub use scan::producer_files::logical_name;
 pub use scan::scanner::{REDO_LOGS, Scanned, StreamError};

@@ -24,7 +24,10 @@ for word; do
     esac
 done
 case " $* " in
-*" --prepare "*) [ ! -e "$here/galera" ] || cp "$here/galera" "$target/xtrabackup_galera_info" ;;
+*" --prepare "*)
+    [ ! -e "$here/galera" ] || cp "$here/galera" "$target/xtrabackup_galera_info"
+    [ ! -e "$here/loses" ] || rm "$target/shop/lost.MYI"
+    ;;
 *" --move-back "*)
     [ ! -e "$here/fails" ] || { echo "cannot reach the vault" >&2; exit 1; }
     mv "$target/orders" "$target/shop" "$target/xtrabackup_info" "$datadir"
@@ -202,6 +205,33 @@ fn a_position_that_preparing_writes_makes_a_node() {
     let written = std::fs::read_to_string(scene.scratch.join("with/grastate.dat")).unwrap();
     let (uuid, seqno) = state.split_once(':').unwrap();
     assert!(written.contains(uuid) && written.contains(seqno), "{written}");
+}
+
+/// As mariadb-backup 10.11 loses a table that was renamed while an increment was taken.
+#[test]
+fn a_table_that_the_program_loses_fails_the_restore() {
+    let scene = Scene::new();
+    let mut tables = StreamWriter::new(Vec::new());
+    for table in ["kept", "lost"] {
+        // The definition names MyISAM.
+        let frm = [&[0xfe, 1, 10, 9][..], &[0; 96]].concat();
+        for (end, content) in [("frm", &*frm), ("MYD", b"rows"), ("MYI", b"keys")] {
+            let name = format!("shop/{table}.{end}");
+            tables.payload(&name, 0, content).end(&name);
+        }
+    }
+    let stream = [tables.finish(), backup(false)].concat();
+    let _ = put_bytes(&scene.store, "tables", &[], &stream);
+    let restore = |folder: &str| {
+        let target = format!("--target-dir={}", scene.scratch.join(folder).display());
+        let program = format!("--prepare-program={}", scene.program().display());
+        xbcloud(&scene.store, "restore", "tables", &["--prepare", &program, &target]).run()
+    };
+    let _ = restore("whole").expect(0);
+    std::fs::write(scene.scratch.join("loses"), "").unwrap();
+    let ran = restore("data").expect_failure();
+    let said = ran.stderr_text();
+    assert!(said.contains("lost the files of 1 table: shop/lost. The backup has them"), "{said}");
 }
 
 #[test]

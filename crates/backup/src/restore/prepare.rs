@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use xb_option_files::{LoadedOptions, OptionFilePaths, load};
-use xb_pipeline::Observer;
+use xb_pipeline::{BeforePrepare, Observer};
 use xb_server::{recovery_memory, recovery_tmpdir};
 
 use crate::cancel::CancelToken;
@@ -26,6 +26,8 @@ const MEMORY: [&str; 2] = ["--use-memory", "--use-free-memory-pct"];
 /// Option for how the recovery syncs its files, and its value for not at all (MariaDB).
 const FLUSH_METHOD: &str = "--innodb-flush-method";
 const NO_SYNC: &str = "nosync";
+/// What to do about lost tables.
+const LOST: &str = ". The backup has them: restore the one before or after it into another directory, without --prepare-chain=stock if that was given";
 const EMPTYING: &str = "the thread that removes merged increments panicked";
 /// Beginning of the names of Aria's log, and the shortest one that has a page of records behind its head, in
 /// bytes.
@@ -235,6 +237,8 @@ pub(crate) async fn prepare(
         None => (&[], increments),
     };
     chain.forget()?;
+    let before =
+        look_at(dir, || BeforePrepare::look(increments.last().map_or(dir, PathBuf::as_path)))?;
     let has_memory = options.use_memory.is_some() || is_set(by, &MEMORY);
     for number in 0..=increments.len() {
         let increment = number.checked_sub(1).and_then(|n| increments.get(n)).map(PathBuf::as_path);
@@ -270,6 +274,9 @@ pub(crate) async fn prepare(
         emptied?;
         small.map_or(Ok(()), SmallLog::undo)?;
     }
+    if let Some(lost) = look_at(dir, || before.lost(dir))? {
+        return Err(BackupError::of_target(dir, format!("the program that prepares {lost}{LOST}")));
+    }
     if let Some(at_end) = at_end {
         observer.begin_phase("sync");
         tokio::task::block_in_place(|| at_end.sync())?;
@@ -302,6 +309,12 @@ fn refuse_endless(dir: &Path) -> Result<(), BackupError> {
         }
     }
     Ok(())
+}
+
+/// Looks at the files of tables, of which there may be many.
+fn look_at<T>(dir: &Path, look: impl FnOnce() -> std::io::Result<T>) -> Result<T, BackupError> {
+    let failed = |error| BackupError::of_target(dir, format!("cannot look at the tables: {error}"));
+    tokio::task::block_in_place(look).map_err(failed)
 }
 
 /// Watches the file systems, so that the program need not sync: only if it can do without, and no

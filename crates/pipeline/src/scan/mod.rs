@@ -2,6 +2,7 @@
 
 pub(crate) mod definitions;
 pub(crate) mod end_rule;
+pub(crate) mod on_disk;
 pub(crate) mod passthrough;
 pub(crate) mod producer_files;
 pub(crate) mod required;

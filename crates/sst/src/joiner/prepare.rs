@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use xb_pipeline::BeforePrepare;
 use xb_server::{recovery_memory, recovery_tmpdir};
 
 use super::content;
@@ -22,7 +23,8 @@ use crate::session::backup_program::{key_words, option, server_words};
 /// had arrived, `offered` the one that the donor offered. Returns the position of the data.
 ///
 /// # Errors
-/// If the backup program fails, or a file cannot be changed; [`SstError::Content`] if there is no position.
+/// If the backup program fails, or a file cannot be changed; [`SstError::Content`] if there is no
+/// position, or the program lost tables.
 pub(super) fn prepare(
     context: &Context,
     destination: &Destination,
@@ -35,7 +37,15 @@ pub(super) fn prepare(
         let new = new.clone();
         move || sync(&new)
     });
-    destination.with_links(|| run_program(context, new))?;
+    destination.with_links(|| {
+        let before =
+            BeforePrepare::look(new).map_err(SstError::io("look at the tables in", new))?;
+        run_program(context, new)?;
+        let lost = before.lost(new).map_err(SstError::io("look at the tables in", new))?;
+        lost.map_or(Ok(()), |lost| {
+            Err(SstError::Content(format!("its --prepare {lost}; start the node again")))
+        })
+    })?;
     let position = content::position(new, stated, offered)?;
     let Context { settings, layout, .. } = context;
     let mut sent_again = None;
