@@ -245,6 +245,16 @@ pub enum BackupError {
         /// The system's error.
         what: String,
     },
+    /// The producer held locks on its server, and waited for redo log that is gone.
+    #[error(
+        "{program} was ended so that the server continues: it blocked commits, and asked for {seconds} s for redo log that the server has overwritten"
+    )]
+    OverwrittenRedo {
+        /// The program.
+        program: String,
+        /// Maximum time for which the producer may ask for it while it blocks commits, in seconds.
+        seconds: u64,
+    },
     /// The spool cannot be created.
     #[error("cannot create a spool in {dir}: {source}")]
     Spool {
@@ -416,6 +426,7 @@ impl BackupError {
             | Self::LeftOut { .. }
             | Self::Clone(_)
             | Self::LockStall { .. }
+            | Self::OverwrittenRedo { .. }
             | Self::SpoolDisk { .. } => "producer",
             Self::Output { .. } => "output",
             Self::Restore { .. } | Self::FullDisk { .. } => "restore",
@@ -485,6 +496,9 @@ impl BackupError {
             ),
             Self::LockStall { .. } => Some(
                 "find out why the store was slow or stalled, and take a new backup: none was made. Raise --spool-size to bridge longer outages, or --lock-stall to let commits wait longer",
+            ),
+            Self::OverwrittenRedo { .. } => Some(
+                "give the server a larger innodb_log_file_size (one statement wrote more than that while the backup ran), and take a new backup: none was made",
             ),
             Self::SpoolDisk { .. } => Some(
                 "make room for --spool-size in the directory of the spool, or choose another --spool-dir; then take a new backup: none was made",

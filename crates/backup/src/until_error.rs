@@ -217,7 +217,7 @@ impl UntilError {
                 Some("run `binlog verify`, which names everything that is wrong with the archive")
             }
             Self::LostEnd { .. } => Some(
-                "start the receiver, which continues the archive; or restore what is left with --accept-lost-end",
+                "run it again, as a store may have left out what it has; then start the receiver, which continues the archive, or restore what is left with --accept-lost-end",
             ),
             Self::DoubtfulEnd { .. } => Some(
                 "let a receiver catch up; name the last transaction that you want, which is found in either stream; or restore to the end of the first one with --accept-lost-end",

@@ -17,7 +17,7 @@ use std::fs::File;
 use std::io::{self, PipeWriter, Read as _, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread::Builder;
 
@@ -235,5 +235,13 @@ fn become_child(guardian: i32, mut args: impl Iterator<Item = OsString>) -> io::
     {
         return error;
     }
-    Command::new(program).args(args).exec()
+    let error = Command::new(&program).args(args).exec();
+    // The program was found before.
+    match error.kind() {
+        io::ErrorKind::NotFound if Path::new(&program).exists() => io::Error::other(format!(
+            "{error}: what runs {} is missing, the program in its first line (#!) or its loader",
+            Path::new(&program).display()
+        )),
+        _ => error,
+    }
 }

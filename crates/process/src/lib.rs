@@ -39,7 +39,7 @@ pub use cancel::{CancelHook, CancelOnDrop, CancelToken};
 pub use capture::{CaptureError, capture};
 pub use guardian::{NOT_STARTED, can_confine, serve_as_guardian};
 pub use left_out::left_out;
-pub use lock_guard::{GuardedOutput, LockGuard, guard};
+pub use lock_guard::{GuardedOutput, LockGuard, Stall, guard};
 pub use lock_messages::{Change, change};
 pub use memory::Memory;
 pub use messages::{Messages, how_it_ended};

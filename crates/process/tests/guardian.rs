@@ -268,7 +268,7 @@ fn a_program_that_cannot_be_run_shows_it_by_its_status(dir: &Path) {
     let mut why = String::new();
     program.stderr().unwrap().read_to_string(&mut why).unwrap();
     assert_eq!(program.wait().unwrap().code(), Some(NOT_STARTED.into()));
-    assert!(why.contains("No such file"), "{why}");
+    assert!(why.contains("No such file") && why.contains("its first line (#!)"), "{why}");
 }
 
 fn nothing_else_is_inherited() {

@@ -18,6 +18,14 @@ pub enum CancelReason {
         /// The time limit, in seconds.
         seconds: u64,
     },
+    /// The backup blocked its server, and waited for redo log that is gone.
+    #[error(
+        "the backup was ended so that the server continues: it blocked commits, and asked for {seconds} s for redo log that the server has overwritten; give the server a larger innodb_log_file_size, and start the joiner again"
+    )]
+    OverwrittenRedo {
+        /// The time limit, in seconds.
+        seconds: u64,
+    },
     /// No data moved for too long.
     #[error("no data for {seconds} s (sst-idle-timeout)")]
     Idle {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::Signal;
 use xb_process::{
-    Exchange, GuardedOutput, LockGuard, Messages, NOT_STARTED, Output, Program, RunError,
+    Exchange, GuardedOutput, LockGuard, Messages, NOT_STARTED, Output, Program, RunError, Stall,
     Termination, can_confine, guard, how_it_ended, left_out,
 };
 
@@ -220,7 +220,12 @@ impl Run<'_> {
             spool,
             locks,
             move |line| heard.add(line),
-            move |_| stalled.cancel(CancelReason::LockStall { seconds }),
+            move |stall| {
+                stalled.cancel(match stall {
+                    Stall::Overwritten => CancelReason::OverwrittenRedo { seconds },
+                    Stall::Full | Stall::Disk(_) => CancelReason::LockStall { seconds },
+                });
+            },
         )
         .map_err(failed)?;
         let (name, cancel) = (self.name(), cancel.clone());

@@ -14,7 +14,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use xb_pipeline::{FifoNames, Fifos, Merge};
 pub use xb_process::LockGuard;
-use xb_process::{GuardedOutput, Messages, Program, Running, guard as take_over, how_it_ended};
+use xb_process::{
+    GuardedOutput, Messages, Program, Running, Stall, guard as take_over, how_it_ended,
+};
 
 use crate::error::BackupError;
 
@@ -32,7 +34,7 @@ pub struct Producer {
     program: String,
     messages: Option<Messages>,
     /// Receives a message when the producer was blocked for too long while holding locks.
-    stalled: Option<oneshot::Receiver<Option<String>>>,
+    stalled: Option<oneshot::Receiver<Stall>>,
     lock_stall: Option<Duration>,
     reads: Reads,
     /// File of a table that it left out, by its messages.
@@ -132,10 +134,8 @@ impl Producer {
             _fifos: fifos,
         };
         let (tell, stalled) = oneshot::channel();
-        let on_stall = |disk: Option<std::io::Error>| {
-            // The receiver is gone once the run is over.
-            let _ = tell.send(disk.map(|error| error.to_string()));
-        };
+        // The receiver is gone once the run is over.
+        let on_stall = |stall| drop(tell.send(stall));
         let left_out = producer.left_out.clone();
         let message = move |line: &[u8]| {
             if let Some(file) = xb_process::left_out(line) {
@@ -160,12 +160,15 @@ impl Producer {
             };
             // The channel delivers only one message and must not be polled again.
             *stalled = None;
-            let Some(disk) = told else { return std::future::pending().await };
+            let Some(stall) = told else { return std::future::pending().await };
             let seconds = lock_stall.unwrap_or_default().as_secs();
             let program = program.clone();
-            match disk {
-                None => BackupError::LockStall { program, seconds },
-                Some(what) => BackupError::SpoolDisk { program, seconds, what },
+            match stall {
+                Stall::Full => BackupError::LockStall { program, seconds },
+                Stall::Disk(error) => {
+                    BackupError::SpoolDisk { program, seconds, what: error.to_string() }
+                }
+                Stall::Overwritten => BackupError::OverwrittenRedo { program, seconds },
             }
         };
         tokio::select! {
