@@ -283,8 +283,8 @@ LISTINGS = {
     "html": lambda answer, world: b"<html><body>Welcome</body></html>",
     "error": lambda answer, world: ERROR,
     "truncated": truncated, "twice": twice, "other-size": twice_of_other_size, "half": half, "stale": stale,
-    "hide-newest": hide(r"\.xb-catalog/c3$"), "hide-middle": hide(r"\.xb-catalog/c2$"),
-    "hide-base": hide(r"\.xb-catalog/c1$"), "hide-folder": hide(r"/c3/"), "hide-data": hide(r"/c1/.*\d{9}$"),
+    "hide-newest": hide(r"\.xb-catalog/[cm]3$"), "hide-middle": hide(r"\.xb-catalog/[cm]2$"),
+    "hide-base": hide(r"\.xb-catalog/[cm]1$"), "hide-folder": hide("/[cm]3/"), "hide-data": hide(r"/[cm]1/.*\d{9}$"),
     "hide-records": hide("@verified|@pins|@accepted"), "hide-claims": hide("@claims|/claim$"),
     "hide-log": hide(r"\.xb-binlog/.*(head|end)$"),
 }  # fmt: skip
@@ -297,7 +297,7 @@ READS = {
     "other": lambda answer, key, world: world.other(key, answer),
 }  # fmt: skip
 TARGETS = {
-    "newest": r"\.xb-catalog/c3$", "base": r"\.xb-catalog/c1$", "data": r"/c\d/.*\d{9}$", "keys": "/keys$",
+    "newest": r"\.xb-catalog/[cm]3$", "base": r"\.xb-catalog/[cm]1$", "data": r"/[cm]\d/.*\d{9}$", "keys": "/keys$",
     "sums": "/sums$|@sums", "records": "@verified|@pins|@accepted", "claims": "@claims|/claim$", "log": r"\.xb-binlog/",
 }  # fmt: skip
 WRITES = {"swallow": "", "unconditional": "", "late-503": "", "swallow-catalog": r"\.xb-catalog/[^@]"}
