@@ -177,7 +177,6 @@ fn parse<'b, T: Deserialize<'b>>(bytes: &'b [u8], key: Option<&MacKey>) -> Optio
 }
 
 /// Returns whether bytes are a verification record, of any key.
-#[doc(hidden)]
 pub fn is_verification(bytes: &[u8]) -> bool {
     parse::<Verifications>(bytes, None).is_some_and(|record| {
         let _ = Proof::of(&record.results);

@@ -433,6 +433,8 @@ fn the_branch_that_goes_on_is_the_default() {
         let plan = plan(&streams, &base, &stop.parse().unwrap()).unwrap();
         assert!(plan.pieces.iter().all(|piece| piece.stream == streams[0].id()), "{stop}");
         assert!(plan.is_left, "{stop}");
+        let by = plan.left_by.as_ref().unwrap();
+        assert!(matches!(by, PlanError::Branch { reason, .. } if reason == "shorter"), "{by}");
         assert_eq!(replayed(&plan, &changes, &base).len(), count, "{stop}");
     }
     let later = Base { taken: Timestamp::from_second(NOW + 1000).unwrap(), ..base };

@@ -785,23 +785,44 @@ fn archived_cluster(gtid_mode: &str) -> (Cluster, Shop, Receiver) {
     synced(&cluster, 2);
     cluster.sql(2, "UPDATE d.e SET n = n + 1");
     let receiver = shop.receive_from(&cluster.socket(2));
-    let _ = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
-        .args(["backup", "--quiet", &shop.place("full"), "--server=shop"])
-        .arg(format!("--state-dir={}", shop.scratch.join("state").display()))
-        .args(shop.key())
-        .arg("--")
-        .arg(find("mariadb-backup"))
-        .args(["--no-defaults", "--backup", "--stream=xbstream", "--user=root"])
-        .arg(format!("--socket={}", cluster.socket(2).display()))
-        .arg(format!("--datadir={}", cluster.datadir(2).display()))
-        .arg(format!("--target-dir={}", cluster.scratch().display()))
-        .run()
-        .expect(0);
+    back_up_node(&cluster, &shop, 2, "full");
     cluster.sql(2, "INSERT INTO d.t VALUES (2, 'on two'); UPDATE d.e SET n = n + 1");
     cluster.sql(1, "INSERT INTO d.t VALUES (3, 'on one')");
     synced(&cluster, 2);
     wait_until(&receiver, &position(&cluster, 2));
     (cluster, shop, receiver)
+}
+
+fn back_up_node(cluster: &Cluster, shop: &Shop, node: u8, name: &str) {
+    let _ = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["backup", "--quiet", &shop.place(name), "--server=shop"])
+        .arg(format!("--state-dir={}", shop.scratch.join("state").display()))
+        .args(shop.key())
+        .arg("--")
+        .arg(find("mariadb-backup"))
+        .args(["--no-defaults", "--backup", "--stream=xbstream", "--user=root"])
+        .arg(format!("--socket={}", cluster.socket(node).display()))
+        .arg(format!("--datadir={}", cluster.datadir(node).display()))
+        .arg(format!("--target-dir={}", cluster.scratch().display()))
+        .run()
+        .expect(0);
+}
+
+/// Cuts a node off from the others, and makes it a cluster of its own: both sides commit then.
+fn split_off(cluster: &Cluster, node: u8) {
+    let waits_for = |status: &str, value: &str| {
+        let is_so = || cluster.sql(node, &format!("SHOW STATUS LIKE '{status}'")).contains(value);
+        let mut looks = 0;
+        while !is_so() {
+            looks += 1;
+            assert!(looks < 1200, "{status} is not {value}: {}", cluster.log(node));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    cluster.sql(node, "SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'");
+    waits_for("wsrep_cluster_status", "non-Primary");
+    cluster.sql(node, "SET GLOBAL wsrep_provider_options = 'pc.bootstrap=1'");
+    waits_for("wsrep_ready", "ON");
 }
 
 /// Waits until a node has applied everything that others have committed.
@@ -886,4 +907,50 @@ fn another_node_with_gtids_of_its_own_does_not_continue_the_archive() {
     receiver.stop();
     let refused = shop.refused("full", "latest", &[]);
     assert!(refused.contains("wsrep_gtid_mode=OFF"), "{refused}");
+}
+
+#[test]
+fn a_transaction_that_a_killed_node_of_galera_did_not_pass_on_makes_a_branch() {
+    let (mut cluster, shop, receiver) = archived_cluster("ON");
+    receiver.stop();
+    // The same receiver finds the node that is left.
+    let receiver = shop.receive_from_any(&[&cluster.socket(2), &cluster.socket(3)]);
+    let own = |cluster: &Cluster, node| {
+        of_domain("7-", &cluster.sql(node, "SELECT @@GLOBAL.gtid_binlog_pos"))
+    };
+    cluster.sql(2, "INSERT INTO d.t VALUES (4, 'for all')");
+    let (before, rows_before) = (own(&cluster, 2), cluster.sql(2, TABLES));
+    synced(&cluster, 3);
+    split_off(&cluster, 2);
+    cluster.sql(2, "INSERT INTO d.t VALUES (5, 'lost'); UPDATE d.e SET n = 1000");
+    let lost = own(&cluster, 2);
+    wait_until(&receiver, &position(&cluster, 2));
+    cluster.kill(2);
+    // Transactions with the numbers of the lost ones.
+    cluster.sql(3, "INSERT INTO d.t VALUES (5, 'kept'); UPDATE d.e SET n = n + 1");
+    assert_eq!(own(&cluster, 3), lost);
+    cluster.sql(3, "INSERT INTO d.t VALUES (6, 'more')");
+    let after = own(&cluster, 3);
+    wait_until(&receiver, &position(&cluster, 3));
+    let StreamOrigin::Branch { reason, .. } = begins(&receiver) else {
+        panic!("{:?}", receiver.told());
+    };
+    assert!(reason.contains("node3") && reason.contains(&lost), "{reason}");
+    let branch = streams(&shop).pop().unwrap()["stream"].as_str().unwrap().to_owned();
+    for stop in ["latest", &after] {
+        let refused = shop.refused("full", stop, &[]);
+        assert!(refused.contains("begins anew") || refused.contains("not reach"), "{refused}");
+    }
+    // The GTID alone does not tell which of the two is meant: the branch is named.
+    let planned = shop.restore("full", &lost, &["--dry-run"]).run().expect(0).stdout_text();
+    assert!(planned.contains(&branch) && planned.contains("n = 1000"), "{planned}");
+    assert_eq!(restored(&shop, "full", &before), rows_before);
+    let _ = verify(&shop).expect(7);
+    back_up_node(&cluster, &shop, 3, "new");
+    cluster.sql(3, "INSERT INTO d.t VALUES (7, 'seven')");
+    wait_until(&receiver, &position(&cluster, 3));
+    receiver.stop();
+    let rows = cluster.sql(3, TABLES);
+    assert_eq!(restored(&shop, "new", "latest"), rows);
+    assert!(rows.contains("kept") && !rows.contains("lost"), "{rows}");
 }

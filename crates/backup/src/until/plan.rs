@@ -242,7 +242,7 @@ async fn plan_from(
     versions.extend(taken_from.version);
     let run = taken_from.run;
     if planned.is_left {
-        remarks.push("the stop lies in a history that the archive has left".to_owned());
+        remarks.push(left(planned.left_by.as_ref()));
     }
     if request.stop == RestoreStop::Latest {
         remarks.extend(histories.stranded().iter().map(ToString::to_string));
@@ -290,6 +290,18 @@ fn described(server: &str, work: ReplayWork, scanned: Scanned, remarks: Vec<Stri
         segments: work.needed.len(),
         remarks,
         work,
+    }
+}
+
+/// What is to be known of a stop outside the present history: servers number their transactions alike there, so a GTID does
+/// not tell the two apart.
+fn left(by: Option<&PlanError>) -> String {
+    let left = "the stop lies in a history that the archive has left";
+    match by {
+        Some(PlanError::Branch { stream, reason }) => format!(
+            "{left}: the present one begins with stream {stream} ({reason}), and its transactions of the same GTIDs may be others"
+        ),
+        _ => left.to_owned(),
     }
 }
 

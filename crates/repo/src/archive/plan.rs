@@ -38,11 +38,13 @@ pub struct Plan<'a> {
     pub must_be_found: bool,
     /// The pieces are not of the present history: of one that it left, or of a server whose end it may lack.
     pub is_left: bool,
+    /// Of one that it left: [`PlanError::Branch`], which says where it did, and why.
+    pub left_by: Option<PlanError>,
 }
 
 impl Plan<'_> {
-    fn left(self) -> Self {
-        Self { is_left: true, ..self }
+    fn left(self, left_by: Option<PlanError>) -> Self {
+        Self { is_left: true, left_by, ..self }
     }
 }
 
@@ -110,16 +112,16 @@ impl<'a> Histories<'a> {
                 let further = present::unproven(&self.ends, newest.last);
                 let mut further = others.iter().filter(|other| further.contains(&other.last));
                 let found = further.find_map(|other| other.plan(base, stop).ok());
-                found.map(Plan::left).ok_or(error)
+                found.map(|plan| plan.left(None)).ok_or(error)
             }
             PlanError::NoStart { .. } => match left(&self.lines, base) {
                 None => Err(error),
                 Some((_, error)) if is_latest => Err(error),
-                Some((line, _)) => line.plan(base, stop).map(Plan::left),
+                Some((line, by)) => line.plan(base, stop).map(|plan| plan.left(Some(by))),
             },
             PlanError::Branch { .. } if !is_latest => match left(&self.lines, base) {
                 None => Err(error),
-                Some((line, _)) => line.plan(base, stop).map(Plan::left),
+                Some((line, by)) => line.plan(base, stop).map(|plan| plan.left(Some(by))),
             },
             _ => Err(error),
         }
@@ -658,7 +660,14 @@ impl<'a> HistoryLine<'a> {
                 return Err(PlanError::Barrier { kind, at: head.to.clone() });
             }
         }
-        Ok(Plan { pieces, doubtful, stop: stop.clone(), must_be_found, is_left: false })
+        Ok(Plan {
+            pieces,
+            doubtful,
+            stop: stop.clone(),
+            must_be_found,
+            is_left: false,
+            left_by: None,
+        })
     }
 }
 

@@ -167,7 +167,7 @@ async fn copy_one(
     // A verification of these bytes also holds for the copy if all of them passed through us. If
     // the copy existed before, its own records may already be newer.
     if source.same_name && !report.was_there && report.by_store == 0 {
-        carry_records(from, to, request).await;
+        report.doubts.extend(carry_records(from, to, request).await);
     }
     Ok(report)
 }
@@ -338,14 +338,23 @@ async fn read_alike(from: &Root, key: &str) -> Result<Bytes, StoreError> {
     Err(StoreError::new(Operation::Get, key, StoreErrorKind::Altered, what))
 }
 
-/// Copies the verification records. Best effort: a failure does not fail the copy.
-async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) {
+/// Copies the verification records. Best effort: a failure does not fail the copy. Returns a doubt for each record that is
+/// damaged: the copy is without it, because no backup with such a record counts.
+async fn carry_records(from: &Root, to: &Root, request: &CopyRequest) -> Vec<String> {
+    let mut doubts = Vec::new();
     // The pin, the last of the keys, stays with the source.
     for key in records::verification_keys(&request.name) {
-        if let Ok(bytes) = read_alike(from, &from.key(&key)).await {
+        let Ok(bytes) = read_alike(from, &from.key(&key)).await else { continue };
+        if records::is_verification(&bytes) {
             let _ = to.store().create(&to.key(&key), bytes).await;
+        } else {
+            doubts.push(format!(
+                "the verification record {key} cannot be read, and is not copied: it may state that {} is damaged; verify the copy",
+                request.name
+            ));
         }
     }
+    doubts
 }
 
 impl CopyContext<'_> {

@@ -287,6 +287,23 @@ fn a_record_at_the_destination_that_cannot_be_read_is_a_doubt() {
     assert!(done.was_there && done.doubts[0].contains("it is not known whether"), "{done:?}");
 }
 
+/// With it, nothing on the copy could be restored until a trial restore has passed.
+#[test]
+fn a_record_at_the_source_that_cannot_be_read_stays_there_and_is_a_doubt() {
+    let (from, to) = (Store::new(), Store::new());
+    from.put("n", Layout::Packed, 300, stream_reader()).unwrap();
+    assert!(verify(&from, "n", Level::Checksum, None).is_ok());
+    let files = from.files();
+    let record = files.iter().find(|path| path.to_str().unwrap().contains("@verified/n/")).unwrap();
+    let mut bytes = std::fs::read(record).unwrap();
+    bytes[7] ^= 1;
+    std::fs::write(record, bytes).unwrap();
+    let done = copy(&from, &to, "n", "n", unverified).unwrap();
+    assert!(done.doubts[0].contains("@verified/n/"), "{done:?}");
+    assert!(line(&to, "n").restorable, "{:?}", line(&to, "n"));
+    assert!(!line(&from, "n").restorable);
+}
+
 #[test]
 fn a_copy_with_a_key_explains_why_a_proof_without_one_does_not_count() {
     let (from, to) = (Store::new(), Store::new());
