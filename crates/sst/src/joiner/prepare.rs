@@ -9,7 +9,7 @@ use std::path::Path;
 use xb_server::{recovery_memory, recovery_tmpdir};
 
 use super::content;
-use super::destination::{Destination, sync};
+use super::destination::Destination;
 use super::donor_files;
 use crate::context::Context;
 use crate::contract::args::Product;
@@ -30,12 +30,7 @@ pub(super) fn prepare(
     offered: Option<&Position>,
 ) -> Result<Position, SstError> {
     let new = &destination.new;
-    // Let the disk write while the backup is prepared.
-    let syncing = std::thread::spawn({
-        let new = new.clone();
-        move || sync(&new)
-    });
-    destination.with_links(|| run_program(context, new))?;
+    destination.prepare_with(|| run_program(context, new))?;
     let position = content::position(new, stated, offered)?;
     let Context { settings, layout, .. } = context;
     let mut sent_again = None;
@@ -45,7 +40,6 @@ pub(super) fn prepare(
             "the backup is at {position}, but the server's position in its data is {recorded}, as is normal under load: this node is sent what lies between once more; only a CREATE TABLE ... SELECT among that makes it stop replicating (Inconsistent), and it must join again then"
         ));
     }
-    syncing.join().unwrap_or(Ok(()))?;
     let stays = |name: &OsStr| settings.keep.keeps(name.as_bytes()) || layout.leads_outside(name);
     donor_files::clear(new, layout.binlog.as_deref(), sent_again, stays)?;
     Ok(position)
