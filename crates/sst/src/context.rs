@@ -1,7 +1,6 @@
 //! State that both roles need.
 
-use xb_pipeline::Observer;
-use xb_report::{Delta, Direction, Report, SectionOptions, Traffic, Watch};
+use xb_report::{Delta, Report};
 
 use crate::cancel::CancelToken;
 use crate::contract::args::Args;
@@ -45,18 +44,6 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    /// Samples the counters for the report, until the result is dropped.
-    pub(crate) fn watch(
-        &self,
-        direction: Direction,
-        threads: usize,
-        observer: &Observer,
-    ) -> Option<Watch> {
-        let options = SectionOptions { direction, encode: None, threads };
-        let report = self.report.as_ref()?;
-        Some(report.watch("transfer", options, observer, Traffic::default))
-    }
-
     /// Reports about how many bytes the donor has asked, and how many of them the joiner has kept.
     pub(crate) fn report_delta(&self, asked_bytes: u64, kept_bytes: u64) {
         let sent_bytes = asked_bytes.saturating_sub(kept_bytes);

@@ -1,4 +1,4 @@
-//! The donor's offer, which the joiner reads before the first byte of data.
+//! The donor's offer, which the joiner reads before the first byte of data, and the joiner's answer.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::args::Product;
 use crate::contract::position::{Position, StateId};
+use crate::contract::settings::DeltaWish;
+use crate::delta::question::Key;
 
 /// Version of the offer; a joiner accepts only its own.
 pub(crate) const FORMAT: u32 = 1;
@@ -33,9 +35,10 @@ pub struct Offer {
     /// Whether the donor's server knows names in lower case only. Earlier donors do not state it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lower_case_names: Option<bool>,
-    /// Key of the hashes with which the donor asks what the joiner has, 64 hex digits. Earlier donors do not ask.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delta: Option<String>,
+    /// Key of the hashes with which the donor asks what the joiner has: 64 lower-case hex digits. Earlier donors do not
+    /// ask.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hex_key")]
+    pub delta: Option<Key>,
     /// Program and version of the donor.
     pub program: String,
 }
@@ -77,6 +80,57 @@ pub struct Places {
 impl Places {
     fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// A key in an offer. What is no key counts as none.
+mod hex_key {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use super::Key;
+
+    pub(super) fn serialize<S: Serializer>(key: &Option<Key>, to: S) -> Result<S::Ok, S::Error> {
+        let text = |key: &Key| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        key.as_ref().map(text).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Key>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        Ok(text.and_then(|text| read(&text)))
+    }
+
+    pub(super) fn read(text: &str) -> Option<Key> {
+        let digit = |digit: u8| match digit {
+            b'0'..=b'9' => Some(digit - b'0'),
+            b'a'..=b'f' => Some(digit - b'a' + 10),
+            _ => None,
+        };
+        let (pairs, odd) = text.as_bytes().as_chunks::<2>();
+        let bytes: Option<Vec<u8>> =
+            pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect();
+        bytes.filter(|_| odd.is_empty())?.try_into().ok()
+    }
+}
+
+/// The joiner's answer to an offer. A donor that leaves nothing out needs none, and ignores it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    /// The joiner's choice.
+    pub(crate) delta: DeltaWish,
+}
+
+impl Answer {
+    /// Encodes the answer; without a wish for a delta it is empty, as that of earlier joiners.
+    pub(crate) fn write(wish: DeltaWish) -> Vec<u8> {
+        match wish {
+            DeltaWish::No => Vec::new(),
+            delta => serde_json::to_vec(&Self { delta }).unwrap_or_default(),
+        }
+    }
+
+    /// Reads the wish in an answer. What is no answer has none.
+    pub(crate) fn read(bytes: &[u8]) -> DeltaWish {
+        serde_json::from_slice::<Self>(bytes).map_or(DeltaWish::No, |answer| answer.delta)
     }
 }
 
@@ -235,6 +289,34 @@ mod tests {
         let long = Offer { what: full(places), ..offer() };
         let read = Offer::read(&long.encode(), Product::MariaDb, None);
         assert_eq!(read, Ok(offer()));
+    }
+
+    #[test]
+    fn answers_and_keys_read_back() {
+        assert_eq!(Answer::write(DeltaWish::Auto), br#"{"delta":"auto"}"#);
+        for wish in [DeltaWish::Auto, DeltaWish::Yes, DeltaWish::No] {
+            assert_eq!(Answer::read(&Answer::write(wish)), wish);
+            assert_eq!(wish.to_string().parse(), Ok(wish));
+        }
+        for other in [&b""[..], b"{}", b"delta", br#"{"delta":"maybe"}"#, &[0xff; 40]] {
+            assert_eq!(Answer::read(other), DeltaWish::No);
+        }
+        // A later joiner may say more.
+        assert_eq!(Answer::read(br#"{"delta":"yes","more":1}"#), DeltaWish::Yes);
+        let key = std::array::from_fn(|n| u8::try_from(n * 9 % 256).unwrap());
+        let with_key = Offer { delta: Some(key), ..offer() };
+        let bytes = with_key.encode();
+        let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        assert!(text.contains(&format!(r#","delta":"{digits}","#)), "{text}");
+        assert_eq!(Offer::read(&bytes, Product::MariaDb, None), Ok(with_key));
+        for other in
+            ["", "00", &"g0".repeat(32), &"00".repeat(33), &"0".repeat(63), &"A0".repeat(32)]
+        {
+            assert_eq!(hex_key::read(other), None, "{other}");
+            let text = text.replace(&digits, other);
+            assert_eq!(Offer::read(text.as_bytes(), Product::MariaDb, None), Ok(offer()));
+        }
     }
 
     #[test]

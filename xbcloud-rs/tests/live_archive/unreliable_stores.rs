@@ -22,6 +22,16 @@ impl Site {
         Self { archive, proxy }
     }
 
+    /// The archive has a backup, and three rows after it.
+    fn with_backup() -> Self {
+        let site = Self::new();
+        site.archive.catch_up();
+        let _ = site.archive.back_up("one");
+        site.archive.write(3);
+        site.archive.catch_up();
+        site
+    }
+
     fn receive(&self) -> Running {
         let through = format!("--s3-endpoint={}", self.proxy.endpoint());
         self.archive.receive(&[&through, "--max-backoff=50"])
@@ -159,12 +169,8 @@ fn lies(stream: &str, last: u64, old_alive: &str) -> Vec<(&'static str, Rule)> {
 
 #[test]
 fn no_lie_of_a_store_makes_an_older_state_the_latest() {
-    let site = Site::new();
+    let site = Site::with_backup();
     let archive = &site.archive;
-    archive.catch_up();
-    let _ = archive.back_up("one");
-    archive.write(3);
-    archive.catch_up();
     let mut receiver = site.receive();
     archive.write(1);
     archive.wait(&mut receiver);
@@ -221,12 +227,8 @@ fn no_lie_of_a_store_makes_an_older_state_the_latest() {
 
 #[test]
 fn a_receiver_whose_store_lies_about_what_it_has_loses_and_doubles_nothing() {
-    let site = Site::new();
+    let site = Site::with_backup();
     let archive = &site.archive;
-    archive.catch_up();
-    let _ = archive.back_up("one");
-    archive.write(3);
-    archive.catch_up();
     let refused = || Action::Refuse { status: 412, code: "PreconditionFailed" };
     let hides = |text| Rule::new("GET", "list-type=2", Action::Edit(Edit::Hide(text)));
     let lies = [

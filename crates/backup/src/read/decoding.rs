@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xb_encryptor::xbcrypt::{Algorithm, Cipher};
 use xb_encryptor::{Backend, KeyBytes};
-use xb_pipeline::{PlanError, UnpackPlan};
+use xb_pipeline::{Decrypt, FileDecoding, PlanError, UnpackPlan};
 
 use crate::error::BackupError;
 use crate::session::Resources;
@@ -21,6 +21,26 @@ pub(crate) fn file_cipher(key: Option<&KeyBytes>) -> Result<Option<Arc<Cipher>>,
     // The length of the key determines the AES variant.
     let cipher = Cipher::new(Algorithm::Aes256, key, Backend::default());
     Ok(Some(Arc::new(cipher.map_err(|error| BackupError::Keys(error.to_string()))?)))
+}
+
+/// Divides the memory between fetching and the work on single files, which takes half of it.
+///
+/// # Errors
+/// [`BackupError::Plan`] if it is too little; [`BackupError::Keys`].
+pub(crate) fn plan_with_files(
+    resources: Resources,
+    key: Option<&KeyBytes>,
+    decompress: bool,
+) -> Result<(UnpackPlan, FileDecoding), BackupError> {
+    let fetch = |share| plan_beside(share, resources);
+    let half = resources.memory / 2;
+    let (memory, plan) = match fetch(half) {
+        Ok(plan) => (half, plan),
+        Err(_) => (FileDecoding::MIN_MEMORY, fetch(FileDecoding::MIN_MEMORY)?),
+    };
+    let decrypt = file_cipher(key)?.map_or(Decrypt::Refuse, Decrypt::With);
+    let threads = resources.threads;
+    Ok((plan, FileDecoding { decompress, decrypt, threads, memory }))
 }
 
 /// Plans fetching within the memory, of which `share` are for files.

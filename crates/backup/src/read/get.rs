@@ -172,25 +172,13 @@ impl Fetch<'_> {
             )
             .await?;
         let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
-        let summary = match (fetched, summary) {
-            (_, Err(UnpackError::Sink(error))) => return Err(error),
-            (_, Err(error)) if is_of_content(&error) => {
-                // Positions refer to the unsealed stream, so they identify an object only in an
-                // unsealed backup.
-                let place = error.place().filter(|_| facts.sealed.is_none());
-                let object = place
-                    .and_then(|place| object_of(place, chunk))
-                    .map_or_else(String::new, |n| format!("object {}: ", object_key(n)));
-                let found = damaged(format!("{object}{error}"));
-                return Err(self.cause(&recent, found).await);
-            }
-            (Err(error), _) => return Err(not_found_as_damage(error, name)),
-            (_, Err(error)) => {
-                let source = std::io::Error::other(error.to_string());
-                return Err(BackupError::System { what: "get", source });
-            }
-            (Ok(()), Ok(summary)) => summary,
+        let object = |error: &UnpackError<BackupError>| {
+            // Positions refer to the unsealed stream, so they identify an object only in an
+            // unsealed backup.
+            let place = error.place().filter(|_| facts.sealed.is_none())?;
+            Some(format!("object {}: ", object_key(object_of(place, chunk)?)))
         };
+        let summary = self.outcome(fetched, summary, &recent, object).await?;
         if Some(summary.id.0) != manifest.stream_id() || summary.stream_len != total {
             return Err(damaged(
                 "the objects hold a different stream than the manifest names".into(),
@@ -214,7 +202,6 @@ impl Fetch<'_> {
         parts: Parts,
         sink: S,
     ) -> Result<Fetched<S>, BackupError> {
-        let name = &self.request.name;
         let runs = parts.runs.clone();
         let mut picker = Picker::new(parts, sink);
         let (plan, observer) = (self.plan, self.session.observer.clone());
@@ -243,23 +230,37 @@ impl Fetch<'_> {
             },
         )
         .await?;
-        let damaged = |what: String| BackupError::Damaged { name: name.to_string(), what };
-        match (fetched, unpacked) {
-            (_, Err(UnpackError::Sink(error))) => return Err(error),
-            (_, Err(error)) if is_of_content(&error) => {
-                return Err(self.cause(&recent, damaged(error.to_string())).await);
-            }
-            (Err(error), _) => return Err(not_found_as_damage(error, name)),
-            (_, Err(error)) => {
-                let source = std::io::Error::other(error.to_string());
-                return Err(BackupError::System { what: "get", source });
-            }
-            (Ok(()), Ok(())) => {}
-        }
+        self.outcome(fetched, unpacked, &recent, |_| None).await?;
         let (stream_bytes, sink) = tokio::task::spawn_blocking(move || picker.finish())
             .await
             .map_err(|_| BackupError::Bug("the thread that selects chunks panicked"))??;
         Ok(Fetched { stream_bytes, objects, stored_bytes, sink })
+    }
+
+    /// Returns what was unpacked, or the cause of a failure: fetching and unpacking both fail if one of them does. `place`
+    /// names the place of damage.
+    async fn outcome<T>(
+        &self,
+        fetched: Result<(), StoreError>,
+        unpacked: Result<T, UnpackError<BackupError>>,
+        recent: &Recent,
+        place: impl Fn(&UnpackError<BackupError>) -> Option<String>,
+    ) -> Result<T, BackupError> {
+        let name = &self.request.name;
+        match (fetched, unpacked) {
+            (_, Err(UnpackError::Sink(error))) => Err(error),
+            (_, Err(error)) if is_of_content(&error) => {
+                let what = format!("{}{error}", place(&error).unwrap_or_default());
+                let damage = BackupError::Damaged { name: name.to_string(), what };
+                Err(self.cause(recent, damage).await)
+            }
+            (Err(error), _) => Err(not_found_as_damage(error, name)),
+            (_, Err(error)) => {
+                let source = std::io::Error::other(error.to_string());
+                Err(BackupError::System { what: "get", source })
+            }
+            (Ok(()), Ok(unpacked)) => Ok(unpacked),
+        }
     }
 
     /// Error to report instead of damage: a response that was altered in transit, if there was one.

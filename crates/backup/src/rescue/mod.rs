@@ -48,7 +48,7 @@ use crate::read::file_list::files_of;
 use crate::read::request::GetRequest;
 use crate::read::unlock::Accept;
 use crate::restore::chain::Chain;
-use crate::restore::choose::{ChosenBackup, links, look_for_program};
+use crate::restore::choose::{ChosenBackup, links};
 use crate::restore::clone::info::refuse_parts;
 use crate::restore::fetch::{FetchedChain, fetch};
 use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
@@ -178,8 +178,9 @@ pub async fn rescue(
     if links.iter().any(ChosenBackup::is_clone) {
         refuse_parts(name.as_str(), false, false)?;
     }
-    refuse_mysql(links.iter().find_map(ChosenBackup::tool))?;
-    look_for_program(&ready, &links)?;
+    let tool = links.iter().find_map(ChosenBackup::tool);
+    refuse_mysql(tool)?;
+    ready.preparing.by.look(tool)?;
     let last = links.last().ok_or(BackupError::Bug("a chain without a backup"))?;
     let files = cancel.or(files_of(root, &last.name, last.manifest(), last.key())).await?;
     refuse_links(files.iter().map(|file| &file.path[..]))?;

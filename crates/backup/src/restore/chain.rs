@@ -111,12 +111,6 @@ fn failed(dir: &Path, error: &dyn std::fmt::Display, next: &'static str) -> Back
     error.or_full(dir, next)
 }
 
-/// Directories of the backups of a chain, the full one first.
-pub(super) fn folders_of(target: &Path, links: usize) -> Vec<PathBuf> {
-    let increments = (1..links).map(|number| target.join(INCREMENTS).join(number.to_string()));
-    std::iter::once(target.to_owned()).chain(increments).collect()
-}
-
 /// Empties the directories of increments whose pages are in their places: what is removed before a sync need not be
 /// written to the disk. The directories stay: they show that the target is half prepared, and the program, which is at
 /// work, removes folders that are empty.

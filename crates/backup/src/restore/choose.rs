@@ -10,9 +10,8 @@ use crate::error::BackupError;
 use crate::read::file_list::packed;
 use crate::read::request::GetRequest;
 use crate::read::unlock::{UnlockedBackup, unlock};
-use crate::restore::journal::head::RestoreIdentity;
 use crate::restore::prepare::{PrepareChain, PrepareTool};
-use crate::restore::request::{AfterRestore, RestoreOptions};
+use crate::restore::request::AfterRestore;
 use crate::session::Session;
 
 /// One backup of the chain to restore.
@@ -38,16 +37,6 @@ impl ChosenBackup {
     /// Returns whether it is a clone of MySQL.
     pub(crate) fn is_clone(&self) -> bool {
         self.is_clone
-    }
-
-    /// Returns the identity of its restore, for the journal.
-    pub(super) fn about(
-        &self,
-        request: &GetRequest,
-        how: RestoreOptions,
-    ) -> Option<RestoreIdentity> {
-        let manifest = self.manifest.as_deref()?;
-        Some(RestoreIdentity::new(manifest, !how.no_decompress, &request.files.text()))
     }
 
     /// The manifest, if there is one.
@@ -129,13 +118,4 @@ pub(crate) fn may_merge(ready: &AfterRestore, links: &[ChosenBackup]) -> bool {
     let tool = links.iter().find_map(ChosenBackup::tool).and_then(PrepareTool::of_name);
     let is_wanted = ready.prepare().is_some_and(|options| options.chain == PrepareChain::Auto);
     is_wanted && links.len() > 1 && tool != Some(PrepareTool::XtraBackup)
-}
-
-/// Looks for the program that prepares, if a manifest names it: before hours of reading.
-pub(crate) fn look_for_program(
-    ready: &AfterRestore,
-    links: &[ChosenBackup],
-) -> Result<(), BackupError> {
-    let tool = links.iter().find_map(ChosenBackup::tool);
-    ready.prepare().map_or(Ok(()), |options| options.by.look(tool))
 }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use xb_encryptor::xbcrypt::XbcryptError;
 use xb_files::{is_lost_and_found, or_none};
 use xb_pipeline::{
-    CLONE_INFO, Decrypt, Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport,
-    Extractor, FileDecodeError, FileDecoding, UnpackPlan,
+    CLONE_INFO, Durability, ExtractCause, ExtractError, ExtractOptions, ExtractReport, Extractor,
+    FileDecodeError,
 };
 use xb_reader::{RelPath, TargetDir, TargetError};
 use xb_repo::error::RepoError;
@@ -22,26 +22,26 @@ use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::child::{OWN_WARNING, OnLine};
 use crate::error::BackupError;
 use crate::full_disk::AGAIN;
-use crate::read::decoding::{file_cipher, plan_beside};
+use crate::read::decoding::plan_with_files;
 use crate::read::file_list::files_of;
 use crate::read::find::{Objects, find};
 use crate::read::get::transfer;
 use crate::read::request::{GetReport, GetRequest};
 use crate::read::stream_sink::StreamSink;
 use crate::read::unlock::UnlockedBackup;
-use crate::restore::chain::{INCREMENTS, folders_of};
+use crate::restore::chain::INCREMENTS;
 use crate::restore::choose::ChosenBackup;
 use crate::restore::clone::state::{State, is_fetched, is_left_by_a_server};
 use crate::restore::finished::{FinishedMark, Totals, totals};
 use crate::restore::journal::head::{RestoreIdentity, forget, is_unfinished};
 use crate::restore::journal::load::{ResumeState, as_path, foreign, load};
 use crate::restore::journal::write::Journal;
-use crate::restore::request::{RestoreOptions, RestoreReport, Resumed};
-use crate::restore::room::{check_room, doubtful_room, needed};
+use crate::restore::request::{AfterRestore, RestoreOptions, RestoreReport, Resumed};
+use crate::restore::room::{Room, doubtful_room};
 use crate::restore::same_space::is_covered;
 use crate::restore::target_lock::{OTHER_TARGET, unseen};
 use crate::selection::Resumable;
-use crate::session::{Resources, Session};
+use crate::session::Session;
 
 /// The files of a chain.
 pub(crate) struct FetchedChain {
@@ -56,7 +56,7 @@ pub(crate) struct FetchedChain {
 impl FetchedChain {
     /// The files that an earlier run of the same command, which has the same mark, has fetched, if it was interrupted
     /// while it merged them: then no journal holds any more.
-    pub(super) fn being_merged(
+    fn being_merged(
         links: &[ChosenBackup],
         target: &Path,
         finished: Option<&FinishedMark>,
@@ -66,25 +66,37 @@ impl FetchedChain {
         let restored = done_before(links, totals(target));
         Some(Self { restored, folders: folders_of(target, links.len()), is_merging: true })
     }
+}
 
-    /// Refuses files that are of no use together: of a clone that is not known to be one; selected ones of a chain that
-    /// are to be prepared, but may not belong together.
-    ///
-    /// # Errors
-    /// [`BackupError::Restore`].
-    pub(super) fn refuse_useless(
-        &self,
-        target: &Path,
-        request: &GetRequest,
-        is_clone: bool,
-        is_prepared: bool,
-    ) -> Result<(), BackupError> {
-        match request.files.is_all() {
-            true if !is_clone => refuse_unknown_clone(&request.name, &self.folders),
-            false if is_prepared && !self.is_merging => refuse_uncovered(target, &self.folders),
-            _ => Ok(()),
+/// Fetches the backups of a chain, unless an earlier run of the same command, which has the mark `finished`, was
+/// interrupted while it merged them.
+///
+/// # Errors
+/// The first cause; [`BackupError::Restore`] if the files are of no use together.
+pub(super) async fn fetch_usable(
+    session: &Session,
+    request: &mut GetRequest,
+    links: &[ChosenBackup],
+    target: &Path,
+    how: RestoreOptions,
+    ready: &AfterRestore,
+    finished: Option<&FinishedMark>,
+    on_line: &OnLine,
+) -> Result<FetchedChain, BackupError> {
+    let fetched = match FetchedChain::being_merged(links, target, finished) {
+        Some(fetched) => fetched,
+        None => fetch(session, request, links, target, how, on_line).await?,
+    };
+    match request.files.is_all() {
+        true if !links.iter().any(ChosenBackup::is_clone) => {
+            refuse_unknown_clone(&request.name, &fetched.folders)?;
         }
+        false if ready.prepare().is_some() && !fetched.is_merging => {
+            refuse_uncovered(target, &fetched.folders)?;
+        }
+        _ => {}
     }
+    Ok(fetched)
 }
 
 /// Fetches the backups of a chain, the full one first. A
@@ -149,6 +161,12 @@ pub(super) fn done_before(
     links.iter().enumerate().map(report).collect()
 }
 
+/// Directories of the backups of a chain, the full one first.
+fn folders_of(target: &Path, links: usize) -> Vec<PathBuf> {
+    let increments = (1..links).map(|number| target.join(INCREMENTS).join(number.to_string()));
+    std::iter::once(target.to_owned()).chain(increments).collect()
+}
+
 /// Refuses the files of a clone that no manifest says is one: they are of no use until they are put together.
 fn refuse_unknown_clone(name: &BackupName, folders: &[PathBuf]) -> Result<(), BackupError> {
     for folder in folders {
@@ -176,8 +194,6 @@ fn refuse_uncovered(target: &Path, folders: &[PathBuf]) -> Result<(), BackupErro
 }
 
 const RAW: &str = "the backup was stored with --raw and has no files; read it with `get`";
-const MAKE_ROOM: &str =
-    "make room there, or add --no-space-check if holes in the files will save enough";
 
 /// Writes the files of a backup below `target`, which is created if missing. `target` must be
 /// empty, or hold only what an interrupted run of the same restore has left: then that restore is
@@ -237,7 +253,8 @@ async fn fetch_once(
 ) -> Result<RestoreReport, BackupError> {
     let Session { root, resources, cancel, .. } = session;
     // Before the directory is created: a wrong name leaves nothing behind.
-    let (plan, decoding) = plan(*resources, request, how)?;
+    let (plan, decoding) =
+        plan_with_files(*resources, request.keys.key.as_ref(), !how.no_decompress)?;
     if is_fetched(target).map_err(unseen(target))? {
         return cancel.or(fetched_clone(root, request, target, how)).await;
     }
@@ -254,10 +271,9 @@ async fn fetch_once(
     if !how.no_space_check {
         let there = earlier.as_ref().map_or(0, |earlier| earlier.state.bytes());
         let all = request.files.is_all();
-        let needed = needed(root, &request.name, &objects, !how.no_decompress, all, there);
-        if let Some(bytes) = cancel.or(needed).await? {
-            check_room(target, bytes.saturating_add(how.room_beside), MAKE_ROOM)?;
-        }
+        let decompress = !how.no_decompress;
+        let room = Room { target, beside: how.room_beside, there, all, decompress };
+        cancel.or(room.check(root, &request.name, &objects)).await?;
     }
     // Later files are synced together with the file system.
     let durability = match how.sync {
@@ -353,31 +369,6 @@ fn begin(
         .map_err(|error| error.to_string())?;
     let sink = FileSink::new(extractor, target.to_owned());
     Ok(Extraction { sink, journal: Some(journal), earlier })
-}
-
-/// Divides the memory between fetching and unpacking.
-fn plan(
-    resources: Resources,
-    request: &GetRequest,
-    how: RestoreOptions,
-) -> Result<(UnpackPlan, FileDecoding), BackupError> {
-    let fetch = |share| plan_beside(share, resources);
-    let half = resources.memory / 2;
-    let (memory, plan) = match fetch(half) {
-        Ok(plan) => (half, plan),
-        Err(_) => (FileDecoding::MIN_MEMORY, fetch(FileDecoding::MIN_MEMORY)?),
-    };
-    let cipher = file_cipher(request.keys.key.as_ref())?;
-    let decrypt = cipher.map_or(Decrypt::Refuse, Decrypt::With);
-    Ok((
-        plan,
-        FileDecoding {
-            decompress: !how.no_decompress,
-            decrypt,
-            threads: resources.threads,
-            memory,
-        },
-    ))
 }
 
 const NOT_EMPTY: &str = "the directory is not empty, and does not hold an interrupted restore: choose a new or empty one";

@@ -15,7 +15,10 @@ use sha2::{Digest, Sha256};
 use xb_files::is_lost_and_found;
 use xb_repo::hex::hex;
 
+use crate::read::request::GetRequest;
+use crate::restore::choose::ChosenBackup;
 use crate::restore::journal::head::{RestoreIdentity, place_of};
+use crate::restore::request::{AfterRestore, RestoreOptions};
 
 /// Name of the extended attribute.
 const MARK: &str = "user.xbcloud-rs.restored";
@@ -39,6 +42,30 @@ pub(crate) struct FinishedMark {
 }
 
 impl FinishedMark {
+    /// The mark by which a later run of the same command knows the finished restore of a chain; `None` if it has a
+    /// backup without a manifest.
+    pub(super) fn of_restore(
+        links: &[ChosenBackup],
+        request: &GetRequest,
+        how: RestoreOptions,
+        ready: &AfterRestore,
+    ) -> Option<Self> {
+        let files = request.files.text();
+        let about = |link: &ChosenBackup| {
+            Some(RestoreIdentity::new(link.manifest()?, !how.no_decompress, &files))
+        };
+        let chain: Option<Vec<RestoreIdentity>> = links.iter().map(about).collect();
+        // A run that syncs does not sync pages again that one without has merged.
+        let steps = format!(
+            "{:?} alone {} galera {} sync {:?}",
+            ready.prepare(),
+            ready.alone,
+            ready.galera,
+            how.sync
+        );
+        Self::new(&chain?, &steps)
+    }
+
     /// The mark for the backups of a chain; `how` describes what is done to their files.
     pub(crate) fn new(chain: &[RestoreIdentity], how: &str) -> Option<Self> {
         Some(Self { what: format!("{how}\n{}", serde_json::to_string(chain).ok()?) })

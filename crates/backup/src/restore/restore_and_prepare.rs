@@ -10,9 +10,9 @@ use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::restore::chain::{Chain, remove_increments};
-use crate::restore::choose::{ChosenBackup, links, look_for_program, may_merge};
+use crate::restore::choose::{ChosenBackup, links, may_merge};
 use crate::restore::clone::RestoredClone;
-use crate::restore::fetch::{FetchedChain, done_before, fetch};
+use crate::restore::fetch::{FetchedChain, done_before, fetch_usable};
 use crate::restore::finished::FinishedMark;
 use crate::restore::galera::{NodePosition, read_position, write_position};
 use crate::restore::journal::head::{RestoreIdentity, forget};
@@ -65,14 +65,14 @@ pub(crate) async fn restore_locked(
         true => Some(RestoredClone::of(session, &mut request, ready.of_clone()).await?),
         false => None,
     };
-    if may_merge(ready, &links) && target.to_str().is_none() {
+    if target.to_str().is_none() && may_merge(ready, &links) {
         let what = "the path is not UTF-8, and increments cannot be applied there in one pass; restore to another directory, or add --prepare-chain=stock";
         return Err(BackupError::of_target(target, what.to_owned()));
     }
     let mut node = NodePosition::stated(ready, &name, &links, cancel).await?;
     // To the end: what another run has left is believed, and changed in place.
     let _lock = if lock.is_none() { Some(TargetLock::take(target)?) } else { None };
-    let finished = finished(&links, &request, how, ready);
+    let finished = FinishedMark::of_restore(&links, &request, how, ready);
     if let Some(totals) = finished.as_ref().and_then(|finished| finished.found(target)) {
         forget(target)?;
         give(ready.owner, target)?;
@@ -85,9 +85,11 @@ pub(crate) async fn restore_locked(
         });
     }
 
-    match &mut clone {
-        Some(clone) => clone.get_ready(target, cancel).await?,
-        None => look_for_program(ready, &links)?,
+    match (&mut clone, ready.prepare()) {
+        (Some(clone), _) => clone.get_ready(target, cancel).await?,
+        // Before hours of reading.
+        (None, Some(options)) => options.by.look(links.iter().find_map(ChosenBackup::tool))?,
+        (None, None) => {}
     }
     let phases = if ready.prepare().is_some() { 2 } else { 1 };
     observer.expect_phases(phases + u32::from(clone.is_some()));
@@ -103,17 +105,15 @@ pub(crate) async fn restore_locked(
         ..how
     };
 
-    let fetched = match FetchedChain::being_merged(&links, target, finished.as_ref()) {
-        Some(fetched) => fetched,
-        None => fetch(session, &mut request, &links, target, how, on_line).await?,
-    };
-    fetched.refuse_useless(target, &request, clone.is_some(), ready.prepare().is_some())?;
-    let FetchedChain { restored, mut folders, is_merging } = fetched;
+    let FetchedChain { restored, mut folders, is_merging } =
+        fetch_usable(session, &mut request, &links, target, how, ready, finished.as_ref(), on_line)
+            .await?;
 
     let durable = how.sync != Durability::None;
-    let about = links.first().and_then(|link| link.about(&request, how));
-    let clone = match (clone, about, restored.first()) {
-        (Some(clone), Some(about), Some((_, report))) => {
+    let manifest = links.first().and_then(ChosenBackup::manifest);
+    let clone = match (clone, manifest, restored.first()) {
+        (Some(clone), Some(manifest), Some((_, report))) => {
+            let about = RestoreIdentity::new(manifest, !how.no_decompress, &request.files.text());
             let (files, bytes) = (report.files, report.get.stream_bytes);
             Some(clone.make_usable(session, target, about, files, bytes, durable).await?)
         }
@@ -184,24 +184,4 @@ fn room_beside(how: RestoreOptions, ready: &AfterRestore, clone: Option<&Restore
 /// Gives the files to their owner, if there is one to give them to.
 fn give(owner: Option<Owner>, target: &Path) -> Result<(), BackupError> {
     owner.map_or(Ok(()), |owner| tokio::task::block_in_place(|| owner.give(target)))
-}
-
-/// The mark by which a later run of the same command knows the finished restore.
-fn finished(
-    links: &[ChosenBackup],
-    request: &GetRequest,
-    how: RestoreOptions,
-    ready: &AfterRestore,
-) -> Option<FinishedMark> {
-    let chain: Option<Vec<RestoreIdentity>> =
-        links.iter().map(|link| link.about(request, how)).collect();
-    // A run that syncs does not sync pages again that one without has merged.
-    let steps = format!(
-        "{:?} alone {} galera {} sync {:?}",
-        ready.prepare(),
-        ready.alone,
-        ready.galera,
-        how.sync
-    );
-    FinishedMark::new(&chain?, &steps)
 }

@@ -50,33 +50,52 @@ fn free_for(target: &Path) -> Option<u64> {
     free_bytes(target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/")))
 }
 
-/// Bytes that a restore still has to write, if they are known. `decompress`: files are decompressed.
-/// `all`: all files are wanted. `there`:
-/// bytes that an earlier run has written.
-///
-/// # Errors
-/// [`RepoError::Store`].
-pub(super) async fn needed(
-    root: &Root,
-    name: &BackupName,
-    objects: &Objects,
-    decompress: bool,
-    all: bool,
-    there: u64,
-) -> Result<Option<u64>, BackupError> {
-    let whole = match objects.manifest().filter(|_| all) {
-        Some(manifest) if decompress && manifest.compressed_files.is_some() => {
-            Some(unpacked(root, name, manifest).await?)
-        }
-        // The objects that are left to read may be compressed or encrypted.
-        Some(manifest) if matches!(objects, Objects::Classic(..)) => Some(manifest.stream_bytes),
-        _ => None,
-    };
-    Ok(match whole {
-        Some(whole) => Some(whole.saturating_sub(there)),
-        None => objects.stream_bytes(),
-    })
+/// Room for the files of a restore. Sizes are in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room<'a> {
+    pub(super) target: &'a Path,
+    /// What is written beside the files.
+    pub(super) beside: u64,
+    /// What an earlier run has written.
+    pub(super) there: u64,
+    /// Whether all files are wanted.
+    pub(super) all: bool,
+    /// Whether files are decompressed.
+    pub(super) decompress: bool,
 }
+
+impl Room<'_> {
+    /// Refuses a restore that would end with a full disk, as far as it is known what it still has to write.
+    ///
+    /// # Errors
+    /// [`BackupError::FullDisk`]; [`RepoError::Store`].
+    pub(super) async fn check(
+        self,
+        root: &Root,
+        name: &BackupName,
+        objects: &Objects,
+    ) -> Result<(), BackupError> {
+        let whole = match objects.manifest().filter(|_| self.all) {
+            Some(manifest) if self.decompress && manifest.compressed_files.is_some() => {
+                Some(unpacked(root, name, manifest).await?)
+            }
+            // The objects that are left to read may be compressed or encrypted.
+            Some(manifest) if matches!(objects, Objects::Classic(..)) => {
+                Some(manifest.stream_bytes)
+            }
+            _ => None,
+        };
+        let needed = match whole {
+            Some(whole) => Some(whole.saturating_sub(self.there)),
+            None => objects.stream_bytes(),
+        };
+        let needed = needed.map(|bytes| bytes.saturating_add(self.beside));
+        needed.map_or(Ok(()), |bytes| check_room(self.target, bytes, MAKE_ROOM))
+    }
+}
+
+const MAKE_ROOM: &str =
+    "make room there, or add --no-space-check if holes in the files will save enough";
 
 /// Bytes of the files of all these backups once they are decompressed.
 ///

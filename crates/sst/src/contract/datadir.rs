@@ -407,19 +407,23 @@ mod tests {
 
     #[test]
     fn directories_that_a_server_needs_are_known() {
-        let folder = tempfile::tempdir().unwrap();
+        let [folder, other] = [0; 2].map(|_| tempfile::tempdir().unwrap());
+        let elsewhere = std::fs::canonicalize(other.path()).unwrap();
+        let ddl = elsewhere.join("ddl");
         let options = [
             ("relay_log", "relay/bin"),
             ("secure_file_priv", "exports"),
             ("log_tc", "tc/log"),
-            ("log_ddl_recovery", "/elsewhere/ddl"),
+            ("log_ddl_recovery", ddl.to_str().unwrap()),
+            // A directory that does not exist holds no notes.
+            ("master_info_file", "/not/there/info"),
         ];
         let layout = find(folder.path(), &options);
         assert_eq!(layout.needed, [PathBuf::from("relay"), "exports".into()]);
         let notes =
-            |name: &str, dir: &str| KindDir { kind: Kind::Notes(name.into()), dir: dir.into() };
-        assert_eq!(layout.inside, [notes("log", "tc")]);
-        assert_eq!(layout.outside, ["ddl", "ddl.log"].map(|name| notes(name, "/elsewhere")));
+            |name: &str, dir: &Path| KindDir { kind: Kind::Notes(name.into()), dir: dir.into() };
+        assert_eq!(layout.inside, [notes("log", Path::new("tc"))]);
+        assert_eq!(layout.outside, ["ddl", "ddl.log"].map(|name| notes(name, &elsewhere)));
         for none in ["", "./", "NULL", "null"] {
             let options = [("secure_file_priv", none), ("relay_log", "bin")];
             assert!(find(folder.path(), &options).needed.is_empty());

@@ -13,18 +13,18 @@
 //!
 //! - `group` is the unit of a question, `question` its bytes; `cut` takes blocks out of a chunk and puts them back.
 //! - Donor: `thin` replaces chunks in the backup program's stream, which `read_ahead` reads, `choice` decides whether to ask.
-//! - Joiner: `answering` is the thread that answers, `old_data` reads the old files, `held` keeps what was equal, `fill`
+//! - Joiner: `answering` is the thread that answers, `old_files` reads the files of the old data, `held` keeps what was equal, `fill`
 //!   completes the chunks.
-//! - `agreement` is what offer and answer say about it.
+//!
+//! What both sides agree on is in their offer and answer: `offer` of this crate.
 
-pub(crate) mod agreement;
 pub(crate) mod answering;
 pub(crate) mod choice;
 pub(crate) mod cut;
 pub(crate) mod fill;
 pub(crate) mod group;
 pub(crate) mod held;
-pub(crate) mod old_data;
+pub(crate) mod old_files;
 pub(crate) mod question;
 pub(crate) mod read_ahead;
 #[cfg(test)]

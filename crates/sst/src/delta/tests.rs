@@ -16,7 +16,7 @@ use super::choice::Choice;
 use super::fill::{FillError, Filler};
 use super::group::{Group, HeldBlocks, MAX_BLOCKS};
 use super::held::HeldGroups;
-use super::old_data::OldData;
+use super::old_files::OldFiles;
 use super::question::{Key, Question, hash};
 use super::read_ahead::Source;
 use super::thin::{QuestionChannel, Thinner};
@@ -43,13 +43,13 @@ fn old_dir(files: &[(&str, &[u8])]) -> tempfile::TempDir {
     dir
 }
 
-fn open(dir: &std::path::Path) -> OldData {
-    OldData::open(&Layout::of(dir).unwrap(), &ErrorLog::new(|_, _| {})).unwrap()
+fn open(dir: &std::path::Path) -> OldFiles {
+    OldFiles::open(&Layout::of(dir).unwrap(), &ErrorLog::new(|_, _| {})).unwrap()
 }
 
 /// A joiner that answers after a while, and has no more room than it must have.
 struct Joiner {
-    old: OldData,
+    old: OldFiles,
     held: Arc<HeldGroups>,
     questions: VecDeque<Vec<u8>>,
     /// How many questions may be open, and how many calls the oldest one takes.
@@ -167,7 +167,7 @@ impl Source for Pieces<'_> {
     }
 }
 
-fn joiner_with(old: OldData) -> Joiner {
+fn joiner_with(old: OldFiles) -> Joiner {
     let held = Arc::new(HeldGroups::new(1 << 30));
     let questions = VecDeque::new();
     let answers = usize::MAX;
@@ -548,7 +548,7 @@ fn old_files_are_read_below_their_directories_and_through_no_link() {
     std::os::unix::fs::symlink(outside.path(), dir.path().join("out")).unwrap();
     let place = KindDir { kind: Kind::Undo, dir: elsewhere.path().to_owned() };
     let layout = Layout { outside: vec![place], ..Layout::of(dir.path()).unwrap() };
-    let mut old = OldData::open(&layout, &ErrorLog::new(|_, _| {})).unwrap();
+    let mut old = OldFiles::open(&layout, &ErrorLog::new(|_, _| {})).unwrap();
     for (name, is_read) in [
         ("real.ibd", true),
         ("shop/t.ibd", true),
@@ -574,7 +574,7 @@ fn old_files_are_read_below_their_directories_and_through_no_link() {
     assert_eq!(old.look(&Question::about(group, &bytes, &[8; 32]), &KEY).have, HeldBlocks(0));
     let empty = tempfile::tempdir().unwrap();
     let layout = Layout::of(empty.path()).unwrap();
-    assert!(OldData::open(&layout, &ErrorLog::new(|_, _| {})).is_none());
+    assert!(OldFiles::open(&layout, &ErrorLog::new(|_, _| {})).is_none());
 }
 
 #[test]

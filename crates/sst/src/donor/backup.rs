@@ -1,38 +1,41 @@
 //! Runs the backup program, and once more if it fails in the middle, and sends its stream without the blocks that the
-//! joiner has.
+//! joiner has, until the joiner has stored it.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use xb_compressor::Compression;
 use xb_frame::{StreamHeader, StreamId};
 use xb_pipeline::{
-    AutoCodec, Budget, Content, EndRule, FrameCompression, NativeStream, ObjectLayout, ObjectSize,
-    Observer, PackError, PackPlan, PackSettings, PartLimits, XbstreamInput, start_pack,
+    AutoCodec, Budget, Closed, Content, EndRule, FrameCompression, NativeStream, ObjectLayout,
+    ObjectSize, Observer, PackError, PackPlan, PackSettings, Part, PartLimits, Wait, XbstreamInput,
+    start_pack,
 };
 use xb_reader::Dialect;
-use xb_wire::{Outgoing, Questions};
+use xb_wire::{Counters, Outgoing, Questions, TransferError};
 
-use super::sink::{BLOCK, Sink};
+use crate::cancel::{CancelReason, CancelToken};
 use crate::context::Context;
 use crate::contract::args::Product;
 use crate::contract::settings::DeltaWish;
-use crate::delta::agreement::Answer;
 use crate::delta::choice::Choice;
 use crate::delta::question::Key;
 use crate::delta::read_ahead::ReadAhead;
 use crate::delta::thin::{DeltaCounters, Thinner, WireJoiner};
 use crate::error::SstError;
+use crate::offer::Answer;
 use crate::run::{ChildError, Run};
 use crate::server::keep_replicating::ReplicationGuard;
 use crate::session::backup_program::{option, password, server_words};
 use crate::session::progress::Progress;
 use crate::session::temp_dir::WorkFolder;
 
+/// Size of the blocks that are sent, in bytes.
+const BLOCK: u64 = 1 << 20;
 /// Least memory for data in flight, in bytes.
 const MEMORY: u64 = 96 << 20;
 /// Blocks for each worker: two frames wait or are in work, and four wait for the connection, by which
@@ -41,9 +44,40 @@ const BLOCKS_PER_WORKER: u64 = 6;
 /// Time to wait for a reply about the old data of a joiner that does nothing at all.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
+/// Sends a backup of this node's server, of about `bytes`, and waits until the joiner has stored it. If the joiner agrees,
+/// it is asked with the `key` which blocks it has, and they are left out.
+///
+/// # Errors
+/// The first cause, of which the joiner is told.
+pub(super) fn send(
+    context: &Context,
+    outgoing: Outgoing,
+    key: Option<Key>,
+    bytes: u64,
+) -> Result<(), SstError> {
+    let delta = key.and_then(|key| Delta::agreed(&outgoing, key));
+    let counters = outgoing.counters();
+    let progress = Progress::start(context, bytes, move || counters.snapshot().acknowledged);
+    let observer = progress.observer();
+    let sink = Sink::new(outgoing, observer, context);
+    let files = match back_up(context, observer, &progress, &sink, delta) {
+        Ok(files) => files,
+        Err(error) => {
+            let error = sink.cause(error);
+            sink.abort(&error);
+            return Err(error);
+        }
+    };
+    // The joiner still has to store what it received.
+    observer.waiting(Wait::Sink, || sink.finish())?;
+    // The last progress line; after `done` the server reads no more. This call does not block.
+    progress.finish(format_args!("sent {files} files"));
+    Ok(())
+}
+
 /// Runs the backup into the sink, and once more if its program fails in the middle. Returns the number of
 /// files in it.
-pub(super) fn back_up(
+fn back_up(
     context: &Context,
     observer: &Observer,
     progress: &Progress,
@@ -193,7 +227,7 @@ fn send_backup(
 }
 
 /// A transfer that leaves out what the joiner has.
-pub(super) struct Delta {
+struct Delta {
     questions: Questions,
     key: Key,
     wish: DeltaWish,
@@ -201,7 +235,7 @@ pub(super) struct Delta {
 
 impl Delta {
     /// Returns it if the joiner has agreed.
-    pub(super) fn agreed(outgoing: &Outgoing, key: Key) -> Option<Self> {
+    fn agreed(outgoing: &Outgoing, key: Key) -> Option<Self> {
         let wish = Answer::read(outgoing.answer());
         let questions = outgoing.questions().filter(|_| wish != DeltaWish::No)?;
         Some(Self { questions, key, wish })
@@ -263,6 +297,89 @@ impl<R: Read> Read for Output<R> {
             self.has_ended.store(true, Ordering::Release);
         }
         Ok(len)
+    }
+}
+
+/// Passes blocks to the connection. Clones share the same connection.
+#[derive(Debug, Clone)]
+struct Sink {
+    counters: Arc<Counters>,
+    outgoing: Arc<Mutex<Option<Outgoing>>>,
+    observer: Observer,
+    cancel: CancelToken,
+}
+
+impl Sink {
+    fn new(outgoing: Outgoing, observer: &Observer, context: &Context) -> Self {
+        let (counters, cancel) = (outgoing.counters(), context.cancel.clone());
+        let outgoing = Arc::new(Mutex::new(Some(outgoing)));
+        Self { counters, outgoing, observer: observer.clone(), cancel }
+    }
+
+    fn outgoing(&self) -> MutexGuard<'_, Option<Outgoing>> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a part of the stream.
+    fn take(&self, part: Part) -> Result<(), Closed> {
+        let len: usize = part.payload.iter().map(bytes::Bytes::len).sum();
+        let sent = self.outgoing().as_mut().map(|outgoing| {
+            if len as u64 == BLOCK {
+                return outgoing.send_all(part.payload);
+            }
+            // The source waits for the reply. A copy does not keep the buffers, which are far larger.
+            outgoing.send(part.payload.concat().into())?;
+            outgoing.pass_on()
+        });
+        if !matches!(sent, Some(Ok(()))) {
+            // Cancel, because the backup may be waiting for something else at this moment.
+            self.cancel.cancel(CancelReason::Elsewhere);
+            return Err(Closed);
+        }
+        self.observer.add_stored(len as u64);
+        Ok(())
+    }
+
+    /// Returns the error of the connection if it has failed; it returns the same error every time.
+    fn check(&self) -> Result<(), TransferError> {
+        self.outgoing().as_ref().map_or(Ok(()), Outgoing::check)
+    }
+
+    /// Returns whether the joiner can discard what it has received, and take another stream.
+    fn can_begin_again(&self) -> bool {
+        self.outgoing().as_ref().is_some_and(Outgoing::can_begin_again)
+    }
+
+    /// Tells the joiner to discard what it has received: another stream follows.
+    fn begin_again(&self) {
+        if let Some(outgoing) = self.outgoing().as_mut() {
+            outgoing.begin_again();
+        }
+    }
+
+    /// Ends the stream, and waits until the joiner confirms that everything is stored.
+    fn finish(&self) -> Result<(), TransferError> {
+        let outgoing = self.outgoing().take();
+        outgoing.map_or(Ok(()), Outgoing::finish)
+    }
+
+    /// Returns the first cause of an error that may only report the failure of another part.
+    fn cause(&self, error: SstError) -> SstError {
+        match (&error, self.check()) {
+            (
+                SstError::Stopped(CancelReason::Elsewhere)
+                | SstError::Child(ChildError::Stopped(CancelReason::Elsewhere)),
+                Err(cause),
+            ) => cause.into(),
+            _ => error,
+        }
+    }
+
+    /// Tells the joiner why the transfer ends.
+    fn abort(&self, error: &SstError) {
+        if let Some(outgoing) = self.outgoing().take() {
+            outgoing.abort(&error.to_string());
+        }
     }
 }
 

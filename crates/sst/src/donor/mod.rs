@@ -1,20 +1,15 @@
 //! The donor: connects to the joiner, sends it a backup of its server, and reports its position to the server.
 
 mod backup;
-mod sink;
 
 use std::time::Duration;
 
-use xb_pipeline::{Observer, Wait};
-use xb_report::Direction;
 use xb_wire::Outgoing;
 
-use self::backup::{Delta, back_up, random};
-use self::sink::Sink;
+use self::backup::{random, send};
 use crate::cancel::{CancelHook, CancelReason};
 use crate::context::Context;
 use crate::contract::settings::DeltaWish;
-use crate::delta::agreement::write_key;
 use crate::delta::question::Key;
 use crate::error::SstError;
 use crate::offer::{FORMAT, Offer, TransferKind, product_name};
@@ -22,7 +17,6 @@ use crate::server::backup_version;
 use crate::server::data_size::estimate;
 use crate::server::keep_replicating::ReplicationGuard;
 use crate::session::endpoint;
-use crate::session::progress::Progress;
 
 /// Time for the joiner's server to leave the cluster after its own script failed. If the donor's
 /// server reports the failure at that moment, too, both of the joiner's threads that end it may wait
@@ -70,29 +64,9 @@ fn full(context: &Context) -> Result<(), SstError> {
         DeltaWish::No => None,
         DeltaWish::Auto | DeltaWish::Yes => Some(random()?),
     };
-    let (outgoing, _hooked) = connect(context, what, key.as_ref())?;
-    let delta = key.and_then(|key| Delta::agreed(&outgoing, key));
+    let (outgoing, _hooked) = connect(context, what, key)?;
     context.server.total(size.bytes).map_err(SstError::Server)?;
-
-    let observer = Observer::default();
-    observer.begin_phase("sending");
-    let counters = outgoing.counters();
-    let arrived = move || counters.snapshot().acknowledged;
-    let progress = Progress::start(context, &observer, size.bytes, arrived);
-    let _watch = context.watch(Direction::Send, settings.compress_threads, &observer);
-    let sink = Sink::new(outgoing, &observer, context);
-    let files = match back_up(context, &observer, &progress, &sink, delta) {
-        Ok(files) => files,
-        Err(error) => {
-            let error = sink.cause(error);
-            sink.abort(&error);
-            return Err(error);
-        }
-    };
-    // The joiner still has to store what it received.
-    observer.waiting(Wait::Sink, || sink.finish())?;
-    // The last progress line; after `done` the server reads no more. This call does not block.
-    progress.finish(format_args!("sent {files} files"));
+    send(context, outgoing, key, size.bytes)?;
     done(context)
 }
 
@@ -100,7 +74,7 @@ fn full(context: &Context) -> Result<(), SstError> {
 fn connect(
     context: &Context,
     what: TransferKind,
-    key: Option<&Key>,
+    delta: Option<Key>,
 ) -> Result<(Outgoing, CancelHook), SstError> {
     let args = &context.args;
     let offer = Offer {
@@ -111,7 +85,7 @@ fn connect(
         product: product_name(args.product).to_owned(),
         server: backup_version::of_server(context)?,
         lower_case_names: Some(context.settings.lower_case_names),
-        delta: key.map(write_key),
+        delta,
         program: context.program.clone(),
     };
     endpoint::connect(context, &offer.encode())

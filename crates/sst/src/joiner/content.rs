@@ -31,11 +31,16 @@ fn first(new: &Path, names: &[&str]) -> Result<Option<String>, SstError> {
 
 /// Checks the received files before they are confirmed. Returns their position; `None` if only
 /// preparing shows it: xtrabackup writes it then if it took the backup with backup locks.
-pub(super) fn before_preparing(
+/// `lower_case_names`: this node's server knows names in lower case only.
+pub(super) fn check(
     new: &Path,
     product: Product,
+    lower_case_names: bool,
     offered: Option<&Position>,
 ) -> Result<Option<Position>, SstError> {
+    if lower_case_names {
+        refuse_capitals(new)?;
+    }
     let missing = |what: &str| SstError::Content(format!("it has no {what}"));
     let checkpoints = first(new, &CHECKPOINTS)?;
     if checkpoints.ok_or_else(|| missing("checkpoints file"))?.trim().is_empty() {
@@ -54,7 +59,7 @@ pub(super) fn before_preparing(
 }
 
 /// Refuses names of schemas and tables that a server with `lower_case_table_names=1` does not find: it asks for them in lower case.
-pub(super) fn refuse_capitals(new: &Path) -> Result<(), SstError> {
+fn refuse_capitals(new: &Path) -> Result<(), SstError> {
     let refuse = |name: &Path| match has_capital(name) {
         true => Err(SstError::Capitals { name: name.display().to_string() }),
         false => Ok(()),
@@ -153,8 +158,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         let said = || {
-            before_preparing(folder.path(), Product::MariaDb, None)
-                .map_err(|error| error.to_string())
+            check(folder.path(), Product::MariaDb, false, None).map_err(|error| error.to_string())
         };
         assert!(said().unwrap_err().contains("no checkpoints"));
         put("xtrabackup_checkpoints", " ");
@@ -211,7 +215,7 @@ mod tests {
         let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         put("xtrabackup_checkpoints", "backup_type = full-backuped");
         let offered: Position = STATE.parse().unwrap();
-        let before = before_preparing(folder.path(), Product::Percona, Some(&offered)).unwrap();
+        let before = check(folder.path(), Product::Percona, false, Some(&offered)).unwrap();
         assert!(before.is_none());
         let after = |offered| {
             position(folder.path(), None, offered)

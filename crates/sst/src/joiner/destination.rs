@@ -88,17 +88,23 @@ impl Destination {
         placed.map_or_else(|| self.new.clone(), |place| staging(&place.dir))
     }
 
-    /// Runs `prepare` while `new` has links to the files that were received elsewhere.
+    /// Runs `prepare` while `new` has links to the files that were received elsewhere, and while the system writes the
+    /// received files to disk.
     ///
     /// # Errors
-    /// The error of `prepare`; or if a link cannot be created, or a file cannot be removed.
-    pub(super) fn with_links(
+    /// The error of `prepare`; or if a link cannot be created, a file cannot be removed, or the files cannot be written.
+    pub(super) fn prepare_with(
         &self,
         prepare: impl FnOnce() -> Result<(), SstError>,
     ) -> Result<(), SstError> {
+        let syncing = std::thread::spawn({
+            let new = self.new.clone();
+            move || sync(&new)
+        });
         self.link()?;
         prepare()?;
-        self.unlink()
+        self.unlink()?;
+        syncing.join().unwrap_or(Ok(()))
     }
 
     fn link(&self) -> Result<(), SstError> {

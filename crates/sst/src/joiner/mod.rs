@@ -118,17 +118,15 @@ fn full(
     Ok(position)
 }
 
-/// Makes this node ready to receive the backup: checks whether the swap could be made, finds the program for the second start, if there is to be one, checks `tmpdir`, makes
-/// room and directories, and tells the server how much will arrive.
+/// Makes this node ready to receive the backup: checks whether the swap could be made and the second start, makes room and
+/// directories, and tells the server how much will arrive.
 fn get_ready<'a>(
     context: &Context,
     data: &'a PresentData<'a>,
     backup: &'a OfferedBackup,
 ) -> Result<(Option<PathBuf>, ReceiveFolders<'a>), SstError> {
-    data.check_places()?;
-    data.check_schemas()?;
-    let program = second_start::find(context)?;
-    second_start::check_tmpdir(context, program.is_some())?;
+    data.check_swap()?;
+    let program = second_start::get_ready(context)?;
     let folders = ReceiveFolders::make(data, backup)?;
     context.server.total(backup.bytes).map_err(SstError::Server)?;
     Ok((program, folders))

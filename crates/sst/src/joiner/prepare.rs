@@ -10,7 +10,7 @@ use xb_pipeline::BeforePrepare;
 use xb_server::{recovery_memory, recovery_tmpdir};
 
 use super::content;
-use super::destination::{Destination, sync};
+use super::destination::Destination;
 use super::donor_files;
 use crate::context::Context;
 use crate::contract::args::Product;
@@ -32,12 +32,7 @@ pub(super) fn prepare(
     offered: Option<&Position>,
 ) -> Result<Position, SstError> {
     let new = &destination.new;
-    // Let the disk write while the backup is prepared.
-    let syncing = std::thread::spawn({
-        let new = new.clone();
-        move || sync(&new)
-    });
-    destination.with_links(|| {
+    destination.prepare_with(|| {
         let before =
             BeforePrepare::look(new).map_err(SstError::io("look at the tables in", new))?;
         run_program(context, new)?;
@@ -55,7 +50,6 @@ pub(super) fn prepare(
             "the backup is at {position}, but the server's position in its data is {recorded}, as is normal under load: this node is sent what lies between once more; only a CREATE TABLE ... SELECT among that makes it stop replicating (Inconsistent), and it must join again then"
         ));
     }
-    syncing.join().unwrap_or(Ok(()))?;
     let stays = |name: &OsStr| settings.keep.keeps(name.as_bytes()) || layout.leads_outside(name);
     donor_files::clear(new, layout.binlog.as_deref(), sent_again, stays)?;
     Ok(position)

@@ -54,11 +54,21 @@ impl<'a> PresentData<'a> {
         Ok(data)
     }
 
-    /// Refuses options that keep a schema of the present data: it would stay beside the new data, or be in its way.
+    /// Checks what only a swap needs, and a join by write sets alone does not: that no directory outside holds the data of
+    /// another server's transfer, or of one that is running; and that no option keeps a schema of the present data.
     ///
     /// # Errors
-    /// [`SstError::KeptSchema`]; or if a directory cannot be listed.
-    pub(super) fn check_schemas(&self) -> Result<(), SstError> {
+    /// [`SstError::Swap`]; [`SstError::KeptSchema`]; or if a directory cannot be listed.
+    pub(super) fn check_swap(&self) -> Result<(), SstError> {
+        let layout = &self.context.layout;
+        for folder in layout.folders_outside() {
+            swap::lock_and_check(layout, &self.lock.folders, &folder)?;
+        }
+        self.check_schemas()
+    }
+
+    /// Refuses options that keep a schema of the present data: it would stay beside the new data, or be in its way.
+    fn check_schemas(&self) -> Result<(), SstError> {
         let Context { layout, settings, .. } = self.context;
         for (name, facts) in swap::list(&layout.datadir)? {
             let option = settings.keep.option(name.as_bytes()).filter(|_| facts.is_dir());
@@ -71,19 +81,6 @@ impl<'a> PresentData<'a> {
             {
                 return Err(SstError::KeptSchema { path, option: option.to_owned() });
             }
-        }
-        Ok(())
-    }
-
-    /// Refuses directories outside that hold the data of another server's transfer, or in which one is running: only a swap
-    /// needs them, and a join by write sets alone does not.
-    ///
-    /// # Errors
-    /// [`SstError::Swap`].
-    pub(super) fn check_places(&self) -> Result<(), SstError> {
-        let layout = &self.context.layout;
-        for folder in layout.folders_outside() {
-            swap::lock_and_check(layout, &self.lock.folders, &folder)?;
         }
         Ok(())
     }

@@ -11,7 +11,6 @@ use xb_pipeline::{
     Stopped, UnpackError, UnpackPlan, unpack,
 };
 use xb_reader::TargetDir;
-use xb_report::Direction;
 use xb_wire::{Incoming, Offered, Receipt, Refusal, TransferError};
 
 use super::acceptance::EngineLocks;
@@ -22,12 +21,12 @@ use crate::context::Context;
 use crate::contract::args::Product;
 use crate::contract::position::Position;
 use crate::contract::settings::DeltaWish;
-use crate::delta::agreement::Answer;
 use crate::delta::answering::Answering;
 use crate::delta::fill::{FillError, Filler};
-use crate::delta::old_data::OldData;
+use crate::delta::old_files::OldFiles;
 use crate::delta::question::{Key, Question};
 use crate::error::{SstError, cannot_write};
+use crate::offer::Answer;
 use crate::session::progress::Progress;
 
 /// Memory for frames that are being decoded, in bytes.
@@ -45,16 +44,13 @@ pub(super) fn receive(
 ) -> Result<Option<Position>, SstError> {
     let Context { args, settings, error_log, .. } = context;
     let backup = folders.backup;
-    let observer = Observer::default();
-    observer.begin_phase("receiving");
-    let progress = Progress::start(context, &observer, backup.bytes, || 0);
-    let watch = context.watch(Direction::Receive, settings.write_threads, &observer);
+    let progress = Progress::start(context, backup.bytes, || 0);
     let (mut old, wish) = old_data(context, backup.key);
     let mut incoming = offered.accept(&Answer::write(wish))?;
     let (incoming, files) = loop {
         // The stream of a donor that begins again leaves nothing out.
         let old = old.take();
-        match receive_stream(context, incoming, &folders.destination, &observer, old)? {
+        match receive_stream(context, incoming, &folders.destination, progress.observer(), old)? {
             Received::Whole(incoming, files) => break (incoming, files),
             Received::BeganAgain(again) => incoming = again,
         }
@@ -67,14 +63,8 @@ pub(super) fn receive(
         }
         progress.begin_again();
     };
-    let new = &folders.destination.new;
-    let checked = match context.settings.lower_case_names {
-        true => content::refuse_capitals(new),
-        false => Ok(()),
-    };
-    let stated = checked
-        .and_then(|()| content::before_preparing(new, args.product, backup.position.as_ref()));
-    let stated = match stated {
+    let (new, offered) = (&folders.destination.new, backup.position.as_ref());
+    let stated = match content::check(new, args.product, settings.lower_case_names, offered) {
         Ok(stated) => stated,
         Err(error) => {
             incoming.refuse(&error.to_string());
@@ -85,16 +75,15 @@ pub(super) fn receive(
         error_log.warn("the connection was lost after the last byte: the donor may not know that the transfer is complete");
     }
     progress.finish(format_args!("received {files} files"));
-    drop(watch);
     Ok(stated)
 }
 
 /// Returns the old data, if the donor can leave out blocks of it (`key`) and no server uses it, and the donor's
 /// instruction.
-fn old_data(context: &Context, key: Option<Key>) -> (Option<(OldData, Key)>, DeltaWish) {
+fn old_data(context: &Context, key: Option<Key>) -> (Option<(OldFiles, Key)>, DeltaWish) {
     let Context { settings, layout, error_log, .. } = context;
     let old = key.filter(|_| settings.delta != DeltaWish::No).and_then(|key| {
-        let old = OldData::open(layout, error_log)?;
+        let old = OldFiles::open(layout, error_log)?;
         // Copies of data in use would be right, but fewer and fewer blocks would be equal.
         let is_free = EngineLocks::take(layout).is_ok_and(|locks| locks.are_whole());
         if !is_free {
@@ -121,7 +110,7 @@ fn receive_stream(
     incoming: Incoming,
     destination: &Destination,
     observer: &Observer,
-    old: Option<(OldData, Key)>,
+    old: Option<(OldFiles, Key)>,
 ) -> Result<Received, SstError> {
     let mut extraction = match Extraction::start(context, destination, &incoming, observer, old) {
         Ok(extraction) => extraction,
@@ -288,7 +277,7 @@ impl Extraction {
         destination: &Destination,
         incoming: &Incoming,
         observer: &Observer,
-        old: Option<(OldData, Key)>,
+        old: Option<(OldFiles, Key)>,
     ) -> Result<Self, SstError> {
         let failed = Arc::new(AtomicBool::new(false));
         let extractor = extractor(context, destination, incoming.refusal(), &failed)?;

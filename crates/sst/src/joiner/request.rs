@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use crate::cancel::CancelHook;
 use crate::context::Context;
 use crate::contract::position::Position;
-use crate::delta::agreement::read_key;
 use crate::delta::question::Key;
 use crate::error::SstError;
 use crate::offer::{Offer, OfferError, Places, TransferKind};
@@ -86,8 +85,7 @@ fn read_offer(
     let product = context.args.product;
     let offer = Offer::read(offer, product, server_version)?;
     warn_of_names(context, offer.lower_case_names);
-    let position = offer.position();
-    let key = offer.delta.as_deref().and_then(read_key);
+    let (position, key) = (offer.position(), offer.delta);
     match offer.what {
         TransferKind::Ist => position.map(Transfer::Ist).ok_or(OfferError::Damaged),
         TransferKind::Full { bytes, disk, places, .. } => {

@@ -66,12 +66,22 @@ const OF_EITHER_FAMILY: [&str; 9] = [
 /// Names of MariaDB's server program.
 const MARIADB_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 
-/// Returns the program of this node's server, of the version that runs; `None` if this join needs no
-/// second start.
+/// Finds the program of this node's server, of the version that runs, before data arrives, and checks that small files can be
+/// made where preparing and this start have theirs. Returns `None` if this join needs no second start.
 ///
 /// # Errors
-/// [`SstError::NoServer`].
-pub(super) fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
+/// [`SstError::NoServer`]; [`SstError::Tmpdir`], or if a directory cannot be made there.
+pub(super) fn get_ready(context: &Context) -> Result<Option<PathBuf>, SstError> {
+    let program = find(context)?;
+    let work = work_folder(context, &context.layout.datadir)?;
+    if program.is_some() {
+        // This start has a socket there.
+        check_path(work.path())?;
+    }
+    Ok(program)
+}
+
+fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
     let Context { args, settings, error_log, .. } = context;
     if !settings.second_start.applies(args) {
         return Ok(None);
@@ -136,16 +146,6 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     let mut next = || numbers.next()?.ok();
     Some([next()?, next()?, next()?])
-}
-
-/// Checks, before data arrives, that small files can be made where preparing and this start have theirs. `starts`: whether there is
-/// such a start, which has a socket there.
-///
-/// # Errors
-/// If a directory cannot be made there; [`SstError::Tmpdir`].
-pub(super) fn check_tmpdir(context: &Context, starts: bool) -> Result<(), SstError> {
-    let work = work_folder(context, &context.layout.datadir)?;
-    if starts { check_path(work.path()) } else { Ok(()) }
 }
 
 /// Makes the directory for small files. If nothing else can be written, `data` is where they are.

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use xb_pipeline::{Observer, Wait};
+use xb_report::{Direction, SectionOptions, Traffic, Watch};
 
 use crate::cancel::{CancelReason, CancelToken};
 use crate::context::Context;
@@ -29,17 +30,25 @@ pub(crate) struct Progress {
     discarded: Arc<AtomicU64>,
     begin: Instant,
     error_log: ErrorLog,
+    /// Samples the counters for the report of the transfer, if one is wanted.
+    _watch: Option<Watch>,
 }
 
 impl Progress {
-    /// Starts the reports; `total` is the approximate number of bytes to transfer. `arrived` returns the number of bytes that
+    /// Starts the phase of this node's role, and its reports; `total` is the approximate number of bytes to transfer. `arrived` returns the number of bytes that
     /// the peer is known to have: what a donor has passed on waits for a slow network, after the backup program has ended, too.
     pub(crate) fn start(
         context: &Context,
-        observer: &Observer,
         total: u64,
         arrived: impl Fn() -> u64 + Send + 'static,
     ) -> Self {
+        let Context { settings, report, .. } = context;
+        let (phase, direction, threads) = match context.args.role {
+            Role::Donor => ("sending", Direction::Send, settings.compress_threads),
+            Role::Joiner => ("receiving", Direction::Receive, settings.write_threads),
+        };
+        let observer = Observer::default();
+        observer.begin_phase(phase);
         let (stop, stopped) = channel::<()>();
         let discarded = Arc::new(AtomicU64::new(0));
         let mut reporter = ProgressReporter {
@@ -66,16 +75,26 @@ impl Progress {
             }
             reporter.tell_server();
         };
+        let options = SectionOptions { direction, encode: None, threads };
+        let watch = report
+            .as_ref()
+            .map(|report| report.watch("transfer", options, &observer, Traffic::default));
         // Without a thread for them there are no reports, but the transfer continues.
         let thread = std::thread::Builder::new().name("progress".into()).spawn(run).ok();
         Self {
             stop: Some(stop),
             thread,
-            observer: observer.clone(),
+            observer,
             discarded,
             begin: Instant::now(),
             error_log: context.error_log.clone(),
+            _watch: watch,
         }
+    }
+
+    /// The counters of the transfer.
+    pub(crate) fn observer(&self) -> &Observer {
+        &self.observer
     }
 
     /// Notes that the stream begins again: what was transferred before no longer counts.

@@ -28,7 +28,7 @@ const TABLES: [&str; 7] = ["ibd", "ibu", "MYD", "MYI", "MAD", "MAI", "ARZ"];
 
 /// Directories of the old data, and open files.
 #[derive(Debug)]
-pub(crate) struct OldData {
+pub(crate) struct OldFiles {
     datadir: OwnedFd,
     /// Kinds of files with a directory of their own.
     places: Vec<(Kind, OwnedFd)>,
@@ -40,7 +40,7 @@ pub(crate) struct OldData {
     warnings: u32,
 }
 
-impl OldData {
+impl OldFiles {
     /// Opens the directories. `None` if there is no data that could be equal.
     pub(crate) fn open(layout: &Layout, error_log: &ErrorLog) -> Option<Self> {
         let directory = |path: &Path| {
