@@ -77,8 +77,9 @@ pub fn guard<R: Read + Send + 'static>(
     };
     let on_stall = Arc::new(Mutex::new(Some(on_stall)));
     let once = move |stall| {
-        let on_stall = on_stall.lock().unwrap_or_else(PoisonError::into_inner).take();
-        on_stall.map_or((), |on_stall| on_stall(stall));
+        if let Some(on_stall) = on_stall.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            on_stall(stall);
+        }
     };
     let of_spool = once.clone();
     let (output, switch) = spooled(output, settings, move |disk| {
