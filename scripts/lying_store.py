@@ -352,6 +352,9 @@ class Proxy(http.server.ThreadingHTTPServer):
         self.lie, self.first, self.times, self.ahead = lie, first, times, ahead
         self.matches, self.told, self.seen, self.since = 0, 0, [], time.time()
 
+    def handle_error(self, *_):
+        """A client that has seen enough closes its connection."""
+
     def lies(self, request):
         if not self.lie or not self.lie.fits(request):
             return False

@@ -10,7 +10,7 @@ use xb_testkit::s3::options_for;
 use xb_testkit::store::Store;
 
 const MIB: u64 = 1 << 20;
-const INPUT: u64 = 512 * MIB;
+const INPUT: u64 = 192 * MIB;
 const MEMORY: u64 = 64 * MIB;
 
 #[test]

@@ -221,23 +221,23 @@ fn sixteen_racing_runs_have_one_winner_in_a_bucket() {
 
 /// An object size above the memory limit, with a stream longer than one object.
 #[test]
-fn objects_of_one_gibibyte() {
+fn objects_larger_than_the_memory() {
     fn write(out: impl Write) {
         let block = noise(5, 10 << 20);
         let mut stream = StreamWriter::new(out);
         stream
             .repeated("ibdata1", &block[..1 << 20], 12)
-            .repeated("db/huge.ibd", &block, 112)
+            .repeated("db/huge.ibd", &block, 28)
             .info();
     }
     let expected = Digester::default();
     write(expected.clone());
     let store = Store::folder();
-    let put = xbcloud(&store, "put", "huge", &["--chunk-size=1G", "--memory=128M", "--json"])
+    let put = xbcloud(&store, "put", "huge", &["--chunk-size=256M", "--memory=64M", "--json"])
         .stdin_feed(|pipe| write(pipe))
         .run()
         .expect(0);
-    assert_eq!(assert_equal_objects(&store, "huge", 1 << 30), 2);
-    assert!(peak_memory(&put) < 192 << 20, "put held {} MiB", peak_memory(&put) >> 20);
+    assert_eq!(assert_equal_objects(&store, "huge", 256 << 20), 2);
+    assert!(peak_memory(&put) < 128 << 20, "put held {} MiB", peak_memory(&put) >> 20);
     assert_eq!(get_digest(&store, "huge"), expected.result());
 }

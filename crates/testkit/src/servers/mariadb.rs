@@ -70,8 +70,6 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A stream of about 250 MiB, its largest file about 150 MiB.
-    pub const FULL: Self = Self { big_rows: 100_000, small_tables: 300 };
     /// A stream of about 60 MiB.
     pub const SMALL: Self = Self { big_rows: 10_000, small_tables: 10 };
 }
