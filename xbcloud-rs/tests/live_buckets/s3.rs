@@ -16,10 +16,10 @@ const MIB: usize = 1 << 20;
 #[test]
 fn packed_put_and_get() {
     let store = Store::bucket();
-    let stream = small_backup(1, 40 * MIB);
-    for (name, size, memory) in
-        [("small", 1, "64M"), ("ten", 10, "512M"), ("beyond-memory", 32, "32M")]
+    for (name, size, memory, len) in
+        [("small", 1, "64M", 12), ("ten", 10, "512M", 22), ("beyond-memory", 32, "32M", 33)]
     {
+        let stream = small_backup(1, len * MIB);
         let options =
             [&*format!("--chunk-size={size}M"), &format!("--memory={memory}"), "--compress=none"];
         put_bytes(&store, name, &options, &stream);
@@ -247,7 +247,7 @@ fn one_bad_day(day: &str, action: Action, every: u64, stream: &[u8]) {
 #[test]
 fn a_store_that_never_takes_anything_ends_the_run() {
     let Store::Bucket(bucket) = Store::bucket() else { unreachable!() };
-    let stream = small_backup(11, 40 * MIB);
+    let stream = small_backup(11, 33 * MIB);
     for (size, memory, part) in [("1M", "64M", DATA), ("32M", "32M", "partNumber=")] {
         let rule = Rule::new("PUT", part, Action::answer(503));
         let proxy = Proxy::start(bucket.address(), vec![rule]);
@@ -356,15 +356,15 @@ fn wrong_keys_are_refused_without_telling_them() {
 #[test]
 fn a_plan_counts_every_request() {
     let store = Store::bucket();
-    let stream = small_backup(9, 40 * MIB);
-    for (name, size, memory) in [("small", "1M", "64M"), ("parts", "32M", "32M")] {
+    for (name, size, memory, len) in [("small", "1M", "64M", 12), ("parts", "32M", "32M", 33)] {
+        let stream = small_backup(9, len * MIB);
         let options =
             [&*format!("--chunk-size={size}"), &*format!("--memory={memory}"), "--threads=1"];
         // The first backup of a host, which misses none.
         let state = Scratch::new();
         let state = format!("--state-dir={}", state.path().display());
         let put = xbcloud(&store, "put", name, &options);
-        let put = put.args(["--json", "--compress=none", &state]).stdin_bytes(stream.clone());
+        let put = put.args(["--json", "--compress=none", &state]).stdin_bytes(stream);
         let events = put.run().expect(0).stderr_text();
         let done = events.lines().find(|line| line.contains("\"done\"")).expect("an event");
         let done: serde_json::Value = serde_json::from_str(done).unwrap();
