@@ -51,7 +51,7 @@ pub use admin::gc::{
 };
 pub use admin::object_lock::{ChainLock, LockReport, chain_lock, lock};
 pub use admin::prune::candidate::Candidate;
-pub use admin::prune::plan::{Keep, plan_prune};
+pub use admin::prune::retention::{Keep, plan_prune};
 pub use admin::prune::verdict::{KeepReason, Verdict};
 pub use admin::prune::{Step as PruneStep, prune, prune_known};
 pub use admin::rewrap::{RewrapRequest, rewrap};

@@ -18,7 +18,7 @@ const ARTIFICIAL: u16 = 0x20;
 const OF_RELAY_LOG: u16 = 0x40;
 const IGNORABLE: u16 = 0x80;
 
-/// The format description `format` of a log without its place in it, as it stands before a part of the log.
+/// The format description `format` of a log without its place in it, as it is put before a part of the log.
 /// `None` if it is too short.
 ///
 /// The flag that the server still writes the log is removed. The time of the server's start is kept only in a part that
@@ -55,7 +55,7 @@ pub fn artificial_rotation(
     artificial(EventType::ROTATE, ARTIFICIAL, &body, format, checksums)
 }
 
-/// An empty list of previous GTIDs, as it stands in a relay log of MySQL: without one, the server refuses the log.
+/// An empty list of previous GTIDs, as in a relay log of MySQL: without one, the server refuses the log.
 pub(crate) fn artificial_previous_gtids(format: &[u8], checksums: ChecksumKind) -> Option<Vec<u8>> {
     artificial(EventType::PREVIOUS_GTIDS, OF_RELAY_LOG | IGNORABLE, &[0; 8], format, checksums)
 }

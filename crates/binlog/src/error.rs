@@ -101,7 +101,7 @@ pub enum Error {
         /// Offset of the event that cannot be in it.
         at: u64,
     },
-    /// An event that only a transaction can have stands outside of one.
+    /// An event that only a transaction can have is outside of one.
     #[error("event at offset {at}: an event of type {} outside of a transaction", event_type.0)]
     Outside {
         /// Offset of the event.

@@ -53,7 +53,7 @@ impl EventType {
     /// A compressed statement (MariaDB).
     pub(crate) const QUERY_COMPRESSED: Self = Self(165);
 
-    /// Returns whether every server states where an event of this type ends: one that stands between
+    /// Returns whether every server states where an event of this type ends: one that lies between
     /// transactions, or begins or ends one.
     pub(crate) fn has_end(self) -> bool {
         matches!(

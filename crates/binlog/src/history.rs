@@ -216,7 +216,7 @@ impl History {
 
     /// Compares with the list at the beginning of a log. A list may lack domains: a server can be told to
     /// forget them. But one without any is that of a server whose logs began anew (RESET MASTER) while a replica was
-    /// behind: the server goes on with the log of the next number, which is another one now. Where transactions are repeated, it may lie behind.
+    /// behind: the server continues with the log of the next number, which is another one now. Where transactions are repeated, it may lie behind.
     fn begin_log(&mut self, found: GtidState, at: u64) -> Result<(), Error> {
         let repeats = self.repeats.as_ref().filter(|of| of.is_before_end(&self.log, at));
         if let (Some(repeats), Some(GtidState::MariaDb(ours)), GtidState::MariaDb(list)) =

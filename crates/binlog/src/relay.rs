@@ -4,7 +4,7 @@
 //! in it names the log of the source. So each log becomes one relay log, which begins as those that
 //! the server writes itself: the format description, without a position of its own; of MySQL, an empty
 //! list of previous GTIDs; an artificial rotation, which names the source's log and the position in it; and then the events. Only whole
-//! transactions are written, byte by byte as they are in the log. What stands between them, such as
+//! transactions are written, byte by byte as they are in the log. What lies between them, such as
 //! lists of GTIDs, checkpoints and the log's end, is left out: a relay log ends with a transaction.
 
 use std::collections::BTreeSet;

@@ -155,7 +155,7 @@ impl Transactions {
     /// Takes the next event of the log; returns the transaction that ends with it.
     ///
     /// # Errors
-    /// If a transaction has no end, an event of one stands outside, or MySQL states another length.
+    /// If a transaction has no end, an event of one is outside, or MySQL states another length.
     pub fn push(&mut self, entry: &Entry) -> Result<Option<Transaction>, Error> {
         let at = entry.begin;
         let first = match &entry.event {
@@ -187,7 +187,7 @@ impl Transactions {
     }
 }
 
-/// Returns whether an event stands only between transactions.
+/// Returns whether an event occurs only between transactions.
 fn is_between(event: &Event) -> bool {
     matches!(
         event,

@@ -20,7 +20,8 @@ pub(crate) const README_TEXT: &[u8] =
     b"These are the files of a MySQL clone, as they were while the server wrote to them.\n\
 They are useless alone: the changed pages and the redo log are in xb_clone.patches.\n\
 docs/spec/clone.md of xbcloud-rs says how to put them together.\n";
-/// Text that this file adds if a table was encrypted when the clone began, so that nobody stores the rest of the stream in clear.
+/// Text that this file adds if a table was encrypted when the clone began, so that the rest of the stream is not
+/// stored in clear.
 pub const KEYS_TEXT: &str =
     "They have keys of encrypted tables in clear: store them only under a seal.\n";
 

@@ -22,7 +22,7 @@ const LEAST_PAGES: u64 = 4;
 const MADE_PAGES: u32 = 3;
 /// Number of InnoDB in the definition of a table.
 const INNODB: u8 = 12;
-/// Endings of files that are compressed or encrypted one by one.
+/// Suffixes of files that are compressed or encrypted one by one.
 const CODED: [&str; 6] = ["qp", "lz4", "zst", "gz", "xbcrypt", "snappy"];
 
 /// Reason why a chain has to be prepared link by link.

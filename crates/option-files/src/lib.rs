@@ -190,7 +190,7 @@ pub struct OptionFileArgs {
     /// `--defaults-group-suffix`: groups with this suffix count, too.
     pub group_suffix: Option<String>,
     /// Parts that cannot be read, or must not be, only cause warnings, as in the stock programs. Otherwise, they are errors if
-    /// an option might be in them: a seal or a login that somebody has set must not be left out.
+    /// an option might be in them: a seal or a login that was set must not be left out.
     pub as_stock: bool,
 }
 
@@ -334,8 +334,8 @@ impl Loader<'_> {
 
     /// Reads the file of the home, which may be missing.
     fn of_home(&mut self, path: &Path) -> Result<(), OptionFileError> {
-        // In the home of another user, which only its owner sees, there may be no such file. Other paths are those that
-        // somebody wrote down, or the system's.
+        // In the home of another user, which only its owner sees, there may be no such file. Other paths were given by the
+        // user, or are the system's.
         match path.symlink_metadata() {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 self.warn(format!("skipped option file {}: {source}", path.display()));
@@ -365,7 +365,7 @@ impl Loader<'_> {
         Ok(true)
     }
 
-    /// Leaves out a file that everybody may write, if it has no option that counts.
+    /// Leaves out a file that every user may write, if it has no option that counts.
     fn of_anybody(&mut self, path: &Path, text: &[u8]) -> Result<(), OptionFileError> {
         let loaded = &self.loaded;
         let (before, warnings) = (loaded.options.len(), loaded.warnings.len());

@@ -602,7 +602,7 @@ impl Applier<'_> {
         }
     }
 
-    /// Describes the transaction at which the applier stands.
+    /// Describes the transaction that the applier has reached.
     fn describe(&self, status: &Status) -> String {
         let (log, offset) = &status.relay;
         match self.summary(log, *offset) {

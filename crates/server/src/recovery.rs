@@ -37,7 +37,7 @@ pub fn recovery_memory(data: &Path, redo: &Path) -> u64 {
     let log = REDO_LOGS.iter().find_map(|name| std::fs::metadata(redo.join(name)).ok());
     let log = log.map_or_else(|| Sizes::below(&redo.join(REDO_FOLDER)).bytes, |log| log.len());
     let is_in_memory = is_in_memory(data);
-    // A small log needs the least, whatever the data: then nobody looks at each of maybe many thousand files.
+    // A small log needs the least, whatever the data: then the files, maybe many thousands, need not be looked at.
     let files = match is_in_memory || wanted(log, u64::MAX) > LEAST {
         true => Sizes::below(data),
         false => Sizes::default(),

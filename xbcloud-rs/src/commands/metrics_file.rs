@@ -153,7 +153,7 @@ mod tests {
         assert!(text.starts_with(RUN) && text.ends_with("own 2\n"), "{text}");
     }
 
-    /// A link to itself is there, and cannot be read by anybody.
+    /// A link to itself is there, and cannot be read.
     #[test]
     fn a_file_that_cannot_be_read_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();

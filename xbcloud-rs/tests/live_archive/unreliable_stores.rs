@@ -117,7 +117,7 @@ fn a_store_that_fails_and_lags_loses_and_doubles_nothing() {
     stop(receiver);
     let faults = site.proxy.seen().iter().filter(|seen| seen.action.is_some()).count();
     assert!(faults > 20, "{faults}");
-    // Whoever reads it meets the same store.
+    // Its readers meet the same store.
     let patient = |words: &[&str]| {
         site.proxy.set_rules(unreliable());
         let key = format!("--encrypt-key-file={}", archive.path("key"));
@@ -154,7 +154,7 @@ fn lies(stream: &str, last: u64, old_alive: &str) -> Vec<(&'static str, Rule)> {
         ("nothing is listed", hides("")),
         ("each entry is listed twice", Rule::new("GET", "list-type=2", Action::Edit(Edit::Double))),
         ("the last segment is missing", missing("GET", last)),
-        ("nobody has heard of the last segment", missing("", last)),
+        ("the last segment was never there", missing("", last)),
         ("its head is missing", missing("GET", own("head"))),
         ("its keys are missing", missing("GET", own("keys"))),
         ("its end is missing", missing("GET", own("end"))),

@@ -158,7 +158,7 @@ fn without_conditions() -> Rule {
     Rule::new("PUT", "", Action::Unconditional).with_header("if-none-match")
 }
 
-/// As the next test, where the store also answers each read of the manifest that there is none, and lists it.
+/// Like the next test, but the store also denies each read of the manifest, although it lists it.
 #[test]
 fn an_older_run_replaces_no_complete_backup_that_the_store_denies_and_lists() {
     let (old, new) = (small_backup(33, MIB), small_backup(34, MIB));
@@ -340,7 +340,7 @@ fn generated_names_are_settled_before_the_upload() {
     }
 }
 
-/// A name that was given is refused while another run of this host writes to it, unless by word.
+/// A name that was given is refused while another run of this host writes to it, unless `--take-over` is given.
 #[test]
 fn a_given_name_is_refused_while_another_run_writes_to_it() {
     let site = Site::new(bucket());

@@ -500,7 +500,7 @@ fn a_run_consolidates_from_so_many_increments_on() {
 }
 
 /// It is unknown of a chain that an earlier version began whether a tablespace was imported. That must not fail every
-/// night until somebody looks.
+/// night until an operator looks.
 #[test]
 fn a_run_goes_on_if_a_chain_may_lack_an_import() {
     let site = Site::new();

@@ -468,8 +468,8 @@ fn the_files_of_a_live_table_elsewhere_are_not_opened() {
     shop.assert_tidy();
 }
 
-/// A table that is replaced has no more than its backup gives back, and no table that depends on it; and nobody waits
-/// long for it.
+/// A table that is replaced has no more than its backup gives back, and no table that depends on it; and no client
+/// waits long for it.
 #[test]
 fn a_replacement_takes_nothing_from_a_live_server() {
     let shop = Shop::new(&["--lower-case-table-names=1"]);
@@ -596,7 +596,7 @@ fn tables_in_use_are_complete_when_another_one_fails() {
     shop.assert_tidy();
 }
 
-/// A server that lets nobody make triggers says nothing about the privilege to see them.
+/// A server that lets no user make triggers says nothing about the privilege to see them.
 #[test]
 fn triggers_that_a_login_cannot_see_are_not_lost() {
     let shop = Shop::new(&["--log-bin=log", "--server-id=1"]);
@@ -670,7 +670,7 @@ fn keys_are_tried_before_a_table_is_replaced() {
     server.sql("RENAME TABLE shop.kept TO shop.par");
     assert_eq!(server.sql("SHOW TABLES FROM shop LIKE 'xb%'"), "");
 
-    // Somebody else's statement holds it, and waits for another table.
+    // The statement of another client holds it, and waits for another table.
     let mut open = in_transaction(server, "SELECT COUNT(*) FROM shop.zz");
     let both = "RENAME TABLE shop.par TO shop.par2, shop.zz TO shop.zz2";
     let mut waits = Cmd::new(xb_testkit::tools::find("mariadb"))

@@ -249,7 +249,7 @@ fn a_browser_shows_the_page() {
     }
 }
 
-/// A picture of a page. With `XB_SCREENSHOTS=DIR`, it is kept there for somebody to look at.
+/// A picture of a page. With `XB_SCREENSHOTS=DIR`, it is kept there.
 fn picture(page: &Path, width: u32, scheme: &str, scratch: &Scratch) -> Vec<u8> {
     let kept = std::env::var_os("XB_SCREENSHOTS").map(PathBuf::from);
     let folder = kept.unwrap_or_else(|| scratch.path().to_owned());

@@ -28,7 +28,7 @@ fn number(document: &str, id: &str) -> u64 {
 }
 
 /// Takes a picture of a page in each theme, and asserts that they differ and are not empty. With
-/// `XB_SCREENSHOTS=DIR`, they are kept there for somebody to look at.
+/// `XB_SCREENSHOTS=DIR`, they are kept there.
 fn pictures(page: &Path, name: &str) {
     let scratch = Scratch::new();
     let kept = std::env::var_os("XB_SCREENSHOTS").map(PathBuf::from);

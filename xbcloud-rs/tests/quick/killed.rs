@@ -65,7 +65,7 @@ impl Place {
     }
 }
 
-/// One that writes nothing does not notice that nobody reads, and may block the commits of its server.
+/// One that writes nothing does not notice that its reader is gone, and may block the commits of its server.
 #[test]
 fn a_killed_backup_takes_its_silent_producer_along() {
     let place = Place::new();

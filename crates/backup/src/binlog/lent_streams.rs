@@ -1,4 +1,4 @@
-//! The streams of a listing by themselves, for as long as somebody looks at them.
+//! The streams of a listing by themselves, for as long as they are looked at.
 
 use xb_repo::archive::listing::ListedStream;
 use xb_repo::archive::plan::Stream;

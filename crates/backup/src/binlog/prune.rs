@@ -39,7 +39,7 @@ pub struct KeptBackup {
     pub name: String,
     server: Option<String>,
     started: Timestamp,
-    /// Nothing is known that stands against a restore.
+    /// Nothing is known that prevents a restore.
     is_restorable: bool,
     /// A log can be replayed onto it.
     is_replayed: bool,
@@ -56,7 +56,7 @@ pub struct LogVerdict {
     pub segments: u64,
     /// Bytes of their objects.
     pub bytes: u64,
-    /// Why nothing goes, if something stands against it.
+    /// Why nothing is removed, if something prevents it.
     pub kept: Option<String>,
     /// Why the store keeps segments that an earlier removal has left, if it does. They are behind a floor: only their room is lost.
     #[serde(skip)]

@@ -39,7 +39,7 @@ pub struct PushReport {
 /// archive of the server.
 ///
 /// # Errors
-/// [`ArchiveError::NoContinuation`] and [`ArchiveError::File`]; and, other than a receiver, whatever stands against
+/// [`ArchiveError::NoContinuation`] and [`ArchiveError::File`]; and, unlike a receiver, whatever prevents
 /// storing: what was stored by then is whole, and the next call continues with it.
 pub async fn push(
     session: &Session,

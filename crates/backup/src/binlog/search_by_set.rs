@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// It sends no heartbeat, so nobody would hear that it is waited for.
+    /// It sends no heartbeat, so a wait for it would be silent.
     #[test]
     fn a_busy_server_that_lacks_stored_transactions_is_behind() {
         let log = log("mysql-row.p1");

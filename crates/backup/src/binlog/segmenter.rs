@@ -295,7 +295,7 @@ impl Segmenter {
     }
 
     /// Cuts what was received when nothing more comes. The part of an event, and a transaction without an end,
-    /// are not worth a segment of their own: they will be sent again.
+    /// need no segment of their own: they will be sent again.
     pub(crate) fn finish(&mut self, now: Timestamp) -> Result<Progress, ArchiveError> {
         let mut progress = Progress::default();
         if let Some(mut current) = self.current.take() {

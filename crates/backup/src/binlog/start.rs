@@ -90,8 +90,8 @@ fn start(before: Option<&Record<SegmentHead>>, logs: &[ServerLog]) -> Result<Sta
     Ok(Start { begins, at, gtids, overlap, repeats: None, made: None })
 }
 
-/// The start at the beginning of the log in which the archive ends, if that has no transaction up to there: a server that nobody
-/// writes to purges the log with the last one, too. What the server sends has to begin with the GTIDs of the archive, in a log
+/// The start at the beginning of the log in which the archive ends, if that has no transaction up to there: an idle server
+/// purges the log with its last transaction, too. What the server sends has to begin with the GTIDs of the archive, in a log
 /// that was made at the same time: after RESET MASTER, names and GTIDs come again.
 fn behind_purged(before: &Record<SegmentHead>, logs: &[ServerLog]) -> Option<Start> {
     let head = &before.content;

@@ -10,8 +10,8 @@ use crate::error::BackupError;
 use crate::selection::table_of;
 use crate::table_pattern::{TablePattern, Token, dotted};
 
-/// How a server shows the name of a file or folder that is in no encoding of names, such as that of a folder that
-/// somebody has copied.
+/// How a server shows the name of a file or folder that is in no encoding of names, such as that of a folder
+/// that was copied by hand.
 const UNENCODED: &str = "#mysql50#";
 /// Beginning of the names of left-overs of statements.
 const LEFT_OVER: &str = "#sql";
@@ -127,7 +127,7 @@ pub(super) fn choose_present(
 }
 
 /// The tables that only a pattern matches, and that are left out for their names: most are no tables of the server, but copies
-/// that somebody has left in its data directory.
+/// that were left in its data directory.
 pub(super) fn left_out(held: &[StoredTable], asked: &[String]) -> Vec<String> {
     let patterns: Vec<TablePattern> =
         asked.iter().filter_map(|text| TablePattern::parse(text).ok()).collect();

@@ -23,7 +23,7 @@ const DROPPED: usize = 100;
 /// Number of tables that an error names.
 const NAMED: usize = 10;
 /// Codes with which a server, or a proxy before it, ends the connection: 1053 it shuts down, 1158 to 1161 the network
-/// fails, 1927 somebody ended the connection, 2003 to 2013 a proxy has lost the server.
+/// fails, 1927 an administrator ended the connection, 2003 to 2013 a proxy has lost the server.
 const LOST: [u16; 9] = [1053, 1158, 1159, 1160, 1161, 1927, 2003, 2006, 2013];
 
 /// Codes of statements that waited too long for the locks of others, or for each other.

@@ -103,7 +103,7 @@ impl UntilPlan {
         }
     }
 
-    /// Reasons why the data may be another one than the server had, by its settings.
+    /// Reasons why the data may differ from what the server had, by its settings.
     pub(crate) fn doubts(&self) -> &[String] {
         &self.work.doubts
     }
@@ -137,7 +137,7 @@ pub(super) struct ReplayWork {
     pub(super) versions: Vec<String>,
     /// `server_id` of the server whose log the stop lies in.
     pub(super) source_id: Option<u32>,
-    /// Reasons why the data may be another one than the server had.
+    /// Reasons why the data may differ from what the server had.
     pub(super) doubts: Vec<String>,
 }
 
@@ -616,7 +616,7 @@ fn settings(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, Vec<S
     (first.clone().into_iter().collect(), changes)
 }
 
-/// Reasons why the data may be another one than the server had.
+/// Reasons why the data may differ from what the server had.
 fn doubts(archive: &Archive, plan: &Plan<'_>) -> Vec<String> {
     let mut heads = heads(archive, plan);
     heads.sort_by_key(|head| head.started);

@@ -233,7 +233,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Takes the bytes of a segment from where the log stands. `clock` is that of its receiver.
+    /// Takes the bytes of a segment from the log's present position on. `clock` is that of its receiver.
     pub(super) fn take(&mut self, bytes: &[u8], clock: i64) -> Result<(), RelayError> {
         let log = self.log.as_mut().ok_or(RelayError::NoLog)?;
         let from = log.next;

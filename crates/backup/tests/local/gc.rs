@@ -166,7 +166,7 @@ fn checksum_lists_of_dead_runs_go() {
         let claims = below(&store, &format!(".xb-catalog/@claims/{name}"));
         std::fs::write(claims.join("000001"), "{}").unwrap();
     }
-    // Somebody, or a removal that was interrupted, has already taken its objects and its claim.
+    // By hand, or by a removal that was interrupted: its objects and its claim are gone already.
     std::fs::remove_dir_all(below(&store, "cleared")).unwrap();
     std::fs::remove_dir_all(below(&store, ".xb-catalog/@claims/cleared")).unwrap();
     // A list that an earlier run of a complete backup's name left.

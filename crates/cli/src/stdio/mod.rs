@@ -53,7 +53,7 @@ pub fn refuse_closed_output(hint: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Columns of the terminal that standard output is; `None` if it is none.
+/// Width in columns of the terminal on standard output; `None` if it is no terminal.
 #[must_use]
 pub fn output_columns() -> Option<usize> {
     if !stdout().is_terminal() {

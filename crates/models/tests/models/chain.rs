@@ -212,7 +212,7 @@ impl World {
     }
 
     /// Whether the newest backup that was there or was reported, and no later one, can be restored, without a request
-    /// to delete a link of its chain; or a backup whose removal nobody has requested cannot be restored.
+    /// to delete a link of its chain; or a backup that no command was to remove cannot be restored.
     fn is_violated(&self) -> bool {
         let was_deleted = |of: usize| {
             let deletes = |link| self.commands.iter().any(|c| c.kind == Kind::Delete(link));

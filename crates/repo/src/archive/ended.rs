@@ -45,7 +45,7 @@ pub struct EndedStream {
     pub heads: Vec<u8>,
 }
 
-/// What stands before the records of each stream: how many bytes each has.
+/// The header of each stream's records: how many bytes each record has.
 #[derive(Serialize, Deserialize)]
 struct Lengths {
     stream: String,

@@ -242,7 +242,7 @@ fn are_one<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>, lags: bo
     are_in_order && own == of_other && (own == 0 || one.segments.is_some())
 }
 
-/// Whether the history that ends with `one` begins to differ behind the end of `other`, or goes on behind it.
+/// Whether the history that ends with `one` begins to differ behind the end of `other`, or continues behind it.
 fn passes<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> bool {
     let line = line(ends, one);
     let follower = line.windows(2).find_map(|pair| match pair {
@@ -250,7 +250,7 @@ fn passes<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> bool {
         _ => None,
     });
     match (follower, other.number()) {
-        // It began when the other one had ended, or goes on from there.
+        // It began when the other one had ended, or continues from there.
         (Some(link), Some(last)) if last <= link.number => true,
         (Some(_), None) => true,
         _ => is_beyond(ends, one, other) && are_one(ends, one, other, true),

@@ -35,7 +35,7 @@ pub enum RecordError {
     #[error("malformed: {0}")]
     Malformed(String),
     /// A later version wrote it.
-    #[error("format {0}, which only a later version reads: update this program")]
+    #[error("format {0} is that of a later version: update this program")]
     TooNew(u32),
     /// It is not from the holder of the key.
     #[error("not authentic: no holder of the stream's key wrote it")]

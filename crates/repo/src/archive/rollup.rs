@@ -77,7 +77,7 @@ pub(super) fn own_heads(
     })
 }
 
-/// The roll-ups that are worth a request: the largest first, none whose segments another one has.
+/// The roll-ups that save more than their request costs: the largest first, none whose segments another one has.
 fn choose(there: &[Span], sizes: &BTreeMap<u64, u64>) -> Vec<Span> {
     let mut there = there.to_vec();
     there.sort_by_key(|(first, last)| (std::cmp::Reverse(last - first), *first));

@@ -80,7 +80,7 @@ async fn a_run_that_was_taken_over_can_change_nothing_any_more() {
     assert!(sleeping.store().get(&sleeping.key("n/a")).await.is_ok());
 }
 
-/// Whoever takes over by word does not wait for the lease.
+/// A run that is told to take over does not wait for the lease.
 #[tokio::test]
 async fn a_living_run_adds_nothing_to_what_a_run_by_word_has_completed() {
     let fixture = Fixture::new();

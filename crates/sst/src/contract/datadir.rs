@@ -78,7 +78,7 @@ impl Kind {
 
 impl Kind {
     /// Returns whether an entry of a directory is of this kind. Of directories, only the one of InnoDB's redo log is: any other
-    /// is a schema, or of somebody else, whatever its name.
+    /// is a schema, or not the server's, whatever its name.
     #[must_use]
     pub(crate) fn has_entry(&self, name: &OsStr, facts: &Metadata) -> bool {
         self.has(name) && (!facts.is_dir() || name == "#innodb_redo")

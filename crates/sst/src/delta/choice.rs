@@ -266,7 +266,7 @@ mod tests {
         }
         assert!(choice.gives_up());
         assert_eq!(rested(&mut choice), 8);
-        // A turn that was good goes on to its end: one new table says nothing about the next.
+        // A turn that was good runs to its end: one new table says nothing about the next.
         choice.asked(MIB);
         learn(&mut choice, MIB, MIB, 160);
         ask(&mut choice, TRIAL, TRIAL, 160);

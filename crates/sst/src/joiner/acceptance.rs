@@ -196,7 +196,7 @@ pub(super) fn take_back_untried(
         Err(SstError::Swap(SwapError::OldIsNotWhole { folder, name })) if name == WORK_DIR => {
             return Err(SwapError::OldIsNotWhole { folder, name }.into());
         }
-        // Somebody has removed it, or has copied the data directory. The present data is all there is.
+        // It was removed by hand, or the data directory was copied. The present data is all there is.
         Err(SstError::Swap(
             error @ (SwapError::OldIsNotWhole { .. }
             | SwapError::Journal { .. }
@@ -393,8 +393,8 @@ impl EngineLocks {
         is_sure && self.unlockable.is_empty() && self.unseen.is_empty()
     }
 
-    /// Returns the locks if only such files are not among them that the file system cannot lock for anybody, and logs the
-    /// first of those.
+    /// Returns the locks if they lack no files but those that the file system cannot lock at all, and logs the first of
+    /// those.
     ///
     /// # Errors
     /// [`SstError::InUse`] if no file shows whether a server has the data; or the first file or directory that could not be
@@ -586,7 +586,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [system, undo] = ["ibdata1", "undo001"].map(|name| dir.path().join(name));
         std::fs::write(&system, "").unwrap();
-        // Nobody can write to a program that runs.
+        // No process can write to a program that runs.
         std::fs::copy("/bin/sleep", &undo).unwrap();
         let mut program = std::process::Command::new(&undo).arg("1000").spawn().unwrap();
         let layout = Layout::of(dir.path()).unwrap();

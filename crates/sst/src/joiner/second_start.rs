@@ -413,7 +413,7 @@ fn percona_args(
     words
 }
 
-/// The statements that the server runs before anybody can connect, and the files that they write.
+/// The statements that the server runs before a client can connect, and the files that they write.
 /// After an error, the server runs on without the rest of them, and without the result.
 struct Statements {
     file: PathBuf,

@@ -117,7 +117,7 @@ pub(super) fn exists(path: &Path) -> Result<bool, SwapError> {
     xb_files::exists(path).map_err(failed("inspect", path))
 }
 
-/// Returns whether there is such an entry, or nobody can tell.
+/// Returns whether there is such an entry, or whether that is unknown.
 pub(crate) fn may_exist(path: &Path) -> bool {
     exists(path).unwrap_or(true)
 }

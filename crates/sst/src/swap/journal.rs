@@ -51,7 +51,7 @@ pub struct Journal {
     pub stay: Vec<Entry>,
     /// Old entries that had vanished before they could be moved.
     pub gone: Vec<Entry>,
-    /// Whether somebody wants the old data back: an interruption does not make this swap go forward.
+    /// Whether the swap is being taken back: after an interruption, it does not go forward.
     pub goes_back: bool,
     /// The files that show whether a server has started on the data since the journal was written.
     pub was: Vec<EngineState>,

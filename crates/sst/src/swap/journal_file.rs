@@ -61,7 +61,7 @@ pub(crate) fn drop_journal(datadir: &Path) -> Result<(), SwapError> {
     sync_dir(&datadir.join(WORK_DIR))
 }
 
-/// Returns whether a swap is unfinished, or may be: there is a journal, or nobody can tell.
+/// Returns whether a swap is unfinished, or may be: there is a journal, or that is unknown.
 #[must_use]
 pub fn may_be_interrupted(datadir: &Path) -> bool {
     may_exist(&journal_path(datadir))

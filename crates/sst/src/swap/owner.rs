@@ -75,7 +75,7 @@ fn unknown(layout: &Layout, folder: &Path, is_noted: bool) -> Result<Option<Path
     let is_used = |name: &OsStr| {
         layout.outside.iter().any(|place| place.dir == folder && place.kind.has(name))
     };
-    // What earlier versions, which noted no owner, had received is of no use to anybody.
+    // What earlier versions, which noted no owner, had received is of no use.
     let is_received = !is_noted || remembered(datadir)?.iter().any(|known| known == folder);
     let ours = folder.join(WORK_DIR);
     for part in if is_received { &[OLD][..] } else { &[OLD, NEW] } {
@@ -122,8 +122,8 @@ pub(crate) fn lock_and_check(
     Ok(())
 }
 
-/// Makes `#sql-xb` in all of these directories this data directory's own, or in none of them: what another server could not
-/// use, and nobody needs, would stay otherwise.
+/// Makes `#sql-xb` in all of these directories this data directory's own, or in none of them: what is of no use, and
+/// keeps another server out, would stay otherwise.
 ///
 /// # Errors
 /// As [`lock_and_check`]; [`SwapError::Io`]. The others are as they were.

@@ -30,7 +30,7 @@ pub(crate) struct JudgedBackups<'a> {
     pub(crate) server: Option<&'a String>,
     /// Servers that are left out.
     pub(crate) ignored: &'a [String],
-    /// Archive streams whose left transactions nobody misses, by the beginning of their IDs.
+    /// Archive streams whose left transactions the operator has accepted as lost, by the beginning of their IDs.
     pub(crate) accepted: &'a [String],
     /// Level from which a verification counts.
     pub(crate) level: Level,

@@ -1,7 +1,7 @@
 //! `prune`: decides by retention rules which backups to remove, and never removes one too many.
 
 pub(crate) mod candidate;
-pub(crate) mod plan;
+pub(crate) mod retention;
 mod same_data;
 pub(crate) mod verdict;
 

@@ -187,7 +187,7 @@ fn an_incremental_one_is_copied_to_where_its_base_stands() {
     assert!(copy(&from, &to, "inc", "inc", unverified).unwrap().bases.is_empty());
 }
 
-/// Nobody looks at a full backup by itself if an increment follows each night.
+/// If an increment follows each night, a full backup is not verified by itself.
 #[test]
 fn an_unattended_copy_verifies_the_bases_that_it_takes_along() {
     let (from, to) = (Store::new(), Store::new());

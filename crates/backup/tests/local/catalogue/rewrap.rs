@@ -119,7 +119,7 @@ fn a_signal_after_the_key_slots_were_sent_leaves_both_keys_in_doubt() {
     }
 }
 
-/// A request that may arrive later would put its key slots over those of the next rewrap.
+/// A request that may arrive later would overwrite the key slots of the next rewrap.
 #[test]
 fn the_next_rewrap_does_not_begin_while_a_request_may_arrive() {
     let store = Store::new();

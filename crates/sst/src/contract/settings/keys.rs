@@ -133,7 +133,7 @@ mod tests {
         for value in ["\"/d/keys/k\"", "\"FILE:/d/keys/p\"", "\"secret\"", "\"t\""] {
             assert!(text.contains(value), "{text}");
         }
-        // Everybody can read them.
+        // Every user can read them.
         let words: Vec<_> = keys.files().collect();
         let expected = ["filename=/d/keys/k", "filekey=FILE:/d/keys/p"];
         assert_eq!(

@@ -112,7 +112,7 @@ pub struct Settings {
     pub remarks: Vec<String>,
 }
 
-/// Longer than anybody waits: a hundred years.
+/// In effect no limit: a hundred years.
 const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Default time between progress lines.
 const EVERY: Duration = Duration::from_secs(30);
