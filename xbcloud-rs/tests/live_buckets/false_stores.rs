@@ -397,6 +397,27 @@ fn one_wrong_answer_to_a_read_decides_nothing() {
     }
 }
 
+/// A receiver waits until the store is back; files on a disk can be archived again.
+#[test]
+fn a_push_of_log_files_ends_when_the_store_loses_them() {
+    let site = Site::new(bucket());
+    let log = xb_testkit::vectors::path("binlog/mariadb.000002").display().to_string();
+    let push = || {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["binlog", "push", "--new-archive", "--server=shop", "--max-backoff=50"])
+            .args(options_for(&site.proxy.endpoint()))
+            .args([site.bucket.url("shop"), log.clone()])
+            .run()
+    };
+    for part in ["/head", "/000000000000"] {
+        site.losing(part);
+        let said = push().expect_failure().stderr_text();
+        assert!(said.contains("does not return it as it was sent"), "{part}: {said}");
+    }
+    site.proxy.set_rules(Vec::new());
+    let _ = push().expect(0);
+}
+
 /// Without its manifest, a classic backup looks like one of the stock tool, of which nothing is known.
 #[test]
 fn a_backup_whose_manifest_is_listed_and_denied_is_no_stock_backup() {
