@@ -185,7 +185,11 @@ pub async fn line(
     let beside = CatalogMarkers::unknown();
     let (mut listing, sound) = with_manifest(root, name.clone(), i64::MAX, &beside).await?;
     if listing.state == State::Abandoned {
-        return Ok(incomplete(root, name.as_str()).await?.map(|listing| (listing, None)));
+        let found = incomplete(root, name.as_str()).await?;
+        if found.as_ref().is_some_and(|found| found.state == State::StockUnproven) {
+            root.refuse_denied_manifest(name).await?;
+        }
+        return Ok(found.map(|listing| (listing, None)));
     }
     if let Some((_, stored)) = &sound
         && !has_objects(root, name, &stored.manifest).await?

@@ -425,6 +425,27 @@ impl Root {
         &self.signing
     }
 
+    /// Fails if a listing shows a manifest of `name` that no read finds: what is below the name is no stock backup then. A directory contradicts itself only by a link.
+    /// Asks for a key first, then for a listing of the catalogue.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`].
+    pub async fn refuse_denied_manifest(&self, name: &BackupName) -> Result<(), RepoError> {
+        if self.store.is_folder() {
+            return Ok(());
+        }
+        match self.listed_again(&manifest_key(name)).await {
+            Err(error) if error.kind == StoreErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(_) => {
+                let what =
+                    "some answers of the store return this object, others say that there is none";
+                let key = self.manifest_key(name);
+                Err(StoreError::new(Operation::Get, key, StoreErrorKind::Altered, what).into())
+            }
+        }
+    }
+
     /// Refuses a backup without a manifest if only those of certain hosts are trusted: no host has signed it.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
-use xb_testkit::fault::{Action, Proxy, Rule};
+use xb_testkit::fault::{Action, Edit, Proxy, Rule};
 use xb_testkit::reply::Reply;
 use xb_testkit::s3::{Bucket, bucket, open_bucket, options_for};
 use xb_testkit::stream::small_backup;
@@ -395,6 +395,86 @@ fn one_wrong_answer_to_a_read_decides_nothing() {
             let _ = copy.run().expect(0);
         }
     }
+}
+
+/// A receiver waits until the store is back; files on a disk can be archived again.
+#[test]
+fn a_push_of_log_files_ends_when_the_store_loses_them() {
+    let site = Site::new(bucket());
+    let log = xb_testkit::vectors::path("binlog/mariadb.000002").display().to_string();
+    let push = || {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["binlog", "push", "--new-archive", "--server=shop", "--max-backoff=50"])
+            .args(options_for(&site.proxy.endpoint()))
+            .args([site.bucket.url("shop"), log.clone()])
+            .run()
+    };
+    for part in ["/head", "/000000000000"] {
+        site.losing(part);
+        let said = push().expect_failure().stderr_text();
+        assert!(said.contains("does not return it as it was sent"), "{part}: {said}");
+    }
+    site.proxy.set_rules(Vec::new());
+    let _ = push().expect(0);
+}
+
+/// Without its manifest, a classic backup looks like one of the stock tool, of which nothing is known.
+#[test]
+fn a_backup_whose_manifest_is_listed_and_denied_is_no_stock_backup() {
+    let site = Site::new(bucket());
+    let put = site.command("put", "name", &["--layout=classic"]);
+    let _ = put.stdin_bytes(small_backup(45, MIB)).run().expect(0);
+    let denied =
+        ["GET", "HEAD"].map(|method| Rule::new(method, "/.xb-catalog/name", Action::answer(404)));
+    site.proxy.set_rules(denied.to_vec());
+    let target = format!("--target-dir={}", site.scratch.join("target").display());
+    for (command, options) in
+        [("show", &[][..]), ("get", &[]), ("verify", &[]), ("restore", &[&*target])]
+    {
+        let said = site.command(command, "name", options).run().expect_failure().stderr_text();
+        assert!(said.contains("answers every read as if it did not exist"), "{command}: {said}");
+    }
+    // One listing that hides objects hides no files.
+    let short =
+        |times| Rule::new("GET", "list-type=2", Action::Edit(Edit::Hide("db/"))).times(times);
+    let shown = |rule: Rule| {
+        site.proxy.set_rules(vec![rule]);
+        let shown = site.command("show", "name", &["--json"]).run().expect(0);
+        serde_json::from_slice::<serde_json::Value>(&shown.stdout).expect("JSON")
+    };
+    let once = shown(short(1));
+    assert!(once["content"].to_string().contains("db/") && once["why_not"].is_null(), "{once:#}");
+    let always = shown(short(u64::MAX));
+    assert!(always["why_not"].to_string().contains("does not list all files"), "{always:#}");
+}
+
+/// The claim is read when it is confirmed, the manifest when it is marked for removal.
+#[test]
+fn one_wrong_answer_about_a_claim_or_a_mark_ends_no_run() {
+    let site = Site::new(bucket());
+    let stream = small_backup(44, MIB);
+    for (layout, claim) in [("packed", "/claim"), ("classic", "/@claims/")] {
+        let options = [&*format!("--layout={layout}"), "--chunk-size=512K"];
+        for (n, action) in [Action::Alter, Action::answer(404)].into_iter().enumerate() {
+            for skip in 0..3 {
+                let name = format!("{layout}-{n}-{skip}");
+                let told = |part: &str, skip: u64| {
+                    let rule = Rule::new("GET", part, action.clone()).skip(skip).times(1);
+                    site.proxy.set_rules(vec![rule]);
+                };
+                told(claim, skip);
+                let put = site.command("put", &name, &options).stdin_bytes(stream.clone());
+                let _ = put.run().expect(0);
+                told(&format!("/.xb-catalog/{name}"), skip);
+                let _ = site.command("delete", &name, &["--yes"]).run().expect(0);
+                site.proxy.set_rules(Vec::new());
+                let left = site.bucket.list(&format!("shop/{name}/"));
+                assert!(left.is_empty(), "{name}: {left:?}");
+            }
+        }
+    }
+    let told = site.proxy.seen().iter().filter(|seen| seen.action.is_some()).count();
+    assert!(told > 12, "{told}");
 }
 
 /// An upload that a lifecycle rule has removed is not a wrong name.

@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod archive_report;
 mod bad_nights;
 mod check;
 mod clone;

@@ -42,7 +42,7 @@ pub struct BackupDescription {
     pub storage: Storage,
     /// Its files by name; `None` if they cannot be determined.
     pub content: Option<Vec<FileEntry>>,
-    /// Reason why the files cannot be determined.
+    /// Reason why the files cannot be determined, or may not be all.
     pub why_not: Option<&'static str>,
 }
 
@@ -126,8 +126,10 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<BackupDescriptio
         }
         Err(RepoError::Manifest { .. }) => (None, Some("the manifest cannot be read")),
         Err(error) => return Err(error.into()),
-        Ok(_) if listing.layout == Some(Layout::Classic) => {
-            (Some(classic(root, name).await?), None)
+        Ok(stored) if listing.layout == Some(Layout::Classic) => {
+            let manifest = stored.as_ref().map(|stored| &stored.manifest);
+            let (files, agree) = classic(root, name, manifest).await?;
+            (Some(files), (!agree).then_some("the store does not list all files of the manifest, or others: `verify` says which"))
         }
         Ok(_) => (None, Some("this is not a backup")),
     };

@@ -3,10 +3,14 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::watch;
 use xb_binlog::MAGIC;
 use xb_repo::archive::listing::servers;
+use xb_repo::archive::names::server_folder;
 use xb_repo::archive::newest::{last_stored, outlines};
 use xb_repo::archive::stream::{Origin, StreamOrigin};
+use xb_repo::error::RepoError;
+use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::log_files::{LogFile, open};
@@ -50,6 +54,7 @@ pub async fn push(
 ) -> Result<PushReport, BackupError> {
     let report = Arc::new(Mutex::new(PushReport::default()));
     let kept = Arc::clone(&report);
+    let (away, mut is_away) = watch::channel(String::new());
     let receiver = Receiver::new(
         session,
         settings,
@@ -59,7 +64,10 @@ pub async fn push(
                 report.position = Some(position.clone());
                 report.segments += 1;
             }
-            tell(notice);
+            match notice {
+                Notice::StoreAway(why) => drop(away.send(why)),
+                notice => tell(notice),
+            }
         }),
     );
     let opening = tokio::task::spawn_blocking(move || open(&paths));
@@ -100,7 +108,17 @@ pub async fn push(
     let begun = start.at.to_string();
     let size = segment_size(session.resources.memory);
     let sending = send(files, &start, size, !settings.accept_no_crc)?;
-    let outcome = receiver.run((server, start, sending), Watch::default(), &mut false).await;
+    let mut has_stored = false;
+    let outcome = tokio::select! {
+        // A receiver waits for the store, whose retries are over; the files stay where they are.
+        biased;
+        Ok(()) = is_away.changed() => {
+            let why = is_away.borrow().clone();
+            let key = session.root.key(&server_folder(&settings.server).map_err(RepoError::from)?);
+            Err(StoreError::new(Operation::Put, key, StoreErrorKind::Unavailable, why).into())
+        }
+        outcome = receiver.run((server, start, sending), Watch::default(), &mut has_stored) => outcome,
+    };
     let mut report = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match outcome {
         Ok(()) => return session.cancel.or(std::future::pending::<Result<_, BackupError>>()).await,

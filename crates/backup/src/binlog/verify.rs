@@ -16,10 +16,9 @@ use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::{Origin, StreamHead, StreamOrigin};
-use xb_repo::error::RepoError;
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
-use xb_repo::root::Root;
+use xb_repo::resolve::{Manifests, manifests};
 
 use crate::binlog::lent_streams::with_streams;
 use crate::binlog::open::{Readable, open};
@@ -47,6 +46,8 @@ pub struct ArchiveReport {
     pub stranded: Vec<String>,
     /// Faults of the archive itself, beside the streams.
     pub problems: Vec<String>,
+    /// Backups of any server whose manifests cannot be read, and why: whether the archive reaches on from them is unknown.
+    pub unreadable: Vec<String>,
     /// Whether the events were read.
     pub verified: bool,
 }
@@ -182,9 +183,10 @@ pub struct Window {
 /// [`BackupError::Repo`] if the store cannot be read.
 pub async fn list_archive(session: &Session, server: &str) -> Result<ArchiveReport, BackupError> {
     let mut found = streams(&session.root, server).await?;
-    let backups = backups(session, server, &mut found).await?;
+    let (backups, unreadable) = backups(session, server, &mut found).await?;
     let looked = found.into_iter().map(CheckedStream::unread).collect();
-    report(session, server, looked, (backups, None), None).await
+    let report = report(session, server, looked, (backups, None), None).await?;
+    Ok(ArchiveReport { unreadable, ..report })
 }
 
 /// Backups against which an archive is verified.
@@ -210,14 +212,15 @@ pub async fn verify_archive(
 ) -> Result<ArchiveReport, BackupError> {
     let ours = remembered(&session.root, server, facts.state)?;
     let mut found = streams_by_records(&session.root, server).await?;
-    let backups = backups(session, server, &mut found).await?;
+    let (backups, unreadable) = backups(session, server, &mut found).await?;
     let bases = backups.iter().filter_map(|(_, base)| base.as_ref().ok());
     let wanted: HashSet<LogPosition> = bases.map(|base| base.position.clone()).collect();
     let mut looked = Vec::new();
     for found in found {
         looked.push(verify_stream(session, server, found, (facts.keys, &wanted)).await?);
     }
-    report(session, server, looked, (backups, Some(facts)), ours.as_ref()).await
+    let report = report(session, server, looked, (backups, Some(facts)), ours.as_ref()).await?;
+    Ok(ArchiveReport { unreadable, ..report })
 }
 
 /// A stream, and what its events show.
@@ -466,6 +469,7 @@ async fn report(
         past_gaps: Vec::new(),
         stranded: Vec::new(),
         problems: Vec::new(),
+        unreadable: Vec::new(),
         verified,
     };
     let (mut streams, mut empty, mut met) = (Vec::new(), Vec::new(), HashMap::new());
@@ -566,14 +570,17 @@ fn displaced(
 /// The place of each backup; the window of one that has none.
 type Backups = Vec<(BackupName, Result<Base, Window>)>;
 
-/// The backups of a server onto which a log can be replayed.
+/// The backups of a server onto which a log can be replayed; and those, as texts, whose manifests cannot be read.
 async fn backups(
     session: &Session,
     server: &str,
     found: &mut [ListedStream],
-) -> Result<Backups, BackupError> {
-    let manifests = manifests(&session.root, server).await?;
-    Ok(with_streams(found, |streams| {
+) -> Result<(Backups, Vec<String>), BackupError> {
+    let Manifests { sound, unread } = manifests(&session.root).await?;
+    let manifests = sound.into_iter().map(|(name, stored)| (name, stored.manifest));
+    let is_of_it = |manifest: &Manifest| manifest.server.as_deref().is_none_or(|of| of == server);
+    let manifests = manifests.filter(|(_, manifest)| is_of_it(manifest));
+    let backups = with_streams(found, |streams| {
         let histories = Histories::new(streams);
         let placed = |(name, manifest): (BackupName, Manifest)| {
             let noted = BasePosition::replayed(&manifest)?;
@@ -585,8 +592,10 @@ async fn backups(
             };
             Some((name, base))
         };
-        manifests.into_iter().filter_map(placed).collect()
-    }))
+        manifests.filter_map(placed).collect()
+    });
+    let unread = unread.iter().map(|unread| format!("{}: {}", unread.name, unread.error));
+    Ok((backups, unread.collect()))
 }
 
 /// The window of a clone of which no stream has all transactions from the first on that it may lack.
@@ -655,14 +664,6 @@ fn window(
         }
     }
     window
-}
-
-/// The sound manifests of a server's backups.
-async fn manifests(root: &Root, server: &str) -> Result<Vec<(BackupName, Manifest)>, RepoError> {
-    let all = xb_repo::resolve::manifests(root).await?.sound;
-    let all = all.into_iter().map(|(name, stored)| (name, stored.manifest));
-    let is_of_it = |manifest: &Manifest| manifest.server.as_deref().is_none_or(|of| of == server);
-    Ok(all.filter(|(_, manifest)| is_of_it(manifest)).collect())
 }
 
 fn stream_report(CheckedStream { found, problems, .. }: &CheckedStream) -> StreamReport {

@@ -10,7 +10,7 @@ use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 
 use crate::error::BackupError;
-use crate::objects::classic::list_classic;
+use crate::objects::classic::{ClassicFiles, list_classic};
 use crate::read::packed_index::{Index, PackedBody};
 
 /// A file of a backup.
@@ -38,7 +38,7 @@ pub(crate) async fn files_of(
 ) -> Result<Vec<FileEntry>, BackupError> {
     let (content, why_not) = match manifest.filter(|stated| stated.layout == Layout::Packed) {
         Some(manifest) => packed(root, name, manifest, key).await?,
-        None => (Some(classic(root, name).await?), None),
+        None => (Some(classic(root, name, manifest).await?.0), None),
     };
     content.ok_or_else(|| {
         let why = why_not.unwrap_or("its files are not known");
@@ -126,15 +126,27 @@ impl Files {
     }
 }
 
-pub(crate) async fn classic(root: &Root, name: &BackupName) -> Result<Vec<FileEntry>, BackupError> {
-    let files = list_classic(root, name).await?;
+/// The files that the store lists, and whether they are those of the manifest.
+pub(crate) async fn classic(
+    root: &Root,
+    name: &BackupName,
+    manifest: Option<&Manifest>,
+) -> Result<(Vec<FileEntry>, bool), BackupError> {
+    let agree = |files: &ClassicFiles| {
+        manifest.is_none_or(|manifest| files.agree_with(name, manifest).is_ok())
+    };
+    let mut files = list_classic(root, name).await?;
+    if !agree(&files) {
+        // One listing that is short is no damage.
+        files = list_classic(root, name).await?;
+    }
     let entry = |(path, objects, bytes): (&str, u64, u64)| FileEntry {
         path: path.to_owned(),
         size: None,
         stored_bytes: Some(bytes),
         objects: Some(objects),
     };
-    Ok(files.sizes().map(entry).collect())
+    Ok((files.sizes().map(entry).collect(), agree(&files)))
 }
 
 #[cfg(test)]

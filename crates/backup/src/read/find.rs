@@ -217,11 +217,13 @@ async fn some_files(
 /// Finds the objects of a stock backup, and the facts that must still hold once they were read.
 ///
 /// # Errors
-/// [`RepoError::NotThere`] if there are none, or if they are what an unfinished run left.
+/// [`RepoError::NotThere`] if there are none, or if they are what an unfinished run left; [`RepoError::Store`] if the store
+/// lists a manifest that it does not return.
 pub(crate) async fn stock_files(
     root: &Root,
     name: &BackupName,
 ) -> Result<(ClaimSnapshot, ClassicFiles), BackupError> {
+    root.refuse_denied_manifest(name).await?;
     // Before the listing whose objects are read.
     let snapshot = snapshot_claim(root, name).await?;
     let files = list_with_sums(root, name, None).await?;

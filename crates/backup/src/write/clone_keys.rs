@@ -128,7 +128,7 @@ async fn own_info(
     let is_packed = stored.manifest.layout == Layout::Packed;
     let files = match is_packed {
         true => packed(&session.root, name, &stored.manifest, None).await?.0.unwrap_or_default(),
-        false => classic(&session.root, name).await?,
+        false => classic(&session.root, name, Some(&stored.manifest)).await?.0,
     };
     let of_info = |path: &str| logical_name(path.as_bytes()) == INFO.as_bytes();
     let Some(file) = files.iter().find(|file| of_info(&file.path)) else { return Ok(None) };

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 use xb_uploader::{Change, Fence, Operation, PresentState, StoreError, StoreErrorKind};
@@ -25,6 +26,7 @@ use xb_uploader::{Change, Fence, Operation, PresentState, StoreError, StoreError
 use crate::claim::claim_state::claims;
 use crate::claim::left::RemainingObjects;
 use crate::claim::note::{Note, Phase};
+use crate::claim::read_again::read_again;
 use crate::error::RepoError;
 use crate::names::BackupName;
 use crate::root::Root;
@@ -276,8 +278,9 @@ impl Lease {
         }
         let note = self.note();
         // A claim that was removed, or replaced after numbering restarted, must not reappear.
-        match self.root.store().get(&self.key).await {
-            Ok(bytes) if Note::read(&bytes).holder == note.holder => {}
+        let is_own = |bytes: &Bytes| Note::read(bytes).holder == note.holder;
+        match read_again(self.root.store(), &self.key, is_own).await {
+            Ok(bytes) if is_own(&bytes) => {}
             Ok(_) => return Err(self.lose("another run took its number".to_owned())),
             Err(error) if error.kind == StoreErrorKind::NotFound => {
                 return Err(self.lose("the claim was removed: another run took over".to_owned()));

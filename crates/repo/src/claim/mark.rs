@@ -14,6 +14,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use xb_uploader::{GuardedOutcome, Operation, PresentState, StoreError, StoreErrorKind};
 
+use super::read_again::read_again;
 use super::{Claim, Removing, claims, standing};
 use crate::error::RepoError;
 use crate::manifest::Manifest;
@@ -97,8 +98,9 @@ impl Mark {
         if self.expected == ExpectedManifest::Unreadable {
             return Ok(());
         }
-        match self.open.store().get(&self.key()).await {
-            Ok(bytes) if self.expected.is(PresentState::Content(&bytes)) => Ok(()),
+        let is_expected = |bytes: &Bytes| self.expected.is(PresentState::Content(bytes));
+        match read_again(self.open.store(), &self.key(), is_expected).await {
+            Ok(bytes) if is_expected(&bytes) => Ok(()),
             Err(error) if error.kind != StoreErrorKind::NotFound => Err(error.into()),
             _ => Err(self.changed()),
         }

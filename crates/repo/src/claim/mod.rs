@@ -23,12 +23,14 @@ mod lease;
 mod left;
 pub mod mark;
 mod note;
+mod read_again;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::task::JoinHandle;
 use xb_uploader::{Fence, StoreError, StoreErrorKind};
 
@@ -43,6 +45,7 @@ pub use self::earlier::refuse_earlier;
 use self::lease::{ClockReading, Lease};
 pub use self::left::RemainingObjects;
 use self::note::{Note, Phase};
+use self::read_again::read_again;
 use crate::error::RepoError;
 use crate::names::{BackupName, RunId, claims_folder, of_classic};
 use crate::root::Root;
@@ -78,9 +81,11 @@ impl PackedClaim {
     async fn confirm(&self) -> Result<(), StoreError> {
         self.write().await?;
         // Another copy of the run writes the same claim.
-        match Note::read(&self.root.store().get(&self.key).await?).run == self.note.run {
-            true => Ok(()),
-            false => Err(StoreError::not_kept(&self.key)),
+        let is_own = |bytes: &Bytes| Note::read(bytes).run == self.note.run;
+        match read_again(self.root.store(), &self.key, is_own).await {
+            Ok(bytes) if is_own(&bytes) => Ok(()),
+            Err(error) if error.kind != StoreErrorKind::NotFound => Err(error),
+            _ => Err(StoreError::not_kept(&self.key)),
         }
     }
 }

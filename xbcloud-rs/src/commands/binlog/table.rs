@@ -55,6 +55,9 @@ fn one(out: &mut String, report: &ArchiveReport, long: bool, now: Timestamp) {
         line(out, format!("  note: {}", printable(stranded)));
     }
     windows(out, &report.backups);
+    for backup in &report.unreadable {
+        line(out, format!("  unknown, because its manifest cannot be read: {}", printable(backup)));
+    }
     if !report.past_gaps.is_empty() {
         let number = format_count(report.past_gaps.len() as u64, "gap");
         line(out, format!("  {number} above: history that no backup needs"));
