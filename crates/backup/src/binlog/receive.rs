@@ -746,6 +746,10 @@ impl<'a> Receiver<'a> {
                 drop(stored);
                 let (position, until) = (packed.to.to_string(), packed.until);
                 (self.tell)(Notice::Stored { position, until });
+                if let Some(barrier) = packed.barrier {
+                    let (at, kind) = (barrier.at.to_string(), barrier.kind);
+                    (self.tell)(Notice::Barrier { stream: writer.id().to_string(), at, kind });
+                }
                 return Ok(rollups);
             }
             // The thread may have ended.
