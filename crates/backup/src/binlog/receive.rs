@@ -333,7 +333,7 @@ impl<'a> Receiver<'a> {
             && start.made.is_some_and(|made| cut.log_made() != Some(made))
         {
             ended(receiving).await;
-            return Err(ArchiveError::AnotherLog { log: start.at.log });
+            return Err(ArchiveError::AnotherLog { log: start.at.log.to_string() });
         }
         let writer = StreamWriter::begin(
             self.root(),
@@ -764,12 +764,13 @@ impl<'a> Receiver<'a> {
         let Some(state) = &self.state else { return stored().await };
         let Some(ours) = state.read()? else { return stored().await };
         let head = &ours.content;
+        let digest = ours.digest.to_string();
         let is_there = xb_repo::archive::listing::is_stored(
             self.root(),
             &self.settings.server,
             &head.stream,
             head.number,
-            &ours.digest,
+            &digest,
         );
         match is_there.await? {
             true => Ok(Some(ours)),
