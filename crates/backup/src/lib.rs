@@ -64,7 +64,7 @@ pub use binlog::notice::Notice;
 pub use binlog::overview::{ArchiveState, archive_states};
 pub use binlog::prune::{KeptBackup, LogVerdict, kept_backups, plan_log_prune, prune_logs};
 pub use binlog::push::{PushReport, push};
-pub use binlog::read::read_segment;
+pub use binlog::read::{FetchedSegment, fetch_segment};
 pub use binlog::receive::{ArchiveSettings, ReceiveRequest, receive};
 pub use binlog::show::{ArchiveSearch, FoundTransaction, HistoryBreak, SearchLine, search_archive};
 pub use binlog::verify::{

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use xb_backup::{
     ArchiveFacts, ArchiveReport, ArchiveSettings, CancelToken, KeySlots, Keys, Notice,
-    ReceiveRequest, Resources, Session, read_segment, receive, verify_archive,
+    ReceiveRequest, Resources, Session, fetch_segment, receive, verify_archive,
 };
 use xb_binlog::{History, LogPosition, Reader};
 use xb_encryptor::{KeyBytes, KeysObject};
 use xb_mysql::{Access, Account, Target};
+use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::base::Base;
 use xb_repo::archive::listing::streams;
 use xb_repo::archive::plan::{Histories, Stream};
@@ -88,7 +89,7 @@ impl Archive {
     }
 
     fn streams(&self) -> Vec<(Stream, Option<KeysObject>)> {
-        let found = block_on(streams(&root(self.folder.path()), SERVER)).unwrap();
+        let found = block_on(streams(&root(self.folder.path()), SERVER, &Keyless)).unwrap();
         found.into_iter().filter_map(|found| Some((found.stream?, found.keys))).collect()
     }
 
@@ -103,16 +104,16 @@ impl Archive {
         let plan = Histories::new(&streams).plan(&base, &RestoreStop::Latest).unwrap();
         let mut logs: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for piece in plan.pieces {
-            let head = &piece.segment.content;
+            let head = piece.segment;
             let number = streams.iter().position(|s| s.id() == piece.stream).unwrap();
             let slots = keys_objects[number].as_ref().unwrap();
             let key = keys().open(slots, 1 << 30).unwrap().unwrap();
-            let read =
-                block_on(read_segment(&session, SERVER, piece.segment, Some(&key), Vec::new()));
-            let (bytes, whole) = read.unwrap().unwrap();
+            let fetched = block_on(fetch_segment(&session, SERVER, piece.segment));
+            let read = fetched.unwrap().unwrap().read(&session, Some(&key), Vec::new());
+            let (bytes, whole) = block_on(read).unwrap();
             whole.unwrap();
             let wanted = usize::try_from(piece.until - head.from.offset).unwrap();
-            let log = logs.entry(head.from.log.clone()).or_default();
+            let log = logs.entry(head.from.log.to_string()).or_default();
             assert_eq!(log.len() as u64 + 4, head.from.offset, "a hole or a double");
             log.extend_from_slice(&bytes[..wanted]);
         }
@@ -286,7 +287,7 @@ fn the_archive_has_the_bytes_of_the_servers_logs() {
     assert_eq!(begins(&archive.catch_up()), "First");
     archive.assert_equal();
     let streams = archive.streams();
-    let inside = streams[0].0.segments.values().filter(|segment| segment.content.ends_inside);
+    let inside = streams[0].0.segments.values().filter(|segment| segment.ends_inside);
     assert!(inside.count() >= 2);
     let largest = archive.segments().iter().map(|path| path.metadata().unwrap().len()).max();
     assert!(largest.unwrap() < 20 << 20);
@@ -592,11 +593,11 @@ fn the_same_gtids_with_other_content_are_a_branch() {
     archive.catch_up();
     let gtids =
         |archive: &Archive| archive.streams().pop().unwrap().0.segments.pop_last().unwrap().1;
-    let old = gtids(&archive).content.gtids_after.unwrap();
+    let old = gtids(&archive).gtids_after.clone().unwrap();
     let archive = crash(archive, "bin.000001", tenth_last_transaction);
     archive.write(50);
     let told = archive.catch_up();
-    let stored = gtids(&archive).content.gtids_after.unwrap();
+    let stored = gtids(&archive).gtids_after.clone().unwrap();
     let number = |gtids: &str| gtids.rsplit('-').next().unwrap().parse::<u64>().unwrap();
     // The server has given the ten GTIDs again.
     assert_eq!(number(&stored), number(&old) - 10 + 50, "{old} {stored}");
@@ -640,7 +641,7 @@ fn a_large_transaction_needs_little_memory() {
             .streams()
             .iter()
             .flat_map(|(stream, _)| stream.segments.values())
-            .map(|s| s.content.to.offset - s.content.from.offset)
+            .map(|s| s.to.offset - s.from.offset)
             .sum::<u64>()
     };
     until(|| size(&archive) > 300 << 20);

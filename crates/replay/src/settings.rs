@@ -196,6 +196,35 @@ pub fn lenient_option<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<St
     found.into_values().flatten().next()
 }
 
+/// Options that do not depend on what is replayed.
+const FIXED: [&str; 17] = [
+    "--max-allowed-packet=1G",
+    "--relay-log-purge=ON",
+    "--read-only=OFF",
+    // With DISABLED, no statement could create an event.
+    "--event-scheduler=OFF",
+    // DATA DIRECTORY could be that of a running server.
+    "--loose-skip-symbolic-links",
+    // Engines with tables on other servers: the origin has changed them already. The data itself may say
+    // that the server is to load them.
+    "--loose-federated=OFF",
+    "--loose-spider=OFF",
+    "--loose-connect=OFF",
+    // Without that engine, MariaDB has taken its name for the beginning of this option, which is 0 then: the server would hang
+    // up on whoever does not answer at once.
+    "--connect-timeout=10",
+    "--loose-sphinx=OFF",
+    "--loose-s3=OFF",
+    // After a crash, everything begins again.
+    "--innodb-flush-log-at-trx-commit=0",
+    "--innodb-doublewrite=OFF",
+    // Nothing else uses the disk.
+    "--innodb-io-capacity=100000",
+    "--innodb-io-capacity-max=200000",
+    "--innodb-buffer-pool-load-at-startup=OFF",
+    "--innodb-buffer-pool-dump-at-shutdown=OFF",
+];
+
 /// The options of the server, the caller's before those with which the server would hide what it has left out.
 pub(crate) fn options(
     request: &ReplayRequest,
@@ -235,31 +264,7 @@ pub(crate) fn options(
             .chain(OF_MARIADB.map(OsString::from)),
         ),
     }
-    let fixed = [
-        "--max-allowed-packet=1G",
-        "--relay-log-purge=ON",
-        "--read-only=OFF",
-        // With DISABLED, no statement could create an event.
-        "--event-scheduler=OFF",
-        // DATA DIRECTORY could be that of a running server.
-        "--loose-skip-symbolic-links",
-        // Engines with tables on other servers: the origin has changed them already. The data itself may say
-        // that the server is to load them.
-        "--loose-federated=OFF",
-        "--loose-spider=OFF",
-        "--loose-connect=OFF",
-        "--loose-sphinx=OFF",
-        "--loose-s3=OFF",
-        // After a crash, everything begins again.
-        "--innodb-flush-log-at-trx-commit=0",
-        "--innodb-doublewrite=OFF",
-        // Nothing else uses the disk.
-        "--innodb-io-capacity=100000",
-        "--innodb-io-capacity-max=200000",
-        "--innodb-buffer-pool-load-at-startup=OFF",
-        "--innodb-buffer-pool-dump-at-shutdown=OFF",
-    ];
-    options.extend(fixed.map(OsString::from));
+    options.extend(FIXED.map(OsString::from));
     options.extend(request.settings.iter().cloned());
     // It leaves out what a server with its own number wrote.
     options.push(format!("--server-id={server_id}").into());
@@ -278,6 +283,21 @@ fn parallel(request: &ReplayRequest) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_engine_that_is_missing_changes_no_other_option() {
+        let server = xb_testkit::tools::find("mariadbd");
+        let ran = xb_testkit::command::Cmd::new(server)
+            .arg("--no-defaults")
+            .args(FIXED)
+            .args(["--verbose", "--help"])
+            .run();
+        let (shown, said) = (ran.stdout_text(), ran.stderr_text());
+        let mut others = said.lines().filter(|line| line.contains("option prefix"));
+        assert_eq!(others.find(|line| !line.contains("'connect'")), None, "{said}");
+        let timeout = shown.lines().find(|line| line.starts_with("connect-timeout "));
+        assert!(timeout.is_some_and(|line| line.ends_with(" 10")), "{timeout:?}");
+    }
 
     #[test]
     fn options_that_pass_over_errors_are_known_by_their_words() {

@@ -10,9 +10,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 use xb_repo::archive::base::{Base, BasePosition};
+use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::plan::{Histories, PlanError, Stream, holders, witness};
 use xb_repo::archive::record::{FORMAT, FORMAT_OF_ANOTHER, Record, RecordError};
-use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::segment::StoredBarrier;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::{StreamHead, StreamOrigin};
@@ -117,9 +117,9 @@ proptest! {
         let stop = stop.min(count as i64);
         let planned = plan(&streams, &base, &RestoreStop::Time(Timestamp::from_second(stop).unwrap()));
         // What lies in the backup's own segment is read later.
-        let head = |segment: &SegmentHead| segment.from.offset <= base.position.offset();
-        let own = streams[0].segments.values().rfind(|each| head(&each.content)).unwrap();
-        let is_known = own.content.from.offset / 10 > 31 + stop as u64;
+        let head = |segment: &ListedSegment| segment.from.offset <= base.position.offset();
+        let own = streams[0].segments.values().rfind(|each| head(each)).unwrap();
+        let is_known = own.from.offset / 10 > 31 + stop as u64;
         let is_refused = matches!(planned, Err(PlanError::BeforeBackup { .. }));
         prop_assert!(is_refused == is_known || first == 0, "{is_refused} {is_known} {first} {stop}");
     }
@@ -177,7 +177,7 @@ proptest! {
             .unwrap()
             .pieces
             .iter()
-            .map(|piece| (piece.stream.to_owned(), piece.segment.content.number))
+            .map(|piece| (piece.stream.to_owned(), piece.segment.number))
             .collect();
         prop_assume!(!needed.is_empty());
         let (id, number) = which.get(&needed);
@@ -186,10 +186,9 @@ proptest! {
             stream.segments.remove(number);
         } else {
             // Its bytes are other ones, so no later head names it.
-            let mut head = stream.segments[number].content.clone();
+            let mut head = head_of(&stream.segments[number]);
             head.description.push('0');
-            let bytes = Record::encode(&head, None).unwrap();
-            stream.segments.insert(*number, Record::decode(&bytes).unwrap());
+            stream.segments.insert(*number, listed(head));
         }
         // Only the last segment of all has no other that names it; `alive` does.
         let is_last = !is_removed && needed.last() == Some(&(id.clone(), *number));
@@ -210,14 +209,14 @@ proptest! {
         let pieces = plan(&whole, &first, &RestoreStop::Latest).unwrap().pieces;
         prop_assume!(!pieces.is_empty());
         let lost = *which.get(&pieces);
-        let number = lost.segment.content.number;
+        let number = lost.segment.number;
         let mut streams = whole.clone();
         let stream = streams.iter_mut().find(|stream| stream.id() == lost.stream).unwrap();
         stream.segments.remove(&number);
         stream.removed_below = if is_noted { number + 1 } else { 0 };
         let (base, _) = base_at(&changes, backup);
         let expected = plan(&whole, &base, &RestoreStop::Latest).unwrap();
-        let end = LogPosition::new(&lost.segment.content.from.log, lost.until).unwrap();
+        let end = LogPosition::new(&lost.segment.from.log, lost.until).unwrap();
         let is_behind = base.position >= end;
         match plan(&streams, &base, &RestoreStop::Latest) {
             Ok(found) => {
@@ -263,11 +262,11 @@ proptest! {
                 let (begin, _) = base_at(&changes, 0);
                 let pieces = plan(&streams, &begin, &RestoreStop::Latest).unwrap().pieces;
                 let mut there = pieces.iter().filter(|piece| {
-                    let head = &piece.segment.content;
+                    let head = piece.segment;
                     let at = &base.position;
                     head.from.log == at.log() && (head.from.offset..=piece.until).contains(&at.offset())
                 });
-                prop_assert!(there.all(|piece| piece.segment.content.starts_inside), "{error}");
+                prop_assert!(there.all(|piece| piece.segment.starts_inside), "{error}");
             }
         }
     }
@@ -337,8 +336,8 @@ proptest! {
         let base = with_domains(&base, &more);
         let streams = archive(&logged, &lives, 0);
         // A log that shows no transactions before the position may be that of any server that began then.
-        let shows = |segment: &Record<SegmentHead>| {
-            segment.content.before().is_some_and(|before| !before.is_empty())
+        let shows = |segment: &ListedSegment| {
+            segment.before().is_some_and(|before| !before.is_empty())
         };
         let heads: Vec<_> = holders(&streams, &base).collect();
         prop_assert!(heads.iter().all(|head| kind == 0 && !shows(head)), "{:?}", heads);
@@ -396,11 +395,10 @@ fn a_gap_and_a_barrier_are_not_crossed() {
     assert!(plan(&streams, &late, &RestoreStop::Latest).is_ok());
 
     let mut with_barrier = first;
-    let mut head = with_barrier.segments[&7].content.clone();
+    let mut head = head_of(&with_barrier.segments[&7]);
     head.barriers
         .push(StoredBarrier { kind: "tablespace".to_owned(), at: at(1, head.from.offset + 5) });
-    let bytes = Record::encode(&head, None).unwrap();
-    with_barrier.segments.insert(7, Record::decode(&bytes).unwrap());
+    with_barrier.segments.insert(7, listed(head));
     with_barrier.segments.retain(|number, _| *number <= 7);
     with_barrier.stated = 8;
     let streams = [with_barrier];
@@ -524,7 +522,7 @@ fn logs_that_begin_anew_share_nothing_with_those_before() {
 fn a_stream_whose_segments_were_removed_is_not_passed_over() {
     let changes = changes(20);
     let first = simple(&changes[..5], StreamOrigin::First, 0, (1, 4));
-    let end = |stream: &Stream| stream.segments.values().next_back().unwrap().content.to.clone();
+    let end = |stream: &Stream| stream.segments.values().next_back().unwrap().to.clone();
     let begins = StreamOrigin::Continues { after: link_to_end(&first), at: None };
     let second = simple(&changes[..10], begins, 1, (1, end(&first).offset));
     let begins = StreamOrigin::Continues { after: link_to_end(&second), at: None };
@@ -560,7 +558,7 @@ fn a_position_means_the_log_of_one_server() {
     let of_old = planned.pieces.iter().rfind(|piece| piece.server == 0).unwrap();
     assert_eq!((of_old.stream, of_old.until), (streams[0].id(), all[7].end));
     let of_new = planned.pieces.iter().find(|piece| piece.server == 1).unwrap();
-    assert_eq!(of_new.segment.content.from, at(1, moved[7].end));
+    assert_eq!(of_new.segment.from, at(1, moved[7].end));
     let stop = |offset| plan(&streams, &base, &RestoreStop::Position(position(1, offset)));
     let both = stop(all[7].end);
     assert!(matches!(both, Err(PlanError::Ambiguous { .. })), "{both:?}");
@@ -587,7 +585,7 @@ fn a_backup_behind_the_last_transaction_of_the_old_server_is_replayed_with_the_l
     let mut logged = all[..8].to_vec();
     logged.push(Change { log: 2, ..all[8].clone() });
     let mut old = simple(&logged, StreamOrigin::First, 0, (1, 4));
-    old.segments.retain(|_, segment| segment.content.to.log == log_name(1));
+    old.segments.retain(|_, segment| segment.to.log == log_name(1));
     old.stated = old.segments.len() as u64;
     let end = all[7].end;
     let moved: Vec<Change> = all
@@ -614,7 +612,7 @@ fn a_backup_behind_the_last_transaction_of_the_old_server_is_replayed_with_the_l
     let rest: Vec<AnyGtid> = all[8..].iter().map(|each| each.gtid.clone()).collect();
     assert_eq!(planned(&noted(end + 40, 7)), Ok(rest));
     // Only the old server's last segment shows that.
-    let shows = witness(&streams, &noted(end + 40, 7)).unwrap().content.number;
+    let shows = witness(&streams, &noted(end + 40, 7)).unwrap().number;
     assert_eq!(streams[0].segments.keys().next_back(), Some(&shows));
     let without = |number: u64| {
         let mut streams = streams.clone();
@@ -644,7 +642,7 @@ fn a_branch_of_another_server_shares_nothing() {
     let changes = changes(20);
     let first = simple(&changes[..10], StreamOrigin::First, 0, (1, 4));
     let after = link_to_end(&first);
-    let begin = (1, first.segments.values().next_back().unwrap().content.to.offset);
+    let begin = (1, first.segments.values().next_back().unwrap().to.offset);
     let branch = StreamOrigin::Branch { after, reason: "other bytes".to_owned() };
     let (base, _) = base_at(&changes, 2);
     for (id, is_same) in [(1, true), (OTHER_SERVER, false)] {

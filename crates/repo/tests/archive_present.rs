@@ -11,12 +11,13 @@ use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::AnyGtid;
+use xb_repo::archive::authority::Keyless;
+use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::listing::{self, Problem};
 use xb_repo::archive::names::segment_name;
 use xb_repo::archive::newest::{last_stored, outlines};
 use xb_repo::archive::plan::{Histories, PlanError, Stream};
 use xb_repo::archive::record::{FORMAT, Record};
-use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::{Alive, StreamOrigin};
 use xb_repo::root::Root;
@@ -40,12 +41,12 @@ proptest! {
         let (start, begins) = match follows.map(|index| index.get(&streams).clone()) {
             Some(before) if before.segments.values().next_back().is_some_and(|last| {
                 let end = position(changes[second - 1].log, changes[second - 1].end);
-                last.content.last.as_ref().is_some_and(|last| last.to.position().unwrap() < end)
+                last.last.as_ref().is_some_and(|last| last[1].position().unwrap() < end)
             }) => {
-                let last = before.segments.values().next_back().unwrap().content.last.clone().unwrap();
-                let log = last.to.log.rsplit_once('.').unwrap().1.parse().unwrap();
+                let last = before.segments.values().next_back().unwrap().last.clone().unwrap();
+                let log = last[1].log.rsplit_once('.').unwrap().1.parse().unwrap();
                 let after = link_to_end(&before);
-                ((log, last.to.offset), StreamOrigin::Continues { after, at: None })
+                ((log, last[1].offset), StreamOrigin::Continues { after, at: None })
             }
             _ => ((1, 4), StreamOrigin::First),
         };
@@ -74,7 +75,7 @@ fn a_receiver_that_catches_up_is_not_the_end_of_the_archive() {
     assert_eq!(replayed(&found, &changes, &base), all);
     assert_eq!(newest(&streams).id(), whole.id());
     // What a host remembers of either is there; it is not where only the other one is left.
-    let last = |stream: &Stream| stream.segments.values().next_back().unwrap().content.clone();
+    let last = |stream: &Stream| stream.segments.values().next_back().unwrap().clone();
     assert!(!ends_before(&streams, &last(&whole)) && !ends_before(&streams, &last(&behind)));
     let mut short = whole.clone();
     short.segments.retain(|number, _| *number < 3);
@@ -99,7 +100,7 @@ fn a_stream_that_follows_another_one_is_newer_than_it() {
     let branch = StreamOrigin::Branch { after, reason: "shorter".to_owned() };
     let streams = [simple(&changes[..3], branch, 1, (1, 4)), ahead];
     assert_eq!(newest(&streams).id(), streams[0].id());
-    assert!(!ends_before(&streams, &streams[1].segments[&4].content));
+    assert!(!ends_before(&streams, &streams[1].segments[&4]));
 }
 
 /// The heads of MariaDB do not tell which of two servers lost transactions.
@@ -146,7 +147,7 @@ fn a_primary_that_failed_does_not_pass_the_server_that_took_its_place() {
     let first = || ((1, 4), StreamOrigin::First);
     let lived = |life: i64| Some(NOW + life);
     let before = simple(&all[..8], StreamOrigin::First, 1, (1, 4));
-    let at = before.segments.values().next_back().unwrap().content.to.clone();
+    let at = before.segments.values().next_back().unwrap().to.clone();
     let failed = |life| stream(&all[..10], 0, first(), &[50; 40], lived(life));
     // It was received from before, or taken over to.
     let took = |count: usize, life: i64, is_known: bool| {
@@ -251,7 +252,7 @@ fn what_a_failed_primary_alone_has_is_told_for_ever() {
     }
     // One that took over where the other ended has everything.
     let old = simple(&all[..10], StreamOrigin::First, 0, (1, 4));
-    let at = old.segments.values().next_back().unwrap().content.to.clone();
+    let at = old.segments.values().next_back().unwrap().to.clone();
     let start = (1, at.offset);
     let begins = StreamOrigin::Continues { after: link_to_end(&old), at: Some(at) };
     let new = stream(&by_itself(10), OTHER_SERVER, (start, begins), &[50; 40], Some(NOW + 500));
@@ -269,10 +270,9 @@ fn nothing_is_invented_of_servers_that_no_head_names() {
     }
     let first = ((1, 4), StreamOrigin::First);
     let mut took = stream(&all, OTHER_SERVER, first, &[1000; 40], Some(NOW + 500));
-    let mut head = took.segments[&0].content.clone();
+    let mut head = head_of(&took.segments[&0]);
     head.turns = None;
-    let record = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
-    took.segments.insert(0, record);
+    took.segments.insert(0, listed(head));
     assert_eq!(stranded(&[failed, took]), [""; 0]);
 }
 
@@ -311,7 +311,7 @@ fn a_stream_without_its_last_segment_is_passed_only_by_one_that_has_its_end() {
         let first = ((1, 4), StreamOrigin::First);
         let mut cut = stream(&changes, 0, first, &[50; 40], Some(NOW + life));
         let (_, last) = cut.segments.pop_last().unwrap();
-        cut.end = Some(last.content.to);
+        cut.end = Some(last.to.clone());
         for stop in [17, 19] {
             let streams = [cut.clone(), other(stop)];
             let found = plan(&streams, &base, &RestoreStop::Latest);
@@ -396,15 +396,15 @@ fn what_one_receiver_missed_is_taken_from_another_one() {
 
 /// The first bytes of the format description event of a log that was made at this second.
 fn made_at(streams: &mut Stream, seconds: impl Fn(u64) -> u32) {
-    let mut previous = streams.head.digest.clone();
+    let mut previous = streams.head.digest.to_string();
     for segment in streams.segments.values_mut() {
-        let mut head = segment.content.clone();
+        let mut head = head_of(segment);
         let log = head.to.log.rsplit_once('.').unwrap().1.parse().unwrap();
         head.description =
             seconds(log).to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         head.previous = previous;
-        *segment = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
-        previous = segment.digest.clone();
+        *segment = listed(head);
+        previous = segment.digest.to_string();
     }
 }
 
@@ -438,7 +438,7 @@ fn a_branch_counts_only_against_a_history_that_has_what_was_left() {
         p
     };
     let (base, _) = base_at(&changes, 2);
-    let last = |stream: &Stream| stream.segments.values().next_back().unwrap().content.clone();
+    let last = |stream: &Stream| stream.segments.values().next_back().unwrap().clone();
     // The one that reached further, and the newest sign of life is that of the other one: which is in the same log, in the
     // log that branched, or before the difference.
     let pairs = [
@@ -459,7 +459,7 @@ fn a_branch_counts_only_against_a_history_that_has_what_was_left() {
         assert!(!ends_before(&streams, &last(behind)), "{n}");
         // Without the end of that one, the archive ends before what its host remembers.
         let mut short = further.clone();
-        short.segments.retain(|_, segment| segment.content.to.log == log_name(1));
+        short.segments.retain(|_, segment| segment.to.log == log_name(1));
         short.stated = short.segments.len() as u64;
         let streams = [old.clone(), short, behind.clone()];
         assert!(ends_before(&streams, &last(further)), "{n}");
@@ -505,7 +505,7 @@ fn a_branch_counts_for_nothing_once_both_have_a_later_log() {
         made_at(&mut line, |log| 1000 + log as u32);
         line
     };
-    let last = |stream: &Stream| stream.segments.values().next_back().unwrap().content.clone();
+    let last = |stream: &Stream| stream.segments.values().next_back().unwrap().clone();
     for (n, (id, is_removed)) in
         [(0, true), (OTHER_SERVER, false), (OTHER_SERVER, true)].into_iter().enumerate()
     {
@@ -518,7 +518,7 @@ fn a_branch_counts_for_nothing_once_both_have_a_later_log() {
         let before = simple(&lost[..8], StreamOrigin::First, OTHER_SERVER + 1, (1, 4));
         let other = || match id {
             OTHER_SERVER => {
-                let at = Some(last(&before).to);
+                let at = Some(last(&before).to.clone());
                 StreamOrigin::Continues { after: link_to_end(&before), at }
             }
             _ => StreamOrigin::First,
@@ -552,7 +552,7 @@ fn the_time_of_a_log_makes_no_history_another_one() {
         made_at(&mut line, |log| if log == 3 { 500 } else { 1000 + log as u32 });
         line
     };
-    let last = |stream: &Stream| stream.segments.values().next_back().unwrap().content.clone();
+    let last = |stream: &Stream| stream.segments.values().next_back().unwrap().clone();
     let (base, _) = base_at(&changes, 2);
     let all: Vec<_> = changes[2..].iter().map(|change| change.gtid.clone()).collect();
     let (further, behind) = (line(30, 0, 10), line(14, 1, 5000));
@@ -594,7 +594,7 @@ fn store(folder: &Path, stream: &Stream) {
     let put = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).unwrap();
     put("head", &Record::encode(&stream.head.content, None).unwrap());
     for (number, segment) in &stream.segments {
-        let head = Record::encode(&segment.content, None).unwrap();
+        let head = Record::encode(&head_of(segment), None).unwrap();
         put(&segment_name(*number), &[&head[..], BODY].concat());
     }
     let Some(last) = stream.segments.values().next_back() else { return };
@@ -602,8 +602,8 @@ fn store(folder: &Path, stream: &Stream) {
         format: FORMAT,
         stream: stream.id().to_owned(),
         segments: stream.stated,
-        head: last.digest.clone(),
-        position: stream.end.clone().unwrap_or_else(|| last.content.to.clone()),
+        head: last.digest.to_string(),
+        position: stream.end.clone().unwrap_or_else(|| last.to.clone()),
         covered_until: stream.covered_until,
         acknowledged: None,
         written: Timestamp::from_second(NOW).unwrap(),
@@ -632,7 +632,7 @@ fn in_one_archive(lives: &[Vec<u64>], others: Vec<Other>, end: usize, life: i64)
         let begins = ((1, 4), begins);
         let mut other =
             stream(&changes[..stop], 100 + n as u8, begins, &[40; 60], Some(NOW + life));
-        other.end = other.segments.values().next_back().map(|last| last.content.to.clone());
+        other.end = other.segments.values().next_back().map(|last| last.to.clone());
         // What its sign of life states is not there.
         for _ in 0..cut.min(other.segments.len() - 1) {
             other.segments.pop_last();
@@ -655,11 +655,14 @@ fn stored_root(streams: &[Stream]) -> (tempfile::TempDir, Root) {
     (folder, root)
 }
 
-fn found_ends(streams: &[Stream]) -> (Option<SegmentHead>, Option<SegmentHead>) {
+fn found_ends(streams: &[Stream]) -> (Option<ListedSegment>, Option<ListedSegment>) {
     let (_folder, root) = stored_root(streams);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (last, read) = runtime.block_on(async {
-        (last_stored(&root, "shop").await.unwrap(), listing::streams(&root, "shop").await.unwrap())
+        (
+            last_stored(&root, "shop").await.unwrap(),
+            listing::streams(&root, "shop", &Keyless).await.unwrap(),
+        )
     });
     for listed in &read {
         let is_cut = |problem: &&Problem| !problem.what.ends_with("is missing");
@@ -673,7 +676,8 @@ fn found_ends(streams: &[Stream]) -> (Option<SegmentHead>, Option<SegmentHead>) 
         let followed = read.iter().find(|stream| stream.id() == link.stream)?;
         followed.segments.get(&link.number)
     });
-    (last.map(|last| last.content), of_it.map(|last| last.content.clone()))
+    let last = last.map(|last| (*ListedSegment::of(&last, None)).clone());
+    (last, of_it.map(|last| (**last).clone()))
 }
 
 /// That these have more in common than their last segments show is in segments that a receiver does not read.

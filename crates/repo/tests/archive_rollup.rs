@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use xb_binlog::GtidSequence;
 use xb_encryptor::{DataKey, KeyBytes, Keys, KeysObject, MacKey};
+use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::ended::{self, EndedStream};
 use xb_repo::archive::listing::{streams, streams_by_records};
 use xb_repo::archive::names::{floor_name, segment_name};
@@ -164,7 +165,9 @@ async fn what_a_killed_prune_has_left_does_not_count_because_a_roll_up_has_its_h
     let path = place.path().to_str().unwrap().trim_start_matches('/').to_owned();
     let location = Location { place: StorePlace::Local, path };
     let root = Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
-    for found in [streams(&root, "shop").await, streams_by_records(&root, "shop").await] {
+    for found in
+        [streams(&root, "shop", &Keyless).await, streams_by_records(&root, "shop", &Keyless).await]
+    {
         let found = found.unwrap().swap_remove(0);
         assert_eq!(found.problems, []);
         let segments: Vec<u64> = found.stream.unwrap().segments.into_keys().collect();
@@ -200,7 +203,7 @@ fn a_stream_that_continues_another_servers_needs_a_later_reader() {
     let content = &head.content;
     assert_eq!((content.format, content.needed_format()), (2, 2));
     assert_eq!(content.origin().to_string(), "node node2 (server_id 2)");
-    let at = |log: &str, offset| StoredPosition { log: log.to_owned(), offset };
+    let at = |log: &str, offset| StoredPosition { log: log.into(), offset };
     let end = at("bin.000001", 7000);
     assert!(
         matches!(&content.begins, StreamOrigin::Continues { at: Some(found), .. } if *found == end)
@@ -218,11 +221,11 @@ fn a_stream_that_continues_another_servers_needs_a_later_reader() {
     assert!(wrong(|head| head.format = 3).contains("update this program"));
     let text = wrong(|head| head.repeats.as_mut().unwrap().gtids = "0-1".to_owned());
     assert!(text.contains("repeated"), "{text}");
-    let text = wrong(|head| head.repeats.as_mut().unwrap().until.log = "a/b".to_owned());
+    let text = wrong(|head| head.repeats.as_mut().unwrap().until.log = "a/b".into());
     assert!(text.contains("repeated"), "{text}");
     let text = wrong(|head| {
         if let StreamOrigin::Continues { at: Some(at), .. } = &mut head.begins {
-            at.log = "../x".to_owned();
+            at.log = "../x".into();
         }
     });
     assert!(text.contains("server before"), "{text}");

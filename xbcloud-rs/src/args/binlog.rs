@@ -106,7 +106,7 @@ pub(crate) struct ReceiveArgs {
     /// Post the state to this address every minute, while the log is received and stored
     #[arg(long = "binlog-heartbeat-url", value_name = "URL")]
     pub(crate) heartbeat_url: Option<Secret>,
-    /// Run this program when a gap or a branch begins, with its details on standard input; repeatable
+    /// Run this program when a gap or a branch begins, or a barrier is stored, with its details on standard input; repeatable
     #[arg(long, value_name = "COMMAND")]
     pub(crate) on_gap: Vec<String>,
     /// Name in metrics [default: the name of @REPOSITORY, else ROOT]

@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::support::archive::{Archive, SERVER, json};
 use serde_json::Value;
 use xb_repo::archive::ended::STREAMS_AT_ONCE;
-use xb_testkit::command::{Ran, Signal};
+use xb_testkit::command::{Cmd, Ran, Signal};
 use xb_testkit::fault::{Action, Edit, Proxy, Rule};
 use xb_testkit::store::Store;
-use xb_testkit::tools::workspace;
+use xb_testkit::tools::{find, workspace};
 
 #[test]
 fn a_receiver_that_is_killed_under_load_leaves_a_whole_archive() {
@@ -484,6 +484,56 @@ fn another_server_with_later_logs_is_named() {
     let said = archive.catch_up().stderr_text();
     let what = "this is another server: its server_id is 5, that of the archive's 3";
     assert!(said.contains(what) && !said.contains("has purged"), "{said}");
+}
+
+#[test]
+fn changes_that_the_server_has_lost_are_told_and_need_a_backup() {
+    let options = [
+        "--binlog-format=ROW",
+        "--max-binlog-stmt-cache-size=4096",
+        "--binlog-stmt-cache-size=4096",
+    ];
+    let archive = Archive::with_options(Store::folder(), &options);
+    archive.server.sql("CREATE TABLE d.m (id INT, v TEXT) ENGINE=MyISAM");
+    let heard = archive.folder.path().join("heard");
+    let hook = format!("--on-gap=tee -a {}", heard.display());
+    let mut receiver = archive.receive(&[&hook]);
+    archive.wait(&mut receiver);
+    let _ = archive.back_up("one");
+    archive.write(1);
+    let before = archive.server.sql("SELECT @@gtid_binlog_pos").trim().to_owned();
+    // Some of its rows stay, though the log has no room for them.
+    let rows = "USE d; INSERT INTO m SELECT seq, REPEAT('x', 100) FROM seq_1_to_2000";
+    let client =
+        Cmd::new(find("mariadb")).args(["--no-defaults", "--user=root", "--execute", rows]);
+    let socket = format!("--socket={}", archive.server.socket().display());
+    let refused = client.arg(socket).run().expect_failure().stderr_text();
+    assert!(refused.contains("max_binlog_stmt_cache_size"), "{refused}");
+    archive.write(1);
+    archive.wait(&mut receiver);
+    receiver.until("the program has run", || {
+        std::fs::read_to_string(&heard).is_ok_and(|text| text.ends_with('}'))
+    });
+    receiver.signal(Signal::TERM);
+    let said = receiver.wait().expect(0).stderr_text();
+    assert!(said.contains("BARRIER") && said.contains("lost changes"), "{said}");
+    let told: Value = serde_json::from_slice(&std::fs::read(&heard).unwrap()).unwrap();
+    assert_eq!(told["what"], "barrier");
+    let verified = archive.verify().expect(7).stdout_text();
+    assert!(verified.contains("incident"), "{verified}");
+    let until = |name: &str, stop: &str| {
+        let until = format!("--until={stop}");
+        let words = ["restore", &archive.store.url(name), "--dry-run", "--accept-unsealed", &until];
+        let key = format!("--encrypt-key-file={}", archive.path("key"));
+        archive.cmd(&words).arg(key).run()
+    };
+    let _ = until("one", &before).expect(0);
+    let refused = until("one", "latest").expect_failure().stderr_text();
+    assert!(refused.contains("barrier"), "{refused}");
+    let _ = archive.back_up("two");
+    archive.write(1);
+    let _ = archive.catch_up();
+    let _ = until("two", "latest").expect(0);
 }
 
 #[test]

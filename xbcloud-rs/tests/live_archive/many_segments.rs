@@ -24,7 +24,7 @@ const STREAM: &str = "00112233445566778899aabbccddeeff";
 const BODY: &[u8] = b"XBRSTR01";
 
 fn at(offset: u64) -> StoredPosition {
-    StoredPosition { log: "bin.000001".to_owned(), offset }
+    StoredPosition { log: "bin.000001".into(), offset }
 }
 
 /// The head of a segment, behind `before` transactions of other streams.

@@ -359,7 +359,7 @@ fn an_archive_that_may_have_lost_its_end_is_not_restored_to_its_latest() {
         stream: id.to_owned(),
         segments: kept.len() as u64,
         head: "0".repeat(64),
-        position: StoredPosition { log: "bin.000001".to_owned(), offset: 4 },
+        position: StoredPosition { log: "bin.000001".into(), offset: 4 },
         covered_until: Some(jiff::Timestamp::now() + jiff::SignedDuration::from_hours(2)),
         acknowledged: None,
         written: jiff::Timestamp::now(),

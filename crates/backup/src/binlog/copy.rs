@@ -9,17 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use xb_encryptor::{DataKey, Keys, KeysObject};
+use xb_repo::archive::authority::{Authority, Keyless};
 use xb_repo::archive::base::BasePosition;
 use xb_repo::archive::ended;
+use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::listing::{ListedStream, servers, streams};
 use xb_repo::archive::names::{
     ALIVE, END, HEAD, KEYS, STREAMS, floor_name, rollup_name, segment_name, server_folder,
     stream_folder,
 };
 use xb_repo::archive::plan::{Histories, Stream};
-use xb_repo::archive::record::{Content, Record};
+use xb_repo::archive::record::{Content, Record, RecordDigest};
 use xb_repo::archive::rollup;
-use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::{Alive, End, Floor, StreamHead};
 use xb_repo::error::RepoError;
@@ -30,7 +31,7 @@ use xb_uploader::{ListedObject, StoreError, StoreErrorKind};
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::choose_archive::choose_archive;
-use crate::binlog::open::{Readable, open};
+use crate::binlog::open::{Readable, StreamKeys, open};
 use crate::binlog::prune::floors;
 use crate::binlog::read::object;
 use crate::cancel::OrInterrupted as _;
@@ -104,8 +105,9 @@ pub(crate) async fn copy_archive(
 ) -> Result<ArchiveCopy, BackupError> {
     let cancel = &session.cancel;
     let folder = server_folder(server).map_err(RepoError::from)?;
-    let (mut lives, mut found) = cancel.or(alike(&session.root, server, &folder)).await?;
-    let there = cancel.or(streams(to, server)).await?;
+    let own = StreamKeys::new(keys, session.resources.memory);
+    let (mut lives, mut found) = cancel.or(alike(&session.root, server, &folder, &own)).await?;
+    let there = cancel.or(streams(to, server, &Keyless)).await?;
     if let Some(other) = there.iter().find(|there| found.iter().all(|own| own.id != there.id)) {
         let what = format!(
             "the destination has stream {} of {server}, which this archive does not have: its archive is another one, and the two are not mixed; copy to another place",
@@ -125,7 +127,7 @@ pub(crate) async fn copy_archive(
     for found in &mut found {
         let key = match keys.is_empty() {
             true => None,
-            false => match open(found, server, keys, session.resources.memory)?.readable(keys) {
+            false => match open(found, server, &own)?.readable(keys) {
                 Readable::Segments(key, None) => key,
                 Readable::Nothing(None) => continue,
                 Readable::Segments(_, Some(what)) | Readable::Nothing(Some(what)) => {
@@ -178,10 +180,11 @@ async fn alike(
     root: &Root,
     server: &str,
     folder: &str,
+    authority: &dyn Authority,
 ) -> Result<(BTreeMap<RunId, Option<Bytes>>, Vec<ListedStream>), BackupError> {
     for _ in 0..TRIES {
         let lives = lives(root, folder).await?;
-        let found = streams(root, server).await?;
+        let found = streams(root, server, authority).await?;
         let ids: BTreeSet<RunId> = found.iter().map(|found| found.id).collect();
         if lives.keys().eq(&ids) {
             return Ok((lives, found));
@@ -255,7 +258,7 @@ async fn prove(
     let all = |found: &[ListedStream]| -> Vec<Stream> {
         found.iter().filter_map(|found| found.stream.clone()).collect()
     };
-    let (here, there) = (all(found), all(&streams(to, server).await?));
+    let (here, there) = (all(found), all(&streams(to, server, &Keyless).await?));
     Ok(match (reached(&here, &noted), reached(&there, &noted)) {
         (Err(what), _) => Err(what),
         (_, Err(what)) => Err(format!("at the destination only, {what}")),
@@ -276,7 +279,7 @@ fn reached(streams: &[Stream], noted: &BasePosition) -> Result<String, String> {
     let last = planned.pieces.last();
     Ok(last.map_or_else(
         || base.position.to_string(),
-        |piece| format!("{}:{}", piece.segment.content.from.log, piece.until),
+        |piece| format!("{}:{}", piece.segment.from.log, piece.until),
     ))
 }
 
@@ -301,9 +304,12 @@ impl StreamCopy<'_> {
         else {
             return false;
         };
-        fn named<T>(record: Option<&Record<T>>) -> Option<&str> {
-            record.map(|record| record.digest.as_str())
+        fn named<T>(record: Option<&Record<T>>) -> Option<RecordDigest> {
+            record.map(|record| record.digest)
         }
+        let is_at = |number: &u64, of: &ListedSegment| {
+            stream.segments.get(number).is_some_and(|there| there.digest == of.digest)
+        };
         let first = stream.floor.as_ref().map_or(0, |floor| floor.number);
         let below = self.stream.removed_below;
         let mut segments = self.stream.segments.range(first..);
@@ -314,7 +320,7 @@ impl StreamCopy<'_> {
             && stream.head.digest == self.stream.head.digest
             && named(there.end.as_ref()) == named(self.found.end.as_ref())
             && named(there.alive.as_ref()) == named(self.found.alive.as_ref())
-            && segments.all(|(number, of)| named(stream.segments.get(number)) == Some(&of.digest))
+            && segments.all(|(number, of)| is_at(number, of))
             && (stream.removed_below >= below
                 || (first..below).all(|number| there.sizes.contains_key(&number)))
             && self.found.rollups.iter().all(|span| span.1 < first || there.rollups.contains(span))
@@ -335,7 +341,7 @@ impl StreamCopy<'_> {
             let record = Record::encode(floor, None).map_err(ArchiveError::from)?;
             self.create(&floor_name(floor.number), record.into()).await?;
         }
-        let head = self.record::<StreamHead>(HEAD, &self.stream.head.digest).await?;
+        let head = self.record::<StreamHead>(HEAD, self.stream.head.digest).await?;
         self.create(HEAD, head).await?;
         let Some(keys) = &self.found.keys else { return Ok(None) };
         match self.there.and_then(|there| there.keys.as_ref()) {
@@ -368,7 +374,7 @@ impl StreamCopy<'_> {
         self.segments(first, report).await?;
         self.roll_ups(first).await?;
         if let Some(end) = &self.found.end {
-            let end = self.record::<End>(END, &end.digest).await?;
+            let end = self.record::<End>(END, end.digest).await?;
             self.create(END, end).await?;
         }
         self.alive(life).await
@@ -417,7 +423,7 @@ impl StreamCopy<'_> {
     async fn segments(&self, first: u64, report: &mut ArchiveCopy) -> Result<(), BackupError> {
         let there = self.there.and_then(|there| there.stream.as_ref());
         // One that is there with another head, or with none that can be read, is compared byte by byte.
-        let mut missing: Vec<&Record<SegmentHead>> = Vec::new();
+        let mut missing: Vec<&ListedSegment> = Vec::new();
         for (number, segment) in self.stream.segments.range(first..) {
             let head = there.and_then(|there| there.segments.get(number));
             match head.is_some_and(|head| head.digest == segment.digest) {
@@ -429,9 +435,9 @@ impl StreamCopy<'_> {
         let memory = usize::try_from(resources.memory / OF_ONE).unwrap_or(usize::MAX);
         let at_once = memory.clamp(1, resources.parallel.max(1));
         let copying = missing.into_iter().map(|segment| async move {
-            let number = segment.content.number;
+            let number = segment.number;
             match object(root, &self.folder, segment).await? {
-                Ok(bytes) => {
+                Ok((_, bytes)) => {
                     let len = bytes.len() as u64;
                     match self.create(&segment_name(number), bytes).await {
                         Ok(()) => Ok::<_, BackupError>(Ok(len)),
@@ -511,7 +517,11 @@ impl StreamCopy<'_> {
     }
 
     /// The bytes of a record whose digest is known.
-    async fn record<T: Content>(&self, name: &str, digest: &str) -> Result<Bytes, BackupError> {
+    async fn record<T: Content>(
+        &self,
+        name: &str,
+        digest: RecordDigest,
+    ) -> Result<Bytes, BackupError> {
         let root = &self.session.root;
         let bytes = root.store().get(&root.key(&format!("{}/{name}", self.folder))).await?;
         let record = Record::<T>::decode(&bytes).map_err(ArchiveError::from)?;

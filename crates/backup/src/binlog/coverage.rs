@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use xb_binlog::{GtidState, LogPosition};
 use xb_repo::archive::base::BasePosition;
+use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::newest::{Outline, outlines};
 use xb_repo::archive::plan::misplaced;
 use xb_repo::archive::segment::SegmentHead;
@@ -124,7 +125,7 @@ async fn look(
         let Some(segment) = stream.segment_at(root, at, last.content.number).await? else {
             continue;
         };
-        match misplaced(&segment.content, &base) {
+        match misplaced(&ListedSegment::of(&segment, None), &base) {
             None => return Ok(Some(CoverageCheck::Found(Coverage::Covered))),
             Some(what) => differs = differs.or(Some(what)),
         }
@@ -263,7 +264,7 @@ mod tests {
     const BODY: &[u8] = b"whatever";
 
     fn at(offset: u64) -> StoredPosition {
-        StoredPosition { log: "bin.000001".to_owned(), offset }
+        StoredPosition { log: "bin.000001".into(), offset }
     }
 
     fn gtids(last: u64) -> String {

@@ -28,6 +28,15 @@ pub enum Notice {
         /// Time of the last transaction up to there, in whole seconds.
         until: Option<Timestamp>,
     },
+    /// The log has events that no replay crosses: older backups can only be restored up to the first of them.
+    Barrier {
+        /// ID of the stream.
+        stream: String,
+        /// Position of the first one that was stored just now, as `FILE:POSITION`.
+        at: String,
+        /// `incident` or `tablespace`.
+        kind: String,
+    },
     /// Everything that the server had committed at this time is stored.
     Covered(Timestamp),
     /// The archive is known to have nothing beyond its last transaction, because of this; `None` once more is known.

@@ -1,7 +1,12 @@
 //! Opens a stream of an archive: finds its key, and checks that a holder of it wrote the stream's records.
 
-use xb_encryptor::{DataKey, Keys};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use xb_encryptor::{DataKey, Keys, KeysObject, MacKey, OpenError};
+use xb_repo::archive::authority::Authority;
 use xb_repo::archive::listing::ListedStream;
+use xb_repo::names::RunId;
 
 use crate::error::BackupError;
 
@@ -44,15 +49,49 @@ impl OpenedStream {
     }
 }
 
-/// Opens a stream of the archive of `server`.
+/// The keys of a reader, and the streams that they have opened so far: a passphrase takes its time for each.
+pub(crate) struct StreamKeys<'a> {
+    keys: &'a Keys,
+    /// The most memory that a passphrase may take, in bytes.
+    memory: u64,
+    opened: Mutex<BTreeMap<RunId, Result<DataKey, OpenError>>>,
+}
+
+impl<'a> StreamKeys<'a> {
+    pub(crate) fn new(keys: &'a Keys, memory: u64) -> Self {
+        Self { keys, memory, opened: Mutex::default() }
+    }
+
+    pub(crate) fn keys(&self) -> &'a Keys {
+        self.keys
+    }
+
+    /// The key of a stream; `None` if the reader has no keys.
+    fn take(&self, stream: RunId, slots: &KeysObject) -> Option<Result<DataKey, OpenError>> {
+        let opened = self.opened.lock().ok().and_then(|mut opened| opened.remove(&stream));
+        opened.or_else(|| self.keys.open(slots, self.memory))
+    }
+}
+
+impl Authority for StreamKeys<'_> {
+    fn key(&self, stream: RunId, slots: &KeysObject) -> Option<MacKey> {
+        let opened = self.take(stream, slots)?;
+        let key = opened.as_ref().ok().map(|key| key.archive_mac(&stream.0));
+        if let Ok(mut known) = self.opened.lock() {
+            known.insert(stream, opened);
+        }
+        key
+    }
+}
+
+/// Opens a stream of the archive of `server`, which was read with these keys as its authority.
 ///
 /// # Errors
 /// [`BackupError::Keys`] if it is sealed, and `keys` has none for any of its slots.
 pub(crate) fn open(
     found: &mut ListedStream,
     server: &str,
-    keys: &Keys,
-    memory: u64,
+    keys: &StreamKeys<'_>,
 ) -> Result<OpenedStream, BackupError> {
     let Some(slots) = &found.keys else {
         let is_sealed =
@@ -63,7 +102,7 @@ pub(crate) fn open(
             true => OpenedStream::NoSlots,
         });
     };
-    match keys.open(slots, memory) {
+    match keys.take(found.id, slots) {
         None => {
             let slots: Vec<_> = slots.slots().map(|slot| slot.to_string()).collect();
             Err(BackupError::Keys(format!(

@@ -146,7 +146,7 @@ mod tests {
     fn store(folder: &std::path::Path, id: u8, now: i64, last: u32, has_ended: bool) {
         const BODY: &[u8] = b"whatever";
         let name = |id: u8| format!("{id:032x}");
-        let at = |offset| StoredPosition { log: "bin.000001".to_owned(), offset };
+        let at = |offset| StoredPosition { log: "bin.000001".into(), offset };
         let after = id.checked_sub(1).map(|before| Link {
             stream: name(before),
             number: 0,

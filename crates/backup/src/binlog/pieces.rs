@@ -7,10 +7,9 @@ use futures::StreamExt as _;
 use tokio::sync::mpsc;
 use xb_binlog::{LogPosition, Repeats};
 use xb_encryptor::DataKey;
-use xb_repo::archive::record::Record;
-use xb_repo::archive::segment::SegmentHead;
+use xb_repo::archive::listed_segment::ListedSegment;
 
-use crate::binlog::read::read_segment;
+use crate::binlog::read::fetch_segment;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
@@ -22,7 +21,7 @@ const OF_ONE: u64 = 64 << 20;
 /// A part of a segment that a replay needs.
 #[derive(Debug, Clone)]
 pub(crate) struct NeededSegment {
-    pub(crate) segment: Record<SegmentHead>,
+    pub(crate) segment: Arc<ListedSegment>,
     pub(crate) key: Option<Arc<DataKey>>,
     /// Offset behind the last byte that counts.
     pub(crate) until: u64,
@@ -36,6 +35,8 @@ pub(crate) struct NeededSegment {
 pub(crate) struct SegmentEvents {
     /// Its number among those that are needed.
     pub(crate) number: usize,
+    /// Format description of the log, as the head has it.
+    pub(crate) description: Vec<u8>,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct SegmentEvents {
 pub(crate) struct Part<'a> {
     pub(crate) log: &'a str,
     /// Format description of the log.
-    pub(crate) description: Vec<u8>,
+    pub(crate) description: &'a [u8],
     pub(crate) offset: u64,
     pub(crate) bytes: &'a [u8],
 }
@@ -55,19 +56,18 @@ impl NeededSegment {
         fetched: &'a SegmentEvents,
         start: &LogPosition,
     ) -> Result<Part<'a>, BackupError> {
-        let head = &self.segment.content;
+        let head = &self.segment;
         let offset = if fetched.number == 0 { start.offset() } else { head.from.offset };
         let place = |offset: u64| usize::try_from(offset.checked_sub(head.from.offset)?).ok();
         let bytes = place(offset)
             .zip(place(self.until))
             .and_then(|(from, until)| fetched.bytes.get(from..until));
-        let description = base16ct::lower::decode_vec(&head.description).ok();
-        match (bytes, description) {
-            (Some(bytes), Some(description)) => {
-                Ok(Part { log: &head.from.log, description, offset, bytes })
+        match bytes {
+            Some(bytes) => {
+                Ok(Part { log: &head.from.log, description: &fetched.description, offset, bytes })
             }
-            _ => Err(UntilError::Segment {
-                stream: head.stream.clone(),
+            None => Err(UntilError::Segment {
+                stream: head.stream.to_string(),
                 number: head.number,
                 what: "its positions do not fit its events".to_owned(),
             }
@@ -91,8 +91,8 @@ pub(crate) fn fetch(
             let (session, server, needed) = (&session, &server, &needed);
             async move {
                 let one = needed.get(number).ok_or(BackupError::Bug("a segment of no number"))?;
-                let bytes = session.cancel.or(read(session, server, one)).await?;
-                Ok(SegmentEvents { number, bytes })
+                let (description, bytes) = session.cancel.or(read(session, server, one)).await?;
+                Ok(SegmentEvents { number, description, bytes })
             }
         });
         let mut reading = std::pin::pin!(futures::stream::iter(reading).buffered(at_once));
@@ -106,14 +106,15 @@ pub(crate) fn fetch(
     receiver
 }
 
+/// The format description of its log, and its events.
 async fn read(
     session: &Session,
     server: &str,
     needed: &NeededSegment,
-) -> Result<Vec<u8>, BackupError> {
-    let head = &needed.segment.content;
+) -> Result<(Vec<u8>, Vec<u8>), BackupError> {
+    let head = &needed.segment;
     let wrong = |what: String| UntilError::Segment {
-        stream: head.stream.clone(),
+        stream: head.stream.to_string(),
         number: head.number,
         what,
     };
@@ -124,15 +125,17 @@ async fn read(
     let limit = usize::try_from(length).unwrap_or(usize::MAX);
     // A buffer that grows would take twice as much.
     let out = LimitedBuffer { bytes: Vec::with_capacity(limit), limit };
-    let read = read_segment(session, server, &needed.segment, needed.key.as_deref(), out).await?;
-    let (out, read) = read.map_err(wrong)?;
+    let fetched = fetch_segment(session, server, head).await?.map_err(wrong)?;
+    let description = base16ct::lower::decode_vec(&fetched.head.description)
+        .map_err(|_| wrong("its format description is malformed".to_owned()))?;
+    let (out, read) = fetched.read(session, needed.key.as_deref(), out).await?;
     read.map_err(wrong)?;
     if out.bytes.len() != limit {
         let found = out.bytes.len();
         return Err(wrong(format!("it has {found} bytes of events instead of {length}")).into());
     }
-    session.observer.add_stored(head.body.len);
-    Ok(out.bytes)
+    session.observer.add_stored(head.stored_len);
+    Ok((description, out.bytes))
 }
 
 /// Takes as many bytes as a head states.

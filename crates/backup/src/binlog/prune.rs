@@ -10,15 +10,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::base::{Base, BasePosition};
+use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::listing::{ListedStream, is_stored, servers, streams};
 use xb_repo::archive::names::{
     floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
 use xb_repo::archive::plan::{Histories, Stream, reach, witness};
-use xb_repo::archive::record::{FORMAT, Record};
+use xb_repo::archive::record::{FORMAT, Record, RecordDigest};
 use xb_repo::archive::rollup::Span;
-use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::Floor;
 use xb_repo::error::RepoError;
@@ -107,7 +108,7 @@ pub async fn plan_log_prune(
 ) -> Result<Vec<LogVerdict>, BackupError> {
     let mut verdicts = Vec::new();
     for server in session.cancel.or(servers(&session.root)).await? {
-        let found = session.cancel.or(streams(&session.root, &server)).await?;
+        let found = session.cancel.or(streams(&session.root, &server, &Keyless)).await?;
         let mut verdict = verdict(server, &found, kept, within);
         session.cancel.or(confirm(session, &mut verdict)).await?;
         verdicts.push(verdict);
@@ -247,42 +248,44 @@ fn verdict(
     let bases: Vec<Base> = noted.flat_map(|noted| histories.places(noted)).collect();
     let mut needed = reach(&all, &bases);
     let witnesses = kept.iter().filter_map(|backup| witness(&all, backup.noted.as_ref()?));
-    needed.extend(witnesses.map(|head| (&*head.content.stream, head.content.number)));
+    needed.extend(witnesses.map(|head| (&*head.stream, head.number)));
     let links = all.iter().filter_map(|stream| stream.head.content.begins.after());
     let followed: BTreeSet<&str> = links.map(|link| &*link.stream).collect();
     for (found, stream) in found.iter().filter_map(|found| Some((found, found.stream.as_ref()?))) {
         let is_followed = followed.contains(stream.id());
-        let goes = |segment: &Record<SegmentHead>| {
-            let head = &segment.content;
+        let goes = |head: &ListedSegment| {
             let is_needed = needed.contains(&(&*head.stream, head.number));
             !is_needed && head.received[1].saturating_add(CLOCKS).is_ok_and(|at| at < oldest)
         };
         let mut numbers: Vec<u64> = Vec::new();
-        let mut last: Option<&Record<SegmentHead>> = None;
+        let mut last: Option<&ListedSegment> = None;
         let first = stream.floor.as_ref().map_or(0, |floor| floor.number);
-        let mut before = stream.floor.as_ref().map_or(&stream.head.digest, |floor| &floor.head);
+        let floor = stream.floor.as_ref();
+        let mut before =
+            floor.map_or(Some(stream.head.digest), |floor| RecordDigest::parse(&floor.head));
         let mut expected = first;
         for (number, segment) in &stream.segments {
             // A receiver continues behind the last segment of what is not followed yet.
             let is_last = !is_followed && stream.segments.keys().next_back() == Some(number);
             let follows = match expected == *number {
-                true => segment.content.previous == *before,
+                true => before.is_some() && segment.previous == before,
                 // Those between were removed.
                 false => *number <= stream.removed_below,
             };
             if is_last || !follows || !goes(segment) {
                 break;
             }
-            (before, expected) = (&segment.digest, number.saturating_add(1));
+            (before, expected) = (Some(segment.digest), number.saturating_add(1));
             numbers.push(*number);
             last = Some(segment);
         }
         // The rest begins between two transactions, so that it can be read alone.
         while let Some(number) = numbers.last()
-            && stream.segments.get(&(number + 1)).is_some_and(|next| next.content.starts_inside)
+            && stream.segments.get(&(number + 1)).is_some_and(|next| next.starts_inside)
         {
             numbers.pop();
-            last = numbers.last().and_then(|number| stream.segments.get(number));
+            last =
+                numbers.last().and_then(|number| stream.segments.get(number)).map(|last| &**last);
         }
         let left = found.left.clone();
         let bytes = numbers.iter().filter_map(|number| found.sizes.get(number)).sum::<u64>();
@@ -298,16 +301,16 @@ fn verdict(
             }
             continue;
         };
-        let next = stream.segments.get(&last.content.number.saturating_add(1));
-        let at = next.map_or_else(|| last.content.to.clone(), |next| next.content.from.clone());
-        let rollups = rollups_before(last.content.number.saturating_add(1));
+        let next = stream.segments.get(&last.number.saturating_add(1));
+        let at = next.map_or_else(|| last.to.clone(), |next| next.from.clone());
+        let rollups = rollups_before(last.number.saturating_add(1));
         verdict.removals.push(Removal {
             stream: found.id,
             floor: Floor {
                 format: FORMAT,
                 stream: stream.id().to_owned(),
-                number: last.content.number.saturating_add(1),
-                head: last.digest.clone(),
+                number: last.number.saturating_add(1),
+                head: last.digest.to_string(),
                 at,
             },
             numbers,
@@ -339,7 +342,7 @@ fn limit(kept: &mut Vec<&KeptBackup>, server: &str, histories: &Histories<'_>, e
 /// The time from which on logs are kept, if they are for `within`. A clock that is ahead removes nothing.
 pub(super) fn edge(streams: &[Stream], within: Duration, now: Timestamp) -> Option<Timestamp> {
     let segments = streams.iter().flat_map(|stream| stream.segments.values());
-    let last = segments.map(|segment| segment.content.received[1]).max()?;
+    let last = segments.map(|segment| segment.received[1]).max()?;
     now.min(last).checked_sub(within).ok()
 }
 
@@ -370,9 +373,11 @@ async fn remove(session: &Session, server: &str, removal: &Removal) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use xb_repo::archive::listing::{Part, Problem};
+
     use xb_repo::archive::record::digest;
-    use xb_repo::archive::segment::Body;
+    use xb_repo::archive::segment::{Body, SegmentHead};
     use xb_repo::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
     use xb_repo::manifest::clone_facts::CloneFacts;
     use xb_repo::manifest::{Manifest, sample};
@@ -385,7 +390,7 @@ mod tests {
     const UUID: &str = "11111111-2222-3333-4444-555555555555";
 
     fn at(offset: u64) -> StoredPosition {
-        StoredPosition { log: "bin.000001".to_owned(), offset }
+        StoredPosition { log: "bin.000001".into(), offset }
     }
 
     fn second(number: i64) -> Timestamp {
@@ -421,7 +426,7 @@ mod tests {
             format: FORMAT,
             stream: id,
             number: 0,
-            previous: head.digest.clone(),
+            previous: head.digest.to_string(),
             from: at(4),
             to: at(900),
             next_log: None,
@@ -443,7 +448,7 @@ mod tests {
             body: Body { id: None, len: 1, sha256: digest(b"") },
         };
         let segment = Record::decode(&Record::encode(&segment, None).unwrap()).unwrap();
-        let segments = BTreeMap::from([(0, segment)]);
+        let segments = BTreeMap::from([(0, ListedSegment::of(&segment, None))]);
         Stream {
             head,
             segments,
@@ -493,7 +498,7 @@ mod tests {
     fn left_behind() -> (ListedStream, Floor) {
         let mut stream = stream();
         let mut segment = stream.segments.remove(&0).unwrap();
-        segment.content.number = 7;
+        Arc::make_mut(&mut segment).number = 7;
         stream.segments.insert(7, segment);
         let floor = Floor {
             format: FORMAT,

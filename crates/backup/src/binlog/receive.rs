@@ -333,7 +333,7 @@ impl<'a> Receiver<'a> {
             && start.made.is_some_and(|made| cut.log_made() != Some(made))
         {
             ended(receiving).await;
-            return Err(ArchiveError::AnotherLog { log: start.at.log });
+            return Err(ArchiveError::AnotherLog { log: start.at.log.to_string() });
         }
         let writer = StreamWriter::begin(
             self.root(),
@@ -746,6 +746,10 @@ impl<'a> Receiver<'a> {
                 drop(stored);
                 let (position, until) = (packed.to.to_string(), packed.until);
                 (self.tell)(Notice::Stored { position, until });
+                if let Some(barrier) = packed.barrier {
+                    let (at, kind) = (barrier.at.to_string(), barrier.kind);
+                    (self.tell)(Notice::Barrier { stream: writer.id().to_string(), at, kind });
+                }
                 return Ok(rollups);
             }
             // The thread may have ended.
@@ -760,12 +764,13 @@ impl<'a> Receiver<'a> {
         let Some(state) = &self.state else { return stored().await };
         let Some(ours) = state.read()? else { return stored().await };
         let head = &ours.content;
+        let digest = ours.digest.to_string();
         let is_there = xb_repo::archive::listing::is_stored(
             self.root(),
             &self.settings.server,
             &head.stream,
             head.number,
-            &ours.digest,
+            &digest,
         );
         match is_there.await? {
             true => Ok(Some(ours)),

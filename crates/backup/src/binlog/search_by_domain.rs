@@ -246,7 +246,7 @@ impl SearchByDomain {
                 (before.clone(), Some(StoredRepeats { gtids: gtids.to_string(), until: here.to }))
             }
         };
-        let begin = StoredPosition { log: self.search.first_log().to_owned(), offset: 4 };
+        let begin = StoredPosition { log: self.search.first_log().into(), offset: 4 };
         let at = last.as_ref().map_or(begin, |last| last.to.clone());
         Outcome::Here(Box::new(Takeover { at, last, gtids: gtids.into(), repeats }))
     }

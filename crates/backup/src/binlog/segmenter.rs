@@ -381,7 +381,7 @@ impl Segmenter {
         let event = std::mem::take(&mut self.arriving);
         self.arrived = 0;
         let current = self.current.as_mut().ok_or(ArchiveError::Bug("an event without bytes"))?;
-        let at = |offset| StoredPosition { log: log.clone(), offset };
+        let at = |offset| StoredPosition { log: log.as_str().into(), offset };
         let anonymous = || ArchiveError::Anonymous { log: log.clone() };
         if let Event::MySqlBegin(begin) = &entry.event
             && begin.gtid.is_none()

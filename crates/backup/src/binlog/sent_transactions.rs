@@ -101,7 +101,7 @@ impl SentTransactions {
         if let Some(ended) = step.ended {
             self.content.end_event(entry);
             let log = self.history.log().to_owned();
-            let at = |offset| StoredPosition { log: log.clone(), offset };
+            let at = |offset| StoredPosition { log: log.as_str().into(), offset };
             let Some(gtid) = ended.first.gtid() else {
                 return Err(ArchiveError::Anonymous { log });
             };

@@ -222,7 +222,7 @@ pub(crate) fn receive(
     let from = start.overlap.as_ref().map_or(&start.at, |last| &last.from);
     // The protocol has no larger offsets: then the log is received from its beginning, and passed over.
     let offset = u32::try_from(from.offset).unwrap_or(4);
-    let from = From::Position { log: from.log.clone(), offset };
+    let from = From::Position { log: from.log.to_string(), offset };
     let dump = client.dump(&replica, &from, limit)?;
     let hang_up = dump.hang_up()?;
     let is_known = acknowledge == Acknowledge::Known;

@@ -11,12 +11,12 @@ use xb_binlog::{
     TransactionSummary, Transactions,
 };
 use xb_encryptor::{DataKey, Keys};
+use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::listing::{ListedStream, streams};
 use xb_repo::archive::plan::Piece;
-use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::{StreamHead, StreamOrigin};
 
-use crate::binlog::open::{Readable, open};
+use crate::binlog::open::{Readable, StreamKeys, open};
 use crate::binlog::pieces::{NeededSegment, fetch};
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
@@ -110,10 +110,11 @@ pub async fn search_archive(
     let wanted = Arc::new(TransactionFilter::new(search)?);
     let mut problems = Vec::new();
     let mut shown = HashSet::new();
-    let all = session.cancel.or(streams(&session.root, server)).await?;
+    let own = StreamKeys::new(keys, session.resources.memory);
+    let all = session.cancel.or(streams(&session.root, server, &own)).await?;
     for mut found in all {
         let id = found.id.to_string();
-        let opened = open(&mut found, server, keys, session.resources.memory)?;
+        let opened = open(&mut found, server, &own)?;
         let (readable, wrong) = match opened.readable(keys) {
             Readable::Segments(key, wrong) => (Some(key), wrong),
             Readable::Nothing(why) => (None, why),
@@ -128,7 +129,7 @@ pub async fn search_archive(
         if let Some((started, begins)) = stream.and_then(|of| break_of(&of.head.content)) {
             // Later segments have numbers of their own.
             shown.clear();
-            let is_first = needed.first().is_some_and(|first| first.segment.content.number == 0);
+            let is_first = needed.first().is_some_and(|first| first.segment.number == 0);
             if (is_first || search.has_break(started)) && show(SearchLine::Break(begins)).is_break()
             {
                 return Ok(problems);
@@ -175,13 +176,13 @@ fn needed(
     let mut needed = Vec::new();
     // A transaction in several segments is read from the first of them on.
     let continues = |one: &Piece<'_>, next: &Piece<'_>| {
-        let (one, next) = (&one.segment.content, &next.segment.content);
+        let (one, next) = (&one.segment, &next.segment);
         next.starts_inside && one.number.checked_add(1) == Some(next.number)
     };
     for run in pieces.chunk_by(continues) {
         if search.may_have(run) {
             needed.extend(run.iter().map(|piece| NeededSegment {
-                segment: piece.segment.clone(),
+                segment: Arc::clone(piece.segment),
                 key: key.cloned(),
                 until: piece.until,
                 server: piece.server,
@@ -201,8 +202,8 @@ impl ArchiveSearch {
     /// Returns whether a transaction of this time may be in segments that follow each other. The times of commits go back
     /// only by what a statement takes.
     fn may_have(&self, run: &[Piece<'_>]) -> bool {
-        let heads = || run.iter().map(|piece| &piece.segment.content);
-        let with_commits = |head: &&SegmentHead| head.transactions > 0;
+        let heads = || run.iter().map(|piece| &**piece.segment);
+        let with_commits = |head: &&ListedSegment| head.transactions > 0;
         if heads().filter(with_commits).any(|head| head.commits.is_none()) {
             return true;
         }
@@ -235,9 +236,9 @@ async fn read(
     while let Some(segment) = fetched.recv().await {
         let segment = segment?;
         let one = needed.get(segment.number).ok_or(BackupError::Bug("a segment of no number"))?;
-        let head = one.segment.content.clone();
+        let head = &one.segment;
         let wrong = |what: String| UntilError::Segment {
-            stream: head.stream.clone(),
+            stream: head.stream.to_string(),
             number: head.number,
             what,
         };
@@ -246,7 +247,7 @@ async fn read(
             Some((_, finder)) if head.starts_inside => finder,
             // The beginning of its transaction is missing.
             None if head.starts_inside => continue,
-            _ => Finder::new(&head, one.repeats.clone(), Arc::clone(wanted)).map_err(wrong)?,
+            _ => Finder::new(one, &segment.description, Arc::clone(wanted)).map_err(wrong)?,
         };
         let reading = tokio::task::spawn_blocking(move || {
             let taken = current.take(&segment.bytes);
@@ -309,17 +310,16 @@ struct Candidate {
 
 impl Finder {
     fn new(
-        head: &SegmentHead,
-        repeats: Option<Repeats>,
+        one: &NeededSegment,
+        description: &[u8],
         wanted: Arc<TransactionFilter>,
     ) -> Result<Self, String> {
-        let description = base16ct::lower::decode_vec(&head.description);
-        let description = description.map_err(|_| "its format description is malformed")?;
+        let (head, repeats) = (&one.segment, one.repeats.clone());
         let at = head.begin().ok_or("its position is malformed")?;
-        let reader = SentReader::described(at, &description).map_err(|error| error.to_string())?;
+        let reader = SentReader::described(at, description).map_err(|error| error.to_string())?;
         Ok(Self {
             wanted,
-            stream: head.stream.clone(),
+            stream: head.stream.to_string(),
             repeats,
             reader,
             transactions: Transactions::new(),

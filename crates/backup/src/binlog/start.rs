@@ -33,7 +33,7 @@ pub(crate) struct Start {
 impl Start {
     /// At the beginning of a log.
     pub(crate) fn whole(log: &str, begins: StreamOrigin) -> Self {
-        let at = StoredPosition { log: log.to_owned(), offset: 4 };
+        let at = StoredPosition { log: log.into(), offset: 4 };
         Self { begins, at, gtids: None, overlap: None, repeats: None, made: None }
     }
 }
@@ -105,7 +105,7 @@ fn behind_purged(before: &Record<SegmentHead>, logs: &[ServerLog]) -> Option<Sta
 
 fn link(before: &Record<SegmentHead>) -> Link {
     let head = &before.content;
-    Link { stream: head.stream.clone(), number: head.number, head: before.digest.clone() }
+    Link { stream: head.stream.clone(), number: head.number, head: before.digest.to_string() }
 }
 
 /// The start on another server than that of the archive's end, after a search in its logs.

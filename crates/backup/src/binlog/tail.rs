@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::listing::is_stored;
 use xb_repo::archive::plan::{Histories, Stream};
 use xb_repo::archive::record::Record;
@@ -78,21 +79,21 @@ pub(crate) async fn tail(
     ours: Option<&Record<SegmentHead>>,
 ) -> Result<Tail, BackupError> {
     if let Some(ours) = ours {
-        let head = &ours.content;
-        if !is_stored(root, server, &head.stream, head.number, &ours.digest).await? {
+        let (head, digest) = (ListedSegment::of(ours, None), ours.digest.to_string());
+        if !is_stored(root, server, &head.stream, head.number, &digest).await? {
             return Ok(Tail::Shorter(format!(
                 "the archive ends before what this host remembers: segment {} of stream {}, up to {}, is missing or was changed",
                 head.number, head.stream, head.to
             )));
         }
         // What is there by name counts for nothing in a plan that was made without it.
-        if !histories.have(head) {
+        if !histories.have(&head) {
             return Ok(Tail::Shorter(format!(
                 "a listing of the archive lacks what this host remembers and the store has: segment {} of stream {}, up to {}",
                 head.number, head.stream, head.to
             )));
         }
-        if histories.end_before(head) {
+        if histories.end_before(&head) {
             return Ok(Tail::Shorter(format!(
                 "the present history of the archive ends before what this host remembers: segment {} of stream {}, up to {}",
                 head.number, head.stream, head.to
@@ -113,7 +114,7 @@ pub(crate) async fn tail(
     }
     let Some((last, _)) = newest else { return Ok(Tail::Shown) };
     if let Some(further) = histories.unproven() {
-        let gtids = further.segments.values().next_back().and_then(|last| last.content.after());
+        let gtids = further.segments.values().next_back().and_then(|last| last.after());
         let gtids = gtids.map(|gtids| gtids.to_string()).unwrap_or_default();
         let what = format!(
             "it ends the archive, but stream {} of another server ({}) may have transactions that it lacks, up to {gtids}, and whether they were lost there is not known",

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use xb_binlog::{GtidState, History, LogPosition, SentReader};
 use xb_encryptor::Keys;
+use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listing::{ListedStream, streams, streams_by_records};
 use xb_repo::archive::plan::{Histories, MISSING, PlanError, Stream, are_apart, holders};
@@ -21,9 +22,9 @@ use xb_repo::names::BackupName;
 use xb_repo::resolve::{Manifests, manifests};
 
 use crate::binlog::lent_streams::with_streams;
-use crate::binlog::open::{Readable, open};
+use crate::binlog::open::{Readable, StreamKeys, open};
 use crate::binlog::prune::edge;
-use crate::binlog::read::read_segment;
+use crate::binlog::read::fetch_segment;
 use crate::binlog::tail::{remembered, tail};
 use crate::error::BackupError;
 use crate::session::Session;
@@ -182,7 +183,7 @@ pub struct Window {
 /// # Errors
 /// [`BackupError::Repo`] if the store cannot be read.
 pub async fn list_archive(session: &Session, server: &str) -> Result<ArchiveReport, BackupError> {
-    let mut found = streams(&session.root, server).await?;
+    let mut found = streams(&session.root, server, &Keyless).await?;
     let (backups, unreadable) = backups(session, server, &mut found).await?;
     let looked = found.into_iter().map(CheckedStream::unread).collect();
     let report = report(session, server, looked, (backups, None), None).await?;
@@ -211,13 +212,14 @@ pub async fn verify_archive(
     facts: ArchiveFacts<'_>,
 ) -> Result<ArchiveReport, BackupError> {
     let ours = remembered(&session.root, server, facts.state)?;
-    let mut found = streams_by_records(&session.root, server).await?;
+    let own = StreamKeys::new(facts.keys, session.resources.memory);
+    let mut found = streams_by_records(&session.root, server, &own).await?;
     let (backups, unreadable) = backups(session, server, &mut found).await?;
     let bases = backups.iter().filter_map(|(_, base)| base.as_ref().ok());
     let wanted: HashSet<LogPosition> = bases.map(|base| base.position.clone()).collect();
     let mut looked = Vec::new();
     for found in found {
-        looked.push(verify_stream(session, server, found, (facts.keys, &wanted)).await?);
+        looked.push(verify_stream(session, server, found, (&own, &wanted)).await?);
     }
     let report = report(session, server, looked, (backups, Some(facts)), ours.as_ref()).await?;
     Ok(ArchiveReport { unreadable, ..report })
@@ -245,10 +247,10 @@ async fn verify_stream(
     session: &Session,
     server: &str,
     mut found: ListedStream,
-    (keys, wanted): (&Keys, &HashSet<LogPosition>),
+    (own, wanted): (&StreamKeys<'_>, &HashSet<LogPosition>),
 ) -> Result<CheckedStream, BackupError> {
-    let opened = open(&mut found, server, keys, session.resources.memory)?;
-    let (key, wrong) = match opened.readable(keys) {
+    let opened = open(&mut found, server, own)?;
+    let (key, wrong) = match opened.readable(own.keys()) {
         Readable::Segments(key, wrong) => (key, wrong),
         Readable::Nothing(why) => {
             let problems = Vec::from_iter(why);
@@ -262,21 +264,28 @@ async fn verify_stream(
     let (mut met, mut unread) = (HashMap::new(), BTreeSet::new());
     let mut checker: Option<Checker> = None;
     for (place, piece) in pieces.into_iter().enumerate() {
-        let head = &piece.segment.content;
-        let number = head.number;
+        let number = piece.segment.number;
         let wrong = |what: String| format!("segment {number}: {what}");
         unread.insert(number);
-        let begun = match checker.take().filter(|_| !begins_anew.contains(&place)) {
-            Some(checker) => checker.go_on(head),
-            // The beginning of its transaction is missing: only its bytes can be compared. A chain begins outside one.
-            None if head.starts_inside && (place > 0 || begins_anew.contains(&place)) => {
-                let out = std::io::sink();
-                let read = read_segment(session, server, piece.segment, key.as_ref(), out).await?;
-                problems.extend(read.and_then(|(_, read)| read).err().map(wrong));
-                session.observer.add_stored(head.body.len);
+        let fetched = match fetch_segment(session, server, piece.segment).await? {
+            Ok(fetched) => fetched,
+            Err(what) => {
+                problems.push(wrong(what));
+                checker = None;
                 continue;
             }
-            None => Checker::begin(stream, head, wanted),
+        };
+        session.observer.add_stored(piece.segment.stored_len);
+        let head = fetched.head.clone();
+        let begun = match checker.take().filter(|_| !begins_anew.contains(&place)) {
+            Some(checker) => checker.go_on(&head),
+            // The beginning of its transaction is missing: only its bytes can be compared. A chain begins outside one.
+            None if head.starts_inside && (place > 0 || begins_anew.contains(&place)) => {
+                let (_, read) = fetched.read(session, key.as_ref(), std::io::sink()).await?;
+                problems.extend(read.err().map(wrong));
+                continue;
+            }
+            None => Checker::begin(stream, &head, wanted),
         };
         let current = match begun {
             Ok(checker) => checker,
@@ -285,15 +294,8 @@ async fn verify_stream(
                 continue;
             }
         };
-        let read = read_segment(session, server, piece.segment, key.as_ref(), current).await?;
-        let (current, read) = match read {
-            Ok(read) => read,
-            Err(what) => {
-                problems.push(wrong(what));
-                continue;
-            }
-        };
-        match current.finish(head, read) {
+        let (current, read) = fetched.read(session, key.as_ref(), current).await?;
+        match current.finish(&head, read) {
             Ok(mut checked) => {
                 unread.remove(&number);
                 met.extend(checked.met.drain());
@@ -301,7 +303,6 @@ async fn verify_stream(
             }
             Err(what) => problems.push(wrong(what)),
         }
-        session.observer.add_stored(head.body.len);
     }
     if let Some(alive) = found.alive.as_ref().map(|alive| &alive.content)
         && !has(stream, alive.segments, &alive.head)
@@ -323,12 +324,12 @@ async fn verify_stream(
 fn has(stream: &Stream, segments: u64, head: &str) -> bool {
     let last = match segments.checked_sub(1) {
         Some(number) => match (stream.segments.get(&number), &stream.floor) {
-            (Some(segment), _) => Some(segment.digest.as_str()),
+            (Some(segment), _) => return segment.digest == *head,
             // `prune` has removed it.
             (None, Some(floor)) if number + 1 == floor.number => Some(floor.head.as_str()),
             (None, _) => Some(head).filter(|_| number < stream.removed_below),
         },
-        None => Some(stream.head.digest.as_str()),
+        None => return stream.head.digest == *head,
     };
     last == Some(head)
 }
@@ -541,8 +542,8 @@ fn displaced(
 ) -> Option<String> {
     let mut wrong = None;
     for segment in holders(streams, base) {
-        let head = &segment.content;
-        let Some((met, unread)) = met.get(&head.stream) else { continue };
+        let head = segment;
+        let Some((met, unread)) = met.get(head.stream.as_str()) else { continue };
         wrong = Some(match met.get(&base.position) {
             // Why they were not read is said elsewhere.
             None if unread.contains(&head.number) => continue,
@@ -645,10 +646,10 @@ fn window(
         Ok(plan) => {
             window.is_whole = true;
             if let Some(piece) = plan.pieces.last() {
-                window.to = Some(format!("{}:{}", piece.segment.content.from.log, piece.until));
+                window.to = Some(format!("{}:{}", piece.segment.from.log, piece.until));
                 let stream = streams.iter().find(|stream| stream.id() == piece.stream);
                 let covered = stream.and_then(|stream| stream.covered_until);
-                window.until = covered.max(piece.segment.content.last_commit());
+                window.until = covered.max(piece.segment.last_commit());
             }
         }
         Err(error) => {
@@ -658,8 +659,8 @@ fn window(
             window.is_removed = matches!(error, PlanError::Removed { .. });
             let is_limit = matches!(error, PlanError::Gap { .. } | PlanError::Branch { .. });
             if let Some(piece) = histories.furthest(base).filter(|_| is_limit) {
-                window.to = Some(format!("{}:{}", piece.segment.content.from.log, piece.until));
-                window.until = piece.segment.content.last_commit();
+                window.to = Some(format!("{}:{}", piece.segment.from.log, piece.until));
+                window.until = piece.segment.last_commit();
             }
         }
     }
@@ -706,12 +707,12 @@ fn stream_report(CheckedStream { found, problems, .. }: &CheckedStream) -> Strea
     report.reason = reason;
     let (pieces, breaks) = stream.chain();
     if let Some(last) = pieces.last() {
-        report.covered_until = report.covered_until.max(last.segment.content.last_commit());
-        report.to = Some(last.segment.content.to.to_string());
-        report.gtids.clone_from(&last.segment.content.gtids_after);
+        report.covered_until = report.covered_until.max(last.segment.last_commit());
+        report.to = Some(last.segment.to.to_string());
+        report.gtids = last.segment.gtids_after.as_deref().map(str::to_owned);
     }
     // The heads of an archive without a key may state anything.
-    let stated = pieces.iter().map(|piece| piece.segment.content.transactions);
+    let stated = pieces.iter().map(|piece| piece.segment.transactions);
     report.transactions = stated.fold(0, u64::saturating_add);
     for (_, error) in breaks.iter().filter(|(_, error)| !is_named(found, error)) {
         let text = error.to_string();
@@ -746,7 +747,7 @@ mod tests {
     /// A stream without the log of the clone in it says which of the two it is.
     #[test]
     fn a_clone_whose_log_is_gone_is_reported() {
-        let at = StoredPosition { log: "bin.000001".to_owned(), offset: 4 };
+        let at = StoredPosition { log: "bin.000001".into(), offset: 4 };
         let stream = "0".repeat(32);
         let head = StreamHead {
             format: FORMAT,
@@ -770,7 +771,7 @@ mod tests {
             sealed: Vec::new(),
         };
         let head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
-        let floor = Floor { format: FORMAT, stream, number: 7, head: head.digest.clone(), at };
+        let floor = Floor { format: FORMAT, stream, number: 7, head: head.digest.to_string(), at };
         let mut stream = Stream {
             head,
             segments: Default::default(),

@@ -121,7 +121,7 @@ mod tests {
     use crate::binlog::segmenter::Times;
 
     fn cut(from: u64) -> Cut {
-        let at = |offset| StoredPosition { log: "bin.000001".to_owned(), offset };
+        let at = |offset| StoredPosition { log: "bin.000001".into(), offset };
         Cut {
             bytes: vec![0; 10],
             from: at(from),

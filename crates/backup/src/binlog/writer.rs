@@ -20,7 +20,7 @@ use xb_repo::archive::names::{
 };
 use xb_repo::archive::record::{Content, FORMAT, Record, digest};
 use xb_repo::archive::rollup::{PendingHeads, RollUp};
-use xb_repo::archive::segment::{Body, SegmentHead};
+use xb_repo::archive::segment::{Body, SegmentHead, StoredBarrier};
 use xb_repo::archive::stream::{Alive, End, Link, StoredPosition, StreamHead};
 use xb_repo::error::RepoError;
 use xb_repo::hex::hex;
@@ -80,6 +80,8 @@ pub(crate) struct PackedSegment {
     pub(crate) to: StoredPosition,
     /// Time of its last transaction, in whole seconds.
     pub(crate) until: Option<Timestamp>,
+    /// Its first barrier.
+    pub(crate) barrier: Option<StoredBarrier>,
     object: Bytes,
 }
 
@@ -177,7 +179,7 @@ impl StreamWriter {
         // A record has a limit, and a session may give its transactions any domain.
         let domains = cut.contents.stretch().filter(|of| of.domains().count() <= MAX_DOMAINS);
         let domains = domains.map(|stretch| DomainContent::all(&stretch));
-        let bytes = cut.bytes;
+        let (bytes, barrier) = (cut.bytes, cut.barriers.first().cloned());
         let body = native(bytes, seal, compress, threads).await?;
         let head = SegmentHead {
             format: FORMAT,
@@ -216,6 +218,7 @@ impl StreamWriter {
             record,
             to: cut.to,
             until,
+            barrier,
             object,
         })
     }

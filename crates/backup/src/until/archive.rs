@@ -8,7 +8,7 @@ use xb_repo::archive::listing::{Part, Problem, streams};
 use xb_repo::archive::plan::{Histories, Stream};
 use xb_repo::archive::stop::RestoreStop;
 
-use crate::binlog::open::{OpenedStream, open};
+use crate::binlog::open::{OpenedStream, StreamKeys, open};
 use crate::binlog::tail::{Tail, remembered, tail};
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
@@ -37,7 +37,8 @@ impl Archive {
         let mut this = Self { server, streams: Vec::new(), keys: BTreeMap::new() };
         let mut empty = Vec::new();
         let ours = remembered(&session.root, &this.server, request.state.as_deref())?;
-        for mut found in streams(&session.root, &this.server).await? {
+        let own = StreamKeys::new(keys, session.resources.memory);
+        for mut found in streams(&session.root, &this.server, &own).await? {
             let id = found.id.to_string();
             let wrong = |what: &str| {
                 BackupError::from(UntilError::Stream { stream: id.clone(), what: what.to_owned() })
@@ -50,7 +51,7 @@ impl Archive {
                 let what = found.problems.first().map(ToString::to_string);
                 return Err(wrong(what.as_deref().unwrap_or("no head")));
             }
-            match open(&mut found, &this.server, keys, session.resources.memory)? {
+            match open(&mut found, &this.server, &own)? {
                 OpenedStream::Sealed(key) => drop(this.keys.insert(id.clone(), Arc::new(key))),
                 OpenedStream::Plain if keys.is_empty() || accept.unsealed => {}
                 OpenedStream::Plain => {

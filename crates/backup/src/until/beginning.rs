@@ -4,25 +4,24 @@
 
 use jiff::Timestamp;
 use xb_binlog::{Error, GtidState, History, LogPosition, Reader, Repeats};
+use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::plan::PlanError;
-use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::TimesBefore;
 
 /// Returns why the first segment of a replay does not have `start` with `gtids`; `None` if it has, or if it begins within a
 /// transaction, so that its events cannot be read from its beginning.
 pub(super) fn displaced(
-    head: &SegmentHead,
-    events: &[u8],
+    head: &ListedSegment,
+    (description, events): (&[u8], &[u8]),
     repeats: Option<&Repeats>,
     (start, gtids): (&LogPosition, &GtidState),
 ) -> Option<String> {
     let (false, Some(before)) = (head.starts_inside, head.before()) else { return None };
     let from = start.offset().checked_sub(head.from.offset)?;
     let mut input = events.get(..usize::try_from(from).ok()?)?;
-    let description = base16ct::lower::decode_vec(&head.description).ok()?;
     let no_boundary = || Some(format!("{start} is not a boundary between two transactions"));
     let unread = |error: Error| Some(format!("the log before {start} cannot be read: {error}"));
-    let mut reader = match Reader::resume(&description, head.from.offset) {
+    let mut reader = match Reader::resume(description, head.from.offset) {
         Ok(reader) => reader,
         Err(error) => return unread(error),
     };
@@ -48,8 +47,8 @@ pub(super) fn displaced(
 /// Checks by the transactions before `start` in the first segment that a stop by time does not lie before it. Nothing is
 /// known of a segment that begins within a transaction.
 pub(super) fn before_stop(
-    head: &SegmentHead,
-    events: &[u8],
+    head: &ListedSegment,
+    (description, events): (&[u8], &[u8]),
     repeats: Option<&Repeats>,
     (start, time): (&LogPosition, Timestamp),
 ) -> Result<(), PlanError> {
@@ -57,8 +56,7 @@ pub(super) fn before_stop(
     let mut read = || {
         let from = start.offset().checked_sub(head.from.offset).filter(|_| !head.starts_inside)?;
         let mut input = events.get(..usize::try_from(from).ok()?)?;
-        let description = base16ct::lower::decode_vec(&head.description).ok()?;
-        let mut reader = Reader::resume(&description, head.from.offset).ok()?;
+        let mut reader = Reader::resume(description, head.from.offset).ok()?;
         let history = History::new(&head.from.log, head.before());
         let mut history = history.with_repeats(repeats.cloned());
         while !input.is_empty() {
@@ -87,10 +85,9 @@ fn are_two(archived: &GtidState, noted: &GtidState) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use xb_repo::archive::record::{FORMAT, digest};
-    use xb_repo::archive::segment::Body;
+    use xb_repo::archive::record::{FORMAT, Record, digest};
+    use xb_repo::archive::segment::{Body, SegmentHead};
     use xb_repo::archive::stream::StoredPosition;
-    use xb_repo::hex::hex;
 
     use super::*;
 
@@ -100,8 +97,8 @@ mod tests {
     fn a_position_with_other_gtids_than_the_backup_has_is_named() {
         let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
         let length = u32::from_le_bytes(log[13..17].try_into().unwrap());
-        let at = |offset: usize| StoredPosition { log: LOG.to_owned(), offset: offset as u64 };
-        let mut head = SegmentHead {
+        let at = |offset: usize| StoredPosition { log: LOG.into(), offset: offset as u64 };
+        let head = SegmentHead {
             format: FORMAT,
             stream: "0".repeat(32),
             number: 0,
@@ -109,7 +106,7 @@ mod tests {
             from: at(4),
             to: at(log.len()),
             next_log: None,
-            description: hex(&log[4..4 + length as usize]),
+            description: String::new(),
             gtids_before: Some(String::new()),
             gtids_after: None,
             starts_inside: false,
@@ -126,6 +123,9 @@ mod tests {
             altering: 0,
             body: Body { id: None, len: 1, sha256: digest(b"") },
         };
+        let record = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
+        let mut head = (*ListedSegment::of(&record, None)).clone();
+        let description = &log[4..4 + length as usize];
         let (mut reader, mut input) = (Reader::new(), &log[..]);
         let mut history = History::new(LOG, None);
         let (mut known, mut inside) = (Vec::new(), Vec::new());
@@ -137,8 +137,13 @@ mod tests {
                 _ => {}
             }
         }
-        let check = |head: &SegmentHead, end: u64, gtids: &GtidState| {
-            displaced(head, &log[4..], None, (&LogPosition::new(LOG, end).unwrap(), gtids))
+        let check = |head: &ListedSegment, end: u64, gtids: &GtidState| {
+            displaced(
+                head,
+                (description, &log[4..]),
+                None,
+                (&LogPosition::new(LOG, end).unwrap(), gtids),
+            )
         };
         assert!(known.len() > 20 && !inside.is_empty());
         let mut named = 0;
@@ -167,15 +172,15 @@ mod tests {
         let mut damaged = log[4..].to_vec();
         damaged[length as usize + 30] ^= 1;
         let start = LogPosition::new(LOG, *end).unwrap();
-        let found = displaced(&head, &damaged, None, (&start, gtids)).unwrap();
+        let found = displaced(&head, (description, &damaged), None, (&start, gtids)).unwrap();
         assert!(found.contains("cannot be read") && found.contains("checksum"), "{found}");
         head.starts_inside = true;
         assert_eq!(check(&head, end - 1, gtids), None);
         // Whatever the clock of the host said that took the backup.
         head.starts_inside = false;
         let time = |second| Timestamp::from_second(second).unwrap();
-        let is_before = |head: &SegmentHead, second| {
-            before_stop(head, &log[4..], None, (&start, time(second))).is_err()
+        let is_before = |head: &ListedSegment, second| {
+            before_stop(head, (description, &log[4..]), None, (&start, time(second))).is_err()
         };
         assert_eq!((is_before(&head, 1), is_before(&head, 4_000_000_000)), (true, false));
         // But times that are ahead of the receiver's clock say nothing.

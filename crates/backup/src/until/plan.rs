@@ -90,7 +90,7 @@ impl UntilPlan {
     /// Time of the last transaction, or of the backup's end if there is none. If a session has set a later time than that at
     /// which it was received, that one.
     pub(crate) fn time(&self) -> Timestamp {
-        let received = self.work.needed.last().map(|needed| needed.segment.content.received[1]);
+        let received = self.work.needed.last().map(|needed| needed.segment.received[1]);
         let time = self.last.as_ref().map_or(self.work.taken, |last| last.time);
         received.map_or(time, |received| time.min(received))
     }
@@ -506,7 +506,7 @@ fn end_of(plan: &Plan<'_>, start: &LogPosition, stop: &RestoreStop) -> LogPositi
         return at.clone();
     }
     let last = plan.pieces.last();
-    let end = last.and_then(|piece| piece.segment.content.last.as_ref()?.to.position());
+    let end = last.and_then(|piece| piece.segment.last.as_ref()?[1].position());
     // Positions of two servers do not compare.
     let is_moved = last.zip(plan.pieces.first()).is_some_and(|(one, two)| one.server != two.server);
     end.filter(|end| is_moved || end > start).unwrap_or_else(|| start.clone())
@@ -643,8 +643,8 @@ async fn scan(
         let one = needed.get(fetched.number).ok_or(BackupError::Bug("a segment of no number"))?;
         if fetched.number == 0
             && let Some(what) = displaced(
-                &one.segment.content,
-                &fetched.bytes,
+                &one.segment,
+                (&fetched.description, &fetched.bytes),
                 one.repeats.as_ref(),
                 (&start, &gtids),
             )
@@ -652,16 +652,16 @@ async fn scan(
             return Err(UntilError::Displaced { backup: backup.to_string(), what }.into());
         }
         if let (0, RestoreStop::Time(time)) = (fetched.number, &stop) {
-            let head = &one.segment.content;
-            before_stop(head, &fetched.bytes, one.repeats.as_ref(), (&start, *time))
+            let read = (&fetched.description[..], &fetched.bytes[..]);
+            before_stop(&one.segment, read, one.repeats.as_ref(), (&start, *time))
                 .map_err(|error| UntilError::Plan { backup: backup.to_string(), error })?;
         }
         let part = one.part(&fetched, &start)?;
         tokio::task::block_in_place(|| -> Result<(), UntilError> {
             scanner.on_server(one.server, one.repeats.as_ref())?;
-            scanner.begin(part.log, &part.description, part.offset)?;
+            scanner.begin(part.log, part.description, part.offset)?;
             if !scanner.has_stopped() {
-                scanner.take(part.bytes, one.segment.content.clock())?;
+                scanner.take(part.bytes, one.segment.clock())?;
             }
             Ok(())
         })?;

@@ -351,11 +351,10 @@ fn pieces(
     let part = one.part(&fetched, &work.start)?;
     let before = fetched.number.checked_sub(1).and_then(of);
     let is_moved = before.is_some_and(|before| before.server != one.server);
-    let continues =
-        !is_moved && before.is_some_and(|before| before.segment.content.from.log == part.log);
+    let continues = !is_moved && before.is_some_and(|before| before.segment.from.log == part.log);
     let log = (!continues).then(|| Piece::Log {
         name: part.log.to_owned(),
-        format: part.description.clone(),
+        format: part.description.to_vec(),
         offset: part.offset,
     });
     let moved = is_moved.then(|| Piece::NextServer(one.repeats.clone()));
@@ -366,7 +365,7 @@ fn pieces(
         Piece::Settings(change.values.iter().filter(is_of_origin).cloned().collect())
     });
     let before = moved.into_iter().chain(log).chain(changed);
-    let (len, before_part) = (part.bytes.len(), part.offset - one.segment.content.from.offset);
+    let (len, before_part) = (part.bytes.len(), part.offset - one.segment.from.offset);
     let mut bytes = fetched.bytes;
     bytes.drain(..usize::try_from(before_part).unwrap_or(usize::MAX).min(bytes.len()));
     bytes.truncate(len);

@@ -1,16 +1,17 @@
 //! Streams, the parts of them that a replay needs, and how their segments follow each other.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 
 use crate::archive::base::Base;
 use crate::archive::fit::fits;
+use crate::archive::listed_segment::ListedSegment;
 use crate::archive::plan_error::PlanError;
 use crate::archive::present::{LostEnd, lost_end};
-use crate::archive::record::Record;
-use crate::archive::segment::SegmentHead;
+use crate::archive::record::{Record, RecordDigest};
 use crate::archive::stream::{Floor, StoredPosition, StreamHead, StreamOrigin};
 
 /// Why a segment is a break if there is nothing to compare.
@@ -22,7 +23,7 @@ pub struct Stream {
     /// Its head.
     pub head: Record<StreamHead>,
     /// Its segments, by number. One that cannot be read is missing.
-    pub segments: BTreeMap<u64, Record<SegmentHead>>,
+    pub segments: BTreeMap<u64, Arc<ListedSegment>>,
     /// Number of segments that its records say are stored. Behind a later hole lies what a receiver had on its
     /// way when it was killed.
     pub stated: u64,
@@ -77,7 +78,7 @@ impl Stream {
     }
 
     fn life(&self, written: Option<Timestamp>) -> Timestamp {
-        let stored = self.segments.values().next_back().map(|each| &each.content);
+        let stored = self.segments.values().next_back().map(|each| &**each);
         life(&self.head.content, stored, self.covered_until, written)
     }
 }
@@ -86,7 +87,7 @@ impl Stream {
 /// newest object has the time `written` by the store's clock.
 pub(super) fn life(
     head: &StreamHead,
-    last: Option<&SegmentHead>,
+    last: Option<&ListedSegment>,
     covered: Option<Timestamp>,
     written: Option<Timestamp>,
 ) -> Timestamp {
@@ -101,7 +102,7 @@ pub struct Piece<'a> {
     /// ID of the stream.
     pub stream: &'a str,
     /// The segment.
-    pub segment: &'a Record<SegmentHead>,
+    pub segment: &'a Arc<ListedSegment>,
     /// Offset behind the last byte that counts: another stream continues from there.
     pub until: u64,
     /// Number of the server in this history, from 0: logs of two servers may have the same names.
@@ -136,8 +137,8 @@ impl Stream {
         let count = link.map_or(known, |link| link.number.saturating_add(1));
         // End of the segment before the next one; none behind a break.
         let mut previous = Some(match &self.floor {
-            Some(floor) => (floor.head.as_str(), &floor.at, None),
-            None => (self.head.digest.as_str(), &self.head.content.start, None),
+            Some(floor) => (RecordDigest::parse(&floor.head), &floor.at, None),
+            None => (Some(self.head.digest), &self.head.content.start, None),
         });
         let continues = next
             .is_some_and(|next| matches!(next.head.content.begins, StreamOrigin::Continues { .. }));
@@ -151,14 +152,14 @@ impl Stream {
                 (previous, number) = (None, until);
                 continue;
             };
-            let head = &segment.content;
+            let head = segment;
             if let Some(previous) = previous
-                && let Err(what) = follows(head, previous, self.head.content.gtids.as_ref())
+                && let Err(what) = follows(head, previous, self.head.content.gtids.as_deref())
             {
                 let (stream, what) = (self.id().to_owned(), what.to_owned());
                 breaks.push((pieces.len(), PlanError::Segment { stream, number, what }));
             }
-            previous = Some((&segment.digest, &head.to, Some(head)));
+            previous = Some((Some(segment.digest), &head.to, Some(head)));
             number += 1;
             let start = next.and_then(|next| next.head.content.takes_over_at(&self.head.content));
             // A stream that begins with a crash may have nothing of the log in which it begins: then all of it is received again.
@@ -176,7 +177,7 @@ impl Stream {
         // The segment that it names may be removed already; the floor names the last one that is.
         let named = link.filter(|link| link.number.saturating_add(1) >= first);
         if let (Some(link), Some((digest, ..))) = (named, previous)
-            && link.head != digest
+            && (digest.is_none() || RecordDigest::parse(&link.head) != digest)
         {
             breaks.push((
                 pieces.len(),
@@ -193,8 +194,7 @@ impl Stream {
     pub(super) fn left_after(&self, position: &LogPosition) -> Option<StoredPosition> {
         let floor = self.floor.as_ref().map(|floor| (floor.number, &floor.at));
         let segments = self.segments.range(..=self.removed_below);
-        let left =
-            floor.into_iter().chain(segments.map(|(number, of)| (*number, &of.content.from)));
+        let left = floor.into_iter().chain(segments.map(|(number, of)| (*number, &of.from)));
         let (number, at) =
             left.into_iter().find(|(_, at)| at.position().is_some_and(|at| *position < at))?;
         let is_removed = number.checked_sub(1).is_some_and(|n| !self.segments.contains_key(&n));
@@ -205,7 +205,7 @@ impl Stream {
     pub(super) fn missing(&self, number: u64, until: u64, last: Option<&Piece<'_>>) -> PlanError {
         match last.filter(|_| until <= self.removed_below) {
             Some(last) => PlanError::Gap {
-                at: last.segment.content.to.clone(),
+                at: last.segment.to.clone(),
                 reason: format!(
                     "segments {number} to {} of stream {} were removed before they could be copied here, or by a `prune` that did not finish",
                     until - 1,
@@ -228,7 +228,7 @@ pub(super) fn takes_over(
     end: Option<&StoredPosition>,
     last: &Piece<'_>,
 ) -> Result<(), &'static str> {
-    let before = &last.segment.content;
+    let before = last.segment;
     if end != Some(at) {
         return Err("it does not begin where the stream of the previous server ends");
     }
@@ -248,19 +248,19 @@ pub(super) fn takes_over(
 /// Whether a segment follows what is before it: a head with this digest, which ends there; and the head, if it is that of
 /// a segment. `gtids` are those at the beginning of the stream.
 fn follows(
-    head: &SegmentHead,
-    (digest, end, before): (&str, &StoredPosition, Option<&SegmentHead>),
-    gtids: Option<&String>,
+    head: &ListedSegment,
+    (digest, end, before): (Option<RecordDigest>, &StoredPosition, Option<&ListedSegment>),
+    gtids: Option<&str>,
 ) -> Result<(), &'static str> {
-    if head.previous != digest {
+    if digest.is_none() || head.previous != digest {
         return Err("it does not name the one before it");
     }
-    let is_same = |gtids| head.gtids_before.as_ref() == gtids;
+    let is_same = |gtids: Option<&str>| head.gtids_before.as_deref() == gtids;
     let follows = match before {
         Some(before) => {
             let is_next = before.is_followed_by(&head.from)
                 || (before.next_log.is_none() && is_behind_crash(end, &head.from));
-            is_next && is_same(before.gtids_after.as_ref())
+            is_next && is_same(before.gtids_after.as_deref())
         }
         None => head.from == *end || (is_behind_crash(end, &head.from) && is_same(gtids)),
     };
@@ -283,7 +283,7 @@ impl Piece<'_> {
     /// side of the backup.
     #[must_use]
     pub fn outside(&self, base: &Base) -> GtidPosition {
-        match (&base.gtids, self.segment.content.before()) {
+        match (&base.gtids, self.segment.before()) {
             (Some(GtidState::MariaDb(noted)), Some(GtidState::MariaDb(before))) => {
                 let mut outside = GtidPosition::default();
                 let has_none = |gtid: &&Gtid| before.get(gtid.domain).is_none();
@@ -295,12 +295,12 @@ impl Piece<'_> {
     }
 
     pub(super) fn end(&self) -> String {
-        format!("{}:{}", self.segment.content.from.log, self.until)
+        format!("{}:{}", self.segment.from.log, self.until)
     }
 
     /// Returns whether the position of a backup lies in it, with the same history.
     pub(super) fn has(&self, base: &Base) -> bool {
-        let head = &self.segment.content;
+        let head = self.segment;
         let at = &base.position;
         let lies = head.from.log == at.log()
             && head.from.offset <= at.offset()
@@ -312,18 +312,18 @@ impl Piece<'_> {
 
     /// Returns whether it has a transaction with a later time.
     pub(super) fn is_beyond(&self, time: i64) -> bool {
-        let greatest = self.segment.content.commits.map(|commits| i64::from(commits.greatest));
+        let greatest = self.segment.commits.map(|commits| i64::from(commits.greatest));
         greatest.is_some_and(|greatest| greatest > time)
     }
 
     pub(super) fn has_gtid(&self, gtid: &AnyGtid) -> bool {
-        let head = &self.segment.content;
+        let head = self.segment;
         let is_before = head.before().is_some_and(|before| before.contains(gtid));
         !is_before && head.after().is_some_and(|after| after.contains(gtid))
     }
 
     pub(super) fn has_position(&self, at: &LogPosition) -> bool {
-        let head = &self.segment.content;
+        let head = self.segment;
         head.from.log == at.log() && head.from.offset <= at.offset() && at.offset() <= self.until
     }
 }

@@ -14,10 +14,12 @@ use xb_encryptor::KeysObject;
 use xb_pipeline::Observer;
 use xb_pipeline::filter::{OpenFile, read_stream};
 
+use crate::archive::authority::Authority;
 use crate::archive::names::{ALIVE, END, HEAD, KEYS, STREAMS};
 use crate::archive::record::Record;
 use crate::archive::rollup::{
-    LimitedBuffer, MAX_OBJECT, MAX_TEXT, PARALLEL, Rolled, SMALL, heads, is_of_object,
+    LimitedBuffer, ListedHeads, MAX_OBJECT, MAX_TEXT, PARALLEL, Rolled, SMALL, heads, is_of_object,
+    listed,
 };
 use crate::archive::stream::{Alive, End, StreamHead};
 use crate::error::RepoError;
@@ -96,8 +98,10 @@ pub(super) struct EndedRecords {
     pub(super) keys: Option<KeysObject>,
     pub(super) alive: Record<Alive>,
     pub(super) end: Record<End>,
-    /// Heads of those of its segments that are wanted, or none.
-    pub(super) heads: Vec<Rolled>,
+    /// Those of its segments that are wanted, or none.
+    pub(super) segments: ListedHeads,
+    /// Heads of all its segments, or none, until the wanted ones are listed.
+    heads: Vec<Rolled>,
     /// Names of its records, and their bytes.
     sizes: BTreeMap<&'static str, u64>,
 }
@@ -119,6 +123,7 @@ pub(super) async fn ended(
     root: &Root,
     folder: &str,
     names: Vec<String>,
+    authority: &dyn Authority,
     is_wanted: impl Fn(RunId, u64) -> bool + Sync,
 ) -> Result<(BTreeMap<RunId, EndedRecords>, Vec<String>), RepoError> {
     let is_wanted = &is_wanted;
@@ -138,8 +143,11 @@ pub(super) async fn ended(
         };
         let found = found.map(|mut streams| {
             for (id, of) in &mut streams {
-                of.heads.retain(|(head, _)| is_wanted(*id, head.content.number));
-                of.heads.shrink_to_fit();
+                let mut heads = std::mem::take(&mut of.heads);
+                heads.retain(|(head, _)| is_wanted(*id, head.content.number));
+                let key = of.keys.as_ref().filter(|_| !heads.is_empty());
+                let key = key.and_then(|slots| authority.key(*id, slots));
+                of.segments = listed(&heads, key.as_ref());
             }
             streams
         });
@@ -235,7 +243,7 @@ impl EndedRecords {
             _ if text.is_empty() => Vec::new(),
             _ => return Err("it has not the heads of its segments".to_owned()),
         };
-        Ok(Self { head, keys, alive, end, heads, sizes })
+        Ok(Self { head, keys, alive, end, segments: Vec::new(), heads, sizes })
     }
 }
 
@@ -244,6 +252,7 @@ mod tests {
     use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
     use super::*;
+    use crate::archive::authority::Keyless;
 
     /// A roll-up outlives the segments whose heads it has.
     #[tokio::test]
@@ -258,11 +267,12 @@ mod tests {
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
         let names = vec!["x".to_owned()];
-        let (found, remarks) = ended(&root, "shop", names, |_, number| number == 1).await.unwrap();
+        let (found, remarks) =
+            ended(&root, "shop", names, &Keyless, |_, number| number == 1).await.unwrap();
         assert_eq!(remarks, [""; 0]);
-        let heads: Vec<_> = found.values().flat_map(|of| &of.heads).collect();
-        let [(head, _)] = heads[..] else { panic!("{heads:?}") };
-        assert_eq!(head.content.number, 1);
-        assert!(found.values().all(|of| of.heads.capacity() <= 1));
+        let segments: Vec<_> = found.values().flat_map(|of| &of.segments).collect();
+        let [(segment, _)] = segments[..] else { panic!("{segments:?}") };
+        assert_eq!(segment.number, 1);
+        assert!(found.values().all(|of| of.heads.capacity() == 0 && of.segments.capacity() <= 1));
     }
 }

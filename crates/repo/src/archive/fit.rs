@@ -3,12 +3,12 @@
 use xb_binlog::GtidState;
 
 use crate::archive::base::Base;
-use crate::archive::segment::SegmentHead;
+use crate::archive::listed_segment::ListedSegment;
 
 /// Returns why a segment does not have the position of a backup between two of its transactions, as far as its head shows
 /// it; `None` if nothing speaks against it.
 #[must_use]
-pub fn misplaced(head: &SegmentHead, base: &Base) -> Option<String> {
+pub fn misplaced(head: &ListedSegment, base: &Base) -> Option<String> {
     let at = &base.position;
     let is_in =
         head.from.log == at.log() && (head.from.offset..=head.to.offset).contains(&at.offset());
@@ -26,7 +26,8 @@ pub fn misplaced(head: &SegmentHead, base: &Base) -> Option<String> {
         || (head.ends_inside && end.as_ref() == Some(at));
     let last = head.last.as_ref();
     let is_in_last = last.is_some_and(|last| {
-        last.to.log == at.log() && last.from.offset < at.offset() && at.offset() < last.to.offset
+        let [from, to] = &**last;
+        to.log == *at.log() && from.offset < at.offset() && at.offset() < to.offset
     });
     if is_inside || is_in_last {
         return Some(format!("the position {at} lies within a transaction of the archive"));
@@ -46,7 +47,7 @@ pub fn misplaced(head: &SegmentHead, base: &Base) -> Option<String> {
 
 /// Returns whether the GTIDs of a backup lie between those before and after a segment, so far as the log has their domains: a
 /// server may have data of domains of which its log has nothing, as one that was built from a backup.
-pub(super) fn fits(head: &SegmentHead, base: &Base) -> bool {
+pub(super) fn fits(head: &ListedSegment, base: &Base) -> bool {
     let Some(noted) = &base.gtids else { return true };
     head.before().is_none_or(|before| before.is_within(noted))
         && head.after().is_none_or(|after| {

@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -9,7 +10,9 @@ use jiff::Timestamp;
 use xb_encryptor::{DataKey, KeysObject, MacKey};
 use xb_uploader::{ListedObject, StoreError, StoreErrorKind};
 
+use crate::archive::authority::Authority;
 use crate::archive::ended::{EndedRecords, ended};
+use crate::archive::listed_segment::ListedSegment;
 use crate::archive::names::{
     ALIVE, ARCHIVES, END, HEAD, KEYS, STREAMS, floor_name, parse_floor, parse_rollup,
     parse_segment, segment_name, server_folder, stream_folder,
@@ -97,29 +100,38 @@ pub async fn servers(root: &Root) -> Result<Vec<String>, RepoError> {
 
 /// Reads the records of all streams of a server, in the order in which they began. What cannot be read is a
 /// problem of its stream. A record or a segment counts as missing only if the store says so when it is asked
-/// for it by name, too. Roll-ups save most of the requests for heads, and for the records of streams that have ended.
+/// for it by name, too. Roll-ups save most of the requests for heads, and for the records of streams that have ended. Which
+/// segments are authentic is as `authority` says; [`ListedStream::authenticate`] tells it of the other records.
 ///
 /// # Errors
 /// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
-pub async fn streams(root: &Root, server: &str) -> Result<Vec<ListedStream>, RepoError> {
-    read_all(root, server, true).await
+pub async fn streams(
+    root: &Root,
+    server: &str,
+    authority: &dyn Authority,
+) -> Result<Vec<ListedStream>, RepoError> {
+    read_all(root, server, (authority, true)).await
 }
 
 /// The same by the records themselves, at five requests for each stream.
 ///
 /// # Errors
 /// Those of [`streams`].
-pub async fn streams_by_records(root: &Root, server: &str) -> Result<Vec<ListedStream>, RepoError> {
-    read_all(root, server, false).await
+pub async fn streams_by_records(
+    root: &Root,
+    server: &str,
+    authority: &dyn Authority,
+) -> Result<Vec<ListedStream>, RepoError> {
+    read_all(root, server, (authority, false)).await
 }
 
 async fn read_all(
     root: &Root,
     server: &str,
-    by_rollups: bool,
+    (authority, by_rollups): (&dyn Authority, bool),
 ) -> Result<Vec<ListedStream>, RepoError> {
     let folder = server_folder(server)?;
-    let mut all: BTreeMap<RunId, BTreeMap<String, u64>> = BTreeMap::new();
+    let mut all: BTreeMap<RunId, StreamObjects> = BTreeMap::new();
     let mut written: BTreeMap<RunId, i64> = BTreeMap::new();
     let mut rollups = Vec::new();
     let mut add = |id: RunId, name: &str, listed: &ListedObject| {
@@ -128,7 +140,7 @@ async fn read_all(
             let newest = written.entry(id).or_default();
             *newest = listed.modified.max(*newest);
         }
-        all.entry(id).or_default().insert(name.to_owned(), listed.size);
+        all.entry(id).or_default().add(name, listed.size);
     };
     let mut known = BTreeSet::new();
     for listed in root.list_below(&folder).await? {
@@ -150,14 +162,14 @@ async fn read_all(
         let _ = all.entry(id).or_default();
     }
     let is_listed = |id: RunId, number: u64| {
-        all.get(&id).is_some_and(|objects| objects.contains_key(&segment_name(number)))
+        all.get(&id).is_some_and(|objects| objects.segments.contains_key(&number))
     };
-    let (mut ended, remarks) = ended(root, &folder, rollups, is_listed).await?;
+    let (mut ended, remarks) = ended(root, &folder, rollups, authority, is_listed).await?;
     let reading: Vec<_> = all
-        .iter()
+        .into_iter()
         .map(|(id, objects)| {
-            let ended = ended.remove(id).filter(|ended| ended.fit(objects));
-            read(root, &folder, *id, objects, ended)
+            let ended = ended.remove(&id).filter(|ended| ended.fit(&objects.records));
+            read(root, &folder, (id, authority), objects, ended)
         })
         .collect();
     let mut found: Vec<ListedStream> =
@@ -192,6 +204,24 @@ async fn unlisted(
     Ok(found)
 }
 
+/// Sizes of the objects of a stream, as they are listed.
+#[derive(Default)]
+struct StreamObjects {
+    /// Segments by number, which are many.
+    segments: BTreeMap<u64, u64>,
+    /// All others by name.
+    records: BTreeMap<String, u64>,
+}
+
+impl StreamObjects {
+    fn add(&mut self, name: &str, size: u64) {
+        match parse_segment(name) {
+            Some(number) => self.segments.insert(number, size),
+            None => self.records.insert(name.to_owned(), size),
+        };
+    }
+}
+
 /// The records of a stream, and what is wrong with them.
 struct StreamRecords {
     head: Option<Record<StreamHead>>,
@@ -199,14 +229,14 @@ struct StreamRecords {
     alive: Option<Record<Alive>>,
     end: Option<Record<End>>,
     /// Heads of all its segments, by their numbers, or none.
-    segments: BTreeMap<u64, Record<SegmentHead>>,
+    segments: BTreeMap<u64, Arc<ListedSegment>>,
     problems: Vec<Problem>,
 }
 
 impl StreamRecords {
     fn of_ended(ended: EndedRecords, sizes: &BTreeMap<u64, u64>) -> Self {
-        let EndedRecords { head, keys, alive, end, heads, .. } = ended;
-        let segments = own_heads(heads, sizes).collect();
+        let EndedRecords { head, keys, alive, end, segments, .. } = ended;
+        let segments = own_heads(&segments, sizes).into_iter().collect();
         let (head, alive, end) = (Some(head), Some(alive), Some(end));
         Self { head, keys, alive, end, segments, problems: Vec::new() }
     }
@@ -248,18 +278,18 @@ pub(super) fn store_time(seconds: i64) -> Option<Timestamp> {
 async fn read(
     root: &Root,
     folder: &str,
-    id: RunId,
-    objects: &BTreeMap<String, u64>,
+    (id, authority): (RunId, &dyn Authority),
+    objects: StreamObjects,
     ended: Option<EndedRecords>,
 ) -> Result<ListedStream, RepoError> {
     let folder = stream_folder(folder, id);
-    let mut sizes: BTreeMap<u64, u64> =
-        objects.iter().filter_map(|(name, size)| Some((parse_segment(name)?, *size))).collect();
+    let StreamObjects { segments: mut sizes, records: objects } = objects;
     let records = match ended {
         Some(ended) => StreamRecords::of_ended(ended, &sizes),
         None => StreamRecords::read(root, &folder, id).await?,
     };
     let StreamRecords { head, keys, alive, end, mut segments, mut problems } = records;
+    let mac = keys.as_ref().and_then(|slots| authority.key(id, slots));
     let floors: BTreeSet<u64> = objects.keys().filter_map(|name| parse_floor(name)).collect();
     let removed_below = floors.last().copied().unwrap_or(0);
     // Segments before the last floor count from the beginning, or from a floor of their own: a `prune` that was killed
@@ -331,22 +361,27 @@ async fn read(
     let rollups: Vec<Span> = objects.keys().filter_map(|name| parse_rollup(name)).collect();
     let mut remarks = Vec::new();
     if segments.is_empty() {
-        (segments, remarks) = rolled(root, &folder, &id.to_string(), &sizes, &rollups).await?;
+        (segments, remarks) =
+            rolled(root, &folder, &id.to_string(), &sizes, &rollups, mac.as_ref()).await?;
     }
     let others = sizes.iter().filter(|(number, _)| !segments.contains_key(number));
     let reading = others.map(|(number, size)| {
         let key = format!("{folder}/{}", segment_name(*number));
-        async move { Ok::<_, RepoError>((*number, segment_head(root, &key, *size).await?)) }
+        let mac = mac.as_ref();
+        async move {
+            let head = segment_head(root, &key, *size).await?;
+            Ok::<_, RepoError>((*number, head.map(|head| ListedSegment::of(&head, mac))))
+        }
     });
     let reading: Vec<_> = reading.collect();
-    let heads: Vec<(u64, Result<Record<SegmentHead>, String>)> =
+    let heads: Vec<(u64, Result<Arc<ListedSegment>, String>)> =
         futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
     for (number, head) in heads {
         match head {
-            Ok(head) if head.content.number != number || head.content.stream != id.to_string() => {
+            Ok(head) if head.number != number || head.stream != id.to_string() => {
                 let what = format!(
                     "segment {number} is segment {} of stream {}: it was moved here",
-                    head.content.number, head.content.stream
+                    head.number, head.stream
                 );
                 problems.push(Problem::new(Part::Segment, what));
             }
@@ -494,7 +529,7 @@ pub async fn is_stored(
     match root.store().size(&root.key(&key)).await? {
         Some(size) => {
             let head = segment_head(root, &key, size).await?;
-            Ok(head.is_ok_and(|head| head.digest == digest))
+            Ok(head.is_ok_and(|head| head.digest == *digest))
         }
         None => Ok(false),
     }
@@ -515,7 +550,7 @@ impl ListedStream {
     }
 
     /// Checks that holders of the stream's key wrote all its records; adds a problem for each that they did
-    /// not, and ignores it.
+    /// not, and ignores it. Of the segments, the authority has told it when they were read.
     pub fn authenticate(&mut self, key: &DataKey) {
         let mac: MacKey = key.archive_mac(&self.id.0);
         let forged =
@@ -537,12 +572,11 @@ impl ListedStream {
             stream.shows_end = self.alive.is_some() || self.end.is_some();
             stream.covered_until =
                 self.alive.as_ref().and_then(|alive| alive.content.covered_until);
-            stream.segments.retain(|number, head| {
-                let is_fine = head.authenticate(&mac).is_ok();
-                if !is_fine {
+            stream.segments.retain(|number, segment| {
+                if !segment.is_authentic {
                     problems.push(forged(Part::Segment, &format!("segment {number}")));
                 }
-                is_fine
+                segment.is_authentic
             });
         }
         self.problems.append(&mut problems);

@@ -12,12 +12,15 @@
 //!
 //! STREAM is the life of one receiver on one server. The format is described in `docs/spec/binlog.md`.
 
+pub mod authority;
 pub mod base;
 mod chain;
+mod digest;
 pub mod domain;
 pub mod ended;
 mod fit;
 pub mod killed;
+pub mod listed_segment;
 pub mod listing;
 pub mod names;
 pub mod newest;
@@ -27,6 +30,7 @@ mod present;
 pub mod record;
 pub mod rollup;
 pub mod segment;
+mod shared_text;
 pub mod stop;
 pub mod stranded;
 pub mod stream;

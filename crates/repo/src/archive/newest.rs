@@ -2,13 +2,16 @@
 //! one of them.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use xb_binlog::{Gtid, GtidState, LogPosition};
 
+use crate::archive::authority::Keyless;
 use crate::archive::chain::{Stream, life};
 use crate::archive::ended::ended;
+use crate::archive::listed_segment::ListedSegment;
 use crate::archive::listing::{PARALLEL, record, segment_head, store_time, streams};
 use crate::archive::names::{
     ALIVE, END, HEAD, STREAMS, parse_floor, parse_segment, segment_name, server_folder,
@@ -46,7 +49,7 @@ pub async fn outlines(root: &Root, server: &str) -> Result<Vec<Outline>, RepoErr
     let ids = root.folders_below(&folder).await?;
     let rollups = root.list_below(&format!("{folder}/{STREAMS}")).await?;
     let rollups = rollups.into_iter().map(|listed| listed.key).collect();
-    let (mut ended, _) = ended(root, &folder, rollups, |_, _| false).await?;
+    let (mut ended, _) = ended(root, &folder, rollups, &Keyless, |_, _| false).await?;
     let reading = ids.iter().filter_map(|id| RunId::parse(id)).map(|id| {
         let (folder, ended) = (stream_folder(&folder, id), ended.remove(&id));
         async move {
@@ -157,7 +160,7 @@ pub async fn last_stored(
     };
     let last = match last {
         None if is_followed => outline.last_segment(root).await?,
-        last => last,
+        last => last.map(|(last, _)| last),
     };
     or_before(root, server, last, &outline.head.content).await
 }
@@ -238,7 +241,8 @@ async fn has(
         let is_last = head.number == last;
         let after = over.flatten().filter(|_| is_last).or_else(|| head.after());
         let Some(after) = of_domain(after) else { return Ok(None) };
-        let passage = Passage { before: of_domain(head.before()), after, segment: head };
+        let segment = &*ListedSegment::of(&found, None);
+        let passage = Passage { before: of_domain(head.before()), after, segment };
         return Ok(passage.has(gtid));
     }
     Ok(None)
@@ -246,13 +250,24 @@ async fn has(
 
 /// [`last_stored`] by all segments.
 async fn last_of_all(root: &Root, server: &str) -> Result<Option<Record<SegmentHead>>, RepoError> {
-    let mut streams: Vec<Stream> =
-        streams(root, server).await?.into_iter().filter_map(|listed| listed.stream).collect();
+    let mut streams: Vec<Stream> = streams(root, server, &Keyless)
+        .await?
+        .into_iter()
+        .filter_map(|listed| listed.stream)
+        .collect();
     streams.retain(|stream| {
         !stream.segments.is_empty() || stream.head.content.begins.after().is_some()
     });
     let Some((newest, _)) = Histories::new(&streams).newest() else { return Ok(None) };
-    let last = newest.chain().0.last().map(|piece| piece.segment.clone());
+    let last = newest.chain().0.last().map(|piece| piece.segment.number);
+    let last = match last {
+        None => None,
+        Some(number) => {
+            let found = one_segment_head(root, server, newest.id(), number).await?;
+            let key = || format!("{server}, stream {}, segment {number}", newest.id());
+            Some(found.ok_or_else(|| RepoError::Record { key: key() })?)
+        }
+    };
     or_before(root, server, last, &newest.head.content).await
 }
 
@@ -270,7 +285,7 @@ async fn or_before(
 }
 
 /// The last segment of a stream, and the time of its newest object by the store's clock.
-type FoundEnd = (Option<Record<SegmentHead>>, Option<Timestamp>);
+type FoundEnd = (Option<(Record<SegmentHead>, Arc<ListedSegment>)>, Option<Timestamp>);
 
 async fn outline(root: &Root, folder: String, id: RunId) -> Result<Option<Outline>, RepoError> {
     // `streams` reports faults of records.
@@ -293,7 +308,7 @@ impl Outline {
     /// Its end, as it was found. That of one that is followed is not read.
     fn line_end<'a>(&'a self, (last, written): &'a FoundEnd, is_followed: bool) -> LineEnd<'a> {
         let alive = self.alive.as_ref().map(|alive| &alive.content);
-        let (head, last) = (&self.head.content, last.as_ref().map(|last| &last.content));
+        let (head, last) = (&self.head.content, last.as_ref().map(|(_, last)| &**last));
         let covered = alive.and_then(|alive| alive.covered_until);
         let life = Some(life(head, last, covered, *written));
         let known = last.map_or(0, |last| last.number.saturating_add(1));
@@ -312,7 +327,7 @@ impl Outline {
         &self,
         root: &Root,
     ) -> Result<Option<Record<SegmentHead>>, RepoError> {
-        Ok(self.end(root).await?.0)
+        Ok(self.end(root).await?.0.map(|(last, _)| last))
     }
 
     /// The same, and the time of its newest object by the store's clock.
@@ -326,7 +341,9 @@ impl Outline {
         let Some((number, size)) = last else { return Ok((None, written)) };
         let key = format!("{}/{}", self.folder, segment_name(number));
         let head = segment_head(root, &key, size).await?;
-        Ok((head.ok().filter(|head| head.content.number == number), written))
+        let last = head.ok().filter(|head| head.content.number == number);
+        let last = last.map(|last| (ListedSegment::of(&last, None), last));
+        Ok((last.map(|(listed, last)| (last, listed)), written))
     }
 
     /// The first segment up to number `last` that has a position, or the beginning of what follows it; `None` if

@@ -13,12 +13,12 @@ use crate::archive::base::{Base, BasePosition};
 use crate::archive::chain::takes_over;
 pub use crate::archive::chain::{MISSING, Piece, Stream};
 pub use crate::archive::fit::{are_apart, misplaced};
+use crate::archive::listed_segment::ListedSegment;
 pub use crate::archive::plan_error::PlanError;
 use crate::archive::present::{
     self, Left, LineEnd, are_of_one_server, lacks_end, present, reaches,
 };
-use crate::archive::record::Record;
-use crate::archive::segment::{SegmentHead, StoredBarrier};
+use crate::archive::segment::StoredBarrier;
 use crate::archive::stop::{RestoreStop, TimesBefore};
 use crate::archive::stranded::{Lack, Passage, Stranded, lacks, only, together};
 use crate::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
@@ -161,7 +161,7 @@ impl<'a> Histories<'a> {
 
     /// Whether these streams have this segment, or had it before a floor.
     #[must_use]
-    pub fn have(&self, segment: &SegmentHead) -> bool {
+    pub fn have(&self, segment: &ListedSegment) -> bool {
         let own = self.streams.iter().find(|stream| stream.id() == segment.stream);
         own.is_some_and(|own| {
             segment.number < own.removed_below || own.segments.contains_key(&segment.number)
@@ -171,10 +171,10 @@ impl<'a> Histories<'a> {
     /// Whether the archive ends before this segment of it. Not if its history branches behind it: that is no loss of the
     /// archive.
     #[must_use]
-    pub fn end_before(&self, segment: &SegmentHead) -> bool {
+    pub fn end_before(&self, segment: &ListedSegment) -> bool {
         let Some(newest) = self.lines.first() else { return false };
         let is_it = |piece: &Piece<'_>| {
-            piece.stream == segment.stream && piece.segment.content.number == segment.number
+            piece.stream == segment.stream && piece.segment.number == segment.number
         };
         !newest.pieces().0.iter().any(is_it) && lacks_end(&self.ends, newest.last, segment)
     }
@@ -188,7 +188,7 @@ impl<'a> Histories<'a> {
             way => way,
         };
         let is_clear = |piece: &Piece<'_>| {
-            let head = &piece.segment.content;
+            let head = piece.segment;
             head.barriers.is_empty() && head.more_barriers == 0
         };
         let (pieces, start, _) = way.ok()?;
@@ -215,11 +215,11 @@ impl<'a> Histories<'a> {
         };
         // A replay can begin before its data, but not behind any part of it.
         let begins = |piece: &&Piece<'_>| {
-            let head = &piece.segment.content;
+            let head = piece.segment;
             !head.starts_inside && head.before().is_some_and(|before| before.is_within(from))
         };
         let place = |line: &HistoryLine<'_>| {
-            let head = &line.pieces().0.iter().rfind(begins)?.segment.content;
+            let head = line.pieces().0.iter().rfind(begins)?.segment;
             let (position, gtids) = (head.begin()?, head.before());
             Some(Base { position, gtids, at_most: Some(to.clone()), taken })
         };
@@ -232,10 +232,10 @@ fn ends<'a>(streams: &'a [Stream]) -> Vec<LineEnd<'a>> {
     let by_id = by_id(streams);
     let end = |stream: &'a Stream| {
         let head = &stream.head.content;
-        let last = stream.chain().0.last().map(|piece| &piece.segment.content);
+        let last = stream.chain().0.last().map(|piece| &**piece.segment);
         let left = head.begins.after().and_then(|link| {
             let left = by_id.get(&*link.stream)?;
-            let segment = left.segments.get(&link.number).map(|segment| &segment.content);
+            let segment = left.segments.get(&link.number).map(|segment| &**segment);
             // Its segments may be removed, but not the record of its end.
             let stated =
                 || left.end.as_ref().filter(|_| left.stated.checked_sub(1) == Some(link.number));
@@ -271,15 +271,14 @@ fn left<'l, 'a>(
 
 /// The place of a backup that was taken behind the last stored transaction of its server, if another server takes over
 /// there: with exactly its GTIDs, so the other one's log follows it.
-fn moved<'a>(streams: &'a [Stream], base: &Base) -> Option<(Base, &'a Record<SegmentHead>)> {
+fn moved<'a>(streams: &'a [Stream], base: &Base) -> Option<(Base, &'a ListedSegment)> {
     streams.iter().rev().find_map(|stream| {
         let head = &stream.head.content;
         let StreamOrigin::Continues { after, at: Some(at) } = &head.begins else { return None };
         let before = streams.iter().find(|before| before.id() == after.stream)?;
         let gtids: GtidState = head.gtids.as_ref()?.parse().ok()?;
         // What the archive has of the old server there, without another transaction.
-        let has = |segment: &Record<SegmentHead>| {
-            let head = &segment.content;
+        let has = |head: &ListedSegment| {
             let is_there = head.from.log == base.position.log()
                 && (head.from.offset..=head.to.offset).contains(&base.position.offset());
             is_there && head.after().as_ref() == Some(&gtids)
@@ -287,7 +286,7 @@ fn moved<'a>(streams: &'a [Stream], base: &Base) -> Option<(Base, &'a Record<Seg
         let is_here = base.gtids.as_ref() == Some(&gtids)
             && head.repeats.is_none()
             && at.position()? < base.position;
-        let witness = before.segments.values().find(|segment| has(segment))?;
+        let witness = before.segments.values().map(|segment| &**segment).find(|each| has(each))?;
         let position = head.start.position().filter(|_| is_here)?;
         Some((Base { position, ..base.clone() }, witness))
     })
@@ -296,7 +295,7 @@ fn moved<'a>(streams: &'a [Stream], base: &Base) -> Option<(Base, &'a Record<Seg
 /// The segment of the old server that shows that the log of another one follows a backup: without it, the place of the
 /// backup is not found again.
 #[must_use]
-pub fn witness<'a>(streams: &'a [Stream], noted: &BasePosition) -> Option<&'a Record<SegmentHead>> {
+pub fn witness<'a>(streams: &'a [Stream], noted: &BasePosition) -> Option<&'a ListedSegment> {
     match noted {
         BasePosition::Position(base) => moved(streams, base).map(|(_, witness)| witness),
         BasePosition::Between { .. } => None,
@@ -305,17 +304,15 @@ pub fn witness<'a>(streams: &'a [Stream], noted: &BasePosition) -> Option<&'a Re
 
 /// The segments that have the position of a backup, one in each stream that has it: with the same GTIDs, or in a
 /// stream that had begun before the backup ended.
-pub fn holders<'a>(
-    streams: &'a [Stream],
-    base: &Base,
-) -> impl Iterator<Item = &'a Record<SegmentHead>> {
+pub fn holders<'a>(streams: &'a [Stream], base: &Base) -> impl Iterator<Item = &'a ListedSegment> {
     streams.iter().filter_map(|stream| {
-        stream.segments.values().rfind(|segment| {
-            let until = segment.content.to.offset;
+        let holder = stream.segments.values().rfind(|segment| {
+            let until = segment.to.offset;
             let piece = Piece { stream: stream.id(), segment, until, server: 0 };
             let is_later = stream.head.content.started <= base.taken;
             piece.has(base) || (is_later && piece.has_position(&base.position))
-        })
+        });
+        holder.map(|segment| &**segment)
     })
 }
 
@@ -332,7 +329,7 @@ pub fn reach<'a>(streams: &'a [Stream], bases: &[Base]) -> BTreeSet<(&'a str, u6
         pieces.split_off(start)
     };
     let pieces = streams.iter().enumerate().flat_map(of_line);
-    pieces.map(|piece| (piece.stream, piece.segment.content.number)).collect()
+    pieces.map(|piece| (piece.stream, piece.segment.number)).collect()
 }
 
 fn by_id(streams: &[Stream]) -> HashMap<&str, &Stream> {
@@ -402,7 +399,7 @@ impl<'a> HistoryLine<'a> {
         let continues =
             matches!(head.begins, StreamOrigin::Continues { .. } | StreamOrigin::Branch { .. });
         // If a transaction of the clone comes first, so does its beginning: a log that was pushed later.
-        let begins = stream.segments.values().next().and_then(|first| first.content.before());
+        let begins = stream.segments.values().next().and_then(|first| first.before());
         match continues || head.started <= base.taken || begins != base.gtids {
             true => Ok(()),
             false => Err(PlanError::BeforeArchive { stream: head.stream.clone() }),
@@ -435,7 +432,7 @@ impl<'a> HistoryLine<'a> {
                     }
                 }
                 (StreamOrigin::Gap { reason, .. }, Some(last)) => {
-                    let at = last.segment.content.to.clone();
+                    let at = last.segment.to.clone();
                     breaks.push((pieces.len(), PlanError::Gap { at, reason: reason.clone() }));
                 }
                 (StreamOrigin::Branch { .. }, Some(last)) => {
@@ -444,7 +441,7 @@ impl<'a> HistoryLine<'a> {
                     // logs only have the same names.
                     let start = &head.start;
                     let continues =
-                        last.segment.content.is_followed_by(start) || last.until == start.offset;
+                        last.segment.is_followed_by(start) || last.until == start.offset;
                     if is_other || is_moved || !continues {
                         pieces.clear();
                         breaks.clear();
@@ -462,10 +459,8 @@ impl<'a> HistoryLine<'a> {
             stream.add_to(&mut pieces, &mut breaks, *next, server);
             if let Some(last) = pieces.last().filter(|_| pieces.len() > count) {
                 is_moved = false;
-                end = Some(StoredPosition {
-                    log: last.segment.content.from.log.clone(),
-                    offset: last.until,
-                });
+                end =
+                    Some(StoredPosition { log: last.segment.from.log.clone(), offset: last.until });
             }
         }
         (pieces, breaks)
@@ -479,9 +474,9 @@ impl<'a> HistoryLine<'a> {
             GtidState::MySql(_) => None,
         };
         pieces.iter().enumerate().find_map(|(number, piece)| {
-            let segment = &piece.segment.content;
+            let segment = piece.segment;
             // What lies behind the place where another stream takes over does not count.
-            let next = pieces.get(number + 1).map(|next| &next.segment.content);
+            let next = pieces.get(number + 1).map(|next| next.segment);
             let after = match next.filter(|_| piece.until < segment.to.offset) {
                 Some(next) => next.before(),
                 None => segment.after(),
@@ -526,7 +521,7 @@ impl<'a> HistoryLine<'a> {
     fn received_behind_gap(&self) -> Option<Vec<Piece<'a>>> {
         let (pieces, breaks) = self.pieces();
         let behind = pieces.get(breaks.last()?.0..)?.to_vec();
-        let first = behind.first().filter(|first| first.segment.content.number == 0)?;
+        let first = behind.first().filter(|first| first.segment.number == 0)?;
         let (stream, _) = self.parts.iter().find(|(stream, _)| stream.id() == first.stream)?;
         matches!(stream.head.content.begins, StreamOrigin::Gap { .. }).then_some(behind)
     }
@@ -538,12 +533,12 @@ impl<'a> HistoryLine<'a> {
         let next = behind.first()?;
         let (mut way, start, _) = other.way(base).ok()?;
         let at = way.iter().rposition(|piece| {
-            let head = &piece.segment.content;
+            let head = piece.segment;
             let is_one = piece.until == head.to.offset && self.server(next) == other.server(piece);
             is_one
-                && head.is_followed_by(&next.segment.content.from)
+                && head.is_followed_by(&next.segment.from)
                 && head.gtids_after.is_some()
-                && head.after() == next.segment.content.before()
+                && head.after() == next.segment.before()
         })?;
         let moved = way.get(at)?.server;
         way.truncate(at + 1);
@@ -585,7 +580,7 @@ impl<'a> HistoryLine<'a> {
         if let RestoreStop::Time(time) = stop {
             before_log(before, base, *time)?;
         }
-        let reached = pieces.last().and_then(|piece| piece.segment.content.after());
+        let reached = pieces.last().and_then(|piece| piece.segment.after());
         if let Some(at_most) = &base.at_most
             && broken.is_none()
             && !reached.is_some_and(|reached| at_most.is_within(&reached))
@@ -598,8 +593,8 @@ impl<'a> HistoryLine<'a> {
             RestoreStop::Latest => None,
             // A later transaction may lie before the backup, or where another stream takes over.
             RestoreStop::Time(time) => pieces.iter().enumerate().position(|(number, piece)| {
-                let is_whole = piece.until == piece.segment.content.to.offset
-                    && (number > 0 || piece.segment.content.begin() == Some(base.position.clone()));
+                let is_whole = piece.until == piece.segment.to.offset
+                    && (number > 0 || piece.segment.begin() == Some(base.position.clone()));
                 is_whole && piece.is_beyond(time.as_second())
             }),
             // Of two, the first one ends where the other takes over.
@@ -642,7 +637,7 @@ impl<'a> HistoryLine<'a> {
         let pieces = pieces.get(..=last).unwrap_or_default().to_vec();
         let mut doubtful = Vec::new();
         for (number, piece) in pieces.iter().enumerate() {
-            let head = &piece.segment.content;
+            let head = piece.segment;
             let is_inner = number > 0 && number < last;
             for barrier in head.barriers.iter().filter(|barrier| barrier.at.offset < piece.until) {
                 let is_after_start = number > 0 || barrier.at.offset >= base.position.offset();
@@ -707,7 +702,7 @@ fn before_backup(base: &Base, stop: &RestoreStop, is_one_server: bool) -> Result
 /// lies before the backup in its own piece shows when that is read.
 fn before_log(before: &[Piece<'_>], base: &Base, time: Timestamp) -> Result<(), PlanError> {
     let mut times = TimesBefore::new(time);
-    for head in before.iter().map(|piece| &piece.segment.content) {
+    for head in before.iter().map(|piece| piece.segment) {
         if let Some(commits) = head.commits {
             let greatest = u64::from(commits.greatest).saturating_mul(1_000_000);
             times.take(head.transactions, greatest, head.clock());

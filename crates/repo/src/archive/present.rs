@@ -5,12 +5,12 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use xb_binlog::{GtidState, LogPosition};
 
-use crate::archive::record::Record;
-use crate::archive::segment::SegmentHead;
+use crate::archive::listed_segment::ListedSegment;
 use crate::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
 
 /// Time between the signs of life of two receivers of which neither ended before the other.
@@ -22,13 +22,13 @@ pub(super) struct LineEnd<'a> {
     /// Head of the stream.
     pub(super) head: &'a StreamHead,
     /// Its last segment up to which it has no hole, if it has any.
-    pub(super) last: Option<&'a SegmentHead>,
+    pub(super) last: Option<&'a ListedSegment>,
     /// Segments that its records state behind that one, if any.
     pub(super) lost: Option<LostEnd<'a>>,
     /// Its newest sign of life.
     pub(super) life: Option<Timestamp>,
     /// Its segments, if more than the last one is known.
-    pub(super) segments: Option<&'a BTreeMap<u64, Record<SegmentHead>>>,
+    pub(super) segments: Option<&'a BTreeMap<u64, Arc<ListedSegment>>>,
     /// Of a branch: where what it left ended, if that is known.
     pub(super) left: Option<Left<'a>>,
 }
@@ -58,7 +58,7 @@ pub(super) struct Left<'a> {
     /// Position behind it.
     pub(super) at: &'a StoredPosition,
     /// The last segment, if it can be read.
-    pub(super) segment: Option<&'a SegmentHead>,
+    pub(super) segment: Option<&'a ListedSegment>,
 }
 
 /// Number of the stream at whose end the archive ends; `None` if there is none. A history whose end lies in another one
@@ -132,7 +132,7 @@ pub(super) fn are_of_one_server(ends: &[LineEnd<'_>], one: usize, other: usize) 
 }
 
 /// Whether a history ends before a stored segment, and does not branch from that one's.
-pub(super) fn lacks_end(ends: &[LineEnd<'_>], one: usize, segment: &SegmentHead) -> bool {
+pub(super) fn lacks_end(ends: &[LineEnd<'_>], one: usize, segment: &ListedSegment) -> bool {
     let all = by_id(ends);
     let Some((one, &of)) = ends.get(one).zip(all.get(&*segment.stream)) else { return false };
     let other = LineEnd { last: Some(segment), lost: None, ..of };
@@ -205,12 +205,13 @@ fn branches<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>, lags: b
 /// before.
 fn may_have_end(line: &[LineEnd<'_>], left: Left<'_>, of: &LineEnd<'_>) -> bool {
     let Some(at) = left.at.position() else { return true };
-    let shows = |head: &SegmentHead| {
+    let shows = |head: &ListedSegment| {
         if head.from.log != left.at.log || head.from.offset >= left.at.offset {
             return None;
         }
         let is_in = left.at.offset <= head.to.offset;
-        let known = left.segment.and_then(SegmentHead::after).zip(head.before()).zip(head.after());
+        let known =
+            left.segment.and_then(ListedSegment::after).zip(head.before()).zip(head.after());
         match known {
             Some(((here, before), after)) if is_in => {
                 Some(before.is_within(&here) && here.is_within(&after))
@@ -334,12 +335,12 @@ fn is_at(one: &LineEnd<'_>, other: &LineEnd<'_>) -> bool {
 fn is_in_order<'a>(
     ends: &Ends<'a>,
     one: &LineEnd<'a>,
-    last: &SegmentHead,
+    last: &ListedSegment,
     other: &LineEnd<'a>,
-    of_other: &SegmentHead,
+    of_other: &ListedSegment,
 ) -> bool {
-    let log = |head: &SegmentHead| LogPosition::new(&head.to.log, 0);
-    let (Some(made_last), Some(made_other)) = (last.log_made(), of_other.log_made()) else {
+    let log = |head: &ListedSegment| LogPosition::new(&head.to.log, 0);
+    let (Some(made_last), Some(made_other)) = (last.log_made, of_other.log_made) else {
         return true;
     };
     let is_so = match log(last).zip(log(of_other)).and_then(|(one, other)| one.partial_cmp(&other))
@@ -408,20 +409,18 @@ fn has_one_of(line: &[LineEnd<'_>], logs: &HashSet<Log<'_>>) -> bool {
 
 impl<'a> LineEnd<'a> {
     /// Its segments, as far as they are known.
-    fn segments(&self) -> impl Iterator<Item = &'a SegmentHead> {
+    fn segments(&self) -> impl Iterator<Item = &'a ListedSegment> {
         let stored = self.segments.into_iter().flat_map(BTreeMap::values);
-        stored.map(|segment| &segment.content).chain(self.last)
+        stored.map(|segment| &**segment).chain(self.last)
     }
 
     /// Its logs, as far as they are known.
     fn logs(&self) -> impl Iterator<Item = Log<'a>> {
         let mut before = "";
-        let next = move |head: &&'a SegmentHead| {
+        let next = move |head: &&'a ListedSegment| {
             std::mem::replace(&mut before, head.to.log.as_str()) != head.to.log
         };
-        self.segments()
-            .filter(next)
-            .filter_map(|head| Some((head.to.log.as_str(), head.log_made()?)))
+        self.segments().filter(next).filter_map(|head| Some((head.to.log.as_str(), head.log_made?)))
     }
 
     pub(super) fn is_of_another_server(&self, other: &Self) -> bool {
@@ -436,7 +435,7 @@ impl<'a> LineEnd<'a> {
     fn position(&self) -> Option<LogPosition> {
         match self.lost {
             Some(lost) => lost.at?.position(),
-            None => self.last.map_or_else(|| self.head.start.position(), SegmentHead::end),
+            None => self.last.map_or_else(|| self.head.start.position(), ListedSegment::end),
         }
     }
 

@@ -3,10 +3,9 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 use xb_encryptor::MacKey;
 
-use crate::hex::hex;
+pub use crate::archive::digest::RecordDigest;
 use crate::manifest::signed_text::{CheckLineError, SignedText, attest};
 
 /// Largest record, in bytes.
@@ -56,9 +55,16 @@ pub trait Content: Serialize + DeserializeOwned {
 pub struct Record<T> {
     /// The content.
     pub content: T,
-    /// SHA-256 of all its bytes, hexadecimal: what names it in another record.
-    pub digest: String,
-    signed: Option<(Vec<u8>, [u8; 32])>,
+    /// SHA-256 of all its bytes: what names it in another record.
+    pub digest: RecordDigest,
+    signed: Option<Box<SignedBytes>>,
+}
+
+/// The bytes that an authentication code covers, and the code.
+#[derive(Debug, Clone)]
+struct SignedBytes {
+    bytes: Vec<u8>,
+    code: [u8; 32],
 }
 
 impl<T: Content> Record<T> {
@@ -102,8 +108,11 @@ impl<T: Content> Record<T> {
         if let Some(flaw) = content.flaw() {
             return Err(RecordError::Malformed(flaw.to_owned()));
         }
-        let signature = signed.mac().map(|(bytes, mac)| (bytes.to_vec(), mac));
-        Ok(Self { content, digest: digest(bytes), signed: signature })
+        let signature = signed.mac().map(|(bytes, code)| {
+            let bytes = bytes.to_vec();
+            Box::new(SignedBytes { bytes, code })
+        });
+        Ok(Self { content, digest: RecordDigest::of(bytes), signed: signature })
     }
 
     /// Checks that a holder of the key wrote it.
@@ -112,7 +121,7 @@ impl<T: Content> Record<T> {
     /// [`RecordError::NotAuthentic`].
     pub fn authenticate(&self, key: &MacKey) -> Result<(), RecordError> {
         match &self.signed {
-            Some((bytes, mac)) if key.verify(bytes, mac) => Ok(()),
+            Some(signed) if key.verify(&signed.bytes, &signed.code) => Ok(()),
             _ => Err(RecordError::NotAuthentic),
         }
     }
@@ -127,7 +136,7 @@ impl<T: Content> Record<T> {
 /// SHA-256, hexadecimal.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
+    RecordDigest::of(bytes).to_string()
 }
 
 /// Length of the record at the front of `bytes`; `None` if it does not end there.

@@ -7,15 +7,19 @@
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
+use std::sync::Arc;
 
 use futures::{StreamExt as _, TryStreamExt as _};
+use xb_encryptor::MacKey;
 use xb_pipeline::Observer;
 use xb_pipeline::filter::{OpenFile, read_stream};
 use xb_uploader::{StoreError, StoreErrorKind};
 
+use crate::archive::listed_segment::ListedSegment;
 use crate::archive::names::rollup_name;
 use crate::archive::record::{MAX_LEN, Record};
 use crate::archive::segment::SegmentHead;
+use crate::archive::shared_text::TextPool;
 use crate::error::RepoError;
 use crate::root::Root;
 
@@ -46,16 +50,19 @@ pub(super) async fn rolled(
     stream: &str,
     sizes: &BTreeMap<u64, u64>,
     there: &[Span],
-) -> Result<(BTreeMap<u64, Record<SegmentHead>>, Vec<String>), RepoError> {
+    key: Option<&MacKey>,
+) -> Result<(BTreeMap<u64, Arc<ListedSegment>>, Vec<String>), RepoError> {
     let reading = choose(there, sizes).into_iter().map(|span| async move {
-        Ok::<_, RepoError>((span, read(root, folder, stream, span).await?))
+        let rolled = read(root, folder, stream, span).await?;
+        // What is not kept goes before the next one is read.
+        Ok::<_, RepoError>((span, rolled.map(|rolled| own_heads(&listed(&rolled, key), sizes))))
     });
     let reading: Vec<_> = reading.collect();
     let read: Vec<_> = futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
     let (mut heads, mut remarks) = (BTreeMap::new(), Vec::new());
     for (span, rolled) in read {
         match rolled {
-            Ok(rolled) => heads.extend(own_heads(rolled, sizes)),
+            Ok(own) => heads.extend(own),
             Err(what) => remarks.push(format!(
                 "{} is not used, but the heads of its segments are: {what}",
                 rollup_name(span)
@@ -65,16 +72,25 @@ pub(super) async fn rolled(
     Ok((heads, remarks))
 }
 
+/// Segments as roll-ups have them, and the lengths of their heads in bytes.
+pub(super) type ListedHeads = Vec<(Arc<ListedSegment>, u64)>;
+
+/// The part of these heads that a plan needs.
+pub(super) fn listed(rolled: &[Rolled], key: Option<&MacKey>) -> ListedHeads {
+    let mut pool = TextPool::default();
+    let listed = |(head, len): &Rolled| (ListedSegment::sharing(head, key, &mut pool), *len);
+    rolled.iter().map(listed).collect()
+}
+
 /// Those of the heads that fit the sizes of their segments: any other is not that segment's.
 pub(super) fn own_heads(
-    rolled: Vec<Rolled>,
+    listed: &ListedHeads,
     sizes: &BTreeMap<u64, u64>,
-) -> impl Iterator<Item = (u64, Record<SegmentHead>)> {
-    rolled.into_iter().filter_map(|(head, len)| {
-        let whole = head.content.body.len.checked_add(len);
-        let is_own = sizes.get(&head.content.number).copied() == whole;
-        is_own.then_some((head.content.number, head))
-    })
+) -> Vec<(u64, Arc<ListedSegment>)> {
+    let own = listed.iter().filter(|(segment, len)| {
+        sizes.get(&segment.number).copied() == segment.stored_len.checked_add(*len)
+    });
+    own.map(|(segment, _)| (segment.number, Arc::clone(segment))).collect()
 }
 
 /// The roll-ups that save more than their request costs: the largest first, none whose segments another one has.

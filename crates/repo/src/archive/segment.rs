@@ -163,26 +163,11 @@ impl SegmentHead {
         self.to.position()
     }
 
-    /// Returns whether the next byte of the server after this segment lies at `next`.
-    #[must_use]
-    pub(crate) fn is_followed_by(&self, next: &StoredPosition) -> bool {
-        match &self.next_log {
-            Some(log) => next.log == *log && next.offset == 4,
-            None => *next == self.to,
-        }
-    }
-
     /// When its log was made, by the server's clock, in seconds since 1970, if that is stated.
     #[must_use]
     pub fn log_made(&self) -> Option<u32> {
         let made = unhex::<4>(self.description.get(..TIME_DIGITS)?).map(u32::from_le_bytes);
         made.filter(|made| *made > 0)
-    }
-
-    /// The latest time that a transaction of this segment may have to decide a stop, in seconds since 1970.
-    #[must_use]
-    pub fn clock(&self) -> i64 {
-        self.received[1].as_second().saturating_add(AHEAD)
     }
 
     /// Time of its last transaction; if a session has set a later time than that at which it was received, that one.

@@ -99,7 +99,7 @@ impl TimesBefore {
     }
 
     /// Takes the next transactions, the latest of which has this time, in microseconds since 1970. They are in a segment with
-    /// this [`clock`](SegmentHead::clock): a time that is ahead of it says nothing.
+    /// this [`clock`](crate::archive::listed_segment::ListedSegment::clock): a time that is ahead of it says nothing.
     pub fn take(&mut self, count: u64, micros: u64, clock: i64) {
         let micros = i64::try_from(micros).unwrap_or(i64::MAX);
         if micros / 1_000_000 > clock {
@@ -172,7 +172,7 @@ impl Cutter {
 
     /// Returns whether the replay takes the next transaction in the order of commits: with its first byte at `begin`,
     /// this time of its commit in microseconds since 1970, and in a segment with this
-    /// [`clock`](SegmentHead::clock). After the first that it does not take, it takes none.
+    /// [`clock`](crate::archive::listed_segment::ListedSegment::clock). After the first that it does not take, it takes none.
     pub fn takes(&mut self, begin: &LogPosition, gtid: &AnyGtid, micros: u64, clock: i64) -> bool {
         if self.is_after {
             return false;

@@ -4,8 +4,9 @@
 
 use xb_binlog::{Gtid, GtidPosition, GtidSet, GtidState};
 
+use crate::archive::listed_segment::ListedSegment;
 use crate::archive::present::{LineEnd, by_id, line, lives_as_long};
-use crate::archive::segment::{MAX_TURNS, SegmentHead};
+use crate::archive::segment::MAX_TURNS;
 use crate::archive::stream::StreamOrigin;
 
 /// The end of a stream of another server that the present history lacks.
@@ -41,7 +42,7 @@ pub(super) struct Passage<'a> {
     /// And after.
     pub(super) after: Gtid,
     /// The segment between the two.
-    pub(super) segment: &'a SegmentHead,
+    pub(super) segment: &'a ListedSegment,
 }
 
 impl Passage<'_> {

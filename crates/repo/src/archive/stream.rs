@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 use xb_binlog::{GtidState, LogPosition, Repeats, SystemZone};
 
 use crate::archive::record::{Content, FORMAT, FORMAT_OF_ANOTHER};
+pub use crate::archive::shared_text::SharedText;
 use crate::names::RunId;
 
 /// A position in a log of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredPosition {
     /// Name of the log.
-    pub log: String,
+    pub log: SharedText,
     /// Offset in bytes.
     pub offset: u64,
 }
@@ -28,7 +29,7 @@ impl StoredPosition {
 
 impl From<&LogPosition> for StoredPosition {
     fn from(position: &LogPosition) -> Self {
-        Self { log: position.log().to_owned(), offset: position.offset() }
+        Self { log: position.log().into(), offset: position.offset() }
     }
 }
 

@@ -3,15 +3,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 use xb_repo::archive::base::{Base, BasePosition};
+use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::plan::{Histories, Plan, PlanError, Stream};
-use xb_repo::archive::record::{FORMAT, Record, digest};
+use xb_repo::archive::record::{FORMAT, Record, RecordDigest, digest};
 use xb_repo::archive::segment::{Body, Commits, LastTransaction, SegmentHead};
 use xb_repo::archive::stop::{Cutter, RestoreStop};
 use xb_repo::archive::stream::{Floor, Link, StoredPosition, StreamHead, StreamOrigin};
@@ -36,7 +39,7 @@ pub(crate) fn log_name(number: u64) -> String {
 }
 
 pub(crate) fn at(log: u64, offset: u64) -> StoredPosition {
-    StoredPosition { log: log_name(log), offset }
+    StoredPosition { log: log_name(log).into(), offset }
 }
 
 pub(crate) fn position(log: u64, offset: u64) -> LogPosition {
@@ -48,6 +51,23 @@ pub(crate) fn gtid(is_mysql: bool, number: u64) -> AnyGtid {
         true => format!("11111111-2222-3333-4444-555555555555:{number}").parse().unwrap(),
         false => Gtid { domain: 0, server: 1, sequence: number }.into(),
     }
+}
+
+thread_local! {
+    /// The heads of which [`listed`] has made segments.
+    static HEADS: RefCell<HashMap<RecordDigest, SegmentHead>> = RefCell::default();
+}
+
+/// The segment with this head, as a listing has it.
+pub(crate) fn listed(head: SegmentHead) -> Arc<ListedSegment> {
+    let record = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
+    HEADS.with_borrow_mut(|heads| heads.insert(record.digest, head));
+    ListedSegment::of(&record, None)
+}
+
+/// The head of a segment.
+pub(crate) fn head_of(segment: &ListedSegment) -> SegmentHead {
+    HEADS.with_borrow(|heads| heads[&segment.digest].clone())
 }
 
 /// A server's history of either fork: time, length, and whether another log follows.
@@ -125,7 +145,7 @@ pub(crate) fn stream(
     };
     head.format = head.needed_format();
     let head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
-    let mut segments: BTreeMap<u64, Record<SegmentHead>> = BTreeMap::new();
+    let mut segments: BTreeMap<u64, Arc<ListedSegment>> = BTreeMap::new();
     let last_log = changes.last().map_or(1, |last| last.log);
     let end_of = |log| {
         let ends = changes.iter().filter(|each| each.log == log).map(|each| each.end);
@@ -152,14 +172,13 @@ pub(crate) fn stream(
             .collect();
         let last = changes.iter().rfind(|each| (each.log, each.end) <= (log, to));
         let number = segments.len() as u64;
-        let previous: &str =
-            segments.values().next_back().map_or(&head.digest, |last| &last.digest);
+        let previous = segments.values().next_back().map_or(head.digest, |last| last.digest);
         let is_end = to == end && log < last_log;
         let segment = SegmentHead {
             format: FORMAT,
             stream: id.clone(),
             number,
-            previous: previous.to_owned(),
+            previous: previous.to_string(),
             from: at(log, offset),
             to: at(log, to),
             next_log: is_end.then(|| log_name(log + 1)),
@@ -189,8 +208,7 @@ pub(crate) fn stream(
             altering: 0,
             body: Body { id: None, len: BODY.len() as u64, sha256: digest(BODY) },
         };
-        let record = Record::decode(&Record::encode(&segment, None).unwrap()).unwrap();
-        segments.insert(number, record);
+        segments.insert(number, listed(segment));
         (log, offset) = if is_end { (log + 1, 4) } else { (log, to) };
     }
     let stated = segments.len() as u64;
@@ -215,15 +233,15 @@ pub(crate) fn archive(changes: &[Change], lives: &[Vec<u64>], covered: i64) -> V
     for (n, cuts) in lives.iter().enumerate() {
         let made = stream(changes, n as u8, start.clone(), cuts, None);
         if let Some(last) = made.segments.values().next_back()
-            && let Some(whole) = &last.content.last
+            && let Some([_, end]) = last.last.as_deref()
         {
             let after = Link {
                 stream: made.id().to_owned(),
-                number: last.content.number,
-                head: last.digest.clone(),
+                number: last.number,
+                head: last.digest.to_string(),
             };
-            let log = whole.to.log.rsplit_once('.').unwrap().1.parse().unwrap();
-            start = ((log, whole.to.offset), StreamOrigin::Continues { after, at: None });
+            let log = end.log.rsplit_once('.').unwrap().1.parse().unwrap();
+            start = ((log, end.offset), StreamOrigin::Continues { after, at: None });
             all.push(made);
         }
     }
@@ -245,7 +263,7 @@ pub(crate) fn found(
     let mut cutter = Cutter::new(&plan.stop);
     let mut taken = Vec::new();
     for piece in &plan.pieces {
-        let head = &piece.segment.content;
+        let head = piece.segment;
         for change in changes {
             let begin = position(change.log, change.begin);
             let is_here = head.from.log == log_name(change.log)
@@ -300,7 +318,7 @@ pub(crate) fn simple(
 /// The link of a stream that follows all segments of this one.
 pub(crate) fn link_to_end(stream: &Stream) -> Link {
     let last = stream.segments.values().next_back().unwrap();
-    Link { stream: stream.id().to_owned(), number: last.content.number, head: last.digest.clone() }
+    Link { stream: stream.id().to_owned(), number: last.number, head: last.digest.to_string() }
 }
 
 pub(crate) fn changes(number: u64) -> Vec<Change> {
@@ -316,7 +334,7 @@ pub(crate) fn changes(number: u64) -> Vec<Change> {
 /// Without the segments of a stream, as `prune` leaves it: its sign of life states where it ended.
 pub(crate) fn removed(stream: &Stream) -> Stream {
     let (link, mut stream) = (link_to_end(stream), stream.clone());
-    let at = stream.segments.values().next_back().unwrap().content.to.clone();
+    let at = stream.segments.values().next_back().unwrap().to.clone();
     let number = link.number + 1;
     stream.floor = Some(Floor { format: FORMAT, stream: link.stream, number, head: link.head, at });
     stream.removed_below = number;
@@ -341,7 +359,7 @@ pub(crate) fn unproven(streams: &[Stream]) -> Option<&Stream> {
     Histories::new(streams).unproven()
 }
 
-pub(crate) fn ends_before(streams: &[Stream], segment: &SegmentHead) -> bool {
+pub(crate) fn ends_before(streams: &[Stream], segment: &ListedSegment) -> bool {
     Histories::new(streams).end_before(segment)
 }
 

@@ -155,6 +155,20 @@ impl ReceiverStatus {
                 }));
                 seen.position = Some(position);
             }
+            Notice::Barrier { stream, at, kind } => {
+                let what = match kind.as_str() {
+                    "incident" => "the server lost changes, and wrote so into its log",
+                    _ => "a statement may have moved a tablespace, whose file is not in the log",
+                };
+                self.log.warn(format!(
+                    "BARRIER in the log of {server} at {at}: {what}; take a backup now: no older one can be restored beyond it"
+                ));
+                let event = json!({
+                    "what": "barrier", "server": server, "stream": stream, "position": at, "reason": what,
+                });
+                self.event(&event);
+                self.run_hooks(&seen.state.repository, event);
+            }
             Notice::Covered(at) => seen.state.stored_until = seen.state.stored_until.max(Some(at)),
             Notice::Uncovered(why) => {
                 match &why {
