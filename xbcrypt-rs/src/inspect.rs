@@ -11,6 +11,7 @@ use crate::args::InspectArgs;
 use crate::{hints, inspect_key};
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
+    xb_cli::refuse_closed_output("leave standard output open, or redirect it: > FILE")?;
     let named = |error: &FactsError| {
         let failure = Failure::new(format!("{}: {error}", args.file.display())).stage("inspect");
         match error {

@@ -15,8 +15,13 @@ use crate::output::sync_folder;
 const KEY_LEN: usize = 32;
 
 pub(crate) fn run(args: &KeygenArgs, log: &Log) -> Result<(), Failure> {
-    if args.output.is_none() && !args.identity && !args.signing {
-        xb_cli::refuse_terminal_output("write the key to a file: xbcrypt-rs keygen -o KEYFILE")?;
+    if args.output.is_none() {
+        let hint = "write the key to a file: xbcrypt-rs keygen -o KEYFILE";
+        match args.identity || args.signing {
+            // Text, which a terminal may show.
+            true => xb_cli::refuse_closed_output(hint)?,
+            false => xb_cli::refuse_terminal_output(hint)?,
+        }
     }
     let mut public = None;
     let content = if args.identity {

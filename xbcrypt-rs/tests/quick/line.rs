@@ -143,6 +143,13 @@ fn keygen_makes_keys_and_never_replaces_one() {
     // No public key is shown whose private half is kept nowhere.
     let ran = xbcrypt().args(["keygen", "--identity", "-o", &identity]).run().expect(1);
     assert!(!ran.stderr_text().contains("public key"), "{ran:?}");
+    let inspect = format!("inspect {identity}");
+    for command in ["keygen", "keygen --identity", "keygen --signing", &inspect] {
+        let line = format!("exec {} {command} >&-", crate::support::BINARY);
+        let ran = xb_testkit::command::Cmd::new("/bin/sh").args(["-c", &line]).run().expect(1);
+        assert!(ran.stderr_text().contains("standard output is closed"), "{ran:?}");
+        assert!(!ran.stderr_text().contains("public key"), "{ran:?}");
+    }
 }
 
 #[test]
