@@ -496,6 +496,7 @@ fn files_without_pages_and_unusable_redo_logs_are_damage_at_level_pages() {
         (checkpoints, None),
         (checkpoints, Some(b"")),
         (checkpoints, Some(b"backup_type = full-backuped\nfrom_lsn = 0\nto_")),
+        ("mysql/global_priv.frm", None),
         ("aria_log_control", None),
         ("aria_log_control", Some(b"")),
         ("aria_log.00000001", None),

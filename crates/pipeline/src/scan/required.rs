@@ -21,6 +21,11 @@ const ARIA_CONTROL_LEN: usize = 52;
 const ARIA_LOG: u64 = 2 * 8192;
 /// First version of MariaDB whose system tables are Aria's.
 const ARIA_SINCE: (u32, u32) = (10, 4);
+/// Definition of the table of accounts. Without that table, a server does not start; a trial starts one
+/// that asks for no account.
+const ACCOUNTS: &str = "mysql/global_priv.frm";
+/// Data of the older table of accounts, which a server of a newer version uses until it is upgraded.
+const OLDER_ACCOUNTS: [&str; 2] = ["mysql/user.MYD", "mysql/user.MAD"];
 /// Undo tablespaces that MySQL has from 8.0 on; they cannot be dropped.
 const UNDO_OF_MYSQL: [&str; 2] = ["undo_001", "undo_002"];
 /// Maximum number of undo tablespaces: of MySQL 5.7 and MariaDB.
@@ -33,6 +38,8 @@ const HALVES: [&str; 2] = [".delta", ".meta"];
 pub(super) struct Required {
     /// Files outside any schema, without suffixes of compression and encryption.
     top: BTreeSet<Vec<u8>>,
+    /// Whether a table of accounts was seen.
+    accounts: bool,
     /// Files among these that are too short to be of use.
     short: BTreeSet<Vec<u8>>,
     /// Tablespaces of which one half was seen: the suffix of the other one.
@@ -43,6 +50,8 @@ impl Required {
     /// Notes that the file `name` is complete, with `size` bytes in the stream. `is_bare`: its name has no
     /// suffix of compression or encryption.
     pub(super) fn ended(&mut self, name: &[u8], size: u64, is_bare: bool) {
+        self.accounts |=
+            OLDER_ACCOUNTS.iter().chain([&ACCOUNTS]).any(|table| table.as_bytes() == name);
         if !name.contains(&b'/') {
             self.top.insert(name.to_vec());
             // Compressed or encrypted, it has another length, but never none.
@@ -147,6 +156,8 @@ impl Required {
             let log = self.top.iter().find(is_log).map(|name| String::from_utf8_lossy(name));
             let first = || format!("{}00000001", ARIA[1]);
             files.extend([ARIA[0].to_owned(), log.map_or_else(first, |name| name.into_owned())]);
+            let is_whole = texts.info.and_then(|info| field(info, "partial")) == Some("N");
+            files.extend((is_whole && !self.accounts).then(|| ACCOUNTS.to_owned()));
         }
         files
     }
@@ -279,6 +290,26 @@ mod tests {
             "backup-my.cnf xtrabackup_info ibdata1",
             texts(full, "tool_name = x", "[mysqld]"),
         );
+    }
+
+    #[test]
+    fn a_whole_backup_of_mariadb_has_the_table_of_accounts() {
+        let files = "backup-my.cnf xtrabackup_info aria_log_control aria_log.00000001";
+        let of = |files: &str, info: &str| {
+            let (full, increment) = (kind("full-backuped"), kind("incremental"));
+            let next = format!("{files} ibdata1.delta ibdata1.meta");
+            let lacks = lacking(&format!("{files} ibdata1"), texts(&full, info, "[mysqld]"));
+            assert_eq!(lacking(&next, texts(&increment, info, "[mysqld]")), lacks);
+            lacks
+        };
+        let whole = &*format!("{MARIADB}partial = N\n");
+        assert_eq!(of(files, whole), "mysql/global_priv.frm");
+        for table in ["global_priv.frm", "user.MYD", "user.MAD"] {
+            assert_eq!(of(&format!("{files} mysql/{table}"), whole), "");
+        }
+        for other in [&whole.replace("= N", "= Y"), MARIADB] {
+            assert_eq!(of(files, other), "");
+        }
     }
 
     #[test]

@@ -239,7 +239,10 @@ fn verified(log: &Log, found: &VerifyReport, end: &ProgressEnd, json: bool) -> s
         if let Some(offset) = problem.offset {
             place += &format!(" at {offset}");
         }
-        let what = format!("{}:{place}: {}", problem.level, problem.what);
+        if !place.is_empty() {
+            place.push(':');
+        }
+        let what = format!("{}:{place} {}", problem.level, problem.what);
         writeln!(out, "{}", printable(&what))?;
     }
     let more = found.problems.len().saturating_sub(SHOWN) as u64 + found.more_problems;
