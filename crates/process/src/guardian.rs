@@ -22,6 +22,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread::Builder;
 
 use nix::sys::signal::{SigSet, Signal as Raised};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{
     Pid, Signal, getpgrp, getpid, getppid, kill_process, kill_process_group,
     set_parent_process_death_signal,
@@ -157,17 +158,36 @@ fn guard(line: i32, words: impl Iterator<Item = OsString>) -> io::Result<u8> {
         let _ = io::copy(&mut inherited, &mut io::sink());
         end_all(program);
     })?;
-    if !has_group() {
-        Builder::new().name("signals".into()).spawn(move || pass_signals_on(program))?;
+    match has_group() {
+        true => pass_on_earlier_signals(program)?,
+        false => {
+            Builder::new().name("signals".into()).spawn(move || pass_signals_on(program))?;
+        }
     }
     Ok(end_as(child.wait()?))
+}
+
+/// What asks a program to end.
+fn asked() -> SigSet {
+    [Raised::SIGTERM, Raised::SIGINT, Raised::SIGHUP, Raised::SIGQUIT].into_iter().collect()
+}
+
+/// Passes on what the group was asked for before it had the program.
+fn pass_on_earlier_signals(program: Pid) -> io::Result<()> {
+    let pending = SignalFd::with_flags(&asked(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    while let Ok(Some(signal)) = pending.read_signal() {
+        let number = i32::try_from(signal.ssi_signo).ok();
+        if let Some(signal) = number.and_then(Signal::from_named_raw) {
+            let _ = kill_process(program, signal);
+        }
+    }
+    Ok(())
 }
 
 /// Passes on what this process is asked for. A signal for the group, such as that of a terminal, reaches the program by
 /// itself, too: to be asked twice does not matter to it.
 fn pass_signals_on(program: Pid) {
-    let asked = [Raised::SIGTERM, Raised::SIGINT, Raised::SIGHUP, Raised::SIGQUIT];
-    let asked: SigSet = asked.into_iter().collect();
+    let asked = asked();
     while let Ok(signal) = asked.wait() {
         if let Some(signal) = Signal::from_named_raw(signal as i32) {
             let _ = kill_process(program, signal);

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
     without_its_guardian_a_program_is_gone(dir.path());
     a_large_program_is_gone_when_its_kill_returns(dir.path());
     status_and_signal_come_through();
+    a_signal_before_the_program_is_there_ends_it();
     a_program_in_our_group_gets_the_signal_that_ends_it();
     no_guardian_shows_the_arguments_of_its_program();
     long_arguments_come_through();
@@ -186,6 +187,16 @@ fn status_and_signal_come_through() {
     let mut ended = shell("exec sleep 1000").start().unwrap();
     ended.end(Signal::TERM.as_raw());
     assert_eq!(ended.wait().unwrap().signal(), Some(15));
+}
+
+/// Its guardian has still to read the arguments.
+fn a_signal_before_the_program_is_there_ends_it() {
+    let words: Vec<String> = (0..200).map(|_| "x".repeat(4000)).collect();
+    for _ in 0..10 {
+        let mut program = shell("exec sleep 1000").args(&words).start().unwrap();
+        program.end(Signal::TERM.as_raw());
+        assert_eq!(program.wait().unwrap().signal(), Some(15));
+    }
 }
 
 /// The guardian alone can be signalled: the group has other members.
