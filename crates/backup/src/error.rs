@@ -247,7 +247,7 @@ pub enum BackupError {
     },
     /// The producer held locks on its server, and waited for redo log that is gone.
     #[error(
-        "{program} was ended so that the server continues: it blocked commits, and asked for {seconds} s for redo log that the server has overwritten"
+        "{program} was ended so that the server continues: it blocked commits, and for {seconds} s asked for redo log that the server has overwritten"
     )]
     OverwrittenRedo {
         /// The program.

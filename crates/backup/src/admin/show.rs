@@ -129,7 +129,7 @@ pub async fn show(root: &Root, request: &ShowRequest) -> Result<BackupDescriptio
         Ok(stored) if listing.layout == Some(Layout::Classic) => {
             let manifest = stored.as_ref().map(|stored| &stored.manifest);
             let (files, agree) = classic(root, name, manifest).await?;
-            (Some(files), (!agree).then_some("the store does not list all files of the manifest, or others: `verify` says which"))
+            (Some(files), (!agree).then_some("the files that the store lists are not those of the manifest: `verify` says what differs"))
         }
         Ok(_) => (None, Some("this is not a backup")),
     };

@@ -237,8 +237,7 @@ pub(crate) async fn prepare(
         None => (&[], increments),
     };
     chain.forget()?;
-    let before =
-        look_at(dir, || BeforePrepare::look(increments.last().map_or(dir, PathBuf::as_path)))?;
+    let before = look_at(dir, || BeforePrepare::look(dir, increments))?;
     let has_memory = options.use_memory.is_some() || is_set(by, &MEMORY);
     for number in 0..=increments.len() {
         let increment = number.checked_sub(1).and_then(|n| increments.get(n)).map(PathBuf::as_path);
@@ -281,7 +280,7 @@ pub(crate) async fn prepare(
         observer.begin_phase("sync");
         tokio::task::block_in_place(|| at_end.sync())?;
     }
-    Ok(lost)
+    Ok(lost.or_else(|| before.without_beginning().map(Path::to_owned)))
 }
 
 /// Passes lines on, and notes each for displays: a program that works on a large backup reports its progress, and one

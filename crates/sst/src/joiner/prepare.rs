@@ -34,7 +34,7 @@ pub(super) fn prepare(
     let new = &destination.new;
     destination.prepare_with(|| {
         let before =
-            BeforePrepare::look(new).map_err(SstError::io("look at the tables in", new))?;
+            BeforePrepare::look(new, &[]).map_err(SstError::io("look at the tables in", new))?;
         run_program(context, new)?;
         let lost = before.lost(new).map_err(SstError::io("look at the tables in", new))?;
         lost.map_or(Ok(()), |lost| {
