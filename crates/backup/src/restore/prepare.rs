@@ -27,7 +27,7 @@ const MEMORY: [&str; 2] = ["--use-memory", "--use-free-memory-pct"];
 const FLUSH_METHOD: &str = "--innodb-flush-method";
 const NO_SYNC: &str = "nosync";
 /// What to do about lost tables.
-const LOST: &str = ". The backup has them: restore the one before or after it into another directory, without --prepare-chain=stock if that was given";
+const LOST: &str = ". All other files are prepared: a server can start on them. The backup has the lost ones: restore the backup before or after it into another directory, without --prepare-chain=stock if that was given";
 const EMPTYING: &str = "the thread that removes merged increments panicked";
 /// Beginning of the names of Aria's log, and the shortest one that has a page of records behind its head, in
 /// bytes.
