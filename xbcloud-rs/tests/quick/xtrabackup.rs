@@ -231,7 +231,10 @@ fn a_table_that_the_program_loses_fails_the_restore() {
     std::fs::write(scene.scratch.join("loses"), "").unwrap();
     let ran = restore("data").expect_failure();
     let said = ran.stderr_text();
-    assert!(said.contains("lost the files of 1 table: shop/lost. All other files are prepared"), "{said}");
+    assert!(
+        said.contains("lost the files of 1 table: shop/lost. All other files are prepared"),
+        "{said}"
+    );
 }
 
 #[test]
