@@ -409,7 +409,7 @@ fn a_push_of_log_files_ends_when_the_store_loses_them() {
             .args([site.bucket.url("shop"), log.clone()])
             .run()
     };
-    for part in ["/head", "/000000000000"] {
+    for part in ["/head", "/000000000000", "/end"] {
         site.losing(part);
         let said = push().expect_failure().stderr_text();
         assert!(said.contains("does not return it as it was sent"), "{part}: {said}");

@@ -49,12 +49,16 @@ impl OpenedStream {
     }
 }
 
+/// A stream, and its key slots as they are stored.
+type StreamSlots = (RunId, Vec<u8>);
+
 /// The keys of a reader, and the streams that they have opened so far: a passphrase takes its time for each.
 pub(crate) struct StreamKeys<'a> {
     keys: &'a Keys,
     /// The most memory that a passphrase may take, in bytes.
     memory: u64,
-    opened: Mutex<BTreeMap<RunId, Result<DataKey, OpenError>>>,
+    /// A roll-up may have other slots than the stream has by now.
+    opened: Mutex<BTreeMap<StreamSlots, Result<DataKey, OpenError>>>,
 }
 
 impl<'a> StreamKeys<'a> {
@@ -68,7 +72,8 @@ impl<'a> StreamKeys<'a> {
 
     /// The key of a stream; `None` if the reader has no keys.
     fn take(&self, stream: RunId, slots: &KeysObject) -> Option<Result<DataKey, OpenError>> {
-        let opened = self.opened.lock().ok().and_then(|mut opened| opened.remove(&stream));
+        let which = (stream, slots.encode().to_vec());
+        let opened = self.opened.lock().ok().and_then(|mut opened| opened.remove(&which));
         opened.or_else(|| self.keys.open(slots, self.memory))
     }
 }
@@ -78,7 +83,7 @@ impl Authority for StreamKeys<'_> {
         let opened = self.take(stream, slots)?;
         let key = opened.as_ref().ok().map(|key| key.archive_mac(&stream.0));
         if let Ok(mut known) = self.opened.lock() {
-            known.insert(stream, opened);
+            known.insert((stream, slots.encode().to_vec()), opened);
         }
         key
     }
@@ -115,5 +120,25 @@ pub(crate) fn open(
             found.authenticate(&key);
             Ok(OpenedStream::Sealed(key))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xb_encryptor::{FreshKey, KeyBytes, KeySlotSpec};
+
+    use super::*;
+
+    #[test]
+    fn a_stream_with_new_key_slots_is_opened_although_a_roll_up_has_the_old_ones() {
+        let [old, new] = [7, 8].map(|byte| KeyBytes::new(&[byte; 32]).unwrap());
+        let (stream, fresh) = (RunId([1; 16]), FreshKey::generate().unwrap());
+        let seal = |key| KeysObject::seal(fresh.key(), stream.0, &[KeySlotSpec::Key(key)]).unwrap();
+        let reader = Keys::default().with_key(new.clone());
+        let keys = StreamKeys::new(&reader, 0);
+        assert!(keys.key(stream, &seal(&old)).is_none());
+        let slots = seal(&new);
+        assert!(keys.key(stream, &slots).is_some());
+        assert!(keys.take(stream, &slots).unwrap().is_ok());
     }
 }

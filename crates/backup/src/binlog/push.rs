@@ -112,12 +112,18 @@ pub async fn push(
     let outcome = tokio::select! {
         // A receiver waits for the store, whose retries are over; the files stay where they are.
         biased;
-        Ok(()) = is_away.changed() => {
-            let why = is_away.borrow().clone();
+        Ok(()) = is_away.changed() => Err(ArchiveError::Ended),
+        outcome = receiver.run((server, start, sending), Watch::default(), &mut has_stored) => outcome,
+    };
+    let why = is_away.borrow().clone();
+    // The run may have ended although the last of its records is not stored.
+    let outcome = match outcome {
+        Err(ArchiveError::Ended) if !why.is_empty() && session.cancel.is_cancelled() => Ok(()),
+        Err(ArchiveError::Ended) if !why.is_empty() => {
             let key = session.root.key(&server_folder(&settings.server).map_err(RepoError::from)?);
             Err(StoreError::new(Operation::Put, key, StoreErrorKind::Unavailable, why).into())
         }
-        outcome = receiver.run((server, start, sending), Watch::default(), &mut has_stored) => outcome,
+        outcome => outcome,
     };
     let mut report = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match outcome {
