@@ -247,7 +247,7 @@ pub enum BackupError {
     },
     /// The producer held locks on its server, and waited for redo log that is gone.
     #[error(
-        "{program} was ended so that the server continues: it blocked commits, and for {seconds} s asked for redo log that the server has overwritten"
+        "{program} was ended so that the server continues: it blocked commits, and for {seconds} s asked for one place of the redo log, which the server has probably overwritten"
     )]
     OverwrittenRedo {
         /// The program.
@@ -498,7 +498,7 @@ impl BackupError {
                 "find out why the store was slow or stalled, and take a new backup: none was made. Raise --spool-size to bridge longer outages, or --lock-stall to let commits wait longer",
             ),
             Self::OverwrittenRedo { .. } => Some(
-                "give the server a larger innodb_log_file_size (one statement wrote more than that while the backup ran), and take a new backup: none was made",
+                "give the server a larger innodb_log_file_size, which one statement may have filled while the backup ran, and look for errors of its disk; then take a new backup: none was made",
             ),
             Self::SpoolDisk { .. } => Some(
                 "make room for --spool-size in the directory of the spool, or choose another --spool-dir; then take a new backup: none was made",

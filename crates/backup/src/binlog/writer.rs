@@ -179,7 +179,10 @@ impl StreamWriter {
         // A record has a limit, and a session may give its transactions any domain.
         let domains = cut.contents.stretch().filter(|of| of.domains().count() <= MAX_DOMAINS);
         let domains = domains.map(|stretch| DomainContent::all(&stretch));
-        let (bytes, barrier) = (cut.bytes, cut.barriers.first().cloned());
+        // Lost changes are worse than a tablespace that may have moved.
+        let is_loss = |barrier: &&StoredBarrier| barrier.kind == "incident";
+        let worst = cut.barriers.iter().find(is_loss).or(cut.barriers.first());
+        let (bytes, barrier) = (cut.bytes, worst.cloned());
         let body = native(bytes, seal, compress, threads).await?;
         let head = SegmentHead {
             format: FORMAT,
