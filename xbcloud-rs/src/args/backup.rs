@@ -88,8 +88,8 @@ pub(crate) struct ProducerOptions {
     /// Maximum size of the spool
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub(crate) spool_size: Size,
-    /// Seconds that a locked server may wait once the spool is full, before the producer is ended;
-    /// 0: no limit
+    /// Seconds that a locked server may wait once the spool is full, or for overwritten redo log,
+    /// before the producer is ended; 0: no limit
     #[arg(long, value_name = "S", default_value_t = 30)]
     pub(crate) lock_stall: u64,
     /// Let a MariaDB server write a checkpoint first: auto (unless it would have to write more than
