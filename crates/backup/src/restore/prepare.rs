@@ -273,12 +273,13 @@ pub(crate) async fn prepare(
         emptied?;
         small.map_or(Ok(()), SmallLog::undo)?;
     }
-    if let Some(lost) = look_at(dir, || before.lost(dir))? {
-        return Err(BackupError::of_target(dir, format!("the program that prepares {lost}{LOST}")));
-    }
     if let Some(at_end) = at_end {
         observer.begin_phase("sync");
         tokio::task::block_in_place(|| at_end.sync())?;
+    }
+    // Who can do without these tables has all others.
+    if let Some(lost) = look_at(dir, || before.lost(dir))? {
+        return Err(BackupError::of_target(dir, format!("the program that prepares {lost}{LOST}")));
     }
     Ok(lost.or_else(|| before.without_beginning().map(Path::to_owned)))
 }
