@@ -445,7 +445,7 @@ fn a_backup_whose_manifest_is_listed_and_denied_is_no_stock_backup() {
     let once = shown(short(1));
     assert!(once["content"].to_string().contains("db/") && once["why_not"].is_null(), "{once:#}");
     let always = shown(short(u64::MAX));
-    assert!(always["why_not"].to_string().contains("does not list all files"), "{always:#}");
+    assert!(always["why_not"].to_string().contains("not those of the manifest"), "{always:#}");
 }
 
 /// The claim is read when it is confirmed, the manifest when it is marked for removal.
