@@ -18,10 +18,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 LIMIT = 15 * 60
-# Programs whose processor time is printed.
+# Programs of which the processor time is printed, and the time.
 DEAREST = 20
 RUNNING = set()
 
@@ -38,7 +39,7 @@ def main():
     built.touch()
     for part in sorted((part for program in found for part in by_file(program, programs)), key=rank):
         waiting.put(part)
-    failed, used, printing = [], [], threading.Lock()
+    failed, used, took, printing = [], [], [], threading.Lock()
 
     def work():
         while True:
@@ -46,9 +47,11 @@ def main():
                 program = waiting.get_nowait()
             except queue.Empty:
                 return
+            begin = time.monotonic()
             status, output, seconds = run(program)
             with printing:
                 used.append((seconds, program.name))
+                took.append((time.monotonic() - begin, program.name))
                 print(f"     Running {program.name}", flush=True)
                 sys.stdout.buffer.write(output)
                 sys.stdout.buffer.flush()
@@ -61,11 +64,15 @@ def main():
         worker.start()
     for worker in workers:
         worker.join()
-    dearest = ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(used, reverse=True)[:DEAREST])
-    print(f"processor time: {sum(seconds for seconds, _ in used):.0f} s, of which {dearest}")
+    print(f"processor time: {sum(seconds for seconds, _ in used):.0f} s, of which {longest(used)}")
+    print(f"longest: {longest(took)}")
     if failed:
         print(f"failed: {', '.join(sorted(failed))}")
     return 1 if failed else 0
+
+
+def longest(times):
+    return ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(times, reverse=True)[:DEAREST])
 
 
 def split(arguments):

@@ -14,6 +14,8 @@ use xb_testkit::stream::StreamWriter;
 
 /// More requests than a run of these tests makes.
 const MANY: u64 = 60;
+/// A run that has lost its name reads the claim again and again before it believes that; milliseconds between two.
+const SOON: &str = "--max-backoff=50";
 
 /// A stream with the same files and sizes for every `byte`.
 fn stream_of(byte: u8) -> Vec<u8> {
@@ -43,12 +45,12 @@ impl Put {
         let url = store.url(name);
         let path = url.strip_prefix(&format!("s3://{}/", bucket.name())).unwrap();
         let own = |run: Cmd| {
-            run.args(["put", "--quiet", "--layout=classic", "--parallel=2"])
+            run.args(["put", "--quiet", "--layout=classic", "--parallel=2", SOON])
                 .args(options_for(&proxy.endpoint()))
                 .arg(&url)
         };
         let stock = |run: Cmd| {
-            run.args(["put", "--storage=s3", "--parallel=2", "--s3-region", REGION])
+            run.args(["put", "--storage=s3", "--parallel=2", SOON, "--s3-region", REGION])
                 .arg(format!("--s3-endpoint={}", proxy.endpoint()))
                 .arg(format!("--s3-bucket={}", bucket.name()))
                 .arg(format!("--s3-access-key={ACCESS_KEY}"))
