@@ -521,6 +521,10 @@ fn changes_that_the_server_has_lost_are_told_and_need_a_backup() {
     assert_eq!(told["what"], "barrier");
     let verified = archive.verify().expect(7).stdout_text();
     assert!(verified.contains("incident"), "{verified}");
+    let key = format!("--encrypt-key-file={}", archive.path("key"));
+    let words = ["binlog", "show", &archive.store.root_url(), "--match=insert", &key];
+    let shown = archive.cmd(&words).run().expect(0).stdout_text();
+    assert!(shown.lines().any(|line| line.starts_with("BARRIER at bin.000001:")), "{shown}");
     let until = |name: &str, stop: &str| {
         let until = format!("--until={stop}");
         let words = ["restore", &archive.store.url(name), "--dry-run", "--accept-unsealed", &until];

@@ -34,8 +34,8 @@ pub enum Notice {
         stream: String,
         /// Position of the first one that was stored just now, as `FILE:POSITION`.
         at: String,
-        /// `incident` or `tablespace`.
-        kind: String,
+        /// What it is, for people.
+        what: &'static str,
     },
     /// Everything that the server had committed at this time is stored.
     Covered(Timestamp),

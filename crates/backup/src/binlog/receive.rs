@@ -747,8 +747,8 @@ impl<'a> Receiver<'a> {
                 let (position, until) = (packed.to.to_string(), packed.until);
                 (self.tell)(Notice::Stored { position, until });
                 if let Some(barrier) = packed.barrier {
-                    let (at, kind) = (barrier.at.to_string(), barrier.kind);
-                    (self.tell)(Notice::Barrier { stream: writer.id().to_string(), at, kind });
+                    let (stream, at) = (writer.id().to_string(), barrier.at.to_string());
+                    (self.tell)(Notice::Barrier { stream, at, what: barrier.meaning() });
                 }
                 return Ok(rollups);
             }

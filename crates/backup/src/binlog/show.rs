@@ -70,17 +70,17 @@ pub struct FoundTransaction {
     pub stream: String,
 }
 
-/// A place in an archive where one history does not simply continue.
+/// A place in an archive where one history does not simply continue, or that no replay crosses.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct HistoryBreak {
-    /// `gap` or `branch`.
+    /// `gap`, `branch` or `barrier`.
     pub kind: &'static str,
-    /// Position behind it.
+    /// Position behind it; that of a barrier itself.
     pub position: String,
     /// Why it is there.
     pub reason: String,
-    /// ID of the stream that begins there.
+    /// ID of the stream that begins there, or that has the barrier.
     pub stream: String,
 }
 
@@ -90,7 +90,7 @@ pub struct HistoryBreak {
 pub enum SearchLine {
     /// A transaction.
     Transaction(FoundTransaction),
-    /// A gap or a branch before what follows.
+    /// A gap, a branch or a barrier before what follows.
     Break(HistoryBreak),
 }
 
@@ -109,7 +109,7 @@ pub async fn search_archive(
 ) -> Result<Vec<String>, BackupError> {
     let wanted = Arc::new(TransactionFilter::new(search)?);
     let mut problems = Vec::new();
-    let mut shown = HashSet::new();
+    let (mut shown, mut barriers) = (HashSet::new(), HashSet::new());
     let own = StreamKeys::new(keys, session.resources.memory);
     let all = session.cancel.or(streams(&session.root, server, &own)).await?;
     for mut found in all {
@@ -129,19 +129,25 @@ pub async fn search_archive(
         if let Some((started, begins)) = stream.and_then(|of| break_of(&of.head.content)) {
             // Later segments have numbers of their own.
             shown.clear();
+            barriers.clear();
             let is_first = needed.first().is_some_and(|first| first.segment.number == 0);
             if (is_first || search.has_break(started)) && show(SearchLine::Break(begins)).is_break()
             {
                 return Ok(problems);
             }
         }
-        let reading = read(session, server, needed, &wanted, |found| {
-            // Not only the GTID: after a branch, another transaction has it.
-            let key = (found.gtid.clone(), found.position.clone(), found.time, found.bytes);
-            match shown.insert(key) {
-                true => show(SearchLine::Transaction(found)),
-                false => ControlFlow::Continue(()),
-            }
+        let reading = read(session, server, needed, &wanted, |line| {
+            let is_new = match &line {
+                // Not only the GTID: after a branch, another transaction has it.
+                SearchLine::Transaction(found) => shown.insert((
+                    found.gtid.clone(),
+                    found.position.clone(),
+                    found.time,
+                    found.bytes,
+                )),
+                SearchLine::Break(one) => barriers.insert(one.position.clone()),
+            };
+            if is_new { show(line) } else { ControlFlow::Continue(()) }
         });
         match reading.await {
             Ok(ControlFlow::Continue(())) => {}
@@ -228,7 +234,7 @@ async fn read(
     server: &str,
     needed: Arc<[NeededSegment]>,
     wanted: &Arc<TransactionFilter>,
-    mut show: impl FnMut(FoundTransaction) -> ControlFlow<()>,
+    mut show: impl FnMut(SearchLine) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, BackupError> {
     let mut fetched = fetch(session, server, &needed);
     // With the number of the segment that it has read up to.
@@ -256,15 +262,42 @@ async fn read(
         let (mut current, taken, bytes) =
             reading.await.map_err(|_| BackupError::Bug("the thread that searches panicked"))?;
         session.observer.add_bytes(bytes as u64);
-        for found in current.found.drain(..) {
-            if show(found).is_break() {
-                return Ok(ControlFlow::Break(()));
+        let mut barriers = barriers(one).into_iter().peekable();
+        let mut lines = Vec::new();
+        for (begin, found) in current.found.drain(..) {
+            while let Some((_, barrier)) = barriers.next_if(|(at, _)| *at < begin) {
+                lines.push(SearchLine::Break(barrier));
             }
+            lines.push(SearchLine::Transaction(found));
+        }
+        lines.extend(barriers.map(|(_, barrier)| SearchLine::Break(barrier)));
+        if lines.into_iter().any(|line| show(line).is_break()) {
+            return Ok(ControlFlow::Break(()));
         }
         taken.map_err(wrong)?;
         finder = Some((head.number, current));
     }
     Ok(ControlFlow::Continue(()))
+}
+
+/// The barriers of a segment, with their offsets.
+fn barriers(one: &NeededSegment) -> Vec<(u64, HistoryBreak)> {
+    let head = &one.segment;
+    let barrier = |position: String, reason: String| HistoryBreak {
+        kind: "barrier",
+        position,
+        reason,
+        stream: head.stream.to_string(),
+    };
+    let known = head.barriers.iter().filter(|known| known.at.offset < one.until);
+    let mut all: Vec<_> = known
+        .map(|known| (known.at.offset, barrier(known.at.to_string(), known.meaning().to_owned())))
+        .collect();
+    if head.more_barriers > 0 {
+        let reason = format!("the segment that ends here has {} more", head.more_barriers);
+        all.push((head.to.offset, barrier(head.to.to_string(), reason)));
+    }
+    all
 }
 
 /// Conditions of the search.
@@ -299,7 +332,8 @@ struct Finder {
     payload: Option<Payload>,
     /// The transaction that is open.
     open: Option<Candidate>,
-    found: Vec<FoundTransaction>,
+    /// With the offsets at which they begin.
+    found: Vec<(u64, FoundTransaction)>,
 }
 
 struct Candidate {
@@ -401,7 +435,8 @@ impl Finder {
             let position = format!("{log}:{}", ended.begin);
             let bytes = ended.end - ended.begin;
             let stream = self.stream.clone();
-            self.found.extend(open.found(&self.wanted, ddl, position, bytes, stream));
+            let found = open.found(&self.wanted, ddl, position, bytes, stream);
+            self.found.extend(found.map(|found| (ended.begin, found)));
         }
         Ok(())
     }

@@ -136,6 +136,15 @@ impl StoredBarrier {
         };
         Self { kind: kind.to_owned(), at }
     }
+
+    /// Says for people what has happened there.
+    #[must_use]
+    pub fn meaning(&self) -> &'static str {
+        match self.kind.as_str() {
+            "incident" => "the server lost changes, and wrote so into its log",
+            _ => "a statement may have moved a tablespace, whose file is not in the log",
+        }
+    }
 }
 
 /// The native stream behind the head.

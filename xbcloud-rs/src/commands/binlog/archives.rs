@@ -118,5 +118,13 @@ fn judged(found: &[ArchiveReport]) -> Result<(), Failure> {
             .ending(Exit::Damaged)
             .hint("if no backup is newer than the gap, take one now; moments in the gap cannot be restored"));
     }
+    if let Some(unreadable) = found.iter().find_map(|report| report.unreadable.first()) {
+        return Err(Failure::new(format!(
+            "whether the archive reaches on from every backup is not known: a manifest cannot be read: {unreadable}"
+        ))
+        .stage("check")
+        .ending(Exit::Damaged)
+        .hint("run `verify` on this backup: it says whether it is damaged, and what to do"));
+    }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `binlog`: the archive of a server's binary log.
 
 mod archives;
+mod hooks;
 mod push;
 mod receive;
 mod show;

@@ -147,6 +147,7 @@ fn print(found: &FoundTransaction) -> io::Result<()> {
 }
 
 fn print_break(one: &HistoryBreak) -> io::Result<()> {
-    let kind = one.kind.to_uppercase();
-    writeln!(io::stdout().lock(), "{kind} before {}: {}", one.position, printable(&one.reason))
+    let (kind, position) = (one.kind.to_uppercase(), printable(&one.position));
+    let place = if one.kind == "barrier" { "at" } else { "before" };
+    writeln!(io::stdout().lock(), "{kind} {place} {position}: {}", printable(&one.reason))
 }

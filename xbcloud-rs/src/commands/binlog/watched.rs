@@ -4,30 +4,27 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use crate::job::{ReceiverState, receiver_metrics, run_hook};
+use crate::job::{ReceiverState, receiver_metrics};
 use jiff::Timestamp;
 use serde_json::json;
 use xb_backup::Notice;
 use xb_cli::{Log, Readers, Service, write_whole};
 use xb_repo::archive::stream::StreamOrigin;
 
+use crate::commands::binlog::hooks::GapHooks;
 use crate::commands::context::TOOL;
 
 /// Seconds between two writes of the metrics, and two of the status.
 const PAUSE: i64 = 5;
-
-/// Time limit of a hook.
-const HOOK_LIMIT: Duration = Duration::from_secs(600);
 
 /// A receiver as others see it.
 #[derive(Debug)]
 pub(super) struct ReceiverStatus {
     log: Log,
     metrics_file: Option<PathBuf>,
-    /// Programs that run when a gap or a branch begins.
-    on_gap: Vec<Vec<OsString>>,
+    /// Programs that run when a gap or a branch begins, and at a barrier.
+    on_gap: GapHooks,
     seen: Mutex<StatusState>,
 }
 
@@ -75,6 +72,7 @@ impl ReceiverStatus {
             ..ReceiverState::default()
         };
         let seen = StatusState { state, is_new: true, ..StatusState::default() };
+        let on_gap = GapHooks::new(log.clone(), on_gap);
         Self { log: log.clone(), metrics_file, on_gap, seen: Mutex::new(seen) }
     }
 
@@ -155,11 +153,7 @@ impl ReceiverStatus {
                 }));
                 seen.position = Some(position);
             }
-            Notice::Barrier { stream, at, kind } => {
-                let what = match kind.as_str() {
-                    "incident" => "the server lost changes, and wrote so into its log",
-                    _ => "a statement may have moved a tablespace, whose file is not in the log",
-                };
+            Notice::Barrier { stream, at, what } => {
                 self.log.warn(format!(
                     "BARRIER in the log of {server} at {at}: {what}; take a backup now: no older one can be restored beyond it"
                 ));
@@ -287,25 +281,10 @@ impl ReceiverStatus {
         seen.trouble = Some(text);
     }
 
-    /// Runs the hooks beside the receiver, which continues meanwhile.
+    /// Runs the hooks.
     fn run_hooks(&self, repository: &str, mut event: serde_json::Value) {
-        if self.on_gap.is_empty() {
-            return;
-        }
         event["repository"] = json!(repository);
-        let (log, hooks, input) = (self.log.clone(), self.on_gap.clone(), event.to_string());
-        let run = move || {
-            for argv in &hooks {
-                let passed_on = log.clone();
-                let on_line = move |line: &str| passed_on.pass_on(line);
-                if let Err(error) = run_hook(argv, &input, HOOK_LIMIT, on_line, || None) {
-                    log.warn(format!("hook --on-gap: {error}"));
-                }
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("hook".into()).spawn(run) {
-            self.log.warn(format!("hook --on-gap: no thread can be started: {error}"));
-        }
+        self.on_gap.run(event);
     }
 
     fn event(&self, fields: &serde_json::Value) {
