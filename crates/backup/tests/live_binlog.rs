@@ -210,7 +210,7 @@ fn request(socket: &Path, state: Option<PathBuf>) -> ReceiveRequest {
             state,
             accept_no_crc: true,
         },
-        acknowledge: false,
+        acknowledge: None,
     }
 }
 

@@ -4,11 +4,14 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::libc;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::retry_on_intr;
 use rustls::{ClientConnection, StreamOwned};
 use socket2::{SockRef, TcpKeepalive};
 
@@ -120,15 +123,6 @@ impl ConnectionCloser {
         // The end that is sent says how much room there is: more than none, so that the server sends on, and is refused.
         self.0.drop_unread();
         let _ = stream.shutdown(Shutdown::Write);
-    }
-
-    /// Ends what is received: the client reads what has arrived, then its call fails. It can still send.
-    pub fn stop_reading(&self) {
-        // It fails only if the connection is closed already.
-        let _ = match &self.0 {
-            Socket::Unix(stream) => stream.shutdown(Shutdown::Read),
-            Socket::Tcp(stream) => stream.shutdown(Shutdown::Read),
-        };
     }
 }
 
@@ -327,7 +321,7 @@ impl Client {
             true => DumpReply::semi_sync(),
             false => DumpReply::new(),
         };
-        Ok(Dump { link: self.link, reply, has_checksums })
+        Ok(Dump { link: self.link, reply, has_checksums, silence })
     }
 
     /// Changes to the messages of a clone; see [`Recipient`](crate::clone::Recipient). `silence` ends the
@@ -378,6 +372,28 @@ pub struct Dump {
     link: Link<Box<dyn Stream>>,
     reply: DumpReply,
     has_checksums: bool,
+    silence: Duration,
+}
+
+/// Wakes a thread that waits for a [`Dump`], now and whenever it waits again.
+#[derive(Debug)]
+pub struct Waker(OwnedFd);
+
+impl Waker {
+    /// Makes one that wakes nothing yet.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn new() -> Result<Self, Error> {
+        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        made.map(Self).map_err(|error| Error::io(DUMP, error.into()))
+    }
+
+    /// Wakes the thread.
+    pub fn wake(&self) {
+        // It fails only if the count, which nothing reads, is full: then the thread is awake.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
 }
 
 impl fmt::Debug for Dump {
@@ -417,7 +433,34 @@ impl Dump {
     /// Returns whether more has arrived.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        self.link.has_more() || self.link.stream().socket().is_ok_and(|socket| socket.has_more())
+        self.holds_bytes() || self.link.stream().socket().is_ok_and(|socket| socket.has_more())
+    }
+
+    /// Returns whether bytes were read from the socket that nothing has taken.
+    fn holds_bytes(&self) -> bool {
+        self.link.has_more() || self.link.stream().holds_bytes()
+    }
+
+    /// Waits until [`next`](Self::next) has something to read, or until `waker` wakes it; false if that woke it, and
+    /// nothing has arrived. The end of the connection is something to read.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after the silence.
+    pub fn wait(&self, waker: &Waker) -> Result<bool, Error> {
+        if self.holds_bytes() {
+            return Ok(true);
+        }
+        let waiting = |source| Error::io(DUMP, source);
+        let mut ends = [
+            PollFd::from_borrowed_fd(self.link.stream().fd(), PollFlags::IN),
+            PollFd::new(&waker.0, PollFlags::IN),
+        ];
+        let limit = Timespec::try_from(self.silence).ok();
+        let arrived = retry_on_intr(|| poll(&mut ends, limit.as_ref()));
+        match arrived.map_err(|error| waiting(error.into()))? {
+            0 => Err(waiting(io::ErrorKind::TimedOut.into())),
+            _ => Ok(!ends[0].revents().is_empty()),
+        }
     }
 
     /// Acknowledges everything up to an offset of a log.
@@ -549,11 +592,21 @@ impl Results<'_> {
 trait Stream: Read + Write + Send {
     fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()>;
     fn socket(&self) -> io::Result<Socket>;
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Returns whether bytes were read from the socket, and are still to be read from this.
+    fn holds_bytes(&self) -> bool {
+        false
+    }
 }
 
 impl Stream for UnixStream {
     fn socket(&self) -> io::Result<Socket> {
         self.try_clone().map(Socket::Unix)
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.as_fd()
     }
 
     fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
@@ -567,6 +620,10 @@ impl Stream for TcpStream {
         self.try_clone().map(Socket::Tcp)
     }
 
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+
     fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
         self.set_read_timeout(limit)?;
         self.set_write_timeout(limit)
@@ -578,8 +635,16 @@ impl Stream for StreamOwned<ClientConnection, TcpStream> {
         self.sock.socket()
     }
 
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.sock.as_fd()
+    }
+
     fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
         self.sock.set_timeouts(limit)
+    }
+
+    fn holds_bytes(&self) -> bool {
+        !self.conn.wants_read()
     }
 }
 
@@ -637,4 +702,44 @@ fn dial(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
         }
     }
     Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dump(silence: Duration) -> (Dump, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let link = Link::new(Box::new(ours) as Box<dyn Stream>, Packets::new(MAX_PACKET));
+        (Dump { link, reply: DumpReply::new(), has_checksums: true, silence }, theirs)
+    }
+
+    #[test]
+    fn a_replica_that_waits_is_woken_and_can_go_on_reading() {
+        let (dump, mut server) = dump(Duration::from_secs(60));
+        let waker = Waker::new().unwrap();
+        let dump = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let woken = dump.wait(&waker);
+                (woken, dump)
+            });
+            waker.wake();
+            let (woken, dump) = waiting.join().unwrap();
+            assert!(!woken.unwrap());
+            dump
+        });
+        assert!(!dump.wait(&waker).unwrap());
+        // The server notices nothing, and what it sends comes first.
+        server.write_all(b"x").unwrap();
+        assert!(dump.wait(&waker).unwrap());
+        drop(server);
+        assert!(dump.wait(&waker).unwrap());
+    }
+
+    #[test]
+    fn the_silence_of_a_server_ends_a_wait() {
+        let (dump, _server) = dump(Duration::from_millis(10));
+        let waited = dump.wait(&Waker::new().unwrap());
+        assert!(matches!(waited, Err(Error::Timeout { .. })), "{waited:?}");
+    }
 }

@@ -39,7 +39,7 @@ mod tls_words;
 
 pub use auth::{Account, Channel};
 pub use client::{
-    Client, CloneLink, ConnectionCloser, Dump, Results, Rows, Target, Timeouts, fingerprint,
+    Client, CloneLink, ConnectionCloser, Dump, Results, Rows, Target, Timeouts, Waker, fingerprint,
 };
 pub use client_options::{Access, ClientOptions, GROUPS};
 pub use dump::{DumpItem, DumpReply, Replica, Start};

@@ -99,6 +99,10 @@ pub(crate) struct ReceiveArgs {
     /// Let commits wait until they are stored: the archive is a semi-synchronous replica
     #[arg(long)]
     pub(crate) ack: bool,
+    /// Begin at most so many objects a second while commits wait without a pause; fewer cost less to keep and to read
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(requires = "ack", hide_short_help = true)]
+    pub(crate) ack_rate: u32,
     // Not the options of `run`, which the group of a repository sets for each night.
     /// Write metrics to FILE, for the textfile collector of Prometheus
     #[arg(long = "binlog-metrics-file", value_name = "FILE")]

@@ -57,7 +57,7 @@ impl Receiver {
                 state: None,
                 accept_no_crc: false,
             },
-            acknowledge: false,
+            acknowledge: None,
         };
         let stored = Arc::new(Mutex::new(None));
         let told = Arc::clone(&stored);

@@ -16,6 +16,8 @@ pub(crate) struct LogRequest {
     pub(crate) age: Duration,
     /// A segment has at most about this many plain bytes.
     pub(crate) size: usize,
+    /// The time for which an object counts that a commit waits for: in the long run, one is begun for each such time.
+    pub(crate) each: Duration,
     /// A log without checksums is an error.
     pub(crate) needs_checksums: bool,
 }

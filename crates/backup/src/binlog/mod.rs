@@ -25,6 +25,7 @@ mod search_by_set;
 mod search_outcome;
 mod segmenter;
 mod semi_sync;
+mod sent_log;
 mod sent_transactions;
 mod session;
 pub(crate) mod settings;

@@ -79,8 +79,9 @@ pub struct ReceiveRequest {
     pub patience: Duration,
     /// How it is archived.
     pub archive: ArchiveSettings,
-    /// Has the server wait with each commit until it is stored, by semi-synchronous replication.
-    pub acknowledge: bool,
+    /// Has the server wait with each commit until it is stored, by semi-synchronous replication. While commits follow each
+    /// other without end, an object is begun for each such time.
+    pub acknowledge: Option<Duration>,
 }
 
 /// How a log is archived.
@@ -129,7 +130,7 @@ pub async fn receive(
                     (fork, cut, has_differed) = (None, Finding::default(), false);
                     unread = Unread::default();
                 }
-                receiver.waiting = request.acknowledge.then(|| access.clone());
+                receiver.waiting = request.acknowledge.map(|each| (access.clone(), each));
                 receiver.others = sources.others(access);
                 receiver.stream(access, fork.take()).await
             }
@@ -213,8 +214,8 @@ pub(super) struct Receiver<'a> {
     settings: &'a ArchiveSettings,
     tell: Tell,
     state: Option<StateFile>,
-    /// The server that waits for what is stored.
-    waiting: Option<Access>,
+    /// The server that waits for what is stored, and the time for which an object counts.
+    waiting: Option<(Access, Duration)>,
     /// Servers that may take the place of the one that is received from.
     others: Vec<Access>,
     /// How long to wait for a server that lacks stored transactions; for ever if there is no other one.
@@ -580,7 +581,8 @@ impl<'a> Receiver<'a> {
     fn log_request(&self) -> Result<LogRequest, ArchiveError> {
         let (age, needs_checksums) = (self.settings.rpo, !self.settings.accept_no_crc);
         let size = segment_size(self.session.resources.memory);
-        Ok(LogRequest { server_id: replica_id()?, age, size, needs_checksums })
+        let each = self.waiting.as_ref().map_or(Duration::ZERO, |(_, each)| *each);
+        Ok(LogRequest { server_id: replica_id()?, age, size, each, needs_checksums })
     }
 
     /// How a server is answered on a stream that begins so.
@@ -688,7 +690,7 @@ impl<'a> Receiver<'a> {
                     }
                 }
                 _ = ticks.tick(), if !is_over => match to_ask {
-                    Some(access) if !is_asking => {
+                    Some((access, _)) if !is_asking => {
                         is_asking = true;
                         let before = receiving.flags.acknowledged.load(Ordering::Relaxed);
                         let asking = ask(access.clone(), server.standing.who.clone(), before);

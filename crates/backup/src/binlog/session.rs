@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use xb_binlog::{
     ChecksumKind, Event, GtidState, History, LogPosition, MAGIC, SentEvent, SentReader, SystemZone,
 };
-use xb_mysql::{Access, Client, Dump, DumpItem, Part, Start as From, Timeouts};
+use xb_mysql::{Access, Client, DumpItem, Start as From, Timeouts};
 use xb_repo::archive::segment::LastTransaction;
 use xb_repo::archive::stream::{Origin, StoredPosition, StoredRepeats};
 use xb_repo::hex::hex;
@@ -26,17 +26,20 @@ use crate::binlog::role::Role;
 use crate::binlog::search::Search;
 use crate::binlog::search_outcome::{OtherServer, Outcome, SearchStep};
 use crate::binlog::segmenter::{Cut, Progress, Segmenter};
+use crate::binlog::sent_log::{ConnectedLog, LogEnds, SentLog, checksums};
 use crate::binlog::settings::{engines, settings};
 use crate::binlog::standing::Standing;
 use crate::binlog::start::{ServerLog, Start};
 use crate::binlog::system_zone::system_zone;
-use crate::binlog::waiting::{AckSchedule, NextStep, OBJECT_TIME};
+use crate::binlog::waiting::{AckSchedule, NextStep};
 use crate::cancel::CancelToken;
 
 /// Between two looks whether more has arrived, while it is too early to store what has.
 const LOOK: Duration = Duration::from_millis(5);
 /// Time limit for reading what has arrived when nothing more is to be received.
 const LAST_READS: Duration = Duration::from_secs(5);
+/// How long a connection stays open after an acknowledgement, so that the server reads it.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// A server's error for a log or a position that it cannot send.
 const NO_SUCH_POSITION: u16 = 1236;
 /// The same for a log that is in its index and not on its disk.
@@ -168,32 +171,29 @@ pub(crate) struct ReceiveFlags {
     pub(crate) is_declined: AtomicBool,
     /// Nothing more is to be received.
     is_over: AtomicBool,
-    /// The thread does not read, because an acknowledgement is due.
-    is_answering: AtomicBool,
 }
 
 /// A thread that receives; it ends when the connection or the channel does.
 pub(crate) struct Receiving {
     pub(crate) messages: mpsc::Receiver<Message>,
     pub(crate) flags: Arc<ReceiveFlags>,
-    hang_up: Box<dyn Fn() + Send + Sync>,
+    ends: Box<dyn LogEnds>,
     thread: std::thread::JoinHandle<ArchiveError>,
 }
 
 impl Receiving {
-    /// Ends what is received: the thread passes on what it has, acknowledges it, and ends the connection.
+    /// Ends what is received: the thread passes on what it has, acknowledges it, and ends the connection. Up to then it
+    /// can read: a server drops a replica that does not, and with it the acknowledgement.
     pub(crate) fn hang_up(&self) {
         self.flags.is_over.store(true, Ordering::SeqCst);
-        // It looks before it reads again. Over a Unix socket, a server drops a replica that does not read.
-        if !self.flags.is_answering.load(Ordering::SeqCst) {
-            (self.hang_up)();
-        }
+        self.ends.wake();
     }
 
     /// Returns why it ended.
     pub(crate) fn join(self) -> ArchiveError {
         self.flags.is_over.store(true, Ordering::SeqCst);
-        (self.hang_up)();
+        self.ends.wake();
+        self.ends.close();
         drop(self.messages);
         self.thread.join().unwrap_or(ArchiveError::Bug("the thread that receives panicked"))
     }
@@ -224,10 +224,10 @@ pub(crate) fn receive(
     let offset = u32::try_from(from.offset).unwrap_or(4);
     let from = From::Position { log: from.log.to_string(), offset };
     let dump = client.dump(&replica, &from, limit)?;
-    let hang_up = dump.hang_up()?;
+    let (log, ends) = ConnectedLog::new(dump)?;
     let is_known = acknowledge == Acknowledge::Known;
-    let LogRequest { age, size, needs_checksums, .. } = request;
-    begin(dump, start, is_known, age / 2, size, needs_checksums, move || hang_up.stop_reading())
+    let LogRequest { age, size, each, needs_checksums, .. } = request;
+    begin(log, start, is_known, age / 2, size, each, needs_checksums, ends)
 }
 
 /// Looks for the archive's end in the logs of another server, from this one on, until that is decided. Calls `behind` with
@@ -244,12 +244,12 @@ pub(crate) fn find(
     let (replica, limit) = request.replica(false);
     let from = From::Position { log: log.to_owned(), offset: 4 };
     let mut dump = client.dump(&replica, &from, limit)?;
-    let mut search = Search::new(SentLog::checksums(&dump), log, archive, other);
+    let mut search = Search::new(checksums(&dump), log, archive, other);
     loop {
         if is_cancelled() {
             return Err(ArchiveError::Ended);
         }
-        let found = SentLog::next(&mut dump, |dumped| search.take(dumped))?;
+        let found = dump.next(|dumped| search.take(dumped))??;
         check(search.reader(), request.needs_checksums)?;
         match found {
             SearchStep::More => {}
@@ -270,8 +270,7 @@ pub(crate) fn send(
     let from = start.overlap.as_ref().map_or(&start.at, |last| &last.from);
     let sender = LogSender::new(files, (&from.log, from.offset), cancel.clone())?;
     // A segment is cut by its size only.
-    let hang_up = move || cancel.cancel(());
-    begin(sender, start, false, Duration::MAX, size, needs_checksums, hang_up)
+    begin(sender, start, false, Duration::MAX, size, Duration::ZERO, needs_checksums, cancel)
 }
 
 fn begin(
@@ -280,11 +279,12 @@ fn begin(
     is_known: bool,
     age: Duration,
     size: usize,
+    each: Duration,
     needs_checksums: bool,
-    hang_up: impl Fn() + Send + Sync + 'static,
+    ends: impl LogEnds + 'static,
 ) -> Result<Receiving, ArchiveError> {
     let (sender, messages) = mpsc::channel(1);
-    let (start, flags, each) = (start.clone(), Arc::new(ReceiveFlags::default()), OBJECT_TIME);
+    let (start, flags) = (start.clone(), Arc::new(ReceiveFlags::default()));
     let shared = Arc::clone(&flags);
     let work = move || {
         let end = run(log, &start, is_known, age, size, needs_checksums, each, &sender, &shared);
@@ -292,104 +292,7 @@ fn begin(
     };
     let thread = std::thread::Builder::new().name("binlog".into()).spawn(work);
     let thread = thread.map_err(|_| ArchiveError::Bug("no thread can be started"))?;
-    Ok(Receiving { messages, flags, hang_up: Box::new(hang_up), thread })
-}
-
-/// A log that arrives in packets of one event.
-trait SentLog {
-    /// Checksums of the events before the first format description.
-    fn checksums(&self) -> ChecksumKind;
-
-    /// Returns the error of a log that ends before the stored transaction was sent again.
-    fn early_end(&self) -> ArchiveError;
-
-    /// Returns whether the server has asked for an acknowledgement of what it has sent, since the last call.
-    fn take_request(&mut self) -> bool {
-        false
-    }
-
-    /// Returns whether the server asks for no acknowledgements, though they were offered.
-    fn is_declined(&self) -> bool {
-        false
-    }
-
-    /// Returns whether more has arrived.
-    fn has_more(&self) -> bool {
-        true
-    }
-
-    /// Tells the server that everything up to a position is stored.
-    fn acknowledge(&mut self, _at: &StoredPosition) -> Result<(), ArchiveError> {
-        Ok(())
-    }
-
-    /// Waits for the next bytes, and passes them on. Parts of a packet end with an event.
-    fn next<R>(
-        &mut self,
-        pass: impl FnMut(DumpItem<'_>) -> Result<R, ArchiveError>,
-    ) -> Result<R, ArchiveError>;
-}
-
-impl SentLog for Dump {
-    fn checksums(&self) -> ChecksumKind {
-        match self.has_checksums() {
-            true => ChecksumKind::Crc32,
-            false => ChecksumKind::None,
-        }
-    }
-
-    fn early_end(&self) -> ArchiveError {
-        ArchiveError::Ended
-    }
-
-    fn take_request(&mut self) -> bool {
-        Self::take_request(self)
-    }
-
-    fn is_declined(&self) -> bool {
-        Self::is_declined(self)
-    }
-
-    fn has_more(&self) -> bool {
-        Self::has_more(self)
-    }
-
-    fn acknowledge(&mut self, at: &StoredPosition) -> Result<(), ArchiveError> {
-        Ok(Self::acknowledge(self, &at.log, at.offset)?)
-    }
-
-    fn next<R>(
-        &mut self,
-        pass: impl FnMut(DumpItem<'_>) -> Result<R, ArchiveError>,
-    ) -> Result<R, ArchiveError> {
-        Self::next(self, pass).map_err(ArchiveError::from).flatten()
-    }
-}
-
-impl SentLog for LogSender {
-    fn checksums(&self) -> ChecksumKind {
-        Self::checksums(self)
-    }
-
-    fn early_end(&self) -> ArchiveError {
-        match self.is_cancelled() {
-            true => ArchiveError::Ended,
-            false => ArchiveError::Differs(
-                "they end, or are damaged, before the end of the last stored transaction"
-                    .to_owned(),
-            ),
-        }
-    }
-
-    fn next<R>(
-        &mut self,
-        mut pass: impl FnMut(DumpItem<'_>) -> Result<R, ArchiveError>,
-    ) -> Result<R, ArchiveError> {
-        match Self::next(self)? {
-            Some((bytes, is_last)) => pass(DumpItem::Event(Part::new(bytes, is_last))),
-            None => pass(DumpItem::End),
-        }
-    }
+    Ok(Receiving { messages, flags, ends: Box::new(ends), thread })
 }
 
 /// Receives until the connection or the channel ends.
@@ -409,6 +312,9 @@ fn run(
         if flags.is_over.load(Ordering::Relaxed) {
             return Err(ArchiveError::Ended);
         }
+        if !log.wait()? {
+            continue;
+        }
         match log.next(|dumped| overlap.take(dumped)) {
             Ok(true) => {}
             Ok(false) => return Err(log.early_end()),
@@ -424,7 +330,8 @@ fn run(
     let repeats = start.repeats.as_ref().and_then(StoredRepeats::parse);
     let history = History::new(&start.at.log, gtids).with_repeats(repeats);
     let mut segmenter = Segmenter::new(overlap.reader, history, start.overlap.clone(), age, size);
-    let (mut waiting, mut over) = (AckSchedule::new(each, size), None::<Instant>);
+    let mut waiting = AckSchedule::new(each, size);
+    let (mut over, mut last_answer) = (None::<Instant>, None);
     // The connection before may have ended between the segment and its acknowledgement.
     if log.take_request() && is_known && start.overlap.is_some() {
         flags.acknowledged.fetch_add(1, Ordering::Relaxed);
@@ -442,13 +349,16 @@ fn run(
                 answered = Err(ArchiveError::Ended);
             }
             NextStep::Read if is_over && !log.has_more() => answered = Err(ArchiveError::Ended),
-            NextStep::Read => {}
+            NextStep::Read => match log.wait() {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => answered = Err(error),
+            },
             NextStep::Wait if !is_over => {
                 std::thread::sleep(LOOK);
                 continue;
             }
             NextStep::Wait | NextStep::Store => {
-                flags.is_answering.store(true, Ordering::SeqCst);
                 if !pass_on(waiting.release(Instant::now()), out) {
                     return Ok(());
                 }
@@ -457,7 +367,7 @@ fn run(
                 flags.acknowledged.fetch_add(1, Ordering::Relaxed);
                 answered = log.acknowledge(&stored);
                 waiting.acknowledged();
-                flags.is_answering.store(false, Ordering::SeqCst);
+                last_answer = Some(Instant::now());
                 if answered.is_ok() {
                     continue;
                 }
@@ -503,6 +413,13 @@ fn run(
             {
                 flags.acknowledged.fetch_add(1, Ordering::Relaxed);
                 log.acknowledge(&stored)?;
+                last_answer = Some(Instant::now());
+            }
+            // A server that finds the connection closed does not read what came before.
+            if flags.is_over.load(Ordering::Relaxed)
+                && let Some(left) = last_answer.and_then(|at| LAST_ANSWER.checked_sub(at.elapsed()))
+            {
+                std::thread::sleep(left);
             }
             return Err(error);
         }
@@ -666,6 +583,7 @@ mod tests {
 
     use proptest::prelude::*;
     use xb_binlog::Reader;
+    use xb_mysql::Part;
     use xb_repo::archive::stream::StreamOrigin;
 
     use super::*;
@@ -724,6 +642,50 @@ mod tests {
         assert!(is_unread(NO_SUCH_POSITION, "memory allocation failed reading log event"));
         assert!(is_unread(NO_FILE, "File './bin.000003' not found (Errcode: 2)"));
         assert!(!is_unread(1045, "Out of memory"));
+    }
+
+    #[test]
+    fn a_stopped_receiver_leaves_the_connection_open_for_its_last_answer() {
+        let log = xb_testkit::vectors::read("binlog/mariadb.000003-no-checksum");
+        let mut parts = VecDeque::from([(ROTATION.to_vec(), true, false, true)]);
+        let count = events(&log).len();
+        for (n, (begin, end)) in events(&log).into_iter().enumerate() {
+            let is_last = n + 1 == count;
+            parts.push_back((log[begin..end].to_vec(), true, is_last, !is_last));
+        }
+        let acknowledged = Arc::default();
+        let waits = Waits {
+            parts,
+            has_asked: false,
+            has_more: true,
+            acknowledged: Arc::clone(&acknowledged),
+        };
+        let (start, flags) =
+            (Start::whole("bin.000003", StreamOrigin::First), Arc::new(ReceiveFlags::default()));
+        let (sender, mut messages) = mpsc::channel(1);
+        let shared = Arc::clone(&flags);
+        let thread = std::thread::spawn(move || {
+            let each = Duration::ZERO;
+            run(waits, &start, false, Duration::MAX, usize::MAX, false, each, &sender, &shared)
+        });
+        let (mut end, mut answered) = (None, None);
+        while let Some(message) = messages.blocking_recv() {
+            match message {
+                Message::Segment(cut) => {
+                    // It is stopped while its last segment is on its way.
+                    flags.is_over.store(true, Ordering::SeqCst);
+                    end = Some(cut.to);
+                }
+                Message::Confirm(sender) => {
+                    answered = Some(Instant::now());
+                    sender.send(end.clone().unwrap()).unwrap();
+                }
+                Message::Begun | Message::Idle => {}
+            }
+        }
+        assert!(matches!(thread.join().unwrap(), Err(ArchiveError::Ended)));
+        assert_eq!(*acknowledged.lock().unwrap(), [end.unwrap()]);
+        assert!(answered.unwrap().elapsed() >= LAST_ANSWER);
     }
 
     proptest! {

@@ -14,8 +14,6 @@ use crate::binlog::segmenter::Cut;
 /// The longest time that a server is kept waiting because more arrives.
 const LINGER: Duration = Duration::from_millis(50);
 
-/// The time for which one object counts: in the long run, one is begun for each such time.
-pub(super) const OBJECT_TIME: Duration = Duration::from_millis(200);
 /// Objects that may follow each other at once, if there were few before.
 const AT_ONCE: u32 = 50;
 
@@ -45,7 +43,7 @@ pub(super) struct AckSchedule {
 }
 
 impl AckSchedule {
-    /// One object counts for the time `each`. Segments are joined up to `size` plain bytes.
+    /// One object counts for the time `each`: in the long run, one is begun for each such time. Segments are joined up to `size` plain bytes.
     pub(super) fn new(each: Duration, size: usize) -> Self {
         Self { asked: None, held: None, is_owed: false, each, size, counted: None }
     }
@@ -144,6 +142,8 @@ mod tests {
             altering: 0,
         }
     }
+
+    const OBJECT_TIME: Duration = Duration::from_millis(200);
 
     /// Commits one after the other for so long, each as soon as the one before it is stored, which takes 10 ms. Returns
     /// how many objects that were, and the longest time that one waited.

@@ -47,7 +47,8 @@ impl Context {
         let source = &args.source;
         let servers = source_servers(source.source.as_deref(), args.login.login_file.as_deref());
         let servers = servers.map_err(report::failure)?;
-        let (patience, acknowledge) = (ABSENCE_LIMIT, args.ack);
+        let each = Duration::from_secs(1) / args.ack_rate.max(1);
+        let (patience, acknowledge) = (ABSENCE_LIMIT, args.ack.then_some(each));
         let request = ReceiveRequest { servers, patience, archive, acknowledge };
         let root = root_place(args.place.as_deref(), &args.common)?;
         let watched = ReceiverStatus::new(
