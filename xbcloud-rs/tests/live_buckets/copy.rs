@@ -543,17 +543,24 @@ fn a_copy_into_a_directory_keeps_its_name_as_it_is() {
 /// Without its base, an increment is of no use once the base may be removed.
 #[test]
 fn a_listed_base_that_no_read_shows_leaves_no_lock_reported_as_whole() {
-    let store = locking();
-    let bucket = in_bucket(&store);
-    let _ = put_bytes(&store, "full", &[], &link(0, 10));
-    let _ = put_bytes(&store, "one", &[], &link(10, 20));
     let missing = Action::Refuse { status: 404, code: "NoSuchKey" };
-    let proxy = Proxy::start(bucket.address(), vec![Rule::new("GET", ".xb-catalog/full", missing)]);
-    let through = format!("--s3-endpoint={}", proxy.endpoint());
-    let ran = xbcloud(&store, "pin", "one", &["--retain=1d", &through]).run().expect(1);
-    assert!(ran.stderr_text().contains("the store lists this object"), "{ran:?}");
-    // The objects that can be locked are locked.
-    for (key, _) in bucket.list("backups/nightly/one/") {
-        assert!(key.ends_with("/claim") || bucket.lock_of(&key).is_some(), "{key}");
+    let damaged = Action::Reply(Reply::text(200, "{}\n"));
+    for (answer, code, says) in
+        [(missing, 1, "the store lists this object"), (damaged, 7, "no check line")]
+    {
+        let store = locking();
+        let bucket = in_bucket(&store);
+        let _ = put_bytes(&store, "full", &[], &link(0, 10));
+        let _ = put_bytes(&store, "one", &[], &link(10, 20));
+        let rule = Rule::new("GET", ".xb-catalog/full", answer);
+        let proxy = Proxy::start(bucket.address(), vec![rule]);
+        let through = format!("--s3-endpoint={}", proxy.endpoint());
+        let pinned = xbcloud(&store, "pin", "one", &["--retain=1d", &through]).run();
+        let ran = pinned.expect(code);
+        assert!(ran.stderr_text().contains(says), "{ran:?}");
+        // The objects that can be locked are locked.
+        for (key, _) in bucket.list("backups/nightly/one/") {
+            assert!(key.ends_with("/claim") || bucket.lock_of(&key).is_some(), "{key}");
+        }
     }
 }

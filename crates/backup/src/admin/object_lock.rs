@@ -29,8 +29,8 @@ pub struct LockReport {
 /// stricter lock stays.
 ///
 /// # Errors
-/// [`BackupError::Unlocked`] if the store refuses; some objects may be locked then. [`RepoError::Store`] if the manifest of
-/// a base cannot be read, although it is listed.
+/// [`BackupError::Unlocked`] if the store refuses; some objects may be locked then. [`RepoError::Store`] and
+/// [`RepoError::Manifest`] if the manifest of a base cannot be read, although it is there.
 pub async fn lock(
     root: &Root,
     name: &BackupName,
@@ -52,7 +52,6 @@ pub async fn lock(
             }
             // Such as an archive of increments alone.
             Err(error @ RepoError::Chain { .. }) => locked.incomplete = Some(error.to_string()),
-            Err(error @ RepoError::Manifest { .. }) => locked.incomplete = Some(error.to_string()),
             // The backup itself is locked nevertheless.
             Err(error) if error.is_of_one_object() => unread = Some(error),
             Err(error) => return Err(error.into()),

@@ -21,6 +21,10 @@ impl Store {
     /// Any error, after all retries.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         let path = path_of(Operation::Delete, key)?;
+        if matches!(self.traits.raw_api, RawApi::S3 { bulk: true, .. }) {
+            // The client sends this request for one object, too, and repeats it whatever code the object has.
+            return self.delete_in_one(key, &[key.to_owned()], None).await;
+        }
         let once = || async {
             match &self.traits.raw_api {
                 // The client sends a batch even for one object, and takes nearly any answer to it for success.

@@ -441,9 +441,15 @@ async fn a_deletion_counts_as_the_store_answers_for_each_object() {
         let error = store.delete_all(keys()).await.unwrap_err();
         assert_eq!((error.kind, error.attempts), (kind, tries), "{error}");
         assert!(error.to_string().contains(&format!("a/1 & 2: {code} no")), "{error}");
+        let error = store.delete("a/1 & 2").await.unwrap_err();
+        assert_eq!((error.kind, error.attempts), (kind, tries), "{error}");
     }
     proxy.set_rules(answer(&refusal("NoSuchKey"), u64::MAX));
     store.delete_all(keys()).await.unwrap();
+    store.delete("a/1 & 2").await.unwrap();
+    proxy.set_rules(answer("", u64::MAX));
+    let error = store.delete("a/0").await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
     for nothing in [
         "",
         "<Deleted><Key>a/0</Key></Deleted>",

@@ -90,6 +90,8 @@ impl Rules {
     /// # Errors
     /// [`LifecycleError`]; never a rule that is left out.
     pub(super) fn read(text: &str) -> Result<Self, LifecycleError> {
+        // The reader passes over a byte order mark, and does not count it.
+        let text = text.trim_start_matches('\u{feff}');
         let mut reader = Reader::from_str(text);
         // The elements that are open, and the position of the outermost rule.
         let (mut open, mut rule_at): (Vec<Element>, usize) = (Vec::new(), 0);
@@ -281,6 +283,15 @@ mod tests {
         assert!(before.lost_in(&after, "ours").is_empty());
         assert_eq!(after.lost_in(&before, "ours"), Vec::<&str>::new());
         assert_ne!(before, after);
+    }
+
+    /// The rule would be written into the end tag, and a store that takes such a text may keep no rule at all.
+    #[test]
+    fn a_byte_order_mark_moves_no_rule() {
+        let before = Rules::read(&format!("\u{feff}{}", root(FOREIGN[0]))).unwrap();
+        assert_eq!(before.with("ours", OURS), root(&format!("{}{OURS}", FOREIGN[0])));
+        let changed = Rules::read(&root(OURS)).unwrap();
+        assert_eq!(before.lost_in(&changed, "ours"), [FOREIGN[0]]);
     }
 
     #[test]
