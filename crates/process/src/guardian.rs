@@ -24,8 +24,8 @@ use std::thread::Builder;
 use nix::sys::signal::{SigSet, Signal as Raised};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{
-    Pid, Signal, getpgrp, getpid, getppid, kill_process, kill_process_group,
-    set_parent_process_death_signal,
+    Pid, Signal, getpid, getppid, kill_process, kill_process_group,
+    set_parent_process_death_signal, test_kill_process_group,
 };
 
 use crate::confine::{confine, is_supported, why_not_supported};
@@ -195,9 +195,10 @@ fn pass_signals_on(program: Pid) {
     }
 }
 
-/// Whether the guardian and its program have a group of their own.
+/// Whether the guardian and its program have a group of their own. `getpgrp` has no answer for a group that began outside
+/// this process namespace, as under `nsenter` or `unshare`.
 fn has_group() -> bool {
-    getpgrp() == getpid()
+    test_kill_process_group(getpid()).is_ok()
 }
 
 /// Ends the program, and with it this process, which waits for it.

@@ -14,6 +14,8 @@ use xb_process::{NOT_STARTED, Program, Remover, serve_as_guardian};
 /// Prefix of the first argument that makes this test the program to be killed; the file for process
 /// ids follows.
 const VICTIM: &str = "--victim=";
+/// First argument that makes this test a program with a child in its group.
+const PARENT: &str = "--parent";
 
 fn main() -> ExitCode {
     if let Some(status) = serve_as_guardian() {
@@ -26,6 +28,10 @@ fn main() -> ExitCode {
             Some("directory") => victim_with_directory(&file),
             group => victim(&file, group.unwrap()),
         };
+    }
+    if std::env::args().nth(1).as_deref() == Some(PARENT) {
+        let child = shell("exit 7").in_our_group().start().unwrap().wait().unwrap();
+        return u8::try_from(child.code().unwrap()).unwrap().into();
     }
     let dir = tempfile::tempdir().unwrap();
     a_killed_program_takes_its_children_and_theirs_along(dir.path());
@@ -42,7 +48,8 @@ fn main() -> ExitCode {
     a_program_that_cannot_be_run_shows_it_by_its_status(dir.path());
     nothing_else_is_inherited();
     a_killed_program_leaves_no_directory(dir.path());
-    println!("13 tests of the guardian passed");
+    a_group_of_another_namespace_is_not_ours();
+    println!("14 tests of the guardian passed");
     ExitCode::SUCCESS
 }
 
@@ -66,6 +73,18 @@ fn victim_with_directory(dir: &str) -> ExitCode {
         format!("while echo x >{dir}/new; do echo $$ >{dir}.new; mv {dir}.new {dir}.pid; done");
     let _ = shell(&script).stderr(Stdio::null()).start().unwrap().wait();
     ExitCode::SUCCESS
+}
+
+/// As in a container that `nsenter` has entered.
+fn a_group_of_another_namespace_is_not_ours() {
+    let inside = |program: &Path, word: &str| {
+        Command::new("unshare").args(["--pid", "--fork"]).arg(program).arg(word).output()
+    };
+    if !inside(Path::new("true"), "").is_ok_and(|ran| ran.status.success()) {
+        return println!("skipped: a process namespace needs root");
+    }
+    let ran = inside(&std::env::current_exe().unwrap(), PARENT).unwrap();
+    assert_eq!(ran.status.code(), Some(7), "{}", String::from_utf8_lossy(&ran.stderr));
 }
 
 fn a_killed_program_leaves_no_directory(parent: &Path) {

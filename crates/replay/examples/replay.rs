@@ -1,4 +1,4 @@
-//! Replays binary logs onto a backup that mariadb-backup has prepared, up to their end.
+//! Replays binary logs onto a backup that mariadb-backup has prepared, or a copy of the data of MySQL, up to their end.
 //!
 //! ```sh
 //! cargo run --release -p xb-replay --example replay -- PREPARED THREADS /var/lib/mysql/bin.0000*
@@ -49,9 +49,13 @@ fn run() -> Result<(), Failure> {
     let info = INFO.iter().find_map(|name| std::fs::read_to_string(data.join(name)).ok());
     let info = info.ok_or("the backup has no position")?;
     let (position, start) = position(&info).ok_or("the backup's position is not understood")?;
+    let server = match start {
+        GtidState::MariaDb(_) => "mariadbd",
+        GtidState::MySql(_) => "mysqld",
+    };
     let request = ReplayRequest {
         data: data.clone(),
-        programs: vec!["mariadbd".into(), "/usr/sbin/mariadbd".into()],
+        programs: vec![server.into(), Path::new("/usr/sbin").join(server)],
         settings: Vec::new(),
         system_zone: None,
         engines: Vec::new(),
