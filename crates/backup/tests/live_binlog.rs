@@ -741,6 +741,22 @@ fn a_log_that_was_cut_or_written_again_is_a_branch() {
     archive.assert_bytes();
 }
 
+/// The server writes to another log of the same name, and the connection waits for more of the old one.
+#[test]
+fn logs_that_begin_anew_beside_a_receiver_are_a_branch() {
+    let archive = Archive::new();
+    archive.write(20);
+    let (receiver, told) = Receiver::start(archive.server.socket(), &archive.session());
+    archive.wait_for(&told);
+    archive.server.sql("RESET MASTER");
+    told.lock().unwrap().clear();
+    archive.write(5);
+    archive.wait_for(&told);
+    receiver.stop();
+    assert_eq!(begins(&told.lock().unwrap()), "Branch");
+    archive.assert_bytes();
+}
+
 /// Offset at which the tenth last transaction of a log begins.
 fn tenth_last_transaction(log: &[u8]) -> u64 {
     let (mut reader, mut history) = (Reader::new(), History::new("bin.000001", None));
