@@ -218,7 +218,7 @@ pub async fn verify_archive(
     known: &mut KnownManifests,
 ) -> Result<ArchiveReport, BackupError> {
     let ours = remembered(&session.root, server, facts.state)?;
-    let own = StreamKeys::new(facts.keys, session.resources.memory);
+    let own = StreamKeys::new(facts.keys, session);
     let mut found = streams_by_records(&session.root, server, &own).await?;
     known.refresh(&session.root).await?;
     let (backups, unreadable) = backups(known, server, &mut found);
