@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use xb_backup::{
-    ArchiveFacts, ArchiveReport, ArchiveSettings, CancelToken, KeySlots, Keys, Notice,
+    ArchiveFacts, ArchiveReport, ArchiveSettings, BackupError, CancelToken, KeySlots, Keys, Notice,
     ReceiveRequest, Resources, Session, fetch_segment, receive, verify_archive,
 };
 use xb_binlog::{History, LogPosition, Reader};
@@ -22,6 +22,7 @@ use xb_repo::archive::base::Base;
 use xb_repo::archive::listing::streams;
 use xb_repo::archive::plan::{Histories, Stream};
 use xb_repo::archive::stop::RestoreStop;
+use xb_repo::resolve::KnownManifests;
 use xb_repo::root::Root;
 use xb_testkit::mariadb::MariaDb;
 use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
@@ -85,7 +86,7 @@ impl Archive {
     }
 
     fn verify(&self) -> ArchiveReport {
-        block_on(verify_archive(&self.session(), SERVER, facts(&keys(), None))).unwrap()
+        verified(self, facts(&keys(), None)).unwrap()
     }
 
     fn streams(&self) -> Vec<(Stream, Option<KeysObject>)> {
@@ -188,6 +189,12 @@ fn keys() -> Keys {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// What is found in the archive by these facts.
+fn verified(archive: &Archive, facts: ArchiveFacts<'_>) -> Result<ArchiveReport, BackupError> {
+    let mut known = KnownManifests::default();
+    block_on(verify_archive(&archive.session(), SERVER, facts, &mut known))
 }
 
 /// The facts against which an archive is verified.
@@ -741,6 +748,22 @@ fn a_log_that_was_cut_or_written_again_is_a_branch() {
     archive.assert_bytes();
 }
 
+/// The server writes to another log of the same name, and the connection waits for more of the old one.
+#[test]
+fn logs_that_begin_anew_beside_a_receiver_are_a_branch() {
+    let archive = Archive::new();
+    archive.write(20);
+    let (receiver, told) = Receiver::start(archive.server.socket(), &archive.session());
+    archive.wait_for(&told);
+    archive.server.sql("RESET MASTER");
+    told.lock().unwrap().clear();
+    archive.write(5);
+    archive.wait_for(&told);
+    receiver.stop();
+    assert_eq!(begins(&told.lock().unwrap()), "Branch");
+    archive.assert_bytes();
+}
+
 /// Offset at which the tenth last transaction of a log begins.
 fn tenth_last_transaction(log: &[u8]) -> u64 {
     let (mut reader, mut history) = (Reader::new(), History::new("bin.000001", None));
@@ -822,12 +845,9 @@ fn every_change_in_the_archive_is_named() {
     // Another key, and none.
     let wrong =
         Keys::default().with_key(KeyBytes::new(b"another key of 32 bytes, exactly").unwrap());
-    let report = block_on(verify_archive(&archive.session(), SERVER, facts(&wrong, None))).unwrap();
+    let report = verified(&archive, facts(&wrong, None)).unwrap();
     assert!(!report.is_undamaged());
-    assert!(
-        block_on(verify_archive(&archive.session(), SERVER, facts(&Keys::default(), None)))
-            .is_err()
-    );
+    assert!(verified(&archive, facts(&Keys::default(), None)).is_err());
 }
 
 #[test]
@@ -845,9 +865,7 @@ fn a_tail_that_was_removed_is_missed_by_what_the_host_remembers() {
         archive.wait_for(&told);
     }
     receiver.stop();
-    let verify = || {
-        block_on(verify_archive(&archive.session(), SERVER, facts(&keys(), Some(&state)))).unwrap()
-    };
+    let verify = || verified(&archive, facts(&keys(), Some(&state))).unwrap();
     assert!(verify().is_undamaged());
     // The last segment, with all records that tell of it.
     let files = archive.segments();

@@ -18,6 +18,8 @@ use xb_repo::names::RunId;
 use xb_testkit::command::Cmd;
 use xb_testkit::fault::Proxy;
 use xb_testkit::store::Store;
+use xb_testkit::stream::small_backup;
+use xb_testkit::vectors;
 
 const STREAM: &str = "00112233445566778899aabbccddeeff";
 /// Where a native stream would be, which is not read.
@@ -192,6 +194,12 @@ fn make_streams(store: &Store, streams: u64, each: u64, is_rolled_up: bool) {
 
 /// Runs a command on the archive of a store. Returns what it printed, and its requests.
 fn counted(store: &Store, args: &[&str]) -> (Value, u64) {
+    let (printed, proxy) = seen(store, args);
+    (printed, proxy.seen().len() as u64)
+}
+
+/// The same, with what has seen the requests.
+fn seen(store: &Store, args: &[&str]) -> (Value, Proxy) {
     let options = store.options();
     let endpoint = options.iter().find_map(|option| option.strip_prefix("--s3-endpoint=http://"));
     let proxy = Proxy::start(endpoint.unwrap(), Vec::new());
@@ -203,9 +211,35 @@ fn counted(store: &Store, args: &[&str]) -> (Value, u64) {
         .arg(format!("--s3-endpoint={}", proxy.endpoint()))
         .run()
         .expect(0);
-    let requests = proxy.seen().len() as u64;
+    let requests = proxy.seen().len();
     println!("{args:?}: {requests} requests, {:.1} s", begin.elapsed().as_secs_f64());
-    (serde_json::from_slice(&ran.stdout).unwrap(), requests)
+    (serde_json::from_slice(&ran.stdout).unwrap(), proxy)
+}
+
+/// With a request for each backup and each archive, a list of many servers would never end.
+#[test]
+fn each_manifest_is_read_once_for_the_archives_of_all_servers() {
+    let store = Store::bucket();
+    let (root, log) = (store.root_url(), vectors::path("binlog/mariadb.000002"));
+    let run = |args: &[&str], stdin| {
+        let program = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).arg("--no-defaults").args(args);
+        let _ = program.args(store.options()).stdin_bytes(stdin).run().expect(0);
+    };
+    for server in ["--server=a", "--server=b", "--server=c"] {
+        let log = log.to_str().unwrap();
+        run(&["binlog", "push", &root, log, server, "--new-archive"], Vec::new());
+    }
+    for name in ["one", "two"] {
+        run(&["put", &format!("{root}/{name}")], small_backup(3, 5000));
+    }
+    for command in ["list", "verify"] {
+        let (found, proxy) = seen(&store, &["binlog", command, &root, "--json"]);
+        assert_eq!(found["servers"].as_array().map(Vec::len), Some(3), "{found:#}");
+        for name in ["one", "two"] {
+            let reads = proxy.count("GET", &format!("/.xb-catalog/{name}"));
+            assert_eq!(reads, 1, "{command}, {name}: {:#?}", proxy.seen());
+        }
+    }
 }
 
 /// Set `XB_TEST_STREAMS` to 288 for a day of connections of five minutes, or 25920 for 90 days, and `XB_TEST_SEGMENTS` to 60

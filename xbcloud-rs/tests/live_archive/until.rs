@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use xb_backup::{ArchiveFacts, KeySlots, Keys, Notice, verify_archive};
+use xb_backup::{ArchiveFacts, ArchiveReport, BackupError, KeySlots, Keys, Notice, verify_archive};
 use xb_encryptor::KeyBytes;
 use xb_repo::archive::stream::StreamOrigin;
+use xb_repo::resolve::KnownManifests;
 use xb_testkit::command::Cmd;
 use xb_testkit::mariadb::MariaDb;
 
@@ -372,7 +373,7 @@ fn an_archive_that_may_have_lost_its_end_is_not_restored_to_its_latest() {
     let text = shop.refused("latest", &time(shop.now() + 3600), &[]);
     assert!(text.contains("does not reach"), "{text}");
     let keys = Keys::default().with_key(KeyBytes::new(KEY).unwrap());
-    let report = block_on(verify_archive(&shop.session(), "shop", facts(&keys, None))).unwrap();
+    let report = verified(&shop, facts(&keys, None)).unwrap();
     assert!(!report.is_undamaged(), "{report:#?}");
     std::fs::remove_file(stream.join("alive")).unwrap();
     let listed = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
@@ -463,8 +464,7 @@ fn a_backup_whose_position_is_wrong_is_named() {
     shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
     shop.wait_for(&receiver);
     receiver.stop();
-    let verify =
-        || block_on(verify_archive(&shop.session(), "shop", facts(&Keys::default(), None)));
+    let verify = || verified(&shop, facts(&Keys::default(), None));
     let report = verify().unwrap();
     assert!(report.is_undamaged() && !report.has_gap(), "{report:#?}");
     let path = shop.scratch.join("shop/.xb-catalog/full");
@@ -486,6 +486,12 @@ fn a_backup_whose_position_is_wrong_is_named() {
         let named = report.problems.iter().any(|problem| problem.contains(what));
         assert!(named && !report.is_undamaged(), "{what}: {report:#?}");
     }
+}
+
+/// What is found in the archive by these facts.
+fn verified(shop: &Shop, facts: ArchiveFacts<'_>) -> Result<ArchiveReport, BackupError> {
+    let mut known = KnownManifests::default();
+    block_on(verify_archive(&shop.session(), "shop", facts, &mut known))
 }
 
 /// The facts against which an archive is verified.
@@ -565,8 +571,7 @@ fn prune_removes_only_what_no_kept_backup_needs() {
     // Objects that a killed prune leaves are named, and harm nothing.
     let second = left[0].parent().unwrap().join(format!("{:012}", 1));
     std::fs::write(&second, "left").unwrap();
-    let report =
-        block_on(verify_archive(&shop.session(), "shop", facts(&Keys::default(), None))).unwrap();
+    let report = verified(&shop, facts(&Keys::default(), None)).unwrap();
     assert!(report.is_undamaged() && !report.has_gap(), "{report:#?}");
     let remarks = report.streams[0].remarks.join("; ");
     assert!(
@@ -583,8 +588,7 @@ fn prune_removes_only_what_no_kept_backup_needs() {
     receiver.stop();
     let (rows, _) = shop.restored("latest", "latest", &[]);
     assert_eq!(rows, shop.rows());
-    let report =
-        block_on(verify_archive(&shop.session(), "shop", facts(&Keys::default(), None))).unwrap();
+    let report = verified(&shop, facts(&Keys::default(), None)).unwrap();
     assert!(report.is_undamaged() && !report.has_gap(), "{report:#?}");
     assert_eq!(report.streams.len(), 2, "{report:#?}");
     // A floor that is too high is no excuse for what a backup needs.
@@ -604,8 +608,7 @@ fn prune_removes_only_what_no_kept_backup_needs() {
     std::fs::remove_file(needed).unwrap();
     let text = shop.refused("latest", "latest", &[]);
     assert!(text.contains("was removed"), "{text}");
-    let report =
-        block_on(verify_archive(&shop.session(), "shop", facts(&Keys::default(), None))).unwrap();
+    let report = verified(&shop, facts(&Keys::default(), None)).unwrap();
     assert!(report.has_gap(), "{report:#?}");
 }
 
@@ -654,14 +657,13 @@ fn a_log_is_kept_only_for_as_long_as_was_asked() {
     let text = run(&["binlog", "list"]).stdout_text();
     assert!(text.contains("was removed; the archive begins at"), "{text}");
     // A floor alone is no excuse: anyone could have written it.
-    let report =
-        block_on(verify_archive(&shop.session(), "shop", facts(&Keys::default(), None))).unwrap();
+    let report = verified(&shop, facts(&Keys::default(), None)).unwrap();
     assert!(report.has_gap(), "{report:#?}");
     // Nor is the rule, where no other backup has the log.
     std::fs::remove_file(shop.scratch.join("shop/.xb-catalog/two")).unwrap();
     let keys = Keys::default();
     let kept = ArchiveFacts { kept_within: Some(Duration::ZERO), ..facts(&keys, None) };
-    let report = block_on(verify_archive(&shop.session(), "shop", kept)).unwrap();
+    let report = verified(&shop, kept).unwrap();
     assert!(report.has_gap(), "{report:#?}");
 }
 

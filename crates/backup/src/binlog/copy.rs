@@ -105,7 +105,7 @@ pub(crate) async fn copy_archive(
 ) -> Result<ArchiveCopy, BackupError> {
     let cancel = &session.cancel;
     let folder = server_folder(server).map_err(RepoError::from)?;
-    let own = StreamKeys::new(keys, session.resources.memory);
+    let own = StreamKeys::new(keys, session);
     let (mut lives, mut found) = cancel.or(alike(&session.root, server, &folder, &own)).await?;
     let there = cancel.or(streams(to, server, &Keyless)).await?;
     if let Some(other) = there.iter().find(|there| found.iter().all(|own| own.id != there.id)) {

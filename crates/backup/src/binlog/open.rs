@@ -9,6 +9,7 @@ use xb_repo::archive::listing::ListedStream;
 use xb_repo::names::RunId;
 
 use crate::error::BackupError;
+use crate::session::Session;
 
 /// Stream as these keys open it.
 pub(crate) enum OpenedStream {
@@ -52,29 +53,32 @@ impl OpenedStream {
 /// A stream, and its key slots as they are stored.
 type StreamSlots = (RunId, Vec<u8>);
 
-/// The keys of a reader, and the streams that they have opened so far: a passphrase takes its time for each.
+/// The keys of a reader, and the streams that they have opened so far: a passphrase, or a program, takes its time for each.
 pub(crate) struct StreamKeys<'a> {
     keys: &'a Keys,
-    /// The most memory that a passphrase may take, in bytes.
-    memory: u64,
+    session: &'a Session,
     /// A roll-up may have other slots than the stream has by now.
     opened: Mutex<BTreeMap<StreamSlots, Result<DataKey, OpenError>>>,
 }
 
 impl<'a> StreamKeys<'a> {
-    pub(crate) fn new(keys: &'a Keys, memory: u64) -> Self {
-        Self { keys, memory, opened: Mutex::default() }
+    pub(crate) fn new(keys: &'a Keys, session: &'a Session) -> Self {
+        Self { keys, session, opened: Mutex::default() }
     }
 
     pub(crate) fn keys(&self) -> &'a Keys {
         self.keys
     }
 
-    /// The key of a stream; `None` if the reader has no keys.
+    /// The key of a stream; `None` if the reader has no keys, or has been cancelled.
     fn take(&self, stream: RunId, slots: &KeysObject) -> Option<Result<DataKey, OpenError>> {
         let which = (stream, slots.encode().to_vec());
         let opened = self.opened.lock().ok().and_then(|mut opened| opened.remove(&which));
-        opened.or_else(|| self.keys.open(slots, self.memory))
+        // The streams of an archive are opened one after the other, without a pause in which a signal would end that.
+        let cancelled = || self.session.cancel.reason().is_some();
+        let memory = self.session.resources.memory;
+        let open = || tokio::task::block_in_place(|| self.keys.open(slots, memory));
+        opened.or_else(|| if cancelled() { None } else { open() })
     }
 }
 
@@ -107,27 +111,42 @@ pub(crate) fn open(
             true => OpenedStream::NoSlots,
         });
     };
-    match keys.take(found.id, slots) {
-        None => {
-            let slots: Vec<_> = slots.slots().map(|slot| slot.to_string()).collect();
-            Err(BackupError::Keys(format!(
-                "the archive of {server} is sealed, and no key was given; it opens with: {}",
-                slots.join(", ")
-            )))
+    let Some(opened) = keys.take(found.id, slots) else {
+        if let Some(signal) = keys.session.cancel.reason() {
+            return Err(BackupError::Interrupted(signal));
         }
-        Some(Err(error)) => Ok(OpenedStream::Locked(error.to_string())),
-        Some(Ok(key)) => {
+        let slots: Vec<_> = slots.slots().map(|slot| slot.to_string()).collect();
+        return Err(BackupError::Keys(format!(
+            "the archive of {server} is sealed, and no key was given; it opens with: {}",
+            slots.join(", ")
+        )));
+    };
+    Ok(match opened {
+        Err(error) => OpenedStream::Locked(error.to_string()),
+        Ok(key) => {
             found.authenticate(&key);
-            Ok(OpenedStream::Sealed(key))
+            OpenedStream::Sealed(key)
         }
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use xb_encryptor::{FreshKey, KeyBytes, KeySlotSpec};
+    use xb_repo::root::Root;
+    use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
     use super::*;
+    use crate::session::Resources;
+
+    /// A session whose store is not used.
+    fn session() -> Session {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().trim_start_matches('/').to_owned();
+        let location = Location { place: StorePlace::Local, path };
+        let root = Root::open(&location, &StoreSettings::default(), Policy::default(), true);
+        Session::new(root.unwrap(), Resources { memory: 1 << 20, threads: 1, parallel: 1 })
+    }
 
     #[test]
     fn a_stream_with_new_key_slots_is_opened_although_a_roll_up_has_the_old_ones() {
@@ -135,10 +154,27 @@ mod tests {
         let (stream, fresh) = (RunId([1; 16]), FreshKey::generate().unwrap());
         let seal = |key| KeysObject::seal(fresh.key(), stream.0, &[KeySlotSpec::Key(key)]).unwrap();
         let reader = Keys::default().with_key(new.clone());
-        let keys = StreamKeys::new(&reader, 0);
+        let session = session();
+        let keys = StreamKeys::new(&reader, &session);
         assert!(keys.key(stream, &seal(&old)).is_none());
         let slots = seal(&new);
         assert!(keys.key(stream, &slots).is_some());
         assert!(keys.take(stream, &slots).unwrap().is_ok());
+    }
+
+    /// A program may take a minute for each stream, and there may be hundreds.
+    #[test]
+    fn a_signal_ends_the_opening_of_streams() {
+        let (key, fresh) = (KeyBytes::new(&[7; 32]).unwrap(), FreshKey::generate().unwrap());
+        let seal = |stream: RunId| {
+            KeysObject::seal(fresh.key(), stream.0, &[KeySlotSpec::Key(&key)]).unwrap()
+        };
+        let [one, two] = [RunId([1; 16]), RunId([2; 16])];
+        let (reader, session) = (Keys::default().with_key(key.clone()), session());
+        let keys = StreamKeys::new(&reader, &session);
+        assert!(keys.key(one, &seal(one)).is_some());
+        session.cancel.cancel(15);
+        assert!(keys.key(two, &seal(two)).is_none());
+        assert!(keys.take(two, &seal(two)).is_none());
     }
 }

@@ -110,7 +110,7 @@ pub async fn search_archive(
     let wanted = Arc::new(TransactionFilter::new(search)?);
     let mut problems = Vec::new();
     let (mut shown, mut barriers) = (HashSet::new(), HashSet::new());
-    let own = StreamKeys::new(keys, session.resources.memory);
+    let own = StreamKeys::new(keys, session);
     let all = session.cancel.or(streams(&session.root, server, &own)).await?;
     for mut found in all {
         let id = found.id.to_string();

@@ -19,7 +19,7 @@ use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::{Origin, StreamHead, StreamOrigin};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
-use xb_repo::resolve::{Manifests, manifests};
+use xb_repo::resolve::KnownManifests;
 
 use crate::binlog::lent_streams::with_streams;
 use crate::binlog::open::{Readable, StreamKeys, open};
@@ -178,13 +178,18 @@ pub struct Window {
     is_removed: bool,
 }
 
-/// Lists the archive of a server by its records.
+/// Lists the archive of a server by its records. `known` has the manifests that were read for the server before.
 ///
 /// # Errors
 /// [`BackupError::Repo`] if the store cannot be read.
-pub async fn list_archive(session: &Session, server: &str) -> Result<ArchiveReport, BackupError> {
+pub async fn list_archive(
+    session: &Session,
+    server: &str,
+    known: &mut KnownManifests,
+) -> Result<ArchiveReport, BackupError> {
     let mut found = streams(&session.root, server, &Keyless).await?;
-    let (backups, unreadable) = backups(session, server, &mut found).await?;
+    known.refresh(&session.root).await?;
+    let (backups, unreadable) = backups(known, server, &mut found);
     let looked = found.into_iter().map(CheckedStream::unread).collect();
     let report = report(session, server, looked, (backups, None), None).await?;
     Ok(ArchiveReport { unreadable, ..report })
@@ -210,11 +215,13 @@ pub async fn verify_archive(
     session: &Session,
     server: &str,
     facts: ArchiveFacts<'_>,
+    known: &mut KnownManifests,
 ) -> Result<ArchiveReport, BackupError> {
     let ours = remembered(&session.root, server, facts.state)?;
-    let own = StreamKeys::new(facts.keys, session.resources.memory);
+    let own = StreamKeys::new(facts.keys, session);
     let mut found = streams_by_records(&session.root, server, &own).await?;
-    let (backups, unreadable) = backups(session, server, &mut found).await?;
+    known.refresh(&session.root).await?;
+    let (backups, unreadable) = backups(known, server, &mut found);
     let bases = backups.iter().filter_map(|(_, base)| base.as_ref().ok());
     let wanted: HashSet<LogPosition> = bases.map(|base| base.position.clone()).collect();
     let mut looked = Vec::new();
@@ -572,31 +579,29 @@ fn displaced(
 type Backups = Vec<(BackupName, Result<Base, Window>)>;
 
 /// The backups of a server onto which a log can be replayed; and those, as texts, whose manifests cannot be read.
-async fn backups(
-    session: &Session,
+fn backups(
+    known: &KnownManifests,
     server: &str,
     found: &mut [ListedStream],
-) -> Result<(Backups, Vec<String>), BackupError> {
-    let Manifests { sound, unread } = manifests(&session.root).await?;
-    let manifests = sound.into_iter().map(|(name, stored)| (name, stored.manifest));
+) -> (Backups, Vec<String>) {
     let is_of_it = |manifest: &Manifest| manifest.server.as_deref().is_none_or(|of| of == server);
-    let manifests = manifests.filter(|(_, manifest)| is_of_it(manifest));
+    let manifests = known.iter().filter(|(_, manifest)| is_of_it(manifest));
     let backups = with_streams(found, |streams| {
         let histories = Histories::new(streams);
-        let placed = |(name, manifest): (BackupName, Manifest)| {
-            let noted = BasePosition::replayed(&manifest)?;
+        let placed = |(name, manifest): (&BackupName, &Manifest)| {
+            let noted = BasePosition::replayed(manifest)?;
             let base = match (histories.locate(&noted), noted) {
                 (Some(base), _) | (None, BasePosition::Position(base)) => Ok(base),
                 (None, BasePosition::Between { from, taken, .. }) => {
-                    Err(unplaced(&name, &from, taken, streams))
+                    Err(unplaced(name, &from, taken, streams))
                 }
             };
-            Some((name, base))
+            Some((name.clone(), base))
         };
         manifests.filter_map(placed).collect()
     });
-    let unread = unread.iter().map(|unread| format!("{}: {}", unread.name, unread.error));
-    Ok((backups, unread.collect()))
+    let unread = known.unread().map(|unread| format!("{}: {}", unread.name, unread.error));
+    (backups, unread.collect())
 }
 
 /// The window of a clone of which no stream has all transactions from the first on that it may lack.

@@ -1,6 +1,7 @@
 //! Looks at the servers beside the connection that receives: how far the log of the one that is received from reached at a
 //! moment, whether it replicates another one, and whether another one has taken its place.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -156,12 +157,16 @@ impl Watch {
             false => None,
         };
         self.standing = Some(look.standing);
-        // A log that has become shorter is another one.
-        let is_sound = |(_, end): &(Timestamp, LogPosition)| {
-            self.stored.as_ref().is_some_and(|stored| end >= stored)
-        };
+        // After RESET MASTER, the connection gets no word until the new log is as long as the old one was.
+        if let (Some(stored), Some((_, end))) = (&self.stored, &look.end)
+            && end.partial_cmp(stored).is_none_or(Ordering::is_lt)
+        {
+            return Some(ArchiveError::Differs(format!(
+                "its log ends at {end}, and is stored up to {stored}"
+            )));
+        }
         if self.mark.is_none() && !is_demoted {
-            self.mark = look.end.filter(is_sound);
+            self.mark = look.end.filter(|_| self.stored.is_some());
         }
         let mut changed = changes(&self.settings, &look.settings);
         changed.extend(look.doubts.into_iter().filter(|doubt| !self.doubts.contains(doubt)));
@@ -293,12 +298,16 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_became_shorter_covers_nothing() {
+    fn a_log_that_became_shorter_ends_the_stream_and_covers_nothing() {
         let mut watch = Watch { stored: at("bin.000002", 100), ..Watch::default() };
-        watch.take(look(7, "bin.000001", 300));
-        watch.take(look(8, "bin.000002", 99));
-        watch.take(look(9, "other.000002", 900));
+        for (log, offset) in [("bin.000001", 300), ("bin.000002", 99), ("other.000002", 900)] {
+            let found = watch.take(look(7, log, offset));
+            assert!(matches!(found, Some(ArchiveError::Differs(_))), "{log}:{offset}: {found:?}");
+        }
         assert_eq!(watch.covered(at("bin.000009", 1)), None);
+        assert!(watch.take(look(8, "bin.000002", 100)).is_none());
+        // Nothing is stored yet.
+        assert!(Watch::default().take(look(9, "bin.000001", 4)).is_none());
     }
 
     #[test]

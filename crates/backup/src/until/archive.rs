@@ -37,7 +37,7 @@ impl Archive {
         let mut this = Self { server, streams: Vec::new(), keys: BTreeMap::new() };
         let mut empty = Vec::new();
         let ours = remembered(&session.root, &this.server, request.state.as_deref())?;
-        let own = StreamKeys::new(keys, session.resources.memory);
+        let own = StreamKeys::new(keys, session);
         for mut found in streams(&session.root, &this.server, &own).await? {
             let id = found.id.to_string();
             let wrong = |what: &str| {

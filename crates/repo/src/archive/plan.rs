@@ -18,7 +18,6 @@ pub use crate::archive::plan_error::PlanError;
 use crate::archive::present::{
     self, Left, LineEnd, are_of_one_server, lacks_end, present, reaches,
 };
-use crate::archive::segment::StoredBarrier;
 use crate::archive::stop::{RestoreStop, TimesBefore};
 use crate::archive::stranded::{Lack, Passage, Stranded, lacks, only, together};
 use crate::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
@@ -29,8 +28,6 @@ pub struct Plan<'a> {
     /// The pieces. The replay begins within the first one, at the position of the backup; the stop lies within
     /// the last one. None: the backup is at the stop already.
     pub pieces: Vec<Piece<'a>>,
-    /// Barriers in the first and the last piece: whether they are on the way shows when these are read.
-    pub doubtful: Vec<&'a StoredBarrier>,
     /// Cut of the last piece.
     pub stop: RestoreStop,
     /// The heads do not prove that the stop lies in the pieces: unless [`Cutter::has_stopped`](crate::archive::stop::Cutter::has_stopped) says so at their
@@ -635,19 +632,15 @@ impl<'a> HistoryLine<'a> {
             },
         };
         let pieces = pieces.get(..=last).unwrap_or_default().to_vec();
-        let mut doubtful = Vec::new();
+        // Which of those in the first and the last piece are on the way shows when these are read.
         for (number, piece) in pieces.iter().enumerate() {
             let head = piece.segment;
             let is_inner = number > 0 && number < last;
             for barrier in head.barriers.iter().filter(|barrier| barrier.at.offset < piece.until) {
                 let is_after_start = number > 0 || barrier.at.offset >= base.position.offset();
-                match is_inner || (is_after_start && matches!(stop, RestoreStop::Latest)) {
-                    true => {
-                        let (kind, at) = (barrier.kind.clone(), barrier.at.clone());
-                        return Err(PlanError::Barrier { kind, at });
-                    }
-                    false if is_after_start => doubtful.push(barrier),
-                    false => {}
+                if is_inner || (is_after_start && matches!(stop, RestoreStop::Latest)) {
+                    let (kind, at) = (barrier.kind.clone(), barrier.at.clone());
+                    return Err(PlanError::Barrier { kind, at });
                 }
             }
             if is_inner && head.more_barriers > 0 {
@@ -655,14 +648,7 @@ impl<'a> HistoryLine<'a> {
                 return Err(PlanError::Barrier { kind, at: head.to.clone() });
             }
         }
-        Ok(Plan {
-            pieces,
-            doubtful,
-            stop: stop.clone(),
-            must_be_found,
-            is_left: false,
-            left_by: None,
-        })
+        Ok(Plan { pieces, stop: stop.clone(), must_be_found, is_left: false, left_by: None })
     }
 }
 

@@ -9,6 +9,7 @@ use xb_backup::{
 };
 use xb_cli::{Exit, Failure, format_count};
 use xb_repo::archive::listing::servers;
+use xb_repo::resolve::KnownManifests;
 use xb_repo::root::Root;
 
 use crate::args::CommonOptions;
@@ -28,9 +29,10 @@ impl Context {
         let root = root_place(args.root.place.as_deref(), &args.common)?;
         let server = args.server.clone();
         let list = |session: Session| async move {
-            let mut found = Vec::new();
+            let (mut found, mut known) = (Vec::new(), KnownManifests::default());
             for server in named(&session.root, server).await? {
-                found.push(session.cancel.or(list_archive(&session, &server)).await?);
+                let listing = list_archive(&session, &server, &mut known);
+                found.push(session.cancel.or(listing).await?);
             }
             Ok(found)
         };
@@ -45,9 +47,9 @@ impl Context {
         let (server, kept_within) = (args.server.clone(), args.keep_binlog_within);
         let verify = |session: Session| async move {
             let facts = ArchiveFacts { keys: &keys, state: state.as_deref(), kept_within };
-            let mut found = Vec::new();
+            let (mut found, mut known) = (Vec::new(), KnownManifests::default());
             for server in named(&session.root, server).await? {
-                let verifying = verify_archive(&session, &server, facts);
+                let verifying = verify_archive(&session, &server, facts, &mut known);
                 found.push(session.cancel.or(verifying).await?);
             }
             Ok(found)
