@@ -28,6 +28,7 @@ pub struct History {
     transactions: Transactions,
     prepared: BTreeSet<Xid>,
     altering: BTreeMap<(u32, u64), Gtid>,
+    never_ended: BTreeSet<Gtid>,
 }
 
 /// Transactions that the history has already, and that another server's logs have again: servers write domains in
@@ -74,7 +75,8 @@ impl History {
         let log = log.to_owned();
         let transactions = Transactions::new();
         let (prepared, altering) = (BTreeSet::new(), BTreeMap::new());
-        Self { log, gtids, repeats: None, transactions, prepared, altering }
+        let never_ended = BTreeSet::new();
+        Self { log, gtids, repeats: None, transactions, prepared, altering, never_ended }
     }
 
     /// Returns the history with transactions that it has already, and that the logs have again.
@@ -130,6 +132,11 @@ impl History {
         self.altering.values().copied()
     }
 
+    /// The same of those that never end: the server was started again, and such a statement did nothing.
+    pub fn never_ended(&self) -> impl Iterator<Item = Gtid> {
+        self.never_ended.iter().copied()
+    }
+
     /// Continues with the log of this name, as after a log that has no event that ends it. Returns the
     /// transaction that has no end in the log before.
     pub fn next_log(&mut self, name: &str) -> Option<Open> {
@@ -173,6 +180,10 @@ impl History {
                 self.begin_log(GtidState::MySql(set.clone()), entry.begin)?;
             }
             Event::Rotate(rotate) => self.log.clone_from(&rotate.file),
+            // It says nothing of them where it recovers from a crash.
+            Event::Format(format) if format.created > 0 => {
+                self.never_ended.extend(std::mem::take(&mut self.altering).into_values());
+            }
             _ => {}
         }
         Ok(Step { ended, is_repeat, barrier, abandoned: None })

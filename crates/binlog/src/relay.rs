@@ -44,6 +44,8 @@ pub struct RelayPlan {
     pub leave_out: BTreeSet<AnyGtid>,
     /// Whether one of them may change the definition of something.
     pub may_leave_out_ddl: bool,
+    /// Beginnings of two-phase `ALTER TABLE` that never end, which are passed over: a replica would wait for their ends.
+    pub never_ended: BTreeSet<AnyGtid>,
 }
 
 /// A writer of relay logs, one for each log. Memory is that of a [`Reader`].
@@ -82,6 +84,8 @@ pub struct RelayEnd {
     pub left_out: u64,
     /// Number of transactions that were written after the first one that was left out.
     pub later: u64,
+    /// Those of the written transactions that begin a two-phase `ALTER TABLE` that never ends.
+    pub never_ended: BTreeSet<AnyGtid>,
     /// An id for the server that applies them, which is that of no event: it would take events of its own
     /// id as its own work, and pass them over, or not see that the origin had started anew.
     pub free_server_id: u32,
@@ -108,7 +112,7 @@ enum State {
     Between,
     Writing(AnyGtid),
     LeavingOut(AnyGtid),
-    /// The logs of the server before had it.
+    /// The logs of the server before had it, or it never ends.
     Repeat(AnyGtid),
     Stopped,
 }
@@ -124,6 +128,7 @@ impl RelayWriter {
             transactions: 0,
             left_out: 0,
             later: 0,
+            never_ended: BTreeSet::new(),
             free_server_id: HIGHEST_ID,
         };
         let left = plan.leave_out.clone();
@@ -271,6 +276,11 @@ impl RelayWriter {
             return Err(RelayError::Servers);
         }
         self.end.free_server_id = HIGHEST_ID - free;
+        let never_ended = self.history.never_ended().map(AnyGtid::MariaDb);
+        let is_written = |gtid: &AnyGtid| {
+            !self.plan.never_ended.contains(gtid) && !self.plan.leave_out.contains(gtid)
+        };
+        self.end.never_ended = never_ended.filter(is_written).collect();
         Ok(self.end)
     }
 
@@ -341,7 +351,7 @@ impl RelayWriter {
             return Err(RelayError::Anonymous(self.at(at)?));
         };
         let at = self.log.as_ref().map(|log| log.begin).unwrap_or_default();
-        if self.history.is_repeat(&gtid, at) {
+        if self.history.is_repeat(&gtid, at) || self.plan.never_ended.contains(&gtid) {
             self.state = State::Repeat(gtid);
         } else if self.plan.stop == ReplayStop::Before(gtid.clone()) {
             self.state = State::Stopped;

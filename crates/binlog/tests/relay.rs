@@ -8,6 +8,7 @@ mod made;
 use std::collections::BTreeSet;
 
 use listing::{read, transactions};
+use made::Log;
 use proptest::prelude::*;
 use xb_binlog::{
     AnyGtid, Event, EventType, GtidPosition, GtidState, LogPosition, RelayEnd, RelayError,
@@ -26,6 +27,7 @@ fn plan(stop: ReplayStop) -> RelayPlan {
         servers: 0,
         leave_out: BTreeSet::new(),
         may_leave_out_ddl: false,
+        never_ended: BTreeSet::new(),
     }
 }
 
@@ -403,4 +405,39 @@ proptest! {
         }
         prop_assert_eq!(end.gtids, gtids);
     }
+}
+
+/// The server is killed while it alters a table, and writes nothing of it when it is started again.
+#[test]
+fn an_alter_that_a_crash_has_ended_is_passed_over() {
+    let start_alter = |log: Log, sequence: u64| {
+        let mut body = sequence.to_le_bytes().to_vec();
+        body.extend([0, 0, 0, 0, 1 | 32, 2, 0, 0, 0, 0, 0]);
+        log.event(EventType::MARIADB_GTID, &body).query("ALTER TABLE t FORCE")
+    };
+    let transaction = |log: Log, sequence| log.gtid(sequence, 0).xid();
+    let before = transaction(start_alter(transaction(Log::mariadb(), 1), 2), 3).0;
+    let written = |is_restart: bool, never_ended: BTreeSet<AnyGtid>| {
+        let mut after = Log::mariadb().0;
+        // The time at which the server was started, in a description whose own checksum follows.
+        after[75..79].copy_from_slice(&u32::from(is_restart).to_le_bytes());
+        let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, &after[4..252]);
+        after[252..256].copy_from_slice(&u32::try_from(sum).unwrap().to_le_bytes());
+        let after = transaction(Log(after), 4).0;
+        let plan = RelayPlan { never_ended, ..plan(ReplayStop::End) };
+        let (mut writer, mut out) = (RelayWriter::new(plan), Vec::new());
+        for (name, log) in [("bin.000001", &before), ("bin.000002", &after)] {
+            writer.begin_log(name, format(log), 4)?;
+            writer.push(&log[4..], &mut out)?;
+        }
+        Ok::<_, RelayError>((out, writer.finish()?))
+    };
+    let open = written(false, BTreeSet::new()).unwrap_err();
+    assert!(matches!(open, RelayError::OpenAlter(_)), "{open}");
+    let found = written(true, BTreeSet::new()).unwrap().1.never_ended;
+    assert_eq!(found, BTreeSet::from(["0-1-2".parse().unwrap()]));
+    let (out, end) = written(true, found).unwrap();
+    assert!(!out.windows(5).any(|text| text == b"ALTER"));
+    assert_eq!((end.transactions, end.gtids.to_string()), (3, "0-1-4".to_owned()));
+    assert_eq!(end.never_ended, BTreeSet::new());
 }

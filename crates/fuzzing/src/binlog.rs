@@ -217,7 +217,14 @@ pub(crate) fn relay(data: &[u8]) {
     };
     let leave_out = if how & 4 == 0 { [].into() } else { [gtid].into() };
     let start = start(of.0);
-    let plan = RelayPlan { start, stop, servers: 0, leave_out, may_leave_out_ddl: true };
+    let plan = RelayPlan {
+        start,
+        stop,
+        servers: 0,
+        leave_out,
+        may_leave_out_ddl: true,
+        never_ended: Default::default(),
+    };
     let write = |piece: usize| {
         let (mut writer, mut out) = (RelayWriter::new(plan.clone()), Vec::new());
         writer.begin_log("b.1", &log[4..of.1], 4)?;

@@ -67,6 +67,7 @@ fn run() -> Result<(), Failure> {
             servers: 0,
             leave_out: [].into(),
             may_leave_out_ddl: false,
+            never_ended: Default::default(),
         },
         memory: 1 << 30,
         threads,

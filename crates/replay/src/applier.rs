@@ -502,9 +502,24 @@ impl Applier<'_> {
             stillness.check(format!("{log} {offset} {at} {now}"), &at)?;
             if stillness.may_be_stopped() {
                 self.refuse_full(at)?;
+                self.end_deadlock()?;
             }
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// Ends workers that wait for a lock while a later transaction waits for theirs: it may hold that lock, which MariaDB
+    /// does not notice of ALTER SEQUENCE. The applier fails then, and everything is applied serially.
+    fn end_deadlock(&mut self) -> Result<(), ReplayError> {
+        let Some(statement) = self.dialect.deadlocked else { return Ok(()) };
+        for [id] in self.texts("looking for a deadlock", statement)? {
+            match self.client.run(format!("KILL CONNECTION {id}")) {
+                // It has ended meanwhile.
+                Ok(()) | Err(Error::Server(_)) => {}
+                Err(error) => return Err(self.broken("ending a deadlock", error)),
+            }
+        }
+        Ok(())
     }
 
     /// Writes most changed pages, so that the server can stop within the time limit of a stop.

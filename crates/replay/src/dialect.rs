@@ -27,6 +27,8 @@ pub(crate) struct Dialect {
     pub(crate) lenient: &'static str,
     /// Counters that move while a server works, and not because of our queries.
     pub(crate) activity: &'static [&'static str],
+    /// Workers that wait for a lock which a later transaction may hold.
+    pub(crate) deadlocked: Option<&'static str>,
     pub(crate) dirty: &'static str,
 }
 
@@ -68,6 +70,12 @@ pub(crate) const MARIADB: Dialect = Dialect {
         "SELECT id, state, stage, progress, examined_rows FROM information_schema.processlist \
          WHERE user = 'system user' ORDER BY id",
     ],
+    deadlocked: Some(
+        "SELECT id FROM information_schema.processlist WHERE command = 'Slave_worker' \
+         AND state = 'Waiting for table metadata lock' \
+         AND EXISTS (SELECT 1 FROM information_schema.processlist later WHERE later.command = 'Slave_worker' \
+         AND later.state = 'Waiting for prior transaction to commit')",
+    ),
     dirty: "SELECT variable_value FROM information_schema.global_status WHERE variable_name = \
             'Innodb_buffer_pool_pages_dirty'",
 };
@@ -109,6 +117,7 @@ pub(crate) const MYSQL: Dialect = Dialect {
         "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_rows_inserted', 'Innodb_rows_updated', \
          'Innodb_rows_deleted', 'Innodb_rows_read', 'Innodb_data_read', 'Innodb_data_written', 'Innodb_pages_created')",
     ],
+    deadlocked: None,
     dirty: "SELECT variable_value FROM performance_schema.global_status WHERE variable_name = \
             'Innodb_buffer_pool_pages_dirty'",
 };

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use xb_binlog::{LogPosition, RelayEnd, RelayWriter};
+use xb_binlog::{AnyGtid, LogPosition, RelayEnd, RelayError, RelayWriter};
 
 use crate::error::ReplayError;
 use crate::place::failed;
@@ -91,7 +91,11 @@ impl RelayFiles {
         }
         // Behind the last transaction, nothing depends on them.
         changes.retain(|change| change.after.as_ref() != logs.last());
-        let this = Self { logs, end: writer.finish()?, changes, is_moved };
+        let end = writer.finish()?;
+        if let Some(AnyGtid::MariaDb(gtid)) = end.never_ended.first() {
+            return Err(RelayError::OpenAlter(*gtid).into());
+        }
+        let this = Self { logs, end, changes, is_moved };
         this.write_index(dir)?;
         Ok(this)
     }
@@ -193,6 +197,7 @@ mod tests {
             servers: 0,
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
+            never_ended: BTreeSet::new(),
         };
         let logs = names.map(|name| (name.to_owned(), 10)).to_vec();
         let end = RelayWriter::new(plan).finish().unwrap();

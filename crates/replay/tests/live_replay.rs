@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 use origin::{Backup, Origin, replay};
 use xb_binlog::{Gtid, GtidState, LogPosition, ReplayStop};
@@ -685,6 +686,27 @@ fn a_drop_of_tables_that_were_not_there_is_replayed() {
 }
 
 /// As a dump of all schemas does when it is loaded.
+/// In parallel, MariaDB has ALTER SEQUENCE wait for a later transaction, which waits for it.
+#[test]
+fn sequences_that_are_altered_while_they_are_used_hold_up_no_replay() {
+    let origin = Origin::start(&[]);
+    origin.server.sql(
+        "CREATE DATABASE x; USE x; CREATE SEQUENCE s; CREATE TABLE t (id BIGINT DEFAULT NEXTVAL(s) PRIMARY KEY, v INT)",
+    );
+    let backup = Backup::of(&origin);
+    let changes = (1..20).map(|n| {
+        format!("INSERT INTO t (v) VALUES ({n}); ALTER SEQUENCE s RESTART {n}000; INSERT INTO t (v) VALUES ({n});")
+    });
+    origin.server.sql(&format!("USE x; {}", changes.collect::<String>()));
+    let (data, mut request) = backup.request(ReplayStop::End);
+    (request.threads, request.patience) = (2, Duration::from_secs(60));
+    let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+    assert_eq!(report.gtids.to_string(), origin.gtids());
+    let copy = MariaDb::start_on(data.path());
+    let rows = "SELECT * FROM x.t ORDER BY id";
+    assert_eq!(copy.sql(rows), origin.server.sql(rows));
+}
+
 #[test]
 fn the_position_outlives_a_log_that_makes_its_table_anew() {
     let origin = Origin::start(&[]);

@@ -133,9 +133,7 @@ impl OriginReport {
         let (server_uuid, node) = (head.server_uuid.clone(), head.node.clone());
         Self { server_id: head.server_id, server_uuid, node, host: head.host.clone() }
     }
-}
 
-impl OriginReport {
     /// Returns the identity, without the name of the host.
     #[must_use]
     pub fn identity(&self) -> String {
@@ -189,10 +187,9 @@ pub async fn list_archive(
 ) -> Result<ArchiveReport, BackupError> {
     let mut found = streams(&session.root, server, &Keyless).await?;
     known.refresh(&session.root).await?;
-    let (backups, unreadable) = backups(known, server, &mut found);
+    let backups = backups(known, server, &mut found);
     let looked = found.into_iter().map(CheckedStream::unread).collect();
-    let report = report(session, server, looked, (backups, None), None).await?;
-    Ok(ArchiveReport { unreadable, ..report })
+    report(session, server, looked, (backups, None), None).await
 }
 
 /// Backups against which an archive is verified.
@@ -221,15 +218,14 @@ pub async fn verify_archive(
     let own = StreamKeys::new(facts.keys, session);
     let mut found = streams_by_records(&session.root, server, &own).await?;
     known.refresh(&session.root).await?;
-    let (backups, unreadable) = backups(known, server, &mut found);
-    let bases = backups.iter().filter_map(|(_, base)| base.as_ref().ok());
+    let backups = backups(known, server, &mut found);
+    let bases = backups.0.iter().filter_map(|(_, base)| base.as_ref().ok());
     let wanted: HashSet<LogPosition> = bases.map(|base| base.position.clone()).collect();
     let mut looked = Vec::new();
     for found in found {
         looked.push(verify_stream(session, server, found, (&own, &wanted)).await?);
     }
-    let report = report(session, server, looked, (backups, Some(facts)), ours.as_ref()).await?;
-    Ok(ArchiveReport { unreadable, ..report })
+    report(session, server, looked, (backups, Some(facts)), ours.as_ref()).await
 }
 
 /// A stream, and what its events show.
@@ -464,7 +460,7 @@ async fn report(
     session: &Session,
     server: &str,
     looked: Vec<CheckedStream>,
-    (backups, facts): (Backups, Option<ArchiveFacts<'_>>),
+    ((backups, unreadable), facts): (Backups, Option<ArchiveFacts<'_>>),
     ours: Option<&Record<SegmentHead>>,
 ) -> Result<ArchiveReport, BackupError> {
     let verified = facts.is_some();
@@ -477,7 +473,7 @@ async fn report(
         past_gaps: Vec::new(),
         stranded: Vec::new(),
         problems: Vec::new(),
-        unreadable: Vec::new(),
+        unreadable,
         verified,
     };
     let (mut streams, mut empty, mut met) = (Vec::new(), Vec::new(), HashMap::new());
@@ -575,15 +571,11 @@ fn displaced(
     wrong
 }
 
-/// The place of each backup; the window of one that has none.
-type Backups = Vec<(BackupName, Result<Base, Window>)>;
+/// The place of each backup, or the window of one that has none; and those, as texts, whose manifests cannot be read.
+type Backups = (Vec<(BackupName, Result<Base, Window>)>, Vec<String>);
 
-/// The backups of a server onto which a log can be replayed; and those, as texts, whose manifests cannot be read.
-fn backups(
-    known: &KnownManifests,
-    server: &str,
-    found: &mut [ListedStream],
-) -> (Backups, Vec<String>) {
+/// The backups of a server onto which a log can be replayed.
+fn backups(known: &KnownManifests, server: &str, found: &mut [ListedStream]) -> Backups {
     let is_of_it = |manifest: &Manifest| manifest.server.as_deref().is_none_or(|of| of == server);
     let manifests = known.iter().filter(|(_, manifest)| is_of_it(manifest));
     let backups = with_streams(found, |streams| {

@@ -214,6 +214,7 @@ async fn plan_from(
         servers: 0,
         leave_out: request.leave_out.clone(),
         may_leave_out_ddl: request.may_leave_out_ddl,
+        never_ended: BTreeSet::new(),
     };
     let in_data = |gtid: &&AnyGtid| base.at_most.as_ref().is_some_and(|most| most.contains(gtid));
     if let Some(gtid) = request.leave_out.iter().find(in_data) {
@@ -236,6 +237,7 @@ async fn plan_from(
         .map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
     relay.stop = xb_binlog::ReplayStop::At(scanned.stop.clone());
     relay.servers = scanned.servers;
+    relay.never_ended.clone_from(&scanned.end.never_ended);
     let (origin, mut versions, mut remarks) = origin(archive, &planned);
     let doubts = doubts(archive, &planned);
     remarks.extend(doubts.iter().cloned());
@@ -247,6 +249,9 @@ async fn plan_from(
     if request.stop == RestoreStop::Latest {
         remarks.extend(histories.stranded().iter().map(ToString::to_string));
     }
+    remarks.extend(relay.never_ended.iter().map(|gtid| {
+        format!("the ALTER TABLE that begins with transaction {gtid} never ended, because the server crashed: it is passed over")
+    }));
     if scanned.ahead > 0 {
         remarks.push(format!(
             "{} transactions have a time ahead of the receiver's clock; their times decided nothing",
@@ -283,7 +288,7 @@ fn described(server: &str, work: ReplayWork, scanned: Scanned, remarks: Vec<Stri
         gtids: end.gtids.to_string(),
         last,
         next,
-        transactions: end.transactions,
+        transactions: end.transactions.saturating_sub(end.never_ended.len() as u64),
         left_out: end.left_out,
         later: end.later,
         log_bytes: bytes,

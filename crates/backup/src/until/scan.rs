@@ -471,6 +471,7 @@ mod tests {
             servers: 0,
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
+            never_ended: BTreeSet::new(),
         };
         let mut scanner = Scanner::new(Span {
             servers: 0,

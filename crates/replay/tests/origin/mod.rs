@@ -224,6 +224,7 @@ pub(crate) fn request(
             servers: 0,
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
+            never_ended: BTreeSet::new(),
         },
         memory: 256 << 20,
         threads: 4,
