@@ -226,6 +226,24 @@ fn no_lie_of_a_store_makes_an_older_state_the_latest() {
 }
 
 #[test]
+fn one_answer_that_a_listed_record_is_not_there_is_not_believed() {
+    let site = Site::with_backup();
+    let root = site.archive.store.root_url();
+    let through = format!("--s3-endpoint={}", site.proxy.endpoint());
+    let streams = || {
+        let list = site.archive.cmd(&["binlog", "list", &root, "--json"]).arg(&through);
+        json(&list.run().expect(0))["servers"][0]["streams"].clone()
+    };
+    let honest = streams();
+    for name in ["/head", "/keys", "/alive", "/end"] {
+        let missing = Action::Refuse { status: 404, code: "NoSuchKey" };
+        site.proxy.set_rules(vec![Rule::new("GET", name, missing).times(1)]);
+        assert_eq!(streams(), honest, "{name}");
+        assert!(site.proxy.count("GET", name) > 0, "{name}");
+    }
+}
+
+#[test]
 fn a_receiver_whose_store_lies_about_what_it_has_loses_and_doubles_nothing() {
     let site = Site::with_backup();
     let archive = &site.archive;

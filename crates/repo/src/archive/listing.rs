@@ -241,20 +241,34 @@ impl StreamRecords {
         Self { head, keys, alive, end, segments, problems: Vec::new() }
     }
 
-    async fn read(root: &Root, folder: &str, id: RunId) -> Result<Self, RepoError> {
+    /// Reads those in `listed`, and any that a listing may lack.
+    async fn read(
+        root: &Root,
+        folder: &str,
+        id: RunId,
+        listed: &BTreeMap<String, u64>,
+    ) -> Result<Self, RepoError> {
+        let get = async |name: &str| {
+            let key = format!("{folder}/{name}");
+            match small(root, &key).await? {
+                // One answer that there is none is not believed.
+                None if listed.contains_key(name) => small(root, &key).await,
+                found => Ok(found),
+            }
+        };
         let (mut unusable, mut of_end) = (Vec::new(), Vec::new());
-        let head = record::<StreamHead>(root, &format!("{folder}/{HEAD}"), &mut unusable).await?;
+        let head = decoded::<StreamHead>(HEAD, get(HEAD).await?, &mut unusable);
         if head.is_none() && unusable.is_empty() {
             unusable.push("its head is missing".to_owned());
         }
         let mut problems: Vec<Problem> = of(Part::Stream, unusable).collect();
-        let alive = record::<Alive>(root, &format!("{folder}/{ALIVE}"), &mut of_end).await?;
-        let end = record::<End>(root, &format!("{folder}/{END}"), &mut of_end).await?;
+        let alive = decoded::<Alive>(ALIVE, get(ALIVE).await?, &mut of_end);
+        let end = decoded::<End>(END, get(END).await?, &mut of_end);
         let is_own = |stream: &str| stream == id.to_string();
         let alive = alive.filter(|alive| is_own(&alive.content.stream));
         let end = end.filter(|end| is_own(&end.content.stream));
         problems.extend(of(Part::End, of_end));
-        let keys = match small(root, &format!("{folder}/{KEYS}")).await? {
+        let keys = match get(KEYS).await? {
             Some(bytes) => match KeysObject::parse(&bytes) {
                 Ok(keys) => Some(keys),
                 Err(error) => {
@@ -286,7 +300,7 @@ async fn read(
     let StreamObjects { segments: mut sizes, records: objects } = objects;
     let records = match ended {
         Some(ended) => StreamRecords::of_ended(ended, &sizes),
-        None => StreamRecords::read(root, &folder, id).await?,
+        None => StreamRecords::read(root, &folder, id, &objects).await?,
     };
     let StreamRecords { head, keys, alive, end, mut segments, mut problems } = records;
     let mac = keys.as_ref().and_then(|slots| authority.key(id, slots));
@@ -446,14 +460,16 @@ pub(super) async fn record<T: Content>(
     problems: &mut Vec<String>,
 ) -> Result<Option<Record<T>>, RepoError> {
     let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
-    let Some(bytes) = small(root, key).await? else { return Ok(None) };
-    match Record::decode(&bytes) {
-        Ok(record) => Ok(Some(record)),
-        Err(error) => {
-            problems.push(format!("{name}: {error}"));
-            Ok(None)
-        }
-    }
+    Ok(decoded(name, small(root, key).await?, problems))
+}
+
+fn decoded<T: Content>(
+    name: &str,
+    bytes: Option<Bytes>,
+    problems: &mut Vec<String>,
+) -> Option<Record<T>> {
+    let decoded = Record::decode(&bytes?);
+    decoded.map_err(|error| problems.push(format!("{name}: {error}"))).ok()
 }
 
 async fn small(root: &Root, key: &str) -> Result<Option<Bytes>, StoreError> {
