@@ -679,13 +679,15 @@ fn a_drop_of_tables_that_were_not_there_is_replayed() {
         let (data, mut request) = backup.request(ReplayStop::End);
         request.threads = threads;
         let report = replay(&origin, &request, 1000, |_| {}).unwrap();
-        assert_eq!((report.gtids.to_string(), report.retried), (origin.gtids(), None));
+        assert_eq!(report.gtids.to_string(), origin.gtids());
+        // Several workers may end before the server has noted what the others have applied. Then everything that is left is
+        // applied serially.
+        assert!(report.retried.is_none() || threads > 1, "{:?}", report.retried);
         let copy = MariaDb::start_on(data.path());
         assert_eq!(copy.sql("SHOW TABLES FROM x; SELECT i FROM x.t ORDER BY i"), "t\n1\n2\n");
     }
 }
 
-/// As a dump of all schemas does when it is loaded.
 /// In parallel, MariaDB has ALTER SEQUENCE wait for a later transaction, which waits for it.
 #[test]
 fn sequences_that_are_altered_while_they_are_used_hold_up_no_replay() {
@@ -707,6 +709,7 @@ fn sequences_that_are_altered_while_they_are_used_hold_up_no_replay() {
     assert_eq!(copy.sql(rows), origin.server.sql(rows));
 }
 
+/// As a dump of all schemas does when it is loaded.
 #[test]
 fn the_position_outlives_a_log_that_makes_its_table_anew() {
     let origin = Origin::start(&[]);
