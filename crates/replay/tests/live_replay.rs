@@ -680,9 +680,10 @@ fn a_drop_of_tables_that_were_not_there_is_replayed() {
         request.threads = threads;
         let report = replay(&origin, &request, 1000, |_| {}).unwrap();
         assert_eq!(report.gtids.to_string(), origin.gtids());
-        // Several workers may end before the server has noted what the others have applied. Then everything that is left is
-        // applied serially.
-        assert!(report.retried.is_none() || threads > 1, "{:?}", report.retried);
+        // Several workers may end at the DROP before the server has noted what the others have applied. Then everything that
+        // is left is applied serially, and for no other reason.
+        let at_drop = |why: &String| threads > 1 && why.contains("Unknown ");
+        assert!(report.retried.as_ref().is_none_or(at_drop), "{:?}", report.retried);
         let copy = MariaDb::start_on(data.path());
         assert_eq!(copy.sql("SHOW TABLES FROM x; SELECT i FROM x.t ORDER BY i"), "t\n1\n2\n");
     }
