@@ -193,7 +193,9 @@ pub(crate) fn restore_done(
     if let Some(clone) = &report.clone {
         clone_done(log, clone);
     }
-    if let (Some(position), true) = (&report.position, args.ready.galera) {
+    // A replay leaves the position of the backup.
+    let joins = args.ready.galera && args.until.until.is_none();
+    if let (Some(position), true) = (&report.position, joins) {
         log.info(format!("wrote grastate.dat with position {position}"));
     }
     if let Some(behind) = report.behind {
@@ -273,17 +275,33 @@ pub(crate) fn next_step(log: &Log, args: &RestoreArgs, target: &Path, report: &R
     log.info(format!("next: {next}"));
 }
 
-/// How restored data comes into use. No server starts on files of root.
+/// How restored data comes into use.
 pub(crate) fn swap(target: &Path) -> String {
-    let is_roots = std::fs::metadata(target).is_ok_and(|target| target.uid() == 0);
+    let give = to_servers_user(target);
     let target = target.display();
-    let give = match is_roots {
-        true => format!("give the files to the server's user (chown -R mysql:mysql {target}), "),
-        false => String::new(),
-    };
     format!(
         "{give}stop the server, move its data directory away, move {target} to its place, and start the server"
     )
+}
+
+/// How restored data becomes that of a cluster. As long as a node of the old one runs, there would be two.
+pub(crate) fn new_cluster(target: &Path) -> String {
+    let give = to_servers_user(target);
+    let target = target.display();
+    format!(
+        "{give}stop the servers of all nodes, move the data directory of this one away, move {target} to its place, run galera_new_cluster here, see that wsrep_cluster_state_uuid is another one than before, then start the other nodes: each receives all data"
+    )
+}
+
+/// No server starts on files of root.
+fn to_servers_user(target: &Path) -> String {
+    match std::fs::metadata(target).is_ok_and(|target| target.uid() == 0) {
+        true => {
+            let target = target.display();
+            format!("give the files to the server's user (chown -R mysql:mysql {target}), ")
+        }
+        false => String::new(),
+    }
 }
 
 /// Seconds of each phase, by name. A phase that came several times has one sum.

@@ -46,6 +46,14 @@ pub enum UntilError {
         /// Name of the backup.
         backup: String,
     },
+    /// Data of MySQL is to begin a cluster.
+    #[error(
+        "--until with --galera is for MariaDB, and the data is of MySQL {version}: leave --galera out"
+    )]
+    NoCluster {
+        /// Version of the server.
+        version: String,
+    },
     /// A backup of MySQL that is no clone.
     #[error("{backup} is a backup of xtrabackup: a log of MySQL is replayed onto clones only")]
     NoClone {

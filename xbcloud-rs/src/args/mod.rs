@@ -16,7 +16,7 @@ pub(crate) mod until;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use xb_backup::{AfterRestore, Keep, RestoreOptions, Trial};
 use xb_cli::{IdentityOptions, KeyOptions, RecipientOptions};
 use xb_uploader::LockMode;
@@ -302,6 +302,8 @@ pub(crate) struct GetArgs {
 }
 
 #[derive(Debug, Args)]
+// What `--galera` requires one of.
+#[command(group(ArgGroup::new("prepared").args(["prepare", "until"]).multiple(true)))]
 pub(crate) struct RestoreArgs {
     #[command(flatten)]
     pub(crate) source: Source,

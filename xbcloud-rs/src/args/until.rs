@@ -9,7 +9,7 @@ pub(crate) struct UntilOptions {
     /// Replay the archived binary log up to a time with its zone, a GTID, before:GTID,
     /// FILE:POSITION, or latest; implies --prepare
     #[arg(long, value_name = "STOP")]
-    #[arg(conflicts_with_all = ["files", "export", "alone", "galera", "donor", "no_decompress"])]
+    #[arg(conflicts_with_all = ["files", "export", "alone", "donor", "no_decompress"])]
     pub(crate) until: Option<RestoreStop>,
     /// Show what would be restored; with --until also check the log
     #[arg(long)]

@@ -19,7 +19,7 @@ use xb_testkit::tools::find;
 use crate::support::logged_shop::{KEY, Receiver, Shop, copy_folder, into, wait_until};
 
 /// Everything that the tests write.
-const TABLES: &str =
+pub(super) const TABLES: &str =
     "SELECT * FROM d.t ORDER BY id; SELECT * FROM d.m ORDER BY id; SELECT * FROM d.e ORDER BY id";
 
 fn options(id: u32, port: u16, more: &[&str]) -> Vec<String> {
@@ -137,7 +137,7 @@ fn verify(shop: &Shop) -> Ran {
 }
 
 /// Restores to a stop, and returns what a server has then.
-fn restored(shop: &Shop, name: &str, stop: &str) -> String {
+pub(super) fn restored(shop: &Shop, name: &str, stop: &str) -> String {
     let target = tempfile::tempdir_in(shop.scratch.path()).unwrap();
     let _ = shop.restore(name, stop, &[]).arg(into(target.path())).run().expect(0);
     let server = MariaDb::start_on_with(target.path(), &["--server-id=99"]);
@@ -155,7 +155,7 @@ fn lead_to_latest(shop: &Shop, backups: &[&str]) {
 }
 
 /// How the last stream of a receiver begins.
-fn begins(receiver: &Receiver) -> StreamOrigin {
+pub(super) fn begins(receiver: &Receiver) -> StreamOrigin {
     receiver.wait_to_tell(|notice| match notice {
         Notice::Begins { begins, .. } => Some(begins),
         _ => None,
@@ -318,7 +318,7 @@ fn a_transaction_that_the_promoted_server_never_got_makes_a_branch() {
 }
 
 /// The GTID of a domain.
-fn of_domain(domain: &str, gtids: &str) -> String {
+pub(super) fn of_domain(domain: &str, gtids: &str) -> String {
     let mut all = gtids.trim().split(',');
     all.find(|gtid| gtid.starts_with(domain)).unwrap().to_owned()
 }
@@ -744,7 +744,7 @@ fn a_receiver_that_is_killed_while_it_changes_the_server_loses_and_doubles_nothi
 }
 
 /// Options of each node beside those of a cluster.
-fn node_options(cluster: &Cluster, node: u8, gtid_mode: &str) -> String {
+pub(super) fn node_options(cluster: &Cluster, node: u8, gtid_mode: &str) -> String {
     // The stock program for a state transfer listens on this port of all addresses.
     let receive = format!("{}:{}", cluster.address(node), free_port());
     format!(
@@ -754,14 +754,14 @@ fn node_options(cluster: &Cluster, node: u8, gtid_mode: &str) -> String {
     )
 }
 
-fn position(cluster: &Cluster, node: u8) -> String {
+pub(super) fn position(cluster: &Cluster, node: u8) -> String {
     let status = cluster.sql(node, "SHOW MASTER STATUS");
     let mut columns = status.trim().split('\t');
     format!("{}:{}", columns.next().unwrap(), columns.next().unwrap())
 }
 
 /// A cluster of three nodes, with an archive and a backup of node 2.
-fn archived_cluster(gtid_mode: &str) -> (Cluster, Shop, Receiver) {
+pub(super) fn archived_cluster(gtid_mode: &str) -> (Cluster, Shop, Receiver) {
     let mut cluster = Cluster::new(3, &[]);
     for node in 1..=3 {
         cluster.configure(node, "", &node_options(&cluster, node, gtid_mode));
@@ -793,7 +793,7 @@ fn archived_cluster(gtid_mode: &str) -> (Cluster, Shop, Receiver) {
     (cluster, shop, receiver)
 }
 
-fn back_up_node(cluster: &Cluster, shop: &Shop, node: u8, name: &str) {
+pub(super) fn back_up_node(cluster: &Cluster, shop: &Shop, node: u8, name: &str) {
     let _ = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .args(["backup", "--quiet", &shop.place(name), "--server=shop"])
         .arg(format!("--state-dir={}", shop.scratch.join("state").display()))
@@ -826,11 +826,11 @@ fn split_off(cluster: &Cluster, node: u8) {
 }
 
 /// Waits until a node has applied everything that others have committed.
-fn synced(cluster: &Cluster, node: u8) {
+pub(super) fn synced(cluster: &Cluster, node: u8) {
     synced_on(cluster, node, "d.t");
 }
 
-fn synced_on(cluster: &Cluster, node: u8, table: &str) {
+pub(super) fn synced_on(cluster: &Cluster, node: u8, table: &str) {
     cluster.sql(node, &format!("SET wsrep_sync_wait = 15; SELECT COUNT(*) FROM {table}"));
 }
 

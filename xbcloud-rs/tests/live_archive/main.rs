@@ -10,6 +10,7 @@ mod compare;
 mod copied_log;
 mod failover;
 mod many_segments;
+mod new_cluster;
 mod receivers;
 mod unreliable_stores;
 mod until;

@@ -383,7 +383,9 @@ fn a_dropped_table_comes_back_and_later_work_stays() {
     assert_eq!(copy.sql("SELECT COUNT(*) FROM d.made WHERE id = 3"), "1\n");
     drop(copy);
 
-    // A stop that cannot be restored is refused before anything is written.
+    // What cannot be restored is refused before anything is written.
+    let said = shop.restore("latest", "refused", &["--galera", &shop.state()]).expect_failure();
+    assert!(said.stderr_text().contains("with --galera is for MariaDB"), "{}", said.stderr_text());
     let (uuid, _) = end.split_once(':').unwrap();
     let exclude = format!("--exclude-gtid={uuid}:2");
     let said = shop.restore("latest", "refused", &[&exclude, &shop.state()]).expect_failure();

@@ -216,7 +216,8 @@ pub async fn rescue(
                 (found, opened, restored, None)
             }
             Some(RescueUntil { plan, upgrade }) => {
-                let replay = ReplayOptions { server: options.clone(), upgrade, memory: None };
+                let replay =
+                    ReplayOptions { server: options.clone(), upgrade, ..ReplayOptions::default() };
                 let program = replaying_program(session, &plan, &replay).await?;
                 // Obstacles are reported now, although the log may create and rename tables.
                 drop(goal.open(&goal.find_present(&in_backup)?.0, cancel).await?);

@@ -83,8 +83,8 @@ pub struct AfterRestore {
     /// Owner of the files [default: the owner of the parent directory]
     #[cfg_attr(feature = "clap", arg(long, value_name = "USER[:GROUP]"))]
     pub owner: Option<Owner>,
-    /// Write grastate.dat, so that a Galera node catches up with IST
-    #[cfg_attr(feature = "clap", arg(long, requires = "prepare", conflicts_with_all = ["files", "alone"]))]
+    /// Make a Galera node: one that joins, or with --until the first
+    #[cfg_attr(feature = "clap", arg(long, requires = "prepared", conflicts_with_all = ["files", "alone"]))]
     pub galera: bool,
     /// Leave the table keys of a clone under a public constant
     #[cfg_attr(feature = "clap", arg(long, hide_short_help = true))]

@@ -42,6 +42,9 @@ pub struct ReplayOptions {
     /// Replay with a server of a newer series than that of the origin
     #[cfg_attr(feature = "clap", arg(long, requires = "until", hide_short_help = true))]
     pub upgrade: bool,
+    /// Whether the data is to begin a new cluster of Galera: the remarks say how.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub begins_cluster: bool,
 }
 
 /// Result of a restore to a stop.
@@ -56,11 +59,12 @@ pub struct UntilReport {
     pub remarks: Vec<String>,
 }
 
-/// Checks, before anything is restored, that the server program of a plan is installed and of its series, and that no option
-/// lets it pass over errors. Returns the program.
+/// Checks, before anything is restored, that the server program of a plan is installed and of its series, that no option
+/// lets it pass over errors, and that data of MySQL begins no cluster. Returns the program.
 ///
 /// # Errors
-/// [`UntilError::Series`]; [`UntilError::Lenient`]; [`BackupError::NotStarted`] if there is none.
+/// [`UntilError::Series`]; [`UntilError::Lenient`]; [`UntilError::NoCluster`]; [`BackupError::NotStarted`] if there is no
+/// program.
 pub async fn replaying_program(
     session: &Session,
     plan: &UntilPlan,
@@ -74,6 +78,9 @@ pub async fn replaying_program(
     let of_mysql = versions.iter().filter(|version| !version.contains("MariaDB"));
     // MariaDB may be installed beside it.
     if let Some(origin) = of_mysql.max_by_key(|version| series(version)) {
+        if options.begins_cluster {
+            return Err(UntilError::NoCluster { version: origin.clone() }.into());
+        }
         return find_server(&options.server, origin, &session.cancel).await;
     }
     let (program, version) = options.server.version(&session.cancel).await?;
@@ -118,9 +125,11 @@ pub async fn restore_until(
     // To the end: the preparing and the replay change in place what lies there.
     let lock = TargetLock::take(target)?;
     let done = finished(plan);
+    let begun = begun(&plan.gtids, options.begins_cluster);
     if done.as_ref().and_then(|done| done.found(target)).is_some() {
         xb_replay::remove_note(target).map_err(UntilError::from)?;
-        let remarks = vec!["an earlier run of this command has finished everything".to_owned()];
+        let earlier = "an earlier run of this command has finished everything";
+        let remarks = [vec![earlier.to_owned()], begun].concat();
         return Ok(UntilReport { restored: None, replayed: None, remarks });
     }
     // From here on, an interruption costs nothing but what is done below.
@@ -144,7 +153,7 @@ pub async fn restore_until(
         finish(&ended)?;
         let earlier =
             "an earlier run of this command has replayed everything; its end is recorded now";
-        let remarks = [vec![earlier.to_owned()], ended.remarks, vec![anew(&ended.gtids)]].concat();
+        let remarks = [vec![earlier.to_owned()], ended.remarks, begun].concat();
         return Ok(UntilReport { restored: None, replayed: None, remarks });
     }
     let program = replaying_program(session, plan, options).await?;
@@ -161,7 +170,7 @@ pub async fn restore_until(
     }
     finish(&ended)?;
     drop(lock);
-    let remarks = [restored.remarks.clone(), ended.remarks, vec![anew(&ended.gtids)]].concat();
+    let remarks = [restored.remarks.clone(), ended.remarks, begun].concat();
     Ok(UntilReport { restored: Some(restored), replayed: Some(replayed), remarks })
 }
 
@@ -173,12 +182,39 @@ fn upgraded(version: &str, origins: &[String]) -> Option<String> {
     ))
 }
 
-fn anew(gtids: &str) -> String {
+/// What servers that begin with this data must be given.
+fn begun(gtids: &str, begins_cluster: bool) -> Vec<String> {
+    let of_cluster = match begins_cluster {
+        true => vec![numbered_anew(gtids), Some(OTHER_STATE.to_owned())],
+        false => Vec::new(),
+    };
+    [anew(gtids, begins_cluster)].into_iter().chain(of_cluster.into_iter().flatten()).collect()
+}
+
+/// A node takes the ID of its cluster from a file beside the data, which a replay removes, or in another directory.
+const OTHER_STATE: &str = "if wsrep_data_home_dir is set, remove grastate.dat and gvwstate.dat there before the start: with them, the cluster keeps its old ID, and the other nodes their old data";
+
+/// With `wsrep_gtid_mode`, a node numbers its transactions from the GTID on that InnoDB holds: that of the backup. The log
+/// that was replayed has used the numbers after it.
+fn numbered_anew(gtids: &str) -> Option<String> {
+    let last =
+        gtids.split(',').filter_map(|gtid| gtid.rsplit('-').next()?.parse::<u64>().ok()).max()?;
+    let next = last.saturating_add(1);
+    Some(format!(
+        "if the nodes have wsrep_gtid_mode=ON, run this on the first one before anything else writes, events of the scheduler included, or its transactions get numbers that the replayed log has used: SET SESSION wsrep_gtid_seq_no={next}; FLUSH PRIVILEGES"
+    ))
+}
+
+fn anew(gtids: &str, begins_cluster: bool) -> String {
     if gtids.contains(':') {
         return "the data begins a new history: its server gets a server_uuid of its own; give it a server_id that no other one has".to_owned();
     }
+    let (servers, their) = match begins_cluster {
+        true => ("the nodes with a server_id that no node of the old cluster had", "their"),
+        false => ("it with a server_id that its origin never had", "its"),
+    };
     format!(
-        "the data begins a new history: start it with a server_id that its origin never had, or its next transactions get GTIDs that the origin has used ({gtids})"
+        "the data begins a new history: start {servers}, or {their} next transactions get GTIDs that the origin has used ({gtids})"
     )
 }
 
@@ -314,6 +350,8 @@ pub(crate) async fn replay_onto(
         let mut last = 0;
         let mut progress = |progress| {
             if let Progress::Applying(done, _) = progress {
+                // The relay logs have a little more: their format descriptions.
+                let done = done.min(total);
                 observer.add_bytes(done.saturating_sub(last));
                 last = last.max(done);
             }
@@ -405,6 +443,15 @@ mod tests {
             "{said}"
         );
         assert_eq!(upgraded("11.8.9-MariaDB", &origins[..1]), None);
+    }
+
+    #[test]
+    fn a_new_cluster_numbers_its_transactions_behind_the_log() {
+        let said = begun("5-7-11,0-1-300,7-2-9", true);
+        assert!(said[1].contains("wsrep_gtid_seq_no=301;"), "{said:?}");
+        assert_eq!(begun("5-7-11", false).len(), 1);
+        // Nothing was ever logged.
+        assert_eq!(begun("", true).len(), 2);
     }
 
     #[test]

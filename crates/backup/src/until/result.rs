@@ -16,12 +16,13 @@ const RESULT: &str = "xb_until.json";
 const POSITIONS: [&str; 2] = ["xtrabackup_binlog_info", "mariadb_backup_binlog_info"];
 /// Files with positions that do not hold any more: InnoDB's own, those of the origin's source, and those of a
 /// cluster.
-const STALE: [&str; 8] = [
+const STALE: [&str; 9] = [
     "xtrabackup_binlog_pos_innodb",
     "mariadb_backup_binlog_pos_innodb",
     "xtrabackup_slave_info",
     "mariadb_backup_slave_info",
     "xtrabackup_galera_info",
+    "xtrabackup_galera_info_SST",
     "mariadb_backup_galera_info",
     "grastate.dat",
     "donor_galera_info",

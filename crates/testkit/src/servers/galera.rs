@@ -219,6 +219,25 @@ impl Cluster {
         self.launch(node, &[]);
     }
 
+    /// Begins a cluster on a node's existing data, as the units of the server do, and waits: with the position that the server
+    /// finds in that data.
+    ///
+    /// # Panics
+    /// If the node does not start.
+    pub fn begin_again(&mut self, node: u8) {
+        let program = self.program(node, "mariadbd");
+        let options = format!("--defaults-file={}", self.option_file(node).display());
+        let recover = Cmd::new(&program[0]).args(&program[1..]).arg(options).args(as_user());
+        let _ = recover.arg("--wsrep-recover").limit(LIMIT).run().expect(0);
+        let log = self.log(node);
+        let (_, position) = log.rsplit_once("Recovered position: ").expect("a position");
+        let position = position.lines().next().unwrap_or_default().trim();
+        let begin =
+            ["--wsrep-new-cluster".to_owned(), format!("--wsrep-start-position={position}")];
+        self.launch(node, &begin);
+        self.wait_synced(node);
+    }
+
     fn launch(&mut self, node: u8, more: &[String]) {
         let _ = std::fs::remove_file(self.scratch.join(format!("node{node}/error.log")));
         let mut args = self.program(node, "mariadbd");

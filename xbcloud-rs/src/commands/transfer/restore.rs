@@ -95,7 +95,8 @@ impl Context {
         let mut get = GetRequest::new(any, keys);
         get.accept = args.opening.accept;
         let memory = args.ready.preparing.use_memory;
-        let replay = ReplayOptions { memory, ..options.replay.clone() };
+        let begins_cluster = args.ready.galera;
+        let replay = ReplayOptions { memory, begins_cluster, ..options.replay.clone() };
         let into = match options.dry_run {
             true => None,
             false => Some((target(args)?, ready(args, target(args)?))),
@@ -129,7 +130,7 @@ impl Context {
             self.reporting.restore(restored);
             report::restore_done(&self.log, args, target, restored, &end, keyed);
         }
-        finished(&self.log, target, &plan, &done, &end);
+        finished(&self.log, args, target, (&plan, &done), &end);
         Ok(())
     }
 
@@ -165,6 +166,8 @@ fn target(args: &RestoreArgs) -> Result<&Path, Failure> {
 /// Steps after the files are restored.
 fn ready(args: &RestoreArgs, target: &Path) -> AfterRestore {
     let mut ready = args.ready.clone();
+    // A replay leaves the position that the backup has in its cluster.
+    ready.galera &= args.until.until.is_none();
     ready.prepare |= args.until.until.is_some();
     ready.server = args.until.replay.server.clone();
     // Only root may change owners.
@@ -260,7 +263,13 @@ fn print_until(plan: &UntilPlan) -> std::io::Result<()> {
     out.flush()
 }
 
-fn finished(log: &Log, target: &Path, plan: &UntilPlan, done: &UntilReport, end: &ProgressEnd) {
+fn finished(
+    log: &Log,
+    args: &RestoreArgs,
+    target: &Path,
+    (plan, done): (&UntilPlan, &UntilReport),
+    end: &ProgressEnd,
+) {
     if let Some(replayed) = &done.replayed {
         log.event(
             "replayed",
@@ -285,5 +294,9 @@ fn finished(log: &Log, target: &Path, plan: &UntilPlan, done: &UntilReport, end:
         plan.gtids,
         end.elapsed.as_secs_f64()
     ));
-    log.info(format!("next: {}", report::swap(target)));
+    let next = match args.ready.galera {
+        true => report::new_cluster(target),
+        false => report::swap(target),
+    };
+    log.info(format!("next: {next}"));
 }
