@@ -16,7 +16,7 @@ use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::listing::{self, Problem};
 use xb_repo::archive::names::segment_name;
 use xb_repo::archive::newest::{last_stored, outlines};
-use xb_repo::archive::plan::{Histories, PlanError, Stream};
+use xb_repo::archive::plan::{Histories, PlanError, Stream, reach};
 use xb_repo::archive::record::{FORMAT, Record};
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::{Alive, StreamOrigin};
@@ -698,6 +698,37 @@ fn a_last_segment_does_not_show_what_is_behind_a_branch() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// `prune` removes what is out of reach.
+    #[test]
+    fn what_a_plan_needs_is_within_reach(
+        lives in vec(vec(20_u64..90, 1..6), 0..3),
+        others in vec((1_usize..31, 0_i64..9000, 0_u8..4, 0_usize..6, 0_usize..3), 0..4),
+        end in 1_usize..31,
+        base in 0_usize..31,
+        number in 0_usize..31,
+    ) {
+        let changes = in_three_logs();
+        let is_one = others.is_empty();
+        let streams = in_one_archive(&lives, others, end, 0);
+        let (base, _) = base_at(&changes[..end], base);
+        let within = reach(&streams, std::slice::from_ref(&base));
+        let gtid = changes[number % changes.len()].gtid.clone();
+        for stop in [RestoreStop::Latest, RestoreStop::Gtid(gtid)] {
+            let planned = Histories::new(&streams).plan(&base, &stop);
+            for piece in planned.iter().flat_map(|plan| &plan.pieces) {
+                let number = piece.segment.number;
+                prop_assert!(within.contains(&(piece.stream, number)), "{stop:?}: {number}");
+            }
+        }
+        // Nothing that lies before the backup, if no history begins anew.
+        for (stream, number) in within.into_iter().filter(|_| is_one) {
+            let of_it = streams.iter().find(|each| each.id() == stream).unwrap();
+            let segment = &of_it.segments[&number];
+            let is_before = segment.to.position().unwrap() < base.position;
+            prop_assert!(!is_before, "{number}");
+        }
+    }
 
     /// A receiver does not read all of the archive.
     #[test]

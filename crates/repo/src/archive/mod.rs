@@ -20,6 +20,7 @@ pub mod domain;
 pub mod ended;
 mod fit;
 pub mod killed;
+mod line_reader;
 pub mod listed_segment;
 pub mod listing;
 pub mod names;

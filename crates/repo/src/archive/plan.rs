@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use xb_binlog::{AnyGtid, Gtid, GtidState};
 
 use crate::archive::base::{Base, BasePosition};
-use crate::archive::chain::takes_over;
 pub use crate::archive::chain::{MISSING, Piece, Stream};
 pub use crate::archive::fit::{are_apart, misplaced};
+use crate::archive::line_reader::{LineEnding, LineReader, by_id, line_ends};
 use crate::archive::listed_segment::ListedSegment;
 pub use crate::archive::plan_error::PlanError;
 use crate::archive::present::{
@@ -20,7 +20,7 @@ use crate::archive::present::{
 };
 use crate::archive::stop::{RestoreStop, TimesBefore};
 use crate::archive::stranded::{Lack, Passage, Stranded, lacks, only, together};
-use crate::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
+use crate::archive::stream::{StreamHead, StreamOrigin};
 
 /// Segments that a replay needs, in order.
 #[derive(Debug, Clone)]
@@ -196,32 +196,51 @@ impl<'a> Histories<'a> {
     /// Of several histories it takes the newest that has it.
     #[must_use]
     pub fn locate(&self, noted: &BasePosition) -> Option<Base> {
-        self.places(noted).into_iter().next()
+        match noted {
+            BasePosition::Position(base) => Some(self.placed(base)),
+            BasePosition::Between { .. } => self
+                .lines
+                .iter()
+                .find_map(|line| place(last_beginning(noted, &line.pieces().0)?, noted)),
+        }
     }
 
-    /// The places of a backup in all histories that have it, the newest history first.
+    /// The places of a backup in all histories that have it.
     #[must_use]
     pub fn places(&self, noted: &BasePosition) -> Vec<Base> {
-        let (from, to, taken) = match noted {
-            BasePosition::Position(base) => {
-                return vec![
-                    moved(self.streams, base).map_or_else(|| base.clone(), |(base, _)| base),
-                ];
-            }
-            BasePosition::Between { from, to, taken } => (from, to, *taken),
+        if let BasePosition::Position(base) = noted {
+            return vec![self.placed(base)];
+        }
+        let later = |before: &Option<&'a ListedSegment>, pieces: &[Piece<'a>]| {
+            last_beginning(noted, pieces).or(*before)
         };
-        // A replay can begin before its data, but not behind any part of it.
-        let begins = |piece: &&Piece<'_>| {
-            let head = piece.segment;
-            !head.starts_inside && head.before().is_some_and(|before| before.is_within(from))
-        };
-        let place = |line: &HistoryLine<'_>| {
-            let head = line.pieces().0.iter().rfind(begins)?.segment;
-            let (position, gtids) = (head.begin()?, head.before());
-            Some(Base { position, gtids, at_most: Some(to.clone()), taken })
-        };
-        self.lines.iter().filter_map(place).collect()
+        let all = line_ends(self.streams, &later).unwrap_or_default().into_iter();
+        let last = all.filter_map(|end| later(&end.before, &end.pieces));
+        let mut seen = HashSet::new();
+        let last = last.filter(|head| seen.insert((head.stream.clone(), head.number)));
+        last.filter_map(|head| place(head, noted)).collect()
     }
+
+    fn placed(&self, base: &Base) -> Base {
+        moved(self.streams, base).map_or_else(|| base.clone(), |(base, _)| base)
+    }
+}
+
+/// The last of these pieces at whose beginning the replay onto a clone may begin: before its data, but not behind any part of
+/// it.
+fn last_beginning<'a>(noted: &BasePosition, pieces: &[Piece<'a>]) -> Option<&'a ListedSegment> {
+    let BasePosition::Between { from, .. } = noted else { return None };
+    let begins = |head: &&'a ListedSegment| {
+        !head.starts_inside && head.before().is_some_and(|before| before.is_within(from))
+    };
+    pieces.iter().map(|piece| &**piece.segment).rfind(begins)
+}
+
+/// The place of a clone at the beginning of a segment.
+fn place(head: &ListedSegment, noted: &BasePosition) -> Option<Base> {
+    let BasePosition::Between { to, taken, .. } = noted else { return None };
+    let (position, gtids) = (head.begin()?, head.before());
+    Some(Base { position, gtids, at_most: Some(to.clone()), taken: *taken })
 }
 
 /// Where each stream ends.
@@ -317,20 +336,25 @@ pub fn holders<'a>(streams: &'a [Stream], base: &Base) -> impl Iterator<Item = &
 /// restore from one of them to any stop may need.
 #[must_use]
 pub fn reach<'a>(streams: &'a [Stream], bases: &[Base]) -> BTreeSet<(&'a str, u64)> {
-    let by_id = by_id(streams);
-    let of_line = |(n, last): (usize, &'a Stream)| {
-        let (mut pieces, _) = HistoryLine::ending_with(&by_id, n, last).read();
+    let starts = |piece: &Piece<'_>| bases.iter().any(|base| piece.has(base));
+    let is_reached = |before: &bool, pieces: &[Piece<'_>]| *before || pieces.iter().any(starts);
+    let Some(ends) = line_ends(streams, &is_reached) else {
+        // Nothing is known of their order.
+        let all = |stream: &'a Stream| stream.segments.keys().map(|number| (stream.id(), *number));
+        return streams.iter().flat_map(all).collect();
+    };
+    // The pieces of a stream in the line of a later one are among those at its own end.
+    let of_end = |end: LineEnding<'a, bool>| {
+        let mut pieces = end.pieces;
         // Also the pieces behind a break, because the break may be mended.
-        let starts = |piece: &Piece<'_>| bases.iter().any(|base| piece.has(base));
-        let start = pieces.iter().position(starts).unwrap_or(pieces.len());
+        let start = match end.before {
+            true => 0,
+            false => pieces.iter().position(starts).unwrap_or(pieces.len()),
+        };
         pieces.split_off(start)
     };
-    let pieces = streams.iter().enumerate().flat_map(of_line);
+    let pieces = ends.into_iter().flat_map(of_end);
     pieces.map(|piece| (piece.stream, piece.segment.number)).collect()
-}
-
-fn by_id(streams: &[Stream]) -> HashMap<&str, &Stream> {
-    streams.iter().map(|stream| (stream.id(), stream)).collect()
 }
 
 /// Pieces, the number of the one that has the position of a backup, and what ends them.
@@ -410,57 +434,11 @@ impl<'a> HistoryLine<'a> {
 
     /// All pieces of the line.
     fn read(&self) -> Pieces<'a> {
-        let mut pieces: Vec<Piece<'a>> = Vec::new();
-        let mut breaks = Vec::new();
-        let mut before: Option<&StreamHead> = None;
-        // Whether the server differs from that of the last piece: of some, nothing counts.
-        let mut is_moved = false;
-        // End of the part of the present server that counts.
-        let mut end: Option<StoredPosition> = None;
+        let mut reader = LineReader::default();
         for (stream, next) in &self.parts {
-            let head = &stream.head.content;
-            let is_other = before.is_some_and(|before| head.is_of_another_server(before));
-            before = Some(head);
-            match (&head.begins, pieces.last()) {
-                (StreamOrigin::Continues { at: Some(at), .. }, Some(last)) => {
-                    if let Err(what) = takes_over(head, at, end.as_ref(), last) {
-                        let (stream, what) = (stream.id().to_owned(), what.to_owned());
-                        breaks.push((pieces.len(), PlanError::Segment { stream, number: 0, what }));
-                    }
-                }
-                (StreamOrigin::Gap { reason, .. }, Some(last)) => {
-                    let at = last.segment.to.clone();
-                    breaks.push((pieces.len(), PlanError::Gap { at, reason: reason.clone() }));
-                }
-                (StreamOrigin::Branch { .. }, Some(last)) => {
-                    // The part that it shares with the other history lies before its beginning. If that is in another
-                    // log altogether, such as after RESET MASTER, it shares nothing; nor do two servers, whose
-                    // logs only have the same names.
-                    let start = &head.start;
-                    let continues =
-                        last.segment.is_followed_by(start) || last.until == start.offset;
-                    if is_other || is_moved || !continues {
-                        pieces.clear();
-                        breaks.clear();
-                        is_moved = false;
-                    }
-                }
-                _ => {}
-            }
-            if is_other || end.is_none() {
-                end = Some(head.start.clone());
-            }
-            is_moved |= is_other && !pieces.is_empty();
-            let server = pieces.last().map_or(0, |last| last.server + usize::from(is_moved));
-            let count = pieces.len();
-            stream.add_to(&mut pieces, &mut breaks, *next, server);
-            if let Some(last) = pieces.last().filter(|_| pieces.len() > count) {
-                is_moved = false;
-                end =
-                    Some(StoredPosition { log: last.segment.from.log.clone(), offset: last.until });
-            }
+            reader.add(stream, *next);
         }
-        (pieces, breaks)
+        (reader.pieces, reader.breaks)
     }
 
     /// Where the domain of a transaction passes its number.
