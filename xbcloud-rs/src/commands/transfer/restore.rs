@@ -167,6 +167,7 @@ fn ready(args: &RestoreArgs, target: &Path) -> AfterRestore {
     let mut ready = args.ready.clone();
     ready.prepare |= args.until.until.is_some();
     ready.server = args.until.replay.server.clone();
+    ready.preparing.by.writable.clone_from(&ready.server.writable);
     // Only root may change owners.
     if ready.owner.is_none() && rustix::process::geteuid().is_root() {
         ready.owner = Owner::of_target(target);
