@@ -1,8 +1,6 @@
 //! Runs a private server on a restored backup, for `verify`, `rescue` and others.
 
-use std::path::{Path, PathBuf};
-
-use xb_process::can_confine;
+use std::path::PathBuf;
 
 use crate::restore::prepare::PrepareProgram;
 use crate::server::private::ServerOptions;
@@ -24,14 +22,10 @@ pub struct PrivateServer {
 }
 
 impl PrivateServer {
-    /// The program that prepares the files in `scratch`. If this system can confine it, it writes where
-    /// the server may write: data from elsewhere decides what it does, and may name files outside.
-    pub(crate) fn preparing_in(&self, scratch: &Path) -> PrepareProgram {
+    /// The program that prepares the files. It can write where the server can.
+    pub(crate) fn preparing(&self) -> PrepareProgram {
         let mut program = self.prepare.clone();
-        if can_confine().is_ok() {
-            program.writable.push(scratch.to_owned());
-            program.writable.extend_from_slice(&self.server.writable);
-        }
+        program.writable.extend_from_slice(&self.server.writable);
         program
     }
 }

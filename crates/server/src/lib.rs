@@ -10,11 +10,14 @@
 //!
 //! A server that is dropped is killed.
 //!
+//! [`clean_option_file`] keeps a backup from setting options of the program that prepares it.
+//!
 //! [`recovery_memory`] is the memory with which a recovery of given files is fast, [`recovery_tmpdir`] a place for its
 //! temporary files, [`free_bytes`] the room on its disk.
 
 mod account;
 mod log;
+mod option_file;
 mod origin;
 mod private;
 mod recovery;
@@ -22,6 +25,7 @@ mod room;
 mod server;
 
 pub use log::{BinlogPosition, cause_in_log, end_of_log};
+pub use option_file::clean_option_file;
 pub use origin::key_plugin;
 pub use private::{private_args, socket_in};
 pub use recovery::{recovery_memory, recovery_tmpdir, working_memory};

@@ -6,9 +6,9 @@ use std::io::Read as _;
 use std::path::Path;
 
 /// The backup's own option file, which its producer writes.
-const FILE: &str = "backup-my.cnf";
+pub(crate) const FILE: &str = "backup-my.cnf";
 /// Bytes of it that are read. Real files have some hundred.
-const MAX: u64 = 64 << 10;
+pub(crate) const MAX: u64 = 64 << 10;
 /// Settings that describe files, without which a server cannot open them.
 const TAKEN_OVER: [&str; 4] = [
     "innodb_page_size",

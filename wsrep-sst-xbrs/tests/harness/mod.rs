@@ -123,7 +123,7 @@ impl Scene {
         let galera = format!("{STATE} 7\n");
         let link = self.scratch.join("fast/shop/remote.ibd").display().to_string();
         let files: [(&str, &[u8]); 13] = [
-            ("backup-my.cnf", b"[mysqld]\nplugin_load=file_key_management\n"),
+            ("backup-my.cnf", b"[mysqld]\nplugin_load=file_key_management\nplugin_dir=.\n"),
             ("ibdata1", &[7; 70_000]),
             ("ib_logfile0", b"new redo"),
             ("undo001", b"new undo"),
@@ -179,7 +179,10 @@ impl Scene {
     pub(crate) fn options(&self, sst: &str) {
         let backup = self.bin().join("backup");
         let tmp = self.scratch.path().display();
-        let text = format!("[sst]\nbackup-program={}\ntmpdir={tmp}\n{sst}\n", backup.display());
+        // The fake program writes its records there.
+        let writes = format!("inno-apply-opts=--tmpdir={tmp}");
+        let backup = backup.display();
+        let text = format!("[sst]\nbackup-program={backup}\ntmpdir={tmp}\n{writes}\n{sst}\n");
         std::fs::write(self.scratch.join("my.cnf"), text).unwrap();
     }
 

@@ -28,7 +28,10 @@ fn encrypted_tables_join_with_the_keys_of_each_nodes_option_file() {
     let real = find("mariadb-backup");
     std::fs::write(&backup, BACKUP.replace("REAL", real.to_str().unwrap())).unwrap();
     std::fs::set_permissions(&backup, std::fs::Permissions::from_mode(0o755)).unwrap();
-    for (node, sst) in [(1, String::new()), (2, format!("backup-program={}", backup.display()))] {
+    // That program moves the keys: it may write where its temporary files are.
+    let scratch = cluster.scratch().display();
+    let own = format!("backup-program={}\ninno-apply-opts=--tmpdir={scratch}", backup.display());
+    for (node, sst) in [(1, String::new()), (2, own)] {
         let keys = cluster.scratch().join(format!("keys-of-{node}"));
         std::fs::write(&keys, "1;770A8A65DA156D24EE2A093277530142\n").unwrap();
         let server = format!(

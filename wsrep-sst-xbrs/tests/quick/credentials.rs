@@ -57,6 +57,12 @@ fn the_backups_own_option_file_counts_when_it_is_prepared() {
     // The joiner uses the location of its own keys.
     let keys = "[mysqld]\nplugin_load=file_key_management\n\n[mysqld]\nloose-file-key-management-filename=\"/keys\"\nloose-file-key-management-filekey=\"passw0rd\"\n";
     assert_eq!(read("prepare.cnf"), keys);
+    // A donor cannot name the directory of a library that the joiner loads.
+    assert!(
+        joiner.log.contains("backup-my.cnf, line 3: `plugin_dir=.` is left out"),
+        "{}",
+        joiner.log
+    );
     assert!(!scene.data("joiner").join("backup-my.cnf").exists());
 }
 

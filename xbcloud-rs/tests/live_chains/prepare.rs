@@ -140,6 +140,8 @@ fn restore(store: &Store, name: &str, target: &Path, program: &Path, options: &[
     Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .args(["restore", &store.url(name), "--prepare", "--json"])
         .arg(format!("--prepare-program={}", program.display()))
+        // The recorder's list.
+        .arg(format!("--mysqld-writes={}", program.parent().unwrap().display()))
         .arg(format!("--target-dir={}", target.display()))
         .args(store.options())
         .args(options)

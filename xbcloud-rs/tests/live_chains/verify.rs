@@ -854,6 +854,40 @@ fn a_trial_prepares_without_writing_outside_its_scratch_directory() {
     assert!(outside.join("away").exists());
 }
 
+/// mariadb-backup takes any of its options from the backup's own option file. With the first of these it wrote pages to
+/// the file outside, with the others it ended with success and had prepared nothing.
+#[test]
+fn what_a_forged_option_file_adds_is_not_done() {
+    let (store, scratch) = (Store::folder(), Scratch::new());
+    let _ = xbcloud(&store, "put", "sound", &[]).stdin_file(live_stream()).run().expect(0);
+    let restore = |name: &str, folder: &str, more: &[&str]| {
+        let target = scratch.join(folder);
+        let option = format!("--target-dir={}", target.display());
+        let ran = xbcloud(&store, "restore", name, &[&[&*option], more].concat()).run().expect(0);
+        (target, ran.stderr_text())
+    };
+    let (files, _) = restore("sound", "files", &[]);
+    let settings = std::fs::read_to_string(files.join("backup-my.cnf")).unwrap();
+    let outside = scratch.dir("outside").join("ibdata1");
+    let _ = std::fs::copy(files.join("ibdata1"), &outside).unwrap();
+    let before = std::fs::read(&outside).unwrap();
+    let elsewhere = format!("innodb_data_file_path={}:12M:autoextend", outside.display());
+    for (n, line) in [&elsewhere, "help", "print-param"].into_iter().enumerate() {
+        let name = format!("forged-{n}");
+        std::fs::write(files.join("backup-my.cnf"), format!("{settings}{line}\n")).unwrap();
+        let _ = put_bytes(&store, &name, &[], &stream_of(&files));
+        let (target, said) = restore(&name, &name, &["--prepare"]);
+        assert!(said.contains("is left out") && said.contains(line), "{said}");
+        assert_eq!(std::fs::read_to_string(target.join("backup-my.cnf")).unwrap(), settings);
+        assert!(std::fs::read(&outside).unwrap() == before, "{line}: a file elsewhere was changed");
+        let checkpoints = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
+        let mut texts =
+            checkpoints.iter().flat_map(|name| std::fs::read_to_string(target.join(name)));
+        let text = texts.next().unwrap();
+        assert!(!text.contains("full-backuped"), "{line}: it was not prepared: {text}");
+    }
+}
+
 /// Each table of a trial is opened and checked, or named with its reason: a table that the server
 /// cannot open is damage, whatever is left of it, and what is no table is counted on its own.
 #[test]

@@ -18,6 +18,7 @@ mod exit_codes;
 mod fifos;
 mod fixed_size;
 mod fleet;
+mod forged_options;
 mod killed;
 mod line;
 mod members;

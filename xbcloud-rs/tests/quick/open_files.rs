@@ -78,7 +78,8 @@ fn backup_programs_may_open_as_many_files_as_the_hard_limit_allows() {
     let _ = limited(&["backup", "--checkpoint=no", &place, "--", shown, "--backup"]).expect(0);
     let dir = format!("--target-dir={}", folder.path().join("restored").display());
     let by = format!("--prepare-program={shown}");
-    let _ = limited(&["restore", "--sync=none", "--prepare", &by, &dir, &place]).expect(0);
+    let writes = format!("--mysqld-writes={}", folder.path().display());
+    let _ = limited(&["restore", "--sync=none", "--prepare", &by, &writes, &dir, &place]).expect(0);
     for told in [copies, prepares] {
         assert_eq!(std::fs::read_to_string(&told).unwrap(), "700\n", "{}", told.display());
     }

@@ -97,7 +97,9 @@ impl Scene {
         let program = format!("--prepare-program={}", self.program().display());
         let prepare: Vec<String> =
             prepare.iter().map(|option| format!("--prepare-opts={option}")).collect();
-        let options = [&[&*program], options].concat();
+        // Here, the list of its calls.
+        let writes = format!("--mysqld-writes={}", self.scratch.path().display());
+        let options = [&[&*program, &*writes], options].concat();
         xbcloud(&self.store, command, "full", &options).args(prepare).run()
     }
 
@@ -136,9 +138,7 @@ fn every_option_reaches_every_call() {
     assert!(!ran.stderr_text().contains("secret"), "{ran:?}");
     // The trial server comes after preparing; here it cannot start.
     let trial = format!("--scratch-dir={}", scene.scratch.dir("trial").display());
-    // The program that prepares may write where the trial server may: here, the list of its calls.
-    let writes = format!("--mysqld-writes={}", scene.scratch.path().display());
-    let options = ["--level=restore", "--mysqld=/bin/false", &trial, &writes];
+    let options = ["--level=restore", "--mysqld=/bin/false", &trial];
     let ran = scene.run("verify", &options, &KEYRINGS);
     let _ = ran.expect_failure();
     let calls = scene.calls();
@@ -182,8 +182,7 @@ fn a_new_master_key_takes_one_more_call() {
     assert!(scene.calls()[3].starts_with("--defaults-file=/keys.cnf --move-back --target-dir="));
     // The files that the trial server gets are moved in the same way.
     let trial = format!("--scratch-dir={}", scene.scratch.dir("trial").display());
-    let writes = format!("--mysqld-writes={}", scene.scratch.path().display());
-    let options = ["--level=restore", "--mysqld=/bin/false", &trial, &writes];
+    let options = ["--level=restore", "--mysqld=/bin/false", &trial];
     let _ = scene.run("verify", &options, &["--generate-new-master-key"]).expect_failure();
     assert!(scene.calls()[5].ends_with("--force-non-empty-directories --generate-new-master-key"));
 }

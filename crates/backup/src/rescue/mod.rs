@@ -198,7 +198,7 @@ pub async fn rescue(
     let in_backup = held(files.iter().map(|file| &file.path[..]));
     let scratch = Scratch::new(wanted.private.scratch_dir.as_deref(), "xb-rescue-")?;
     let rescuing = async {
-        ready.preparing.by = wanted.private.preparing_in(scratch.path());
+        ready.preparing.by = wanted.private.preparing();
         let mut options = wanted.private.server;
         options.look(scratch.path())?;
         let data = scratch.path().join("data");

@@ -4,6 +4,7 @@
 pub(crate) mod chain;
 pub(crate) mod choose;
 pub(crate) mod clone;
+mod confinement;
 pub(crate) mod fetch;
 pub(crate) mod finished;
 pub(crate) mod galera;
@@ -11,6 +12,7 @@ pub(crate) mod journal;
 mod new_master_key;
 pub(crate) mod owner;
 pub(crate) mod prepare;
+mod program_option;
 mod remarks;
 pub(crate) mod request;
 pub(crate) mod restore_and_prepare;

@@ -11,9 +11,9 @@ use crate::cancel::CancelToken;
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::restore::prepare::{
-    NEW_MASTER_KEY, PrepareProgram, PrepareTool, first_and_rest, is_option, run_first, tool_of,
-    with_path,
+    NEW_MASTER_KEY, PrepareProgram, PrepareTool, first_and_rest, run_first, tool_of, with_path,
 };
+use crate::restore::program_option::is_option;
 
 /// Directory for the prepared files while the program moves them.
 const PREPARED: &str = ".xb-prepared";
@@ -45,7 +45,8 @@ pub(super) async fn make_if_wanted(
     let io = |error: std::io::Error| failed(format!("{PREPARED}: {error}"));
     std::fs::create_dir(&inner).map_err(io)?;
     rename_all(dir, &inner).map_err(io)?;
-    run_first(tool, by, &arguments(dir, &inner, by), on_line, cancel).await?;
+    let args = arguments(dir, &inner, by);
+    run_first(tool, &by.confined([dir], on_line), &args, on_line, cancel).await?;
     // The program leaves the files that describe the backup.
     rename_all(&inner, dir).map_err(io)?;
     std::fs::remove_dir_all(&inner).map_err(io)

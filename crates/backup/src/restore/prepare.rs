@@ -14,6 +14,8 @@ use crate::child::{self, OWN_NOTE, OnLine};
 use crate::error::BackupError;
 use crate::full_disk::{ANEW, listen};
 use crate::restore::chain::{ApplyMethod, Chain, apply_from_end, empty, merge_chain};
+use crate::restore::confinement::{clean_options, places};
+use crate::restore::program_option::is_option;
 use crate::restore::write_back::WriteBack;
 use crate::server::login::{GROUPS, about_files};
 use crate::session::Session;
@@ -73,8 +75,7 @@ pub struct PrepareProgram {
         arg(id = "prepare-opts", long, value_name = "OPTION", allow_hyphen_values = true)
     )]
     pub options: Vec<String>,
-    /// The program can write below these places only, and has its temporary files below the first;
-    /// if there are none, it can write anywhere.
+    /// Places that the program can write to besides the files that it prepares.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub writable: Vec<PathBuf>,
 }
@@ -124,6 +125,15 @@ pub struct PrepareOptions {
 }
 
 impl PrepareProgram {
+    /// The program, which can write below `dirs` and where the operator lets it, if it can be confined.
+    pub(super) fn confined<'d>(
+        &self,
+        dirs: impl IntoIterator<Item = &'d Path>,
+        on_line: &OnLine,
+    ) -> Self {
+        Self { writable: places(dirs, &self.options, &self.writable, on_line), ..self.clone() }
+    }
+
     /// Checks that the program that prepares backups of this tool is installed, if the tool is
     /// known.
     pub(crate) fn look(&self, tool: Option<&str>) -> Result<(), BackupError> {
@@ -174,6 +184,14 @@ impl PrepareTool {
             }
             _ => None,
         }
+    }
+
+    /// The program that prepares: the named one, or the first that is installed, if there is one.
+    fn program(self, by: &PrepareProgram) -> PathBuf {
+        let named = by.program.as_deref();
+        let mut programs = self.programs().iter().map(Path::new);
+        let program = named.or_else(|| programs.find(|name| child::find(&[name]).is_ok()));
+        program.or(self.programs().first().map(Path::new)).unwrap_or(Path::new("")).to_owned()
     }
 
     /// Names under which the tool is installed, the preferred one first.
@@ -237,6 +255,11 @@ pub(crate) async fn prepare(
         None => (&[], increments),
     };
     chain.forget()?;
+    // Not before: a restore that goes on compares the files with those of the backup. Increments that are merged go
+    // while the program runs.
+    let dirs = || [dir].into_iter().chain(increments.iter().map(PathBuf::as_path));
+    clean_options(dirs(), &tool.program(by), on_line)?;
+    let by = &by.confined(dirs(), on_line);
     let before = look_at(dir, || BeforePrepare::look(dir, increments))?;
     let has_memory = options.use_memory.is_some() || is_set(by, &MEMORY);
     for number in 0..=increments.len() {
@@ -328,10 +351,7 @@ async fn sync_at_end(
     if tool != PrepareTool::MariaDbBackup {
         return None;
     }
-    let program = by.program.clone().or_else(|| {
-        let mut programs = tool.programs().iter().map(Path::new);
-        programs.find(|program| child::find(&[program]).is_ok()).map(Path::to_owned)
-    })?;
+    let program = tool.program(by);
     let quiet: OnLine = Arc::new(|_| {});
     let words = ["--no-defaults", "--help"].map(OsString::from);
     let help = child::ask(&program, &words, &quiet, cancel).await.ok()?;
@@ -419,12 +439,6 @@ pub(super) fn with_path(option: &str, path: &Path) -> OsString {
     let mut text = OsString::from(option);
     text.push(path);
     text
-}
-
-/// Returns whether an option is one of these; the programs take `_` for `-`.
-pub(super) fn is_option(option: &str, names: &[&str]) -> bool {
-    let name = option.split('=').next().unwrap_or_default().replace('_', "-");
-    names.contains(&name.as_str())
 }
 
 /// Returns whether an option names an option file of the program.

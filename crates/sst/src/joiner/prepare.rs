@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use xb_pipeline::BeforePrepare;
-use xb_server::{recovery_memory, recovery_tmpdir};
+use xb_process::can_confine;
+use xb_server::{clean_option_file, recovery_memory, recovery_tmpdir};
 
 use super::content;
 use super::destination::Destination;
@@ -35,7 +36,7 @@ pub(super) fn prepare(
     destination.prepare_with(|| {
         let before =
             BeforePrepare::look(new, &[]).map_err(SstError::io("look at the tables in", new))?;
-        run_program(context, new)?;
+        run_program(context, destination)?;
         let lost = before.lost(new).map_err(SstError::io("look at the tables in", new))?;
         lost.map_or(Ok(()), |lost| {
             Err(SstError::Content(format!("its --prepare {lost}; start the node again")))
@@ -56,8 +57,11 @@ pub(super) fn prepare(
 }
 
 /// Runs the backup program's `--prepare` on the files in `new`.
-fn run_program(context: &Context, new: &Path) -> Result<(), SstError> {
+fn run_program(context: &Context, destination: &Destination) -> Result<(), SstError> {
+    let new = &destination.new;
     let Context { args, settings, layout, .. } = context;
+    let program = &settings.program;
+    clean(context, new)?;
     let mut words = match args.product {
         // The backup has its own option file, which lists the plugins to load and their directory.
         // The program reads that file only if no other is given.
@@ -69,7 +73,12 @@ fn run_program(context: &Context, new: &Path) -> Result<(), SstError> {
     };
     words.push("--prepare".into());
     words.push(option("--target-dir", new));
-    let tmpdir = settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(new));
+    let writable = writable(context, destination);
+    let tmpdir = match writable.is_empty() {
+        true => settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(new)),
+        // Others have their files in the usual one.
+        false => Some(new.as_path()),
+    };
     words.extend(tmpdir.map(|dir| option("--tmpdir", dir)));
     // Options of the operator's come later, and the last one counts.
     words.push(match &settings.use_memory {
@@ -86,8 +95,7 @@ fn run_program(context: &Context, new: &Path) -> Result<(), SstError> {
         words.extend(server);
     }
     let log = layout.datadir.join("xbrs.prepare.log");
-    let program = &settings.program;
-    Run { program, args: words, env: Vec::new(), log: Some(log), writable: Vec::new() }
+    Run { program, args: words, env: Vec::new(), log: Some(log), writable }
         .to_end(&context.cancel)
         .map_err(|error| match error {
             ChildError::Failed { ref words, .. }
@@ -98,6 +106,36 @@ fn run_program(context: &Context, new: &Path) -> Result<(), SstError> {
             }
             error => error.into(),
         })
+}
+
+/// Leaves out of the donor's option file what could have the program act outside the received files.
+fn clean(context: &Context, new: &Path) -> Result<(), SstError> {
+    let path = new.join("backup-my.cnf");
+    let remarks = clean_option_file(new, &context.settings.program);
+    for remark in remarks.map_err(SstError::io("clean", &path))? {
+        context.error_log.warn(format_args!("from the donor: {remark}"));
+    }
+    Ok(())
+}
+
+/// Directories that the program can write below: names of files in the redo log come from the donor. None if it is not
+/// confined.
+fn writable(context: &Context, destination: &Destination) -> Vec<PathBuf> {
+    let Context { args, settings, error_log, .. } = context;
+    // A keyring of Percona's may be written beside its own file.
+    if args.product != Product::MariaDb {
+        return Vec::new();
+    }
+    if let Err(why) = can_confine() {
+        error_log.info(format_args!("--prepare is not confined to the received data: {why}"));
+        return Vec::new();
+    }
+    let named = settings.apply_opts.iter().filter_map(|word| {
+        let dir = word.as_bytes().strip_prefix(b"--tmpdir=")?;
+        Some(PathBuf::from(OsStr::from_bytes(dir))).filter(|dir| dir.is_dir())
+    });
+    let received = destination.dirs_of(|_| true).chain([destination.new.clone()]);
+    received.chain(named).collect()
 }
 
 /// Returns whether a message is about the keys of encrypted tables.

@@ -170,6 +170,7 @@ fn ready(args: &RestoreArgs, target: &Path) -> AfterRestore {
     ready.galera &= args.until.until.is_none();
     ready.prepare |= args.until.until.is_some();
     ready.server = args.until.replay.server.clone();
+    ready.preparing.by.writable.clone_from(&ready.server.writable);
     // Only root may change owners.
     if ready.owner.is_none() && rustix::process::geteuid().is_root() {
         ready.owner = Owner::of_target(target);

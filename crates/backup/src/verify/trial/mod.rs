@@ -436,7 +436,7 @@ async fn try_out(
         room_beside: replay.map_or(0, |replay| replay.plan.log_bytes),
         ..RestoreOptions::default()
     };
-    let mut ready = AfterRestore::prepared(trial.private.preparing_in(scratch));
+    let mut ready = AfterRestore::prepared(trial.private.preparing());
     // The scratch directory is removed, whatever its keys are protected by.
     (ready.server, ready.allow_exposed_keys) = (trial.private.server.clone(), true);
     let restored = restore_chain(session, request, &data, how, &ready, on_line).await;

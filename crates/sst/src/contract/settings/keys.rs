@@ -14,7 +14,7 @@ fn option(name: &str, value: &OsStr) -> OsString {
     word
 }
 
-/// Options of the server's groups with `key-management` in their names, as the text of an option
+/// Options of the server's groups with `key-management` in their names, and its directory of plugins, as the text of an option
 /// file. `Debug` shows none of it: some plugins have a password there.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct KeyOptions {
@@ -32,12 +32,19 @@ impl std::fmt::Debug for KeyOptions {
 impl KeyOptions {
     pub(super) fn of(options: &OptionFiles, datadir: &Path) -> Self {
         let (mut text, mut files) = (Vec::new(), Vec::new());
+        let plugins = options.server("plugin-dir").filter(|dir| Path::new(dir).is_absolute());
+        if plugins.is_some() || options.server_keys().next().is_some() {
+            text.extend_from_slice(b"\n[mysqld]\n");
+        }
+        // Instead of the donor's, which counts only if it is one that packages use.
+        if let Some(dir) = plugins {
+            text.extend_from_slice(b"plugin_dir=");
+            quote(dir, &mut text);
+            text.push(b'\n');
+        }
         for (name, value) in options.server_keys() {
             let file = value.and_then(|value| key_file(name, value, datadir));
             let value = file.as_deref().or(value);
-            if text.is_empty() {
-                text.extend_from_slice(b"\n[mysqld]\n");
-            }
             // With `loose-`, a program that has not loaded the plugin ignores the option.
             text.extend_from_slice(format!("loose-{name}").as_bytes());
             if let Some(value) = value {
@@ -116,6 +123,11 @@ mod tests {
         assert_eq!(keys.text(), expected);
         assert_eq!(format!("{keys:?}"), "KeyOptions(***)");
         assert_eq!(KeyOptions::of(&OptionFiles::default(), Path::new("/d")).text(), b"");
+        for (dir, text) in [("/p", &b"\n[mysqld]\nplugin_dir=\"/p\"\n"[..]), ("p", b"")] {
+            let files = [option("mysqld", "plugin_dir", Some(dir))];
+            let files = OptionFiles::new(files, Product::MariaDb, None);
+            assert_eq!(KeyOptions::of(&files, Path::new("/d")).text(), text);
+        }
     }
 
     #[test]
