@@ -1,5 +1,5 @@
 //! Confinement: a program that can write only below certain directories. It is done by Landlock, which
-//! Linux has from 5.13 on if the system enables it.
+//! Linux has in this form from 5.19 on if the system enables it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,9 +30,9 @@ fn has_call_filter(status: &str) -> bool {
     status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"))
 }
 
-/// All ways to change files and directories. Those that came after the first version of Landlock
-/// count as far as the system knows them: without `Refer`, nothing can be moved to another
-/// directory; without `Truncate`, a file that is not open for writing can still be truncated.
+/// All ways to change files and directories. The first version of Landlock lets nothing be moved to another directory, as
+/// servers and backup programs do when a table is renamed, so the second one is required. What came later counts as far as
+/// the system knows it: without `Truncate`, a file that is not open for writing can still be truncated.
 fn changes() -> BitFlags<AccessFs> {
     AccessFs::from_write(ABI::V3)
 }
@@ -40,7 +40,7 @@ fn changes() -> BitFlags<AccessFs> {
 fn rules() -> Result<RulesetCreated, RulesetError> {
     Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_write(ABI::V1))?
+        .handle_access(AccessFs::from_write(ABI::V2))?
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(changes())?
         .create()

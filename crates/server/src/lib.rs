@@ -10,7 +10,8 @@
 //!
 //! A server that is dropped is killed.
 //!
-//! [`clean_option_file`] keeps a backup from setting options of the program that prepares it.
+//! [`clean_option_file`] keeps a backup from setting options of the program that prepares it; [`temporary_dirs`] tells
+//! where an operator lets that program write.
 //!
 //! [`recovery_memory`] is the memory with which a recovery of given files is fast, [`recovery_tmpdir`] a place for its
 //! temporary files, [`free_bytes`] the room on its disk.
@@ -23,6 +24,7 @@ mod private;
 mod recovery;
 mod room;
 mod server;
+mod temporary_dirs;
 
 pub use log::{BinlogPosition, cause_in_log, end_of_log};
 pub use option_file::clean_option_file;
@@ -31,3 +33,4 @@ pub use private::{private_args, socket_in};
 pub use recovery::{recovery_memory, recovery_tmpdir, working_memory};
 pub use room::free_bytes;
 pub use server::{Login, Server, ServerError, Setup};
+pub use temporary_dirs::temporary_dirs;

@@ -18,6 +18,8 @@ use crate::origin::{FILE, MAX};
 /// Longest line in bytes that every parser in the programs reads as one: mariadb-backup looks for `plugin_load` at the
 /// beginning of every 511 bytes of a line.
 const MAX_LINE: usize = 510;
+/// Longest list of data files in bytes: the programs take what is behind 4094 bytes of a line, such as `help`, for a line.
+const MAX_DATA_FILES: usize = 4000;
 /// Most lines that are reported, and bytes of each.
 const MAX_REPORTED: (usize, usize) = (5, 80);
 /// Options about the files, and about the server that they are from. Their values are plain words and numbers.
@@ -45,6 +47,19 @@ const PLAIN: [&str; 22] = [
     "server_id",
     "server_uuid",
 ];
+/// The files of the system tablespace.
+const DATA_FILES: &str = "innodb_data_file_path";
+/// Options without which the program takes the backup's files for others.
+const DESCRIBING: [&str; 4] =
+    [DATA_FILES, "innodb_page_size", "innodb_undo_tablespaces", "innodb_checksum_algorithm"];
+/// How the names of options and libraries of the plugins begin that a backup may need.
+const OF_PLUGINS: [&str; 5] = [
+    "file_key_management",
+    "aws_key_management",
+    "hashicorp_key_management",
+    "keyring_",
+    "provider_",
+];
 /// Where packages have libraries: nothing of a backup lies there.
 const PACKAGED: [&str; 2] = ["/usr/lib", "/usr/lib64"];
 
@@ -55,13 +70,16 @@ enum Verdict {
     Goes,
     /// It goes, and the reason is worth a remark.
     Suspect(&'static str),
+    /// Without it, the program would prepare other files than those of the backup.
+    Refused(&'static str),
 }
 
 /// Removes from the option file of the backup in `data`, if there is one, every line that is not known to be harmless to
 /// `program`, which will read it. Returns a remark on each that may be missed, or is forged.
 ///
 /// # Errors
-/// If the file is larger than a backup program writes it, is no regular file, or cannot be read or replaced.
+/// If the file is larger than a backup program writes it, is no regular file, cannot be read or replaced, or describes the
+/// backup's files with other values than such a program writes.
 pub fn clean_option_file(data: &Path, program: &Path) -> io::Result<Vec<String>> {
     let path = data.join(FILE);
     let Some((text, mode)) = read(&path)? else { return Ok(Vec::new()) };
@@ -78,6 +96,9 @@ pub fn clean_option_file(data: &Path, program: &Path) -> io::Result<Vec<String>>
             Verdict::Suspect(why) => {
                 let line = line[..line.len().min(MAX_REPORTED.1)].escape_ascii();
                 remarks.push(format!("{FILE}, line {}: `{line}` is left out: {why}", number + 1));
+            }
+            Verdict::Refused(why) => {
+                return Err(io::Error::other(format!("line {}: {why}", number + 1)));
             }
         }
     }
@@ -118,30 +139,38 @@ fn replace(data: &Path, path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
 }
 
 fn judge(line: &[u8], program: &Path) -> Verdict {
-    let Ok(line) = std::str::from_utf8(line.trim_ascii_end()) else {
-        return Verdict::Suspect("it is not text");
-    };
-    if line.len() > MAX_LINE {
-        return Verdict::Suspect("it is longer than backup programs write lines");
-    }
+    // Names of key files may have any bytes.
+    let line = String::from_utf8_lossy(line.trim_ascii_end());
     if line.chars().any(|char| char.is_control() && char != '\t') {
         return Verdict::Suspect("it has a control character");
     }
+    let is_long = line.len() > MAX_LINE;
+    let no_such = Verdict::Suspect("backup programs do not write such lines");
     if line.is_empty() || line.starts_with('#') || line == "[mysqld]" {
-        return Verdict::Stays;
+        return if is_long { no_such } else { Verdict::Stays };
     }
-    let Some((name, value)) = line.split_once('=') else {
-        return Verdict::Suspect("backup programs do not write such lines");
-    };
+    let Some((name, value)) = line.split_once('=') else { return no_such };
     let (name, value) = (name.trim().replace('-', "_"), unquoted(value.trim()));
+    // `!include x=1` and `help # x=1` have no name.
+    if name.is_empty() || !is_made_of(&name, "_") {
+        return no_such;
+    }
+    if is_long && name != DATA_FILES {
+        return Verdict::Suspect("it is longer than backup programs write lines");
+    }
+    if line.len() > MAX_DATA_FILES {
+        return Verdict::Refused("it is longer than backup programs read lines");
+    }
     let stays_if = |is_harmless: bool, why| match is_harmless {
         true => Verdict::Stays,
+        false if DESCRIBING.contains(&name.as_str()) => Verdict::Refused(why),
         false => Verdict::Suspect(why),
     };
     match name.as_str() {
-        "innodb_data_file_path" => {
+        DATA_FILES => {
             let are_here =
                 value.split(';').all(|file| is_here(file.split(':').next().unwrap_or_default()));
+            // Without a `=`, no part of it is `plugin_load`.
             stays_if(
                 are_here && is_made_of(value, ":;._-/"),
                 "the files of a backup are in its own directory",
@@ -150,12 +179,14 @@ fn judge(line: &[u8], program: &Path) -> Verdict {
         // That of the server; the backup has the files in its own.
         "innodb_undo_directory" if value != "./" => Verdict::Goes,
         "innodb_undo_directory" => Verdict::Stays,
+        // Of no use to a backup program, and on some servers a path.
+        "innodb_buffer_pool_filename" if !is_made_of(value, "._-") => Verdict::Goes,
         "plugin_load" => stays_if(
             value.split(';').all(is_library) && is_made_of(value, ";=._-"),
             "only plugins that hold keys or compress are loaded for a backup",
         ),
         "plugin_dir" => stays_if(
-            is_made_of(value, "/._-+") && is_installed(Path::new(value), program),
+            is_made_of(value, "/._-+@~,") && is_installed(Path::new(value), program),
             "plugins are loaded from below /usr/lib, and from where the program is installed; if this directory is right, name it with the option --plugin-dir of the program",
         ),
         name if PLAIN.contains(&name) => {
@@ -184,7 +215,8 @@ fn is_here(path: &str) -> bool {
 
 /// Whether an option or a library belongs to a plugin that holds keys, or to one of MariaDB's that compress.
 fn is_of_plugin(name: &str) -> bool {
-    name.contains("key_management") || name.starts_with("keyring_") || name.starts_with("provider_")
+    let name = name.strip_prefix("loose_").unwrap_or(name);
+    OF_PLUGINS.iter().any(|plugin| name.starts_with(plugin))
 }
 
 /// Whether an entry of a list such as `NAME=LIBRARY;LIBRARY` is harmless; an empty one is.
@@ -251,9 +283,13 @@ mod tests {
             ("plugin-dir = \"/tmp\"", "plugins are loaded"),
             ("plugin_load_add=file_key_management", "backup programs do not write this"),
             ("loose-plugin_load=file_key_management", "backup programs do not write this"),
-            ("innodb_data_file_path=/x/ibdata1:12M", "in its own directory"),
-            ("innodb_data_file_path=ibdata1:12M;../x:12M", "in its own directory"),
-            ("innodb_page_size=/x", "not plain"),
+            ("innodb_log_file_size=/x", "not plain"),
+            ("evil_key_management=1", "backup programs do not write this"),
+            ("!include /x/key_management=1.cnf", "such lines"),
+            ("!includedir x/file_key_management=1", "such lines"),
+            ("help # file_key_management=1", "such lines"),
+            ("plugin_load evil=keyring_x", "such lines"),
+            ("=keyring_x", "such lines"),
             ("innodb_force_recovery=6", "backup programs do not write this"),
             ("general_log_file=/x", "backup programs do not write this"),
             ("help", "such lines"),
@@ -261,7 +297,7 @@ mod tests {
             ("!includedir /x", "such lines"),
             ("[mariadb]", "such lines"),
             ("server_id=1\rplugin_load=evil", "control character"),
-            (&long, "longer"),
+            (&long, "such lines"),
             (&key, "longer"),
         ] {
             let (text, remarks) = cleaned(format!("[mysqld]\n{line}\nserver_id=1\n").as_bytes());
@@ -269,12 +305,36 @@ mod tests {
             assert_eq!(remarks.len(), 1, "{line}");
             assert!(remarks[0].contains("line 2: ") && remarks[0].contains(why), "{remarks:?}");
         }
-        let (text, remarks) =
-            cleaned(b"[mysqld]\nserver_id=\xff\ninnodb_undo_directory=/x\nserver_id=1");
+        let (text, remarks) = cleaned(
+            b"[mysqld]\nserver_id=\xff\ninnodb_undo_directory=/x\ninnodb_buffer_pool_filename=/x\nserver_id=1",
+        );
         assert_eq!((text.as_str(), remarks.len()), ("[mysqld]\nserver_id=1\n", 1));
         let (text, remarks) = cleaned("help\n".repeat(1000).as_bytes());
         assert_eq!(text, "");
         assert_eq!(remarks.last().unwrap(), "backup-my.cnf: 995 more lines are left out");
+    }
+
+    #[test]
+    fn what_describes_the_files_stays_or_is_an_error() {
+        let many = format!("innodb_data_file_path=ibdata1:12M{}\n", ";d/ibdata2:12M".repeat(42));
+        assert_eq!(cleaned(many.as_bytes()), (many, Vec::new()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        for line in [
+            "innodb_data_file_path=/x/ibdata1:12M",
+            "innodb_data_file_path=ibdata1:12M;../x:12M",
+            "innodb-data-file-path=ibdata1:12M plugin_load=x",
+            "innodb_page_size=/x",
+            &format!("innodb_data_file_path=ibdata1:12M;{};help", "x".repeat(4094 - 34)),
+        ] {
+            std::fs::write(&path, format!("[mysqld]\n{line}\n")).unwrap();
+            let error = clean_option_file(dir.path(), Path::new("mariadb-backup")).unwrap_err();
+            assert!(error.to_string().contains("line 2: "), "{error}");
+        }
+        let of_key = b"file_key_management_filename=/etc/cl\xe9\n";
+        std::fs::write(&path, of_key).unwrap();
+        assert!(clean_option_file(dir.path(), Path::new("x")).unwrap().is_empty());
+        assert_eq!(std::fs::read(&path).unwrap(), of_key);
     }
 
     #[test]

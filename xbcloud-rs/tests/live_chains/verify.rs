@@ -863,20 +863,28 @@ fn what_a_forged_option_file_adds_is_not_done() {
     let restore = |name: &str, folder: &str, more: &[&str]| {
         let target = scratch.join(folder);
         let option = format!("--target-dir={}", target.display());
-        let ran = xbcloud(&store, "restore", name, &[&[&*option], more].concat()).run().expect(0);
-        (target, ran.stderr_text())
+        (target, xbcloud(&store, "restore", name, &[&[&*option], more].concat()).run())
     };
-    let (files, _) = restore("sound", "files", &[]);
+    let (files, ran) = restore("sound", "files", &[]);
+    let _ = ran.expect(0);
     let settings = std::fs::read_to_string(files.join("backup-my.cnf")).unwrap();
     let outside = scratch.dir("outside").join("ibdata1");
     let _ = std::fs::copy(files.join("ibdata1"), &outside).unwrap();
     let before = std::fs::read(&outside).unwrap();
     let elsewhere = format!("innodb_data_file_path={}:12M:autoextend", outside.display());
-    for (n, line) in [&elsewhere, "help", "print-param"].into_iter().enumerate() {
+    let lines = [&elsewhere, "help", "print-param", "help # file_key_management=1"];
+    for (n, line) in lines.into_iter().enumerate() {
         let name = format!("forged-{n}");
         std::fs::write(files.join("backup-my.cnf"), format!("{settings}{line}\n")).unwrap();
         let _ = put_bytes(&store, &name, &[], &stream_of(&files));
-        let (target, said) = restore(&name, &name, &["--prepare"]);
+        let (target, ran) = restore(&name, &name, &["--prepare"]);
+        if n == 0 {
+            let said = ran.expect_failure().stderr_text();
+            assert!(said.contains("may be forged") && said.contains("own directory"), "{said}");
+            assert!(std::fs::read(&outside).unwrap() == before, "a file elsewhere was changed");
+            continue;
+        }
+        let said = ran.expect(0).stderr_text();
         assert!(said.contains("is left out") && said.contains(line), "{said}");
         assert_eq!(std::fs::read_to_string(target.join("backup-my.cnf")).unwrap(), settings);
         assert!(std::fs::read(&outside).unwrap() == before, "{line}: a file elsewhere was changed");

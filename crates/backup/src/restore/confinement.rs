@@ -4,10 +4,13 @@
 //! logs name files. So the option file is cleaned, and the program can write only below the directories that it
 //! prepares.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use xb_process::can_confine;
-use xb_server::clean_option_file;
+use xb_server::{clean_option_file, temporary_dirs};
 
 use crate::child::{OWN_NOTE, OWN_WARNING, OnLine};
 use crate::error::BackupError;
@@ -16,7 +19,10 @@ use crate::restore::program_option::is_option;
 /// Option after which xtrabackup may open a keyring for writing, in a place that is not known here.
 const KEYRING: &str = "--component-keyring-config";
 const KEYRING_FILE: &str = "--keyring-file-data";
-const TMPDIR: [&str; 2] = ["--tmpdir", "-t"];
+/// What the programs say if they may not write to a place: the error, or its number.
+const DENIED: [&str; 4] = ["Permission denied", "errno 13", "errno: 13", "error number 13"];
+/// What to do then.
+pub(super) const HINT: &str = "the program that prepares can write to the files of the backup only; if it has to write elsewhere, add --mysqld-writes=PATH";
 
 /// Cleans the option files in these directories for `program`, and tells what was left out.
 ///
@@ -67,16 +73,26 @@ pub(super) fn places<'d>(
 /// Directories that the operator's options name: those for temporary files, and that of a keyring, whose new version is
 /// written beside it.
 fn named(options: &[String]) -> Vec<PathBuf> {
-    let mut dirs = Vec::new();
-    for (name, value) in options.iter().filter_map(|option| option.split_once('=')) {
-        if is_option(name, &TMPDIR) {
-            dirs.extend(value.split(':').map(PathBuf::from));
-        } else if is_option(name, &[KEYRING_FILE]) {
-            dirs.extend(Path::new(value).parent().map(Path::to_owned));
-        }
-    }
+    let mut dirs = temporary_dirs(options.iter().map(OsStr::new));
+    let keyrings = options.iter().filter_map(|option| option.split_once('='));
+    let keyrings = keyrings.filter(|(name, _)| is_option(name, &[KEYRING_FILE]));
+    dirs.extend(keyrings.filter_map(|(_, value)| Path::new(value).parent()).map(Path::to_owned));
     dirs.retain(|dir| dir.is_dir());
     dirs
+}
+
+/// Passes lines of a confined program on, and remembers whether one says that it was not allowed to do something.
+pub(super) fn hear_denials(on_line: &OnLine) -> (OnLine, Arc<AtomicBool>) {
+    let is_denied = Arc::new(AtomicBool::new(false));
+    let (heard, on_line) = (Arc::clone(&is_denied), Arc::clone(on_line));
+    let hear = move |line: &[u8]| {
+        let line = String::from_utf8_lossy(line);
+        if DENIED.iter().any(|text| line.contains(text)) {
+            heard.store(true, Ordering::Relaxed);
+        }
+        on_line(line.as_bytes());
+    };
+    (Arc::new(hear), is_denied)
 }
 
 #[cfg(test)]

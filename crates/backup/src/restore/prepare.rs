@@ -14,7 +14,7 @@ use crate::child::{self, OWN_NOTE, OnLine};
 use crate::error::BackupError;
 use crate::full_disk::{ANEW, listen};
 use crate::restore::chain::{ApplyMethod, Chain, apply_from_end, empty, merge_chain};
-use crate::restore::confinement::{clean_options, places};
+use crate::restore::confinement::{HINT, clean_options, hear_denials, places};
 use crate::restore::program_option::is_option;
 use crate::restore::write_back::WriteBack;
 use crate::server::login::{GROUPS, about_files};
@@ -279,13 +279,17 @@ pub(crate) async fn prepare(
         let is_export = options.export && step.last && tool == PrepareTool::MariaDbBackup;
         let small = if is_export { SmallLog::set(dir)? } else { None };
         observer.hear_program();
-        let (lines, is_full) = listen(&heard_by(observer, on_line));
+        let (lines, is_denied) = hear_denials(&heard_by(observer, on_line));
+        let (lines, is_full) = listen(&lines);
         // Beside the program, and before the sync.
         let of_merged = merged.to_vec();
         let emptying = tokio::task::spawn_blocking(move || empty(&of_merged));
         let ran = run_first(tool, by, &step.arguments(tool, options), &lines, cancel).await;
         // Also if the program failed: the caller may remove the files, too.
         let emptied = emptying.await.unwrap_or(Err(BackupError::Bug(EMPTYING)));
+        if ran.is_err() && !by.writable.is_empty() && is_denied.load(Ordering::Relaxed) {
+            on_line(format!("{OWN_NOTE}{HINT}").as_bytes());
+        }
         ran.map_err(|error| match error {
             BackupError::Program { .. } if is_full.load(Ordering::Relaxed) => {
                 let (dir, what) = (dir.display().to_string(), error.to_string());

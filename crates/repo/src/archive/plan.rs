@@ -343,7 +343,8 @@ pub fn reach<'a>(streams: &'a [Stream], bases: &[Base]) -> BTreeSet<(&'a str, u6
         let all = |stream: &'a Stream| stream.segments.keys().map(|number| (stream.id(), *number));
         return streams.iter().flat_map(all).collect();
     };
-    // The pieces of a stream in the line of a later one are among those at its own end.
+    // The pieces of a stream in the line of a later one are among those at its own end, or lie behind a hole, where `prune`
+    // ends anyway.
     let of_end = |end: LineEnding<'a, bool>| {
         let mut pieces = end.pieces;
         // Also the pieces behind a break, because the break may be mended.

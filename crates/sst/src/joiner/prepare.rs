@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use xb_pipeline::BeforePrepare;
 use xb_process::can_confine;
-use xb_server::{clean_option_file, recovery_memory, recovery_tmpdir};
+use xb_server::{clean_option_file, recovery_memory, recovery_tmpdir, temporary_dirs};
 
 use super::content;
 use super::destination::Destination;
@@ -130,10 +130,7 @@ fn writable(context: &Context, destination: &Destination) -> Vec<PathBuf> {
         error_log.info(format_args!("--prepare is not confined to the received data: {why}"));
         return Vec::new();
     }
-    let named = settings.apply_opts.iter().filter_map(|word| {
-        let dir = word.as_bytes().strip_prefix(b"--tmpdir=")?;
-        Some(PathBuf::from(OsStr::from_bytes(dir))).filter(|dir| dir.is_dir())
-    });
+    let named = temporary_dirs(settings.apply_opts.iter().map(AsRef::as_ref));
     let received = destination.dirs_of(|_| true).chain([destination.new.clone()]);
     received.chain(named).collect()
 }
