@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use xb_process::{Exchange, Output, Program, RunError, Termination, how_it_ended};
 
@@ -21,6 +22,22 @@ pub const OWN_WARNING: &str = "own warning: ";
 
 /// Called with each line that a program writes, without the line end, and with notes of our own.
 pub type OnLine = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
+/// Passes lines on as they are, and notes if one of them `says` something.
+pub(crate) fn listen_for(
+    on_line: &OnLine,
+    says: impl Fn(&str) -> bool + Send + Sync + 'static,
+) -> (OnLine, Arc<AtomicBool>) {
+    let is_said = Arc::new(AtomicBool::new(false));
+    let (on_line, noted) = (Arc::clone(on_line), Arc::clone(&is_said));
+    let lines: OnLine = Arc::new(move |line| {
+        if says(&String::from_utf8_lossy(line)) {
+            noted.store(true, Ordering::Relaxed);
+        }
+        on_line(line);
+    });
+    (lines, is_said)
+}
 
 /// Runs a program without a shell, in a process group of its own. Passes every line it writes to
 /// `on_line`, and forwards a request to cancel to the whole group. If places are `writable`, the program can

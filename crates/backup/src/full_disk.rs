@@ -2,11 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 pub(crate) use xb_server::free_bytes;
 
-use crate::child::OnLine;
+use crate::child::{self, OnLine};
 use crate::error::BackupError;
 use crate::hints::says_full;
 
@@ -26,15 +26,7 @@ pub(crate) fn has_room(path: &Path) -> bool {
 
 /// Passes lines on, and notes if one of them says that a disk is full.
 pub(crate) fn listen(on_line: &OnLine) -> (OnLine, Arc<AtomicBool>) {
-    let is_full = Arc::new(AtomicBool::new(false));
-    let (on_line, noted) = (Arc::clone(on_line), Arc::clone(&is_full));
-    let lines: OnLine = Arc::new(move |line| {
-        if says_full(&String::from_utf8_lossy(line)) {
-            noted.store(true, Ordering::Relaxed);
-        }
-        on_line(line);
-    });
-    (lines, is_full)
+    child::listen_for(on_line, says_full)
 }
 
 impl BackupError {

@@ -66,7 +66,7 @@ fn a_node_that_is_restored_to_a_stop_begins_a_new_cluster() {
     let rows = cluster.sql(1, TABLES);
     assert!(rows.contains("after") && rows == cluster.sql(2, TABLES), "{rows}");
 
-    // The archive goes on behind a branch or a gap, with a backup of the new cluster.
+    // The archive continues behind a branch or a gap, with a backup of the new cluster.
     let receiver = shop.receive_from(&cluster.socket(1));
     let origin = begins(&receiver);
     let goes_on = matches!(origin, StreamOrigin::Branch { .. } | StreamOrigin::Gap { .. });

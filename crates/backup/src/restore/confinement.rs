@@ -7,12 +7,12 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use xb_process::can_confine;
 use xb_server::{clean_option_file, temporary_dirs};
 
-use crate::child::{OWN_NOTE, OWN_WARNING, OnLine};
+use crate::child::{self, OWN_NOTE, OWN_WARNING, OnLine};
 use crate::error::BackupError;
 use crate::restore::program_option::is_option;
 
@@ -83,16 +83,7 @@ fn named(options: &[String]) -> Vec<PathBuf> {
 
 /// Passes lines of a confined program on, and remembers whether one says that it was not allowed to do something.
 pub(super) fn hear_denials(on_line: &OnLine) -> (OnLine, Arc<AtomicBool>) {
-    let is_denied = Arc::new(AtomicBool::new(false));
-    let (heard, on_line) = (Arc::clone(&is_denied), Arc::clone(on_line));
-    let hear = move |line: &[u8]| {
-        let line = String::from_utf8_lossy(line);
-        if DENIED.iter().any(|text| line.contains(text)) {
-            heard.store(true, Ordering::Relaxed);
-        }
-        on_line(line.as_bytes());
-    };
-    (Arc::new(hear), is_denied)
+    child::listen_for(on_line, |line| DENIED.iter().any(|text| line.contains(text)))
 }
 
 #[cfg(test)]
