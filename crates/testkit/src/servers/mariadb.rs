@@ -88,6 +88,34 @@ fn is_zone(option: &str) -> bool {
     option.starts_with("TZ=")
 }
 
+/// What a server is asked to do later: it writes no log of what it does when its files are created, and they say nothing
+/// about connections. Most tests have a value of their own, and would have files of their own.
+const LATER: [&str; 18] = [
+    "--bind-address",
+    "--binlog-",
+    "--gtid-",
+    "--log-bin",
+    "--log-slave-updates",
+    "--max-allowed-packet",
+    "--plugin-maturity",
+    "--port",
+    "--rpl-semi-sync-",
+    "--server-id",
+    "--skip-networking",
+    "--skip-slave-start",
+    "--slave-",
+    "--ssl-",
+    "--sync-binlog",
+    "--sync-master-info",
+    "--sync-relay-log",
+    "--tls-version",
+];
+
+/// Whether the files of a new server depend on this option.
+fn counts(option: &str) -> bool {
+    !is_zone(option) && !LATER.iter().any(|later| option.starts_with(later))
+}
+
 impl MariaDb {
     /// Starts a server on a new data directory.
     ///
@@ -107,9 +135,7 @@ impl MariaDb {
     pub fn start_with(options: &[&str]) -> Self {
         let scratch = Scratch::in_memory();
         let datadir = scratch.join("data");
-        // Each test has another port, about which the files say nothing.
-        let counts = |option: &&str| !is_zone(option) && !option.starts_with("--port=");
-        let own: Vec<&str> = options.iter().copied().filter(counts).collect();
+        let own: Vec<&str> = options.iter().copied().filter(|each| counts(each)).collect();
         copy_new_data(&[LOG_SIZE], &own, &datadir);
         Self::run(scratch, datadir, options)
     }
