@@ -259,6 +259,39 @@ fn what_a_failed_primary_alone_has_is_told_for_ever() {
     assert_eq!(stranded(&[old, new]), [""; 0]);
 }
 
+/// A server that was restored to a moment, or a replica that took over, and logs only what clients do there.
+#[test]
+fn a_server_behind_a_gap_lacks_what_its_numbers_repeat() {
+    let all = changes(40);
+    let own = |from: usize, count: usize| {
+        let mut all = all[from..from + count].to_vec();
+        for change in &mut all {
+            let AnyGtid::MariaDb(gtid) = &mut change.gtid else { unreachable!() };
+            gtid.server = 2;
+        }
+        all
+    };
+    for cuts in [[50; 40], [1000; 40], [35; 40]] {
+        let first = ((1, 4), StreamOrigin::First);
+        let left = stream(&all[..20], 0, first, &cuts, Some(NOW));
+        let begins =
+            || StreamOrigin::Gap { after: link_to_end(&left), reason: "its own log".to_owned() };
+        for (from, count, expected) in [
+            (12, 4, "0-1-20"),
+            (12, 8, "0-1-20"),
+            (12, 20, "0-1-20"),
+            (20, 1, ""),
+            (20, 10, ""),
+            (25, 5, ""),
+        ] {
+            let behind =
+                stream(&own(from, count), OTHER_SERVER, ((1, 4), begins()), &cuts, Some(NOW + 500));
+            let found = stranded(&[left.clone(), behind]);
+            assert_eq!(found.join(" "), expected, "{from} {count} {cuts:?}");
+        }
+    }
+}
+
 /// A receiver of an earlier version did not say where the servers of a domain changed.
 #[test]
 fn nothing_is_invented_of_servers_that_no_head_names() {

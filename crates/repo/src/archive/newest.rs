@@ -21,7 +21,7 @@ use crate::archive::plan::Histories;
 use crate::archive::present::{LineEnd, by_id, last, line, lost_end, may_be_passed, present};
 use crate::archive::record::Record;
 use crate::archive::segment::SegmentHead;
-use crate::archive::stranded::{Lack, Passage, Stranded, lacks, only, together};
+use crate::archive::stranded::{Lack, Passage, Stranded, is_behind_gap, lacks, only, together};
 use crate::archive::stream::{Alive, End, StreamHead, StreamOrigin};
 use crate::error::RepoError;
 use crate::names::RunId;
@@ -219,7 +219,11 @@ async fn has(
         let [next, before] = pair else { return false };
         matches!(next.head.begins, StreamOrigin::Branch { .. }) && next.is_of_another_server(before)
     };
-    if let Some(at) = parts.windows(2).position(is_left) {
+    let gap = parts.windows(2).position(|pair| {
+        let [next, before] = pair else { return false };
+        is_behind_gap(next.head, before.head)
+    });
+    if let Some(at) = parts.windows(2).position(is_left).into_iter().chain(gap).min() {
         parts.truncate(at + 1);
     }
     parts.reverse();
@@ -242,7 +246,8 @@ async fn has(
         let after = over.flatten().filter(|_| is_last).or_else(|| head.after());
         let Some(after) = of_domain(after) else { return Ok(None) };
         let segment = &*ListedSegment::of(&found, None);
-        let passage = Passage { before: of_domain(head.before()), after, segment };
+        let (before, is_of_gap) = (of_domain(head.before()), gap.is_some());
+        let passage = Passage { before, after, segment, is_of_gap };
         return Ok(passage.has(gtid));
     }
     Ok(None)

@@ -19,7 +19,7 @@ use crate::archive::present::{
     self, Left, LineEnd, are_of_one_server, lacks_end, present, reaches,
 };
 use crate::archive::stop::{RestoreStop, TimesBefore};
-use crate::archive::stranded::{Lack, Passage, Stranded, lacks, only, together};
+use crate::archive::stranded::{Lack, Passage, Stranded, is_behind_gap, lacks, only, together};
 use crate::archive::stream::{StreamHead, StreamOrigin};
 
 /// Segments that a replay needs, in order.
@@ -449,17 +449,27 @@ impl<'a> HistoryLine<'a> {
             GtidState::MariaDb(gtids) => gtids.get(gtid.domain),
             GtidState::MySql(_) => None,
         };
-        pieces.iter().enumerate().find_map(|(number, piece)| {
-            let segment = piece.segment;
-            // What lies behind the place where another stream takes over does not count.
-            let next = pieces.get(number + 1).map(|next| next.segment);
-            let after = match next.filter(|_| piece.until < segment.to.offset) {
-                Some(next) => next.before(),
-                None => segment.after(),
-            };
-            let after = last_of(after).filter(|after| after.sequence >= gtid.sequence)?;
-            Some(Passage { before: last_of(segment.before()), after, segment })
-        })
+        let gap = self.parts.windows(2).rposition(|pair| {
+            let [(before, _), (next, _)] = pair else { return false };
+            is_behind_gap(&next.head.content, &before.head.content)
+        });
+        let behind = gap.map_or(0, |gap| gap + 1);
+        let own: HashSet<&str> =
+            self.parts.iter().skip(behind).map(|(stream, _)| stream.id()).collect();
+        pieces.iter().enumerate().filter(|(_, piece)| own.contains(piece.stream)).find_map(
+            |(number, piece)| {
+                let segment = piece.segment;
+                // What lies behind the place where another stream takes over does not count.
+                let next = pieces.get(number + 1).map(|next| next.segment);
+                let after = match next.filter(|_| piece.until < segment.to.offset) {
+                    Some(next) => next.before(),
+                    None => segment.after(),
+                };
+                let after = last_of(after).filter(|after| after.sequence >= gtid.sequence)?;
+                let (before, is_of_gap) = (last_of(segment.before()), gap.is_some());
+                Some(Passage { before, after, segment, is_of_gap })
+            },
+        )
     }
 
     /// Returns why no piece has the position of a backup.

@@ -7,7 +7,7 @@ use xb_binlog::{Gtid, GtidPosition, GtidSet, GtidState};
 use crate::archive::listed_segment::ListedSegment;
 use crate::archive::present::{LineEnd, by_id, line, lives_as_long};
 use crate::archive::segment::MAX_TURNS;
-use crate::archive::stream::StreamOrigin;
+use crate::archive::stream::{StreamHead, StreamOrigin};
 
 /// The end of a stream of another server that the present history lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub(super) struct Passage<'a> {
     pub(super) after: Gtid,
     /// The segment between the two.
     pub(super) segment: &'a ListedSegment,
+    /// The history begins anew with the log of another server, which may have more than it has logged.
+    pub(super) is_of_gap: bool,
 }
 
 impl Passage<'_> {
@@ -56,6 +58,9 @@ impl Passage<'_> {
         if self.after.sequence == gtid.sequence {
             return Some(is_of(self.after));
         }
+        if self.is_of_gap && self.jumps_over(gtid) {
+            return None;
+        }
         let Some(turns) = &self.segment.turns else {
             return (is_of(self.after) && self.before.is_some_and(is_of)).then_some(true);
         };
@@ -66,6 +71,18 @@ impl Passage<'_> {
             None => (turns.len() < MAX_TURNS).then(|| is_of(self.after)),
         }
     }
+
+    /// Whether the numbers of the segment begin behind this one: a replica has it, and did not log it.
+    fn jumps_over(&self, gtid: Gtid) -> bool {
+        let others = self.segment.transactions.saturating_sub(1);
+        self.after.sequence.saturating_sub(others) > gtid.sequence
+    }
+}
+
+/// Whether a stream follows a gap behind which the log of another server begins: what the streams before it have is in this
+/// history only as far as it shows that.
+pub(super) fn is_behind_gap(next: &StreamHead, before: &StreamHead) -> bool {
+    matches!(next.begins, StreamOrigin::Gap { .. }) && next.is_of_another_server(before)
 }
 
 /// Transactions at the end of a stream that the present history may lack.
@@ -86,7 +103,8 @@ pub(super) fn lacks<'a>(ends: &[LineEnd<'a>], present: usize) -> Vec<(LineEnd<'a
             && line.iter().any(|part| part.is_of_another_server(end))
             && !is_left_by_its_own(ends, end)
     };
-    let found = ends.iter().enumerate().flat_map(|(n, end)| match (end.gtids(), now.gtids()) {
+    let others = ends.iter().enumerate().filter(|(n, _)| *n != present);
+    let found = others.flat_map(|(n, end)| match (end.gtids(), now.gtids()) {
         (Some(GtidState::MariaDb(its)), Some(GtidState::MariaDb(own))) => {
             let last = its.iter().copied().filter(|gtid| is_furthest(ends, n, *gtid));
             let last = last.filter(|_| is_other(end)).filter_map(|gtid| {
