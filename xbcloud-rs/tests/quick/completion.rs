@@ -119,6 +119,25 @@ fn bash_completes_repositories_backups_levels_and_codecs() {
     assert!(user.bash("xbcloud-rs backup @shop -- mariadb-backup @", &other, "@").is_empty());
 }
 
+/// Whoever can write into the store chooses the names of its backups.
+#[test]
+fn bash_quotes_a_name_that_would_run_a_command() {
+    let user = User::new();
+    for name in ["wed;touch pwned;#", "wed $(touch pwned)"] {
+        let put = user.program().args(["put", &format!("@shop/{name}"), "--quiet"]);
+        let _ = put.stdin_bytes(small_backup(1, 2000)).run().expect(0);
+    }
+    let begun = ["xbcloud-rs", "restore", "@", "shop/wed"];
+    let names = user.bash("xbcloud-rs restore @shop/wed", &begun, "@shop/wed");
+    assert_eq!(names.len(), 2, "{names:?}");
+    let line = names.iter().map(|name| format!("printf '%s\\n' {name}\n")).collect::<String>();
+    let ran = user.command("bash").args(["--norc", "-c", &line]).run();
+    let mut read = lines(&ran);
+    read.sort();
+    assert_eq!(read, ["@shop/wed $(touch pwned)", "@shop/wed;touch pwned;#"]);
+    assert!(!user.path().join("pwned").exists());
+}
+
 #[test]
 fn fish_completes_repositories_and_backups() {
     let user = User::new();

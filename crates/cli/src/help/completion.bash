@@ -16,7 +16,12 @@ _xb_complete_NAME() {
     local index=$((${#words[@]} - 1)) reply=()
     local before=${words[index]%"$2"}
     mapfile -t reply < <(_CLAP_IFS=$'\n' _CLAP_COMPLETE_INDEX=$index VARIABLE=bash COMPLETER -- "${words[@]}" 2>/dev/null)
-    COMPREPLY=("${reply[@]#"$before"}")
+    COMPREPLY=()
+    # Bash puts them into the line as they are: a name from a store must not become a command.
+    for word in "${reply[@]}"; do
+        printf -v word %q "${word#"$before"}"
+        COMPREPLY+=("$word")
+    done
     # More follows these.
     [[ ${#reply[@]} != 1 || ${reply[0]} != *[=/:] ]] || compopt -o nospace 2>/dev/null
 }
