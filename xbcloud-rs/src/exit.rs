@@ -1,6 +1,6 @@
 //! Exit codes, on which scripts can rely.
 
-use xb_backup::BackupError;
+use xb_backup::{BackupError, UntilError};
 use xb_cli::Exit;
 use xb_pipeline::PackError;
 use xb_repo::error::RepoError;
@@ -26,6 +26,7 @@ pub(crate) fn exit(error: &BackupError) -> Exit {
         | E::Unvouched { .. }
         | E::UnprovenBase(_) => Exit::NotPermitted,
         E::Damaged { .. } | E::DamagedCopy { .. } => Exit::Damaged,
+        E::Until(error) if matches!(**error, UntilError::NoArchive { .. }) => Exit::NotFound,
         E::Interrupted(signal) => Exit::Interrupted(*signal),
         _ => Exit::Failed,
     }

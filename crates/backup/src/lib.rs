@@ -66,7 +66,9 @@ pub use binlog::prune::{KeptBackup, LogVerdict, kept_backups, plan_log_prune, pr
 pub use binlog::push::{PushReport, push};
 pub use binlog::read::{FetchedSegment, fetch_segment};
 pub use binlog::receive::{ArchiveSettings, ReceiveRequest, receive};
-pub use binlog::show::{ArchiveSearch, FoundTransaction, HistoryBreak, SearchLine, search_archive};
+pub use binlog::show::{
+    ArchiveSearch, FoundTransaction, HistoryBreak, SearchLine, Searched, search_archive,
+};
 pub use binlog::verify::{
     ArchiveFacts, ArchiveReport, OriginReport, StreamReport, Window, list_archive, verify_archive,
 };

@@ -85,10 +85,12 @@ pub enum UntilError {
         gtid: String,
     },
     /// Nothing is archived for the server.
-    #[error("the binary log of {server} is not archived in this place")]
+    #[error("the binary log of {server} is not archived in this place{}", only(archived))]
     NoArchive {
         /// Name of the server.
         server: String,
+        /// The servers that have an archive here.
+        archived: Vec<String>,
     },
     /// It is not known whose archive is meant.
     #[error("{0}")]
@@ -173,6 +175,15 @@ pub enum UntilError {
     Replay(#[from] ReplayError),
 }
 
+/// `: only those of db1, db2 are`
+fn only(archived: &[String]) -> String {
+    match archived {
+        [] => String::new(),
+        [one] => format!(": only that of {one} is"),
+        all => format!(": only those of {} are", all.join(", ")),
+    }
+}
+
 impl UntilError {
     /// Returns whether a backup was taken after the stop.
     pub(crate) fn is_before_backup(&self) -> bool {
@@ -218,6 +229,9 @@ impl UntilError {
             Self::Unplaced { .. } => Some(
                 "name a later clone, or archive the server's older logs with `binlog push`; `binlog list` shows what each backup needs",
             ),
+            Self::NoArchive { archived, .. } if !archived.is_empty() => {
+                Some("name one of these with --server, or run `binlog receive` for this server")
+            }
             Self::NoArchive { .. } => Some(
                 "run `binlog receive` for this server; without it, only backups can be restored",
             ),

@@ -900,6 +900,17 @@ fn a_search_shows_who_changed_a_table_and_when() {
         "{}",
         ran.stderr_text()
     );
+    // A change of definitions is left out by another word, too.
+    let rest = format!("`restore --until=latest --exclude-gtid={gtid} --exclude-ddl`");
+    assert!(ran.stderr_text().contains(&rest), "{}", ran.stderr_text());
+    let several = search(&["--table=d.orders", "--ddl"]);
+    assert!(several.stderr_text().contains(&format!("--until=before:{gtid}`")), "the last one");
+    // What was just done may not be stored yet; a server of another name was never searched.
+    let nothing = search(&["--match=no such text"]);
+    assert!(nothing.stderr_text().contains("everything up to 20"), "{}", nothing.stderr_text());
+    let other = archive.cmd(&["binlog", "show", &archive.store.root_url(), "--server=db9"]).run();
+    let other = other.expect(3).stderr_text();
+    assert!(other.contains("db9 is not archived in this place: only that of "), "{other}");
     let events = archive.server.sql("SHOW BINLOG EVENTS");
     let event = events.lines().find(|line| line.contains(&format!("GTID {gtid}"))).unwrap();
     let mut columns = event.split('\t');

@@ -6,6 +6,16 @@ use crate::error::BackupError;
 use crate::session::Session;
 use crate::until_error::UntilError;
 
+/// The error if a server has no archive, which names those that have one.
+pub(crate) async fn no_archive(
+    session: &Session,
+    server: &str,
+) -> Result<BackupError, BackupError> {
+    let mut archived = servers(&session.root).await?;
+    archived.retain(|other| other != server);
+    Ok(UntilError::NoArchive { server: server.to_owned(), archived }.into())
+}
+
 /// The server whose archive is meant: that which the user names, that of the backup, or the only one.
 ///
 /// # Errors

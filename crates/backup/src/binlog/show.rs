@@ -16,6 +16,7 @@ use xb_repo::archive::listing::{ListedStream, streams};
 use xb_repo::archive::plan::Piece;
 use xb_repo::archive::stream::{StreamHead, StreamOrigin};
 
+use crate::binlog::choose_archive::no_archive;
 use crate::binlog::open::{Readable, StreamKeys, open};
 use crate::binlog::pieces::{NeededSegment, fetch};
 use crate::cancel::OrInterrupted as _;
@@ -94,11 +95,21 @@ pub enum SearchLine {
     Break(HistoryBreak),
 }
 
+/// What was searched.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Searched {
+    /// Everything up to this time is in the archive.
+    pub covered: Option<Timestamp>,
+    /// Why some of it could not be searched.
+    pub problems: Vec<String>,
+}
+
 /// Searches the archive of a server, stream by stream in the order in which they began. `show` gets what is found, and
-/// may end the search. A transaction that two receivers have stored is shown once. Returns what could not be searched.
+/// may end the search. A transaction that two receivers have stored is shown once.
 ///
 /// # Errors
-/// [`BackupError::Selection`] for a malformed pattern; [`BackupError::Keys`] if the keys open no stream;
+/// [`UntilError::NoArchive`]; [`BackupError::Selection`] for a malformed pattern; [`BackupError::Keys`] if the keys open no stream;
 /// [`BackupError::Repo`] if the store cannot be read.
 pub async fn search_archive(
     session: &Session,
@@ -106,12 +117,16 @@ pub async fn search_archive(
     search: &ArchiveSearch,
     keys: &Keys,
     mut show: impl FnMut(SearchLine) -> ControlFlow<()>,
-) -> Result<Vec<String>, BackupError> {
+) -> Result<Searched, BackupError> {
     let wanted = Arc::new(TransactionFilter::new(search)?);
     let mut problems = Vec::new();
     let (mut shown, mut barriers) = (HashSet::new(), HashSet::new());
     let own = StreamKeys::new(keys, session);
     let all = session.cancel.or(streams(&session.root, server, &own)).await?;
+    if all.is_empty() {
+        return Err(no_archive(session, server).await?);
+    }
+    let covered = all.iter().filter_map(|found| found.stream.as_ref()?.newest()).max();
     for mut found in all {
         let id = found.id.to_string();
         let opened = open(&mut found, server, &own)?;
@@ -133,7 +148,7 @@ pub async fn search_archive(
             let is_first = needed.first().is_some_and(|first| first.segment.number == 0);
             if (is_first || search.has_break(started)) && show(SearchLine::Break(begins)).is_break()
             {
-                return Ok(problems);
+                return Ok(Searched { covered, problems });
             }
         }
         let reading = read(session, server, needed, &wanted, |line| {
@@ -151,14 +166,14 @@ pub async fn search_archive(
         });
         match reading.await {
             Ok(ControlFlow::Continue(())) => {}
-            Ok(ControlFlow::Break(())) => return Ok(problems),
+            Ok(ControlFlow::Break(())) => return Ok(Searched { covered, problems }),
             Err(BackupError::Until(error)) if matches!(*error, UntilError::Segment { .. }) => {
                 problems.push(error.to_string());
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(problems)
+    Ok(Searched { covered, problems })
 }
 
 fn break_of(head: &StreamHead) -> Option<(Timestamp, HistoryBreak)> {

@@ -8,6 +8,7 @@ use xb_repo::archive::listing::{Part, Problem, streams};
 use xb_repo::archive::plan::{Histories, Stream};
 use xb_repo::archive::stop::RestoreStop;
 
+use crate::binlog::choose_archive::no_archive;
 use crate::binlog::open::{OpenedStream, StreamKeys, open};
 use crate::binlog::tail::{Tail, remembered, tail};
 use crate::error::BackupError;
@@ -56,7 +57,7 @@ impl Archive {
                 OpenedStream::Plain if keys.is_empty() || accept.unsealed => {}
                 OpenedStream::Plain => {
                     return Err(wrong(
-                        "it is not sealed, but a key was given: nothing proves that a holder of the key wrote it",
+                        "it is not sealed, but a key was given: nothing proves that a holder of the key wrote it; to accept that, add --accept-unsealed",
                     ));
                 }
                 OpenedStream::Empty => {
@@ -77,7 +78,7 @@ impl Archive {
             this.streams.extend(found.stream);
         }
         if this.streams.is_empty() {
-            return Err(UntilError::NoArchive { server: this.server }.into());
+            return Err(no_archive(session, &this.server).await?);
         }
         if request.stop == RestoreStop::Latest && !request.accept_lost_end {
             let known = (&Histories::new(&this.streams), &empty[..]);

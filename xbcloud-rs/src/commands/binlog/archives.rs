@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use serde_json::json;
 use xb_backup::{
-    ArchiveFacts, ArchiveReport, BackupError, Keys, OrInterrupted as _, Session, list_archive,
-    verify_archive,
+    ArchiveFacts, ArchiveReport, BackupError, Keys, OrInterrupted as _, Session, StreamReport,
+    list_archive, verify_archive,
 };
 use xb_cli::{Exit, Failure, format_count};
 use xb_repo::archive::listing::servers;
@@ -57,6 +57,7 @@ impl Context {
         let found = self.archives("verify", root, &args.common, verify)?;
         let printed = report::printed(print(&found, false, args.common.run.json));
         judged(&found)?;
+        self.log.info(verified(&found));
         printed
     }
 
@@ -99,6 +100,18 @@ fn print(found: &[ArchiveReport], long: bool, json: bool) -> std::io::Result<()>
         }
         false => out.write_all(table(found, long, jiff::Timestamp::now()).as_bytes()),
     }
+}
+
+/// Says what was found to be whole.
+fn verified(found: &[ArchiveReport]) -> String {
+    let streams = || found.iter().flat_map(|report| &report.streams);
+    let sum = |of: fn(&StreamReport) -> u64| streams().map(of).sum::<u64>();
+    format!(
+        "verified: {} in {} of {}, checked event by event; nothing is missing, damaged or altered",
+        format_count(sum(|stream| stream.transactions), "transaction"),
+        format_count(sum(|stream| stream.segments), "segment"),
+        format_count(streams().count() as u64, "stream"),
+    )
 }
 
 /// Failure to report for these archives, if any.

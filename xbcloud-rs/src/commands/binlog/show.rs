@@ -3,9 +3,11 @@
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use xb_backup::{
-    ArchiveSearch, FoundTransaction, HistoryBreak, Keys, SearchLine, choose_archive, search_archive,
+    ArchiveSearch, FoundTransaction, HistoryBreak, Keys, SearchLine, Searched, choose_archive,
+    search_archive,
 };
 use xb_cli::{Exit, Failure, format_size, printable};
 
@@ -36,12 +38,13 @@ impl Context {
             let mut shown = ShowOutput::new(json, limit);
             let searching =
                 search_archive(&session, &server, &search, &keys, |line| shown.line(line));
-            let problems = searching.await?;
-            Ok((server, shown, problems))
+            let searched = searching.await?;
+            Ok((server, shown, searched))
         };
-        let ((server, shown, problems), _) =
+        let ((server, shown, Searched { covered, problems, .. }), _) =
             self.with_session("show", run, root, resources(run), work)?;
-        let (found, is_limited, one) = (shown.found, shown.is_limited, shown.one.clone());
+        let (found, is_limited) = (shown.found, shown.is_limited);
+        let last = shown.last.clone();
         report::printed(shown.end(&server, &problems))?;
         if is_limited {
             self.log.warn(format!(
@@ -57,17 +60,29 @@ impl Context {
                 .ending(Exit::Damaged)
                 .hint("what is shown may not be all; run `binlog verify`"));
         }
-        match (found, one) {
-            (0, _) => self.log.info("no transaction in the archive matches"),
-            (1, Some(gtid)) => self.log.info(format!(
-                "the moment before it: `restore --until=before:{gtid}`, single tables: `rescue --until=before:{gtid}`; everything else: `restore --until=latest --exclude-gtid={gtid}`"
-            )),
-            _ => self.log.info(
-                "the moment before one of them: `restore --until=before:GTID`, or `rescue` for single tables",
+        self.log.info(match (found, last) {
+            (0, _) | (_, None) => nothing(covered),
+            (1, Some((gtid, is_ddl))) => {
+                let ddl = if is_ddl { " --exclude-ddl" } else { "" };
+                format!(
+                    "the moment before it: `restore --until=before:{gtid}`, single tables: `rescue --until=before:{gtid}`; everything else: `restore --until=latest --exclude-gtid={gtid}{ddl}`"
+                )
+            }
+            (found, Some((gtid, _))) => format!(
+                "{found} match: for the moment before the last one, `restore --until=before:{gtid}`, or `rescue` for single tables; before another one, with its GTID"
             ),
-        }
+        });
         Ok(())
     }
+}
+
+/// Says that nothing was found. What a server has just done is not stored yet.
+fn nothing(covered: Option<Timestamp>) -> String {
+    let searched = covered.map_or_else(String::new, |until| {
+        let until = until.strftime("%Y-%m-%dT%H:%M:%SZ");
+        format!(", which has everything up to {until}: what came later is stored within --rpo of its receiver")
+    });
+    format!("no transaction matches in the archive{searched}")
 }
 
 /// Output of the command.
@@ -76,8 +91,8 @@ struct ShowOutput {
     /// The lines of JSON; `None` if text is written at once.
     json: Option<(Vec<FoundTransaction>, Vec<HistoryBreak>)>,
     found: usize,
-    /// GTID of the first one.
-    one: Option<String>,
+    /// GTID of the last one, and whether it changes a definition.
+    last: Option<(String, bool)>,
     is_limited: bool,
     written: io::Result<()>,
 }
@@ -85,7 +100,7 @@ struct ShowOutput {
 impl ShowOutput {
     fn new(json: bool, limit: usize) -> Self {
         let json = json.then(Default::default);
-        Self { limit, json, found: 0, one: None, is_limited: false, written: Ok(()) }
+        Self { limit, json, found: 0, last: None, is_limited: false, written: Ok(()) }
     }
 
     fn line(&mut self, line: SearchLine) -> ControlFlow<()> {
@@ -96,7 +111,7 @@ impl ShowOutput {
             }
             SearchLine::Transaction(found) => {
                 self.found += 1;
-                self.one.get_or_insert_with(|| found.gtid.clone());
+                self.last = Some((found.gtid.clone(), found.ddl));
                 match &mut self.json {
                     Some((all, _)) => all.push(found),
                     None => self.written = print(&found),

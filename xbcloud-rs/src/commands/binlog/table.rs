@@ -132,7 +132,9 @@ fn windows(out: &mut String, windows: &[Window]) {
         let backup = printable(&window.backup);
         let text = match (&window.problem, window.until) {
             (None, until) => {
-                let end = until.map_or_else(|| window.to.clone().unwrap_or_default(), time);
+                // Right after a backup, its own data is the newest.
+                let until = until.map(|until| time(until.max(window.from)));
+                let end = until.unwrap_or_else(|| window.to.clone().unwrap_or_default());
                 format!("{:23}  {end}", time(window.from))
             }
             (Some(problem), _) if !window.archived => {

@@ -297,7 +297,7 @@ fn finished(
     ));
     let next = match args.ready.galera {
         true => report::new_cluster(target),
-        false => report::swap(target),
+        false => format!("{} with a server_id that its origin never had", report::swap(target)),
     };
-    log.info(format!("next: {next}"));
+    log.info(format!("next: {next}; to archive its log, start the receiver, and take a backup"));
 }
