@@ -38,7 +38,7 @@ mod spool_cipher;
 pub use cancel::{CancelHook, CancelOnDrop, CancelToken};
 pub use capture::{CaptureError, capture};
 pub use guardian::{NOT_STARTED, can_confine, serve_as_guardian};
-pub use left_out::left_out;
+pub use left_out::{left_out, taken_for_dropped};
 pub use lock_guard::{GuardedOutput, LockGuard, Stall, guard};
 pub use lock_messages::{Change, change};
 pub use memory::Memory;

@@ -213,6 +213,10 @@ fn an_imported_tablespace_is_in_no_increment() {
     assert!(refused.contains("the tablespace of shop/a was imported since then"), "{refused}");
     assert!(refused.contains("--or-full"), "{refused}");
 
+    // Without a checkpoint, the producer reads in the redo log that the table is gone, and ends with success.
+    let lost = site.back_up("lacking", &["--checkpoint=no"]).expect_failure().stderr_text();
+    assert!(lost.contains("left out the rows of shop/a"), "{lost}");
+    assert!(lost.contains("innodb_log_checkpoint_now"), "{lost}");
     let _ = site.back_up("anew", &["--incremental-from=latest", "--or-full"]).expect(0);
     site.change(1);
     site.increment("three", &[]);

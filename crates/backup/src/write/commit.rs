@@ -79,6 +79,7 @@ impl RunFolder {
                     ended = producer.exits(xb_uploader::warn) => ended?,
                     signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
                 }
+                producer.refuse_ignored(&sent.put.scanned.without_tablespace)?;
                 producer.facts()
             }
         };

@@ -1,18 +1,19 @@
 //! A producer that we start ourselves, so that its exit status is known.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use xb_pipeline::{FifoNames, Fifos, Merge};
+use xb_pipeline::{FifoNames, Fifos, Merge, TablesWithoutFiles};
 pub use xb_process::LockGuard;
 use xb_process::{
     GuardedOutput, Messages, Program, Running, Stall, guard as take_over, how_it_ended,
@@ -24,6 +25,8 @@ use crate::error::BackupError;
 pub(super) const SLOW_END: Duration = Duration::from_secs(10);
 /// How long the output of a producer that has ended may stay open without another byte.
 const LEFT_OPEN: Duration = Duration::from_secs(3600);
+/// Tables that an error names.
+const NAMED: usize = 10;
 /// Time between two looks at such an output.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -39,6 +42,8 @@ pub struct Producer {
     reads: Reads,
     /// File of a table that it left out, by its messages.
     left_out: Arc<OnceLock<String>>,
+    /// Tables whose tablespaces it left out, by its messages, because it takes them for dropped.
+    ignored: Arc<Mutex<BTreeSet<String>>>,
     ended: bool,
     /// FIFOs of the producer, removed at the end.
     _fifos: Option<FifoNames>,
@@ -130,16 +135,22 @@ impl Producer {
             lock_stall: guard.lock_stall,
             reads,
             left_out: Arc::default(),
+            ignored: Arc::default(),
             ended: false,
             _fifos: fifos,
         };
         let (tell, stalled) = oneshot::channel();
         // The receiver is gone once the run is over.
         let on_stall = |stall| drop(tell.send(stall));
-        let left_out = producer.left_out.clone();
+        let (left_out, ignored) = (producer.left_out.clone(), producer.ignored.clone());
         let message = move |line: &[u8]| {
             if let Some(file) = xb_process::left_out(line) {
                 let _ = left_out.set(file);
+            }
+            if let Some(table) = xb_process::taken_for_dropped(line)
+                && let Ok(mut ignored) = ignored.lock()
+            {
+                ignored.insert(table);
             }
             message(line);
         };
@@ -212,6 +223,28 @@ impl Producer {
                 Err(BackupError::LeftOut { program: self.program.clone(), file: file.clone() })
             }
             None => Ok(()),
+        }
+    }
+
+    /// Checks that none of these tables, which the stream has without a tablespace, was taken for dropped.
+    ///
+    /// # Errors
+    /// [`BackupError::TakenForDropped`].
+    pub(super) fn refuse_ignored(&self, without: &TablesWithoutFiles) -> Result<(), BackupError> {
+        let Ok(ignored) = self.ignored.lock() else { return Ok(()) };
+        let tables: Vec<&str> = without
+            .first
+            .iter()
+            .filter(|table| ignored.contains(*table))
+            .map(String::as_str)
+            .collect();
+        let named = tables.get(..NAMED).map(|named| named.join(", ") + ", …");
+        match tables.is_empty() {
+            true => Ok(()),
+            false => Err(BackupError::TakenForDropped {
+                program: self.program.clone(),
+                tables: named.unwrap_or_else(|| tables.join(", ")),
+            }),
         }
     }
 

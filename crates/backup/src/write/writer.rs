@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use xb_pipeline::TablesWithoutFiles;
 use xb_repo::manifest::Producer as ProducerFacts;
 
 use crate::error::BackupError;
@@ -69,6 +70,17 @@ impl Writer {
                 ),
             }),
             (Err(_), Self::Clone(clone)) => clone.ended().await,
+        }
+    }
+
+    /// Checks that it did not take a table for dropped that the stream has without a tablespace.
+    ///
+    /// # Errors
+    /// [`BackupError::TakenForDropped`].
+    pub(super) fn refuse_ignored(&self, without: &TablesWithoutFiles) -> Result<(), BackupError> {
+        match self {
+            Self::Program(producer) => producer.refuse_ignored(without),
+            Self::Clone(_) => Ok(()),
         }
     }
 
