@@ -106,6 +106,7 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, NotMergeable> {
     if base.checkpoints.kind != "full-backuped" {
         return unfit(format!("the full backup is {}", base.checkpoints.kind));
     }
+    refuse_unnamed(&base)?;
     base.files.iter().try_for_each(|file| refuse_strange(file))?;
     let system = base.system_files();
     let (mut links, mut parts): (Vec<Link>, Vec<Deltas>) = (Vec::new(), Vec::new());
@@ -114,6 +115,7 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, NotMergeable> {
     for (number, dir) in increments.iter().enumerate() {
         let mut link = Link::read(dir).map_err(NotMergeable::of)?;
         follows(&link, links.last().unwrap_or(&base))?;
+        refuse_unnamed(&link)?;
         link.files.iter().try_for_each(|file| refuse_strange(file))?;
         if link.system_files() != system {
             return unfit("the system tablespace has other files than before".to_owned());
@@ -164,6 +166,15 @@ pub fn plan(base: &Path, increments: &[PathBuf]) -> Result<Plan, NotMergeable> {
         old_folders: base.folders.clone(),
         folders: last.folders.clone(),
     })
+}
+
+/// Refuses a name that the plan, which is kept as text, cannot hold.
+fn refuse_unnamed(link: &Link) -> Result<(), NotMergeable> {
+    let mut paths = [&link.dir].into_iter().chain(&link.files).chain(&link.folders);
+    match paths.find(|path| path.to_str().is_none()) {
+        None => Ok(()),
+        Some(path) => Err(NotMergeable::of(format!("the name of {} is not UTF-8", path.display()))),
+    }
 }
 
 /// Fails if an increment does not begin where the redo log of the link before it begins, or earlier.

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -367,7 +369,8 @@ fn unproven_deltas_are_not_merged() {
         assert!(text.contains(from), "{text}");
         fs::write(path, text.replace(from, to)).unwrap();
     };
-    let cases: [(&str, Damage<'_>); 16] = [
+    let strange = |dir: &Path| write(&dir.join(OsStr::from_bytes(b"shop/caf\xe9.frm")), b"");
+    let cases: [(&str, Damage<'_>); 18] = [
         // The rule: an increment begins where the redo log of its base begins, or before.
         ("begins at LSN 201", &|_, last| {
             text(last.join("xtrabackup_checkpoints"), "from_lsn = 200", "from_lsn = 201");
@@ -409,6 +412,9 @@ fn unproven_deltas_are_not_merged() {
         ("no backup of the chain has the first pages of shop/t5.ibd", &|full, _| {
             fs::remove_file(full.join("shop/t5.ibd")).unwrap();
         }),
+        // The plan that is kept for another run is text.
+        ("is not UTF-8", &|full, _| strange(full)),
+        ("is not UTF-8", &|_, last| strange(last)),
         // As an import leaves it: a server that opens the result has no rows of it. A move into the system tablespace
         // leaves the same.
         (
