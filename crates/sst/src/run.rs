@@ -1,7 +1,7 @@
 //! Programs that a transfer starts: cancelling ends them, and their last messages explain a
 //! failure.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,9 +10,10 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::Signal;
+use xb_pipeline::TablesWithoutFiles;
 use xb_process::{
     Exchange, GuardedOutput, LockGuard, Messages, NOT_STARTED, Output, Program, RunError, Stall,
-    Termination, can_confine, guard, how_it_ended, left_out,
+    Termination, can_confine, guard, how_it_ended, left_out, taken_for_dropped,
 };
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
@@ -55,6 +56,16 @@ pub enum ChildError {
         program: String,
         /// The file, as the program names it.
         file: String,
+    },
+    /// The backup program has ended with success, and without a table that it took for dropped.
+    #[error(
+        "{program} has left out the rows of {tables}: it took what was imported (ALTER TABLE ... IMPORT TABLESPACE) since the server's last checkpoint for dropped"
+    )]
+    TakenForDropped {
+        /// The program.
+        program: String,
+        /// The tables, as `schema/table`.
+        tables: String,
     },
     /// Cancellation ended the program.
     #[error(transparent)]
@@ -245,17 +256,22 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits for the program to end.
+    /// Waits for the program, which is a backup program, to end; then none of these tables, which its stream has
+    /// without a tablespace, may be one that it took for dropped.
     ///
     /// # Errors
     /// [`ChildError`]; any exit status other than 0 is an error.
-    pub fn ended(mut self) -> Result<(), ChildError> {
+    pub fn ended(mut self, without: &TablesWithoutFiles) -> Result<(), ChildError> {
         let status = self.program.wait();
         self.messages.drain_output();
         self.cancel.check()?;
         judge(&self.name, status, &self.words)?;
-        match self.words.left_out() {
-            Some(file) => Err(ChildError::LeftOut { program: self.name.clone(), file }),
+        let program = self.name.clone();
+        if let Some(file) = self.words.left_out() {
+            return Err(ChildError::LeftOut { program, file });
+        }
+        match self.words.ignored(without) {
+            Some(tables) => Err(ChildError::TakenForDropped { program, tables }),
             None => Ok(()),
         }
     }
@@ -290,13 +306,16 @@ struct Words {
     lines: VecDeque<String>,
     file: Option<File>,
     left_out: Option<String>,
+    /// Tables that were taken for dropped.
+    ignored: BTreeSet<String>,
 }
 
 impl LastMessages {
     fn new(log: Option<&Path>) -> Self {
         // The program can run without a log, too.
         let file = log.and_then(|path| File::create(path).ok());
-        Self(Arc::new(Mutex::new(Words { lines: VecDeque::new(), file, left_out: None })))
+        let (lines, ignored) = (VecDeque::new(), BTreeSet::new());
+        Self(Arc::new(Mutex::new(Words { lines, file, left_out: None, ignored })))
     }
 
     fn add(&self, line: &[u8]) {
@@ -307,6 +326,7 @@ impl LastMessages {
         if words.left_out.is_none() {
             words.left_out = left_out(line);
         }
+        words.ignored.extend(taken_for_dropped(line));
         if words.lines.len() == LAST_LINES {
             words.lines.pop_front();
         }
@@ -315,6 +335,10 @@ impl LastMessages {
 
     fn left_out(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).left_out.clone()
+    }
+
+    fn ignored(&self, without: &TablesWithoutFiles) -> Option<String> {
+        without.among(&self.0.lock().unwrap_or_else(PoisonError::into_inner).ignored)
     }
 
     fn get(&self) -> Vec<String> {
@@ -385,11 +409,31 @@ mod tests {
         output.read_exact(&mut up).unwrap();
         let pid = pid_of(&running);
         cancel.cancel(CancelReason::Signal(15));
-        assert!(matches!(running.ended(), Err(ChildError::Stopped(CancelReason::Signal(15)))));
+        assert!(matches!(
+            running.ended(&TablesWithoutFiles::default()),
+            Err(ChildError::Stopped(CancelReason::Signal(15)))
+        ));
         // The grandchild holds the other end of the pipe, which closes when the grandchild is gone.
         assert_eq!(output.read(&mut up).unwrap(), 0);
         assert!(rustix::process::test_kill_process(pid).is_err());
         assert!(matches!(run("true", &[]).to_end(&cancel), Err(ChildError::Stopped(_))));
+    }
+
+    /// It says so among its messages, and ends with 0.
+    #[test]
+    fn a_table_that_a_backup_takes_for_dropped_is_missed() {
+        let says = "echo 'We assume the  table was dropped during xtrabackup execution and ignore the tablespace ./s/a.ibd' >&2";
+        let ended = |lone: &str| {
+            let mut without = TablesWithoutFiles::default();
+            without.first.push(lone.to_owned());
+            let (running, _output) = run("sh", &["-c", says])
+                .stream(&CancelToken::new(), &LockGuard::default())
+                .unwrap();
+            running.ended(&without)
+        };
+        assert!(ended("s/b").is_ok(), "a was dropped");
+        let error = ended("s/a").unwrap_err().to_string();
+        assert!(error.contains("left out the rows of s/a"), "{error}");
     }
 
     #[test]
@@ -405,7 +449,7 @@ mod tests {
         assert!(matches!(why, Some(CancelReason::LockStall { .. })), "{why:?}");
         drop(output);
         assert!(matches!(
-            running.ended(),
+            running.ended(&TablesWithoutFiles::default()),
             Err(ChildError::Stopped(CancelReason::LockStall { .. }))
         ));
     }

@@ -25,8 +25,6 @@ use crate::error::BackupError;
 pub(super) const SLOW_END: Duration = Duration::from_secs(10);
 /// How long the output of a producer that has ended may stay open without another byte.
 const LEFT_OPEN: Duration = Duration::from_secs(3600);
-/// Tables that an error names.
-const NAMED: usize = 10;
 /// Time between two looks at such an output.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -232,19 +230,11 @@ impl Producer {
     /// [`BackupError::TakenForDropped`].
     pub(super) fn refuse_ignored(&self, without: &TablesWithoutFiles) -> Result<(), BackupError> {
         let Ok(ignored) = self.ignored.lock() else { return Ok(()) };
-        let tables: Vec<&str> = without
-            .first
-            .iter()
-            .filter(|table| ignored.contains(*table))
-            .map(String::as_str)
-            .collect();
-        let named = tables.get(..NAMED).map(|named| named.join(", ") + ", …");
-        match tables.is_empty() {
-            true => Ok(()),
-            false => Err(BackupError::TakenForDropped {
-                program: self.program.clone(),
-                tables: named.unwrap_or_else(|| tables.join(", ")),
-            }),
+        match without.among(&ignored) {
+            None => Ok(()),
+            Some(tables) => {
+                Err(BackupError::TakenForDropped { program: self.program.clone(), tables })
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 //! tablespace was discarded. A producer can also have lost the files: mariadb-backup leaves out a table of
 //! Aria with INDEX DIRECTORY, and exits with 0. How many partitions a table has is in its file `.par`.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 
 use xb_reader::RelPath;
@@ -14,6 +14,8 @@ use super::producer_files::{ARIA_CONTROL, logical_name};
 
 /// Maximum number of tables without files whose names are kept.
 const KEPT: usize = 10_000;
+/// Maximum number of tables that an error names.
+const NAMED: usize = 10;
 /// Suffix in place of `.ibd` of the file with the new name of a table that was renamed during the
 /// backup, after its tablespace had been read.
 const RENAMED: &[u8] = b".ren";
@@ -60,6 +62,17 @@ pub struct TablesWithoutFiles {
     pub tables: u64,
     /// The first of them by name, at most 10,000, as `schema/table`, encoded as in file names.
     pub first: Vec<String>,
+}
+
+impl TablesWithoutFiles {
+    /// Those of the first ones that are among these names, for an error: `shop/a, shop/b`. `None` if there is none.
+    #[must_use]
+    pub fn among(&self, names: &BTreeSet<String>) -> Option<String> {
+        let mut found = self.first.iter().filter(|table| names.contains(*table));
+        let first: Vec<&str> = found.by_ref().take(NAMED).map(String::as_str).collect();
+        let more = if found.next().is_some() { ", …" } else { "" };
+        (!first.is_empty()).then(|| first.join(", ") + more)
+    }
 }
 
 /// A table whose definition was seen.
@@ -355,6 +368,9 @@ mod tests {
         let [innodb, others] = found(&lone);
         assert_eq!((innodb.tables, others.tables), (4, 0));
         assert_eq!(innodb.first, ["mysql/t", "x/p", "y/a", "y/b"]);
+        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(innodb.among(&names(&["y/b", "z/z", "x/p"])).as_deref(), Some("x/p, y/b"));
+        assert_eq!(innodb.among(&names(&["z/z"])), None);
     }
 
     #[test]

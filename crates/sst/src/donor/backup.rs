@@ -208,7 +208,8 @@ fn send_backup(
             Err(SstError::Put(Box::new(error)))
         }
         outcome => {
-            backup.ended()?;
+            let without = outcome.as_ref().map(|put| put.scanned.without_tablespace.clone());
+            backup.ended(&without.unwrap_or_default())?;
             let put = outcome.map_err(|error| SstError::Put(Box::new(error)))?;
             if let Some(saved) = saved {
                 context.error_log.info(format_args!(
