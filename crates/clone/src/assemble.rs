@@ -95,7 +95,9 @@ pub fn remove_parts(target: &TargetDir) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Target`].
-pub fn check_extracted(target: &TargetDir) -> Result<(), Error> {
+/// `top` are the names of the files at the top of the directory: a server believes what lies there beside its data.
+pub fn check_extracted(target: &TargetDir, top: &[Vec<u8>]) -> Result<(), Error> {
+    Layout::new(&read_info(target)?)?.refuse_unlisted(top)?;
     for name in [REDO, NEW_REDO, MOVED, "#clone"].into_iter().chain(heads::names()) {
         if target.has(&own(name)?)? {
             return Err(Error::Damaged(format!("it has {name}, which is in no clone")));

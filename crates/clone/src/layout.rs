@@ -14,6 +14,8 @@ const FORMAT: u32 = 1;
 const LAST_BLOCK: u64 = 512;
 /// Names at which the clone's own files begin, and those of a restore.
 const RESERVED: [&str; 3] = ["xb_clone.", ".xb-", "backup-my.cnf"];
+/// Endings of tablespaces: of tables, of undo, and as people name those of the system.
+const ENDINGS: [&str; 5] = ["ibd", "ibu", "dat", "data", "dbf"];
 /// Offsets in a page of its number and its tablespace's.
 const PAGE_NUMBER: usize = 4;
 const PAGE_SPACE: usize = 34;
@@ -90,6 +92,20 @@ impl FilePlace {
 }
 
 impl Layout {
+    /// Refuses a file at the top of a directory that is not of the clone.
+    pub(crate) fn refuse_unlisted(&self, top: &[Vec<u8>]) -> Result<(), Error> {
+        let of_files = self.files.iter().flat_map(|file| [&file.stored, &file.target]);
+        let known: BTreeSet<&[u8]> = of_files.map(RelPath::as_bytes).collect();
+        let is_own =
+            |name: &[u8]| RESERVED.iter().any(|reserved| name.starts_with(reserved.as_bytes()));
+        match top.iter().find(|name| !known.contains(&***name) && !is_own(name)) {
+            None => Ok(()),
+            Some(name) => {
+                damaged(format!("it has {}, which is no file of it", name.escape_ascii()))
+            }
+        }
+    }
+
     /// Checks what a clone says about itself.
     ///
     /// # Errors
@@ -228,6 +244,9 @@ fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<FilePlace, E
     if is_own(&target.to_string()) && !(file.is_removed && file.path == parked) {
         return bad("has a name that is not a table's");
     }
+    if !file.is_removed && !is_name_of_data(&target.to_string(), file.space) {
+        return bad("has a name under which a server may look for something else than data");
+    }
     if !is_stored_so || !is_plain(&file.path, &stored) {
         return bad(&format!("has the path {:?}", file.path));
     }
@@ -247,6 +266,19 @@ fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<FilePlace, E
 /// which come with no clone.
 fn is_own(name: &str) -> bool {
     name.starts_with('#') || RESERVED.iter().any(|reserved| name.starts_with(reserved))
+}
+
+/// Returns whether a file of a clone may have this name: tablespaces with their usual endings, or with none, as undo tablespaces and
+/// those of the system have, and the dump of the buffer pool. A server believes files of other names beside its data: options
+/// (`mysqld-auto.cnf`), components (`mysqld.my`), keys (`.pem`), lists of logs that it removes (`.index`).
+fn is_name_of_data(path: &str, space: Option<u32>) -> bool {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    match (name.rsplit_once('.'), space) {
+        (None, Some(_)) => true,
+        (None, None) => folder.is_empty(),
+        (Some((_, ending)), Some(_)) => ENDINGS.contains(&ending),
+        (Some(_), None) => false,
+    }
 }
 
 /// Returns the path at which a server finds a file: one from outside the data directory, in the folder of its schema, or at the
@@ -374,6 +406,34 @@ mod tests {
             let layout = Layout::new(&info(vec![file(0, name, space, flags)]));
             let found = layout.ok().map(|layout| layout.files[0].target.to_string());
             assert_eq!(found.as_deref(), target, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_has_a_name_that_only_data_has() {
+        for (name, space) in [
+            ("mysqld-auto.cnf", None),
+            ("mysqld.my", None),
+            ("mysqld-auto.cnf", Some(0)),
+            ("component_keyring_file.cnf", Some(9)),
+            ("t/a.so", Some(9)),
+            ("binlog.index", Some(0)),
+            ("server-key.pem", None),
+            ("t/pool", None),
+        ] {
+            let flags = if space.is_some() { 0x4821 } else { u32::MAX };
+            let error = Layout::new(&info(vec![file(0, name, space, flags)])).unwrap_err();
+            assert!(error.to_string().contains("something else than data"), "{name}: {error}");
+        }
+        for (name, space) in [
+            ("ib_buffer_pool", None),
+            ("undo_001", Some(0xffff_ffef)),
+            ("undo/u2.ibu", Some(FIRST_UNDO + 9)),
+            ("sys/ibdata2", Some(0)),
+            ("g.ibd", Some(4)),
+        ] {
+            let flags = if space.is_some() { 0 } else { u32::MAX };
+            assert!(Layout::new(&info(vec![file(0, name, space, flags)])).is_ok(), "{name}");
         }
     }
 

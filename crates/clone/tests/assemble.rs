@@ -287,14 +287,27 @@ fn nothing_in_a_stream_is_taken_for_a_part_of_a_restore() {
         let scratch = Scratch::new();
         clone.extract(scratch.path());
         let target = TargetDir::open_kept(scratch.path()).unwrap();
-        check_extracted(&target).unwrap();
+        check_extracted(&target, &[b"ibdata1".to_vec(), b"xb_clone.json".to_vec()]).unwrap();
         let path = scratch.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, "theirs").unwrap();
-        let error = check_extracted(&target).unwrap_err();
+        let error = check_extracted(&target, &[]).unwrap_err();
         assert!(matches!(&error, Error::Damaged(_)), "{name}: {error}");
         let first = name.split('/').next().unwrap();
         assert!(error.to_string().contains(&format!("it has {first},")), "{name}: {error}");
+    }
+}
+
+/// Options, components and keys that a server believes, because they lie beside its data.
+#[test]
+fn a_clone_brings_nothing_but_data() {
+    let clone = MadeClone::new(true);
+    let scratch = Scratch::new();
+    clone.extract(scratch.path());
+    let target = TargetDir::open_kept(scratch.path()).unwrap();
+    for name in ["mysqld-auto.cnf", "mysqld.my", "my.cnf", "private_key.pem", "binlog.index"] {
+        let error = check_extracted(&target, &[name.as_bytes().to_vec()]).unwrap_err().to_string();
+        assert!(error.contains(&format!("it has {name}, which is no file of it")), "{error}");
     }
 }
 

@@ -20,6 +20,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use xb_clone::CloneInfo;
+use xb_files::is_lost_and_found;
+use xb_reader::TargetDir;
 
 use self::info::{CloneOptions, clone_to_restore};
 use self::place::put_together;
@@ -119,12 +121,24 @@ fn reported(info: CloneInfo) -> CloneReport {
     CloneReport { version, empty_tables, moved, ..CloneReport::default() }
 }
 
-/// Closes a directory to other users, because keys will lie in it in clear.
+/// Closes a directory to other users, because keys will lie in it in clear. Not one that is in use for something else: the
+/// restore refuses it, and leaves it as it is.
 fn close(target: &Path) -> Result<(), BackupError> {
+    if !TargetDir::has_unfinished(target).unwrap_or(false) && is_in_use(target) {
+        return Ok(());
+    }
     let closed = std::fs::create_dir_all(target)
         .and_then(|()| std::fs::set_permissions(target, Permissions::from_mode(0o700)));
     closed.map_err(|error| BackupError::Restore {
         target: target.display().to_string(),
         what: format!("cannot close it to other users: {error}"),
     })
+}
+
+/// Whether a directory has something in it.
+fn is_in_use(target: &Path) -> bool {
+    let is_something = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| !is_lost_and_found(&entry.file_name()))
+    };
+    std::fs::read_dir(target).is_ok_and(|mut entries| entries.any(is_something))
 }

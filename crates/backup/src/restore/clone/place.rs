@@ -1,5 +1,6 @@
 //! Puts a fetched clone together, under the restore's own state.
 
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 
 use xb_clone::{assemble, check_extracted, remove_parts};
@@ -63,7 +64,8 @@ pub(crate) async fn put_together(
         let mut state = match left {
             Some(state) => state,
             None => {
-                check_extracted(&folder).map_err(of_clone)?;
+                let top = files_in(&target).map_err(|error| failed(&error))?;
+                check_extracted(&folder, &top).map_err(of_clone)?;
                 if durable {
                     folder.sync().map_err(|error| failed(&error))?;
                 }
@@ -83,4 +85,16 @@ pub(crate) async fn put_together(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|_| BackupError::Bug("the thread that puts a clone together panicked"))?
+}
+
+/// Names of what is no folder in a directory.
+fn files_in(folder: &Path) -> std::io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            names.push(entry.file_name().into_vec());
+        }
+    }
+    Ok(names)
 }
