@@ -34,10 +34,13 @@ impl Address {
         if let Some(user) = &self.user {
             options.take("user", Some(OsStr::new(user)));
         }
-        // As for the stock clients, this is the usual socket.
-        if self.host != "localhost" {
-            for (name, value) in place(&self.host) {
-                options.take(name, Some(OsStr::new(&value)));
+        match &*self.host {
+            // As for the stock clients, this is the usual socket, whatever host an option file names.
+            here @ "localhost" => options.take("host", Some(OsStr::new(here))),
+            host => {
+                for (name, value) in place(host) {
+                    options.take(name, Some(OsStr::new(&value)));
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use xb_backup::{
     Access, CancelToken, CheckLine, CheckState, OrInterrupted as _, UnprovenServer, check_binlog,
     check_clone, check_keys, check_producer, check_store, create_state_folder, source_servers,
 };
-use xb_cli::{Exit, Failure, format_size};
+use xb_cli::{Exit, Failure, format_size, printable};
 
 use crate::args::{BackupOptions, CheckArgs, CheckpointArg, ProducerOptions, RunOptions};
 use crate::commands::context::Context;
@@ -217,9 +217,10 @@ fn print(lines: &[CheckLine], json: bool) -> std::io::Result<()> {
             CheckState::Warning => "warning",
             CheckState::Failed => "FAILED",
         };
-        writeln!(out, "{:width$}  {state:7}  {}", line.what, line.found)?;
+        // Names of tables and accounts come from the server.
+        writeln!(out, "{:width$}  {state:7}  {}", line.what, printable(&line.found))?;
         if let Some(fix) = &line.fix {
-            writeln!(out, "{:width$}           fix: {fix}", "")?;
+            writeln!(out, "{:width$}           fix: {}", "", printable(fix))?;
         }
     }
     Ok(())
