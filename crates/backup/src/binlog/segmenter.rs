@@ -446,7 +446,8 @@ impl Segmenter {
         let is_due = self.current.as_ref().is_some_and(|current| {
             let age = now.duration_since(current.begun);
             current.bytes.len() >= self.size
-                || Duration::try_from(age).is_ok_and(|age| age >= self.age)
+                // Below zero, the clock was set back: how old it is, is not known.
+                || Duration::try_from(age).map_or(true, |age| age >= self.age)
         });
         // A log begins with the GTIDs before it, which every segment states.
         match is_due && self.history.open().is_none() && self.history.gtids().is_some() {
@@ -532,6 +533,23 @@ pub(super) mod tests {
         let mib = |memory: u64| segment_size(memory << 20) >> 20;
         assert_eq!([mib(0), mib(12), mib(64), mib(128), mib(512)], [1, 1, 5, 10, 16]);
         assert_eq!(segment_size(u64::MAX), SIZE);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_keeps_nothing_from_being_stored() {
+        let log = xb_testkit::vectors::read("binlog/mariadb.000003-no-checksum");
+        let now = Timestamp::from_second(2_000_000_000).unwrap();
+        let before = now - jiff::SignedDuration::from_hours(1);
+        let reader = SentReader::new(ChecksumKind::None);
+        let (age, history) = (Duration::from_secs(5), History::new("bin.000003", None));
+        let mut segmenter = Segmenter::new(reader, history, None, age, SIZE);
+        let _ = segmenter.take(ROTATION, true, now).unwrap();
+        let mut cuts = Vec::new();
+        for (number, (begin, end)) in events(&log).into_iter().enumerate() {
+            let now = if number < 4 { now } else { before };
+            cuts.extend(segmenter.take(&log[begin..end], true, now).unwrap().cuts);
+        }
+        assert!(!cuts.is_empty());
     }
 
     #[test]
