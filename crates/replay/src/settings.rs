@@ -101,6 +101,7 @@ pub(crate) fn assignment(name: &str, value: &str) -> Option<String> {
         return None;
     }
     let value = match value {
+        _ if name == STRICT => "OFF".to_owned(),
         "" if MAY_BE_EMPTY.contains(&name) => "''".to_owned(),
         _ if NO_VALUES.contains(&value) => "NULL".to_owned(),
         number if number.bytes().all(|byte| byte.is_ascii_digit()) => number.to_owned(),
@@ -109,9 +110,12 @@ pub(crate) fn assignment(name: &str, value: &str) -> Option<String> {
     Some(format!("SET GLOBAL {name} = {value}"))
 }
 
+/// What [`FIXED`] sets, although it is recorded.
+const STRICT: &str = "innodb_strict_mode";
+
 fn has_value((name, value): &(&str, &str)) -> bool {
     let is_one = !NO_VALUES.contains(value) || (value.is_empty() && MAY_BE_EMPTY.contains(name));
-    is_one && ORIGIN_SETTINGS.contains(name)
+    is_one && *name != STRICT && ORIGIN_SETTINGS.contains(name)
 }
 
 fn is_plain((name, value): &(&str, &str)) -> bool {
@@ -197,7 +201,7 @@ pub fn lenient_option<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<St
 }
 
 /// Options that do not depend on what is replayed.
-const FIXED: [&str; 17] = [
+const FIXED: [&str; 21] = [
     "--max-allowed-packet=1G",
     "--relay-log-purge=ON",
     "--read-only=OFF",
@@ -215,6 +219,13 @@ const FIXED: [&str; 17] = [
     "--connect-timeout=10",
     "--loose-sphinx=OFF",
     "--loose-s3=OFF",
+    // A session may have made a table with OFF, which no log has. ON makes errors of warnings, and what the origin refused is in
+    // no log.
+    "--innodb-strict-mode=OFF",
+    // The origin has judged the passwords, by rules of its own.
+    "--loose-simple-password-check=OFF",
+    "--loose-cracklib-password-check=OFF",
+    "--loose-password-reuse-check=OFF",
     // After a crash, everything begins again.
     "--innodb-flush-log-at-trx-commit=0",
     "--innodb-doublewrite=OFF",
@@ -329,6 +340,7 @@ mod tests {
             ("innodb_ft_user_stopword_table", "", Some("innodb_ft_user_stopword_table = NULL")),
             ("innodb_ft_user_stopword_table", "a/b", Some("innodb_ft_user_stopword_table = 'a/b'")),
             ("max_heap_table_size", "16384", Some("max_heap_table_size = 16384")),
+            ("innodb_strict_mode", "ON", Some("innodb_strict_mode = OFF")),
             ("old_mode", "x' --", None),
             ("init_connect", "x", None),
         ] {

@@ -757,7 +757,9 @@ fn what_a_session_sets_for_itself_is_replayed() {
              CREATE TABLE h (i INT PRIMARY KEY, v INT) WITH SYSTEM VERSIONING; CREATE TABLE log (i INT);
              CREATE TABLE c (i INT PRIMARY KEY, CHECK (i < 5)); CREATE TABLE k (i INT, FOREIGN KEY (i) REFERENCES t (i));
              CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW INSERT INTO log VALUES (NEW.i);
-             CREATE SEQUENCE q CACHE 10; SELECT NEXTVAL(q)",
+             CREATE SEQUENCE q CACHE 10; SELECT NEXTVAL(q); INSTALL SONAME 'simple_password_check';
+             SET GLOBAL simple_password_check_minimal_length = 1, simple_password_check_digits = 0,
+             simple_password_check_letters_same_case = 0, simple_password_check_other_characters = 0",
         );
         let backup = Backup::of(&origin);
         origin.server.sql(
@@ -775,7 +777,9 @@ fn what_a_session_sets_for_itself_is_replayed() {
              SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO,NO_BACKSLASH_ESCAPES'; CREATE TABLE z (i INT AUTO_INCREMENT PRIMARY KEY, v TEXT);
              INSERT INTO z VALUES (0, 'a\\b'); SET sql_mode = DEFAULT; SET insert_id = 40; INSERT INTO z (v) VALUES ('c');
              SET time_zone = '+05:00'; CREATE TABLE y (d TIMESTAMP, e DATETIME); INSERT INTO y VALUES (NOW(), NOW());
-             SET auto_increment_increment = 7, auto_increment_offset = 3; INSERT INTO z (v) VALUES ('d'), ('e')",
+             SET auto_increment_increment = 7, auto_increment_offset = 3; INSERT INTO z (v) VALUES ('d'), ('e');
+             SET innodb_strict_mode = OFF; CREATE TABLE f (i INT) ROW_FORMAT=DYNAMIC KEY_BLOCK_SIZE=8 ENGINE=InnoDB;
+             INSERT INTO f VALUES (1); CREATE USER short IDENTIFIED BY 'x'",
         );
         let (data, request) = backup.request(ReplayStop::End);
         let report = replay(&origin, &request, 1000, |_| {}).unwrap();
