@@ -254,6 +254,9 @@ impl UntilError {
             Self::Clocks { .. } => Some(
                 "name the stop by a transaction, which no clock decides: before:GTID with this one, or the GTID of the last one that you want; compare the clocks of server and receiver",
             ),
+            Self::Logs(RelayError::Temporary(_)) => Some(
+                "leave its transaction out (--exclude-gtid; `binlog show` names it), or choose another backup: one that was taken while that session had no temporary table",
+            ),
             Self::Logs(RelayError::LeftOutDdl(_)) => Some(
                 "add --exclude-ddl if no later transaction needs what it defines; the replay stops at the first that does",
             ),

@@ -25,12 +25,16 @@ const IGNORABLE: u16 = 0x80;
 /// begins with the log (`is_first`): where a replica reads it, it drops temporary tables.
 #[must_use]
 pub fn artificial_description(format: &[u8], is_first: bool) -> Option<Vec<u8>> {
+    let created = if is_first { format.get(CREATED)? } else { &[0; 4] };
+    description_created(format, u32::from_le_bytes(created.try_into().ok()?))
+}
+
+/// The same of a server that has started at this time since the log before; 0: it has not.
+pub(crate) fn description_created(format: &[u8], created: u32) -> Option<Vec<u8>> {
     let mut description = format.get(..format.len().checked_sub(SUM)?)?.to_vec();
     description.get_mut(END)?.fill(0);
     clear_in_use(&mut description);
-    if !is_first {
-        description.get_mut(CREATED)?.fill(0);
-    }
+    description.get_mut(CREATED)?.copy_from_slice(&created.to_le_bytes());
     Some(with_sum(description, true))
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::words::Words;
+
 /// Something in the history that a replay of the log alone does not reproduce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Barrier {
@@ -24,7 +26,7 @@ impl fmt::Display for Barrier {
 impl Barrier {
     /// Finds one in the beginning of a statement. `is_cut` states that more of it follows.
     pub(crate) fn of_statement(text: &[u8], is_cut: bool) -> Option<Self> {
-        let mut words = Words { rest: text, is_open: false };
+        let mut words = Words::new(text);
         let first = words.next()?;
         // `SET STATEMENT name=value FOR ALTER ...`
         if !first.eq_ignore_ascii_case(b"ALTER") && !first.eq_ignore_ascii_case(b"SET") {
@@ -38,73 +40,13 @@ impl Barrier {
             }
             before = word;
         }
-        let ends_open = words.is_open || is_one_of(before, &[b"DISCARD", b"IMPORT"]);
+        let ends_open = words.is_open() || is_one_of(before, &[b"DISCARD", b"IMPORT"]);
         (is_cut && ends_open).then_some(Self::Tablespace)
     }
 }
 
 fn is_one_of(word: &[u8], words: &[&[u8]]) -> bool {
     words.iter().any(|each| each.eq_ignore_ascii_case(word))
-}
-
-/// The words of a statement, without comments, texts and quoted names. The content of a comment that the
-/// server runs, `/*!40000 ... */`, counts.
-struct Words<'a> {
-    rest: &'a [u8],
-    /// The statement ended within a comment.
-    is_open: bool,
-}
-
-impl<'a> Words<'a> {
-    fn next(&mut self) -> Option<&'a [u8]> {
-        loop {
-            let rest = self.rest;
-            match rest {
-                [] => return None,
-                [b'/', b'*', b'!', after @ ..] | [b'/', b'*', b'M', b'!', after @ ..] => {
-                    let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
-                    self.rest = after.get(digits..)?;
-                }
-                [b'/', b'*', after @ ..] => self.rest = self.behind(after, b"*/")?,
-                [b'#', after @ ..] | [b'-', b'-', b' ' | b'\t' | b'\n', after @ ..] => {
-                    self.rest = self.behind(after, b"\n")?;
-                }
-                [quote @ (b'\'' | b'"' | b'`'), after @ ..] => {
-                    self.rest = behind_quote(after, *quote)?;
-                }
-                [byte, after @ ..] if !is_word(*byte) => self.rest = after,
-                _ => {
-                    let len = rest.iter().take_while(|byte| is_word(**byte)).count();
-                    let (word, after) = rest.split_at_checked(len)?;
-                    self.rest = after;
-                    return Some(word);
-                }
-            }
-        }
-    }
-
-    /// Returns the bytes after the end of a comment.
-    fn behind(&mut self, bytes: &'a [u8], end: &[u8]) -> Option<&'a [u8]> {
-        let at = bytes.windows(end.len()).position(|window| window == end);
-        self.is_open = at.is_none();
-        bytes.get(at? + end.len()..)
-    }
-}
-
-/// Returns the bytes after a quoted text. A quote in it is doubled, so that it looks like two texts.
-fn behind_quote(mut bytes: &[u8], quote: u8) -> Option<&[u8]> {
-    loop {
-        match bytes {
-            [] => return None,
-            [b'\\', _, after @ ..] if quote != b'`' => bytes = after,
-            [byte, after @ ..] if *byte == quote => return Some(after),
-            [_, after @ ..] => bytes = after,
-        }
-    }
-}
-
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80
 }
 
 #[cfg(test)]

@@ -56,6 +56,12 @@ impl Flags {
         self.0 & u16::from(Self::IN_USE) != 0
     }
 
+    /// Returns whether the statement depends on its session: `LOG_EVENT_THREAD_SPECIFIC_F`.
+    #[must_use]
+    pub(crate) fn is_of_session(self) -> bool {
+        self.0 & 0x4 != 0
+    }
+
     /// Returns whether the server made the event up while it sent the log.
     #[must_use]
     pub fn is_artificial(self) -> bool {

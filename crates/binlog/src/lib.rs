@@ -23,6 +23,7 @@
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
+mod administration;
 mod any_gtid;
 mod artificial;
 mod barrier;
@@ -59,8 +60,10 @@ mod stop;
 mod stretch;
 mod summary;
 mod system_zone;
+mod temporary;
 mod transaction_digest;
 mod transactions;
+mod words;
 mod xa;
 
 pub use any_gtid::{AnyGtid, GtidSequence};

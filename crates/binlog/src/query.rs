@@ -12,6 +12,8 @@ const COMPRESSION: usize = 256;
 /// A statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
+    /// Number of the session's thread.
+    pub thread: u32,
     /// Default schema.
     pub schema: Vec<u8>,
     /// Error that the statement ended with on the server, or 0.
@@ -57,6 +59,7 @@ impl Verb {
 
 /// Lengths of the variable parts, from the fixed part.
 struct Lengths {
+    thread: u32,
     error: u16,
     variables: usize,
     schema: usize,
@@ -66,10 +69,11 @@ impl Lengths {
     /// Thread (4), duration (4), length of the schema's name (1), error (2), length of the variables
     /// (2). ("QUERY_EVENT", documentation of MariaDB Server)
     fn read(fields: &mut Fields<'_>) -> Option<Self> {
-        fields.bytes(8)?;
+        let thread = fields.u32()?;
+        fields.bytes(4)?;
         let schema = usize::from(fields.u8()?);
         let error = fields.u16()?;
-        Some(Self { error, variables: usize::from(fields.u16()?), schema })
+        Some(Self { thread, error, variables: usize::from(fields.u16()?), schema })
     }
 }
 
@@ -90,7 +94,7 @@ impl Query {
     /// Decodes the beginning of the body.
     pub(crate) fn decode(body: &[u8], is_compressed: bool) -> Option<Self> {
         let mut fields = Fields::new(body);
-        let Lengths { error, variables, schema } = Lengths::read(&mut fields)?;
+        let Lengths { thread, error, variables, schema } = Lengths::read(&mut fields)?;
         fields.bytes(variables)?;
         let schema = fields.bytes(schema)?.to_vec();
         if fields.u8()? != 0 {
@@ -100,7 +104,7 @@ impl Query {
             true => decompressed(fields.rest())?,
             false => fields.rest().iter().copied().take(MAX_TEXT).collect(),
         };
-        Some(Self { schema, error, verb: Verb::of(&text), text })
+        Some(Self { thread, schema, error, verb: Verb::of(&text), text })
     }
 }
 

@@ -9,17 +9,20 @@
 
 use std::collections::BTreeSet;
 
+use crate::administration::administers;
 use crate::any_gtid::AnyGtid;
-use crate::artificial::{artificial_description, artificial_previous_gtids, artificial_rotation};
+use crate::artificial::{artificial_previous_gtids, artificial_rotation, description_created};
 use crate::error::Error;
 use crate::event::{Entry, Event};
 use crate::format::{ChecksumKind, Fork};
 use crate::history::{History, Repeats};
 use crate::left_out::LeftOut;
 use crate::position::{GtidState, LogPosition};
+use crate::query::Verb;
 use crate::reader::{MAGIC, Reader};
 use crate::relay_error::RelayError;
 use crate::stop::ReplayStop;
+use crate::temporary::{Marked, TemporaryTables};
 use crate::transactions::{Begin, Transaction};
 
 /// Longest name of a log, in bytes.
@@ -62,6 +65,9 @@ pub struct RelayWriter {
     servers: usize,
     state: State,
     left: BTreeSet<AnyGtid>,
+    /// When the server started last, if no relay log says so yet: temporary tables end there, and so do XA transactions that are open.
+    started: Option<u32>,
+    temporary: TemporaryTables,
     /// Which candidates for a server id occur, by bit: the lowest stands for the highest id.
     ids: u64,
     end: RelayEnd,
@@ -86,6 +92,8 @@ pub struct RelayEnd {
     pub later: u64,
     /// Those of the written transactions that begin a two-phase `ALTER TABLE` that never ends.
     pub never_ended: BTreeSet<AnyGtid>,
+    /// The first statement that depends on its session, and may be on a temporary table that the data lacks.
+    pub of_session: Option<LogPosition>,
     /// An id for the server that applies them, which is that of no event: it would take events of its own
     /// id as its own work, and pass them over, or not see that the origin had started anew.
     pub free_server_id: u32,
@@ -129,11 +137,23 @@ impl RelayWriter {
             left_out: 0,
             later: 0,
             never_ended: BTreeSet::new(),
+            of_session: None,
             free_server_id: HIGHEST_ID,
         };
         let left = plan.leave_out.clone();
         let history = History::new("", Some(plan.start.clone()));
-        Self { plan, history, log: None, servers: 0, state: State::Between, left, ids: 0, end }
+        Self {
+            plan,
+            history,
+            log: None,
+            servers: 0,
+            state: State::Between,
+            left,
+            started: None,
+            temporary: TemporaryTables::default(),
+            ids: 0,
+            end,
+        }
     }
 
     /// Begins the next log, at `offset`: at 4, its beginning, or between two transactions. `format` is its
@@ -167,7 +187,12 @@ impl RelayWriter {
         let described = described.ok_or(RelayError::Fork { log: name.to_owned() })?;
         let (fork, checksums) = (described.fork, described.checksums);
         let is_whole = offset <= (MAGIC.len() + format.len()) as u64;
-        let head = head(name, offset, format, is_whole, fork, checksums)
+        if is_whole && described.created > 0 {
+            // A log without a transaction is not written, nor is its head.
+            self.started = Some(described.created);
+            self.temporary.server_started();
+        }
+        let head = head(name, offset, format, self.started, fork, checksums)
             .ok_or_else(|| failed(Error::Format))?;
         if let Some(id) = format.get(5..9).and_then(|id| id.try_into().ok()) {
             self.occupy(u32::from_le_bytes(id));
@@ -297,6 +322,9 @@ impl RelayWriter {
                 (log.begin, log.written) = (entry.begin, held.len() as u64);
                 self.begin(&begin)?;
                 if let (State::Writing(_), Some(log)) = (&self.state, &mut self.log) {
+                    if !log.head.is_empty() {
+                        self.started = None;
+                    }
                     out.append(&mut log.head);
                     out.extend(held);
                 }
@@ -308,6 +336,7 @@ impl RelayWriter {
         let step = self.history.push(entry).map_err(|error| self.fault(error))?;
         if !matches!(self.state, State::LeavingOut(_) | State::Repeat(_)) {
             self.check_passable(entry)?;
+            self.check_statement(entry)?;
             if let Some(barrier) = step.barrier {
                 return Err(RelayError::Barrier { at: self.at(entry.begin)?, barrier });
             }
@@ -337,6 +366,25 @@ impl RelayWriter {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses a statement that no server logs, and one on a temporary table that the data lacks.
+    fn check_statement(&mut self, entry: &Entry) -> Result<(), RelayError> {
+        let Event::Query(query) = &entry.event else { return Ok(()) };
+        if administers(&query.text) {
+            return Err(RelayError::Administration(self.at(entry.begin)?));
+        }
+        if !entry.header.flags.is_of_session() || query.verb != Verb::Other {
+            return Ok(());
+        }
+        let at = self.at(entry.begin)?;
+        let session = (entry.header.server_id, query.thread);
+        match self.temporary.statement(session, &query.text, &at) {
+            Ok(Marked::Known) => {}
+            Ok(Marked::Doubtful) => drop(self.end.of_session.get_or_insert(at)),
+            Err(at) => return Err(RelayError::Temporary(at)),
+        }
+        Ok(())
     }
 
     fn fault(&self, error: Error) -> RelayError {
@@ -508,11 +556,11 @@ fn head(
     name: &str,
     offset: u64,
     format: &[u8],
-    is_whole: bool,
+    started: Option<u32>,
     fork: Fork,
     checksums: ChecksumKind,
 ) -> Option<Vec<u8>> {
-    let description = artificial_description(format, is_whole)?;
+    let description = description_created(format, started.unwrap_or_default())?;
     let gtids = match fork {
         Fork::MySql => artificial_previous_gtids(format, checksums)?,
         Fork::MariaDb => Vec::new(),

@@ -84,6 +84,16 @@ pub enum RelayError {
         /// The barrier.
         barrier: Barrier,
     },
+    /// A statement that no server logs.
+    #[error(
+        "{0}: a statement that administers a server, which none logs: the log is not as its server wrote it"
+    )]
+    Administration(LogPosition),
+    /// A statement on a temporary table that existed at the data's position.
+    #[error(
+        "{0}: a statement on a temporary table that existed when the backup was taken, and is in no backup"
+    )]
+    Temporary(LogPosition),
     /// Everything from a position on is encrypted.
     #[error("{0}: the log is encrypted from here on: read it from the server, which decrypts it")]
     Encrypted(LogPosition),
