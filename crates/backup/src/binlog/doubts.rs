@@ -56,7 +56,7 @@ fn judge(found: &Values, filters: &[String], sources: &[String]) -> Vec<Doubt> {
     if is("binlog_format", "STATEMENT") {
         doubts.push(Doubt {
             found: "the server logs statements, some of which give other rows when they run again, such as those with UUID() or LIMIT (binlog_format=STATEMENT)".to_owned(),
-            fix: "set binlog_format=ROW or MIXED",
+            fix: "set binlog_format=ROW",
         });
     }
     doubts

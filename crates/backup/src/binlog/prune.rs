@@ -89,7 +89,8 @@ pub fn kept_backups(listed: &ListedRoot) -> Vec<KeptBackup> {
         server: stored.manifest.server.clone(),
         started: stored.manifest.started,
         is_restorable: restorable.contains(name.as_str()),
-        is_replayed: BasePosition::replayed(&stored.manifest).is_some(),
+        is_replayed: BasePosition::replayed(&stored.manifest).is_some()
+            && !stored.manifest.source.is_partial,
         noted: BasePosition::of(&stored.manifest),
     });
     kept.collect()

@@ -108,6 +108,11 @@ impl UntilPlan {
         &self.work.doubts
     }
 
+    /// Whether the backup has only some of the server's tables.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.work.is_partial
+    }
+
     /// Whether the present history of the archive has left the one in which the stop lies.
     pub(crate) fn is_left(&self) -> bool {
         self.work.is_left
@@ -137,6 +142,8 @@ pub(super) struct ReplayWork {
     pub(super) versions: Vec<String>,
     /// `server_id` of the server whose log the stop lies in.
     pub(super) source_id: Option<u32>,
+    /// The backup has only some of the server's tables.
+    pub(super) is_partial: bool,
     /// Reasons why the data may differ from what the server had.
     pub(super) doubts: Vec<String>,
 }
@@ -239,8 +246,7 @@ async fn plan_from(
     relay.servers = scanned.servers;
     relay.never_ended.clone_from(&scanned.end.never_ended);
     let (origin, mut versions, mut remarks) = origin(archive, &planned);
-    let doubts = doubts(archive, &planned);
-    remarks.extend(doubts.iter().cloned());
+    let mut doubts = doubts(archive, &planned);
     versions.extend(taken_from.version);
     let run = taken_from.run;
     if planned.is_left {
@@ -252,6 +258,15 @@ async fn plan_from(
     remarks.extend(relay.never_ended.iter().map(|gtid| {
         format!("the ALTER TABLE that begins with transaction {gtid} never ended, because the server crashed: it is passed over")
     }));
+    if let Some(at) = &scanned.end.of_session {
+        doubts.push(format!(
+            "the data may differ from that of the server: the statement at {at} depends on its session, and may be on a temporary table that existed when the backup was taken"
+        ));
+    }
+    if taken_from.is_partial {
+        doubts.push("the backup is partial: the data has only the tables that it has, and those that the log makes".to_owned());
+    }
+    remarks.extend(doubts.iter().cloned());
     if scanned.ahead > 0 {
         remarks.push(format!(
             "{} transactions have a time ahead of the receiver's clock; their times decided nothing",
@@ -271,6 +286,7 @@ async fn plan_from(
             origin,
             versions,
             source_id: source_id(archive, &planned),
+            is_partial: taken_from.is_partial,
             doubts,
         },
         scanned,
@@ -394,6 +410,10 @@ fn newest_fitting(
     let mut unreached = None;
     for (name, manifest) in &candidates {
         let backup = name.to_string();
+        if manifest.source.is_partial {
+            why.push(format!("{name}: it is partial; name it to get what it has"));
+            continue;
+        }
         let base = match BasePosition::replayed(manifest) {
             Some(noted) => histories.locate(&noted).ok_or(UntilError::Unplaced { backup }),
             None if BasePosition::of(manifest).is_some() => Err(UntilError::NoClone { backup }),
@@ -447,6 +467,7 @@ struct BackupOrigin {
     run: String,
     version: Option<String>,
     server: Option<String>,
+    is_partial: bool,
 }
 
 /// The position of the backup, from a manifest that the keys have authenticated.
@@ -468,7 +489,8 @@ async fn proven(
     let base = last.and_then(|manifest| {
         let version = manifest.source.server_version.clone();
         let (run, server) = (manifest.run.clone(), manifest.server.clone());
-        Some((BasePosition::of(manifest)?, BackupOrigin { run, version, server }))
+        let is_partial = manifest.source.is_partial;
+        Some((BasePosition::of(manifest)?, BackupOrigin { run, version, server, is_partial }))
     });
     base.ok_or_else(|| UntilError::NoPosition { backup: get.name.to_string() }.into())
 }

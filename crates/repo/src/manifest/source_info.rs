@@ -42,6 +42,9 @@ pub struct SourceInfo {
     /// Binary log position, as the info file writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binlog_pos: Option<NotedPosition>,
+    /// The producer was told to take only some of the databases or tables. Earlier versions did not write it.
+    #[serde(rename = "partial", default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_partial: bool,
     /// Galera position, `UUID:SEQNO`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub galera: Option<String>,
@@ -89,6 +92,7 @@ impl SourceInfo {
                 .find_map(|name| RedoStart::of_head(files.get(*name)?))
                 .map(|start| start.checkpoint),
             binlog_pos: info("binlog_pos").map(NotedPosition::from),
+            is_partial: info("partial").is_some_and(|partial| partial.eq_ignore_ascii_case("Y")),
             galera: text("galera_info").and_then(GaleraPosition::parse).map(|at| at.to_string()),
         }
     }
@@ -181,7 +185,7 @@ mod tests {
             let facts = SourceInfo::from_files(&files(&[
                 (
                     &format!("{prefix}info"),
-                    "tool_name = mariadb-backup\ntool_version = 10.11.19\nserver_version = 10.11.19-MariaDB\nbinlog_pos = filename 'b.000001', position '342'\n",
+                    "tool_name = mariadb-backup\npartial = Y\ntool_version = 10.11.19\nserver_version = 10.11.19-MariaDB\nbinlog_pos = filename 'b.000001', position '342'\n",
                 ),
                 (
                     &format!("{prefix}checkpoints"),
@@ -190,6 +194,7 @@ mod tests {
                 (&format!("{prefix}galera_info"), "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42 0\n"),
             ]));
             assert_eq!(facts.server_version.as_deref(), Some("10.11.19-MariaDB"));
+            assert!(facts.is_partial);
             assert_eq!(
                 (facts.from_lsn, facts.to_lsn, facts.last_lsn),
                 (Some(0), Some(46912), Some(46928))

@@ -56,6 +56,7 @@ const LOGIN: Duration = Duration::from_secs(60);
 const LEFT: &str = "the replayed log is from a history that the archive has left, so it proves nothing about the present one";
 /// Why the replay of a trial proves nothing.
 const FILTERED: &str = "options of the private server leave a part of the log out";
+const PARTIAL: &str = "the backup is partial";
 /// Reason why a trial proves no time, if tables may lack rows from before the log that was replayed.
 const IN_USE: &str = "tables were in use while the backup copied them";
 
@@ -467,6 +468,9 @@ async fn try_out(
         }
         if done.is_partial {
             found = found.doubted(Some(FILTERED));
+        }
+        if replay.plan.is_partial() {
+            found = found.doubted(Some(PARTIAL));
         }
         if !done.in_use.is_empty() {
             found = found.doubted(Some(IN_USE));
