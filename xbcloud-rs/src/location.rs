@@ -10,7 +10,7 @@ use xb_encryptor::SigningKey;
 use xb_repo::names::BackupName;
 use xb_repo::resolve::BackupSelector;
 use xb_repo::root::{Root, Signing, identity};
-use xb_uploader::{Location, Policy, StorePlace};
+use xb_uploader::{Location, Policy, StorePlace, is_unfinished_file};
 
 use crate::args::copy_destination::Destination;
 use crate::args::{CommonOptions, RunOptions, SigningOptions, StoreOptions};
@@ -146,12 +146,6 @@ fn refuse_local(root: &Location, last: &str, name: &str) -> Result<(), Failure> 
             .hint("write file:///DIR/NAME"));
     }
     Ok(())
-}
-
-/// Returns whether a local store would take an object of this name for an unfinished file.
-fn is_unfinished_file(name: &str) -> bool {
-    let number = name.split_once('#').map(|(_, number)| number);
-    number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Destination of a copy.

@@ -32,4 +32,5 @@ mod restored;
 mod run;
 mod sealed;
 mod signing;
+mod what_counts;
 mod xtrabackup;

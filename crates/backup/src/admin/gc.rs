@@ -146,9 +146,11 @@ pub async fn find_orphaned(root: &Root, age: Duration) -> Result<GcFindings, Bac
     let unfinished: Vec<Unfinished> =
         unfinished.into_iter().filter(|upload| upload.started < dead_before).collect();
     // Only our programs write to the catalogue, and no live run has an upload there that began a
-    // day ago.
+    // day ago. A file that a listing shows may be the manifest, or a record, of a backup `a#b#1`.
     let in_catalogue = root.key(&format!("{CATALOG}/"));
-    ours.extend(unfinished.iter().filter(|upload| upload.key.starts_with(&in_catalogue)).cloned());
+    let of_catalogue =
+        |upload: &&Unfinished| upload.key.starts_with(&in_catalogue) && !upload.is_listed;
+    ours.extend(unfinished.iter().filter(of_catalogue).cloned());
     let root = &root.knowing(&Catalogue::of(catalogue));
     let mut names: BTreeSet<String> = root.folders_below("").await?.into_iter().collect();
     names.remove(CATALOG);

@@ -539,7 +539,8 @@ async fn refuse_taken(store: &Store, key: &str, shared: bool) -> Result<(), Stor
 
 /// Aborts an upload of this sender. An upload that cannot be aborted is found by a later listing.
 async fn abort_upload(store: &Store, key: &str, id: String) {
-    let _ = store.abort(&Unfinished { key: key.to_owned(), id, started: 0 }).await;
+    let _ =
+        store.abort(&Unfinished { key: key.to_owned(), id, started: 0, is_listed: false }).await;
 }
 
 /// Aborts all other uploads of `key`. No other run uses `key`, and its object is complete or given

@@ -23,6 +23,20 @@ pub struct Unfinished {
     pub id: String,
     /// Start time in seconds since 1970 (for a folder: time of the last write).
     pub started: i64,
+    /// Whether a listing shows it as an object, because its key has a `#`, too. Then only who knows which keys there can be
+    /// knows that it is none.
+    pub is_listed: bool,
+}
+
+/// Returns whether a folder as a store takes the file `name` for an unfinished one: no listing shows it, and it cannot be
+/// the name of an object. This is the rule of the `object_store` crate.
+#[must_use]
+pub fn is_unfinished_file(name: &str) -> bool {
+    name.split_once('#').is_some_and(|(_, number)| is_number(number))
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,7 +103,7 @@ fn unfinished(upload: Upload) -> Unfinished {
     // as old.
     let started = upload.initiated.and_then(|at| at.parse::<jiff::Timestamp>().ok());
     let started = started.unwrap_or_else(jiff::Timestamp::now).as_second();
-    Unfinished { key: upload.key, id: upload.upload_id, started }
+    Unfinished { key: upload.key, id: upload.upload_id, started, is_listed: false }
 }
 
 /// Finds the staging files below `root`: the `object_store` crate writes an object `name` as
@@ -116,16 +130,17 @@ fn staged(root: &std::path::Path, prefix: &str) -> std::io::Result<Vec<Unfinishe
                 continue;
             };
             let Some((key, number)) = file.rsplit_once('#') else { continue };
-            let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-            if !is_number || !key.starts_with(prefix) {
+            if !is_number(number) || !key.starts_with(prefix) {
                 continue;
             }
+            let name = file.rsplit('/').next().unwrap_or(file);
             let modified =
                 facts.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
             found.push(Unfinished {
                 key: key.to_owned(),
                 id: number.to_owned(),
                 started: i64::try_from(modified.as_secs()).unwrap_or(i64::MAX),
+                is_listed: !is_unfinished_file(name),
             });
         }
     }
@@ -148,7 +163,12 @@ mod tests {
         let found: Vec<_> = page.upload.into_iter().map(unfinished).collect();
         assert_eq!(
             found[0],
-            Unfinished { key: "a/b".into(), id: "1".into(), started: 1_795_255_200 }
+            Unfinished {
+                key: "a/b".into(),
+                id: "1".into(),
+                started: 1_795_255_200,
+                is_listed: false
+            }
         );
         assert_eq!(found[1].key, "a/b & c");
         let empty: Page = quick_xml::de::from_str("<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>").unwrap();
@@ -162,11 +182,34 @@ mod tests {
         for file in ["a/run/000#1", "a/run/000#x", "a/run/001", "b#2", "a#b#12"] {
             std::fs::write(root.path().join(file), b"").unwrap();
         }
-        let mut found: Vec<_> =
-            staged(root.path(), "").unwrap().into_iter().map(|u| (u.key, u.id)).collect();
+        let found = staged(root.path(), "").unwrap().into_iter();
+        let mut found: Vec<_> = found.map(|u| (u.key, u.id, u.is_listed)).collect();
         found.sort();
-        let pair = |key: &str, id: &str| (key.to_owned(), id.to_owned());
-        assert_eq!(found, [pair("a#b", "12"), pair("a/run/000", "1"), pair("b", "2")]);
+        let of = |key: &str, id: &str, listed| (key.to_owned(), id.to_owned(), listed);
+        // The object `a#b#12`, or an unfinished `a#b`.
+        let expected = [of("a#b", "12", true), of("a/run/000", "1", false), of("b", "2", false)];
+        assert_eq!(found, expected);
         assert_eq!(staged(root.path(), "a/").unwrap().len(), 1);
+    }
+
+    /// What this rule calls unfinished, the crate neither lists nor accepts, and nothing else.
+    #[tokio::test]
+    async fn the_rule_is_that_of_the_store_crate() {
+        use futures::TryStreamExt as _;
+        use object_store::{ObjectStore as _, ObjectStoreExt as _};
+
+        let root = tempfile::tempdir().unwrap();
+        let store = object_store::local::LocalFileSystem::new_with_prefix(root.path()).unwrap();
+        for name in ["a", "a#", "a#1", "a#b", "a#b#1", "#1", "#1#2", "a#1x", "a##1"] {
+            std::fs::write(root.path().join(name), b"").unwrap();
+            let listed: Vec<_> = store.list(None).try_collect().await.unwrap();
+            let accepted = store.head(&object_store::path::Path::from(name)).await.is_ok();
+            assert_eq!(
+                (listed.len() == 1, accepted),
+                (accepted, !is_unfinished_file(name)),
+                "{name}"
+            );
+            std::fs::remove_file(root.path().join(name)).unwrap();
+        }
     }
 }

@@ -71,6 +71,7 @@ impl Store {
         let path = path_of(Operation::Get, key)?;
         // The bytes are only counted, not kept.
         self.reading(Operation::Get, key, u64::MAX, || async {
+            self.refuse_special(&path)?;
             let answer = self.objects.get(&path).await?;
             let tag = answer.meta.e_tag.clone();
             let (mut len, mut digest) = (0, digest());

@@ -14,6 +14,7 @@ use object_store::{ObjectMeta, ObjectStoreExt as _};
 use xb_files::or_none;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::multipart::unfinished::is_unfinished_file;
 use crate::operation::Operation;
 use crate::request::raw_request::RawApi;
 use crate::service::NO_ACCESS;
@@ -81,6 +82,21 @@ impl Store {
         None
     }
 
+    /// Fails if a folder holds a FIFO, socket or device of this name: opening one may wait without end.
+    pub(crate) fn refuse_special(
+        &self,
+        path: &object_store::path::Path,
+    ) -> object_store::Result<()> {
+        let RawApi::Folder(root) = &self.traits.raw_api else { return Ok(()) };
+        match fs::metadata(root.join(path.as_ref())) {
+            Ok(facts) if !facts.is_file() && !facts.is_dir() => Err(object_store::Error::Generic {
+                store: "LocalFileSystem",
+                source: "it is a FIFO, a socket or a device, and no file: move it away".into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Fails if `key` leads through a symbolic link.
     pub(crate) fn refuse_link(&self, operation: Operation, key: &str) -> Result<(), StoreError> {
         let Some(link) = self.link_in(key) else { return Ok(()) };
@@ -101,11 +117,7 @@ impl Store {
         let mut found = Vec::new();
         for file in files(root, prefix).map_err(|(folder, error)| unread(&folder, &error))? {
             let key = below(root, &file);
-            // As the store crate does: a file `NAME#N` is not finished.
-            let unfinished = key.rsplit_once('#').is_some_and(|(_, number)| {
-                !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
-            });
-            if unfinished {
+            if is_unfinished_file(key.rsplit('/').next().unwrap_or(&key)) {
                 continue;
             }
             match file.to_str().and(path_of(Operation::List, &key).ok()) {

@@ -41,6 +41,7 @@ impl Store {
     ) -> Result<(Bytes, ObjectMeta), StoreError> {
         let path = path_of(Operation::Get, key)?;
         self.reading(Operation::Get, key, most, || async {
+            self.refuse_special(&path)?;
             let answer = self.objects.get(&path).await?;
             let size = answer.meta.size;
             if size > most {
@@ -119,6 +120,7 @@ impl Store {
                 let whole = range == (0..size);
                 let range = (!whole).then(|| GetRange::Bounded(range.clone()));
                 let options = GetOptions { range, ..GetOptions::default() };
+                self.refuse_special(&path)?;
                 let answer = self.objects.get_opts(&path, options).await?;
                 let found = answer.meta.size;
                 if found != size {
@@ -153,8 +155,11 @@ impl Store {
     /// Any error except "not found", after all retries.
     pub async fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {
         let path = path_of(Operation::Head, key)?;
-        match self.retrying(Operation::Head, key, || async { self.objects.head(&path).await }).await
-        {
+        let head = || async {
+            self.refuse_special(&path)?;
+            self.objects.head(&path).await
+        };
+        match self.retrying(Operation::Head, key, head).await {
             Ok(meta) => Ok(Some(meta.size)),
             Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
