@@ -69,7 +69,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
                     return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
                 }
                 // One that a server has overtaken is begun again, with what that server has written.
-                if finish_interrupted(layout, lock, error_log)? == Finished::TakenBack {
+                if finish_interrupted(layout, lock, error_log)? != Finished::GivenUp {
                     return Ok(());
                 }
             }

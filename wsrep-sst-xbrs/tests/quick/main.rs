@@ -12,6 +12,7 @@ mod delta;
 mod donor_method;
 mod exchange;
 mod hostile;
+mod left_journal;
 mod percona;
 mod present_data;
 mod room;
