@@ -13,6 +13,7 @@ mod donor_method;
 mod exchange;
 mod hostile;
 mod left_journal;
+mod names;
 mod percona;
 mod present_data;
 mod room;

@@ -17,6 +17,7 @@ use xb_files::or_none;
 use super::acceptance;
 use super::datadir_lock::DatadirLock;
 use super::recover::{Finished, all_folders, drop_old, drop_received, finish_interrupted, tidy};
+use super::request::MARK;
 use super::{relocate, second_start};
 use crate::context::Context;
 use crate::contract::settings::Old;
@@ -136,6 +137,10 @@ impl<'a> PresentData<'a> {
             .chain(layout.folders_outside())
             .chain(remote.iter().cloned())
             .collect();
+        if layout.datadir.join(WORK_DIR).join(NEW).join(MARK).is_dir() {
+            // A schema of the donor's has the name of the mark, which is of use only until the data is there.
+            let _ = std::fs::remove_file(layout.datadir.join(MARK));
+        }
         // The old data of an earlier swap is no longer needed.
         drop_old(layout, &self.lock)?;
         for folder in &folders {
