@@ -85,6 +85,23 @@ fn a_schema_with_the_name_of_a_file_that_stays_is_replaced() {
     }
 }
 
+/// The backup program would send it as a schema, and any joiner leaves `#sql-xb` out.
+#[test]
+fn a_donor_with_temporary_files_in_its_data_directory_has_them_where_no_schema_is() {
+    for at_end in ["", "/", "/../donor"] {
+        let scene = Scene::new();
+        let data = scene.data("donor");
+        scene.options(&format!("tmpdir={}{at_end}", data.display()));
+        succeeds(&scene, &[]);
+        let args = read(scene.bin().join("backup.args"));
+        let target = args.split_once("--target-dir=").unwrap().1;
+        let tmpdir = format!("{}{at_end}", data.display());
+        let ours = format!("{}/#sql-xb/.xbrs-donor-", tmpdir.trim_end_matches('/'));
+        assert!(target.starts_with(&ours), "{args}");
+        assert!(!data.join("#sql-xb").exists());
+    }
+}
+
 /// What the operator names in `cpat` stays, whatever it is.
 #[test]
 fn a_directory_that_the_operator_keeps_stays() {

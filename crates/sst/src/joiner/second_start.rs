@@ -151,7 +151,7 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
 /// Makes the directory for small files. If nothing else can be written, `data` is where they are.
 fn work_folder(context: &Context, data: &Path) -> Result<WorkFolder, SstError> {
     let tmpdir = context.settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(data));
-    WorkFolder::make(context.args.role, tmpdir)
+    WorkFolder::make(context.args.role, tmpdir, &context.layout.datadir)
 }
 
 fn check_path(work: &Path) -> Result<(), SstError> {
