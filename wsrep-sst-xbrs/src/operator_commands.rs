@@ -69,7 +69,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
                     return Err(SstError::Interrupted { datadir: layout.datadir.clone() });
                 }
                 // One that a server has overtaken is begun again, with what that server has written.
-                if finish_interrupted(layout, lock, error_log)? == Finished::TakenBack {
+                if finish_interrupted(layout, lock, error_log)? != Finished::GivenUp {
                     return Ok(());
                 }
             }
@@ -77,19 +77,12 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
             swap::may_take_back(&layout.datadir)?;
             let _locks = EngineLocks::take(layout)?.as_far_as_possible(layout, error_log)?;
             // The settings of the node are not known here: what any server keeps by default stays.
-            let usual = |percona| {
-                let keep =
-                    Keep::usual(percona).map_err(|error| SstError::Content(error.to_string()));
-                keep.map(|mut keep| {
-                    keep.within(&layout.datadir);
-                    keep
-                })
-            };
-            // A keyring is a file; a schema may have such a name.
-            let (of_files, of_dirs) = (usual(true)?, usual(false)?);
+            let usual = Keep::usual(true).map_err(|error| SstError::Content(error.to_string()));
+            let mut keep = usual?;
+            keep.within(&layout.datadir);
             let is_data = |name: &OsStr, facts: &Metadata| {
-                let keep = if facts.is_dir() { &of_dirs } else { &of_files };
-                !keep.keeps(name.as_bytes()) && (facts.is_dir() || facts.is_file())
+                let is_dir = facts.is_dir();
+                (is_dir || facts.is_file()) && !keep.keeps(name.as_bytes(), is_dir)
             };
             if !take_back(layout, lock, is_data)? {
                 return Err(SstError::NoOld { datadir: layout.datadir.clone() });

@@ -37,6 +37,35 @@ fn every_codec_brings_the_same_data_while_it_is_written_to() {
     assert!(!cluster.datadir(2).join("sst_in_progress").exists());
 }
 
+/// Of schemas that have the names of files, and of a donor's temporary files, which no node may take for a schema.
+#[test]
+fn every_schema_arrives_and_no_other() {
+    let mut cluster = cluster(2);
+    cluster.bootstrap();
+    let named = ["mariadb_backup_checkpoints", "xtrabackup_suspended", "xtrabackup_tablespaces"];
+    let stays = ["my_sst_in_progress", "sst_in_progress"];
+    for name in named.into_iter().chain(stays) {
+        let sql = format!("CREATE DATABASE {name}; CREATE TABLE {name}.t AS SELECT 7 AS n");
+        cluster.sql(1, &sql);
+    }
+    let data = cluster.datadir(1);
+    cluster.configure(1, &format!("tmpdir={}", data.display()), "");
+    for is_dropped in [false, true] {
+        if is_dropped {
+            for name in stays {
+                cluster.sql(1, &format!("DROP DATABASE {name}"));
+            }
+            cluster.kill(2);
+            std::fs::remove_file(cluster.datadir(2).join("grastate.dat")).unwrap();
+        }
+        cluster.start(2);
+        cluster.wait_synced(2);
+        assert_eq!(cluster.sql(2, "SHOW DATABASES"), cluster.sql(1, "SHOW DATABASES"));
+        assert_eq!(cluster.checksums(2), cluster.checksums(1));
+        assert!(!data.join("#sql-xb").exists());
+    }
+}
+
 #[test]
 fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
     let mut cluster = cluster(2);

@@ -12,6 +12,8 @@ mod delta;
 mod donor_method;
 mod exchange;
 mod hostile;
+mod left_journal;
+mod names;
 mod percona;
 mod present_data;
 mod room;

@@ -273,6 +273,21 @@ fn the_nodes_own_keyring_stays() {
     assert_eq!(std::fs::read(data.join("mysql/user.frm")).unwrap(), b"new");
 }
 
+/// It stayed, and was in the way of the donor's once everything had arrived. A directory with keys is none.
+#[test]
+fn a_schema_with_the_name_of_a_keyring_is_replaced() {
+    let scene = scene(&[("keyring_app/t.ibd", b"new")]);
+    let data = scene.data("joiner");
+    for name in ["keyring_app/t.ibd", "keyring_of_this_node/keys"] {
+        std::fs::create_dir(data.join(name).parent().unwrap()).unwrap();
+        std::fs::write(data.join(name), "old").unwrap();
+    }
+    let (joiner, _) = transfer(&scene);
+    assert!(joiner.status.success(), "{}", joiner.log);
+    assert_eq!(std::fs::read(data.join("keyring_app/t.ibd")).unwrap(), b"new");
+    assert_eq!(std::fs::read(data.join("keyring_of_this_node/keys")).unwrap(), b"old");
+}
+
 /// Fails if the joiner succeeded, or touched its data.
 #[track_caller]
 fn assert_refused(scene: &Scene, joiner: &Ended, words: &str) {

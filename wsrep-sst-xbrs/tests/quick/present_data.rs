@@ -10,15 +10,15 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use xb_sst::Layout;
 use xb_sst::swap::{self, FolderLocks};
 
-const WORK: &str = "weeks of work";
+pub(crate) const WORK: &str = "weeks of work";
 /// Files that stay in a swap.
-const GALERA: [&str; 2] = ["galera.cache", "grastate.dat"];
+pub(crate) const GALERA: [&str; 2] = ["galera.cache", "grastate.dat"];
 
-fn read(path: impl AsRef<Path>) -> String {
+pub(crate) fn read(path: impl AsRef<Path>) -> String {
     String::from_utf8(std::fs::read(path).unwrap()).unwrap()
 }
 
-fn join(scene: &Scene, words: &[&str]) -> Ended {
+pub(crate) fn join(scene: &Scene, words: &[&str]) -> Ended {
     let mut joiner = scene.joiner_with(&[], words).start();
     let ready = joiner.ready();
     let _ = scene.donor(&ready).start().wait();
@@ -26,7 +26,7 @@ fn join(scene: &Scene, words: &[&str]) -> Ended {
 }
 
 /// Lets the donor send write sets alone.
-fn join_by_write_sets(scene: &Scene, words: &[&str]) {
+pub(crate) fn join_by_write_sets(scene: &Scene, words: &[&str]) {
     let mut joiner = scene.joiner_with(&[], words).start();
     let ready = joiner.ready();
     let _ = scene.donor_with(&ready, &["--bypass"]).start().wait();
@@ -46,24 +46,24 @@ fn is_refused(scene: &Scene, words: &[&str], why: &str) -> Ended {
     joiner
 }
 
-fn succeeds(scene: &Scene, words: &[&str]) {
+pub(crate) fn succeeds(scene: &Scene, words: &[&str]) {
     let joiner = join(scene, words);
     assert_eq!(joiner.lines, [format!("{STATE} 7")], "{}", joiner.log);
 }
 
 /// Lets the node ask for a donor that never comes.
-fn ask_in_vain(scene: &Scene) -> Ended {
+pub(crate) fn ask_in_vain(scene: &Scene) -> Ended {
     scene.options("sst-initial-timeout=1");
     let joiner = scene.joiner().start().wait();
     assert_eq!(joiner.status.code(), Some(32), "{}", joiner.log);
     joiner
 }
 
-fn by_hand(word: &str, data: &Path) -> Output {
+pub(crate) fn by_hand(word: &str, data: &Path) -> Output {
     Command::new(PROGRAM).arg(word).arg(data).output().unwrap()
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 

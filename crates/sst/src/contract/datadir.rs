@@ -247,7 +247,8 @@ impl Layout {
                 let names: PathBuf =
                     below.components().filter(|c| matches!(c, Component::Normal(_))).collect();
                 let Some(first) = names.iter().next() else { return Ok(None) };
-                let stays = keep.keeps(first.as_bytes()) && exists(&self.datadir.join(first))?;
+                let stays =
+                    keep.keeps(first.as_bytes(), true) && exists(&self.datadir.join(first))?;
                 let full = self.datadir.join(&names);
                 // Files cannot be renamed across file systems, wherever these are mounted.
                 let mut below = full.ancestors().take_while(|dir| *dir != self.datadir);

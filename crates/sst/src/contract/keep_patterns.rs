@@ -1,5 +1,8 @@
 //! The entries of its data directory that a joiner keeps in the swap: `cpat`.
 
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -14,7 +17,7 @@ const ROCKSDB: &[u8] = b".rocksdb";
 /// Logs that never stay, because they belong to the data: a server would apply them to other data.
 const NEVER: [&str; 3] = ["tc.log", "ddl_recovery.log", "ddl_recovery-backup.log"];
 
-/// Default of MariaDB's stock script: files that certificates, Galera, a log or an upgrade need.
+/// Default of MariaDB's stock script: files that certificates, Galera, a log or an upgrade need. A schema may have such a name.
 const DEFAULT: &str = r"\.pem$|galera\.cache$|sst_in_progress$|\.sst$|gvwstate\.dat$|grastate\.dat$|\.err$|\.log$|RPM_UPGRADE_MARKER$|RPM_UPGRADE_HISTORY$|wsrep_sst\.pid$";
 /// Additions of Percona's stock script, and the file in which a server finds its keyring component.
 const PERCONA: &str =
@@ -27,6 +30,8 @@ const MAX: usize = 4096;
 #[derive(Debug, Clone)]
 pub struct Keep {
     pattern: Regex,
+    /// Whether it is a default, which means no schemas.
+    is_usual: bool,
     /// The paths of the data directory, without a trailing slash.
     datadir: Vec<PathBuf>,
     /// Single names, such as sockets, pid files and logs, and the options that name them or what is in them.
@@ -45,7 +50,7 @@ impl Keep {
     /// Never: the pattern is a constant.
     pub fn usual(percona: bool) -> Result<Self, BadPattern> {
         let pattern = if percona { format!("{DEFAULT}{PERCONA}") } else { DEFAULT.to_owned() };
-        Self::compile(&format!("(?:{pattern})"))
+        Self::compile(&format!("(?:{pattern})"), true)
     }
 
     /// A pattern set by the operator, as the stock script passes it to `find -regex`: in the Emacs
@@ -57,13 +62,13 @@ impl Keep {
         if text.len() > MAX {
             return Err(BadPattern(format!("longer than {MAX} bytes")));
         }
-        Self::compile(&format!("^(?:{})$", from_emacs(text)))
+        Self::compile(&format!("^(?:{})$", from_emacs(text)), false)
     }
 
-    fn compile(pattern: &str) -> Result<Self, BadPattern> {
+    fn compile(pattern: &str, is_usual: bool) -> Result<Self, BadPattern> {
         let pattern = RegexBuilder::new(pattern).unicode(false).build();
         let pattern = pattern.map_err(|error| BadPattern(error.to_string()))?;
-        Ok(Self { pattern, datadir: Vec::new(), names: Vec::new() })
+        Ok(Self { pattern, is_usual, datadir: Vec::new(), names: Vec::new() })
     }
 
     /// Sets the data directory: patterns and paths may begin with it.
@@ -103,9 +108,10 @@ impl Keep {
         self.names.iter().find(|(kept, _)| kept == name).map(|(_, option)| option.as_str())
     }
 
-    /// Returns whether the entry `name` of the data directory stays.
+    /// Returns whether the entry `name` of the data directory stays: a directory, or a file. A schema stays only if the operator
+    /// or an option names it.
     #[must_use]
-    pub fn keeps(&self, name: &[u8]) -> bool {
+    pub fn keeps(&self, name: &[u8], is_dir: bool) -> bool {
         if NEVER.iter().any(|never| never.as_bytes() == name) {
             return false;
         }
@@ -113,12 +119,45 @@ impl Keep {
         // data directory.
         let below = |folder: &[u8]| [folder, b"/", name].concat();
         let mut paths = self.datadir.iter().map(|folder| below(folder.as_os_str().as_bytes()));
-        is_always(name)
-            || self.option(name).is_some()
-            || self.pattern.is_match(&below(b"."))
+        let is_named = self.pattern.is_match(&below(b"."))
             || self.pattern.is_match(name)
-            || paths.any(|path| self.pattern.is_match(&path))
+            || paths.any(|path| self.pattern.is_match(&path));
+        self.option(name).is_some()
+            || is_named && !self.is_usual
+            || (is_named || is_always(name)) && !(is_dir && self.may_be_schema(name))
     }
+
+    /// Returns whether the directory `name` of the data directory, or of a backup, may be a schema. Servers encode all but
+    /// letters, digits and `_` in names of schemas.
+    fn may_be_schema(&self, name: &[u8]) -> bool {
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_@".contains(byte);
+        if !name.iter().all(is_plain) {
+            return false;
+        }
+        let Some(datadir) = self.datadir.last() else { return true };
+        let entries = match std::fs::read_dir(datadir.join(OsStr::from_bytes(name))) {
+            Ok(entries) => entries,
+            // No server has a schema in a directory that it cannot list.
+            Err(error) => return error.kind() == ErrorKind::NotFound,
+        };
+        let mut is_empty = true;
+        for entry in entries.flatten() {
+            is_empty = false;
+            if entry.metadata().is_ok_and(|facts| is_of_schema(&entry.file_name(), &facts)) {
+                return true;
+            }
+        }
+        is_empty
+    }
+}
+
+/// Returns whether a file shows that its directory is a schema's. Temporary tables have names that begin with `#`, and the backup
+/// program sends an empty `db.opt` for any directory.
+pub(crate) fn is_of_schema(name: &OsStr, facts: &Metadata) -> bool {
+    let ending = Path::new(name).extension().and_then(OsStr::to_str).unwrap_or_default();
+    facts.is_file()
+        && !name.as_bytes().starts_with(b"#")
+        && (["frm", "ibd", "sdi"].contains(&ending) || name == "db.opt" && facts.len() > 0)
 }
 
 fn is_always(name: &[u8]) -> bool {
@@ -167,7 +206,7 @@ mod tests {
             "slow.log",
             "xbrs.backup.log",
         ] {
-            assert!(keep.keeps(name.as_bytes()), "{name}");
+            assert!(keep.keeps(name.as_bytes(), false), "{name}");
         }
         for name in [
             "ibdata1",
@@ -181,7 +220,7 @@ mod tests {
             "auto.cnf",
             ".rocksdb",
         ] {
-            assert!(!keep.keeps(name.as_bytes()), "{name}");
+            assert!(!keep.keeps(name.as_bytes(), false), "{name}");
         }
         let percona = Keep::usual(true).unwrap();
         for name in [
@@ -191,16 +230,24 @@ mod tests {
             "component_keyring_file.config",
             "mysqld.my",
         ] {
-            assert!(percona.keeps(name.as_bytes()), "{name}");
+            assert!(percona.keeps(name.as_bytes(), false), "{name}");
         }
-        assert!(!percona.keeps(b"ibdata1"));
+        assert!(!percona.keeps(b"ibdata1", false));
     }
 
     #[test]
     fn patterns_of_the_operator_are_in_emacs_dialect() {
         let mut keep = Keep::pattern(r".*\.pem$\|.*galera\.cache$\|.*/\(keep\|my\)-me$").unwrap();
-        assert!(keep.keeps(b"x.pem") && keep.keeps(b"galera.cache") && keep.keeps(b"my-me"));
-        assert!(!keep.keeps(b"slow.log") && !keep.keeps(b"xpem") && !keep.keeps(b".xb-partial"));
+        assert!(
+            keep.keeps(b"x.pem", false)
+                && keep.keeps(b"galera.cache", false)
+                && keep.keeps(b"my-me", false)
+        );
+        assert!(
+            !keep.keeps(b"slow.log", false)
+                && !keep.keeps(b"xpem", false)
+                && !keep.keeps(b".xb-partial", false)
+        );
         // Files that Galera and the server have open always stay, even if the pattern omits them.
         for name in [
             "grastate.dat",
@@ -211,10 +258,10 @@ mod tests {
             ".my.cnf",
             ".ssh",
         ] {
-            assert!(keep.keeps(name.as_bytes()), "{name}");
+            assert!(keep.keeps(name.as_bytes(), false), "{name}");
         }
         keep.also("mysqld.sock".as_ref(), "socket");
-        assert!(keep.keeps(b"mysqld.sock"));
+        assert!(keep.keeps(b"mysqld.sock", false));
         assert!(Keep::pattern(r".*[").is_err());
     }
 
@@ -227,9 +274,9 @@ mod tests {
         let real = std::fs::canonicalize(&link).unwrap();
         for folder in [&link, &real] {
             let mut keep = Keep::pattern(&format!("{}/mine", folder.display())).unwrap();
-            assert!(!keep.keeps(b"mine"));
+            assert!(!keep.keeps(b"mine", false));
             keep.within(&link.join(""));
-            assert!(keep.keeps(b"mine") && !keep.keeps(b"mine2"));
+            assert!(keep.keeps(b"mine", false) && !keep.keeps(b"mine2", false));
         }
     }
 
@@ -242,9 +289,9 @@ mod tests {
         {
             keep.also(path.as_ref(), "log-error");
         }
-        assert!(keep.keeps(b"logs") && keep.keeps(b"a.sock"));
+        assert!(keep.keeps(b"logs", false) && keep.keeps(b"a.sock", false));
         for name in ["mysql", "slow", "b", "log"] {
-            assert!(!keep.keeps(name.as_bytes()), "{name}");
+            assert!(!keep.keeps(name.as_bytes(), false), "{name}");
         }
     }
 
@@ -266,26 +313,28 @@ mod tests {
         keep.also_behind_links(&scratch.path().join("tls/file"), "ssl-key");
         keep.also_behind_links("certificates".as_ref(), "ssl-ca");
         for name in ["keys", "safe"] {
-            assert!(keep.keeps(name.as_bytes()), "{name}");
+            assert!(keep.keeps(name.as_bytes(), false), "{name}");
         }
-        assert!(!keep.keeps(b"file") && !keep.keeps(b"deep"));
+        assert!(!keep.keeps(b"file", false) && !keep.keeps(b"deep", false));
     }
 
     #[test]
     fn logs_that_are_data_go_and_schemas_are_no_keyrings() {
         let percona = Keep::usual(true).unwrap();
         for name in ["tc.log", "ddl_recovery.log", "ddl_recovery-backup.log", "my_keyring"] {
-            assert!(!percona.keeps(name.as_bytes()), "{name}");
-            assert!(name == "my_keyring" || !Keep::pattern(".*").unwrap().keeps(name.as_bytes()));
+            assert!(!percona.keeps(name.as_bytes(), false), "{name}");
+            assert!(
+                name == "my_keyring" || !Keep::pattern(".*").unwrap().keeps(name.as_bytes(), false)
+            );
         }
-        assert!(percona.keeps(b"keyring") && percona.keeps(b"general.log"));
+        assert!(percona.keeps(b"keyring", false) && percona.keeps(b"general.log", false));
     }
 
     proptest! {
         #[test]
         fn any_pattern_is_taken_or_refused(text in "\\PC{0,40}", name in proptest::collection::vec(any::<u8>(), 0..20)) {
             if let Ok(keep) = Keep::pattern(&text) {
-                let _ = keep.keeps(&name);
+                let _ = keep.keeps(&name, false);
             }
         }
     }

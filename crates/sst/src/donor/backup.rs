@@ -182,7 +182,8 @@ fn send_backup(
     has_begun: &Arc<AtomicBool>,
 ) -> Result<u64, SstError> {
     let put = pack_settings(context, auto)?;
-    let work = WorkFolder::make(context.args.role, context.settings.tmpdir.as_deref())?;
+    let tmpdir = context.settings.tmpdir.as_deref();
+    let work = WorkFolder::make(context.args.role, tmpdir, &context.layout.datadir)?;
     let run = Run {
         program: &context.settings.program,
         args: backup_args(context, work.path()),

@@ -1,9 +1,8 @@
 //! Checks what was received, and finds its position in the cluster's history.
 
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-
-use xb_files::or_none;
 
 use super::donor_files;
 use crate::contract::args::Product;
@@ -21,10 +20,10 @@ const KEYS: &str = "xtrabackup_keys";
 /// Text of the first of these files that there is.
 fn first(new: &Path, names: &[&str]) -> Result<Option<String>, SstError> {
     for path in names.iter().map(|name| new.join(name)) {
-        let text = or_none(std::fs::read_to_string(&path)).map_err(SstError::io("read", &path))?;
-        if text.is_some() {
-            return Ok(text);
-        }
+        let Some(mut file) = donor_files::open(&path)? else { continue };
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(SstError::io("read", &path))?;
+        return Ok(Some(text));
     }
     Ok(None)
 }
@@ -46,8 +45,7 @@ pub(super) fn check(
     if checkpoints.ok_or_else(|| missing("checkpoints file"))?.trim().is_empty() {
         return Err(SstError::Content("the checkpoints file is empty".into()));
     }
-    let keys = new.join(KEYS);
-    if keys.try_exists().map_err(SstError::io("look at", &keys))? {
+    if donor_files::open(&new.join(KEYS))?.is_some() {
         return Err(SstError::TransitionKey);
     }
     match (stated(new, offered)?, product) {

@@ -15,8 +15,8 @@ use crate::contract::datadir::Kind;
 use crate::error::SstError;
 use crate::swap::{WORK_DIR, list, remove_tree};
 
-/// Files of a backup that do not belong to the server's data.
-const NOT_DATA: [&str; 15] = [
+/// Files of a backup that do not belong to the server's data. A directory of such a name is a schema.
+const NOT_DATA: [&str; 13] = [
     "xtrabackup_checkpoints",
     "mariadb_backup_checkpoints",
     "xtrabackup_logfile",
@@ -31,9 +31,9 @@ const NOT_DATA: [&str; 15] = [
     // Identity and state of the donor's server.
     "auto.cnf",
     "wsrep_state.dat",
-    ".journal",
-    ".stray",
 ];
+/// Names in the old data's directory that belong to the swap. No schema's begins with a dot.
+const OF_SWAP: [&str; 2] = [".journal", ".stray"];
 
 /// Files in which backup programs record the position in the binary log; those of MariaDB since 11 use the first one.
 const INFO: [&str; 2] = ["mariadb_backup_binlog_info", "xtrabackup_binlog_info"];
@@ -57,10 +57,11 @@ pub(super) fn clear(
     let ours = binlog.map(OsStr::to_owned);
     let binlogs: Vec<_> = ours.into_iter().chain(theirs).map(Kind::Binlog).collect();
     for (name, facts) in list(new)? {
-        let unwanted = NOT_DATA.iter().any(|known| name == *known)
+        let unwanted = !facts.is_dir() && NOT_DATA.iter().any(|known| name == *known)
+            || OF_SWAP.iter().any(|known| name == *known)
             || name == WORK_DIR
             || name.as_bytes().starts_with(b".xb")
-            || binlogs.iter().any(|binlog| binlog.has(&name))
+            || binlogs.iter().any(|binlog| binlog.has_entry(&name, &facts))
             || facts.is_dir() && stays(&name) && is_empty(&new.join(&name))?;
         if unwanted {
             let path = new.join(name);
@@ -79,12 +80,19 @@ pub(super) fn is_empty(folder: &Path) -> Result<bool, SstError> {
     Ok(list(folder)?.iter().all(|(name, facts)| name == "db.opt" && facts.len() == 0))
 }
 
+/// Opens a file of the backup, if there is one: a directory of its name is a schema.
+pub(super) fn open(path: &Path) -> Result<Option<File>, SstError> {
+    let opened = or_none(File::open(path)).map_err(SstError::io("open", path))?;
+    let Some(file) = opened else { return Ok(None) };
+    let facts = file.metadata().map_err(SstError::io("look at", path))?;
+    Ok((!facts.is_dir()).then_some(file))
+}
+
 /// Returns what the backup program has noted of the donor's binary log.
 fn read_notes(new: &Path) -> Result<Vec<String>, SstError> {
     let mut notes = Vec::new();
     for path in INFO.map(|name| new.join(name)) {
-        let opened = or_none(File::open(&path)).map_err(SstError::io("open", &path))?;
-        let Some(file) = opened else { continue };
+        let Some(file) = open(&path)? else { continue };
         let mut text = String::new();
         let read = file.take(MAX_INFO).read_to_string(&mut text);
         read.map_err(SstError::io("read", &path))?;

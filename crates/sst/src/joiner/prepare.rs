@@ -51,7 +51,8 @@ pub(super) fn prepare(
             "the backup is at {position}, but the server's position in its data is {recorded}, as is normal under load: this node is sent what lies between once more; only a CREATE TABLE ... SELECT among that makes it stop replicating (Inconsistent), and it must join again then"
         ));
     }
-    let stays = |name: &OsStr| settings.keep.keeps(name.as_bytes()) || layout.leads_outside(name);
+    let stays =
+        |name: &OsStr| settings.keep.keeps(name.as_bytes(), true) || layout.leads_outside(name);
     donor_files::clear(new, layout.binlog.as_deref(), sent_again, stays)?;
     Ok(position)
 }

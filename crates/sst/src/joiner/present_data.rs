@@ -17,8 +17,10 @@ use xb_files::or_none;
 use super::acceptance;
 use super::datadir_lock::DatadirLock;
 use super::recover::{Finished, all_folders, drop_old, drop_received, finish_interrupted, tidy};
+use super::request::MARK;
 use super::{relocate, second_start};
 use crate::context::Context;
+use crate::contract::keep_patterns::is_of_schema;
 use crate::contract::settings::Old;
 use crate::error::SstError;
 use crate::server::data_size;
@@ -118,7 +120,8 @@ impl<'a> PresentData<'a> {
         let Context { layout, settings, .. } = self.context;
         let kind = metadata.file_type();
         let moves = kind.is_dir() || kind.is_file() || kind.is_symlink();
-        let stays = settings.keep.keeps(name.as_bytes())
+        let is_dir = kind.is_dir() || kind.is_symlink() && layout.datadir.join(name).is_dir();
+        let stays = settings.keep.keeps(name.as_bytes(), is_dir)
             && !second_start::is_renewed(&layout.datadir, name);
         moves && !stays && !layout.leads_outside(name)
     }
@@ -136,6 +139,10 @@ impl<'a> PresentData<'a> {
             .chain(layout.folders_outside())
             .chain(remote.iter().cloned())
             .collect();
+        if layout.datadir.join(WORK_DIR).join(NEW).join(MARK).is_dir() {
+            // A schema of the donor's has the name of the mark, which is of use only until the data is there.
+            let _ = std::fs::remove_file(layout.datadir.join(MARK));
+        }
         // The old data of an earlier swap is no longer needed.
         drop_old(layout, &self.lock)?;
         for folder in &folders {
@@ -230,15 +237,6 @@ impl<'a> PresentData<'a> {
             layout.datadir.display()
         ));
     }
-}
-
-/// Returns whether a file shows that its directory is a schema's. Temporary tables have names that begin with `#`, and the backup
-/// program sends an empty `db.opt` for any directory.
-fn is_of_schema(name: &OsStr, facts: &Metadata) -> bool {
-    let ending = Path::new(name).extension().and_then(OsStr::to_str).unwrap_or_default();
-    facts.is_file()
-        && !name.as_bytes().starts_with(b"#")
-        && (["frm", "ibd"].contains(&ending) || name == "db.opt" && facts.len() > 0)
 }
 
 /// Returns whether there is old data in `DATADIR/#sql-xb/.old`.

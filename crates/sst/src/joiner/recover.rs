@@ -16,6 +16,8 @@ pub enum Finished {
     Nothing,
     /// It had moved nothing, and a server has worked on the data since: it was given up, and the data stays.
     GivenUp,
+    /// It had moved everything, and its journal alone was left: a server may have worked on the data since, and the data stays.
+    PutAway,
     /// It went forward: the received data is in place; or back, because that was impossible.
     Swapped,
     /// It had to go back, and did: the old data is in place.
@@ -51,6 +53,18 @@ pub fn finish_interrupted(
             datadir.display()
         ));
         return Ok(Finished::GivenUp);
+    }
+    if swap::has_moved_all(&journal)? {
+        swap::put_away(datadir, &journal)?;
+        if journal.goes_back {
+            acceptance::forget_note(layout).map_err(SstError::io("change", datadir))?;
+        }
+        let what = if journal.goes_back { "roll-back" } else { "swap" };
+        error_log.warn(format_args!(
+            "a {what} of the data in {} was interrupted when nothing was left to move: the data stays as it is",
+            datadir.display()
+        ));
+        return Ok(Finished::PutAway);
     }
     if journal.goes_back {
         error_log.warn(format_args!(

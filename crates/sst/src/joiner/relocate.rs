@@ -164,7 +164,7 @@ pub(super) fn own_tablespaces(context: &Context) -> Result<Vec<(PathBuf, OsStrin
     let Context { layout, settings, .. } = context;
     let mut found = Vec::new();
     for (schema, facts) in list(&layout.datadir)? {
-        if !facts.is_dir() || settings.keep.keeps(schema.as_bytes()) {
+        if !facts.is_dir() || settings.keep.keeps(schema.as_bytes(), true) {
             continue;
         }
         for (name, _) in list(&layout.datadir.join(&schema))? {

@@ -13,7 +13,7 @@ use crate::session::endpoint;
 use xb_wire::Offered;
 
 /// File in the data directory by which old init scripts know that a transfer is running, so that they wait longer.
-const MARK: &str = "sst_in_progress";
+pub(super) const MARK: &str = "sst_in_progress";
 
 /// A request that a donor has answered with an offer that this node can accept.
 pub(super) struct Request {

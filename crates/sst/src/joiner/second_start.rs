@@ -151,7 +151,7 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
 /// Makes the directory for small files. If nothing else can be written, `data` is where they are.
 fn work_folder(context: &Context, data: &Path) -> Result<WorkFolder, SstError> {
     let tmpdir = context.settings.tmpdir.as_deref().or_else(|| recovery_tmpdir(data));
-    WorkFolder::make(context.args.role, tmpdir)
+    WorkFolder::make(context.args.role, tmpdir, &context.layout.datadir)
 }
 
 fn check_path(work: &Path) -> Result<(), SstError> {
@@ -517,12 +517,13 @@ fn take_back(
     let read = |folder: &Path| std::fs::read(folder.join(STATE)).ok();
     let renewed = read(data) != read(datadir);
     for name in names(data)?.difference(before) {
+        let path = data.join(name);
+        let is_dir = path.is_dir();
         let is_own = OWN.iter().chain(&MARIADB_OWN).any(|own| name == own)
             || is_lent(name)
-            || keep.keeps(name.as_bytes());
+            || keep.keeps(name.as_bytes(), is_dir);
         if is_own && !(renewed && name == STATE) {
-            let path = data.join(name);
-            let removed = match path.is_dir() {
+            let removed = match is_dir {
                 true => std::fs::remove_dir_all(&path),
                 false => std::fs::remove_file(&path),
             };

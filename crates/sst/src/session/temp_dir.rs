@@ -2,13 +2,14 @@
 //! transfers have left.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::contract::args::Role;
 use crate::error::SstError;
+use crate::swap::{WORK_DIR, lock_dir, make_dir};
 
 /// Minimum age of a directory before it is removed as orphaned.
 const FRESH: Duration = Duration::from_secs(60);
@@ -19,25 +20,53 @@ const FRESH: Duration = Duration::from_secs(60);
 pub(crate) struct WorkFolder {
     folder: tempfile::TempDir,
     _lock: File,
+    _holder: Option<Holder>,
+}
+
+/// `DATADIR/#sql-xb`, removed when dropped, unless something is in it.
+#[derive(Debug)]
+struct Holder(PathBuf);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // Nobody else may be about to work there.
+        if let Ok(Some(_lock)) = lock_dir(&self.0) {
+            let _ = std::fs::remove_dir(&self.0);
+        }
+    }
 }
 
 impl WorkFolder {
     /// Creates a directory in `dir`, or in the system's directory for temporary files.
-    pub(crate) fn make(role: Role, dir: Option<&Path>) -> Result<Self, SstError> {
-        let prefix = format!("xbrs-{}-", role.word());
-        let dir = dir.map_or_else(std::env::temp_dir, Path::to_owned);
+    pub(crate) fn make(role: Role, dir: Option<&Path>, datadir: &Path) -> Result<Self, SstError> {
+        let mut prefix = format!("xbrs-{}-", role.word());
+        let mut dir = dir.map_or_else(std::env::temp_dir, Path::to_owned);
+        let failed = |dir: &Path| SstError::io("create a directory in", dir.to_owned());
+        let mut holder = None;
+        if is_same(&dir, datadir) {
+            // Backup programs send any directory there as a schema. A joiner knows that this one is none.
+            dir.push(WORK_DIR);
+            prefix.insert(0, '.');
+            make_dir(&dir).map_err(failed(&dir))?;
+            holder = Some(Holder(dir.clone()));
+        }
         sweep(&dir, &prefix);
-        let failed = || SstError::io("create a directory in", &dir);
-        let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(&dir).map_err(failed())?;
-        let lock = File::open(folder.path()).map_err(failed())?;
+        let folder =
+            tempfile::Builder::new().prefix(&prefix).tempdir_in(&dir).map_err(failed(&dir))?;
+        let lock = File::open(folder.path()).map_err(failed(&dir))?;
         // If locks are not supported, no directory is ever swept.
         let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
-        Ok(Self { folder, _lock: lock })
+        Ok(Self { folder, _lock: lock, _holder: holder })
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    real(one).is_some_and(|one| real(other) == Some(one))
 }
 
 /// Removes orphaned directories. Best effort: one that remains only takes up space. A directory
@@ -73,8 +102,9 @@ mod tests {
         let long_ago = std::fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
         File::open(&dead).unwrap().set_times(long_ago).unwrap();
         std::fs::create_dir(scratch.path().join("other")).unwrap();
-        let one = WorkFolder::make(Role::Donor, Some(scratch.path())).unwrap();
-        let two = WorkFolder::make(Role::Donor, Some(scratch.path())).unwrap();
+        let elsewhere = Path::new("/data");
+        let [one, two] =
+            [1, 2].map(|_| WorkFolder::make(Role::Donor, Some(scratch.path()), elsewhere).unwrap());
         assert!(!dead.exists() && one.path().is_dir() && two.path().is_dir());
         drop((one, two));
         let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().flatten().collect();

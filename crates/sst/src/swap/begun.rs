@@ -1,4 +1,4 @@
-//! Whether an interrupted swap has moved anything, and whether a server has worked on the data since.
+//! Whether an interrupted swap has moved anything, or everything, and whether a server has worked on the data since.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,7 +8,7 @@ use xb_files::or_none;
 
 use super::entry_state::{EntryPaths, is_fleeting, of_engine};
 use super::error::{SwapError, failed};
-use super::folders::{exists, list};
+use super::folders::{NEW, OLD, WORK_DIR, exists, list};
 use super::journal::{EngineState, Entry, Journal};
 
 /// Returns the state of every file of a storage engine in these directories.
@@ -73,6 +73,42 @@ pub(super) fn has_moved(journal: &Journal) -> Result<bool, SwapError> {
         }
     }
     Ok(false)
+}
+
+/// Returns whether this interrupted swap has nothing left to move: only its journal has to be put away. A server may have
+/// worked on the data since, and what is not as the journal has it is that server's.
+///
+/// # Errors
+/// If that cannot be found out.
+pub(crate) fn has_moved_all(journal: &Journal) -> Result<bool, SwapError> {
+    let lasts = |entry: &&Entry| !is_fleeting(&entry.name);
+    let (waits, moved, last) = match journal.goes_back {
+        true => (OLD, &journal.old, journal.old.iter().find(lasts)),
+        false => (NEW, &journal.new, journal.new.iter().rev().find(lasts)),
+    };
+    for (number, folder) in journal.folders.iter().enumerate() {
+        let (ours, mut is_here) = (folder.join(WORK_DIR), false);
+        for entry in moved.iter().filter(|entry| entry.folder == number) {
+            if exists(&ours.join(waits).join(&entry.name))? {
+                return Ok(false);
+            }
+            is_here |= exists(&folder.join(&entry.name))?;
+        }
+        // Its file system may not be mounted.
+        if !is_here && !exists(&ours)? {
+            return Ok(false);
+        }
+    }
+    match last {
+        // Without it no server starts, so it goes first and comes last.
+        Some(last) => exists(&EntryPaths::of(journal, last).here),
+        // The old data makes room for the new, which comes later.
+        None if journal.goes_back => Ok(false),
+        None => {
+            let mut old = journal.old.iter().filter(lasts);
+            old.try_fold(true, |all, entry| Ok(all && exists(&EntryPaths::of(journal, entry).old)?))
+        }
+    }
 }
 
 /// Returns whether this interrupted swap has moved nothing, and a server has written to the data since it began: then the

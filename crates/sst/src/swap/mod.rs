@@ -26,7 +26,7 @@ mod take_back;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use begun::is_overtaken;
+pub(crate) use begun::{has_moved_all, is_overtaken};
 pub use error::SwapError;
 pub use folder_locks::FolderLocks;
 pub(crate) use folder_locks::lock_dir;
@@ -43,5 +43,5 @@ pub(crate) use journal_file::{journal_path, kept_journal_path};
 pub(crate) use owner::{claim_all, is_own, lock_and_check};
 pub use plan::plan;
 pub use renames::finish;
-pub(crate) use renames::roll_back;
+pub(crate) use renames::{put_away, roll_back};
 pub use take_back::{may_take_back, take_back};

@@ -47,9 +47,27 @@ pub fn finish(
             step(&place.new, &place.here)?;
         }
     }
-    sync_all(&journal)?;
-    let path = journal_path(datadir);
-    std::fs::rename(&path, kept_journal_path(datadir)).map_err(failed("rename", &path))?;
+    keep_journal(datadir, &journal)
+}
+
+/// Puts the journal away of a swap that has nothing left to move.
+///
+/// # Errors
+/// [`SwapError`]; the journal stays, and this function can be called again.
+pub(crate) fn put_away(datadir: &Path, journal: &Journal) -> Result<(), SwapError> {
+    match journal.goes_back {
+        true => remove_journals(datadir, journal),
+        false => keep_journal(datadir, journal),
+    }
+}
+
+/// Ends a swap, durably.
+fn keep_journal(datadir: &Path, journal: &Journal) -> Result<(), SwapError> {
+    sync_all(journal)?;
+    let (path, kept) = (journal_path(datadir), kept_journal_path(datadir));
+    let old = datadir.join(WORK_DIR).join(OLD);
+    make_dir(&old).map_err(failed("make", &old))?;
+    std::fs::rename(&path, kept).map_err(failed("rename", &path))?;
     sync_dir(&datadir.join(WORK_DIR))
 }
 
@@ -84,11 +102,17 @@ pub(crate) fn roll_back(
             step(&place.old, &place.here)?;
         }
     }
+    remove_journals(datadir, journal)
+}
+
+/// Ends a way back, durably: there is no old data any more.
+fn remove_journals(datadir: &Path, journal: &Journal) -> Result<(), SwapError> {
     sync_all(journal)?;
-    // There is no old data any more. The journal goes last: without it, nothing would continue this.
+    // The journal goes last: without it, nothing would continue this.
     let kept = kept_journal_path(datadir);
-    or_none(std::fs::remove_file(&kept)).map_err(failed("remove", &kept))?;
-    sync_dir(&datadir.join(WORK_DIR).join(OLD))?;
+    if or_none(std::fs::remove_file(&kept)).map_err(failed("remove", &kept))?.is_some() {
+        sync_dir(&datadir.join(WORK_DIR).join(OLD))?;
+    }
     let path = journal_path(datadir);
     std::fs::remove_file(&path).map_err(failed("remove", &path))?;
     sync_dir(&datadir.join(WORK_DIR))
@@ -172,8 +196,12 @@ pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 fn sync_all(journal: &Journal) -> Result<(), SwapError> {
     for folder in &journal.folders {
         let ours = folder.join(WORK_DIR);
-        for dir in [folder.clone(), ours.join(OLD), ours.join(NEW)] {
-            sync_dir(&dir)?;
+        sync_dir(folder)?;
+        // When nothing is left to move, people remove them.
+        for dir in [ours.join(OLD), ours.join(NEW)] {
+            if exists(&dir)? {
+                sync_dir(&dir)?;
+            }
         }
     }
     Ok(())

@@ -495,6 +495,59 @@ fn only_a_swap_that_has_moved_nothing_is_overtaken() {
     }
 }
 
+/// Before, what a server has made is in the way; then it is that server's.
+#[test]
+fn only_at_its_end_has_a_swap_nothing_left_to_move() {
+    let check = |data: &Path, redo: &Path, is_done: bool, crash: usize| {
+        for _ in ["as it was", "with the files of a server"] {
+            let journal = interrupted(data).unwrap().unwrap();
+            assert_eq!(has_moved_all(&journal).unwrap(), is_done, "{crash}");
+            let _ = start_a_server(data, redo);
+        }
+    };
+    for crash in 0..=STEPS {
+        let (_scratch, data, redo, journal) = scene();
+        let is_done = finish(&data, &journal, crash_after(crash)).is_ok();
+        if is_done {
+            std::fs::rename(kept_journal_path(&data), journal_path(&data)).unwrap();
+        }
+        check(&data, &redo, is_done, crash);
+    }
+    for crash in 0.. {
+        let (_scratch, data, redo) = swapped_and_used();
+        let (mut begun, mut crash_at) = (None, crash_after(crash));
+        let noting = || {
+            begun = interrupted(&data).unwrap();
+            crash_at()
+        };
+        let is_done = back(&data, is_schema, noting).is_ok();
+        begin(&data, &begun.unwrap()).unwrap();
+        check(&data, &redo, is_done, crash);
+        if is_done {
+            break;
+        }
+    }
+}
+
+/// An operator fills the data directory by hand when the transfer did not come back.
+#[test]
+fn old_data_that_has_made_room_does_not_take_later_data_with_it() {
+    for crash in 0..=OLD_NAMES.len() {
+        let scratch = tempfile::tempdir().unwrap();
+        let data = std::fs::canonicalize(scratch.path()).unwrap();
+        put(&data, &OLD_NAMES, "old");
+        make_folders(&data).unwrap();
+        make_old(&data).unwrap();
+        let journal = plan(vec![data.clone()], |_, _, _| true).unwrap();
+        begin(&data, &journal).unwrap();
+        let is_done = finish(&data, &journal, crash_after(crash)).is_ok();
+        if is_done {
+            put(&data, &["mysql", "ibdata1"], "later");
+        }
+        assert_eq!(has_moved_all(&journal).unwrap(), is_done, "{crash}");
+    }
+}
+
 /// Servers and people remove such files, and servers make them again.
 #[test]
 fn a_temporary_tablespace_does_not_show_that_anything_was_moved() {

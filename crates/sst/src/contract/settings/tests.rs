@@ -21,7 +21,7 @@ fn defaults_are_those_of_the_design() {
     assert_eq!(settings.initial_timeout, Duration::from_secs(300));
     assert_eq!(settings.locks.lock_stall, Some(Duration::from_secs(30)));
     assert_eq!((settings.old, settings.space_check), (Old::Kept, true));
-    assert!(settings.keep.keeps(b"my.sock") && !settings.keep.keeps(b"ibdata1"));
+    assert!(settings.keep.keeps(b"my.sock", false) && !settings.keep.keeps(b"ibdata1", false));
     assert!(settings.remarks.is_empty() && settings.login.is_none());
 }
 
