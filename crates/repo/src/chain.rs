@@ -6,7 +6,7 @@ use crate::list::{describe, fault_of};
 use crate::manifest::{Base, Manifest, StoredManifest};
 use crate::names::BackupName;
 use crate::resolve::{KnownManifests, manifests};
-use crate::restorable::{NO_BASE, ReadableManifests, links};
+use crate::restorable::{BrokenChain, ReadableManifests, links};
 use crate::root::Root;
 use crate::unread::{UnreadableBackup, possible_dependents};
 
@@ -90,11 +90,10 @@ pub async fn chain_of(
             None => None,
         };
         let Some((base, stored)) = read else {
-            let what = match &unread {
-                Some(unread) if broken.what == NO_BASE => no_base(unread),
-                _ => broken.what,
-            };
-            return Err(RepoError::Chain { name: broken.at.to_string(), what });
+            let unread =
+                unread.iter().flatten().map(|unread: &UnreadableBackup| unread.name.clone());
+            let BrokenChain { at, what, .. } = broken.beside(&unread.collect());
+            return Err(RepoError::Chain { name: at.to_string(), what });
         };
         search = needs_search(&stored);
         sound.insert(base, stored);
@@ -223,15 +222,6 @@ pub async fn refuse_dependents(
 fn names(found: Vec<BackupName>) -> Option<String> {
     let all: Vec<String> = found.iter().map(ToString::to_string).collect();
     (!all.is_empty()).then(|| all.join(", "))
-}
-
-/// Explains why no base was found.
-fn no_base(unread: &[UnreadableBackup]) -> String {
-    let what = NO_BASE;
-    match names(unread.iter().map(|unread| unread.name.clone()).collect()) {
-        Some(unread) => format!("{what}; the manifests of {unread} cannot be read"),
-        None => what.to_owned(),
-    }
 }
 
 #[cfg(test)]

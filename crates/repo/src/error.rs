@@ -214,7 +214,7 @@ impl RepoError {
             ),
             Self::Exists { .. } => Some("choose another name, or remove the backup with `delete`"),
             Self::Running { .. } => Some(
-                "wait for that run, or choose another name; if you know that the run is dead, add --take-over, or wait until its claim is an hour old",
+                "wait for that run, or choose another name; if you know that the run is dead, wait until its claim is an hour old, or add --take-over to `put`, `backup`, `copy` or `delete`",
             ),
             Self::Unclear { .. } => Some(
                 "put a copy of the manifest back to repair the backup, or remove the manifest with --force and the objects of the packed layout with `gc`",

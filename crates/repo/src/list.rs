@@ -224,10 +224,11 @@ pub async fn fault_of(
 /// Finds the incremental backups whose chains cannot be restored or may lack imported tablespaces, and the backups that can be
 /// restored.
 fn judge_chains(listings: &mut [Listing], sound: &ReadableManifests) {
-    let faults: BTreeMap<String, (State, String)> = listings
-        .iter()
-        .filter_map(|line| Some((line.name.clone(), (line.state, line.fault()?))))
-        .collect();
+    let faults: BTreeMap<String, String> =
+        listings.iter().filter_map(|line| Some((line.name.clone(), line.fault()?))).collect();
+    let is_unread = |line: &&Listing| matches!(line.state, State::Damaged | State::Unreadable);
+    let unread = listings.iter().filter(is_unread);
+    let unread = unread.filter_map(|line| BackupName::new(&line.name).ok()).collect();
     for listing in listings.iter_mut().filter(|l| l.kind == Some(BackupKind::Incremental)) {
         let Ok(name) = BackupName::new(&listing.name) else { continue };
         let fault = |base: &BackupName| faults.get(base.as_str());
@@ -238,19 +239,12 @@ fn judge_chains(listings: &mut [Listing], sound: &ReadableManifests) {
                 if full.is_some_and(|full| full.manifest.may_lack_imports()) {
                     listing.doubt_imports();
                 }
-                links.into_iter().skip(1).find_map(|base| Some(link(base, &fault(base)?.1)))
+                links.into_iter().skip(1).find_map(|base| Some(link(base, fault(base)?)))
             }
             Err(broken) => {
                 let absent = broken.absent && broken.missing.as_ref().and_then(fault).is_none();
                 listing.base_elsewhere_of = absent.then(|| broken.at.to_string());
-                match broken.missing.as_ref().and_then(|base| fault(base).zip(Some(base))) {
-                    Some(((State::Damaged | State::Unreadable, what), base))
-                        if broken.at == name =>
-                    {
-                        Some(link(base, what))
-                    }
-                    _ => Some(broken.describe(&name)),
-                }
+                Some(broken.beside(&unread).describe(&name))
             }
         };
     }

@@ -8,6 +8,7 @@ use crate::manifest::clone_facts::CloneFacts;
 use crate::manifest::tables::Tables;
 use crate::manifest::{Base, End, Layout, Manifest, MergedLink};
 use crate::records::{FailedTry, OperatorWord, Proof};
+use crate::restorable::UNREADABLE;
 
 /// State of a name in ROOT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -164,7 +165,7 @@ impl Listing {
             State::Complete => {}
             State::Missing => return Some("its objects are missing".to_owned()),
             State::Damaged | State::Unreadable => {
-                return Some("its manifest cannot be read".to_owned());
+                return Some(UNREADABLE.to_owned());
             }
             _ => return Some("it has no manifest".to_owned()),
         }

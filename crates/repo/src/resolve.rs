@@ -144,6 +144,7 @@ pub async fn resolve_with(
         .iter()
         .map(|unread| format!("{} is skipped: {}", unread.name, unread.error))
         .collect();
+    let unreadable = unread.iter().map(|unread| unread.name.clone()).collect();
     let mut left: BTreeSet<&BackupName> = sound.keys().collect();
     let name = loop {
         let all = sound.iter().map(|(name, stored)| (name, &stored.manifest));
@@ -151,8 +152,8 @@ pub async fn resolve_with(
         let Some(name) = choose(all, by, now, server)?.cloned() else {
             return Err(nothing_found(wanted, unread, &doubts));
         };
-        let why = match why_not(root, sound, &name).await? {
-            None => why_another(root, sound, &name).await?,
+        let why = match why_not(root, (sound, &unreadable), &name).await? {
+            None => why_another(root, (sound, &unreadable), &name).await?,
             why => why,
         };
         match why {
@@ -172,12 +173,12 @@ pub async fn resolve_with(
 /// Returns why `name` cannot be restored now, as far as the catalogue shows; see [`crate::restorable`].
 async fn why_not(
     root: &Root,
-    sound: &ReadableManifests,
+    (sound, unreadable): (&ReadableManifests, &BTreeSet<BackupName>),
     name: &BackupName,
 ) -> Result<Option<String>, RepoError> {
     let links = match links(sound, name) {
         Ok(links) => links,
-        Err(broken) => return Ok(Some(broken.describe(name))),
+        Err(broken) => return Ok(Some(broken.beside(unreadable).describe(name))),
     };
     for link in links {
         let why = match sound.get(link) {
@@ -198,7 +199,7 @@ async fn why_not(
 /// restored, and is proven or the last one of the chain.
 async fn why_another(
     root: &Root,
-    sound: &ReadableManifests,
+    (sound, unreadable): (&ReadableManifests, &BTreeSet<BackupName>),
     name: &BackupName,
 ) -> Result<Option<String>, RepoError> {
     let Some(stored) = sound.get(name) else { return Ok(None) };
@@ -219,7 +220,7 @@ async fn why_another(
     }
     for (other, found) in others {
         let counts = is_last(found) || is_proven(root, other, found).await?;
-        if counts && why_not(root, sound, other).await?.is_none() {
+        if counts && why_not(root, (sound, unreadable), other).await?.is_none() {
             return Ok(Some(format!(
                 "no trial restore has proven it, and {other} has the same data: run `verify --level=restore`, or `consolidate` again"
             )));

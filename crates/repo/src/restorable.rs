@@ -4,7 +4,7 @@
 //! each link of the chain can be read, is that of the run that the next one names, and fits it; no link
 //! has lost its objects, or was found damaged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lineage::{MAX_LINKS, find_base, misfit};
 use crate::manifest::{Manifest, StoredManifest};
@@ -15,6 +15,8 @@ pub type ReadableManifests = BTreeMap<BackupName, StoredManifest>;
 
 /// Fault of an incremental backup that names no base, if no other backup fits.
 pub(crate) const NO_BASE: &str = "no backup here can be its base";
+/// Fault of a backup whose manifest is there.
+pub(crate) const UNREADABLE: &str = "its manifest cannot be read";
 
 /// A chain that is broken: the incremental backup whose base does not fit, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +38,21 @@ impl BrokenChain {
             true => self.what.clone(),
             false => format!("{} in its chain: {}", self.at, self.what),
         }
+    }
+
+    /// The same break where the manifests of `unread` are there and cannot be read: a base among them is not missing, and each
+    /// of them may be a base that is not named.
+    #[must_use]
+    pub fn beside(self, unread: &BTreeSet<BackupName>) -> Self {
+        let what = match &self.missing {
+            Some(base) if unread.contains(base) => format!("its base {base}: {UNREADABLE}"),
+            None if self.what == NO_BASE && !unread.is_empty() => {
+                let unread: Vec<&str> = unread.iter().map(BackupName::as_str).collect();
+                format!("{NO_BASE}; the manifests of {} cannot be read", unread.join(", "))
+            }
+            _ => return self,
+        };
+        Self { what, ..self }
     }
 }
 
@@ -169,6 +186,25 @@ mod tests {
             links(&sound, &name("n2")).unwrap().into_iter().map(BackupName::as_str).collect();
         assert_eq!(names, ["n2", "n1", "n0"]);
         assert_eq!(links(&sound, &name("n0")).unwrap().len(), 1);
+    }
+
+    /// It may be repaired by a copy of its manifest, so it is not called missing.
+    #[test]
+    fn a_base_whose_manifest_cannot_be_read_is_not_missing() {
+        let mut sound = chain();
+        sound.remove(&name("n0"));
+        let broken = |sound: &ReadableManifests, of: &str, unread: &[&str]| {
+            let unread = unread.iter().map(|of| name(of)).collect();
+            links(sound, &name(of)).unwrap_err().beside(&unread).describe(&name(of))
+        };
+        let why = "its base n0: its manifest cannot be read";
+        assert_eq!(broken(&sound, "n1", &["n0"]), why);
+        assert_eq!(broken(&sound, "n2", &["n0"]), format!("n1 in its chain: {why}"));
+        assert_eq!(broken(&sound, "n1", &["other"]), "its base n0 is missing");
+        sound.get_mut(&name("n1")).unwrap().base = None;
+        assert_eq!(broken(&sound, "n1", &[]), NO_BASE);
+        let named = broken(&sound, "n1", &["n0", "other"]);
+        assert_eq!(named, format!("{NO_BASE}; the manifests of n0, other cannot be read"));
     }
 
     #[test]

@@ -243,6 +243,28 @@ fn one_answer_that_a_listed_record_is_not_there_is_not_believed() {
     }
 }
 
+/// Without its key slots nothing opens it, although its head says that it is sealed.
+#[test]
+fn a_stream_whose_key_slots_are_denied_is_not_called_open() {
+    let site = Site::with_backup();
+    let missing =
+        |method| Rule::new(method, "/keys", Action::Refuse { status: 404, code: "NoSuchKey" });
+    let hidden = Rule::new("GET", "list-type=2", Action::Edit(Edit::Hide("/keys")));
+    for listed in [true, false] {
+        let rules = [missing("GET"), missing("HEAD")].into_iter();
+        site.proxy.set_rules(rules.chain((!listed).then(|| hidden.clone())).collect());
+        let list = site.archive.cmd(&["binlog", "list", &site.archive.store.root_url(), "--json"]);
+        let list = list.arg(format!("--s3-endpoint={}", site.proxy.endpoint())).run();
+        for report in [list.expect(0), site.verify().expect(7)] {
+            let stream = &json(&report)["servers"][0]["streams"][0];
+            let problems = serde_json::json!(["its key slots are missing"]);
+            assert_eq!((&stream["sealed"], &stream["problems"]), (&true.into(), &problems));
+        }
+        let said = site.latest().unwrap_err();
+        assert!(said.contains("its key slots are missing"), "{said}");
+    }
+}
+
 #[test]
 fn a_receiver_whose_store_lies_about_what_it_has_loses_and_doubles_nothing() {
     let site = Site::with_backup();

@@ -564,3 +564,52 @@ fn a_listed_base_that_no_read_shows_leaves_no_lock_reported_as_whole() {
         }
     }
 }
+
+/// Answers with status 200 that are no result of a copy, the exit status if the store always gives one, and a word of its
+/// message.
+const NO_COPIES: [(&str, i32, &str); 5] = [
+    ("<Error><Code>InternalError</Code><Message>try again</Message></Error>", 5, "InternalError"),
+    ("<html><body>Welcome</body></html>", 5, "its root element is html"),
+    ("", 5, "it is empty"),
+    ("<Error><Code>AccessDenied</Code><Message>no</Message></Error>", 4, "AccessDenied"),
+    ("<Error><Code>InvalidRequest</Code><Message>no</Message></Error>", 1, "InvalidRequest"),
+];
+
+/// The store begins its answer before it copies. What it says then decides, not its status.
+#[test]
+fn an_error_within_a_success_is_no_copy() {
+    let store = Store::bucket();
+    let proxy = Proxy::start(in_bucket(&store).address(), Vec::new());
+    let given = [
+        store.options(),
+        vec![format!("--s3-endpoint={}", proxy.endpoint())],
+        ["--max-retries=2", "--retry-timeout=0", "--max-backoff=20"].map(str::to_owned).to_vec(),
+    ]
+    .concat();
+    let stream = small_backup(46, 3 * MIB);
+    for (layout, first) in [("packed", "/000000000"), ("classic", ".00000000000000000000")] {
+        let options = [&*format!("--layout={layout}"), "--chunk-size=1M"];
+        let _ = put_bytes(&store, layout, &options, &stream);
+        for (n, (body, exit, told)) in NO_COPIES.into_iter().enumerate() {
+            let to = format!("to-{layout}-{n}");
+            let rule = Rule::new("PUT", "", Action::Reply(Reply::text(200, body)));
+            proxy.set_rules(vec![rule.with_header("x-amz-copy-source")]);
+            let copied = copy(&given, &store.url(layout), &store.url(&to)).run().expect(exit);
+            let said = copied.stderr_text();
+            assert!(said.contains(told) && said.contains(": copy "), "{to}: {said}");
+            let tries = if exit == 5 { "(after 3 tries)" } else { "(after 2 tries)" };
+            assert!(said.contains(tries), "{to}: {said}");
+            if layout == "packed" {
+                // What an earlier copy left has the size of its source, so no listing shows that it was not copied.
+                let mut objects = data_objects(&store, layout).into_iter();
+                let (key, size) = objects.find(|(key, _)| key.ends_with(first)).unwrap();
+                let key = key.replacen("packed/", &format!("{to}/"), 1);
+                store.put(&key, &vec![7; usize::try_from(size).unwrap()]);
+            }
+            let rule = Rule::new("PUT", first, Action::Reply(Reply::text(200, body)));
+            proxy.set_rules(vec![rule.with_header("x-amz-copy-source").times(1)]);
+            let _ = copy(&given, &store.url(layout), &store.url(&to)).run().expect(0);
+            assert_eq!(get_bytes(&store, &to), get_bytes(&store, layout), "{to}");
+        }
+    }
+}

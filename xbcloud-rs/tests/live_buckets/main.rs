@@ -17,6 +17,7 @@ mod marks;
 mod parts;
 mod permissions;
 mod race;
+mod refused_removals;
 mod requests;
 mod resume;
 mod s3;

@@ -94,3 +94,23 @@ fn a_prune_does_not_count_on_an_increment_whose_base_may_go() {
     running.kill_9();
     let _ = running.wait();
 }
+
+/// A command that removes something needs other advice than a backup.
+#[test]
+fn a_command_that_loses_its_claim_is_to_be_run_again() {
+    for (command, name) in
+        [(&["delete", "--yes"][..], "/n0"), (&["prune", "--yes", "--keep-last=1"], "")]
+    {
+        let shop = shop();
+        let _ = shop.backup("n1", (0, 150), None).run().expect(0);
+        shop.proxy.set_rules(vec![Rule::new("POST", "?delete", Action::Hold).times(1)]);
+        let mut removing = shop.xbcloud(command, name).spawn();
+        removing.until("the removal of the manifest", || shop.proxy.held() == 1);
+        shop.bucket.put("shop/.xb-catalog/@claims/n0/000009", b"{}");
+        shop.proxy.release();
+        let said = removing.wait().expect(1).stderr_text();
+        assert!(said.contains("another run took over"), "{said}");
+        let advice = "hint: run the command again when no other works on this name";
+        assert!(said.contains(advice) && !said.contains("take a new backup"), "{said}");
+    }
+}

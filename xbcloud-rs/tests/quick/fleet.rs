@@ -10,6 +10,7 @@ use xb_repo::manifest::{Base, sample};
 use xb_repo::names::{BackupName, RunId};
 use xb_repo::root::Root;
 use xb_testkit::command::{Cmd, Ran};
+use xb_testkit::stream::StreamWriter;
 use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 /// A directory with repositories.
@@ -438,4 +439,49 @@ fn a_list_shows_the_part_that_is_asked_for() {
     // A manifest that cannot be read may be that of any server.
     std::fs::write(place.path("shop/.xb-catalog/a2"), b"no manifest").unwrap();
     assert_eq!(names(&["--server=db2"]), ["a2", "b1"]);
+}
+
+/// A copy of its manifest repairs it, so whoever reads the lines of its dependants must not look for another base.
+#[test]
+fn no_command_calls_a_base_missing_whose_manifest_is_damaged() {
+    let place = Fleet::new();
+    place.put("shop", made("f0", "db", 9));
+    let on = |name, hours, base| Made { base: Some(base), ..made(name, "db", hours) };
+    place.put("shop", on("i1", 6, ("f0", 9)));
+    place.put("shop", on("i2", 3, ("i1", 6)));
+    std::fs::write(place.path("shop/.xb-catalog/f0"), b"no manifest").unwrap();
+    let root = format!("file://{}", place.path("shop").display());
+    let latest = format!("{root}/latest");
+    let commands = [
+        (&["list", &root][..], "i1 in its chain: its base f0: its manifest cannot be read"),
+        (&["prune", &root, "--keep-last=1"], "i1 in its chain: its base f0: its manifest cannot"),
+        (&["monitor", &root, LIMIT], "i1 in its chain: its base f0: its manifest cannot be read"),
+        (&["show", &latest], "i1 in its chain: its base f0: its manifest cannot be read"),
+    ];
+    for (command, told) in commands {
+        let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(command).run();
+        let said = ran.stdout_text() + &ran.stderr_text();
+        assert!(said.contains(told) && !said.contains("missing"), "{command:?}: {said}");
+    }
+}
+
+#[test]
+fn show_says_why_a_chain_cannot_be_restored() {
+    let place = Fleet::new();
+    let root = format!("file://{}", place.path("shop").display());
+    let run = |command: &str, name: &str, stream: Vec<u8>| {
+        let program = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"));
+        program.args([command, &format!("{root}/{name}")]).stdin_bytes(stream).run().expect(0)
+    };
+    for (name, from, to) in [("f0", 0, 100), ("i1", 100, 200)] {
+        let mut out = StreamWriter::new(Vec::new());
+        let _ = out.file("db/t.CSV", b"1", 1 << 20);
+        let _ = out.positions(from, to).info();
+        let _ = run("put", name, out.finish());
+    }
+    assert!(!run("show", "i1", Vec::new()).stdout_text().contains("cannot be restored"));
+    std::fs::write(place.path("shop/.xb-catalog/f0"), b"no manifest").unwrap();
+    let said = run("show", "i1", Vec::new()).stdout_text();
+    let told = "note         cannot be restored: .xb-catalog/f0: the manifest";
+    assert!(said.contains(told), "{said}");
 }

@@ -11,13 +11,15 @@ pub(crate) struct Shop {
     pub(crate) bucket: Bucket,
     pub(crate) proxy: Proxy,
     pub(crate) scratch: Scratch,
+    /// Layout of new backups.
+    pub(crate) layout: &'static str,
 }
 
 impl Shop {
     pub(crate) fn new() -> Self {
         let bucket = bucket();
         let proxy = Proxy::start(bucket.address(), Vec::new());
-        Self { bucket, proxy, scratch: Scratch::new() }
+        Self { bucket, proxy, scratch: Scratch::new(), layout: "packed" }
     }
 
     /// `xbcloud-rs ARGS` with ROOT, or with a `/NAME` below it.
@@ -37,7 +39,8 @@ impl Shop {
         let _ = out.positions(from, to).info();
         let stream = self.scratch.join(name);
         std::fs::write(&stream, out.finish()).unwrap();
-        self.xbcloud(&["backup", "--chunk-size=64K"], &format!("/{name}"))
+        let layout = format!("--layout={}", self.layout);
+        self.xbcloud(&["backup", "--chunk-size=64K", &layout], &format!("/{name}"))
             .args([format!("--state-dir={}", self.scratch.join("state").display())])
             .args(base.map(|base| format!("--incremental-from={base}")))
             // The producer is a script, so nothing is known about its server.

@@ -17,6 +17,7 @@ use xb_repo::root::Root;
 
 use crate::admin::delete::refuse_pinned;
 use crate::error::BackupError;
+use crate::objects::remove::remove_objects;
 
 /// Removes the objects of these files, by their exact names in the stream, and returns their
 /// number. Nothing is removed if one of the files does not exist.
@@ -40,7 +41,7 @@ pub async fn delete_files(
         None => claimed(root, name).await?,
     };
     root.remove_below(&sums_folder(name)).await?;
-    root.store().delete_all(keys).await?;
+    remove_objects(&root, name.as_str(), keys).await?;
     claim.end().await;
     Ok(count)
 }

@@ -22,9 +22,10 @@ use xb_repo::names::{
 use xb_repo::probes::{PROBES, dead_probes};
 use xb_repo::records;
 use xb_repo::root::Root;
-use xb_uploader::{ListedObject, StoreErrorKind, Unfinished};
+use xb_uploader::{ListedObject, Operation, StoreError, StoreErrorKind, Unfinished};
 
 use crate::error::BackupError;
+use crate::objects::remove::remove_objects;
 use crate::write::{ForeignObjects, claim_emptied};
 
 /// Smallest accepted age: a claim misses some refreshes when a store fails for an hour.
@@ -287,7 +288,11 @@ pub async fn remove(root: &Root, orphaned: &OrphanedRun) -> Result<bool, BackupE
 async fn remove_keys(root: &Root, orphaned: &OrphanedRun) -> Result<bool, BackupError> {
     let mut keys = orphaned.keys.clone();
     let last = keys.pop();
-    root.store().delete_all(keys).await?;
+    match &orphaned.run {
+        Some(run) => remove_objects(root, &format!("{}/{run}", orphaned.name), keys).await?,
+        // Claims and lists of checksums.
+        None => root.store().delete_all(keys).await?,
+    }
     if let Some(last) = last {
         root.store().delete(&last).await?;
     }
@@ -302,10 +307,19 @@ async fn remove_classic(root: &Root, name: &BackupName) -> Result<bool, BackupEr
         Err(BackupError::Repo(RepoError::Running { .. } | RepoError::Exists { .. })) => {
             return Ok(false);
         }
-        Err(error) if error.is_of_one_object() => return Ok(false),
+        Err(error) if is_of_manifest(&error) => return Ok(false),
         Err(error) => return Err(error),
     }
     Ok(true)
+}
+
+/// Returns whether a manifest cannot be read. A store may refuse a removal with the same kinds of errors.
+fn is_of_manifest(error: &BackupError) -> bool {
+    let is_read = |store: &StoreError| matches!(store.operation, Operation::Get | Operation::Head);
+    match error {
+        BackupError::Repo(RepoError::Store(store)) => is_read(store) && error.is_of_one_object(),
+        error => error.is_of_one_object(),
+    }
 }
 
 async fn is_needed_now(

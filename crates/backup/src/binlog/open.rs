@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use xb_encryptor::{DataKey, Keys, KeysObject, MacKey, OpenError};
 use xb_repo::archive::authority::Authority;
-use xb_repo::archive::listing::ListedStream;
+use xb_repo::archive::listing::{ListedStream, NO_SLOTS};
 use xb_repo::names::RunId;
 
 use crate::error::BackupError;
@@ -44,7 +44,7 @@ impl OpenedStream {
                 Readable::Segments(None, what.map(str::to_owned))
             }
             Self::Empty => Readable::Nothing(None),
-            Self::NoSlots => Readable::Nothing(Some("its key slots are missing".to_owned())),
+            Self::NoSlots => Readable::Nothing(Some(NO_SLOTS.to_owned())),
             Self::Locked(what) => Readable::Nothing(Some(format!("keys: {what}"))),
         }
     }
@@ -103,9 +103,7 @@ pub(crate) fn open(
     keys: &StreamKeys<'_>,
 ) -> Result<OpenedStream, BackupError> {
     let Some(slots) = &found.keys else {
-        let is_sealed =
-            found.stream.as_ref().is_some_and(|stream| !stream.head.content.sealed.is_empty());
-        return Ok(match is_sealed {
+        return Ok(match found.is_sealed() {
             false => OpenedStream::Plain,
             true if found.is_empty() => OpenedStream::Empty,
             true => OpenedStream::NoSlots,

@@ -28,6 +28,7 @@ use xb_repo::names::RunId;
 
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
+use crate::objects::remove::remove_objects;
 use crate::session::Session;
 
 /// Difference of two clocks that is allowed for.
@@ -174,9 +175,11 @@ async fn remove_all(session: &Session, verdicts: &mut [LogVerdict]) -> Result<()
     for verdict in verdicts {
         for removal in verdict.removals.iter().filter(|removal| !removal.left.is_empty()) {
             let numbers = removal.left.keys().copied();
-            let keys = keys(session, &verdict.server, removal.stream, numbers.map(segment_name))?;
-            let deleting =
-                async { Ok::<_, BackupError>(session.root.store().delete_all(keys).await) };
+            let names = numbers.map(segment_name);
+            let deleting = async {
+                let deleted = remove_named(session, &verdict.server, removal.stream, names).await;
+                Ok::<_, BackupError>(deleted)
+            };
             if let Err(error) = session.cancel.or(deleting).await? {
                 verdict.segments -= removal.left.len() as u64;
                 verdict.bytes -= removal.left.values().sum::<u64>();
@@ -368,8 +371,19 @@ async fn remove(session: &Session, server: &str, removal: &Removal) -> Result<()
     }
     let segments = removal.numbers.iter().map(|number| segment_name(*number));
     let names = segments.chain(removal.rollups.iter().map(|span| rollup_name(*span)));
-    let keys = keys(session, server, removal.stream, names)?;
-    Ok(root.store().delete_all(keys).await?)
+    remove_named(session, server, removal.stream, names).await
+}
+
+/// Removes objects of a stream.
+async fn remove_named(
+    session: &Session,
+    server: &str,
+    stream: RunId,
+    names: impl Iterator<Item = String>,
+) -> Result<(), BackupError> {
+    let folder = stream_folder(&server_folder(server).map_err(RepoError::from)?, stream);
+    let keys = keys(session, server, stream, names)?;
+    Ok(remove_objects(&session.root, &folder, keys).await?)
 }
 
 #[cfg(test)]

@@ -256,7 +256,8 @@ async fn verify_stream(
     let (key, wrong) = match opened.readable(own.keys()) {
         Readable::Segments(key, wrong) => (key, wrong),
         Readable::Nothing(why) => {
-            let problems = Vec::from_iter(why);
+            let is_new = |what: &String| found.problems.iter().all(|known| known.what != *what);
+            let problems = why.into_iter().filter(is_new).collect();
             return Ok(CheckedStream { problems, ..CheckedStream::unread(found) });
         }
     };
@@ -681,7 +682,7 @@ fn stream_report(CheckedStream { found, problems, .. }: &CheckedStream) -> Strea
         bytes: found.sizes.values().sum(),
         covered_until: found.alive.as_ref().and_then(|alive| alive.content.covered_until),
         alive: found.alive.as_ref().map(|alive| alive.content.written),
-        sealed: found.keys.is_some(),
+        sealed: found.is_sealed(),
         problems: problems.collect(),
         removed: Vec::new(),
         remarks: found.remarks.clone(),

@@ -13,6 +13,7 @@ use xb_uploader::ListedObject;
 use crate::error::BackupError;
 use crate::objects::checksums::KnownChecksums;
 use crate::objects::classic_names::{self, FileNames};
+use crate::objects::remove::remove_objects;
 use crate::selection::{Checkpoint, Chosen, MatchedNames, Resumable, ResumePoint, Selection};
 
 /// Files of which every backup of a producer has some, but for suffixes of compression and encryption.
@@ -73,7 +74,7 @@ pub(crate) async fn remove_classic_objects(
     let run_keys = root.classic_keys(name);
     let keys: Vec<String> = found.classic.iter().map(|l| run_keys.at(&l.key)).collect();
     let count = keys.len() as u64;
-    root.store().delete_all(keys).await?;
+    remove_objects(root, name.as_str(), keys).await?;
     Ok(count)
 }
 

@@ -6,3 +6,4 @@ pub(crate) mod classic_checksums;
 pub(crate) mod classic_names;
 pub(crate) mod ledger;
 pub(crate) mod range;
+pub(crate) mod remove;

@@ -58,6 +58,9 @@ pub struct ListedStream {
     pub remarks: Vec<String>,
 }
 
+/// Problem of a stream whose head names key slots that the store does not have.
+pub const NO_SLOTS: &str = "its key slots are missing";
+
 /// Something that is wrong with a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -268,7 +271,13 @@ impl StreamRecords {
         let alive = alive.filter(|alive| is_own(&alive.content.stream));
         let end = end.filter(|end| is_own(&end.content.stream));
         problems.extend(of(Part::End, of_end));
-        let keys = match get(KEYS).await? {
+        let is_sealed = head.as_ref().is_some_and(|head| !head.content.sealed.is_empty());
+        let slots = match get(KEYS).await? {
+            // Nor is one if the head, which is written before them, names them.
+            None if is_sealed => get(KEYS).await?,
+            found => found,
+        };
+        let keys = match slots {
             Some(bytes) => match KeysObject::parse(&bytes) {
                 Ok(keys) => Some(keys),
                 Err(error) => {
@@ -422,6 +431,13 @@ async fn read(
         is_own
     });
     let shows_end = alive.is_some() || end.is_some();
+    let is_sealed = head.as_ref().is_some_and(|head| !head.content.sealed.is_empty());
+    // A receiver that was killed may have written its head, and nothing else.
+    let has_more = !sizes.is_empty() || shows_end;
+    let has_problem = problems.iter().any(|problem| problem.part == Part::Stream);
+    if is_sealed && keys.is_none() && has_more && !has_problem {
+        problems.push(Problem::new(Part::Stream, NO_SLOTS));
+    }
     let stated_end = stated_end(alive.as_ref(), stated);
     let stream = head.map(|head| Stream {
         head,
@@ -563,6 +579,13 @@ impl ListedStream {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sizes.is_empty() && self.alive.is_none() && self.end.is_none()
+    }
+
+    /// Returns whether it is sealed, as its key slots or its head say: a store may deny the slots.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        let named = self.stream.as_ref().map(|stream| &stream.head.content.sealed);
+        self.keys.is_some() || named.is_some_and(|slots| !slots.is_empty())
     }
 
     /// Checks that holders of the stream's key wrote all its records; adds a problem for each that they did

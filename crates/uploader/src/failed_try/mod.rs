@@ -15,8 +15,25 @@ use crate::operation::Operation;
 use crate::policy::Policy;
 use crate::request::answer::AttemptNotes;
 use crate::request::bounds::is_excess;
+use crate::request::listing::element;
 use crate::request::transport::curl;
 use crate::service::{NO_ACCESS, Service};
+
+/// Codes within a success with which another try may succeed.
+pub(crate) const TRANSIENT: [&str; 9] = [
+    "InternalError",
+    // Of a conditional deletion, while another request changes the object.
+    "ConditionalRequestConflict",
+    "SlowDown",
+    "SlowDownWrite",
+    "ServiceUnavailable",
+    "RequestTimeout",
+    "OperationAborted",
+    "ThrottlingException",
+    "TooManyRequests",
+];
+/// Codes within a success that deny permission.
+pub(crate) const FORBIDDEN: [&str; 3] = ["AccessDenied", "AllAccessDisabled", "AccountProblem"];
 
 /// Classification of one failed try.
 #[derive(Debug)]
@@ -58,6 +75,9 @@ pub(crate) fn judge(
     let message = root_message(error);
     let said = |code: &str| message.contains(code);
     let status = answer.status.get();
+    let may_fail_late = matches!(about.operation, Operation::Copy | Operation::Complete);
+    let late = element(&message, "Code").filter(|_| may_fail_late && status == Some(200));
+    let late = late.filter(|code| !TRANSIENT.contains(&&**code));
     let refused = || {
         // If an answer has no body, a header may have the code.
         let code = answer.code.borrow().clone().unwrap_or_default();
@@ -115,6 +135,12 @@ pub(crate) fn judge(
                 _ => redirected(answer),
             },
         ),
+        // The store began its answer before the work was done, and the error is within.
+        Error::Generic { .. } if late.is_some() => match late.as_deref().unwrap_or_default() {
+            code if FORBIDDEN.contains(&code) => (StoreErrorKind::Denied, refused()),
+            "NoSuchKey" | "NoSuchUpload" => (StoreErrorKind::NotFound, None),
+            _ => (StoreErrorKind::Rejected, None),
+        },
         Error::Generic { .. } => match (status, answer.broken.get()) {
             // No request was sent: the settings or a file with credentials are wrong.
             _ if !answer.asked.get() => (StoreErrorKind::Rejected, None),
@@ -172,6 +198,8 @@ pub(crate) fn judge(
         (StoreErrorKind::Rejected, Some(400)) => true,
         // A range that was within the object.
         (StoreErrorKind::Altered, _) | (_, Some(416)) => true,
+        // A proxy may have made it up, as any other answer.
+        (_, Some(200)) => late.is_some(),
         _ => false,
     };
     RetryDecision { kind, message: describe(&message, answer), hint, again, once_more }
@@ -593,6 +621,35 @@ mod tests {
             hint(Operation::Get, true, false),
         ] {
             assert!(of_keys.contains("expired"), "{of_keys}");
+        }
+    }
+
+    #[test]
+    fn an_error_within_a_success_is_final_as_its_code_says() {
+        let verdict = |operation, code: &str| {
+            let answer = AttemptNotes::default();
+            answer.asked.set(true);
+            answer.status.set(Some(200));
+            let error = generic(&format!("<Error><Code>{code}</Code></Error>"));
+            judge(&error, &answer, &Policy::default(), RetryContext { operation, ..OLD })
+        };
+        for (code, kind) in [
+            ("AccessDenied", StoreErrorKind::Denied),
+            ("NoSuchUpload", StoreErrorKind::NotFound),
+            ("InvalidRequest", StoreErrorKind::Rejected),
+        ] {
+            for operation in [Operation::Copy, Operation::Complete] {
+                let found = verdict(operation, code);
+                assert_eq!(
+                    (found.kind, found.again, found.once_more),
+                    (kind, false, true),
+                    "{code}"
+                );
+            }
+            assert!(verdict(Operation::Get, code).again, "{code}");
+        }
+        for code in TRANSIENT {
+            assert!(verdict(Operation::Copy, code).again, "{code}");
         }
     }
 

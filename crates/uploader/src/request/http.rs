@@ -18,6 +18,7 @@ use object_store::client::{
 use crate::request::answer::{ATTEMPT, origin};
 use crate::request::bounds::BodyBounds;
 use crate::request::clock::StoreClock;
+use crate::request::late_error::LateRequest;
 use crate::request::listing::PageRequest;
 use crate::request::rate::RateLimit;
 use crate::request::secrets::Secrets;
@@ -213,6 +214,7 @@ impl HttpService for WatchedConnector {
         let metadata = METADATA.contains(&host);
         let origin = origin(request.uri());
         let page = PageRequest::of(request.method(), request.uri()).filter(|_| !metadata);
+        let late = LateRequest::of(request.method(), request.uri(), request.headers());
         // Some requests have no try around them.
         let noted = ATTEMPT
             .try_with(|answer| answer.request(request.uri(), metadata, page.is_some()))
@@ -249,13 +251,25 @@ impl HttpService for WatchedConnector {
         let body = HttpResponseBody::new(body);
         let body = WatchedBody::new(body, limits, bounds, how.rate.clone());
         let body = HttpResponseBody::new(body);
-        let Some(page) = page.filter(|_| is_success) else {
-            return Ok(HttpResponse::from_parts(parts, body));
+        let body = match (page, late.filter(|_| !metadata)) {
+            (Some(page), _) if is_success => {
+                let body = body.bytes().await?;
+                page.check(&body).map_err(undecoded)?;
+                body.into()
+            }
+            (None, Some(late)) if is_success => {
+                let body = body.bytes().await?;
+                late.check(&body).map_err(undecoded)?;
+                body.into()
+            }
+            _ => body,
         };
-        let body = body.bytes().await?;
-        page.check(&body).map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
-        Ok(HttpResponse::from_parts(parts, body.into()))
+        Ok(HttpResponse::from_parts(parts, body))
     }
+}
+
+fn undecoded(error: impl std::error::Error + Send + Sync + 'static) -> HttpError {
+    HttpError::new(HttpErrorKind::Decode, error)
 }
 
 /// Returns whether a success is the range that was asked for, by its own words: some stores (`rclone serve s3`) send one with

@@ -113,7 +113,7 @@ fn decoded(value: &str) -> String {
 }
 
 /// The name of the first element.
-fn root_of(text: &str) -> Option<String> {
+pub(crate) fn root_of(text: &str) -> Option<String> {
     let mut reader = Reader::from_str(text);
     loop {
         match reader.read_event().ok()? {

@@ -5,6 +5,7 @@ pub(crate) mod bounds;
 pub(crate) mod clock;
 pub(crate) mod encode;
 pub(crate) mod http;
+pub(crate) mod late_error;
 pub(crate) mod listing;
 pub(crate) mod rate;
 pub(crate) mod raw_request;

@@ -9,6 +9,7 @@ use object_store::{Error, ObjectStoreExt as _, PutMode, UpdateVersion};
 use serde::Deserialize;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::failed_try::{FORBIDDEN, TRANSIENT};
 use crate::operation::Operation;
 use crate::request::encode::percent;
 use crate::request::raw_request::{RawApi, failed};
@@ -198,20 +199,6 @@ enum UnprovenDelete {
     Refused(NotDeleted),
 }
 
-/// Codes with which another try may succeed.
-const TRANSIENT: [&str; 9] = [
-    "InternalError",
-    // Of a conditional deletion, while another request changes the object.
-    "ConditionalRequestConflict",
-    "SlowDown",
-    "SlowDownWrite",
-    "ServiceUnavailable",
-    "RequestTimeout",
-    "OperationAborted",
-    "ThrottlingException",
-    "TooManyRequests",
-];
-
 /// Checks that an answer proves that all `keys` are gone.
 fn check(answer: &[u8], keys: &[String]) -> object_store::Result<()> {
     let Ok(Answer::DeleteResult(outcomes)) = quick_xml::de::from_reader(answer) else {
@@ -225,7 +212,7 @@ fn check(answer: &[u8], keys: &[String]) -> object_store::Result<()> {
         let (code, path) = (error.code.clone(), error.key.clone());
         let source = UnprovenDelete::Refused(error);
         return Err(match code.as_str() {
-            "AccessDenied" | "AllAccessDisabled" | "AccountProblem" => {
+            code if FORBIDDEN.contains(&code) => {
                 Error::PermissionDenied { path, source: Box::new(source) }
             }
             "PreconditionFailed" => Error::Precondition { path, source: Box::new(source) },

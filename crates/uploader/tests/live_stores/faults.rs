@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use xb_testkit::fault::{Action, Proxy, Rule};
 use xb_testkit::ports::free_port;
+use xb_testkit::reply::Reply;
 use xb_testkit::s3::{self, Bucket};
 use xb_uploader::{
     GuardedOutcome, Lock, LockMode, PartSender, Policy, PresentState, Store, StoreError,
@@ -531,6 +532,40 @@ async fn a_false_answer_to_a_completion_is_asked_for_again() {
         assert!(error.hint().unwrap().contains("lifecycle rule"), "{error}");
         sender.abort().await;
         assert_eq!(bucket.list("a/").len(), 1, "{code}");
+    }
+}
+
+/// The store begins its answer to a completion before it has put the parts together.
+#[tokio::test]
+async fn an_error_within_a_success_completes_no_upload() {
+    let bucket = s3::bucket();
+    let proxy = Proxy::start(bucket.address(), Vec::new());
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+    for (number, (code, kind)) in [
+        (Some("InternalError"), StoreErrorKind::Unavailable),
+        (Some("AccessDenied"), StoreErrorKind::Denied),
+        (None, StoreErrorKind::Unavailable),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let body = code.map_or_else(String::new, |code| {
+            format!("<Error><Code>{code}</Code><Message>no</Message></Error>")
+        });
+        let rule = Rule::new("POST", "uploadId=", Action::Reply(Reply::text(200, &body)));
+        proxy.set_rules(vec![rule.clone().times(1)]);
+        let mut sender = PartSender::new(store.clone(), 1);
+        upload(&mut sender, &format!("a/{number}"), 2).await.unwrap();
+        sender.finish().await.unwrap();
+        assert_eq!(bucket.list("a/").len(), number + 1, "{code:?}");
+        proxy.set_rules(vec![rule]);
+        let mut sender = PartSender::new(store.clone(), 1);
+        upload(&mut sender, "a/other", 2).await.unwrap();
+        let error = sender.finish().await.unwrap_err();
+        assert_eq!(error.kind, kind, "{error}");
+        assert!(error.to_string().contains(code.unwrap_or_default()), "{error}");
+        sender.abort().await;
+        assert_eq!(bucket.list("a/").len(), number + 1, "{code:?}");
     }
 }
 

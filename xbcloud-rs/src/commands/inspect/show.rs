@@ -55,8 +55,10 @@ fn print_shown(shown: &BackupDescription, json: bool) -> std::io::Result<()> {
     for (what, value) in details(l) {
         writeln!(out, "{what:12} {}", printable(&value))?;
     }
+    let broken = l.broken.as_ref().map(|why| format!("cannot be restored: {why}"));
     let open = l.open_question();
-    for why in open.as_deref().into_iter().chain(l.problem.as_deref()).chain(shown.why_not) {
+    let notes = broken.as_deref().into_iter().chain(open.as_deref()).chain(l.problem.as_deref());
+    for why in notes.chain(shown.why_not) {
         writeln!(out, "{:12} {}", "note", printable(why))?;
     }
     for file in shown.content.iter().flatten() {

@@ -3,11 +3,9 @@
 //! The name is marked first ([`xb_repo::claim::mark`]). Under the mark it is decided whether the backup may
 //! go; until then nothing changes, so a backup that stays, or whose removal is interrupted, is whole.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
-use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use xb_repo::chain::refuse_dependents;
 use xb_repo::claim::Claim;
 use xb_repo::claim::mark::{Mark, Removed};
@@ -16,17 +14,13 @@ use xb_repo::names::{BackupName, RunId};
 use xb_repo::records;
 use xb_repo::resolve::KnownManifests;
 use xb_repo::root::Root;
-use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
 use crate::admin::delete::plan::{DeletionPlan, refuse_changed, refuse_pinned};
 use crate::error::BackupError;
+use crate::objects::remove::remove_objects;
 
 /// Time limit for freeing the names of backups that stay. After it, their marks count for an hour.
 const GIVE_UP: Duration = Duration::from_secs(10);
-/// Maximum number of repeated removals of what stayed.
-const REMOVE_AGAIN: u32 = 3;
-/// Objects asked for concurrently.
-const AT_ONCE: usize = 16;
 
 /// Result of a delete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -198,10 +192,7 @@ impl WithoutManifest {
         let records = records::keys(&name).map(|key| root.key(&key));
         let keys = plan.objects.into_iter().map(|object| object.key);
         let keys: Vec<String> = keys.filter(|key| !records.contains(key)).collect();
-        root.store().delete_all(keys.clone()).await?;
-        if !root.store().is_folder() {
-            remove_what_stayed(&root, &name, &keys).await?;
-        }
+        remove_objects(&root, name.as_str(), keys).await?;
         match held {
             HoldAfterManifest::Marked(removed) => removed.free().await,
             HoldAfterManifest::Claimed(claim) => claim.end().await,
@@ -215,47 +206,6 @@ impl WithoutManifest {
             removed.free().await;
         }
     }
-}
-
-/// Removes once more what is still there although the store said that it is gone.
-async fn remove_what_stayed(
-    root: &Root,
-    name: &BackupName,
-    keys: &[String],
-) -> Result<(), BackupError> {
-    let keys: BTreeSet<&String> = keys.iter().collect();
-    for retry in 1..=REMOVE_AGAIN {
-        let left = still_there(root, name, &keys).await?;
-        if left.is_empty() {
-            return Ok(());
-        }
-        root.store().pause(retry).await;
-        root.store().delete_all(left).await?;
-    }
-    match still_there(root, name, &keys).await?.first() {
-        None => Ok(()),
-        Some(key) => {
-            let what = "the store says that this object is removed, and lists it";
-            Err(StoreError::new(Operation::Delete, key, StoreErrorKind::Altered, what).into())
-        }
-    }
-}
-
-/// Those of `keys` that are listed and exist. A listing alone shows no object to be there: it may lag behind.
-async fn still_there(
-    root: &Root,
-    name: &BackupName,
-    keys: &BTreeSet<&String>,
-) -> Result<Vec<String>, RepoError> {
-    let listed = root.list_below(name.as_str()).await?.into_iter();
-    let listed = listed.map(|object| root.key(&format!("{name}/{}", object.key)));
-    let listed: Vec<String> = listed.filter(|key| keys.contains(key)).collect();
-    let asked = stream::iter(listed).map(|key| async move {
-        let exists = root.store().size(&key).await?.is_some();
-        Ok::<_, RepoError>(exists.then_some(key))
-    });
-    let there: Vec<Option<String>> = asked.buffered(AT_ONCE).try_collect().await?;
-    Ok(there.into_iter().flatten().collect())
 }
 
 /// Removals whose manifests are gone, and what became of the others.
@@ -359,7 +309,7 @@ mod tests {
     use super::*;
     use crate::admin::delete::plan::plan;
     use xb_repo::manifest::{Base, Manifest, sample};
-    use xb_uploader::{Fault, Faults};
+    use xb_uploader::{Fault, Faults, Operation};
 
     fn empty() -> (tempfile::TempDir, Root) {
         use xb_uploader::{Location, Policy, StorePlace, StoreSettings};

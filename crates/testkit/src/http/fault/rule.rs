@@ -56,6 +56,9 @@ pub enum Action {
     PartAs200,
     /// A write is answered with success, and the server never sees it: a store that loses it.
     Swallow,
+    /// A removal of many objects ("DeleteObjects") is answered with status 200, and the server never sees it. Each object has
+    /// this code in the answer; without one, it is named as removed.
+    Keep(Option<&'static str>),
 }
 
 impl Action {

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, SystemTime};
 
 use crate::http::fault::google::{google_to_s3, s3_to_google};
-use crate::http::fault::refusal::{coded_answer, error_answer};
+use crate::http::fault::refusal::{coded_answer, error_answer, kept_answer};
 use crate::http::fault::rule::Action;
 use crate::http::fault::shared::{Seen, Shared};
 use crate::http::fault::slow::Slow;
@@ -64,6 +64,12 @@ impl Ends<'_> {
             Some(Action::Answer { status, retry_after }) => error_answer(*status, *retry_after),
             Some(Action::Refuse { status, code }) => coded_answer(*status, code, None),
             Some(Action::Swallow) => SWALLOWED.to_vec(),
+            Some(Action::Keep(code)) => {
+                let mut content = Vec::new();
+                copy_body(&mut self.from_client, &mut content, body, u64::MAX)?;
+                self.to_client.write_all(&kept_answer(&content, *code))?;
+                return Ok(true);
+            }
             Some(Action::Reply(reply)) => {
                 copy_body(&mut self.from_client, &mut io::sink(), body, u64::MAX)?;
                 let n = {
