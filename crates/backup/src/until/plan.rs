@@ -250,7 +250,7 @@ async fn plan_from(
         remarks.extend(histories.stranded().iter().map(ToString::to_string));
     }
     remarks.extend(relay.never_ended.iter().map(|gtid| {
-        format!("the ALTER TABLE that begins with transaction {gtid} never ended, because the server crashed: it is passed over")
+        format!("the ALTER TABLE that begins with transaction {gtid} never ended, because its server crashed or another one took its place: it is passed over")
     }));
     if scanned.ahead > 0 {
         remarks.push(format!(
