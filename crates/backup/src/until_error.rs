@@ -16,6 +16,9 @@ pub enum UntilError {
         /// The obstacle.
         error: PlanError,
     },
+    /// What was named as the backup is a folder of backups.
+    #[error("{0}")]
+    Place(String),
     /// No backup of the server fits the stop.
     #[error("no backup of {server} can be restored until {stop}{why}")]
     NoBackup {
@@ -203,6 +206,9 @@ impl UntilError {
                 ),
                 _ => None,
             },
+            Self::Place(_) => Some(
+                "end the URL with a slash, or with /latest, for the newest backup from which the stop can be reached; or name one of these",
+            ),
             Self::NoBackup { .. } => Some(
                 "name a stop that one of them reaches; `binlog list` shows from when to when each backup can be restored",
             ),

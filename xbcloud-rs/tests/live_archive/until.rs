@@ -56,6 +56,9 @@ fn a_backup_is_restored_to_any_transaction() {
         let (rows, ran) = shop.restored("latest", &stop, &[]);
         assert_eq!(rows, *expected, "{stop}: {}", ran.stderr_text());
     }
+    // Without a name, the newest one that fits.
+    let ran = shop.restore("", &third, &["--dry-run"]).run().expect(0);
+    assert!(ran.stdout_text().contains("backup full at "), "{}", ran.stdout_text());
     // Everything but the mistake.
     let (rows, ran) = shop.restored("full", "latest", &[&format!("--exclude-gtid={bad}")]);
     let expected = rows_third.replace("three\n", "three\n4\tfour\n");

@@ -68,3 +68,27 @@ fn a_key_command_that_fails_once_is_no_damage_of_the_archive() {
     let wrong = run(&["binlog", "verify", &root, &other], Vec::new()).expect(7).stdout_text();
     assert!(wrong.contains("keys: no key file slot"), "{wrong}");
 }
+
+/// A place with backups is no backup, but for a stop, its newest one that fits may be meant.
+#[test]
+fn a_url_that_ends_with_a_slash_leaves_the_choice_of_the_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = format!("file://{}", folder.path().display());
+    let _ = run(&["put", &format!("{root}/n")], small_backup(3, 5000)).expect(0);
+    let log = vectors::path("binlog/mariadb.000002").display().to_string();
+    let push = ["binlog", "push", &root, &log, "--server=shop", "--new-archive"];
+    let _ = run(&push, Vec::new()).expect(0);
+    for (command, more) in [("restore", "--dry-run"), ("rescue", "d.t")] {
+        let refused = |place: &str| {
+            let ran = run(&[command, place, more, "--until=latest"], Vec::new());
+            ran.expect(1).stderr_text()
+        };
+        for place in [format!("{root}/"), format!("{root}/latest")] {
+            let none = refused(&place);
+            assert!(none.contains("no backup of shop can be restored until latest"), "{none}");
+        }
+        let named = refused(&root);
+        assert!(named.contains("is not a backup, but a folder of 1 backup: n"), "{named}");
+        assert!(named.contains("end the URL with a slash, or with /latest,"), "{named}");
+    }
+}

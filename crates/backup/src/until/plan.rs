@@ -10,6 +10,7 @@ use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::plan::{Histories, Piece, Plan, PlanError};
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::StreamHead;
+use xb_repo::error::RepoError;
 use xb_repo::list::{ListedRoot, Listing, State, list_by_key};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
@@ -157,7 +158,7 @@ pub async fn plan_until(
     session.observer.begin_phase("logs");
     if let Some(name) = &request.name {
         get.name = name.clone();
-        let proven = proven(session, get).await?;
+        let proven = proven(session, get).await.map_err(or_place)?;
         let of_backup = proven.1.server.as_deref();
         let archive = session.cancel.or(archive(session, request, of_backup, get)).await?;
         return plan_from(session, request, &archive, (name, proven)).await;
@@ -177,6 +178,16 @@ pub async fn plan_until(
             }
             planned => return planned,
         }
+    }
+}
+
+/// What was named may be the place of the backups, of which the newest one is meant.
+fn or_place(error: BackupError) -> BackupError {
+    match error {
+        BackupError::Repo(error @ RepoError::Folder { .. }) => {
+            UntilError::Place(error.to_string()).into()
+        }
+        other => other,
     }
 }
 
