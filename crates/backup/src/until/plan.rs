@@ -263,6 +263,12 @@ async fn plan_from(
     remarks.extend(relay.never_ended.iter().map(|gtid| {
         format!("the ALTER TABLE that begins with transaction {gtid} never ended, because its server crashed or another one took its place: it is passed over")
     }));
+    if planned.numbers_recur {
+        remarks.push(format!(
+            "the server has numbered transactions anew before the backup or behind the stop, so that another one may have the GTID of {}, too: `binlog show` shows it, and a stop at FILE:POSITION is exact",
+            request.stop
+        ));
+    }
     if scanned.ahead > 0 {
         remarks.push(format!(
             "{} transactions have a time ahead of the receiver's clock; their times decided nothing",
@@ -652,7 +658,7 @@ async fn scan(
     let (start, gtids, stop) = (span.start.clone(), span.gtids.clone(), span.stop.clone());
     let mut scanner = Scanner::new(span);
     let mut fetched = fetch(session, server, needed);
-    while !scanner.has_stopped()
+    while !scanner.is_done()
         && let Some(fetched) = fetched.recv().await
     {
         let fetched = fetched?;
@@ -676,7 +682,7 @@ async fn scan(
         tokio::task::block_in_place(|| -> Result<(), UntilError> {
             scanner.on_server(one.server, one.repeats.as_ref())?;
             scanner.begin(part.log, part.description, part.offset)?;
-            if !scanner.has_stopped() {
+            if !scanner.is_done() {
                 scanner.take(part.bytes, one.segment.clock())?;
             }
             Ok(())

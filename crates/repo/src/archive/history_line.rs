@@ -31,6 +31,9 @@ pub struct Plan<'a> {
     pub is_left: bool,
     /// Of one that it left: [`PlanError::Branch`], which says where it did, and why.
     pub left_by: Option<PlanError>,
+    /// As the heads show, a server of MariaDB has numbered transactions anew, so that one before the backup or behind the
+    /// pieces may have the GTID of the stop, too. In the pieces, it is found when they are read.
+    pub numbers_recur: bool,
 }
 
 impl Plan<'_> {
@@ -292,6 +295,16 @@ impl<'a> HistoryLine<'a> {
                 }
             },
         };
+        let numbers_recur = match stop {
+            RestoreStop::Gtid(AnyGtid::MariaDb(gtid))
+            | RestoreStop::BeforeGtid(AnyGtid::MariaDb(gtid)) => {
+                let mut before = before.iter().chain(pieces.first());
+                let mut behind = pieces.iter().skip(last + 1);
+                before.any(|piece| is_past(piece, *gtid))
+                    || behind.any(|piece| may_have_again(piece, *gtid))
+            }
+            _ => false,
+        };
         let pieces = pieces.get(..=last).unwrap_or_default().to_vec();
         // Which of those in the first and the last piece are on the way shows when these are read.
         let clear = barred.map_or(pieces.len(), |number| number.saturating_sub(start));
@@ -310,7 +323,8 @@ impl<'a> HistoryLine<'a> {
                 return Err(PlanError::Barrier { kind, at: head.to.clone() });
             }
         }
-        Ok(Plan { pieces, stop: stop.clone(), must_be_found, is_left: false, left_by: None })
+        let (is_left, left_by, stop) = (false, None, stop.clone());
+        Ok(Plan { pieces, stop, must_be_found, is_left, left_by, numbers_recur })
     }
 }
 
@@ -447,4 +461,25 @@ fn beyond(gtids: &GtidState, gtid: &AnyGtid) -> bool {
         }
         _ => gtids.contains(gtid),
     }
+}
+
+/// Whether a number of a domain was given before this piece.
+fn is_past(piece: &Piece<'_>, gtid: Gtid) -> bool {
+    matches!(piece.segment.before(), Some(GtidState::MariaDb(before)) if before.is_past(gtid))
+}
+
+/// Whether the numbers of a domain go back in this piece, and may then pass this one again.
+fn may_have_again(piece: &Piece<'_>, gtid: Gtid) -> bool {
+    let head = piece.segment;
+    let (Some(GtidState::MariaDb(before)), Some(GtidState::MariaDb(after))) =
+        (head.before(), head.after())
+    else {
+        return false;
+    };
+    let (Some(before), Some(after)) = (before.get(gtid.domain), after.get(gtid.domain)) else {
+        return false;
+    };
+    // From there on, each transaction has the next number.
+    let from_there = after.sequence.checked_sub(gtid.sequence);
+    after.sequence < before.sequence && from_there.is_some_and(|number| number < head.transactions)
 }
