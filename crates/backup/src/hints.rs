@@ -34,6 +34,13 @@ pub(crate) fn keys_hint(what: &str) -> &'static str {
     if what.starts_with("key command") {
         return "correct --key-command, and try the program by hand";
     }
+    // Of a slot of a backup or a stream.
+    if what.contains(": key command ") {
+        return "run the command again; if the program of --key-command fails again, try it by hand";
+    }
+    if what.contains(": checking the passphrase needs ") {
+        return "raise --memory, and run the command again";
+    }
     "give the key that the backup was sealed for: --encrypt-key-file, --identity-file, --passphrase-file or --key-command"
 }
 

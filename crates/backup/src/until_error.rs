@@ -16,6 +16,19 @@ pub enum UntilError {
         /// The obstacle.
         error: PlanError,
     },
+    /// The GTID of the stop does not tell where it is.
+    #[error("two transactions have the GTID {gtid}: {one}, and {two}")]
+    Twice {
+        /// The GTID.
+        gtid: String,
+        /// Where the first one lies.
+        one: String,
+        /// Where the second one lies.
+        two: String,
+    },
+    /// What was named as the backup is a folder of backups.
+    #[error("{0}")]
+    Place(String),
     /// No backup of the server fits the stop.
     #[error("no backup of {server} can be restored until {stop}{why}")]
     NoBackup {
@@ -214,6 +227,12 @@ impl UntilError {
                 ),
                 _ => None,
             },
+            Self::Twice { .. } => Some(
+                "stop at a position: --until=FILE:POSITION has everything before it, and `binlog show` shows the transactions",
+            ),
+            Self::Place(_) => Some(
+                "end the URL with a slash, or with /latest, for the newest backup from which the stop can be reached; or name one of these",
+            ),
             Self::NoBackup { .. } => Some(
                 "name a stop that one of them reaches; `binlog list` shows from when to when each backup can be restored",
             ),

@@ -6,7 +6,7 @@ use crate::any_gtid::AnyGtid;
 use crate::barrier::Barrier;
 use crate::error::Error;
 use crate::event::{Entry, Event};
-use crate::gtid_event::Alter;
+use crate::gtid_event::{Alter, MariaDbBegin};
 use crate::mariadb_gtid::{Gtid, GtidPosition};
 use crate::position::{GtidState, LogPosition};
 use crate::query::MAX_TEXT;
@@ -27,9 +27,14 @@ pub struct History {
     repeats: Option<Repeats>,
     transactions: Transactions,
     prepared: BTreeSet<Xid>,
-    altering: BTreeMap<(u32, u64), Gtid>,
-    never_ended: BTreeSet<Gtid>,
+    altering: Altering,
+    /// Those that began on a server before this one.
+    altering_before: Altering,
+    never_ended: Altering,
 }
+
+/// Two-phase `ALTER TABLE` by domain and sequence number of their beginnings.
+type Altering = BTreeMap<(u32, u64), Gtid>;
 
 /// Transactions that the history has already, and that another server's logs have again: servers write domains in
 /// different orders, so that in each domain another place of these logs is the one up to which the history reaches.
@@ -74,9 +79,16 @@ impl History {
     pub fn new(log: &str, gtids: Option<GtidState>) -> Self {
         let log = log.to_owned();
         let transactions = Transactions::new();
-        let (prepared, altering) = (BTreeSet::new(), BTreeMap::new());
-        let never_ended = BTreeSet::new();
-        Self { log, gtids, repeats: None, transactions, prepared, altering, never_ended }
+        Self {
+            log,
+            gtids,
+            repeats: None,
+            transactions,
+            prepared: BTreeSet::new(),
+            altering: Altering::new(),
+            altering_before: Altering::new(),
+            never_ended: Altering::new(),
+        }
     }
 
     /// Returns the history with transactions that it has already, and that the logs have again.
@@ -92,6 +104,7 @@ impl History {
         self.log.clear();
         self.transactions = Transactions::new();
         self.repeats = repeats;
+        self.altering_before.append(&mut self.altering);
     }
 
     /// Returns whether a transaction that begins at an offset of the present log is one that the history has already.
@@ -129,12 +142,12 @@ impl History {
 
     /// Two-phase `ALTER TABLE` that have begun and not ended, by the GTIDs of their beginnings.
     pub fn altering(&self) -> impl Iterator<Item = Gtid> {
-        self.altering.values().copied()
+        self.altering.values().chain(self.altering_before.values()).copied()
     }
 
-    /// The same of those that never end: the server was started again, and such a statement did nothing.
+    /// The same of those that never end, and did nothing: their server was started again, or another one writes in its place.
     pub fn never_ended(&self) -> impl Iterator<Item = Gtid> {
-        self.never_ended.iter().copied()
+        self.never_ended.values().copied()
     }
 
     /// Continues with the log of this name, as after a log that has no event that ends it. Returns the
@@ -182,7 +195,7 @@ impl History {
             Event::Rotate(rotate) => self.log.clone_from(&rotate.file),
             // It says nothing of them where it recovers from a crash.
             Event::Format(format) if format.created > 0 => {
-                self.never_ended.extend(std::mem::take(&mut self.altering).into_values());
+                self.never_ended.append(&mut self.altering);
             }
             _ => {}
         }
@@ -196,15 +209,7 @@ impl History {
             return Err(self.other_fork());
         }
         if let Begin::MariaDb(begin) = &transaction.first {
-            match begin.alter {
-                Some(Alter::Start) => {
-                    self.altering.insert((begin.gtid.domain, begin.gtid.sequence), begin.gtid);
-                }
-                Some(Alter::Commit(sequence) | Alter::Rollback(sequence)) => {
-                    self.altering.remove(&(begin.gtid.domain, sequence));
-                }
-                None => {}
-            }
+            self.follow_alter(begin);
         }
         // MariaDB names it at the beginning, MySQL at the end.
         let xid = match (&transaction.first, last) {
@@ -219,10 +224,37 @@ impl History {
                 _ => self.prepared.remove(&xid),
             };
         }
-        match self.altering.len().max(self.prepared.len()) > MAX_PENDING {
+        let altering = self.altering.len() + self.altering_before.len();
+        match altering.max(self.prepared.len()) > MAX_PENDING {
             true => Err(Error::TooManyOpen { limit: MAX_PENDING }),
             false => Ok(()),
         }
+    }
+
+    /// Follows the two-phase `ALTER TABLE` through a transaction.
+    fn follow_alter(&mut self, MariaDbBegin { gtid, alter, .. }: &MariaDbBegin) {
+        match alter {
+            Some(Alter::Start) => {
+                self.altering.insert((gtid.domain, gtid.sequence), *gtid);
+            }
+            Some(Alter::Commit(sequence) | Alter::Rollback(sequence)) => {
+                let key = (gtid.domain, *sequence);
+                for open in [&mut self.altering, &mut self.altering_before, &mut self.never_ended] {
+                    open.remove(&key);
+                }
+            }
+            None => {}
+        }
+        // Once another server numbers the transactions of a domain, the end of a statement that an earlier one began there
+        // has no number left.
+        let never_ended = &mut self.never_ended;
+        self.altering_before.retain(|key, begun| {
+            let is_over = begun.domain == gtid.domain && begun.server != gtid.server;
+            if is_over {
+                never_ended.insert(*key, *begun);
+            }
+            !is_over
+        });
     }
 
     /// Compares with the list at the beginning of a log. A list may lack domains: a server can be told to

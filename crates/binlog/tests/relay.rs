@@ -441,3 +441,52 @@ fn an_alter_that_a_crash_has_ended_is_passed_over() {
     assert_eq!((end.transactions, end.gtids.to_string()), (3, "0-1-4".to_owned()));
     assert_eq!(end.never_ended, BTreeSet::new());
 }
+
+/// The server is killed while it alters a table, and a replica that has the beginning takes its place (observed of MariaDB 10.11:
+/// its applier ends the statement when it is stopped, and logs nothing of that).
+#[test]
+fn an_alter_whose_server_was_replaced_is_passed_over() {
+    let phase = |log: Log, sequence: u64, phase: u8, begun: &[u8]| {
+        let mut body = sequence.to_le_bytes().to_vec();
+        body.extend([0, 0, 0, 0, 1 | 32, phase]);
+        body.extend(if begun.is_empty() { &[0; 5] } else { begun });
+        log.event(EventType::MARIADB_GTID, &body).query("ALTER TABLE t FORCE")
+    };
+    let transaction = |log: Log, sequence| log.gtid(sequence, 0).xid();
+    let before = transaction(phase(transaction(Log::mariadb(), 1), 2, 2, &[]), 3).0;
+    let written = |later: &Log, server: u32, never_ended: BTreeSet<AnyGtid>| {
+        let mut after = later.0.clone();
+        let mut at = 256;
+        while at < after.len() {
+            after[at + 5..at + 9].copy_from_slice(&server.to_le_bytes());
+            at += u32::from_le_bytes(after[at + 9..at + 13].try_into().unwrap()) as usize;
+        }
+        let plan = RelayPlan { never_ended, ..plan(ReplayStop::End) };
+        let (mut writer, mut out) = (RelayWriter::new(plan), Vec::new());
+        writer.begin_log("bin.000001", format(&before), 4)?;
+        writer.push(&before[4..], &mut out)?;
+        writer.next_server(None)?;
+        writer.begin_log("bin.000001", format(&after), 4)?;
+        writer.push(&after[4..], &mut out)?;
+        Ok::<_, RelayError>((out, writer.finish()?))
+    };
+    let none = BTreeSet::new();
+    let later = transaction(Log::mariadb(), 4);
+    // What the first server still writes comes by way of the second one.
+    let open = written(&later, 1, none.clone()).unwrap_err();
+    assert!(matches!(open, RelayError::OpenAlter(_)), "{open}");
+    let found = written(&later, 2, none.clone()).unwrap().1.never_ended;
+    assert_eq!(found, BTreeSet::from(["0-1-2".parse().unwrap()]));
+    let (out, end) = written(&later, 2, found).unwrap();
+    assert!(!out.windows(5).any(|text| text == b"ALTER"));
+    assert_eq!((end.transactions, end.gtids.to_string()), (3, "0-2-4".to_owned()));
+    // One that ends after all is written whole.
+    for ends in [4, 8] {
+        let later = phase(transaction(Log::mariadb(), 4), 5, ends, &2_u64.to_le_bytes());
+        for server in [1, 2] {
+            let (out, end) = written(&later, server, none.clone()).unwrap();
+            assert_eq!((end.transactions, end.never_ended), (5, none.clone()));
+            assert_eq!(out.windows(5).filter(|text| *text == b"ALTER").count(), 2);
+        }
+    }
+}

@@ -134,11 +134,14 @@ impl Keys {
                 .iter()
                 .map(|passphrase| KeyMaterial::Passphrase { passphrase, max_memory }),
         );
-        let mut outcome = None;
+        let mut outcome: Option<Result<DataKey, OpenError>> = None;
         for unlock in unlocks {
             let opened = keys_object.open(&unlock);
             let done = opened.is_ok();
-            outcome = Some(opened);
+            // One that could not be tried may be the right one.
+            if done || !matches!(&outcome, Some(Err(error)) if error.is_untried()) {
+                outcome = Some(opened);
+            }
             if done {
                 break;
             }

@@ -719,3 +719,37 @@ fn a_clone_from_before_the_archive_may_lack_transactions_without_a_gtid() {
     let streams = [simple(&changes, StreamOrigin::First, 1, (1, 300))];
     assert!(planned(&streams, began - 1).is_ok(), "{:?}", planned(&streams, began - 1));
 }
+
+/// Numbers that a session has set back: with `gtid_strict_mode=OFF`, MariaDB gives each GTID of them twice.
+#[test]
+fn numbers_that_were_given_twice_are_seen_as_far_as_the_heads_show_them() {
+    let numbered = |numbers: &[u64], cuts: &[u64]| {
+        let mut changes = changes(numbers.len() as u64);
+        for (change, number) in changes.iter_mut().zip(numbers) {
+            change.gtid = gtid(false, *number);
+        }
+        let first = ((1, 4), StreamOrigin::First);
+        let stream = stream(&changes, 0, first, cuts, None);
+        (changes, stream)
+    };
+    let recurs = |(changes, stream): &(Vec<Change>, Stream), base, stop: &str| {
+        let (base, _) = base_at(changes, base);
+        let planned = Histories::new(std::slice::from_ref(stream));
+        let planned = planned.plan(&base, &stop.parse().unwrap()).unwrap();
+        (planned.pieces.last().unwrap().segment.number, planned.numbers_recur)
+    };
+    let once = numbered(&[1, 2, 3, 4, 5, 6, 7, 8], &[296 + 50, 50, 50, 50]);
+    assert_eq!(recurs(&once, 2, "0-1-5"), (2, false));
+    // All segments that have the number are read.
+    let numbers = [1, 2, 3, 4, 5, 6, 7, 8, 3, 4, 5, 6, 7, 8, 9];
+    let twice = numbered(&numbers, &[296 + 50, 50, 50, 50, 50, 50, 50, 50]);
+    assert_eq!(recurs(&twice, 2, "0-1-5"), (5, false));
+    assert_eq!(recurs(&twice, 2, "before:0-1-9"), (7, false));
+    // One lies before the backup.
+    assert_eq!(recurs(&twice, 12, "0-1-7"), (6, true));
+    assert_eq!(recurs(&twice, 12, "0-1-9"), (7, false));
+    // The numbers went back and beyond it in one segment.
+    let within = numbered(&[1, 2, 3, 4, 5, 6, 7, 8, 5, 6], &[296 + 50, 50, 50, 25, 75]);
+    assert_eq!(recurs(&within, 2, "0-1-5"), (2, true));
+    assert_eq!(recurs(&within, 2, "0-1-3"), (1, false));
+}

@@ -5,13 +5,15 @@
 mod archive_model;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use archive_model::*;
 use jiff::Timestamp;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use xb_binlog::AnyGtid;
+use xb_binlog::{AnyGtid, GtidPosition, GtidState};
 use xb_repo::archive::authority::Keyless;
+use xb_repo::archive::base::BasePosition;
 use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::listing::{self, Problem};
 use xb_repo::archive::names::segment_name;
@@ -774,4 +776,52 @@ proptest! {
         let (last, of_it) = found_ends(&in_one_archive(&lives, others, end, life));
         prop_assert_eq!(last, of_it);
     }
+}
+
+/// Many connections, and a backup that none of their histories has: each history shares what comes before with others.
+#[test]
+fn histories_share_what_they_have_in_common() {
+    const STREAMS: usize = 1500;
+    let changes = changes(24);
+    let first = simple(&changes, StreamOrigin::First, 0, (1, 4));
+    let mut streams = vec![first];
+    for number in 1..STREAMS {
+        let mut next = streams[number - 1].clone();
+        let after = link_to_end(&next);
+        let id = format!("{number:032x}");
+        let mut head = next.head.content.clone();
+        head.stream.clone_from(&id);
+        head.start = at(number as u64 + 1, 4);
+        head.begins = StreamOrigin::Gap { after, reason: "purged".to_owned() };
+        next.head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
+        for segment in next.segments.values_mut() {
+            let mut own = (**segment).clone();
+            own.stream = id.as_str().into();
+            for end in [&mut own.from, &mut own.to] {
+                *end = at(number as u64 + 1, end.offset);
+            }
+            *segment = Arc::new(own);
+        }
+        streams.push(next);
+    }
+    let (mut base, _) = base_at(&changes, 6);
+    base.position = position(STREAMS as u64 + 7, 4);
+    let memory = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let peak = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        peak.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let before = memory();
+    let histories = Histories::new(&streams);
+    assert!(histories.furthest(&base).is_none());
+    let error = histories.plan(&base, &RestoreStop::Latest).unwrap_err();
+    assert!(matches!(error, PlanError::NoStart { .. }), "{error}");
+    let noted = BasePosition::Between {
+        from: GtidState::MariaDb(GtidPosition::default()),
+        to: gtids(&changes, 1, 1000),
+        taken: base.taken,
+    };
+    assert!(histories.locate(&noted).is_some());
+    let grown = memory() - before;
+    assert!(grown < 200 << 10, "{grown} KB for {} segments", STREAMS * 12);
 }

@@ -5,13 +5,13 @@
 //! `innodb_data_file_path` names anywhere; it includes other files; and with `help` it ends with success and has
 //! prepared nothing. So only lines that backup programs write stay, with values that name nothing elsewhere.
 
-use std::fs::{File, Permissions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use xb_files::replace_file;
 
 use crate::origin::{FILE, MAX};
 
@@ -82,7 +82,7 @@ enum Verdict {
 /// backup's files with other values than such a program writes.
 pub fn clean_option_file(data: &Path, program: &Path) -> io::Result<Vec<String>> {
     let path = data.join(FILE);
-    let Some((text, mode)) = read(&path)? else { return Ok(Vec::new()) };
+    let Some(text) = read(&path)? else { return Ok(Vec::new()) };
     let (mut kept, mut remarks, mut more) = (Vec::new(), Vec::new(), 0_u32);
     let lines = text.strip_suffix(b"\n").unwrap_or(&text).split(|byte| *byte == b'\n');
     for (number, line) in lines.enumerate() {
@@ -106,13 +106,13 @@ pub fn clean_option_file(data: &Path, program: &Path) -> io::Result<Vec<String>>
         remarks.push(format!("{FILE}: {more} more lines are left out"));
     }
     if kept.len() < text.len() {
-        replace(data, &path, &kept, mode)?;
+        replace_file(&path, &kept)?;
     }
     Ok(remarks)
 }
 
-/// Content of the file and its mode; `None` if there is none.
-fn read(path: &Path) -> io::Result<Option<(Vec<u8>, u32)>> {
+/// Content of the file; `None` if there is none.
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     // A pipe would be waited for.
     let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, how, Mode::empty()) {
@@ -125,17 +125,7 @@ fn read(path: &Path) -> io::Result<Option<(Vec<u8>, u32)>> {
     }
     let mut text = Vec::new();
     file.take(MAX).read_to_end(&mut text)?;
-    Ok(Some((text, meta.permissions().mode() & 0o777)))
-}
-
-/// Replaces the file: a run that is interrupted leaves the old text or the new one.
-fn replace(data: &Path, path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
-    let mut file = tempfile::Builder::new().prefix(".xb-").tempfile_in(data)?;
-    file.write_all(text)?;
-    file.as_file().set_permissions(Permissions::from_mode(mode))?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    File::open(data)?.sync_all()
+    Ok(Some(text))
 }
 
 fn judge(line: &[u8], program: &Path) -> Verdict {

@@ -50,7 +50,7 @@ Examples:
       --export --target-dir=/tmp/orders
   xbcloud-rs restore s3://bucket/shop/node --prepare --galera \\
       --check-donor=db1 --target-dir=/var/lib/mysql
-  xbcloud-rs restore @shop --until=2026-11-20T14:02:59Z --target-dir=/data/new
+  xbcloud-rs restore s3://b/shop/ --until=before:0-1-26 --target-dir=/data/new
 
 To resume an interrupted restore, run the same command again.";
 

@@ -56,6 +56,9 @@ fn a_backup_is_restored_to_any_transaction() {
         let (rows, ran) = shop.restored("latest", &stop, &[]);
         assert_eq!(rows, *expected, "{stop}: {}", ran.stderr_text());
     }
+    // Without a name, the newest one that fits.
+    let ran = shop.restore("", &third, &["--dry-run"]).run().expect(0);
+    assert!(ran.stdout_text().contains("backup full at "), "{}", ran.stdout_text());
     // Everything but the mistake.
     let (rows, ran) = shop.restored("full", "latest", &[&format!("--exclude-gtid={bad}")]);
     let expected = rows_third.replace("three\n", "three\n4\tfour\n");
@@ -87,6 +90,46 @@ fn a_backup_is_restored_to_any_transaction() {
     assert!(text.contains("before all backups of shop") && text.contains("full, 20"), "{text}");
     let text = shop.refused("full", "latest", &["--exclude-gtid=0-3-9999"]);
     assert!(text.contains("is not in the log"), "{text}");
+}
+
+/// A session may set numbers back, unless `gtid_strict_mode` is on.
+#[test]
+fn a_gtid_that_two_transactions_have_is_no_stop() {
+    let shop = Shop::new();
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    let insert = |number: u64, id: u32| {
+        let rows = format!("INSERT INTO d.t VALUES ({id}, 'x')");
+        let begin = shop.position();
+        shop.server.sql(&format!("SET gtid_seq_no = {number}; {rows}"));
+        (shop.gtid(), begin, shop.position())
+    };
+    let _ = insert(1001, 1);
+    let (twice, begin, end) = insert(1002, 2);
+    shop.server.sql("FLUSH BINARY LOGS");
+    let _ = insert(1001, 3);
+    let _ = shop.back_up("late", &[]);
+    let (again, second, _) = insert(1002, 4);
+    let (once, ..) = insert(1003, 5);
+    assert_eq!(twice, again);
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let (_, offset) = end.rsplit_once(':').unwrap();
+    for stop in [twice.clone(), format!("before:{twice}")] {
+        let told = shop.refused("full", &stop, &[]);
+        let both = format!("have the GTID {twice}: {begin} to {offset}, and {second} to ");
+        assert!(told.contains(&both) && told.contains("--until=FILE:POSITION"), "{told}");
+    }
+    // A position is exact, and so is a number that was given once.
+    let (rows, _) = shop.restored("full", &end, &[]);
+    assert!(rows.contains("2\tx") && !rows.contains("3\tx"), "{rows}");
+    for (backup, stop, is_told) in
+        [("full", &once, false), ("late", &once, false), ("late", &twice, true)]
+    {
+        let planned = shop.restore(backup, stop, &["--dry-run"]).run().expect(0).stdout_text();
+        let told = planned.contains("another one may have the GTID");
+        assert_eq!(told, is_told, "{backup} {stop}: {planned}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Opens a stream of an archive: finds its key, and checks that a holder of it wrote the stream's records.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use xb_encryptor::{DataKey, Keys, KeysObject, MacKey, OpenError};
 use xb_repo::archive::authority::Authority;
@@ -59,26 +59,39 @@ pub(crate) struct StreamKeys<'a> {
     session: &'a Session,
     /// A roll-up may have other slots than the stream has by now.
     opened: Mutex<BTreeMap<StreamSlots, Result<DataKey, OpenError>>>,
+    /// Why the key of a stream could not be tried. That says nothing about the stream, and no other one is tried.
+    untried: OnceLock<String>,
 }
 
 impl<'a> StreamKeys<'a> {
     pub(crate) fn new(keys: &'a Keys, session: &'a Session) -> Self {
-        Self { keys, session, opened: Mutex::default() }
+        Self { keys, session, opened: Mutex::default(), untried: OnceLock::new() }
     }
 
     pub(crate) fn keys(&self) -> &'a Keys {
         self.keys
     }
 
-    /// The key of a stream; `None` if the reader has no keys, or has been cancelled.
+    /// The key of a stream; `None` if the reader has no keys, has been cancelled, or could not try one.
     fn take(&self, stream: RunId, slots: &KeysObject) -> Option<Result<DataKey, OpenError>> {
         let which = (stream, slots.encode().to_vec());
         let opened = self.opened.lock().ok().and_then(|mut opened| opened.remove(&which));
         // The streams of an archive are opened one after the other, without a pause in which a signal would end that.
-        let cancelled = || self.session.cancel.reason().is_some();
+        let is_over = || self.session.cancel.reason().is_some() || self.untried.get().is_some();
+        opened.or_else(|| if is_over() { None } else { self.open(stream, slots) })
+    }
+
+    fn open(&self, stream: RunId, slots: &KeysObject) -> Option<Result<DataKey, OpenError>> {
         let memory = self.session.resources.memory;
-        let open = || tokio::task::block_in_place(|| self.keys.open(slots, memory));
-        opened.or_else(|| if cancelled() { None } else { open() })
+        let opened = tokio::task::block_in_place(|| self.keys.open(slots, memory))?;
+        if let Err(error) = &opened
+            && error.is_untried()
+        {
+            // The first one counts.
+            let _ = self.untried.set(format!("stream {stream} of the archive: {error}"));
+            return None;
+        }
+        Some(opened)
     }
 }
 
@@ -96,7 +109,7 @@ impl Authority for StreamKeys<'_> {
 /// Opens a stream of the archive of `server`, which was read with these keys as its authority.
 ///
 /// # Errors
-/// [`BackupError::Keys`] if it is sealed, and `keys` has none for any of its slots.
+/// [`BackupError::Keys`] if it is sealed, and there are no keys, or one could not be tried.
 pub(crate) fn open(
     found: &mut ListedStream,
     server: &str,
@@ -109,7 +122,12 @@ pub(crate) fn open(
             true => OpenedStream::NoSlots,
         });
     };
-    let Some(opened) = keys.take(found.id, slots) else {
+    let opened = keys.take(found.id, slots);
+    // Also before a stream whose key is known: how much of the archive can be trusted is not known then.
+    if let Some(what) = keys.untried.get() {
+        return Err(BackupError::Keys(what.clone()));
+    }
+    let Some(opened) = opened else {
         if let Some(signal) = keys.session.cancel.reason() {
             return Err(BackupError::Interrupted(signal));
         }
@@ -130,7 +148,7 @@ pub(crate) fn open(
 
 #[cfg(test)]
 mod tests {
-    use xb_encryptor::{FreshKey, KeyBytes, KeySlotSpec};
+    use xb_encryptor::{FreshKey, KeyBytes, KeyCommand, KeySlotSpec, Passphrase};
     use xb_repo::root::Root;
     use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
@@ -158,6 +176,41 @@ mod tests {
         let slots = seal(&new);
         assert!(keys.key(stream, &slots).is_some());
         assert!(keys.take(stream, &slots).unwrap().is_ok());
+    }
+
+    /// A program that fails for a moment says nothing about a stream.
+    #[test]
+    fn a_key_that_could_not_be_tried_is_no_wrong_key() {
+        let (key, fresh) = (KeyBytes::new(&[7; 32]).unwrap(), FreshKey::generate().unwrap());
+        let wrap = ["sh", "-c", "tr '\\000-\\377' '\\001-\\377\\000'"].map(Into::into);
+        let wrap = KeyCommand::new(wrap).unwrap();
+        let seal = |stream: RunId| {
+            let slots = [KeySlotSpec::Key(&key), KeySlotSpec::Command(&wrap)];
+            KeysObject::seal(fresh.key(), stream.0, &slots).unwrap()
+        };
+        let [one, two] = [RunId([1; 16]), RunId([2; 16])];
+        let folder = tempfile::tempdir().unwrap();
+        let ran = folder.path().join("ran");
+        let script = format!("echo >> {}; exit 1", ran.display());
+        let failing = || KeyCommand::new(["sh", "-c", &script].map(Into::into)).unwrap();
+        let session = session();
+        // Neither a passphrase that has no slot nor another key hides it.
+        let other = KeyBytes::new(&[8; 32]).unwrap();
+        let passphrase = Passphrase::new("secret".to_owned());
+        let reader = Keys::default().with_command(failing()).with_key(other);
+        let reader = reader.with_passphrase(passphrase);
+        let keys = StreamKeys::new(&reader, &session);
+        assert!(keys.key(one, &seal(one)).is_none() && keys.key(two, &seal(two)).is_none());
+        let what = keys.untried.get().unwrap();
+        assert!(
+            what.contains(&one.to_string()) && what.contains("key command sh unwrap"),
+            "{what}"
+        );
+        assert_eq!(std::fs::read_to_string(&ran).unwrap().lines().count(), 1);
+        // Another key opens it.
+        let reader = Keys::default().with_command(failing()).with_key(key.clone());
+        let keys = StreamKeys::new(&reader, &session);
+        assert!(keys.key(one, &seal(one)).is_some() && keys.untried.get().is_none());
     }
 
     /// A program may take a minute for each stream, and there may be hundreds.

@@ -6,14 +6,13 @@
 
 use std::path::{Path, PathBuf};
 
-use xb_files::or_none;
+use xb_files::{or_none, replace_file};
 use xb_repo::archive::ended::{self, EndedStream};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
-use crate::small_file::write_whole;
 
 /// Digits of a ROOT's identity in the name of a file.
 const PLACE: usize = 16;
@@ -38,7 +37,7 @@ impl StateFile {
 
     /// Writes a head, whole or not at all.
     pub(crate) fn write(&self, head: &[u8]) -> Result<(), ArchiveError> {
-        write_whole(&self.0, head).map_err(|source| self.failed(source))
+        replace_file(&self.0, head).map_err(|source| self.failed(source))
     }
 
     /// Streams that have ended and are in no roll-up yet. Whatever cannot be read only costs requests.
@@ -49,7 +48,7 @@ impl StateFile {
 
     /// Writes these streams, whole or not at all.
     pub(crate) fn write_ended(&self, text: &[u8]) -> Result<(), ArchiveError> {
-        write_whole(&self.of_ended(), text).map_err(|source| self.failed(source))
+        replace_file(&self.of_ended(), text).map_err(|source| self.failed(source))
     }
 
     fn of_ended(&self) -> PathBuf {

@@ -10,6 +10,7 @@ use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::plan::{Histories, Piece, Plan, PlanError};
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::StreamHead;
+use xb_repo::error::RepoError;
 use xb_repo::list::{ListedRoot, Listing, State, list_by_key};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
@@ -164,7 +165,7 @@ pub async fn plan_until(
     session.observer.begin_phase("logs");
     if let Some(name) = &request.name {
         get.name = name.clone();
-        let proven = proven(session, get).await?;
+        let proven = proven(session, get).await.map_err(or_place)?;
         let of_backup = proven.1.server.as_deref();
         let archive = session.cancel.or(archive(session, request, of_backup, get)).await?;
         return plan_from(session, request, &archive, (name, proven)).await;
@@ -184,6 +185,16 @@ pub async fn plan_until(
             }
             planned => return planned,
         }
+    }
+}
+
+/// What was named may be the place of the backups, of which the newest one is meant.
+fn or_place(error: BackupError) -> BackupError {
+    match error {
+        BackupError::Repo(error @ RepoError::Folder { .. }) => {
+            UntilError::Place(error.to_string()).into()
+        }
+        other => other,
     }
 }
 
@@ -256,7 +267,7 @@ async fn plan_from(
         remarks.extend(histories.stranded().iter().map(ToString::to_string));
     }
     remarks.extend(relay.never_ended.iter().map(|gtid| {
-        format!("the ALTER TABLE that begins with transaction {gtid} never ended, because the server crashed: it is passed over")
+        format!("the ALTER TABLE that begins with transaction {gtid} never ended, because its server crashed or another one took its place: it is passed over")
     }));
     if let Some(at) = &scanned.end.of_session {
         doubts.push(format!(
@@ -267,6 +278,12 @@ async fn plan_from(
         doubts.push("the backup is partial: the data has only the tables that it has, and those that the log makes".to_owned());
     }
     remarks.extend(doubts.iter().cloned());
+    if planned.numbers_recur {
+        remarks.push(format!(
+            "the server has numbered transactions anew before the backup or behind the stop, so that another one may have the GTID of {}, too: `binlog show` shows it, and a stop at FILE:POSITION is exact",
+            request.stop
+        ));
+    }
     if scanned.ahead > 0 {
         remarks.push(format!(
             "{} transactions have a time ahead of the receiver's clock; their times decided nothing",
@@ -663,7 +680,7 @@ async fn scan(
     let (start, gtids, stop) = (span.start.clone(), span.gtids.clone(), span.stop.clone());
     let mut scanner = Scanner::new(span);
     let mut fetched = fetch(session, server, needed);
-    while !scanner.has_stopped()
+    while !scanner.is_done()
         && let Some(fetched) = fetched.recv().await
     {
         let fetched = fetched?;
@@ -687,7 +704,7 @@ async fn scan(
         tokio::task::block_in_place(|| -> Result<(), UntilError> {
             scanner.on_server(one.server, one.repeats.as_ref())?;
             scanner.begin(part.log, part.description, part.offset)?;
-            if !scanner.has_stopped() {
+            if !scanner.is_done() {
                 scanner.take(part.bytes, one.segment.clock())?;
             }
             Ok(())

@@ -4,10 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use xb_files::or_none;
+use xb_files::{or_none, replace_file};
 
 use crate::error::BackupError;
-use crate::small_file::write_whole;
 use crate::until::plan::UntilPlan;
 
 /// Name of the result, beside the data.
@@ -74,7 +73,7 @@ pub(super) fn write_result(
     let position = format!("{}\t{}\t{}\n", ended.log, ended.offset, ended.gtids);
     for path in POSITIONS.map(|name| target.join(name)) {
         if path.try_exists().map_err(failed(path.clone()))? {
-            write_whole(&path, position.as_bytes()).map_err(failed(path))?;
+            replace_file(&path, position.as_bytes()).map_err(failed(path))?;
         }
     }
     for path in STALE.map(|name| target.join(name)) {
@@ -93,5 +92,5 @@ pub(super) fn write_result(
     };
     let path = target.join(RESULT);
     let text = serde_json::to_vec_pretty(&document).map_err(std::io::Error::from);
-    text.and_then(|text| write_whole(&path, &text)).map_err(failed(path))
+    text.and_then(|text| replace_file(&path, &text)).map_err(failed(path))
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use xb_binlog::{
     AnyGtid, Entry, Error, GtidPosition, GtidState, History, LogPosition, MAGIC, Reader, RelayEnd,
-    RelayError, RelayPlan, RelayWriter, Repeats, TransactionSummary,
+    RelayError, RelayPlan, RelayWriter, Repeats, Step, Transaction, TransactionSummary,
 };
 use xb_repo::archive::segment::AHEAD;
 use xb_repo::archive::stop::{Cutter, RestoreStop};
@@ -94,8 +94,27 @@ pub(super) struct Scanner {
     ahead: u64,
     /// The first transaction that may lie behind the stop, and the seconds by which it is ahead of the receiver's clock.
     doubt: Option<(Neighbour, i64)>,
-    /// Number of the present server.
+    /// Number of the present server, or of that of the stop.
     server: usize,
+    /// Transactions with the GTID of the stop: behind it, another one is looked for.
+    met: Vec<Met>,
+    /// Number of the server whose logs are read, also behind the stop.
+    read: usize,
+    /// Nothing more can be read behind the stop. That does not concern the restore.
+    is_blind: bool,
+}
+
+/// Where a transaction lies.
+struct Met {
+    begin: LogPosition,
+    end: u64,
+}
+
+/// `bin.000003:1343 to 1500`
+impl fmt::Display for Met {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.begin, self.end)
+    }
 }
 
 /// A log that is being read.
@@ -160,11 +179,52 @@ impl Scanner {
             ahead: 0,
             doubt: None,
             server: 0,
+            met: Vec::new(),
+            read: 0,
+            is_blind: false,
         }
     }
 
-    pub(super) fn has_stopped(&self) -> bool {
-        self.stopped.is_some()
+    /// Returns whether nothing more is to be read: behind a stop at a GTID, another transaction may have it.
+    pub(super) fn is_done(&self) -> bool {
+        let has_looked = || self.is_blind || self.met.len() > 1 || self.gtid().is_none();
+        self.stopped.is_some() && has_looked()
+    }
+
+    /// The GTID of the stop, if it is one of MariaDB: a server without `gtid_strict_mode` may give it twice.
+    fn gtid(&self) -> Option<&AnyGtid> {
+        match &self.span.stop {
+            RestoreStop::Gtid(gtid @ AnyGtid::MariaDb(_))
+            | RestoreStop::BeforeGtid(gtid @ AnyGtid::MariaDb(_)) => Some(gtid),
+            _ => None,
+        }
+    }
+
+    /// Notes a transaction of this log if it has the GTID of the stop.
+    fn meet(&mut self, ended: &Transaction, log: &str) {
+        if self.gtid().is_some_and(|gtid| ended.first.gtid().as_ref() == Some(gtid))
+            && let Some(begin) = LogPosition::new(log, ended.begin)
+        {
+            self.met.push(Met { begin, end: ended.end });
+        }
+    }
+
+    /// Looks behind the stop for another transaction of its GTID.
+    fn look(&mut self, mut input: &[u8]) {
+        while !self.is_done() {
+            let Some(log) = &mut self.log else { return };
+            let name = self.history.log().to_owned();
+            let step = match log.reader.next(&mut input) {
+                Ok(Some(entry)) => self.history.push(&entry),
+                Ok(None) => return,
+                Err(error) => Err(error),
+            };
+            match step {
+                Ok(Step { ended: Some(ended), is_repeat: false, .. }) => self.meet(&ended, &name),
+                Ok(_) => {}
+                Err(_) => self.is_blind = true,
+            }
+        }
     }
 
     /// Continues on the server of this number. What it repeats is passed over.
@@ -173,11 +233,14 @@ impl Scanner {
         server: usize,
         repeats: Option<&Repeats>,
     ) -> Result<(), RelayError> {
-        if self.server != server && self.stopped.is_none() {
-            self.server = server;
+        if self.read != server {
+            self.read = server;
             self.log = None;
             self.history.next_server(repeats.cloned());
-            self.writer.next_server(repeats.cloned())?;
+            if self.stopped.is_none() {
+                self.server = server;
+                self.writer.next_server(repeats.cloned())?;
+            }
         }
         Ok(())
     }
@@ -209,15 +272,24 @@ impl Scanner {
             return Ok(());
         }
         let failed = |error| RelayError::Log { log: name.to_owned(), error };
-        self.writer.begin_log(name, description, offset)?;
+        let has_stopped = self.stopped.is_some();
+        if !has_stopped {
+            self.writer.begin_log(name, description, offset)?;
+        }
         let is_next = self.log.is_some() || self.history.log() != name;
-        if is_next && self.history.next_log(name).is_some() {
+        if is_next && self.history.next_log(name).is_some() && !has_stopped {
             // Another transaction may get the number of the one that the server has not finished.
             if let RestoreStop::Gtid(_) = self.span.stop {
                 self.cutter = Cutter::new(&self.span.stop);
             }
         }
-        let reader = Reader::resume(description, offset).map_err(failed)?;
+        let reader = match Reader::resume(description, offset) {
+            Err(_) if has_stopped => {
+                self.is_blind = true;
+                return Ok(());
+            }
+            reader => reader.map_err(failed)?,
+        };
         self.log = Some(Log {
             name: name.to_owned(),
             reader,
@@ -226,6 +298,9 @@ impl Scanner {
         });
         let at = LogPosition::new(name, offset);
         let at = at.ok_or_else(|| RelayError::Name(name.to_owned()))?;
+        if has_stopped {
+            return Ok(());
+        }
         // The data may be at the stop already.
         if (self.is_last_server() && at == self.span.end) || self.is_stop(&at) {
             self.stopped = Some(at);
@@ -238,6 +313,10 @@ impl Scanner {
         let log = self.log.as_mut().ok_or(RelayError::NoLog)?;
         let from = log.next;
         log.next += bytes.len() as u64;
+        if self.stopped.is_some() {
+            self.look(bytes);
+            return Ok(());
+        }
         let mut input = bytes;
         while !input.is_empty() && self.stopped.is_none() {
             let log = self.log.as_mut().ok_or(RelayError::NoLog)?;
@@ -257,6 +336,9 @@ impl Scanner {
         self.bytes += taken.len() as u64;
         if self.stopped.is_some() && self.next.is_none() {
             self.next = self.first_of(rest);
+        }
+        if self.stopped.is_some() {
+            self.look(input);
         }
         Ok(())
     }
@@ -325,6 +407,9 @@ impl Scanner {
             }
         }
         let end = at(entry.end)?;
+        if let Some(ended) = step.ended.as_ref().filter(|_| !step.is_repeat) {
+            self.meet(ended, &name);
+        }
         if step.ended.is_some() {
             let mut repeated = None;
             let seen = match step.is_repeat {
@@ -356,6 +441,10 @@ impl Scanner {
 
     /// Ends the reading: at the stop, or at the end of everything.
     pub(super) fn finish(self) -> Result<Scanned, UntilError> {
+        if let ([one, two, ..], Some(gtid)) = (&self.met[..], self.gtid()) {
+            let (gtid, one, two) = (gtid.to_string(), one.to_string(), two.to_string());
+            return Err(UntilError::Twice { gtid, one, two });
+        }
         let stop = match (self.stopped, self.log.as_ref()) {
             (Some(stop), _) => stop,
             (None, Some(log)) => {
@@ -487,7 +576,7 @@ mod tests {
         let mut offset = usize::try_from(start).unwrap();
         for cut in cuts.iter().cycle() {
             scanner.begin(NAME, &description, offset as u64)?;
-            if scanner.has_stopped() || offset >= log.len() {
+            if scanner.is_done() || offset >= log.len() {
                 break;
             }
             let next = (offset + cut).min(log.len());

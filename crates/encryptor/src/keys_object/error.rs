@@ -158,6 +158,15 @@ pub enum OpenError {
     Altered,
 }
 
+impl OpenError {
+    /// Whether a slot could not be tried, so that the same key may open it another time: its program failed, or there was not
+    /// enough memory.
+    #[must_use]
+    pub fn is_untried(&self) -> bool {
+        matches!(self, Self::Slot { fault: SlotFault::Command(_) | SlotFault::Memory { .. }, .. })
+    }
+}
+
 /// Reason why one slot cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -108,7 +108,7 @@ impl KeysObject {
     /// as far as that is possible.
     pub fn open(&self, unlock: &KeyMaterial<'_>) -> Result<DataKey, OpenError> {
         let way = unlock.name();
-        let (mut tried, mut first_fault) = (false, None);
+        let (mut tried, mut first_fault): (bool, Option<OpenError>) = (false, None);
         for (slot, content) in self.slots.iter().enumerate() {
             let fault = match content.open(unlock, &self.stream_id) {
                 None => continue,
@@ -120,8 +120,13 @@ impl KeysObject {
                 Some(Err(fault)) => fault,
             };
             tried = true;
-            if !matches!(fault, SlotFault::NotForThis) {
-                first_fault.get_or_insert(OpenError::Slot { slot, fault });
+            if matches!(fault, SlotFault::NotForThis) {
+                continue;
+            }
+            let fault = OpenError::Slot { slot, fault };
+            // One that could not be tried may be the right one.
+            if first_fault.as_ref().is_none_or(|first| fault.is_untried() && !first.is_untried()) {
+                first_fault = Some(fault);
             }
         }
         let kept_for = || self.slots().map(|slot| slot.to_string()).collect();

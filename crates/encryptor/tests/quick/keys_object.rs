@@ -151,6 +151,7 @@ fn memory_for_a_passphrase_is_bounded() {
             OpenError::Slot { fault: SlotFault::Memory { needed: MEMORY, limit }, .. }
                 if limit == max_memory
         ));
+        assert!(error.is_untried());
     }
     assert!(open(MEMORY).is_ok() && open(u64::MAX).is_ok());
     let text = open(1 << 20).unwrap_err().to_string();
@@ -308,6 +309,7 @@ fn a_changed_keys_object_opens_nothing() {
     let changed = KeysObject::parse(&mend(&text, rest)).unwrap();
     let error = changed.open(&KeyMaterial::Key(&file)).unwrap_err();
     assert!(matches!(error, OpenError::Slot { fault: SlotFault::ForeignKey, .. }));
+    assert!(!error.is_untried());
     // Only its id changes: nothing matches any more.
     value["stream"] = "00".repeat(16).into();
     let text = serde_json::to_string_pretty(&value).unwrap() + "\n";

@@ -12,6 +12,7 @@
 //!
 //! STREAM is the life of one receiver on one server. The format is described in `docs/spec/binlog.md`.
 
+mod all_lines;
 pub mod authority;
 pub mod base;
 mod chain;
@@ -19,7 +20,9 @@ mod digest;
 pub mod domain;
 pub mod ended;
 mod fit;
+mod history_line;
 pub mod killed;
+mod line_pieces;
 mod line_reader;
 pub mod listed_segment;
 pub mod listing;

@@ -116,19 +116,23 @@ pub(super) fn may_be_passed(ends: &[LineEnd<'_>], one: usize) -> bool {
     })
 }
 
-/// Whether two ends are of one history of one server, and the first one reaches at least as far as the second, whose end is
-/// known.
-pub(super) fn reaches(ends: &[LineEnd<'_>], one: usize, other: usize) -> bool {
+/// The ends that are of one history of one server with this one, and reach at least as far, if its end is known.
+pub(super) fn reaching(ends: &[LineEnd<'_>], other: usize) -> HashSet<usize> {
     let all = by_id(ends);
-    let (Some(one), Some(other)) = (ends.get(one), ends.get(other)) else { return false };
-    passes(&all, one, other) || (are_one(&all, one, other, false) && is_at(one, other))
+    let Some(other) = ends.get(other) else { return HashSet::new() };
+    let reaches = |one: &LineEnd<'_>| {
+        passes(&all, one, other) || (are_one(&all, one, other, false) && is_at(one, other))
+    };
+    ends.iter().enumerate().filter(|(_, one)| reaches(one)).map(|(n, _)| n).collect()
 }
 
-/// Whether two ends are of one history of one server, as far as the records show.
-pub(super) fn are_of_one_server(ends: &[LineEnd<'_>], one: usize, other: usize) -> bool {
+/// The ends that are of one history of one server with this one, as far as the records show.
+pub(super) fn of_one_server(ends: &[LineEnd<'_>], other: usize) -> HashSet<usize> {
     let all = by_id(ends);
-    let (Some(one), Some(other)) = (ends.get(one), ends.get(other)) else { return false };
-    are_one(&all, one, other, false) && !one.is_of_another_server(other)
+    let Some(other) = ends.get(other) else { return HashSet::new() };
+    let is_of_it =
+        |one: &LineEnd<'_>| !one.is_of_another_server(other) && are_one(&all, one, other, false);
+    ends.iter().enumerate().filter(|(_, one)| is_of_it(one)).map(|(n, _)| n).collect()
 }
 
 /// Whether a history ends before a stored segment, and does not branch from that one's.

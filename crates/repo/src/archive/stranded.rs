@@ -103,11 +103,16 @@ pub(super) fn lacks<'a>(ends: &[LineEnd<'a>], present: usize) -> Vec<(LineEnd<'a
             && line.iter().any(|part| part.is_of_another_server(end))
             && !is_left_by_its_own(ends, end)
     };
+    let of_mariadb = |end: &LineEnd<'a>| match end.gtids()? {
+        GtidState::MariaDb(gtids) => Some(gtids),
+        GtidState::MySql(_) => None,
+    };
+    let all: Vec<Option<GtidPosition>> = ends.iter().map(of_mariadb).collect();
     let others = ends.iter().enumerate().filter(|(n, _)| *n != present);
     let found = others.flat_map(|(n, end)| match (end.gtids(), now.gtids()) {
-        (Some(GtidState::MariaDb(its)), Some(GtidState::MariaDb(own))) => {
-            let last = its.iter().copied().filter(|gtid| is_furthest(ends, n, *gtid));
-            let last = last.filter(|_| is_other(end)).filter_map(|gtid| {
+        (Some(GtidState::MariaDb(its)), Some(GtidState::MariaDb(own))) if is_other(end) => {
+            let last = its.iter().copied().filter(|gtid| is_furthest(&all, n, *gtid));
+            let last = last.filter_map(|gtid| {
                 let has_passed =
                     own.get(gtid.domain).is_some_and(|own| own.sequence >= gtid.sequence);
                 match has_passed {
@@ -163,9 +168,9 @@ fn is_left_by_its_own(ends: &[LineEnd<'_>], end: &LineEnd<'_>) -> bool {
 }
 
 /// Whether no other stream ends with a later transaction of the same server in this domain.
-fn is_furthest(ends: &[LineEnd<'_>], one: usize, gtid: Gtid) -> bool {
-    ends.iter().enumerate().all(|(n, end)| {
-        let Some(GtidState::MariaDb(gtids)) = end.gtids().filter(|_| n != one) else { return true };
+fn is_furthest(ends: &[Option<GtidPosition>], one: usize, gtid: Gtid) -> bool {
+    ends.iter().enumerate().all(|(n, gtids)| {
+        let Some(gtids) = gtids.as_ref().filter(|_| n != one) else { return true };
         gtids.get(gtid.domain).is_none_or(|other| {
             other.server != gtid.server || (other.sequence, one) < (gtid.sequence, n)
         })

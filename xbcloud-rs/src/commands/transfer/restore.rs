@@ -213,10 +213,12 @@ pub(super) struct Origins {
     pub(super) server: Option<String>,
 }
 
-/// A repository without NAME, `@shop`, means its newest backup that fits.
+/// A repository without NAME, `@shop`, means its newest backup that fits. So does a URL that ends with a slash: as at the
+/// destination of a copy, it is that of a place.
 fn named(source: &Source) -> Source {
-    let name = if source.name.is_empty() { "latest" } else { &source.name };
-    Source { name: name.to_owned(), server: source.server.clone() }
+    let is_place = source.name.is_empty() || source.name.ends_with('/');
+    let name = format!("{}{}", source.name, if is_place { "latest" } else { "" });
+    Source { name, server: source.server.clone() }
 }
 
 fn lines(plan: &UntilPlan) -> Vec<String> {
