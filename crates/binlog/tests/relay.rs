@@ -109,6 +109,28 @@ fn relay_logs_are_those_of_a_second_implementation() {
     }
 }
 
+/// Temporary tables end there. A log without a transaction becomes no relay log, so the next one says it.
+#[test]
+fn a_start_of_the_server_is_written_with_the_next_transaction() {
+    // Behind header, version and name of the server.
+    let created = |log: &[u8]| u32::from_le_bytes(log[75..79].try_into().unwrap());
+    let (empty, next) = (log("mariadb.000001.gz"), log("mariadb.000002"));
+    assert!(created(&empty) > 0 && created(&next) == 0);
+    for has_started in [true, false] {
+        let start = start_of(&next);
+        let mut writer = RelayWriter::new(RelayPlan { start, ..plan(ReplayStop::End) });
+        let mut out = Vec::new();
+        if has_started {
+            writer.begin_log("bin.000001", format(&empty), 4).unwrap();
+            writer.push(format(&empty), &mut out).unwrap();
+            assert!(out.is_empty());
+        }
+        writer.begin_log("bin.000002", format(&next), 4).unwrap();
+        writer.push(&next[4..], &mut out).unwrap();
+        assert_eq!(created(&out), if has_started { created(&empty) } else { 0 });
+    }
+}
+
 #[test]
 fn a_relay_log_ends_with_the_last_transaction_before_the_stop() {
     RICH.iter().copied().for_each(ends_before_the_stop);

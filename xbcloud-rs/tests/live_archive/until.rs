@@ -92,6 +92,36 @@ fn a_backup_is_restored_to_any_transaction() {
     assert!(text.contains("is not in the log"), "{text}");
 }
 
+/// Its data has no other tables, and a restore without them is not the server.
+#[test]
+fn a_partial_backup_is_no_base_unless_it_is_named() {
+    let shop = Shop::new();
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql(
+        "CREATE DATABASE other; CREATE TABLE other.t (i INT); INSERT INTO d.t VALUES (1, 'one')",
+    );
+    let put = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["backup", "--quiet", &shop.place("part"), "--server=shop"])
+        .arg(format!("--state-dir={}", shop.scratch.join("state").display()))
+        .args(shop.key())
+        .arg("--")
+        .args(shop.server.backup_command())
+        .arg("--databases=d mysql sys performance_schema");
+    let _ = put.run().expect(0);
+    shop.server.sql("INSERT INTO d.t VALUES (2, 'two'); INSERT INTO other.t VALUES (1)");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let planned =
+        |name: &str| shop.restore(name, "latest", &["--dry-run"]).run().expect(0).stdout_text();
+    assert!(planned("latest").contains("backup full at "), "{}", planned("latest"));
+    let named = planned("part");
+    assert!(
+        named.contains("backup part at ") && named.contains("the backup is partial"),
+        "{named}"
+    );
+}
+
 /// A session may set numbers back, unless `gtid_strict_mode` is on.
 #[test]
 fn a_gtid_that_two_transactions_have_is_no_stop() {

@@ -11,6 +11,8 @@ use super::redo::RedoFile;
 /// Offsets in a page of its own number, and of that of its tablespace.
 const PAGE_NUMBER: usize = 4;
 const PAGE_SPACE: usize = 34;
+/// Number of the system tablespace.
+const SYSTEM: u32 = 0;
 /// Pages with which a server creates a tablespace.
 const FIRST_PAGES: u64 = 7;
 
@@ -156,6 +158,13 @@ impl Stages {
         }
         if !self.names.insert(file.name.clone()) {
             return broken(format!("two files are named {}", file.name));
+        }
+        // Its pages are numbered on in the second file, which has no first page of its own.
+        if file.space == Some(SYSTEM) && self.files.iter().any(|other| other.space == file.space) {
+            return unsupported(format!(
+                "the system tablespace has more than one file (innodb_data_file_path), {} among them; dump the server, or make it anew with one file",
+                file.name
+            ));
         }
         self.files.push(file);
         Ok(())
@@ -507,6 +516,18 @@ mod tests {
         }
         stages.end(&begin)?;
         Ok(stages)
+    }
+
+    /// Nothing says which of its files has a page.
+    #[test]
+    fn a_system_tablespace_of_two_files_is_refused_before_a_byte_of_it() {
+        let mut stages = Stages::new(false);
+        stages.page_size = PAGE;
+        stages.begin(&state(Stage::File, 2, 2, u64::from(PAGE) * 8));
+        let system = |index, name| FileHead { space: 0, ..head(Stage::File, index, name, 0) };
+        stages.file(Stage::File, &system(0, b"./ibdata1")).unwrap();
+        let refused = stages.file(Stage::File, &system(1, b"./ibdata2")).unwrap_err();
+        assert!(refused.to_string().contains("more than one file"), "{refused}");
     }
 
     #[test]

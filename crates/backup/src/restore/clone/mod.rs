@@ -138,7 +138,7 @@ fn close(target: &Path) -> Result<(), BackupError> {
 /// Whether a directory has something in it.
 fn is_in_use(target: &Path) -> bool {
     let is_something = |entry: std::io::Result<std::fs::DirEntry>| {
-        entry.is_ok_and(|entry| !is_lost_and_found(&entry.file_name()))
+        entry.is_ok_and(|entry| !is_lost_and_found(&entry))
     };
     std::fs::read_dir(target).is_ok_and(|mut entries| entries.any(is_something))
 }
