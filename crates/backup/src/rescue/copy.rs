@@ -375,12 +375,14 @@ impl Copier<'_> {
         let name = source.unfinished.name();
         let create = source.definition.create(&name);
         self.sink.create(&source.unfinished, &create).map_err(|error| {
-            match error.is_unknown_table() && source.definition.uses_sequence() {
-                true => format!(
-                    "{error}; a column takes its values from a sequence, which has to be there first: rescue it with the table, and give both their names back with --as='{{table}}'"
-                ),
-                false => error.to_string(),
-            }
+            let next = if error.is_unknown_table() && source.definition.uses_sequence() {
+                "; a column takes its values from a sequence, which has to be there first: rescue it with the table, and give both their names back with --as='{table}'"
+            } else if error.is_of_strict_mode() {
+                "; if it was made without innodb_strict_mode, run SET GLOBAL innodb_strict_mode = OFF on the server, its replicas and the nodes of its cluster, and ON again after the rescue"
+            } else {
+                ""
+            };
+            format!("{error}{next}")
         })?;
         self.try_triggers(source)?;
         self.try_keys(source)?;

@@ -5,13 +5,17 @@ use xb_mysql::{Client, Error, Row};
 
 use super::definition::quoted;
 
-/// Settings of a session that reads or writes rows: no value is changed, converted or refused that the
-/// source held. Statements are UTF-8; values of a result come as they are stored.
+/// Settings of a session that reads or writes tables: no definition and no value is changed, converted or refused that
+/// the source held. Statements are UTF-8; values of a result come as they are stored. Replicas and nodes of a cluster do
+/// not get to know of `innodb_strict_mode`: a table that it refuses would stop them. The last variable cannot be set in a
+/// session of an earlier server.
 pub(crate) const SESSION: &str = "SET NAMES utf8mb4, character_set_results = NULL, \
-    sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION', \
-    time_zone = '+00:00', foreign_key_checks = 0, check_constraint_checks = 0, autocommit = 1, \
+    sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION,NO_UNSIGNED_SUBTRACTION', \
+    innodb_strict_mode = (SELECT @@GLOBAL.innodb_strict_mode AND COUNT(*) FROM information_schema.global_variables \
+    WHERE variable_name IN ('log_bin', 'wsrep_on') AND variable_value = 'ON'), sql_quote_show_create = 1, time_zone = '+00:00', foreign_key_checks = 0, check_constraint_checks = 0, autocommit = 1, \
     sql_select_limit = 18446744073709551615, max_statement_time = 0, wait_timeout = 2147483, \
-    net_read_timeout = 31536000, net_write_timeout = 31536000";
+    net_read_timeout = 31536000, net_write_timeout = 31536000 \
+    /*M!100609 , explicit_defaults_for_timestamp = 1 */";
 /// A statement that waits for the lock of a table in use holds up all later ones that use it, so it gives up after these
 /// seconds. All others wait as the server says: for a backup of it, too.
 pub(super) const SHORT_WAIT: &str = "SET lock_wait_timeout = 20";

@@ -127,6 +127,11 @@ impl SinkError {
         self.has_code(&[1205, 1213, 1317])
     }
 
+    /// Returns whether the server refuses the options of a table, or the length of its rows.
+    pub(super) fn is_of_strict_mode(&self) -> bool {
+        self.has_code(&[1005, 1118])
+    }
+
     /// Returns whether the login may not make a trigger of another account.
     pub(super) fn is_of_other_definer(&self) -> bool {
         self.has_code(&[1227])
