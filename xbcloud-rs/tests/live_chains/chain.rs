@@ -129,6 +129,8 @@ fn a_selection_that_misses_pages_of_a_chain_is_refused() {
         refused.contains("files that were not selected") && refused.contains("rescue"),
         "{refused}"
     );
+    // The same command would end in the same error.
+    assert!(!refused.contains("to resume"), "{refused}");
     assert!(!scratch.join("renamed/shop/t.cfg").exists());
     let _ = select("shop/kept.*", "kept").expect(0);
     assert!(scratch.join("kept/shop/kept.cfg").exists());

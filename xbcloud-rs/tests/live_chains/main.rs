@@ -12,4 +12,5 @@ mod prepare;
 mod renamed;
 mod rescue;
 mod rescue_cut;
+mod rescue_values;
 mod verify;

@@ -180,6 +180,7 @@ fn tables_go_into_a_running_server() {
         "shop.orders is now shop.{new}: 20000 rows, compared with the backup; without its foreign keys (1) and triggers (1)"
     );
     assert!(said.contains(&line), "{said}");
+    assert!(!said.contains("compare the definitions"), "{said}");
     for table in NAMES {
         assert_equal(server, ("shop", &format!("{table}_rescued_{day}")), server, table);
     }
@@ -354,6 +355,10 @@ fn an_encrypted_table_without_its_keys_is_no_damaged_one() {
     for said in ["server with file_key_management", "give its keys with --mysqld-opts"] {
         assert!(refused.contains(said), "{refused}");
     }
+    let told = shop.rescue_into(server, "full", &["shop.se*", "--as={table}_2"]).run().expect(1);
+    let told = told.stderr_text();
+    assert!(told.contains("but not shop.secret: ") && told.contains("--mysqld-opts"), "{told}");
+    assert_eq!(server.sql("SELECT COUNT(*) FROM shop.select_2"), "1\n");
     let [plugin, file] = [plugin, &file].map(|option| format!("--mysqld-opts={option}"));
     let args = ["shop.secret", "--as=found", &plugin, &file];
     let _ = shop.rescue_into(server, "full", &args).run().expect(0);

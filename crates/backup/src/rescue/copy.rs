@@ -5,18 +5,23 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::AtomicBool;
 
-use xb_mysql::{Client, Error, Event, Row, ServerError};
+use xb_mysql::{Client, Error, Row, ServerError};
 use xb_pipeline::Observer;
 use xb_reader::Printable;
 use xb_replay::repair_table;
 
 use super::definition::{Definition, key_name, referenced};
+use super::faithful::{
+    ALLOW_HISTORY, compare_definitions, of_backup, refuse_lost_characters, try_generated,
+};
 use super::grants::{Need, refuse_without_trigger};
 use super::in_use::failed;
 use super::names::{Chosen, NamedTable, StoredTable};
 use super::owners::Owners;
 use super::physical;
-use super::rows::{Layout, SESSION, Sum, TablePass, is_table, sql, trigger_names};
+use super::rows::{
+    Layout, RowsError, SESSION, Sum, TablePass, each_row, is_table, sql, trigger_names,
+};
 use super::sink::{LiveServer, PREFIX, QuotedTable, Sink, SinkError};
 use super::source::{Copier, Order, Source};
 use super::trigger::{Trigger, is_same_order};
@@ -52,6 +57,8 @@ pub(super) struct CopyOutcome {
     pub(super) tables: Vec<Rescued>,
     /// Views and tables without rows of their own that a pattern matched.
     pub(super) passed_over: Vec<String>,
+    /// Why tables that a pattern matched cannot be rescued.
+    pub(super) lost: Vec<BackupError>,
     pub(super) remarks: Vec<String>,
 }
 
@@ -106,7 +113,7 @@ impl Copier<'_> {
         // the tables that are there, an older one gives values a second time.
         let (sequences, sources): (Vec<Source>, Vec<Source>) =
             sources.into_iter().partition(|source| source.is_sequence);
-        self.fill_all(&sequences, &mut copied)?;
+        let sequences = self.fill_all(sequences, &mut copied)?;
         let (mut early, mut late) = (Vec::new(), Vec::new());
         for sequence in &sequences {
             let is_there = self.order.replace && self.holds(sequence)?;
@@ -115,7 +122,10 @@ impl Copier<'_> {
         for sequence in &early {
             self.name(sequence).map(drop).map_err(|what| failed(&sequence.shown, what))?;
         }
-        self.fill_all(&sources, &mut copied)?;
+        let sources = self.fill_all(sources, &mut copied)?;
+        if copied.tables.is_empty() && !copied.lost.is_empty() {
+            return Err(copied.lost.remove(0));
+        }
         for source in sources.iter().filter(|source| source.same_place) {
             self.add_early_triggers(source).map_err(|what| failed(&source.shown, what))?;
         }
@@ -136,14 +146,36 @@ impl Copier<'_> {
         Ok(copied)
     }
 
-    /// Creates the unfinished tables, and fills them.
+    /// Creates the unfinished tables, and fills them. Returns those that are complete.
     fn fill_all(
         &mut self,
-        sources: &[Source],
+        sources: Vec<Source>,
         copied: &mut CopyOutcome,
-    ) -> Result<(), BackupError> {
+    ) -> Result<Vec<Source>, BackupError> {
+        let mut complete = Vec::with_capacity(sources.len());
         for source in sources {
-            let rows = self.fill(source).map_err(|what| failed(&source.shown, what))?;
+            let filled = self.fill(&source, &mut copied.remarks);
+            let filled = filled.map_err(|unfilled| match unfilled {
+                // The server may only have found what is wrong with the table.
+                Unfilled::Refused(what) => match self.try_generated(&source) {
+                    Err(why) => Unfilled::Lost(why),
+                    Ok(()) => Unfilled::Failed(what),
+                },
+                unfilled => unfilled,
+            });
+            let rows = match filled {
+                Ok(rows) => rows,
+                Err(Unfilled::Lost(what)) if !source.by_name && self.is_answered() => {
+                    let drop = format!("DROP TABLE IF EXISTS {}", source.unfinished.name());
+                    let dropped = self.sink.run(drop.as_bytes());
+                    dropped.map_err(|error| failed(&source.shown, error))?;
+                    copied.lost.push(failed(&source.shown, what));
+                    continue;
+                }
+                Err(Unfilled::Lost(what) | Unfilled::Refused(what) | Unfilled::Failed(what)) => {
+                    return Err(failed(&source.shown, what));
+                }
+            };
             if self.order.filter.is_some() && source.layout.has_timestamps() {
                 copied.remarks.push(format!(
                     "{}: it has TIMESTAMP columns, and --where compares them in UTC, as NOW() is",
@@ -156,8 +188,18 @@ impl Copier<'_> {
                 rows,
                 left_out: source.left_out(),
             });
+            complete.push(source);
         }
-        Ok(())
+        Ok(complete)
+    }
+
+    /// Returns whether the private server works: one that has ended gives no table.
+    fn is_answered(&mut self) -> bool {
+        self.private.rows("SELECT CAST(1 AS CHAR)").is_ok()
+    }
+
+    fn try_generated(&mut self, source: &Source) -> Result<(), String> {
+        try_generated(self.private, source, self.order.filter.as_deref(), self.cancel)
     }
 
     /// Returns whether something is there in whose place this would come.
@@ -179,29 +221,38 @@ impl Copier<'_> {
 
     /// Reads what all tables are, before anything is written.
     fn sources(&mut self, copied: &mut CopyOutcome) -> Result<Vec<Source>, BackupError> {
-        let mut sources = Vec::new();
         // Before anything opens one of them, such as a view of it.
-        for NamedTable { chosen: Chosen { held, .. }, .. } in &self.order.tables {
-            let repaired = self.repair(held);
-            copied.remarks.extend(repaired.map_err(|what| failed(&held.to_string(), what))?);
-        }
-        let mut owners = HashMap::new();
-        for (number, named) in self.order.tables.iter().enumerate() {
-            let held = &named.chosen.held;
-            let source = self.source(number, named, &mut owners);
-            match source.map_err(|what| failed(&held.to_string(), what))? {
-                Some(source) => {
-                    if source.definition.engine() == IN_MEMORY {
-                        copied.remarks.push(format!(
-                            "{held}: its rows were in memory only, and no backup has them: it is empty"
-                        ));
-                    }
-                    sources.push(source);
+        let tables = self.order.tables.iter();
+        let repaired: Vec<_> = tables.map(|table| self.repair(&table.chosen.held)).collect();
+        let (mut sources, mut owners) = (Vec::new(), HashMap::new());
+        for (number, (named, repaired)) in self.order.tables.iter().zip(repaired).enumerate() {
+            let Chosen { held, by_name } = &named.chosen;
+            let found = repaired.and_then(|said| {
+                copied.remarks.extend(said);
+                self.find(held, *by_name)
+            });
+            let found = match found {
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    copied.passed_over.push(held.to_string());
+                    continue;
                 }
-                None => copied.passed_over.push(held.to_string()),
+                Err(what) if !by_name && self.is_answered() => {
+                    copied.lost.push(failed(&held.to_string(), what));
+                    continue;
+                }
+                Err(what) => return Err(failed(&held.to_string(), what)),
+            };
+            let source = self.source(number, named, found, &mut owners);
+            let source = source.map_err(|what| failed(&held.to_string(), what))?;
+            if source.definition.engine() == IN_MEMORY {
+                copied.remarks.push(format!(
+                    "{held}: its rows were in memory only, and no backup has them: it is empty"
+                ));
             }
+            sources.push(source);
         }
-        match sources.is_empty() {
+        match sources.is_empty() && copied.lost.is_empty() {
             false => Ok(sources),
             true => Err(BackupError::Selection(
                 "none of these has rows of its own, like a view or a MERGE table".to_owned(),
@@ -232,14 +283,12 @@ impl Copier<'_> {
         )))
     }
 
-    /// `None`: a view, or a table without rows of its own, that a pattern matched.
-    fn source(
-        &mut self,
-        number: usize,
-        NamedTable { chosen: Chosen { held, by_name }, schema, table }: &NamedTable,
-        owners: &mut HashMap<String, Owners>,
-    ) -> Result<Option<Source>, String> {
-        let ours = |error: Error| format!("the server on the backup: {error}");
+    /// Finds out what a table is in the backup. `None`: a view, or a table without rows of its own, that a pattern matched.
+    fn find(&mut self, held: &StoredTable, by_name: bool) -> Result<Option<FoundTable>, String> {
+        let ours = |error: Error| of_backup(&error);
+        if self.order.lost.as_ref() == Some(&held.files) {
+            return Err("the chain lacks pages of its tablespace, which was imported or discarded on the server; rescue it from another full backup".to_owned());
+        }
         let found = self.private.rows(format!(
             "SELECT table_type, COALESCE(table_comment, '') FROM information_schema.tables WHERE {}",
             is_table(&held.schema, &held.table)
@@ -249,7 +298,7 @@ impl Copier<'_> {
             return Err("the server on the backup does not list it; its definition may be damaged"
                 .to_owned());
         };
-        let pass_over = |why: String| if *by_name { Err(why) } else { Ok(None) };
+        let pass_over = |why: String| if by_name { Err(why) } else { Ok(None) };
         if kind == "VIEW" {
             return pass_over(format!(
                 "it is a view, which has no rows of its own ({})",
@@ -272,10 +321,23 @@ impl Copier<'_> {
         if OF_OTHERS.contains(&definition.engine()) {
             return pass_over(of_others(definition.engine()));
         }
+        let shown = text.first().and_then(|row| row.get(1)).unwrap_or_default();
+        refuse_lost_characters(self.private, &self.order.data, held, shown)?;
         let is_versioned = kind == "SYSTEM VERSIONED";
         let layout = Layout::read(self.private, &held.schema, &held.table, is_versioned);
         let layout = layout.map_err(ours)??;
         let triggers = self.triggers(&held.schema, &held.table).map_err(ours)?;
+        Ok(Some(FoundTable { from, definition, layout, triggers, is_sequence: kind == "SEQUENCE" }))
+    }
+
+    /// Finds out whether and how a table can get where it goes.
+    fn source(
+        &mut self,
+        number: usize,
+        NamedTable { chosen: Chosen { held, by_name }, schema, table }: &NamedTable,
+        FoundTable { from, definition, layout, triggers, is_sequence }: FoundTable,
+        owners: &mut HashMap<String, Owners>,
+    ) -> Result<Source, String> {
         let to = QuotedTable {
             schema: self.order.with_schema.then(|| schema.clone()),
             table: table.clone(),
@@ -317,7 +379,7 @@ impl Copier<'_> {
             }
             keys.iter().try_for_each(|key| taken("foreign key", key, owners.of_key(key)))?;
         }
-        if let (Some(_), Sink::Server(live)) = (&self.order.files, &mut *self.sink) {
+        if let (true, Sink::Server(live)) = (self.order.physical, &mut *self.sink) {
             physical::check(self.private, &mut live.client, held)?;
         }
         if definition.engine() == IN_MEMORY && self.order.replace {
@@ -332,10 +394,12 @@ impl Copier<'_> {
                 false => refuse_loss(live, schema, table, &[], &[])?,
             }
         }
-        Ok(Some(Source {
+        Ok(Source {
             shown: held.to_string(),
+            by_name: *by_name,
             from,
-            files: self.order.files.as_ref().map(|data| data.join(&held.files)),
+            trial: format!("{}.{}", sql(&held.schema), sql(&unfinished.table)),
+            files: self.order.physical.then(|| self.order.data.join(&held.files)),
             unfinished,
             to,
             definition,
@@ -343,8 +407,8 @@ impl Copier<'_> {
             triggers,
             has_triggers,
             same_place,
-            is_sequence: kind == "SEQUENCE",
-        }))
+            is_sequence,
+        })
     }
 
     fn triggers(&mut self, schema: &str, table: &str) -> Result<Vec<Trigger>, Error> {
@@ -362,11 +426,14 @@ impl Copier<'_> {
     }
 
     /// Creates the unfinished table, fills it, and compares it. Returns the number of rows.
-    fn fill(&mut self, source: &Source) -> Result<u64, String> {
+    fn fill(&mut self, source: &Source, remarks: &mut Vec<String>) -> Result<u64, Unfilled> {
+        // Rows that go into a server are compared there, which says more.
+        if let Sink::Dump(_) = self.sink {
+            self.try_generated(source).map_err(Unfilled::Lost)?;
+        }
         self.enter(&source.to)?;
         if source.layout.has_history() {
-            let allow = b"SET system_versioning_insert_history = 1";
-            self.sink.run(allow).map_err(|error| {
+            self.sink.run(ALLOW_HISTORY.as_bytes()).map_err(|error| {
                 format!(
                     "{error}; only MariaDB 10.11 and later takes the history of a versioned table"
                 )
@@ -375,13 +442,23 @@ impl Copier<'_> {
         let name = source.unfinished.name();
         let create = source.definition.create(&name);
         self.sink.create(&source.unfinished, &create).map_err(|error| {
-            match error.is_unknown_table() && source.definition.uses_sequence() {
-                true => format!(
-                    "{error}; a column takes its values from a sequence, which has to be there first: rescue it with the table, and give both their names back with --as='{{table}}'"
-                ),
-                false => error.to_string(),
-            }
+            let next = if error.is_unknown_table() && source.definition.uses_sequence() {
+                "; a column takes its values from a sequence, which has to be there first: rescue it with the table, and give both their names back with --as='{table}'"
+            } else if error.is_of_strict_mode() {
+                "; if it was made without innodb_strict_mode, run SET GLOBAL innodb_strict_mode = OFF on the server, its replicas and the nodes of its cluster, and ON again after the rescue"
+            } else {
+                ""
+            };
+            format!("{error}{next}")
         })?;
+        if let Sink::Server(live) = &mut *self.sink {
+            let (schema, unfinished) = source.unfinished.names();
+            let made = live.definition(schema, unfinished);
+            let made = made.map_err(|error| SinkError::from(error).to_string())?;
+            let [ours, theirs] = [&*self.private, &live.client].map(|client| client.greeting());
+            let versions = [&ours.version[..], &theirs.version];
+            remarks.extend(compare_definitions(source, &made, versions).map_err(Unfilled::Lost)?);
+        }
         self.try_triggers(source)?;
         self.try_keys(source)?;
         let mut sum = Sum::default();
@@ -408,13 +485,13 @@ impl Copier<'_> {
                 .private
                 .rows(count)
                 .and_then(|rows| rows.first().map(Row::texts::<1>).transpose());
-            let found = found.map_err(|error| format!("the server on the backup: {error}"))?;
+            let found = found.map_err(|error| Unfilled::Lost(of_backup(&error)))?;
             let found = found.map(|[count]| count).unwrap_or_default();
             if found != sum.rows.to_string() {
-                return Err(format!(
+                return Err(Unfilled::Failed(format!(
                     "it has {found} rows with history, and {} of them are current or ended before 2038",
                     sum.rows
-                ));
+                )));
             }
         }
         if let Sink::Server(live) = &mut *self.sink {
@@ -423,32 +500,35 @@ impl Copier<'_> {
                 let select = pass.select(&name, None);
                 each_row(&mut live.client, &select, pass.width(), |row| {
                     written.add(row);
-                    stopped(self.cancel)
+                    RowsError::if_stopped(self.cancel)
                 })
-                .map_err(|error| format!("the server: {error}"))?;
+                .map_err(|stop| match stop {
+                    RowsError::Server(error) => format!("the server: {error}"),
+                    RowsError::Refused(what) | RowsError::Other(what) => what,
+                })?;
             }
             if written != sum {
-                return Err(format!(
+                return Err(Unfilled::Refused(format!(
                     "the table on the server is not equal to that of the backup: {} rows were written, {} were read back, and their digests differ",
                     sum.rows, written.rows
-                ));
+                )));
             }
         }
         Ok(sum.rows)
     }
 
     /// Reads the rows of one reading, for the comparison.
-    fn count(&mut self, source: &Source, pass: &TablePass, sum: &mut Sum) -> Result<(), String> {
+    fn count(&mut self, source: &Source, pass: &TablePass, sum: &mut Sum) -> Result<(), Unfilled> {
         let select = pass.select(&source.from, None);
         each_row(self.private, &select, pass.width(), |row| {
             sum.add(row);
-            stopped(self.cancel)
+            RowsError::if_stopped(self.cancel)
         })
-        .map_err(|error| format!("the server on the backup: {error}"))
+        .map_err(Unfilled::from)
     }
 
     /// Copies the rows of one reading.
-    fn pour(&mut self, source: &Source, pass: &TablePass, sum: &mut Sum) -> Result<(), String> {
+    fn pour(&mut self, source: &Source, pass: &TablePass, sum: &mut Sum) -> Result<(), Unfilled> {
         let name = source.unfinished.name();
         let select = pass.select(&source.from, self.order.filter.as_deref());
         let (batch, longest) = (self.sink.batch(), self.sink.longest());
@@ -465,12 +545,15 @@ impl Copier<'_> {
                     statement.len()
                 )));
             }
-            sink.run(statement).map_err(|error| RowsError::Other(error.to_string()))?;
+            sink.run(statement).map_err(|error| match error.is_refusal() {
+                true => RowsError::Refused(error.to_string()),
+                false => RowsError::Other(error.to_string()),
+            })?;
             observer.add_bytes(statement.len() as u64);
             statement.clear();
             // A long row must not keep its memory.
             statement.shrink_to(batch);
-            stopped(cancel)
+            RowsError::if_stopped(cancel)
         };
         let poured = each_row(self.private, &select, pass.width(), |row| {
             sum.add(row);
@@ -489,10 +572,7 @@ impl Copier<'_> {
             statement.extend(&values);
             Ok(())
         });
-        poured.and_then(|()| flush(&mut statement)).map_err(|stop| match stop {
-            RowsError::Other(what) => what,
-            RowsError::Server(error) => format!("the server on the backup: {error}"),
-        })
+        poured.and_then(|()| flush(&mut statement)).map_err(Unfilled::from)
     }
 
     fn add_early_triggers(&mut self, source: &Source) -> Result<(), String> {
@@ -649,49 +729,42 @@ fn refuse_loss(
     }
 }
 
-/// Error that ends the copy of a table's rows.
-enum RowsError {
-    /// The server from which they are read.
-    Server(Error),
-    Other(String),
-}
-
-impl std::fmt::Display for RowsError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Server(error) => error.fmt(f),
-            Self::Other(what) => f.write_str(what),
-        }
-    }
-}
-
-fn stopped(cancel: &CancelToken) -> Result<(), RowsError> {
-    match cancel.reason() {
-        None => Ok(()),
-        Some(_) => Err(RowsError::Other("interrupted".to_owned())),
-    }
-}
-
-/// Reads all rows of a statement, each of `width` values.
-fn each_row(
-    client: &mut Client,
-    select: &str,
-    width: usize,
-    mut take: impl FnMut(&Row) -> Result<(), RowsError>,
-) -> Result<(), RowsError> {
-    let mut results = client.query(select).map_err(RowsError::Server)?;
-    while let Some(event) = results.next().map_err(RowsError::Server)? {
-        match event {
-            Event::Columns(columns) if columns.len() != width => {
-                return Err(RowsError::Server(Error::Unexpected));
-            }
-            Event::Row(row) => take(&row)?,
-            Event::Columns(_) | Event::Complete(_) => {}
-        }
-    }
-    Ok(())
-}
-
 fn of_private(table: &str, error: &Error) -> BackupError {
-    failed(table, format!("the server on the backup: {error}"))
+    failed(table, of_backup(error))
+}
+
+/// What a table is in the backup.
+struct FoundTable {
+    /// Its name for SQL.
+    from: String,
+    definition: Definition,
+    layout: Layout,
+    triggers: Vec<Trigger>,
+    is_sequence: bool,
+}
+
+/// Reason why a table is not filled.
+enum Unfilled {
+    /// It cannot be made from this backup as it was. Others may be.
+    Lost(String),
+    /// The server does not take its rows, or not as they are.
+    Refused(String),
+    Failed(String),
+}
+
+impl From<String> for Unfilled {
+    fn from(what: String) -> Self {
+        Self::Failed(what)
+    }
+}
+
+/// For rows that are read from the private server.
+impl From<RowsError> for Unfilled {
+    fn from(stop: RowsError) -> Self {
+        match stop {
+            RowsError::Server(error) => Self::Lost(of_backup(&error)),
+            RowsError::Refused(what) => Self::Refused(what),
+            RowsError::Other(what) => Self::Failed(what),
+        }
+    }
 }

@@ -49,6 +49,18 @@ impl Definition {
         text
     }
 
+    /// Returns the first part, or the options, in which another definition of the table differs, with whether it is a
+    /// part. The next number of a table is left out, and how it stores times.
+    pub(super) fn difference(&self, other: &Self) -> Option<(bool, [String; 2])> {
+        let parts = self.parts.len().max(other.parts.len());
+        let pairs = (0..parts).map(|n| (true, [self.parts.get(n), other.parts.get(n)]));
+        let options = (false, [Some(&self.options), Some(&other.options)]);
+        let mut shown = pairs.chain([options]).map(|(is_part, both)| {
+            (is_part, both.map(|text| plain(text.map_or(b"", |text| text))))
+        });
+        shown.find(|(_, [ours, theirs])| ours != theirs)
+    }
+
     /// Name of the storage engine.
     pub(super) fn engine(&self) -> &str {
         let rest = self.options.strip_prefix(b") ENGINE=").unwrap_or_default();
@@ -62,6 +74,18 @@ impl Definition {
         let takes =
             |part: &[u8]| part.windows(8).any(|text| text.eq_ignore_ascii_case(b"nextval("));
         self.parts.iter().any(|part| takes(part))
+    }
+}
+
+/// A part or the options of a definition, without what may differ.
+fn plain(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let text = text.replace(" /* mariadb-5.3 */", "").replace(" /* mysql-5.6 */", "");
+    match text.split_once(" AUTO_INCREMENT=") {
+        Some((begin, rest)) if begin.starts_with(')') => {
+            format!("{begin}{}", rest.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
+        _ => text,
     }
 }
 
@@ -183,6 +207,21 @@ mod tests {
         let key = format!("  {},\n", keys[0]);
         let expected = ORDERS.replace("`or``ders`", "`s`.`n`").replace(&key, "");
         assert_eq!(String::from_utf8(found.create("`s`.`n`")).unwrap(), expected);
+    }
+
+    #[test]
+    fn definitions_differ_in_all_but_their_numbers_and_forms_of_times() {
+        let read = |text: &str| Definition::read(text.as_bytes(), "t").unwrap();
+        let text = "CREATE TABLE `t` (\n  `a` timestamp /* mariadb-5.3 */ NOT NULL,\n  KEY (`a`)\n) ENGINE=InnoDB AUTO_INCREMENT=7 COMMENT='x'";
+        let same = text.replace(" /* mariadb-5.3 */", "").replace("=7", "=12");
+        let first = read(text);
+        assert_eq!(first.difference(&read(&same)), None);
+        for (from, to, is_part) in
+            [("NOT NULL", "NULL", true), (",\n  KEY (`a`)", "", true), ("'x'", "'y'", false)]
+        {
+            let other = read(&text.replace(from, to));
+            assert_eq!(first.difference(&other).unwrap().0, is_part, "{from}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod completing;
 mod condition;
 mod copy;
 mod definition;
+mod faithful;
 mod file_names;
 mod grants;
 mod in_use;
@@ -22,7 +23,8 @@ mod tokens;
 mod trigger;
 
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -51,7 +53,7 @@ use crate::restore::chain::Chain;
 use crate::restore::choose::{ChosenBackup, links};
 use crate::restore::clone::info::refuse_parts;
 use crate::restore::fetch::{FetchedChain, fetch};
-use crate::restore::prepare::{PrepareOptions, PrepareTool, prepare};
+use crate::restore::prepare::{PrepareOptions, PrepareTool, lost_pages, prepare};
 use crate::restore::request::AfterRestore;
 use crate::restore::same_space::is_covered;
 use crate::restore::{RestoreOptions, RestoreReport};
@@ -134,7 +136,7 @@ pub struct RescueReport {
     /// Views, and tables without rows of their own (MERGE), that a pattern matched; they are left out.
     pub passed_over: Vec<String>,
     /// Why tables that a pattern matched were not rescued, each with its name.
-    pub too_long: Vec<String>,
+    pub not_rescued: Vec<String>,
     /// Result of each backup of the chain, the full one first.
     pub restored: Vec<(String, RestoreReport)>,
     /// When the last of them ended; `None` if it has no manifest.
@@ -204,7 +206,7 @@ pub async fn rescue(
         let data = scratch.path().join("data");
         let how = &ready.preparing;
         let left;
-        let ((found, too_long), live, restored, replayed) = match until {
+        let ((found, mut not_rescued), live, (restored, lost), replayed) = match until {
             None => {
                 let found = goal.find(&in_backup)?;
                 let opened = goal.open(&found.0, cancel).await?;
@@ -236,6 +238,7 @@ pub async fn rescue(
         };
         let mut remarks = live.as_ref().map(|live| live.remarks.clone()).unwrap_or_default();
         remarks.extend(replayed.iter().flat_map(crate::until::remarks));
+        remarks.extend(lost.as_deref().map(lost_pages));
         if !left.is_empty() {
             remarks.push(format!(
                 "the file names of these are not encoded, as for a copy in the data directory, so a pattern leaves them out: {}; name those that you want",
@@ -256,11 +259,11 @@ pub async fn rescue(
             Order {
                 filter: wanted.filter,
                 replace: wanted.replace,
-                files: wanted.physical.then(|| data.clone()),
-                in_use: in_use
-                    .iter()
-                    .filter_map(|file| table_of(file.as_bytes()).map(str::to_owned))
-                    .collect(),
+                physical: wanted.physical,
+                data: data.clone(),
+                // A log may have made it anew.
+                lost: lost.filter(|_| replayed.is_none()).as_deref().and_then(files_at),
+                in_use: in_use.iter().filter_map(|file| files_at(Path::new(file))).collect(),
                 about: match &replayed {
                     None => format!("backup {name}"),
                     Some(at) => format!("backup {name}, and the log up to {}", at.position),
@@ -276,18 +279,34 @@ pub async fn rescue(
         .await;
         // Nothing that it wrote is needed.
         tokio::task::block_in_place(|| drop(server));
-        let mut copied = copied.map_err(|error| with_keys(error, xb_server::key_plugin(&data)))?;
+        let plugin = xb_server::key_plugin(&data);
+        let mut copied = copied.map_err(|error| with_keys(error, plugin))?;
         remarks.append(&mut copied.remarks);
-        let CopyOutcome { tables, passed_over, .. } = copied;
-        let report =
-            RescueReport { tables, passed_over, too_long, restored, finished, replayed, remarks };
-        Ok::<_, BackupError>(report)
+        let CopyOutcome { tables, passed_over, lost, .. } = copied;
+        not_rescued.extend(lost.into_iter().map(|error| match with_keys(error, plugin) {
+            BackupError::Rescue { table, what } => format!("{table}: {what}"),
+            error => error.to_string(),
+        }));
+        Ok::<_, BackupError>(RescueReport {
+            tables,
+            passed_over,
+            not_rescued,
+            restored,
+            finished,
+            replayed,
+            remarks,
+        })
     };
     let mut report = rescuing.await.map_err(|error| error.or_full_scratch(scratch.path()))?;
     if let Err(error) = scratch.close() {
         report.remarks.push(format!("cannot remove the scratch directory: {error}"));
     }
     Ok(report)
+}
+
+/// The table to which a file belongs, as `SCHEMA/TABLE` in the encoding of file names.
+fn files_at(file: &Path) -> Option<String> {
+    table_of(file.as_os_str().as_bytes()).map(str::to_owned)
 }
 
 /// Tables to rescue, and their destination.
@@ -404,7 +423,7 @@ fn refuse_links<'a>(mut files: impl Iterator<Item = &'a str>) -> Result<(), Back
 }
 
 /// Restores the selected files of a chain into `data` and prepares them. If they do not belong together,
-/// all files are restored.
+/// all files are restored. Returns the file of a tablespace that the chain lacks, or not all of, too.
 async fn restored(
     session: &Session,
     get: &mut GetRequest,
@@ -413,7 +432,7 @@ async fn restored(
     options: &PrepareOptions,
     room_beside: u64,
     on_line: &OnLine,
-) -> Result<Vec<(String, RestoreReport)>, BackupError> {
+) -> Result<(Vec<(String, RestoreReport)>, Option<PathBuf>), BackupError> {
     let how = RestoreOptions { sync: Durability::None, room_beside, ..RestoreOptions::default() };
     let failed = |what: String| BackupError::Restore { target: data.display().to_string(), what };
     let mut fetched = fetch(session, get, links, data, how, on_line).await?;
@@ -431,10 +450,10 @@ async fn restored(
     session.observer.begin_phase("prepare");
     let increments = folders.split_off(1);
     let chain = Chain { dir: data, increments: &increments, of: None };
-    let _ = prepare(session, chain, options, false, on_line).await?;
+    let lost = prepare(session, chain, options, false, on_line).await?;
     remove_links(data)
         .map_err(|error| failed(format!("cannot remove a link to a tablespace: {error}")))?;
-    Ok(restored)
+    Ok((restored, lost))
 }
 
 /// For a backup without a manifest.

@@ -1,17 +1,25 @@
 //! The rows of a table: how they are read, written as SQL, and compared.
 
 use sha2::{Digest as _, Sha256};
-use xb_mysql::{Client, Error, Row};
+use xb_mysql::{Client, Error, Event, Row};
 
 use super::definition::quoted;
+use crate::cancel::CancelToken;
 
-/// Settings of a session that reads or writes rows: no value is changed, converted or refused that the
-/// source held. Statements are UTF-8; values of a result come as they are stored.
+/// Settings of a session that reads or writes tables: no definition and no value is changed, converted or refused that
+/// the source held. Statements are UTF-8; values of a result come as they are stored. Replicas and nodes of a cluster do
+/// not get to know of `innodb_strict_mode`: a table that it refuses would stop them. The last variable cannot be set in a
+/// session of an earlier server.
 pub(crate) const SESSION: &str = "SET NAMES utf8mb4, character_set_results = NULL, \
-    sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION', \
-    time_zone = '+00:00', foreign_key_checks = 0, check_constraint_checks = 0, autocommit = 1, \
+    sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION,NO_UNSIGNED_SUBTRACTION', \
+    innodb_strict_mode = (SELECT @@GLOBAL.innodb_strict_mode AND COUNT(*) FROM information_schema.global_variables \
+    WHERE variable_name IN ('log_bin', 'wsrep_on') AND variable_value = 'ON'), sql_quote_show_create = 1, time_zone = '+00:00', foreign_key_checks = 0, check_constraint_checks = 0, autocommit = 1, \
     sql_select_limit = 18446744073709551615, max_statement_time = 0, wait_timeout = 2147483, \
-    net_read_timeout = 31536000, net_write_timeout = 31536000";
+    net_read_timeout = 31536000, net_write_timeout = 31536000 \
+    /*M!100609 , explicit_defaults_for_timestamp = 1 */";
+/// Begins a statement with rows whose ENUM has none of its values: the server stores it, as the source did. It refuses a
+/// row that it cannot keep; with IGNORE, it would drop that.
+const LENIENT: &str = "SET STATEMENT sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_UNSIGNED_SUBTRACTION' FOR ";
 /// A statement that waits for the lock of a table in use holds up all later ones that use it, so it gives up after these
 /// seconds. All others wait as the server says: for a backup of it, too.
 pub(super) const SHORT_WAIT: &str = "SET lock_wait_timeout = 20";
@@ -46,13 +54,18 @@ struct Column {
     /// The expression that reads it.
     read: String,
     kind: Kind,
+    /// Whether the server computes its value when the row is written. It cannot be given.
+    is_generated: bool,
 }
 
-/// Columns of a table that hold data of their own, and its history.
+/// Columns of a table whose values are stored, and its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     columns: Vec<Column>,
     history: Option<History>,
+    /// Names of the columns that a server computes when it writes a row: those that it stores, and those of which it may
+    /// refuse equal values.
+    generated: Vec<String>,
     /// Whether its rows lie in the order of a primary key.
     is_clustered: bool,
     /// Whether a condition on it may depend on the time zone.
@@ -85,28 +98,35 @@ impl Layout {
         is_versioned: bool,
     ) -> Result<Result<Self, String>, Error> {
         let rows = client.rows(format!(
-            "SELECT column_name, data_type, COALESCE(character_set_name, ''), is_generated, COALESCE(generation_expression, '') \
-             FROM information_schema.columns WHERE {} ORDER BY ordinal_position",
+            "SELECT column_name, data_type, COALESCE(character_set_name, ''), is_generated, COALESCE(generation_expression, ''), \
+             CASE WHEN is_generated <> 'ALWAYS' THEN '' WHEN extra LIKE '%STORED%' OR extra LIKE '%PERSISTENT%' THEN 'STORED' \
+             WHEN EXISTS (SELECT 1 FROM information_schema.statistics WHERE {0} AND non_unique = 0 AND column_name = columns.column_name) THEN 'UNIQUE' ELSE '' END \
+             FROM information_schema.columns WHERE {0} ORDER BY ordinal_position",
             is_table(schema, table)
         ))?;
-        let rows: Vec<[String; 5]> = rows.iter().map(Row::texts).collect::<Result<_, _>>()?;
+        let rows: Vec<[String; 6]> = rows.iter().map(Row::texts).collect::<Result<_, _>>()?;
         // Otherwise the server may read a smaller index, and in the order of that.
         let primary = client.rows(has_clustered_index(schema, table))?;
         let is_clustered = !primary.is_empty();
         Ok(Self::of(&rows, is_versioned).map(|layout| Self { is_clustered, ..layout }))
     }
 
-    fn of(rows: &[[String; 5]], is_versioned: bool) -> Result<Self, String> {
-        let mut columns = Vec::new();
+    fn of(rows: &[[String; 6]], is_versioned: bool) -> Result<Self, String> {
+        let (mut columns, mut computed): (Vec<Column>, Vec<String>) = Default::default();
         let (mut start, mut end) = ("`row_start`".to_owned(), "`row_end`".to_owned());
-        for [name, kind, charset, generated, expression] in rows {
-            let name = sql(name);
+        for [plain, kind, charset, generated, expression, form] in rows {
+            let name = sql(plain);
             let period = match expression.to_ascii_uppercase().as_str() {
                 "ROW START" => &mut start,
                 "ROW END" => &mut end,
-                _ if generated == "ALWAYS" => continue,
                 _ => {
-                    columns.push(Column::new(name, kind, charset));
+                    let is_generated = generated == "ALWAYS";
+                    if !form.is_empty() {
+                        computed.push(plain.clone());
+                    }
+                    if !is_generated || form == "STORED" {
+                        columns.push(Column { is_generated, ..Column::new(name, kind, charset) });
+                    }
                     continue;
                 }
             };
@@ -115,12 +135,12 @@ impl Layout {
             }
             *period = name;
         }
-        if columns.is_empty() {
+        if columns.iter().all(|column| column.is_generated) {
             return Err("it has no column with data of its own".to_owned());
         }
         let history = is_versioned.then_some(History { start, end });
         let has_timestamps = rows.iter().any(|[_, kind, ..]| kind == "timestamp");
-        Ok(Self { columns, history, is_clustered: false, has_timestamps })
+        Ok(Self { columns, history, generated: computed, is_clustered: false, has_timestamps })
     }
 
     /// The readings that give every row once. A row that is current gets its end from the server on
@@ -135,6 +155,7 @@ impl Layout {
                 name: (*name).clone(),
                 read: (*name).clone(),
                 kind: Kind::Plain,
+                is_generated: false,
             };
             self.columns.iter().cloned().chain(times.iter().map(time)).collect()
         };
@@ -153,6 +174,11 @@ impl Layout {
         let all = if self.history.is_some() { " FOR SYSTEM_TIME ALL" } else { "" };
         let filter = filter.map_or_else(String::new, |filter| format!(" WHERE ({filter})"));
         format!("SELECT COUNT(*) FROM {table}{all}{filter}")
+    }
+
+    /// Names of the columns of which a server with other settings may compute, or refuse, other values.
+    pub(super) fn generated(&self) -> &[String] {
+        &self.generated
     }
 
     pub(super) fn has_history(&self) -> bool {
@@ -190,14 +216,18 @@ impl Column {
             "float" => format!("CAST({name} AS DOUBLE)"),
             _ => name.clone(),
         };
-        Self { name, read, kind: written }
+        Self { name, read, kind: written, is_generated: false }
     }
 }
 
 impl TablePass {
     /// The statement that reads the rows of a table, given by its name for SQL.
     pub(crate) fn select(&self, table: &str, filter: Option<&str>) -> String {
-        let columns: Vec<&str> = self.columns.iter().map(|column| &column.read[..]).collect();
+        self.select_of(&self.columns.iter().collect::<Vec<_>>(), table, filter)
+    }
+
+    fn select_of(&self, columns: &[&Column], table: &str, filter: Option<&str>) -> String {
+        let columns: Vec<&str> = columns.iter().map(|column| &column.read[..]).collect();
         let filter = match (filter, self.rest.is_empty()) {
             (None, _) => String::new(),
             (Some(filter), true) => format!(" WHERE ({filter})"),
@@ -209,24 +239,43 @@ impl TablePass {
         format!("SELECT {} FROM {table}{index}{}{filter}", columns.join(", "), self.rest)
     }
 
+    /// The columns that are written.
+    fn written(&self) -> Vec<&Column> {
+        self.columns.iter().filter(|column| !column.is_generated).collect()
+    }
+
+    fn insert_into(&self, table: &str) -> String {
+        let columns: Vec<&str> = self.written().iter().map(|column| &column.name[..]).collect();
+        format!("INSERT INTO {table} ({})", columns.join(", "))
+    }
+
     /// The beginning of the statement that writes rows. With `lenient`, the server stores an ENUM
     /// that has none of its values, as the source did.
     pub(super) fn insert(&self, table: &str, lenient: bool) -> Vec<u8> {
-        let columns: Vec<&str> = self.columns.iter().map(|column| &column.name[..]).collect();
-        let ignore = if lenient { "IGNORE " } else { "" };
-        format!("INSERT {ignore}INTO {table} ({}) VALUES\n", columns.join(", ")).into_bytes()
+        let lenient = if lenient { LENIENT } else { "" };
+        format!("{lenient}{} VALUES\n", self.insert_into(table)).into_bytes()
+    }
+
+    /// The statement that copies the rows of a table into another one on the same server.
+    pub(super) fn copy(&self, from: &str, to: &str, filter: Option<&str>) -> String {
+        let rows = self.select_of(&self.written(), from, filter);
+        format!("{} {rows}", self.insert_into(to))
     }
 
     /// Returns whether a row must be written leniently.
     pub(super) fn is_lenient(&self, row: &Row) -> bool {
         let mut values = self.columns.iter().zip(row.iter());
-        values.any(|(column, value)| column.kind == Kind::Label && value == Some(b""))
+        values.any(|(column, value)| {
+            column.kind == Kind::Label && !column.is_generated && value == Some(b"")
+        })
     }
 
     /// Appends a row, as `(VALUE,…)`.
     pub(super) fn write(&self, row: &Row, out: &mut Vec<u8>) {
         out.push(b'(');
-        for (number, (column, value)) in self.columns.iter().zip(row.iter()).enumerate() {
+        let values = self.columns.iter().zip(row.iter());
+        let written = values.filter(|(column, _)| !column.is_generated);
+        for (number, (column, value)) in written.enumerate() {
             if number > 0 {
                 out.push(b',');
             }
@@ -311,6 +360,45 @@ impl Sum {
             *sum = sum.wrapping_add(part);
         }
     }
+}
+
+/// Error that ends the reading of a table's rows.
+pub(super) enum RowsError {
+    /// The server from which they are read.
+    Server(Error),
+    /// The server to which they go: it refuses them.
+    Refused(String),
+    Other(String),
+}
+
+impl RowsError {
+    /// Fails once the run is to end.
+    pub(super) fn if_stopped(cancel: &CancelToken) -> Result<(), Self> {
+        match cancel.reason() {
+            None => Ok(()),
+            Some(_) => Err(Self::Other("interrupted".to_owned())),
+        }
+    }
+}
+
+/// Reads all rows of a statement, each of `width` values.
+pub(super) fn each_row(
+    client: &mut Client,
+    select: &str,
+    width: usize,
+    mut take: impl FnMut(&Row) -> Result<(), RowsError>,
+) -> Result<(), RowsError> {
+    let mut results = client.query(select).map_err(RowsError::Server)?;
+    while let Some(event) = results.next().map_err(RowsError::Server)? {
+        match event {
+            Event::Columns(columns) if columns.len() != width => {
+                return Err(RowsError::Server(Error::Unexpected));
+            }
+            Event::Row(row) => take(&row)?,
+            Event::Columns(_) | Event::Complete(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Asks whether the rows of a table lie in the order of an index. Each of the two views looks up that table only; joined,
@@ -407,13 +495,13 @@ mod tests {
 
     #[test]
     fn only_columns_with_data_of_their_own_are_read_and_history_by_time() {
-        let row = |texts: [&str; 5]| texts.map(str::to_owned);
+        let row = |texts: [&str; 6]| texts.map(str::to_owned);
         let rows = [
-            row(["id", "int", "", "NEVER", ""]),
-            row(["twice", "int", "", "ALWAYS", "`id` * 2"]),
-            row(["f", "float", "", "NEVER", ""]),
-            row(["t", "varchar", "sjis", "NEVER", ""]),
-            row(["x", "vector", "", "NEVER", ""]),
+            row(["id", "int", "", "NEVER", "", ""]),
+            row(["twice", "int", "", "ALWAYS", "`id` * 2", ""]),
+            row(["f", "float", "", "NEVER", "", ""]),
+            row(["t", "varchar", "sjis", "NEVER", "", ""]),
+            row(["x", "vector", "", "NEVER", "", ""]),
         ];
         let layout = Layout::of(&rows, false).unwrap();
         let [pass] = &layout.passes()[..] else { panic!() };
@@ -428,19 +516,28 @@ mod tests {
         assert_eq!(pass.select("t", None), format!("{all} FORCE INDEX (PRIMARY)"));
         assert_eq!(pass.select("t", Some("x")), format!("{all} WHERE (x)"));
         let rows = [
-            row(["id", "int", "", "NEVER", ""]),
-            row(["a", "timestamp", "", "ALWAYS", "ROW START"]),
-            row(["b", "timestamp", "", "ALWAYS", "ROW END"]),
+            row(["id", "int", "", "NEVER", "", ""]),
+            row(["d", "date", "", "ALWAYS", "cast(`a` as date)", "STORED"]),
+            row(["u", "date", "", "ALWAYS", "cast(`a` as date)", "UNIQUE"]),
+            row(["a", "timestamp", "", "ALWAYS", "ROW START", "STORED"]),
+            row(["b", "timestamp", "", "ALWAYS", "ROW END", "STORED"]),
         ];
-        let passes = Layout::of(&rows, true).unwrap().passes();
+        let layout = Layout::of(&rows, true).unwrap();
+        assert_eq!(layout.generated(), ["d", "u"]);
+        let passes = layout.passes();
         assert_eq!(
             passes[0].select("t", Some("x")),
             format!(
-                "SELECT `id`, `a`, `b` FROM t FOR SYSTEM_TIME ALL WHERE `b` < {END_OF_TIME} AND (x)"
+                "SELECT `id`, `d`, `a`, `b` FROM t FOR SYSTEM_TIME ALL WHERE `b` < {END_OF_TIME} AND (x)"
             )
         );
-        assert_eq!(passes[1].select("t", None), "SELECT `id`, `a` FROM t");
-        let by_transaction = [row(["a", "bigint", "", "ALWAYS", "ROW START"])];
+        assert_eq!(passes[1].select("t", None), "SELECT `id`, `d`, `a` FROM t");
+        let insert = |lenient| String::from_utf8(passes[1].insert("t", lenient)).unwrap();
+        assert_eq!(insert(false), "INSERT INTO t (`id`, `a`) VALUES\n");
+        assert_eq!(insert(true), format!("{LENIENT}{}", insert(false)));
+        let copy = "INSERT INTO c (`id`, `a`) SELECT `id`, `a` FROM t WHERE (x)";
+        assert_eq!(passes[1].copy("t", "c", Some("x")), copy);
+        let by_transaction = [row(["a", "bigint", "", "ALWAYS", "ROW START", ""])];
         assert!(Layout::of(&by_transaction, true).is_err());
         assert!(Layout::of(&[], false).is_err());
     }

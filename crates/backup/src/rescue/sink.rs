@@ -127,9 +127,19 @@ impl SinkError {
         self.has_code(&[1205, 1213, 1317])
     }
 
+    /// Returns whether the server refuses the options of a table, or the length of its rows.
+    pub(super) fn is_of_strict_mode(&self) -> bool {
+        self.has_code(&[1005, 1118])
+    }
+
     /// Returns whether the login may not make a trigger of another account.
     pub(super) fn is_of_other_definer(&self) -> bool {
         self.has_code(&[1227])
+    }
+
+    /// Returns whether the server refused a statement, and can take others.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Server(error @ Error::Server(_)) if !is_lost(error))
     }
 
     /// Returns whether a table stays because a foreign key of another one refers to it.
@@ -343,10 +353,15 @@ impl LiveServer {
         schema: &str,
         table: &str,
     ) -> Result<Vec<Vec<u8>>, Error> {
+        Ok(self.definition(schema, table)?.foreign_keys)
+    }
+
+    /// The definition of a table.
+    pub(super) fn definition(&mut self, schema: &str, table: &str) -> Result<Definition, Error> {
         let name = format!("{}.{}", sql(schema), sql(table));
         let rows = self.look(format!("SHOW CREATE TABLE {name}"))?;
         let definition = rows.first().and_then(|row| Definition::read(row.get(1)?, table));
-        Ok(definition.ok_or(Error::Unexpected)?.foreign_keys)
+        definition.ok_or(Error::Unexpected)
     }
 
     /// Names of the foreign keys of a table.

@@ -27,8 +27,12 @@ pub(super) struct Order {
     pub(super) create_schema: bool,
     /// Condition that the rows must meet.
     pub(super) filter: Option<String>,
-    /// Data directory of the private server, if the server gets its files, not rows.
-    pub(super) files: Option<PathBuf>,
+    /// Data directory of the private server.
+    pub(super) data: PathBuf,
+    /// Whether the server gets files from there, not rows.
+    pub(super) physical: bool,
+    /// The table of which the chain lacks pages, in the encoding of file names.
+    pub(super) lost: Option<String>,
     /// Tables that were in use when they were copied, as `SCHEMA/TABLE` in the encoding of file names.
     pub(super) in_use: BTreeSet<String>,
     /// Text in a dump about its origin.
@@ -41,8 +45,12 @@ pub(super) struct Order {
 pub(super) struct Source {
     /// Its name for people.
     pub(super) shown: String,
+    /// Whether it was named exactly, not by a pattern.
+    pub(super) by_name: bool,
     /// Its name for SQL on the private server.
     pub(super) from: String,
+    /// The name of a copy beside it.
+    pub(super) trial: String,
     /// Its files there, without a suffix, if they are imported.
     pub(super) files: Option<PathBuf>,
     pub(super) to: QuotedTable,

@@ -171,6 +171,7 @@ fn folders_of(target: &Path, links: usize) -> Vec<PathBuf> {
 fn refuse_unknown_clone(name: &BackupName, folders: &[PathBuf]) -> Result<(), BackupError> {
     for folder in folders {
         if folder.join(CLONE_INFO).try_exists().map_err(unseen(folder))? {
+            end(folders)?;
             return Err(BackupError::of_target(
                 folder,
                 format!(
@@ -182,12 +183,20 @@ fn refuse_unknown_clone(name: &BackupName, folders: &[PathBuf]) -> Result<(), Ba
     Ok(())
 }
 
+/// Ends a restore whose files are of no use: the same command would end in the same error.
+fn end(folders: &[PathBuf]) -> Result<(), BackupError> {
+    folders.iter().try_for_each(|folder| forget(folder))
+}
+
 /// Fails if selected files of a chain may not belong together: preparing them would end without an error,
 /// and without the rows of a table that had another name when an earlier backup was taken.
 fn refuse_uncovered(target: &Path, folders: &[PathBuf]) -> Result<(), BackupError> {
     let what = match is_covered(target, folders.get(1..).unwrap_or_default()) {
         Ok(true) => return Ok(()),
-        Ok(false) => "a selected table was created, renamed or rebuilt between two backups of the chain, so some of its pages may be in files that were not selected; restore without --files to another directory, or bring the table back with `rescue`".to_owned(),
+        Ok(false) => {
+            end(folders)?;
+            "a selected table was created, renamed or rebuilt between two backups of the chain, so some of its pages may be in files that were not selected; remove this directory, and restore without --files, or bring the table back with `rescue`".to_owned()
+        }
         Err(error) => format!("cannot read the files of the chain: {error}"),
     };
     Err(BackupError::of_target(target, what))

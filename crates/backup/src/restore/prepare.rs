@@ -311,6 +311,14 @@ pub(crate) async fn prepare(
     Ok(lost.or_else(|| before.without_beginning().map(Path::to_owned)))
 }
 
+/// What is to be said of the file of a tablespace that no backup of a chain has, or not all of.
+pub(crate) fn lost_pages(lost: &Path) -> String {
+    format!(
+        "{}: the chain lacks pages of it, so its rows are lost, unless it was discarded on the server: its tablespace was probably imported; take a full backup, and bring the table back from another one",
+        lost.display()
+    )
+}
+
 /// Passes lines on, and notes each for displays: a program that works on a large backup reports its progress, and one
 /// that has been silent for long may never end.
 fn heard_by(observer: &Observer, on_line: &OnLine) -> OnLine {

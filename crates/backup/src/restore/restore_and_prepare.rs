@@ -18,7 +18,7 @@ use crate::restore::galera::{NodePosition, read_position, write_position};
 use crate::restore::journal::head::{RestoreIdentity, forget};
 use crate::restore::new_master_key;
 use crate::restore::owner::Owner;
-use crate::restore::prepare::{EXPORT_LOG, PrepareOptions, PrepareSync, prepare};
+use crate::restore::prepare::{EXPORT_LOG, PrepareOptions, PrepareSync, lost_pages, prepare};
 use crate::restore::remarks::{in_use, outside};
 use crate::restore::request::{AfterRestore, RestoreChainReport, RestoreOptions};
 use crate::restore::target_lock::TargetLock;
@@ -135,12 +135,7 @@ pub(crate) async fn restore_locked(
             let id = finished.as_ref().and_then(|finished| finished.id(target));
             let chain = Chain { dir: target, increments: &increments, of: id.as_deref() };
             let lost = prepare(session, chain, options, durable, on_line).await?;
-            remarks.extend(lost.map(|lost| {
-                format!(
-                    "{}: the chain lacks pages of it, so its rows are lost, unless it was discarded on the server: its tablespace was probably imported; take a full backup, and bring the table back from another one",
-                    lost.display()
-                )
-            }));
+            remarks.extend(lost.as_deref().map(lost_pages));
             let last = links.last().and_then(ChosenBackup::manifest);
             remarks.extend(last.and_then(|last| last.without_tablespace.as_ref()).map(|lone| {
                 format!(

@@ -82,11 +82,11 @@ impl Context {
         for (name, restored) in &found.restored {
             report::unsealed(&self.log, keyed, name, &restored.get);
         }
-        match found.too_long.is_empty() {
+        match found.not_rescued.is_empty() {
             true => Ok(()),
             false => Err(Failure::new(format!(
                 "the other tables are rescued, but not {}",
-                found.too_long.join("; nor ")
+                found.not_rescued.join("; nor ")
             ))),
         }
     }

@@ -1,0 +1,163 @@
+//! Whether a table that is made anew can be what it is in the backup: its definition as a server prints it, and the values
+//! that a server computes.
+
+use std::path::Path;
+
+use xb_mysql::{Client, Error};
+
+use super::definition::Definition;
+use super::names::StoredTable;
+use super::rows::{RowsError, Sum, each_row, is_table};
+use super::source::Source;
+use crate::cancel::CancelToken;
+use crate::until::series;
+
+/// Lets a session write the history of a versioned table.
+pub(super) const ALLOW_HISTORY: &str = "SET system_versioning_insert_history = 1";
+/// Codes of a server for a table whose tablespace was discarded or is missing.
+const WITHOUT_TABLESPACE: [u16; 2] = [1812, 1814];
+/// What to do if a table cannot be made anew as it was.
+const RESTORE: &str = "to get it as it was, restore the whole backup with `restore --prepare`, and start a server on that";
+
+/// Fails if the text of a definition lacks characters that it has: a server prints those beyond the first 65,536 of
+/// Unicode as question marks, in labels and default values.
+pub(super) fn refuse_lost_characters(
+    private: &mut Client,
+    data: &Path,
+    held: &StoredTable,
+    text: &[u8],
+) -> Result<(), String> {
+    if !text.contains(&b'?') {
+        return Ok(());
+    }
+    // Expressions are printed as they are stored.
+    let file = data.join(format!("{}.frm", held.files));
+    let stored =
+        std::fs::read(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let of_four_bytes = of_four_bytes(&stored) > of_four_bytes(text);
+    let wide = private.rows(format!(
+        "SELECT CAST(1 AS CHAR) FROM information_schema.columns WHERE {} AND character_set_name IN ('utf16', 'utf16le', 'utf32') \
+         AND CONCAT(column_type, COALESCE(column_default, '')) LIKE '%?%'",
+        is_table(&held.schema, &held.table)
+    ));
+    match of_four_bytes || !wide.map_err(|error| of_backup(&error))?.is_empty() {
+        false => Ok(()),
+        true => Err(format!(
+            "its definition has a character, such as an emoji, in a default value or a label of ENUM or SET that a server shows as a question mark, so the new table would have that instead; {RESTORE}"
+        )),
+    }
+}
+
+/// Number of characters that take four bytes in UTF-8.
+fn of_four_bytes(text: &[u8]) -> usize {
+    let is_one = |bytes: &&[u8]| {
+        (0xf0..=0xf4).contains(&bytes[0]) && bytes[1..].iter().all(|b| (0x80..=0xbf).contains(b))
+    };
+    text.windows(4).filter(is_one).count()
+}
+
+/// Compares the definition of the new table with that of the backup. Returns what is to be said of a difference that need
+/// not be one: servers of two series print some definitions in two ways, and a server may ignore an option, such as a
+/// directory.
+pub(super) fn compare_definitions(
+    source: &Source,
+    made: &Definition,
+    versions: [&str; 2],
+) -> Result<Option<String>, String> {
+    let Some((is_part, [ours, theirs])) = source.definition.difference(made) else {
+        return Ok(None);
+    };
+    let differ = format!("the server has `{theirs}`, where the backup has `{ours}`");
+    let [private, live] = versions.map(series);
+    match is_part && private == live {
+        true => Err(format!(
+            "its definition is another one there: {differ}; look for settings of the server that change definitions"
+        )),
+        false => Ok(Some(format!(
+            "{}: {differ}; compare the definitions before you use the table",
+            source.shown
+        ))),
+    }
+}
+
+/// Fails if a server computes other values for generated columns than the table has, or refuses them: those of a session
+/// in another time zone, for one. Tries it on a copy of the table beside it, without its place in the dump: a server that
+/// reads the dump does the same.
+pub(super) fn try_generated(
+    private: &mut Client,
+    source: &Source,
+    filter: Option<&str>,
+    cancel: &CancelToken,
+) -> Result<(), String> {
+    let columns = source.layout.generated();
+    if columns.is_empty() || source.files.is_some() {
+        return Ok(());
+    }
+    let (from, copy) = (&source.from, &source.trial);
+    private.run(format!("CREATE TABLE {copy} LIKE {from}")).map_err(|error| of_backup(&error))?;
+    let tried = copied_alike(private, source, filter, cancel);
+    private.run(format!("DROP TABLE {copy}")).map_err(|error| of_backup(&error))?;
+    let why = match tried {
+        Ok(true) => return Ok(()),
+        Ok(false) => String::new(),
+        Err(RowsError::Server(Error::Server(refused))) => format!(" ({})", refused.message),
+        Err(RowsError::Server(error)) => return Err(of_backup(&error)),
+        Err(RowsError::Refused(what) | RowsError::Other(what)) => return Err(what),
+    };
+    Err(format!(
+        "the new table would have other values in its generated columns ({}){why}: they were computed in a session with other settings, such as its time zone; {RESTORE}, or import its file with --physical",
+        columns.join(", ")
+    ))
+}
+
+/// Copies the rows, and compares them with those that are there then.
+fn copied_alike(
+    private: &mut Client,
+    source: &Source,
+    filter: Option<&str>,
+    cancel: &CancelToken,
+) -> Result<bool, RowsError> {
+    if source.layout.has_history() {
+        private.run(ALLOW_HISTORY).map_err(RowsError::Server)?;
+    }
+    let passes = source.layout.passes();
+    for pass in &passes {
+        let copy = pass.copy(&source.from, &source.trial, filter);
+        private.run(copy).map_err(RowsError::Server)?;
+    }
+    let mut sum = |table: &str, filter: Option<&str>| {
+        let mut sum = Sum::default();
+        for pass in &passes {
+            each_row(private, &pass.select(table, filter), pass.width(), |row| {
+                sum.add(row);
+                RowsError::if_stopped(cancel)
+            })?;
+        }
+        Ok::<_, RowsError>(sum)
+    };
+    Ok(sum(&source.from, filter)? == sum(&source.trial, None)?)
+}
+
+/// An error of the private server.
+pub(super) fn of_backup(error: &Error) -> String {
+    let next = match error {
+        Error::Server(refused) if WITHOUT_TABLESPACE.contains(&refused.code) => {
+            "; rescue it from a backup that was taken before it lost its tablespace"
+        }
+        _ => "",
+    };
+    format!("the server on the backup: {error}{next}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_of_four_bytes_are_counted_between_any_others() {
+        let text = "\u{1f600}?\u{e4}\u{20ac}\u{10ffff}\u{1f600}".as_bytes();
+        assert_eq!(of_four_bytes(text), 3);
+        assert_eq!(of_four_bytes(&[0xf0, 0x9f, 0x98, b'x', 0xf0, 0x9f, 0x98]), 0);
+        assert_eq!(of_four_bytes(b"?"), 0);
+    }
+}
