@@ -758,8 +758,8 @@ fn what_a_session_sets_for_itself_is_replayed() {
              CREATE TABLE c (i INT PRIMARY KEY, CHECK (i < 5)); CREATE TABLE k (i INT, FOREIGN KEY (i) REFERENCES t (i));
              CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW INSERT INTO log VALUES (NEW.i);
              CREATE SEQUENCE q CACHE 10; SELECT NEXTVAL(q); INSTALL SONAME 'simple_password_check';
-             SET GLOBAL simple_password_check_minimal_length = 1, simple_password_check_digits = 0,
-             simple_password_check_letters_same_case = 0, simple_password_check_other_characters = 0",
+             SET GLOBAL simple_password_check_digits = 0, simple_password_check_letters_same_case = 0,
+             simple_password_check_other_characters = 0, simple_password_check_minimal_length = 1",
         );
         let backup = Backup::of(&origin);
         origin.server.sql(
