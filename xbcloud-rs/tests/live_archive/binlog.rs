@@ -917,6 +917,15 @@ fn a_search_shows_who_changed_a_table_and_when() {
     let place = format!("{}:{}", columns.next().unwrap(), columns.next().unwrap());
     assert!(text.contains(&place), "{text} {event}");
 
+    // Another key shows nothing of the archive, and says nothing of damage.
+    std::fs::write(archive.path("other"), [9; 32]).unwrap();
+    for what in ["show", "verify"] {
+        let other = archive.cmd(&["binlog", what, &archive.store.root_url()]);
+        let other = other.arg(format!("--encrypt-key-file={}", archive.path("other"))).run();
+        let said = other.expect(4).stderr_text();
+        assert!(said.contains("keys: stream ") && !said.contains("damage"), "{said}");
+    }
+
     let cut = search(&["--limit=2"]);
     assert!(cut.stderr_text().contains("only the first 2"), "{}", cut.stderr_text());
     assert_eq!(cut.stdout_text().lines().filter(|line| line.starts_with("20")).count(), 2);

@@ -61,15 +61,36 @@ pub(crate) struct StreamKeys<'a> {
     opened: Mutex<BTreeMap<StreamSlots, Result<DataKey, OpenError>>>,
     /// Why the key of a stream could not be tried. That says nothing about the stream, and no other one is tried.
     untried: OnceLock<String>,
+    /// Whether a stream was opened, and why the first one was not that has no slot for these keys.
+    has_opened: OnceLock<()>,
+    wrong: OnceLock<String>,
 }
 
 impl<'a> StreamKeys<'a> {
     pub(crate) fn new(keys: &'a Keys, session: &'a Session) -> Self {
-        Self { keys, session, opened: Mutex::default(), untried: OnceLock::new() }
+        Self {
+            keys,
+            session,
+            opened: Mutex::default(),
+            untried: OnceLock::new(),
+            has_opened: OnceLock::new(),
+            wrong: OnceLock::new(),
+        }
     }
 
     pub(crate) fn keys(&self) -> &'a Keys {
         self.keys
+    }
+
+    /// Checks that the keys have opened a stream, if any was sealed: wrong keys show nothing of an archive.
+    ///
+    /// # Errors
+    /// [`BackupError::Keys`].
+    pub(crate) fn check(&self) -> Result<(), BackupError> {
+        match self.wrong.get().filter(|_| self.has_opened.get().is_none()) {
+            None => Ok(()),
+            Some(what) => Err(BackupError::Keys(what.clone())),
+        }
     }
 
     /// The key of a stream; `None` if the reader has no keys, has been cancelled, or could not try one.
@@ -138,8 +159,12 @@ pub(crate) fn open(
         )));
     };
     Ok(match opened {
-        Err(error) => OpenedStream::Locked(error.to_string()),
+        Err(error) => {
+            let _ = keys.wrong.set(format!("stream {} of the archive: {error}", found.id));
+            OpenedStream::Locked(error.to_string())
+        }
         Ok(key) => {
+            let _ = keys.has_opened.set(());
             found.authenticate(&key);
             OpenedStream::Sealed(key)
         }

@@ -173,6 +173,7 @@ pub async fn search_archive(
             Err(error) => return Err(error),
         }
     }
+    own.check()?;
     Ok(Searched { covered, problems })
 }
 

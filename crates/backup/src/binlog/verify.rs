@@ -225,6 +225,7 @@ pub async fn verify_archive(
     for found in found {
         looked.push(verify_stream(session, server, found, (&own, &wanted)).await?);
     }
+    own.check()?;
     report(session, server, looked, (backups, Some(facts)), ours.as_ref()).await
 }
 
