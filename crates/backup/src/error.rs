@@ -127,13 +127,13 @@ pub enum BackupError {
         /// The damage, with the object.
         what: String,
     },
-    /// A verification has found the copy of a backup damaged that is at the destination.
-    #[error("the copy of {name} at the destination was found damaged at level {level}")]
+    /// The copy of a backup that is at the destination has lost objects, or a verification has found it damaged.
+    #[error("the copy of {name} at the destination {what}")]
     DamagedCopy {
         /// Name of the copy.
         name: String,
-        /// The level that found it.
-        level: Level,
+        /// What is wrong with it.
+        what: String,
     },
     /// The given keys cannot open or seal the backup.
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! The newest backup that this host has stored in each ROOT, which shows that a ROOT was begun anew: no backup of its server
+//! The newest backup of each server that this host has stored in each ROOT, which shows that a ROOT was begun anew: no backup of its server
 //! is left in it, because its disk is not mounted, its folder was moved, or its bucket was emptied or is another one.
 
 use std::io;
@@ -44,10 +44,19 @@ pub enum Missed {
     All(NewestStored),
 }
 
+impl Missed {
+    fn weight(&self) -> u8 {
+        match self {
+            Self::Nothing => 0,
+            Self::Newest(_) => 1,
+            Self::All(_) => 2,
+        }
+    }
+}
+
 impl NewestStored {
     /// Returns what is gone from the ROOT with this listing.
-    #[must_use]
-    pub fn missed_in(self, listings: &[Listing]) -> Missed {
+    fn missed_in(self, listings: &[Listing]) -> Missed {
         let backups = listings.iter().filter(|line| {
             use State::{Complete, Damaged, Missing, Unreadable};
             matches!(line.state, Complete | Damaged | Missing | Unreadable)
@@ -102,34 +111,71 @@ impl RootNotes {
         Self(NoteFolder::new(state.join("roots")))
     }
 
-    /// The newest backup that this host has stored in the ROOT with this [identity](Root::identity). `None` also for a file
-    /// that holds no note.
+    /// The newest backup of each server that this host has stored in the ROOT with this [identity](Root::identity), the newest
+    /// of all first. None also for a file that holds no note.
     ///
     /// # Errors
     /// If there is a note that cannot be read, such as one of another user.
-    pub fn newest(&self, identity: &str) -> io::Result<Option<NewestStored>> {
-        let note = self.0.read(identity)?;
-        Ok(note.and_then(|note| serde_json::from_slice(&note).ok()))
+    pub fn newest(&self, identity: &str) -> io::Result<Vec<NewestStored>> {
+        let Some(note) = self.0.read(identity)? else { return Ok(Vec::new()) };
+        // Earlier versions noted one backup.
+        let one = |_| serde_json::from_slice(&note).map(|noted| vec![noted]);
+        let mut noted: Vec<NewestStored> =
+            serde_json::from_slice(&note).or_else(one).unwrap_or_default();
+        noted.sort_by_key(|noted| std::cmp::Reverse(noted.finished));
+        Ok(noted)
     }
 
-    /// Notes a backup that was stored. In a ROOT that was begun anew, the note stays that of the missing one.
+    /// Notes a backup that was stored, unless a newer one of its server is noted, as after the copy of an older one. In a ROOT
+    /// that was begun anew, the note stays that of the missing one.
     ///
     /// # Errors
     /// If the note cannot be read or written.
     pub fn stored(&self, root: &Root, manifest: &Manifest) -> io::Result<()> {
-        if self.newest(root.identity())?.is_some_and(|noted| noted.begun_anew.is_some()) {
+        let Manifest { name, run, finished, server, .. } = manifest.clone();
+        let now = Timestamp::now();
+        let stays = |noted: &NewestStored| {
+            // The time of one whose clock was ahead is no measure.
+            noted.begun_anew.is_some() || (finished < noted.finished && noted.finished <= now)
+        };
+        let noted = self.newest(root.identity())?;
+        if noted.iter().any(|noted| noted.server == server && stays(noted)) {
             return Ok(());
         }
-        let Manifest { name, run, finished, server, .. } = manifest.clone();
         self.write(root, &NewestStored { name, run, finished, server, begun_anew: None })
     }
 
-    /// Returns what is gone from `root` since `noted`. If that is all, notes that the ROOT was begun anew. Costs one request
-    /// unless the noted backup is not there.
+    /// Returns what is gone from the ROOT with this listing.
+    #[must_use]
+    pub fn missed_in(noted: Vec<NewestStored>, listings: &[Listing]) -> Missed {
+        noted
+            .into_iter()
+            .map(|noted| noted.missed_in(listings))
+            .max_by_key(Missed::weight)
+            .unwrap_or(Missed::Nothing)
+    }
+
+    /// Returns what is gone from `root` since `noted`, of the newest backup of all and of those that were missed before. If
+    /// that is all of a server, notes that the ROOT was begun anew. Costs one request for each unless it is not there.
     ///
     /// # Errors
     /// [`RepoError::Store`]. A note that cannot be written is no error.
-    pub async fn missing(&self, root: &Root, mut noted: NewestStored) -> Result<Missed, RepoError> {
+    pub async fn missing(
+        &self,
+        root: &Root,
+        noted: Vec<NewestStored>,
+    ) -> Result<Missed, RepoError> {
+        let mut missed = Missed::Nothing;
+        for (n, noted) in noted.into_iter().enumerate() {
+            if n == 0 || noted.begun_anew.is_some() {
+                let found = self.missing_one(root, noted).await?;
+                missed = if found.weight() > missed.weight() { found } else { missed };
+            }
+        }
+        Ok(missed)
+    }
+
+    async fn missing_one(&self, root: &Root, mut noted: NewestStored) -> Result<Missed, RepoError> {
         let was_begun_anew = noted.begun_anew.is_some();
         match noted.is_there(root).await? {
             Some(true) => {
@@ -167,7 +213,24 @@ impl RootNotes {
         self.0.remove(identity)
     }
 
-    fn write(&self, root: &Root, noted: &NewestStored) -> io::Result<()> {
-        self.0.write(root.identity(), &serde_json::to_vec(noted)?)
+    /// Forgets one backup that was noted of a ROOT, because it is deleted.
+    ///
+    /// # Errors
+    /// If the note cannot be read or written.
+    pub fn forget_one(&self, identity: &str, gone: &NewestStored) -> io::Result<()> {
+        let mut noted = self.newest(identity)?;
+        noted.retain(|noted| noted.run != gone.run);
+        match noted.is_empty() {
+            true => self.forget(identity).map(drop),
+            false => self.0.write(identity, &serde_json::to_vec(&noted)?),
+        }
+    }
+
+    /// Writes one in the place of that of its server.
+    fn write(&self, root: &Root, new: &NewestStored) -> io::Result<()> {
+        let mut noted = self.newest(root.identity())?;
+        noted.retain(|noted| noted.server != new.server);
+        noted.push(new.clone());
+        self.0.write(root.identity(), &serde_json::to_vec(&noted)?)
     }
 }

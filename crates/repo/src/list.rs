@@ -9,7 +9,7 @@ use crate::catalogue::Catalogue;
 use crate::claim::{DEAD, claims, is_of_dead_process, numbered, standing};
 use crate::contents::Contents;
 use crate::error::RepoError;
-use crate::first_object::{has_any, has_objects};
+use crate::first_object::{Lost, lost};
 use crate::list_cache::{Cached, ListCache};
 pub use crate::list_line::{BackupKind, Listing, State};
 use crate::list_line::{age, empty, fill_in};
@@ -107,7 +107,7 @@ async fn listings(
     let (mut lines, mut sound): (Vec<Listing>, Vec<_>) = found.into_iter().unzip();
     let complete = lines.iter().filter(|line| line.state == State::Complete);
     let folders = folders(root, shown, complete.map(|line| &*line.name)).await?;
-    mark_missing(root, &mut lines, &folders).await?;
+    mark_missing(root, &mut lines, &folders, by_key).await?;
     let named: BTreeSet<String> = lines.iter().map(|line| line.name.clone()).collect();
     let remembered = cache.map(ListCache::names).unwrap_or_default();
     let hidden =
@@ -192,9 +192,9 @@ pub async fn line(
         return Ok(found.map(|listing| (listing, None)));
     }
     if let Some((_, stored)) = &sound
-        && !has_objects(root, name, &stored.manifest).await?
+        && let Some(lost) = lost(root, name, &stored.manifest).await?
     {
-        missing(root, &mut listing).await?;
+        missing(root, &mut listing, lost).await?;
     }
     Ok(Some((listing, sound.map(|(_, stored)| stored))))
 }
@@ -212,8 +212,8 @@ pub async fn fault_of(
     let mut listing = empty(name.as_str(), State::Complete);
     fill_in(&mut listing, stored.manifest.clone());
     verified(root, name, &stored.digest(), &mut listing).await?;
-    if !has_objects(root, name, &stored.manifest).await? {
-        missing(root, &mut listing).await?;
+    if let Some(lost) = lost(root, name, &stored.manifest).await? {
+        missing(root, &mut listing, lost).await?;
     }
     Ok(match listing.state {
         State::Abandoned => Some("it was removed meanwhile".to_owned()),
@@ -255,16 +255,20 @@ fn judge_chains(listings: &mut [Listing], sound: &ReadableManifests) {
 
 /// Finds the acceptances of chains that begin elsewhere. One at the break counts for all backups on it.
 async fn accept_bases(root: &Root, listings: &mut [Listing]) -> Result<(), RepoError> {
-    let elsewhere = listings.iter().filter(|line| line.base_elsewhere_of.is_some());
+    let named: BTreeSet<&str> =
+        listings.iter().filter(|line| line.base.is_some()).map(|line| &*line.name).collect();
     let mut accepted = BTreeMap::new();
-    for line in elsewhere {
-        if let Some(found) = acceptance(root, line).await? {
+    for line in listings.iter() {
+        let Some(at) = line.base_elsewhere_of.as_deref() else { continue };
+        let found = acceptance(root, line).await?;
+        if let Some(found) = found.filter(|found| found.is_for_base(named.contains(at))) {
             accepted.insert(line.name.clone(), found);
         }
     }
     for line in listings {
         if let Some(at) = &line.base_elsewhere_of {
             line.accepted = accepted.get(&line.name).or_else(|| accepted.get(at)).cloned();
+            line.accepted_base = line.accepted.is_some();
         }
     }
     Ok(())
@@ -292,9 +296,10 @@ async fn judge_sizes(root: &Root, listings: &mut [Listing]) -> Result<(), RepoEr
         }
         // The word for a chain without a base may be that of another backup.
         let own = acceptance(root, line).await?;
-        if own.is_some() {
+        if let Some(own) = own.filter(OperatorWord::is_for_size) {
             usual.restart(size);
-            line.accepted = own;
+            line.accepted = Some(own);
+            line.accepted_size = true;
         }
     }
     for (_, newest) in kinds.values() {
@@ -312,50 +317,67 @@ async fn acceptance(root: &Root, line: &Listing) -> Result<Option<OperatorWord>,
     }
 }
 
-/// Marks the backups without objects of their run. `folders` are those that the store has listed, of any run.
+/// Marks the backups that have lost what their restore begins with. `folders` are those that the store has listed, of any run. For a
+/// decision, `by_key`, a listed folder of a classic backup is looked into, too: another program's object may be all that
+/// is in it.
 async fn mark_missing(
     root: &Root,
     listings: &mut [Listing],
     folders: &[String],
+    by_key: bool,
 ) -> Result<(), RepoError> {
     let folders: BTreeSet<&String> = folders.iter().collect();
-    let look = root.store().may_list_empty_folders();
+    let look = by_key || root.store().may_list_empty_folders() || root.store().is_folder();
     let complete = listings.iter_mut().filter(|listing| listing.state == State::Complete);
     stream::iter(complete.map(Ok))
         .try_for_each_concurrent(AT_ONCE, |listing| {
             let listed = folders.contains(&listing.name);
             let shown = listed && !look && listing.layout != Some(Layout::Packed);
             async move {
-                match shown || (listed && has_objects_of(root, listing).await?) {
-                    true => Ok(()),
-                    false => missing(root, listing).await,
+                let lost = match (shown, listed) {
+                    (true, _) => None,
+                    (false, true) => lost_of(root, listing).await?,
+                    (false, false) => Some(Lost::All),
+                };
+                match lost {
+                    None => Ok(()),
+                    Some(lost) => missing(root, listing, lost).await,
                 }
             }
         })
         .await
 }
 
-/// Returns whether a backup has objects, as far as one or two requests show; a cache remembers that it has.
-async fn has_objects_of(root: &Root, listing: &Listing) -> Result<bool, RepoError> {
+/// Returns what a backup has lost; a cache remembers that it has everything.
+async fn lost_of(root: &Root, listing: &Listing) -> Result<Option<Lost>, RepoError> {
     let name = BackupName::new(&listing.name)?;
     if root.has_seen_objects(&name) {
-        return Ok(true);
+        return Ok(None);
     }
-    let run = listing.run.as_deref().filter(|_| listing.layout == Some(Layout::Packed));
-    let has = has_any(root, &name, run).await?;
-    if has {
+    let lost = lost(root, &name, listing).await?;
+    if lost.is_none() {
         root.saw_objects(&name);
     }
-    Ok(has)
+    Ok(lost)
 }
 
-/// Marks a backup whose objects no listing shows.
-async fn missing(root: &Root, listing: &mut Listing) -> Result<(), RepoError> {
+/// Marks a backup that has lost objects.
+async fn missing(root: &Root, listing: &mut Listing, lost: Lost) -> Result<(), RepoError> {
     let name = BackupName::new(&listing.name)?;
     listing.state = match root.store().size(&root.manifest_key(&name)).await? {
         Some(_) => State::Missing,
         None => State::Abandoned, // Deleted after the listing.
     };
+    let part = match lost {
+        Lost::All => None,
+        Lost::First => Some("its first object is missing"),
+        Lost::Keys => Some("its keys are missing, and nothing else opens it"),
+    };
+    if let Some(part) = part {
+        let text = || format!("{part}: copy it again from another place, or delete it");
+        listing.problem = (listing.state == State::Missing).then(text);
+        return Ok(());
+    }
     let why = match (root.store().link_in(&root.key(&listing.name)), listing.layout) {
         (Some(link), _) => format!("the symbolic link {link} leads nowhere: is its disk mounted?"),
         (None, _) if root.store().may_be_mount_point(&root.key(&listing.name)) => {

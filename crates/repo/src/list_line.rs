@@ -6,7 +6,7 @@ use xb_binlog::NotedPosition;
 
 use crate::manifest::clone_facts::CloneFacts;
 use crate::manifest::tables::Tables;
-use crate::manifest::{Base, End, Layout, Manifest, MergedLink};
+use crate::manifest::{Base, Layout, Manifest, MergedLink};
 use crate::records::{FailedTry, OperatorWord, Proof};
 use crate::restorable::UNREADABLE;
 
@@ -125,6 +125,12 @@ pub struct Listing {
     pub shrunk: Option<String>,
     /// The operator's word that its size, or the lack of a base, is as intended.
     pub accepted: Option<OperatorWord>,
+    /// Whether the operator's word is for its size.
+    #[serde(skip)]
+    pub accepted_size: bool,
+    /// Whether the operator's word is for a base that is elsewhere.
+    #[serde(skip)]
+    pub accepted_base: bool,
     /// Whether a restore would work now, as far as the catalogue shows.
     pub restorable: bool,
     /// When its manifest was written, by the store's clock, in seconds since 1970.
@@ -137,7 +143,7 @@ pub struct Listing {
     /// Usual bytes of the stream: the median of the last five full backups of its server before it.
     #[serde(skip)]
     pub usual_bytes: Option<u64>,
-    /// Whether its content was not inspected (`--raw`), so that it counts as no backup of a server.
+    /// Whether its content was not inspected (`--raw`, or a native stream), so that it counts as no backup of a server.
     #[serde(skip)]
     pub raw: bool,
     /// SHA-256 of its manifest, hexadecimal.
@@ -170,7 +176,9 @@ impl Listing {
             _ => return Some("it has no manifest".to_owned()),
         }
         if self.raw {
-            return Some("its content was not inspected (--raw)".to_owned());
+            return Some(
+                "its content was not inspected (raw bytes, or a native stream)".to_owned(),
+            );
         }
         if let Some(level) = self.verified.and_then(|proof| proof.failed) {
             return Some(format!("verification found it damaged at level {level}"));
@@ -181,14 +189,13 @@ impl Listing {
     /// Returns the comparison with earlier backups, if it is much smaller than they are and was not accepted.
     #[must_use]
     pub fn unaccepted(&self) -> Option<&String> {
-        let own = self.accepted.as_ref().is_some_and(|accepted| accepted.name == self.name);
-        self.shrunk.as_ref().filter(|_| !own)
+        self.shrunk.as_ref().filter(|_| !self.accepted_size)
     }
 
     /// Returns whether its chain begins elsewhere, as the operator has accepted.
     #[must_use]
     pub fn is_accepted_without_base(&self) -> bool {
-        self.base_elsewhere_of.is_some() && self.accepted.is_some() && self.fault().is_none()
+        self.base_elsewhere_of.is_some() && self.accepted_base && self.fault().is_none()
     }
 
     /// Returns whether it was verified at least to `level` without a later failure.
@@ -221,7 +228,7 @@ pub(crate) fn age(time: Timestamp) -> i64 {
 
 pub(crate) fn fill_in(listing: &mut Listing, manifest: Manifest) {
     listing.layout = Some(manifest.layout);
-    let incremental = manifest.is_incremental();
+    let (incremental, known) = (manifest.is_incremental(), manifest.is_inspected());
     let may_lack_imports = manifest.may_lack_imports();
     listing.encrypted = Some(manifest.is_encrypted());
     listing.run = Some(manifest.run);
@@ -232,12 +239,11 @@ pub(crate) fn fill_in(listing: &mut Listing, manifest: Manifest) {
     listing.stored_bytes = Some(manifest.stored_bytes);
     listing.objects = Some(manifest.objects);
     // The content was not inspected, so its number of files is unknown.
-    let known = !matches!(manifest.end, End::Raw | End::NativeTrailer);
     listing.files = known.then_some(manifest.files);
     listing.tables = manifest.tables;
     listing.without_tablespace = manifest.without_tablespace;
     listing.without_files = manifest.without_files;
-    listing.raw = manifest.end == End::Raw;
+    listing.raw = !known;
     if !known {
         listing.problem = Some("content not inspected".to_owned());
     }
@@ -298,6 +304,8 @@ pub(crate) fn empty(name: &str, state: State) -> Listing {
         broken: None,
         shrunk: None,
         accepted: None,
+        accepted_size: false,
+        accepted_base: false,
         restorable: false,
         written: 0,
         in_doubt: false,

@@ -1,11 +1,13 @@
 //! `pin` and `unpin` exempt a backup from `prune` and `delete`; `accept` says that it is as intended.
 
+use std::collections::BTreeSet;
+
 use crate::claim::mark::await_removals;
 use crate::error::RepoError;
-use crate::list::state_without_manifest;
+use crate::list::{list, state_without_manifest};
 use crate::names::BackupName;
 use crate::records::{
-    OperatorWord, pinned, remove_acceptance, remove_pin, write_acceptance, write_pin,
+    Accepted, OperatorWord, pinned, remove_acceptance, remove_pin, write_acceptance, write_pin,
 };
 use crate::root::Root;
 
@@ -32,14 +34,26 @@ pub async fn pin(
     }
 }
 
-/// Accepts the backup `name` as it is: its size is the usual one from now on, and its base, or that of its
-/// chain, may be elsewhere.
+/// Accepts what is unusual about the backup `name` now, and returns it: that its base, or that of its chain, is elsewhere,
+/// and otherwise its size, which is the usual one from now on.
 ///
 /// # Errors
 /// As [`pin`].
-pub async fn accept(root: &Root, name: &BackupName, reason: Option<&str>) -> Result<(), RepoError> {
+pub async fn accept(
+    root: &Root,
+    name: &BackupName,
+    reason: Option<&str>,
+) -> Result<BTreeSet<Accepted>, RepoError> {
     let manifest = digest_of(root, name).await?;
-    write_acceptance(root, name, manifest, reason).await
+    let lines = list(root).await?;
+    let line = lines.iter().find(|line| line.name == name.as_str());
+    let has_base = line.is_none_or(|line| line.base_elsewhere_of.is_none());
+    let is_small = line.is_some_and(|line| line.shrunk.is_some());
+    let mut about = BTreeSet::new();
+    about.extend((!has_base).then_some(Accepted::Base));
+    about.extend((has_base || is_small).then_some(Accepted::Size));
+    write_acceptance(root, name, manifest, reason, about.clone()).await?;
+    Ok(about)
 }
 
 /// Takes back the acceptance of the backup `name`, and returns it, if there was one.

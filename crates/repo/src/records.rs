@@ -11,6 +11,8 @@
 //! not count. A record is read before it is written, so that concurrent writers keep each other's
 //! results. A verification record that cannot be read may hold a fault, so it counts as one.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use xb_encryptor::MacKey;
@@ -77,12 +79,40 @@ pub struct OperatorWord {
     pub reason: Option<String>,
     /// When it was given, UTC; `None` for a pin that cannot be read.
     pub since: Option<Timestamp>,
+    /// What an acceptance is for; `None` in those of earlier versions, which did not state it.
+    #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<BTreeSet<Accepted>>,
+}
+
+/// What an operator accepts of a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accepted {
+    /// That it is much smaller than those before it.
+    Size,
+    /// That its base, or that of its chain, is in another place.
+    Base,
 }
 
 impl OperatorWord {
     fn new(kind: Kind, name: &BackupName, manifest: String, reason: Option<&str>) -> Self {
         let (name, reason) = (name.to_string(), reason.map(str::to_owned));
-        Self { kind, format: FORMAT, name, manifest, reason, since: Some(Timestamp::now()) }
+        let since = Some(Timestamp::now());
+        Self { kind, format: FORMAT, name, manifest, reason, since, about: None }
+    }
+
+    /// Returns whether an acceptance is for the size.
+    pub(crate) fn is_for_size(&self) -> bool {
+        self.about.as_ref().is_none_or(|about| about.contains(&Accepted::Size))
+    }
+
+    /// Returns whether an acceptance is for a base that is elsewhere. One of an earlier version is, if the base `was_named`
+    /// never: one that was here, and is lost, was most likely not meant.
+    pub(crate) fn is_for_base(&self, was_named: bool) -> bool {
+        match &self.about {
+            Some(about) => about.contains(&Accepted::Base),
+            None => !was_named,
+        }
     }
 
     /// Writes it over an earlier one of its kind.
@@ -95,8 +125,8 @@ impl OperatorWord {
 /// Names of the backups that may have records beside their manifests.
 #[derive(Debug, Default)]
 pub struct CatalogMarkers {
-    verified: std::collections::BTreeSet<String>,
-    pinned: std::collections::BTreeSet<String>,
+    verified: BTreeSet<String>,
+    pinned: BTreeSet<String>,
     /// Whether any name may have records.
     all: bool,
 }
@@ -442,6 +472,7 @@ pub async fn pinned(
                 "the pin cannot be read, but protects the backup until `unpin`".to_owned(),
             ),
             since: None,
+            about: None,
         }),
     })
 }
@@ -519,7 +550,7 @@ pub async fn accepted(
     }))
 }
 
-/// Accepts the backup with this manifest.
+/// Accepts `about` the backup with this manifest, and what was accepted of it before.
 ///
 /// # Errors
 /// [`RepoError::Concurrent`] if another command does so, too; [`RepoError::Store`].
@@ -528,8 +559,15 @@ pub(crate) async fn write_acceptance(
     name: &BackupName,
     manifest: String,
     reason: Option<&str>,
+    mut about: BTreeSet<Accepted>,
 ) -> Result<(), RepoError> {
-    let acceptance = OperatorWord::new(Kind::Accepted, name, manifest, reason);
+    if let Some(before) = accepted(root, name, &manifest).await? {
+        about.extend(before.about.unwrap_or_else(|| BTreeSet::from([Accepted::Size])));
+    }
+    let acceptance = OperatorWord {
+        about: Some(about),
+        ..OperatorWord::new(Kind::Accepted, name, manifest, reason)
+    };
     acceptance.write(root, &accepted_key(name), acceptance_of(name)).await
 }
 
@@ -556,6 +594,16 @@ mod tests {
 
     use super::*;
     use crate::verification::VerifyReport;
+
+    /// Which of the two it was for, its file does not say: a base that was here and is lost was most likely not meant.
+    #[test]
+    fn a_word_of_an_earlier_version_is_for_no_base_that_was_named() {
+        let file = include_bytes!("../../../fixtures/records/accepted-2026-11-27");
+        let word = parse::<OperatorWord>(file, None).unwrap();
+        assert!(word.is_for_size() && word.is_for_base(false) && !word.is_for_base(true));
+        let word = OperatorWord { about: Some([Accepted::Base].into()), ..word };
+        assert!(!word.is_for_size() && word.is_for_base(true));
+    }
 
     #[test]
     fn keys_in_the_catalogue_are_distinguished() {

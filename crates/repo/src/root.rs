@@ -335,9 +335,14 @@ impl Root {
         }
     }
 
-    /// Returns whether the folder `below` ROOT holds any object. Costs one request.
-    pub async fn has_objects(&self, below: &str) -> Result<bool, RepoError> {
-        Ok(!self.store.is_empty_folder(&self.key(below)).await?)
+    /// Returns whether the folder `below` ROOT holds an object whose key, relative to that folder, is such a one. Costs one
+    /// request if it is among the first.
+    pub(crate) async fn has_object(
+        &self,
+        below: &str,
+        is_it: fn(&str) -> bool,
+    ) -> Result<bool, RepoError> {
+        Ok(self.store.has_object(&self.key(below), is_it).await?)
     }
 
     /// Fails if `name` is a symbolic link in a local directory, or holds one.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sha2::{Digest as _, Sha256};
 use xb_repo::names::BackupName;
 use xb_repo::records::{
-    FailedTry, Proof, VerifyResult, accepted, add, add_failed_try, keys, last_number, pinned,
-    remove_pin, results,
+    Accepted, FailedTry, Proof, VerifyResult, accepted, add, add_failed_try, keys, last_number,
+    pinned, remove_pin, results,
 };
 use xb_repo::root::Root;
 use xb_repo::verification::{Level, PageReport, VerifyReport};
@@ -18,6 +18,7 @@ const VERIFIED: &str = include_str!("../../../fixtures/records/verified-2026-11-
 const NUMBERED: &str = include_str!("../../../fixtures/records/verified-2026-11-28");
 const PIN: &str = include_str!("../../../fixtures/records/pin-2026-11-27");
 const ACCEPTED: &str = include_str!("../../../fixtures/records/accepted-2026-11-27");
+const ACCEPTED_BASE: &str = include_str!("../../../fixtures/records/accepted-2026-11-30");
 const MANIFEST: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// A repository with the three records, each with this format.
@@ -57,8 +58,12 @@ fn of_format(record: &str, format: u32) -> String {
         return record.to_owned();
     }
     let (text, _) = record.rsplit_once("sha256:").unwrap();
-    let text = text.replace("\"format\": 1", &format!("\"format\": {format}"));
-    let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+    with_digest(&text.replace("\"format\": 1", &format!("\"format\": {format}")))
+}
+
+/// The text with its check line.
+fn with_digest(text: &str) -> String {
+    let digest: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{text}sha256:{digest}\n")
 }
 
@@ -76,6 +81,21 @@ async fn records_of_format_1_are_read() {
     assert_eq!(pin.since.unwrap().to_string(), "2026-11-27T08:00:00Z");
     let accepted = accepted(&root, &name, MANIFEST).await.unwrap().unwrap();
     assert_eq!(accepted.reason.as_deref(), Some("the archive tables have moved"));
+}
+
+/// Those of earlier versions did not state what they are for.
+#[tokio::test]
+async fn an_acceptance_states_what_it_is_for() {
+    let Site(folder, root, name) = Site::new(1);
+    let about = async || accepted(&root, &name, MANIFEST).await.unwrap().unwrap().about;
+    assert_eq!(about().await, None);
+    let [.., file] = keys(&name).map(|key| folder.path().join(key));
+    std::fs::write(&file, ACCEPTED_BASE).unwrap();
+    assert_eq!(about().await, Some([Accepted::Base].into()));
+    // A later program may know other things to accept.
+    let (text, _) = ACCEPTED_BASE.rsplit_once("sha256:").unwrap();
+    std::fs::write(&file, with_digest(&text.replace("\"base\"", "\"colour\""))).unwrap();
+    assert!(accepted(&root, &name, MANIFEST).await.unwrap().is_none());
 }
 
 /// With numbers, the order of the results is known.

@@ -87,26 +87,28 @@ impl Context {
         name: &BackupName,
         cancel: &CancelToken,
         run: &RunOptions,
-    ) -> Result<Option<RootNotes>, BackupError> {
-        let noted = self.noted(root.identity(), run);
-        let Some((notes, noted)) = noted.filter(|(_, noted)| noted.name == name.as_str()) else {
-            return Ok(None);
-        };
-        let is_there = cancel.or(noted.is_there(root)).await?;
-        Ok(is_there.unwrap_or(noted.begun_anew.is_none()).then_some(notes))
+    ) -> Result<Option<(RootNotes, NewestStored)>, BackupError> {
+        let Some((notes, noted)) = self.noted(root.identity(), run) else { return Ok(None) };
+        for noted in noted.into_iter().filter(|noted| noted.name == name.as_str()) {
+            let is_there = cancel.or(noted.is_there(root)).await?;
+            if is_there.unwrap_or(noted.begun_anew.is_none()) {
+                return Ok(Some((notes, noted)));
+            }
+        }
+        Ok(None)
     }
 
-    /// What is missed in a ROOT with this listing.
+    /// What is missed in a ROOT with this listing, of other servers than these.
     pub(crate) fn missed_in(
         &self,
         identity: &str,
         listings: &[Listing],
+        ignored: &[String],
         run: &RunOptions,
     ) -> MissedText {
-        let noted = self.noted(identity, run);
-        noted.map_or_else(MissedText::default, |(_, noted)| {
-            MissedText::of(&noted.missed_in(listings))
-        })
+        let Some((_, mut noted)) = self.noted(identity, run) else { return MissedText::default() };
+        noted.retain(|noted| noted.server.as_ref().is_none_or(|server| !ignored.contains(server)));
+        MissedText::of(&RootNotes::missed_in(noted, listings))
     }
 
     /// What this host has noted of a ROOT that was begun anew, before backups are removed from it.
@@ -117,9 +119,12 @@ impl Context {
         &self,
         root: &Root,
         run: &RunOptions,
-    ) -> Result<Option<(RootNotes, NewestStored)>, Failure> {
+    ) -> Result<Option<(RootNotes, Vec<NewestStored>)>, Failure> {
         match self.note(root.identity(), run) {
-            Ok(noted) => Ok(noted.filter(|(_, noted)| noted.begun_anew.is_some())),
+            Ok(noted) => Ok(noted.map(|(notes, mut noted)| {
+                noted.retain(|noted| noted.begun_anew.is_some());
+                (notes, noted)
+            })),
             Err(error) => Err(Failure::new(format!("nothing is pruned: {}", unread(&error)))
                 .stage("prune")
                 .hint("run the command as the user who makes the backups, or with the --state-dir of your own")),
@@ -154,7 +159,7 @@ impl Context {
 
     /// What this host remembers of the ROOT with this identity. By the name of the stock tool it remembers nothing: that has
     /// no notes, and its callers read what it says.
-    fn noted(&self, identity: &str, run: &RunOptions) -> Option<(RootNotes, NewestStored)> {
+    fn noted(&self, identity: &str, run: &RunOptions) -> Option<(RootNotes, Vec<NewestStored>)> {
         self.note(identity, run).unwrap_or_else(|error| {
             self.log.warn(unread(&error));
             None
@@ -169,10 +174,10 @@ impl Context {
         &self,
         identity: &str,
         run: &RunOptions,
-    ) -> io::Result<Option<(RootNotes, NewestStored)>> {
+    ) -> io::Result<Option<(RootNotes, Vec<NewestStored>)>> {
         let Some(notes) = self.root_notes(run) else { return Ok(None) };
         match notes.newest(identity) {
-            Ok(noted) => Ok(noted.map(|noted| (notes, noted))),
+            Ok(noted) => Ok((!noted.is_empty()).then_some((notes, noted))),
             // There is no place for notes, so there is none.
             Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(None),
             Err(error) => Err(error),

@@ -178,9 +178,10 @@ fn weight(code: u8) -> u8 {
     }
 }
 
-/// The chain in short: `full`, or the full backup and its increments, `1+6`.
+/// The chain in short: `full`, or the full backup and its increments, `1+6`; `elsewhere` if that is not here.
 pub(crate) fn chain_text(newest: &NewestBackup) -> String {
     match newest.chain.len() {
+        0 | 1 if newest.kind == Some(BackupKind::Incremental) => "elsewhere".to_owned(),
         0 | 1 => "full".to_owned(),
         links => format!("1+{}", links - 1),
     }

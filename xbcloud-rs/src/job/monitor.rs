@@ -126,7 +126,7 @@ fn judge_one(found: &BackupFacts, limits: Limits) -> Remarks {
     let Remarks { mut critical, mut warnings, mut good } = Remarks::default();
     match &found.newest {
         None if found.last.is_none() && found.raw > 0 => critical.push(format!(
-            "there is no backup: {} whose content was not inspected (--raw) do not count",
+            "there is no backup: {} whose content was not inspected (raw bytes, or native streams) do not count",
             found.raw
         )),
         None if found.last.is_none() => critical.push("there is no backup".to_owned()),

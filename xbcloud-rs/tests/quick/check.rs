@@ -178,10 +178,29 @@ fn init_prints_what_a_bucket_needs() {
         policy.contains("arn:aws:s3:::bucket/shop/*") && policy.contains("s3:PutObjectRetention"),
         "{policy}"
     );
-    assert_eq!(needs[1]["document"]["Rules"][0]["Filter"]["Prefix"], "shop");
+    assert_eq!(needs[1]["document"]["Rules"][0]["Filter"]["Prefix"], "shop/");
     assert!(!policy.contains("s3:PutObjectTagging"), "{policy}");
     let tagged = site.run(&["init", "s3://bucket/shop", "--json", "--tag=team=db"]).expect(0);
     assert!(tagged.stdout_text().contains("s3:PutObjectTagging"), "{tagged:?}");
     let text = site.run(&["init", "gs://bucket"]).expect(0).stdout_text().to_string();
     assert!(text.contains("AbortIncompleteMultipartUpload"), "{text}");
+}
+
+/// A rule is for one ROOT alone, and no other ROOT's takes its place.
+#[test]
+fn each_repository_of_a_bucket_has_its_own_rule() {
+    let site = Site::new();
+    let rule = |path: &str| {
+        let ran = site.run(&["init", &format!("s3://bucket/{path}"), "--json"]).expect(0);
+        let needs: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        let rule = &needs[1]["document"]["Rules"][0];
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&rule["Filter"]["Prefix"]), text(&rule["ID"]))
+    };
+    assert_eq!(rule("shop"), ("shop/".to_owned(), "xbcloud-unfinished-uploads-shop".to_owned()));
+    assert_eq!(rule("").0, "");
+    let long = "long/".repeat(60);
+    let paths = ["a&b", "a-b", "a<b", "a%26b", &*format!("{long}1"), &*format!("{long}2")];
+    let ids: std::collections::BTreeSet<String> = paths.iter().map(|path| rule(path).1).collect();
+    assert!(ids.len() == paths.len() && ids.iter().all(|id| id.len() <= 255), "{ids:?}");
 }

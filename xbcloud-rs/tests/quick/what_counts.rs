@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use xb_testkit::command::{Cmd, Ran};
 use xb_testkit::files::tree;
-use xb_testkit::stream::small_backup;
+use xb_testkit::stream::{StreamWriter, small_backup};
 
 /// A repository in a directory, and its neighbour.
 struct Site(tempfile::TempDir);
@@ -51,6 +51,20 @@ impl Site {
     fn has(&self, name: &str) -> bool {
         self.path("root/.xb-catalog").join(name).exists()
     }
+
+    /// Asserts that only `good` counts: the other one is named with these words, and retention leaves both.
+    #[track_caller]
+    fn only_one_counts(&self, good: &str, other: &str, words: &str) {
+        let listed = self.run(&["list", "--long"], "");
+        let text = listed.stdout_text() + &listed.stderr_text();
+        assert!(text.contains(words), "{text}");
+        let found = self.run(&["monitor", "--max-age=1d"], "");
+        assert!(found.stdout_text().contains(other) && found.code() != 0, "{found:?}");
+        let latest = self.run(&["show", "--json"], "latest").expect(0).stdout_text();
+        assert!(latest.contains(&format!("\"{good}\"")), "{latest}");
+        let pruned = self.run(&["prune", "--keep-last=1", "--yes"], "");
+        assert!(self.has(good) && self.has(other), "{pruned:?}");
+    }
 }
 
 /// Makes all files a month old, as far as the store tells.
@@ -59,6 +73,12 @@ fn age(folder: &Path) {
     for key in tree(folder).into_keys() {
         std::fs::File::open(folder.join(key)).unwrap().set_modified(time).unwrap();
     }
+}
+
+fn backup((from, to): (u64, u64)) -> Vec<u8> {
+    let mut stream = StreamWriter::new(Vec::new());
+    stream.file("shop/t.frm", &[7; 5000], 1000).positions(from, to).info();
+    stream.finish()
 }
 
 /// In a directory, an object `NAME` is called `NAME#N` until it is complete.
@@ -80,6 +100,160 @@ fn a_name_like_that_of_an_unfinished_file_is_no_remains() {
     std::os::unix::fs::symlink("..", site.path("root/.xb-catalog/circle")).unwrap();
     let listed = site.run(&["list"], "").expect(0).stdout_text();
     assert!(listed.contains("db#shard#12") && listed.contains("db#x#7#8"), "{listed}");
+}
+
+#[test]
+fn a_backup_without_its_first_object_counts_for_nothing() {
+    for layout in ["packed", "classic"] {
+        let site = Site::new();
+        let option = format!("--layout={layout}");
+        site.put("n29", &[&option], &small_backup(2, 5000));
+        site.put("n30", &[&option], &small_backup(2, 5000));
+        for file in site.files("") {
+            let data = file.file_name().unwrap().to_str().unwrap();
+            let digits = data.rsplit('.').next().unwrap();
+            if file.starts_with(site.path("root/n30")) && digits.bytes().all(|b| b.is_ascii_digit())
+            {
+                std::fs::remove_file(file).unwrap();
+            }
+        }
+        std::fs::create_dir_all(site.path("root/n30")).unwrap();
+        std::fs::write(site.path("root/n30/README"), "of another program").unwrap();
+        site.only_one_counts("n29", "n30", "missing");
+    }
+}
+
+#[test]
+fn a_sealed_backup_without_its_keys_counts_for_nothing() {
+    let site = Site::new();
+    std::fs::write(site.path("key"), [7; 32]).unwrap();
+    let key = format!("--encrypt-key-file={}", site.path("key").display());
+    site.put("n29", &[&key], &small_backup(2, 5000));
+    site.put("n30", &[&key], &small_backup(2, 5000));
+    let keys = site.files("/keys").into_iter().find(|key| key.starts_with(site.path("root/n30")));
+    std::fs::remove_file(keys.unwrap()).unwrap();
+    site.only_one_counts("n29", "n30", "missing");
+}
+
+/// Its positions are inside, so it may be an increment whose base must not go.
+#[test]
+fn a_native_stream_counts_for_nothing() {
+    let site = Site::new();
+    site.put("full", &[], &backup((0, 5)));
+    site.put("made", &["--base-elsewhere"], &backup((5, 9)));
+    let native = site.run(&["get", "--as-stored"], "made").expect(0).stdout;
+    let _ = site.run(&["delete", "--yes"], "made").expect(0);
+    site.put("carried", &[], &native);
+    let pruned = site.run(&["prune", "--keep-last=1", "--yes"], "");
+    assert!(site.has("full") && site.has("carried"), "{pruned:?}");
+    let latest = site.run(&["show", "--json"], "latest").expect(0).stdout_text();
+    assert!(latest.contains("\"full\""), "{latest}");
+}
+
+/// xtrabackup 2.4 encrypts the file with the positions, too; the names of changed pages are to be seen.
+#[test]
+fn an_increment_whose_positions_are_encrypted_counts_for_nothing() {
+    let site = Site::new();
+    site.put("full", &[], &backup((0, 5)));
+    let mut stream = StreamWriter::new(Vec::new());
+    for name in ["ibdata1.delta", "ibdata1.meta", "xtrabackup_checkpoints", "xtrabackup_info"] {
+        stream.file(&format!("{name}.xbcrypt"), &[9; 500], 1000);
+    }
+    let stored = site.put("more", &[], &stream.finish()).stderr_text();
+    assert!(stored.contains("an increment of unknown base"), "{stored}");
+    site.only_one_counts("full", "more", "base");
+}
+
+/// Nothing can be restored of a chain whose base is lost, whatever was accepted before.
+#[test]
+fn the_word_for_a_small_size_is_none_for_a_lost_base() {
+    let site = Site::new();
+    let full = |files| {
+        let mut stream = StreamWriter::new(Vec::new());
+        for n in 0..files {
+            stream.file(&format!("shop/t{n}.frm"), &[7; 5000], 1000);
+        }
+        stream
+    };
+    for (n, name) in (1..).zip(["f1", "f2", "f3"]) {
+        let mut stream = full(40);
+        stream.positions(0, n).info();
+        site.put(name, &[], &stream.finish());
+    }
+    let increment = |files, from, to| {
+        let mut stream = full(files);
+        stream.positions(from, to).info();
+        stream.finish()
+    };
+    site.put("i1", &[], &increment(40, 3, 4));
+    site.put("i2", &[], &increment(40, 4, 5));
+    site.put("i3", &[], &increment(1, 5, 6));
+    let _ = site.run(&["accept", "--reason=tables moved"], "i3").expect(0);
+    for base in ["f1", "f2", "f3", "i1", "i2"] {
+        std::fs::remove_dir_all(site.path("root").join(base)).unwrap();
+        std::fs::remove_file(site.path("root/.xb-catalog").join(base)).unwrap();
+    }
+    let found = site.run(&["monitor", "--max-age=1d"], "");
+    assert_eq!(found.code(), 2, "{found:?}");
+    let fleet = site.run(&["fleet", "--max-age=1d"], "");
+    assert_eq!(fleet.code(), 2, "{fleet:?}");
+    // Now, it is for the base.
+    let _ = site.run(&["accept", "--reason=an archive"], "i3").expect(0);
+    let _ = site.run(&["monitor", "--max-age=1d"], "").expect(0);
+}
+
+#[test]
+fn a_copy_that_has_lost_objects_is_not_called_complete() {
+    let site = Site::new();
+    let copy = |name: &str| {
+        let to = format!("file://{}/", site.path("vault").display());
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["copy", "--unverified", &site.url(name), &to])
+            .run()
+    };
+    for (name, layout) in [("packed", "--layout=packed"), ("classic", "--layout=classic")] {
+        site.put(name, &[layout, "--chunk-size=4096"], &small_backup(3, 5000));
+        let _ = copy(name).expect(0);
+        let vault = site.path("vault").join(name);
+        let before = tree(&vault);
+        let mut data: Vec<_> = before.keys().filter(|key| key.ends_with('1')).collect();
+        let lost = vault.join(data.pop().unwrap());
+        std::fs::remove_file(&lost).unwrap();
+        let text = copy(name).expect(7).stderr_text();
+        assert!(text.contains("missing") && text.contains("delete --force"), "{text}");
+        // Cut, it is no better.
+        std::fs::write(&lost, "x").unwrap();
+        let _ = copy(name).expect(7);
+        let place = format!("file://{}", vault.display());
+        let _ = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["delete", "--force", "--yes", &place])
+            .run()
+            .expect(0);
+        let _ = copy(name).expect(0);
+        let of = |tree: std::collections::BTreeMap<String, (u64, String)>| {
+            let data = tree.into_iter().filter(|(key, _)| !key.ends_with("claim"));
+            data.collect::<Vec<_>>()
+        };
+        assert_eq!(of(tree(&vault)), of(before));
+    }
+}
+
+/// Nothing is written there: the copy would be the backup itself.
+#[test]
+fn a_run_does_not_copy_to_its_own_place() {
+    let site = Site::new();
+    std::fs::create_dir(site.path("root")).unwrap();
+    std::os::unix::fs::symlink(site.path("root"), site.path("vault")).unwrap();
+    std::fs::write(site.path("stream"), small_backup(2, 5000)).unwrap();
+    let to = format!("--copy-to=file://{}/", site.path("vault").display());
+    let ran = site
+        .cmd(&["run", &to], "n1")
+        .arg("--")
+        .arg("cat")
+        .arg(site.path("stream"))
+        .run()
+        .expect_failure();
+    assert!(ran.stderr_text().contains("the same place"), "{ran:?}");
 }
 
 /// Opening it would wait for a writer that never comes.
@@ -106,4 +280,65 @@ fn what_is_no_file_is_refused() {
         }
         assert!(file.exists(), "{place}");
     }
+}
+
+/// `lost+found`, or a folder of another program.
+#[test]
+fn a_foreign_folder_beside_the_archives_is_passed_over() {
+    let site = Site::new();
+    site.put("n1", &[], &small_backup(2, 5000));
+    site.put("n2", &[], &small_backup(2, 5000));
+    for folder in ["latest", "@tmp"] {
+        let folder = site.path("root/.xb-binlog").join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("notes"), "of another program").unwrap();
+    }
+    let pruned = site.run(&["prune", "--keep-last=1", "--yes"], "").expect(0).stderr_text();
+    assert!(!site.has("n1") && pruned.contains("latest"), "{pruned}");
+    let _ = site.run(&["monitor", "--max-age=1d"], "").expect(0);
+}
+
+/// This host remembers the newest backup of each server.
+#[test]
+fn a_server_of_which_nothing_is_left_is_missed_beside_another() {
+    let site = Site::new();
+    site.put("a1", &["--server=a"], &small_backup(2, 5000));
+    site.put("b1", &["--server=b"], &small_backup(2, 5000));
+    let _ = site.run(&["monitor"], "").expect(0);
+    let remove = |name: &str| {
+        std::fs::remove_dir_all(site.path("root").join(name)).unwrap();
+        std::fs::remove_file(site.path("root/.xb-catalog").join(name)).unwrap();
+    };
+    remove("a1");
+    let found = site.run(&["monitor"], "").expect(2).stdout_text();
+    assert!(found.contains("a1"), "{found}");
+    let _ = site.run(&["monitor", "--ignore-server=a"], "").expect(0);
+    // One that is deleted is not missed, and the other one still is.
+    let _ = site.run(&["delete", "--yes"], "b1").expect(0);
+    site.put("c1", &["--server=c"], &small_backup(2, 5000));
+    let found = site.run(&["monitor"], "").expect(2).stdout_text();
+    assert!(found.contains("a1") && !found.contains("b1"), "{found}");
+    let _ = site.run(&["accept", "--begun-anew"], "").expect(0);
+    let _ = site.run(&["monitor"], "").expect(0);
+}
+
+/// The copy of an older backup makes it no newer.
+#[test]
+fn the_newest_backup_is_remembered_when_an_older_one_comes() {
+    let site = Site::new();
+    let vault = format!("file://{}/", site.path("vault").display());
+    let vault = |words: &[&str]| {
+        let state = format!("--state-dir={}", site.path("state").display());
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(words).args([&vault, &state]).run()
+    };
+    for name in ["n1", "n2"] {
+        site.put(name, &[], &small_backup(2, 5000));
+    }
+    for name in ["n2", "n1"] {
+        let _ = vault(&["copy", "--unverified", &site.url(name)]).expect(0);
+    }
+    std::fs::remove_dir_all(site.path("vault/n2")).unwrap();
+    std::fs::remove_file(site.path("vault/.xb-catalog/n2")).unwrap();
+    let found = vault(&["monitor"]);
+    assert!(found.code() == 1 && found.stdout_text().contains("n2"), "{found:?}");
 }

@@ -31,7 +31,7 @@ pub use self::plan::{FIXED_SIZE, limits, plan, put_plan};
 pub use self::request::{IncrementalBase, MergedChain, PutLayout, PutReport, PutRequest};
 pub use self::run_manifest::refuse_without_base;
 pub(crate) use self::stored_objects::{
-    CompanionObjects, all_are_there, list_stored, prove_classic,
+    CompanionObjects, all_are_there, list_stored, lost_objects, prove_classic,
 };
 
 use self::claim::RunFolder;

@@ -76,6 +76,14 @@ impl RunFolder {
         let described = &put.scanned.described;
         let made = made_at(described).filter(|made| producer.is_none() && *made < started);
         let (started, finished) = made.map_or((started, now), |made| (made, made));
+        let mut source = match &mysql_clone {
+            Some(clone) => clone.source(),
+            None => SourceInfo::from_files(described),
+        };
+        // xtrabackup 2.4 encrypts the file that states the kind, too.
+        if source.backup_type.is_none() && put.scanned.has_changed_pages {
+            source.backup_type = Some("incremental".to_owned());
+        }
         let inspected = !matches!(put.scanned.proof, EndProof::InputEnd | EndProof::Trailer);
         Manifest {
             format: FORMAT,
@@ -110,10 +118,7 @@ impl RunFolder {
             server: request.server.clone(),
             base: None,
             producer,
-            source: match &mysql_clone {
-                Some(clone) => clone.source(),
-                None => SourceInfo::from_files(&put.scanned.described),
-            },
+            source,
             mysql_clone,
             history: None,
             consolidated_from: Vec::new(),
@@ -142,9 +147,12 @@ pub(super) async fn find_its_base(
                 all.into_values().map(|found| found.manifest).find(|found| found.run == base.run)
             });
         }
-        if manifest.is_incremental() && found.is_none() && !request.base_elsewhere {
-            let (name, lsn) = (manifest.name.clone(), manifest.source.from_lsn.unwrap_or_default());
-            return Err(BackupError::NoBase { name, lsn });
+        if let Some(lsn) = manifest.source.from_lsn
+            && manifest.is_incremental()
+            && found.is_none()
+            && !request.base_elsewhere
+        {
+            return Err(BackupError::NoBase { name: manifest.name.clone(), lsn });
         }
         // The user has chosen the base by the producer's own options, so only proof counts against it.
         return record_history(request, manifest, found.as_ref(), true).await;

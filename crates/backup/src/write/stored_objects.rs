@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use xb_repo::keys::RunKeys;
 use xb_repo::manifest::Manifest;
-use xb_repo::names::{BackupName, SUMS, of_classic};
+use xb_repo::names::{BackupName, KEYS, SUMS, of_classic};
 use xb_repo::root::Root;
 use xb_uploader::{ListedObject, StoreError};
 
@@ -89,6 +89,36 @@ pub(crate) async fn list_stored(
     all_are_there(manifest, &listed)?;
     beside.prove_sums(keys, &listed)?;
     Ok(listed)
+}
+
+/// Describes what a stored backup has lost, as listings show: data objects, bytes of them, or its keys. One that shows a loss is
+/// repeated, because it may lag behind.
+pub(crate) async fn lost_objects(
+    root: &Root,
+    keys: &RunKeys,
+    manifest: &Manifest,
+) -> Result<Option<String>, BackupError> {
+    let mut retry = 0;
+    loop {
+        let listed = root.list_below(keys.folder()).await?;
+        let (objects, bytes) = totals(manifest, &listed);
+        let has_keys = !manifest.is_sealed() || listed.iter().any(|object| object.key == KEYS);
+        if objects >= manifest.objects && bytes >= manifest.stored_bytes && has_keys {
+            return Ok(None);
+        }
+        retry += 1;
+        // A directory never lags, and whether a folder is empty, requests by key show sooner.
+        if retry > LISTINGS || objects == 0 || root.store().is_folder() {
+            return Ok(Some(match has_keys {
+                true => format!(
+                    "objects or parts of them are missing: its manifest names {} with {} bytes, and {objects} with {bytes} are there",
+                    manifest.objects, manifest.stored_bytes
+                ),
+                false => "its keys are missing".to_owned(),
+            }));
+        }
+        root.store().pause(retry).await;
+    }
 }
 
 /// Number and total size of the listed data objects.

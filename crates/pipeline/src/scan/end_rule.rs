@@ -240,6 +240,11 @@ impl EndWatch {
         self.required.lacking(texts)
     }
 
+    /// Whether the stream has changed pages of a tablespace.
+    pub(crate) fn has_changed_pages(&self) -> bool {
+        self.required.changed_pages
+    }
+
     /// Decides at the end of input.
     ///
     /// # Errors

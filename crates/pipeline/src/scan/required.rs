@@ -44,6 +44,8 @@ pub(super) struct Required {
     short: BTreeSet<Vec<u8>>,
     /// Tablespaces of which one half was seen: the suffix of the other one.
     halves: BTreeMap<Vec<u8>, &'static str>,
+    /// Whether changed pages of a tablespace were seen.
+    pub(super) changed_pages: bool,
 }
 
 impl Required {
@@ -59,6 +61,7 @@ impl Required {
                 self.short.insert(name.to_vec());
             }
         }
+        self.changed_pages |= name.ends_with(HALVES[0].as_bytes());
         for (suffix, other) in [(HALVES[0], HALVES[1]), (HALVES[1], HALVES[0])] {
             let Some(stem) = name.strip_suffix(suffix.as_bytes()) else { continue };
             if self.halves.get(stem).is_some_and(|wanted| *wanted == suffix) {

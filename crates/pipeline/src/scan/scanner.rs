@@ -96,6 +96,8 @@ pub struct Scanned {
     /// Files that every backup of this kind has, and the stream lacks: their names, without suffixes of
     /// compression and encryption.
     pub lacking: Vec<String>,
+    /// Whether it has changed pages of a tablespace, as only an increment has.
+    pub has_changed_pages: bool,
     /// Reason why the stream counts as complete.
     pub proof: EndProof,
     /// Content of the small files that describe the backup, the head of the redo log
@@ -115,6 +117,7 @@ impl Scanned {
             without_tablespace: TablesWithoutFiles::default(),
             without_files: TablesWithoutFiles::default(),
             lacking: Vec::new(),
+            has_changed_pages: false,
             proof,
             described: BTreeMap::new(),
         }
@@ -279,6 +282,7 @@ impl Scanner {
             without_tablespace,
             without_files,
             lacking: self.watch.lacking(texts),
+            has_changed_pages: self.watch.has_changed_pages(),
             proof,
             described,
         };

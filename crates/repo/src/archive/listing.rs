@@ -2,7 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -23,7 +23,7 @@ use crate::archive::rollup::{Span, own_heads, rolled};
 use crate::archive::segment::SegmentHead;
 use crate::archive::stream::{Alive, End, Floor, StoredPosition, StreamHead};
 use crate::error::RepoError;
-use crate::names::RunId;
+use crate::names::{BackupName, RunId};
 use crate::root::Root;
 
 /// Bytes of a segment in which its head usually ends.
@@ -93,12 +93,33 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// The names of the servers that have an archive.
+/// The names of the servers that have an archive. A folder that cannot be one is passed over, with a warning.
 ///
 /// # Errors
 /// [`RepoError::Store`].
 pub async fn servers(root: &Root) -> Result<Vec<String>, RepoError> {
-    root.folders_below(ARCHIVES).await
+    let mut folders = root.folders_below(ARCHIVES).await?;
+    folders.retain(|folder| {
+        // The last one is made with the file system, and only root may read it.
+        let is_archive = BackupName::new(folder).is_ok() && folder != "lost+found";
+        if !is_archive {
+            warn_once(&format!(
+                "the folder {} is passed over: it cannot be the archive of a server, and belongs to another program",
+                format!("{ARCHIVES}/{folder}").escape_debug()
+            ));
+        }
+        is_archive
+    });
+    Ok(folders)
+}
+
+/// Warns of something about an archive, unless this process has done so.
+fn warn_once(message: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(message.to_owned()) {
+        xb_uploader::warn(message);
+    }
 }
 
 /// Reads the records of all streams of a server, in the order in which they began. What cannot be read is a

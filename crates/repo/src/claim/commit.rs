@@ -6,7 +6,7 @@ use xb_uploader::{Operation, StoreError, StoreErrorKind};
 use super::Claim;
 use super::mark::{await_removals, removing, take_back, take_back_unmarked};
 use crate::error::RepoError;
-use crate::first_object::has_objects;
+use crate::first_object::lost;
 use crate::manifest::Base;
 use crate::names::BackupName;
 use crate::root::Root;
@@ -193,7 +193,9 @@ pub(crate) async fn recheck_bases(
     let known = root.knowing(&root.catalogue().await.map_err(in_doubt)?);
     for (of_base, base) in names {
         let is_there = match known.manifest(&of_base).await {
-            Ok(Some(found)) if found.run == base.run => has_objects(root, &of_base, &found).await,
+            Ok(Some(found)) if found.run == base.run => {
+                lost(root, &of_base, &found).await.map(|lost| lost.is_none())
+            }
             Ok(_) => Ok(false),
             Err(error) => Err(error),
         };

@@ -473,6 +473,19 @@ impl Manifest {
         self.end == End::NativeTrailer
     }
 
+    /// Returns whether the content was inspected when it was stored. Of another backup not even its kind is known: it may be
+    /// an increment.
+    #[must_use]
+    pub fn is_inspected(&self) -> bool {
+        !matches!(self.end, End::Raw | End::NativeTrailer)
+    }
+
+    /// Returns whether it is an increment of which nothing tells where it begins.
+    #[must_use]
+    pub fn is_of_unknown_base(&self) -> bool {
+        self.is_incremental() && self.base.is_none() && self.source.from_lsn.is_none()
+    }
+
     /// Returns whether the backup is incremental.
     #[must_use]
     pub fn is_incremental(&self) -> bool {

@@ -106,6 +106,23 @@ impl Store {
             .with_hint(Some("remove the link, or name what it points to".into())))
     }
 
+    /// Returns whether a folder holds a finished file whose path below it is such a one.
+    pub(crate) fn has_file_like(
+        &self,
+        root: &Path,
+        prefix: &str,
+        is_it: fn(&str) -> bool,
+    ) -> Result<bool, StoreError> {
+        let folder = root.join(prefix);
+        let mut is_like = |file: &Path| {
+            let key = below(&folder, file);
+            !is_unfinished_file(key.rsplit('/').next().unwrap_or(&key)) && is_it(&key)
+        };
+        let found =
+            files(root, prefix, &mut is_like).map_err(|(folder, error)| unread(&folder, &error))?;
+        Ok(found.last().is_some_and(|last| is_like(last)))
+    }
+
     /// Lists a folder that the store crate cannot list, because it holds a link that leads in a
     /// circle, or names that are no keys. Such links are left out; such names cannot be used, but
     /// are listed, without metadata, so that nothing takes the folder for empty.
@@ -115,7 +132,9 @@ impl Store {
         prefix: &str,
     ) -> Result<Vec<(String, Option<ObjectMeta>)>, StoreError> {
         let mut found = Vec::new();
-        for file in files(root, prefix).map_err(|(folder, error)| unread(&folder, &error))? {
+        for file in files(root, prefix, &mut |_| false)
+            .map_err(|(folder, error)| unread(&folder, &error))?
+        {
             let key = below(root, &file);
             if is_unfinished_file(key.rsplit('/').next().unwrap_or(&key)) {
                 continue;
@@ -157,8 +176,12 @@ fn unread(folder: &Path, error: &io::Error) -> StoreError {
         .with_hint(hint)
 }
 
-/// All files below a folder. Links are followed, except where they lead in a circle.
-fn files(root: &Path, prefix: &str) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+/// All files below a folder, or those up to the one that is wanted. Links are followed, except where they lead in a circle.
+fn files(
+    root: &Path,
+    prefix: &str,
+    is_wanted: &mut dyn FnMut(&Path) -> bool,
+) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
     let mut found = Vec::new();
     let mut todo = vec![(root.join(prefix), BTreeSet::new())];
     while let Some((folder, mut above)) = todo.pop() {
@@ -172,7 +195,12 @@ fn files(root: &Path, prefix: &str) -> Result<Vec<PathBuf>, (PathBuf, io::Error)
             // A link that leads nowhere, or in a circle, is no object.
             match fs::metadata(&path) {
                 Ok(facts) if facts.is_dir() => todo.push((path, above.clone())),
-                Ok(facts) if facts.is_file() => found.push(path),
+                Ok(facts) if facts.is_file() => {
+                    found.push(path);
+                    if found.last().is_some_and(|path| is_wanted(path)) {
+                        return Ok(found);
+                    }
+                }
                 _ => {}
             }
         }

@@ -6,7 +6,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::operation::Operation;
 use crate::request::bounds::timely;
 use crate::request::raw_request::{RawApi, failed};
-use crate::store::folder::{folders_in, has_file};
+use crate::store::folder::folders_in;
 use crate::store::{Store, path_of};
 
 /// Object as a listing shows it.
@@ -136,17 +136,29 @@ impl Store {
         self.traits.empty_folders
     }
 
-    /// Returns whether no object lies below the folder `prefix`. Reads one page of a listing.
+    /// Returns whether an object lies below the folder `prefix` whose key, relative to it, is such a one. Reads a listing up to
+    /// that object.
     ///
     /// # Errors
     /// Any error, after all retries.
-    pub async fn is_empty_folder(&self, prefix: &str) -> Result<bool, StoreError> {
+    pub async fn has_object(
+        &self,
+        prefix: &str,
+        is_it: fn(&str) -> bool,
+    ) -> Result<bool, StoreError> {
         if let RawApi::Folder(root) = &self.traits.raw_api {
-            return Ok(!has_file(&root.join(prefix)));
+            return self.has_file_like(root, prefix, is_it);
         }
         let path = path_of(Operation::List, prefix)?;
+        let folder = format!("{prefix}/");
         self.retrying(Operation::List, prefix, || async {
-            Ok(self.objects.list(Some(&path)).try_next().await?.is_none())
+            let mut listed = self.objects.list(Some(&path));
+            while let Some(object) = listed.try_next().await? {
+                if object.location.as_ref().strip_prefix(&*folder).is_some_and(is_it) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
         })
         .await
     }

@@ -40,8 +40,8 @@ impl Context {
                     (None, true) => cancel.or(xb_backup::delete(root, &name)).await,
                     (None, false) => xb_backup::delete_unless_needed(&session, &name).await,
                 }?;
-                if let Some(note) = note {
-                    let _ = note.forget(root.identity());
+                if let Some((notes, gone)) = note {
+                    let _ = notes.forget_one(root.identity(), &gone);
                 }
                 Ok(deleted)
             })?;

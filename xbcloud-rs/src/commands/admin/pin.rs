@@ -2,6 +2,7 @@
 
 use xb_backup::OrInterrupted as _;
 use xb_cli::Failure;
+use xb_repo::records::Accepted;
 
 use crate::args::catalogue::{AcceptArgs, PinArgs, UnpinArgs};
 use crate::commands::context::{Context, parallel};
@@ -52,12 +53,15 @@ impl Context {
             return Ok(());
         }
         let reason = args.reason.clone();
-        let (_, _) =
+        let (about, _) =
             self.with_progress("accept", &args.common.run, None, |_, cancel| async move {
                 cancel.or(xb_repo::pin::accept(&root, &name, reason.as_deref())).await
             })?;
-        self.log
-            .info("accepted: its size counts as usual from now on, and its base may be elsewhere");
+        let said = about.into_iter().map(|about| match about {
+            Accepted::Size => "its size counts as usual from now on",
+            Accepted::Base => "its base may be elsewhere",
+        });
+        self.log.info(format!("accepted: {}", said.collect::<Vec<_>>().join(", and ")));
         Ok(())
     }
 }

@@ -162,6 +162,12 @@ impl Context {
     pub(super) fn say_stored(&self, report: &PutReport, end: &ProgressEnd, lock: Option<&Lock>) {
         self.reporting.put(report);
         report::put_done(&self.log, report, end, self.stock);
+        if report.manifest.is_of_unknown_base() && !self.stock {
+            self.unusual(&format!(
+                "{} is an increment of unknown base, because its positions cannot be read: it counts for no rule of retention, and `restore` refuses it (`get` gives its stream); take increments with --incremental-from",
+                report.manifest.name
+            ));
+        }
         if let Some(lost) = report::lost_tables(&report.manifest) {
             self.unusual(&lost);
         }

@@ -70,7 +70,8 @@ impl Context {
         let root = root_place(args.root.place.as_deref(), &args.common)?;
         let lock = args.retain.retain.is_some();
         let id = rule_id(&location.path);
-        let rule = AbortRule { id: &id, prefix: &location.path, days: UNFINISHED_DAYS };
+        let prefix = rule_prefix(&location.path);
+        let rule = AbortRule { id: &id, prefix: &prefix, days: UNFINISHED_DAYS };
         let applying = |_, cancel: CancelToken| async move {
             cancel.or(self.change(root.store(), bucket, &rule, lock)).await
         };
@@ -104,11 +105,31 @@ impl Context {
     }
 }
 
-/// ID of the rule for a ROOT, at most 255 characters: each ROOT of a bucket has its own.
+/// ID of the rule for a ROOT, at most 255 characters: each ROOT of a bucket has its own. The end of a long path differs
+/// more often than its beginning.
 fn rule_id(path: &str) -> String {
-    let plain = path.chars().map(|c| if "&<>\"'".contains(c) { '-' } else { c });
     let separator = if path.is_empty() { "" } else { "-" };
-    [RULE_ID, separator].concat().chars().chain(plain).take(255).collect()
+    let plain: Vec<String> = path
+        .chars()
+        .map(|c| match c {
+            '&' | '<' | '>' | '"' | '\'' | '%' => format!("%{:02X}", u32::from(c)),
+            c => c.to_string(),
+        })
+        .collect();
+    let room = 255 - RULE_ID.len() - separator.len();
+    let mut length = 0;
+    let fits = |c: &&String| {
+        length += c.chars().count();
+        length <= room
+    };
+    let mut end: Vec<&str> = plain.iter().rev().take_while(fits).map(String::as_str).collect();
+    end.reverse();
+    format!("{RULE_ID}{separator}{}", end.concat())
+}
+
+/// Prefix of the keys below a ROOT.
+fn rule_prefix(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!("{path}/") }
 }
 
 /// One document that the operator applies, and how.
@@ -144,7 +165,7 @@ fn needs(location: &Location, features: Features) -> Vec<Need> {
                     how: format!("aws s3api put-bucket-lifecycle-configuration --bucket {bucket} --lifecycle-configuration file://lifecycle.json"),
                     document: json!({ "Rules": [{
                         "ID": rule_id(&location.path), "Status": "Enabled",
-                        "Filter": { "Prefix": location.path },
+                        "Filter": { "Prefix": rule_prefix(&location.path) },
                         "AbortIncompleteMultipartUpload": { "DaysAfterInitiation": UNFINISHED_DAYS },
                     }] }),
                 },

@@ -36,7 +36,9 @@ impl Context {
         end_in_time(args, name, is_answered.clone());
         let missed = |listings: &[Listing]| {
             let identity = root_identity(args.root.place.as_deref(), &args.common);
-            let missed = |identity: String| self.missed_in(&identity, listings, &args.common.run);
+            let ignored = &args.limits.ignore_server;
+            let missed =
+                |identity: String| self.missed_in(&identity, listings, ignored, &args.common.run);
             identity.map_or_else(|_| MissedText::default(), missed)
         };
         let gone = |failure: &Failure| {

@@ -609,6 +609,9 @@ fn self_copy(
     };
     let CopiedBackup { done, archive, missed } =
         context.copy_backup(from, root, request, args.with_binlog, run)?;
+    if done.was_there {
+        return Err(same_place());
+    }
     let missed_there = missed.any().map(|text| format!("destination of the copy: {text}"));
     let unusual = missed_there.into_iter().chain(done.doubts).collect();
     let details = json!({ "to": shown, "begun_anew": missed.begun_anew, "set_back": missed.set_back, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects, "binlog": archive.as_ref().map(crate::report::archive_copy) });
@@ -663,6 +666,15 @@ fn keeps_name(to: &str, generated: bool) -> Result<(), Failure> {
         "--copy-to names a single backup, {name}, and each run makes a new one"
     ))
     .hint("end it with a slash, so that each copy keeps the name of its backup"))
+}
+
+/// The failure of a copy that was there before it was made: of a backup that this run has just made.
+fn same_place() -> Failure {
+    Failure::new(
+        "--copy-to leads to the same place as the backup, by another name: there is no copy",
+    )
+    .stage("copy")
+    .hint("name another repository")
 }
 
 /// Refuses a copy to the place of the backup itself.

@@ -44,7 +44,7 @@ use crate::verify::{VerifyRequest, verify};
 use crate::write::clone_keys::refuse_unsealed;
 use crate::write::{
     CompanionObjects, ForeignObjects, claim_emptied, free_if_vacant, is_vacant, list_stored,
-    prove_classic,
+    lost_objects, prove_classic,
 };
 
 /// Copies a backup of the session to the repository `to`, after the backups that it needs and that are
@@ -140,14 +140,22 @@ async fn copy_one(
         requests: 0,
         retries: 0,
     };
-    // A manifest that has lost its objects is no copy.
-    let there = match cancel.or(free_if_vacant(to, &request.to)).await? {
-        true => None,
-        false => to.stored_manifest(&request.to).await?,
+    let mut there = cancel.or(to.stored_manifest(&request.to)).await?;
+    let lost = match &there {
+        Some(there) if there.digest() == source.digest => {
+            cancel.or(lost_of_copy(to, &request.to, &there.manifest)).await?
+        }
+        _ => None,
     };
+    // A manifest that has lost all its objects is no copy.
+    let is_whole =
+        lost.is_none() && there.as_ref().is_some_and(|there| there.digest() == source.digest);
+    if !is_whole && there.is_some() && cancel.or(free_if_vacant(to, &request.to)).await? {
+        there = None;
+    }
     match there {
         Some(there) if there.digest() == source.digest => {
-            let doubt = cancel.or(refuse_damaged_copy(to, &request.to, &there)).await?;
+            let doubt = cancel.or(refuse_damaged_copy(to, &request.to, &there, lost)).await?;
             report.doubts.extend(doubt);
             report.was_there = true;
         }
@@ -224,13 +232,15 @@ async fn missing_bases(
     };
     let mut missing = Vec::new();
     for link in links.into_iter().filter(|link| link.name != request.name) {
-        let there = match to.stored_manifest(&link.name).await? {
-            Some(there) if !is_vacant(to, &link.name, &there.manifest).await? => there,
-            _ => {
-                missing.push(link);
-                continue;
-            }
+        let Some(there) = to.stored_manifest(&link.name).await? else {
+            missing.push(link);
+            continue;
         };
+        let lost = lost_of_copy(to, &link.name, &there.manifest).await?;
+        if lost.is_some() && is_vacant(to, &link.name, &there.manifest).await? {
+            missing.push(link);
+            continue;
+        }
         if there.manifest.run != link.stored.manifest.run {
             let what = format!(
                 "its chain has {}, but the destination holds another backup of that name",
@@ -238,20 +248,25 @@ async fn missing_bases(
             );
             return Err(RepoError::Chain { name: request.name.to_string(), what }.into());
         }
-        doubts.extend(refuse_damaged_copy(to, &link.name, &there).await?);
+        doubts.extend(refuse_damaged_copy(to, &link.name, &there, lost).await?);
     }
     Ok(missing)
 }
 
-/// Fails if a verification has found the backup at the destination damaged: it is no copy, and nothing on it can be
-/// restored. Returns a doubt about one of which a trial restore has failed: its bytes are those of the source, which another
+/// Fails if the backup at the destination has `lost` something, or a verification has found it damaged: it is no copy, and
+/// nothing on it can be restored. Returns a doubt about one of which a trial restore has failed: its bytes are those of the source, which another
 /// copy would not change, and the host may be the cause. On the heap, as what copies is.
 fn refuse_damaged_copy<'a>(
     to: &'a Root,
     name: &'a BackupName,
     there: &'a StoredManifest,
+    lost: Option<String>,
 ) -> BoxFuture<'a, Result<Option<String>, BackupError>> {
     Box::pin(async move {
+        if let Some(lost) = lost {
+            let what = format!("is not whole: {lost}");
+            return Err(BackupError::DamagedCopy { name: name.to_string(), what });
+        }
         let results = match records::results(to, name, &there.digest(), None).await {
             Ok(state) => state.results,
             Err(error) if error.is_of_one_object() => {
@@ -266,8 +281,26 @@ fn refuse_damaged_copy<'a>(
             Some(_) if records::only_trials_failed(&results) => {
                 Ok(Some(failed_trial(name, "at the destination")))
             }
-            Some(level) => Err(BackupError::DamagedCopy { name: name.to_string(), level }),
+            Some(level) => Err(BackupError::DamagedCopy {
+                name: name.to_string(),
+                what: format!("was found damaged at level {level}"),
+            }),
         }
+    })
+}
+
+/// What the copy of a backup has lost at the destination, as a listing shows. On the heap, as what copies is.
+fn lost_of_copy<'a>(
+    to: &'a Root,
+    name: &'a BackupName,
+    manifest: &'a Manifest,
+) -> BoxFuture<'a, Result<Option<String>, BackupError>> {
+    Box::pin(async move {
+        let keys = match manifest.layout {
+            Layout::Packed => to.run_keys(name, &manifest.run),
+            Layout::Classic => to.classic_keys(name),
+        };
+        lost_objects(to, &keys, manifest).await
     })
 }
 
