@@ -3,7 +3,7 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use xb_files::is_lost_and_found;
+use xb_files::{is_lost_and_found, or_none};
 use xb_pages::{REDO_HEAD, RedoStart};
 
 use crate::meta::{read_text, value};
@@ -73,11 +73,11 @@ fn checkpoints(dir: &Path) -> io::Result<(PathBuf, &'static str)> {
     first(dir, &CHECKPOINTS)?.ok_or_else(|| io::Error::other("the checkpoints file is missing"))
 }
 
-/// The first of these files that there is. An error is no absence.
+/// The first of these files that there is; a directory of such a name is a schema. An error is no absence.
 fn first(dir: &Path, names: &[&'static str]) -> io::Result<Option<(PathBuf, &'static str)>> {
     for name in names {
         let path = dir.join(name);
-        if path.try_exists()? {
+        if or_none(path.metadata())?.is_some_and(|facts| !facts.is_dir()) {
             return Ok(Some((path, name)));
         }
     }

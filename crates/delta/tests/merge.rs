@@ -14,7 +14,7 @@ use proptest::test_runner::TestCaseError;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use xb_delta::{
     Checkpoints, DeltaReader, Error, MergeReport, NotMergeable, discard, interrupted,
-    is_interrupted, keep, merge, plan,
+    is_interrupted, keep, merge, plan, restate_from,
 };
 
 const PAGE: usize = 4096;
@@ -646,4 +646,15 @@ fn the_target_of_a_link_is_not_removed() {
     std::os::unix::fs::symlink(&other, base.join(".xb-merge")).unwrap();
     assert!(discard(&base).is_err());
     assert!(other.join("new").exists());
+}
+
+/// A later version of the backup program writes other files, and leaves these names to schemas.
+#[test]
+fn a_schema_is_not_taken_for_the_file_of_an_earlier_version() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("xtrabackup_checkpoints")).unwrap();
+    let text = "backup_type = incremental\nfrom_lsn = 20\nto_lsn = 30\n";
+    fs::write(dir.path().join("mariadb_backup_checkpoints"), text).unwrap();
+    restate_from(dir.path(), 25).unwrap();
+    assert_eq!(Checkpoints::of(dir.path()).unwrap().from, 25);
 }
