@@ -874,7 +874,9 @@ fn no_copy_is_reported_on_a_base_that_is_another_or_damaged_there() {
     assert_eq!(whole(), 3);
 
     let run = std::fs::read_dir(site.path("vault/full")).unwrap().next().unwrap().unwrap().path();
-    std::fs::write(run.join("000000000"), "another length").unwrap();
+    let object = run.join("000000000");
+    let bytes = std::fs::read(&object).unwrap();
+    std::fs::write(object, vec![7; bytes.len()]).unwrap();
     let _ = site.run(&["verify", "@vault/full", "--level=checksum"]).expect(7);
     put("shop/three", (30, 40));
     for name in ["full", "two", "three"] {

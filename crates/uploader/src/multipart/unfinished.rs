@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::request::encode::percent;
 use crate::request::raw_request::{RawApi, failed};
+use crate::store::folder::{is_number, is_unfinished_file};
 
 /// Multipart upload, or staging file of a local folder, that was started and never finished.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,17 +27,6 @@ pub struct Unfinished {
     /// Whether a listing shows it as an object, because its key has a `#`, too. Then only who knows which keys there can be
     /// knows that it is none.
     pub is_listed: bool,
-}
-
-/// Returns whether a folder as a store takes the file `name` for an unfinished one: no listing shows it, and it cannot be
-/// the name of an object. This is the rule of the `object_store` crate.
-#[must_use]
-pub fn is_unfinished_file(name: &str) -> bool {
-    name.split_once('#').is_some_and(|(_, number)| is_number(number))
-}
-
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 #[derive(Debug, Deserialize)]
@@ -203,7 +193,8 @@ mod tests {
         for name in ["a", "a#", "a#1", "a#b", "a#b#1", "#1", "#1#2", "a#1x", "a##1"] {
             std::fs::write(root.path().join(name), b"").unwrap();
             let listed: Vec<_> = store.list(None).try_collect().await.unwrap();
-            let accepted = store.head(&object_store::path::Path::from(name)).await.is_ok();
+            let accepted =
+                store.head(&object_store::path::Path::parse(name).unwrap()).await.is_ok();
             assert_eq!(
                 (listed.len() == 1, accepted),
                 (accepted, !is_unfinished_file(name)),

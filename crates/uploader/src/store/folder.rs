@@ -14,7 +14,6 @@ use object_store::{ObjectMeta, ObjectStoreExt as _};
 use xb_files::or_none;
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::multipart::unfinished::is_unfinished_file;
 use crate::operation::Operation;
 use crate::request::raw_request::RawApi;
 use crate::service::NO_ACCESS;
@@ -24,6 +23,18 @@ use crate::store::{Store, path_of};
 const UNUSABLE: &str = " (unusable name)";
 const NO_LINKS: &str =
     "a local store needs a file system with hard links: use a directory on another one";
+
+/// Returns whether a folder as a store takes the file `name` for an unfinished one: no listing shows it, and it cannot be
+/// the name of an object. This is the rule of the `object_store` crate.
+#[must_use]
+pub fn is_unfinished_file(name: &str) -> bool {
+    name.split_once('#').is_some_and(|(_, number)| is_number(number))
+}
+
+/// Returns whether a text is a number as unfinished files have it.
+pub(crate) fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
 
 impl Store {
     /// Returns the first symbolic link in the path of `key`, or in the folder `key`, as a path below
