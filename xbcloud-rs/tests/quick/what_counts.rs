@@ -212,7 +212,7 @@ fn a_copy_that_has_lost_objects_is_not_called_complete() {
             .run()
     };
     for (name, layout) in [("packed", "--layout=packed"), ("classic", "--layout=classic")] {
-        site.put(name, &[layout, "--chunk-size=4096", "--compress=none"], &small_backup(3, 5000));
+        site.put(name, &[layout, "--chunk-size=4096", "--compress=none"], &small_backup(3, 90_000));
         let _ = copy(name).expect(0);
         let vault = site.path("vault").join(name);
         let before = tree(&vault);
