@@ -155,8 +155,8 @@ impl RootNotes {
             .unwrap_or(Missed::Nothing)
     }
 
-    /// Returns what is gone from `root` since `noted`, of the newest backup of all and of those that were missed before. If
-    /// that is all of a server, notes that the ROOT was begun anew. Costs one request for each unless it is not there.
+    /// Returns what is gone from `root` since `noted`. If that is all of a server, notes that the ROOT was begun anew. Costs one
+    /// request for each server of this host, unless its newest backup is not there.
     ///
     /// # Errors
     /// [`RepoError::Store`]. A note that cannot be written is no error.
@@ -166,11 +166,9 @@ impl RootNotes {
         noted: Vec<NewestStored>,
     ) -> Result<Missed, RepoError> {
         let mut missed = Missed::Nothing;
-        for (n, noted) in noted.into_iter().enumerate() {
-            if n == 0 || noted.begun_anew.is_some() {
-                let found = self.missing_one(root, noted).await?;
-                missed = if found.weight() > missed.weight() { found } else { missed };
-            }
+        for noted in noted {
+            let found = self.missing_one(root, noted).await?;
+            missed = if found.weight() > missed.weight() { found } else { missed };
         }
         Ok(missed)
     }

@@ -30,9 +30,13 @@ const NEVER: [&str; 22] = [
     "WHILE",
 ];
 
-/// Whether this is one, by the beginning of its text.
+/// Whether this is one, by the beginning of its text: as far as that shows, and whether or not a server runs what is in a
+/// comment with a version.
 pub(crate) fn administers(text: &[u8]) -> bool {
-    let mut words = Words::new(text);
+    [Words::new(text), Words::without_versioned(text)].into_iter().any(administer)
+}
+
+fn administer(mut words: Words<'_>) -> bool {
     loop {
         let (first, second) = (words.upper(), words.upper());
         return match first.as_deref() {
@@ -69,6 +73,8 @@ mod tests {
             ("SET @@global.general_log=1", true),
             ("SET STATEMENT sql_mode='FOR' FOR INSTALL PLUGIN x SONAME 'y'", true),
             ("SET STATEMENT a=1 FOR SET STATEMENT b=2 FOR SHUTDOWN", true),
+            ("/*!999999 SELECT */ INSTALL SONAME 'x'", true),
+            ("--\r\nSHUTDOWN", true),
             ("START SLAVE", true),
             ("call p()", true),
             ("LOAD DATA INFILE '/etc/passwd' INTO TABLE t", true),

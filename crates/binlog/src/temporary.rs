@@ -18,11 +18,16 @@ pub(crate) type Session = (u32, u32);
 
 /// What the marked statements of a log show.
 #[derive(Debug, Default)]
-pub(crate) struct TemporaryTables {
-    /// Sessions that have made a temporary table behind the data's position.
-    made: BTreeSet<Session>,
-    /// Statements of other sessions, which may be on older ones.
-    used: BTreeMap<Session, Vec<(LogPosition, Vec<u8>)>>,
+pub(crate) struct TemporaryTables(BTreeMap<Session, SessionTables>);
+
+#[derive(Debug, Default)]
+struct SessionTables {
+    /// Names of the tables that it has made behind the data's position, in lower case.
+    made: BTreeSet<Vec<u8>>,
+    /// Its other statements, in lower case.
+    used: Vec<(LogPosition, Vec<u8>)>,
+    /// There were more statements than are kept.
+    is_cut: Option<LogPosition>,
 }
 
 /// A marked statement.
@@ -37,8 +42,7 @@ pub(crate) enum Marked {
 impl TemporaryTables {
     /// A server has started: its sessions have ended.
     pub(crate) fn server_started(&mut self) {
-        self.made.clear();
-        self.used.clear();
+        self.0.clear();
     }
 
     /// Takes the beginning of a marked statement.
@@ -51,50 +55,93 @@ impl TemporaryTables {
         text: &[u8],
         at: &LogPosition,
     ) -> Result<Marked, LogPosition> {
-        let mut words = Words::new(text);
+        let text = text.to_ascii_lowercase();
+        if self.0.len() >= SESSIONS && !self.0.contains_key(&session) {
+            return Ok(Marked::Doubtful);
+        }
+        let tables = self.0.entry(session).or_default();
+        let mut words = Words::new(&text);
         let first: Vec<String> = (0..4).map_while(|_| words.upper()).collect();
         let first: Vec<&str> = first.iter().map(String::as_str).collect();
         match first[..] {
             ["CREATE", "TEMPORARY", ..] | ["CREATE", "OR", "REPLACE", "TEMPORARY"] => {
-                self.made.insert(session);
-                Ok(Marked::Known)
+                let Some(name) = made(&text) else { return Ok(Marked::Doubtful) };
+                // With IF NOT EXISTS, an older one may be there.
+                let is_new = first.first() == Some(&"CREATE") && !contains(&text, b"if not exists");
+                let was_made = !tables.made.insert(name);
+                Ok(if is_new || was_made { Marked::Known } else { Marked::Doubtful })
             }
             ["DROP", "TEMPORARY", ..] => {
-                let used = self.used.get(&session).map(Vec::as_slice).unwrap_or_default();
-                let lower = text.to_ascii_lowercase();
-                let on_it = |statement: &&(LogPosition, Vec<u8>)| {
-                    names(&lower).any(|name| contains(&statement.1, name))
-                };
-                match used.iter().find(on_it) {
-                    Some((at, _)) => Err(at.clone()),
-                    None => Ok(Marked::Known),
-                }
-            }
-            _ if self.made.contains(&session) => Ok(Marked::Known),
-            _ => {
-                let lower = text.to_ascii_lowercase();
-                if contains(&lower, CONNECTION_ID) {
-                    return Ok(Marked::Known);
-                }
-                if self.used.len() < SESSIONS || self.used.contains_key(&session) {
-                    let used = self.used.entry(session).or_default();
-                    if used.len() < STATEMENTS {
-                        used.push((at.clone(), lower));
+                for name in names(&text) {
+                    if tables.made.remove(name) {
+                        continue;
+                    }
+                    let on_it = tables.used.iter().find(|(_, used)| has_word(used, name));
+                    if let Some(at) = on_it.map(|(at, _)| at).or(tables.is_cut.as_ref()) {
+                        return Err(at.clone());
                     }
                 }
-                Ok(Marked::Doubtful)
+                Ok(Marked::Known)
+            }
+            _ => {
+                // On what the session has made, or on none.
+                let is_known = contains(&text, CONNECTION_ID)
+                    || tables.made.iter().any(|name| has_word(&text, name));
+                match tables.used.len() < STATEMENTS {
+                    true => tables.used.push((at.clone(), text)),
+                    false => drop(tables.is_cut.get_or_insert_with(|| at.clone())),
+                }
+                Ok(if is_known { Marked::Known } else { Marked::Doubtful })
             }
         }
     }
 }
 
-/// The names in backticks.
+/// The name of the table that a statement makes, without its schema.
+fn made(text: &[u8]) -> Option<Vec<u8>> {
+    let at = text.windows(6).position(|window| window == b" table")? + 6;
+    let mut rest = text.get(at..)?.trim_ascii_start();
+    rest = rest.strip_prefix(b"if not exists").unwrap_or(rest).trim_ascii_start();
+    let end = rest.iter().position(|byte| b" (\t\r\n".contains(byte)).unwrap_or(rest.len());
+    let name = rest.get(..end)?.rsplit(|byte| *byte == b'.').next()?;
+    let name: Vec<u8> = name.iter().copied().filter(|byte| *byte != b'`').collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// The names in backticks, without those of schemas before them.
 fn names(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|byte| *byte == b'`').skip(1).step_by(2).filter(|name| !name.is_empty())
+    let mut parts = text.split(|byte| *byte == b'`').skip(1);
+    std::iter::from_fn(move || {
+        loop {
+            let name = parts.next()?;
+            let is_schema = parts.next().is_some_and(|behind| behind == b".");
+            if !is_schema && !name.is_empty() {
+                return Some(name);
+            }
+        }
+    })
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
-    !part.is_empty() && text.windows(part.len()).any(|window| window == part)
+    positions(text, part).next().is_some()
+}
+
+/// Whether a name stands in a text, and not as a part of a longer one.
+fn has_word(text: &[u8], name: &[u8]) -> bool {
+    let is_of_name = |byte: Option<&u8>| {
+        byte.is_some_and(|byte| {
+            byte.is_ascii_alphanumeric() || b"_$".contains(byte) || *byte >= 0x80
+        })
+    };
+    positions(text, name).any(|at| {
+        let before = at.checked_sub(1).and_then(|at| text.get(at));
+        !is_of_name(before) && !is_of_name(text.get(at + name.len()))
+    })
+}
+
+fn positions<'t>(text: &'t [u8], part: &'t [u8]) -> impl Iterator<Item = usize> + 't {
+    let windows = text.windows(part.len().max(1)).enumerate();
+    windows.filter(move |(_, window)| *window == part).map(|(at, _)| at)
 }
 
 #[cfg(test)]
@@ -125,6 +172,8 @@ mod tests {
         let insert = "INSERT INTO orders VALUES (1)";
         assert_eq!(all(&[(7, insert)]), Ok(vec![Doubtful]));
         assert_eq!(all(&[(7, insert), (7, drop)]), Err(at(1)));
+        let of_schema = "DROP TEMPORARY TABLE IF EXISTS `orders`.`t` /* generated by server */";
+        assert_eq!(all(&[(7, insert), (7, of_schema)]), Ok(vec![Doubtful, Known]));
         // Of another session, or of a session before the server's start.
         assert_eq!(all(&[(7, insert), (8, drop)]), Ok(vec![Doubtful, Known]));
         assert_eq!(all(&[(7, insert), (0, ""), (7, drop)]), Ok(vec![Doubtful, Known, Known]));

@@ -6,11 +6,18 @@ pub(crate) struct Words<'a> {
     rest: &'a [u8],
     /// The statement ended within a comment.
     is_open: bool,
+    /// A comment with a version is a comment: it is that of a later server.
+    skips_versioned: bool,
 }
 
 impl<'a> Words<'a> {
     pub(crate) fn new(text: &'a [u8]) -> Self {
-        Self { rest: text, is_open: false }
+        Self { rest: text, is_open: false, skips_versioned: false }
+    }
+
+    /// The same, without the content of comments that only some versions run.
+    pub(crate) fn without_versioned(text: &'a [u8]) -> Self {
+        Self { skips_versioned: true, ..Self::new(text) }
     }
 
     /// Whether the statement ended within a comment.
@@ -28,13 +35,16 @@ impl<'a> Words<'a> {
             let rest = self.rest;
             match rest {
                 [] => return None,
-                [b'/', b'*', b'!', after @ ..] | [b'/', b'*', b'M', b'!', after @ ..] => {
+                [b'/', b'*', b'!', after @ ..] | [b'/', b'*', b'M', b'!', after @ ..]
+                    if !self.skips_versioned =>
+                {
                     let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
                     self.rest = after.get(digits..)?;
                 }
                 [b'/', b'*', after @ ..] => self.rest = self.behind(after, b"*/")?,
-                [b'#', after @ ..] | [b'-', b'-', b' ' | b'\t' | b'\n', after @ ..] => {
-                    self.rest = self.behind(after, b"\n")?;
+                [b'#', after @ ..] => self.rest = self.behind(after, b"\n")?,
+                [b'-', b'-', next, ..] if next.is_ascii_whitespace() || next.is_ascii_control() => {
+                    self.rest = self.behind(rest, b"\n")?;
                 }
                 [quote @ (b'\'' | b'"' | b'`'), after @ ..] => {
                     self.rest = behind_quote(after, *quote)?;

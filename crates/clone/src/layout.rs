@@ -14,8 +14,9 @@ const FORMAT: u32 = 1;
 const LAST_BLOCK: u64 = 512;
 /// Names at which the clone's own files begin, and those of a restore.
 const RESERVED: [&str; 3] = ["xb_clone.", ".xb-", "backup-my.cnf"];
-/// Endings of tablespaces: of tables, of undo, and as people name those of the system.
-const ENDINGS: [&str; 5] = ["ibd", "ibu", "dat", "data", "dbf"];
+/// Endings of files that a server believes.
+const BELIEVED: [&str; 12] =
+    ["cnf", "cfg", "conf", "index", "info", "ini", "json", "my", "pem", "pid", "so", "state"];
 /// Offsets in a page of its number and its tablespace's.
 const PAGE_NUMBER: usize = 4;
 const PAGE_SPACE: usize = 34;
@@ -245,7 +246,9 @@ fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<FilePlace, E
         return bad("has a name that is not a table's");
     }
     if !file.is_removed && !is_name_of_data(&target.to_string(), file.space) {
-        return bad("has a name under which a server may look for something else than data");
+        return bad(
+            "has a name under which a server may look for something else than data; rename it on the server",
+        );
     }
     if !is_stored_so || !is_plain(&file.path, &stored) {
         return bad(&format!("has the path {:?}", file.path));
@@ -268,17 +271,14 @@ fn is_own(name: &str) -> bool {
     name.starts_with('#') || RESERVED.iter().any(|reserved| name.starts_with(reserved))
 }
 
-/// Returns whether a file of a clone may have this name: tablespaces with their usual endings, or with none, as undo tablespaces and
-/// those of the system have, and the dump of the buffer pool. A server believes files of other names beside its data: options
-/// (`mysqld-auto.cnf`), components (`mysqld.my`), keys (`.pem`), lists of logs that it removes (`.index`).
+/// Returns whether a file of a clone may have this name. A server believes some files beside its data: options
+/// (`mysqld-auto.cnf`), components (`mysqld.my`), keys (`.pem`), libraries, lists of logs that it removes (`.index`).
 fn is_name_of_data(path: &str, space: Option<u32>) -> bool {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-    match (name.rsplit_once('.'), space) {
-        (None, Some(_)) => true,
-        (None, None) => folder.is_empty(),
-        (Some((_, ending)), Some(_)) => ENDINGS.contains(&ending),
-        (Some(_), None) => false,
-    }
+    let ending = name.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
+    let is_believed = ending.is_some_and(|ending| BELIEVED.contains(&&*ending));
+    // The dump of the buffer pool has no tablespace, and may have any name.
+    !is_believed && (space.is_some() || folder.is_empty())
 }
 
 /// Returns the path at which a server finds a file: one from outside the data directory, in the folder of its schema, or at the
@@ -427,6 +427,8 @@ mod tests {
         }
         for (name, space) in [
             ("ib_buffer_pool", None),
+            ("pool.dump", None),
+            ("ibdata1.db", Some(0)),
             ("undo_001", Some(0xffff_ffef)),
             ("undo/u2.ibu", Some(FIRST_UNDO + 9)),
             ("sys/ibdata2", Some(0)),

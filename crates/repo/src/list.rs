@@ -150,8 +150,8 @@ async fn listings(
     let sound: ReadableManifests = sound.into_iter().flatten().collect();
     judge_chains(&mut lines, &sound);
     lines.sort_by(|a, b| a.name.cmp(&b.name));
-    accept_bases(root, &mut lines).await?;
     judge_sizes(root, &mut lines).await?;
+    accept_bases(root, &mut lines).await?;
     Ok(ListedRoot { lines, sound, catalogue })
 }
 
@@ -255,20 +255,23 @@ fn judge_chains(listings: &mut [Listing], sound: &ReadableManifests) {
 
 /// Finds the acceptances of chains that begin elsewhere. One at the break counts for all backups on it.
 async fn accept_bases(root: &Root, listings: &mut [Listing]) -> Result<(), RepoError> {
-    let named: BTreeSet<&str> =
-        listings.iter().filter(|line| line.base.is_some()).map(|line| &*line.name).collect();
+    let small: BTreeSet<&str> =
+        listings.iter().filter(|line| line.shrunk.is_some()).map(|line| &*line.name).collect();
     let mut accepted = BTreeMap::new();
     for line in listings.iter() {
-        let Some(at) = line.base_elsewhere_of.as_deref() else { continue };
+        if line.base_elsewhere_of.is_none() {
+            continue;
+        }
         let found = acceptance(root, line).await?;
-        if let Some(found) = found.filter(|found| found.is_for_base(named.contains(at))) {
+        if let Some(found) = found.filter(|found| found.is_for_base(small.contains(&*line.name))) {
             accepted.insert(line.name.clone(), found);
         }
     }
     for line in listings {
         if let Some(at) = &line.base_elsewhere_of {
-            line.accepted = accepted.get(&line.name).or_else(|| accepted.get(at)).cloned();
-            line.accepted_base = line.accepted.is_some();
+            let found = accepted.get(&line.name).or_else(|| accepted.get(at)).cloned();
+            line.accepted_base = found.is_some();
+            line.accepted = found.or(line.accepted.take());
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use xb_binlog::NotedPosition;
 
 use crate::manifest::clone_facts::CloneFacts;
 use crate::manifest::tables::Tables;
-use crate::manifest::{Base, Layout, Manifest, MergedLink};
+use crate::manifest::{Base, End, Layout, Manifest, MergedLink};
 use crate::records::{FailedTry, OperatorWord, Proof};
 use crate::restorable::UNREADABLE;
 
@@ -143,7 +143,7 @@ pub struct Listing {
     /// Usual bytes of the stream: the median of the last five full backups of its server before it.
     #[serde(skip)]
     pub usual_bytes: Option<u64>,
-    /// Whether its content was not inspected (`--raw`, or a native stream), so that it counts as no backup of a server.
+    /// Whether its content was not inspected (`--raw`), so that it counts as no backup of a server.
     #[serde(skip)]
     pub raw: bool,
     /// SHA-256 of its manifest, hexadecimal.
@@ -176,9 +176,7 @@ impl Listing {
             _ => return Some("it has no manifest".to_owned()),
         }
         if self.raw {
-            return Some(
-                "its content was not inspected (raw bytes, or a native stream)".to_owned(),
-            );
+            return Some("its content was not inspected (--raw)".to_owned());
         }
         if let Some(level) = self.verified.and_then(|proof| proof.failed) {
             return Some(format!("verification found it damaged at level {level}"));
@@ -228,7 +226,8 @@ pub(crate) fn age(time: Timestamp) -> i64 {
 
 pub(crate) fn fill_in(listing: &mut Listing, manifest: Manifest) {
     listing.layout = Some(manifest.layout);
-    let (incremental, known) = (manifest.is_incremental(), manifest.is_inspected());
+    let incremental = manifest.is_incremental();
+    let known = !matches!(manifest.end, End::Raw | End::NativeTrailer);
     let may_lack_imports = manifest.may_lack_imports();
     listing.encrypted = Some(manifest.is_encrypted());
     listing.run = Some(manifest.run);
@@ -243,7 +242,7 @@ pub(crate) fn fill_in(listing: &mut Listing, manifest: Manifest) {
     listing.tables = manifest.tables;
     listing.without_tablespace = manifest.without_tablespace;
     listing.without_files = manifest.without_files;
-    listing.raw = !known;
+    listing.raw = manifest.end == End::Raw;
     if !known {
         listing.problem = Some("content not inspected".to_owned());
     }

@@ -106,12 +106,12 @@ impl OperatorWord {
         self.about.as_ref().is_none_or(|about| about.contains(&Accepted::Size))
     }
 
-    /// Returns whether an acceptance is for a base that is elsewhere. One of an earlier version is, if the base `was_named`
-    /// never: one that was here, and is lost, was most likely not meant.
-    pub(crate) fn is_for_base(&self, was_named: bool) -> bool {
+    /// Returns whether an acceptance is for a base that is elsewhere. One of an earlier version is, unless the backup is much
+    /// smaller than usual: then it was for that, and the base was there.
+    pub(crate) fn is_for_base(&self, is_small: bool) -> bool {
         match &self.about {
             Some(about) => about.contains(&Accepted::Base),
-            None => !was_named,
+            None => !is_small,
         }
     }
 
@@ -597,7 +597,7 @@ mod tests {
 
     /// Which of the two it was for, its file does not say: a base that was here and is lost was most likely not meant.
     #[test]
-    fn a_word_of_an_earlier_version_is_for_no_base_that_was_named() {
+    fn a_word_of_an_earlier_version_is_for_no_base_of_a_small_backup() {
         let file = include_bytes!("../../../fixtures/records/accepted-2026-11-27");
         let word = parse::<OperatorWord>(file, None).unwrap();
         assert!(word.is_for_size() && word.is_for_base(false) && !word.is_for_base(true));

@@ -14,7 +14,7 @@ use crate::claim::mark::removing;
 use crate::error::RepoError;
 use crate::list::fault_of;
 use crate::list_cache::{Cached, ListCache};
-use crate::manifest::{Manifest, StoredManifest};
+use crate::manifest::{End, Manifest, StoredManifest};
 use crate::names::{BackupName, CATALOG, NameError};
 use crate::records::{self, Proof};
 use crate::restorable::{ReadableManifests, links};
@@ -283,7 +283,7 @@ fn choose<'a>(
     let of_server = all.filter(|(_, manifest)| server.is_none_or(|id| server_of(manifest) == id));
     if server.is_none() {
         // A backup that was not inspected does not count as that of a server.
-        let inspected = of_server.clone().filter(|(_, manifest)| manifest.is_inspected());
+        let inspected = of_server.clone().filter(|(_, manifest)| manifest.end != End::Raw);
         let servers: BTreeSet<_> = inspected.map(|(_, manifest)| server_of(manifest)).collect();
         if servers.len() > 1 {
             let mut named: Vec<String> =

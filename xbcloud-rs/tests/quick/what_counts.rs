@@ -135,21 +135,6 @@ fn a_sealed_backup_without_its_keys_counts_for_nothing() {
     site.only_one_counts("n29", "n30", "missing");
 }
 
-/// Its positions are inside, so it may be an increment whose base must not go.
-#[test]
-fn a_native_stream_counts_for_nothing() {
-    let site = Site::new();
-    site.put("full", &[], &backup((0, 5)));
-    site.put("made", &["--base-elsewhere"], &backup((5, 9)));
-    let native = site.run(&["get", "--as-stored"], "made").expect(0).stdout;
-    let _ = site.run(&["delete", "--yes"], "made").expect(0);
-    site.put("carried", &[], &native);
-    let pruned = site.run(&["prune", "--keep-last=1", "--yes"], "");
-    assert!(site.has("full") && site.has("carried"), "{pruned:?}");
-    let latest = site.run(&["show", "--json"], "latest").expect(0).stdout_text();
-    assert!(latest.contains("\"full\""), "{latest}");
-}
-
 /// xtrabackup 2.4 encrypts the file with the positions, too; the names of changed pages are to be seen.
 #[test]
 fn an_increment_whose_positions_are_encrypted_counts_for_nothing() {

@@ -1,6 +1,7 @@
 //! Opens a stream of an archive: finds its key, and checks that a holder of it wrote the stream's records.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use xb_encryptor::{DataKey, Keys, KeysObject, MacKey, OpenError};
@@ -10,6 +11,9 @@ use xb_repo::names::RunId;
 
 use crate::error::BackupError;
 use crate::session::Session;
+
+/// Streams that cannot be tried before no other one is.
+const FAILURES: usize = 3;
 
 /// Stream as these keys open it.
 pub(crate) enum OpenedStream {
@@ -59,8 +63,10 @@ pub(crate) struct StreamKeys<'a> {
     session: &'a Session,
     /// A roll-up may have other slots than the stream has by now.
     opened: Mutex<BTreeMap<StreamSlots, Result<DataKey, OpenError>>>,
-    /// Why the key of a stream could not be tried. That says nothing about the stream, and no other one is tried.
+    /// Why the key of the first stream could not be tried, though it was tried twice, and of how many. That says nothing about
+    /// the stream.
     untried: OnceLock<String>,
+    failures: AtomicUsize,
     /// Whether a stream was opened, and why the first one was not that has no slot for these keys.
     has_opened: OnceLock<()>,
     wrong: OnceLock<String>,
@@ -73,6 +79,7 @@ impl<'a> StreamKeys<'a> {
             session,
             opened: Mutex::default(),
             untried: OnceLock::new(),
+            failures: AtomicUsize::new(0),
             has_opened: OnceLock::new(),
             wrong: OnceLock::new(),
         }
@@ -98,19 +105,29 @@ impl<'a> StreamKeys<'a> {
         let which = (stream, slots.encode().to_vec());
         let opened = self.opened.lock().ok().and_then(|mut opened| opened.remove(&which));
         // The streams of an archive are opened one after the other, without a pause in which a signal would end that.
-        let is_over = || self.session.cancel.reason().is_some() || self.untried.get().is_some();
+        // If none can be tried, neither can hundreds.
+        let fails =
+            || self.has_opened.get().is_none() && self.failures.load(Ordering::Relaxed) >= FAILURES;
+        let is_over = || self.session.cancel.reason().is_some() || fails();
         opened.or_else(|| if is_over() { None } else { self.open(stream, slots) })
     }
 
     fn open(&self, stream: RunId, slots: &KeysObject) -> Option<Result<DataKey, OpenError>> {
         let memory = self.session.resources.memory;
-        let opened = tokio::task::block_in_place(|| self.keys.open(slots, memory))?;
-        if let Err(error) = &opened
-            && error.is_untried()
-        {
-            // The first one counts.
-            let _ = self.untried.set(format!("stream {stream} of the archive: {error}"));
-            return None;
+        let open = || tokio::task::block_in_place(|| self.keys.open(slots, memory));
+        let is_untried =
+            |opened: &Result<DataKey, OpenError>| opened.as_ref().is_err_and(OpenError::is_untried);
+        let mut opened = open()?;
+        if is_untried(&opened) {
+            opened = open()?;
+        }
+        match &opened {
+            Ok(_) => drop(self.has_opened.set(())),
+            Err(error) if is_untried(&opened) => {
+                let _ = self.untried.set(format!("stream {stream} of the archive: {error}"));
+                self.failures.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(_) => {}
         }
         Some(opened)
     }
@@ -144,8 +161,8 @@ pub(crate) fn open(
         });
     };
     let opened = keys.take(found.id, slots);
-    // Also before a stream whose key is known: how much of the archive can be trusted is not known then.
-    if let Some(what) = keys.untried.get() {
+    // How much of the archive can be trusted is not known then. If another stream was opened, this one has another key.
+    if let Some(what) = keys.untried.get().filter(|_| keys.has_opened.get().is_none()) {
         return Err(BackupError::Keys(what.clone()));
     }
     let Some(opened) = opened else {
@@ -164,7 +181,6 @@ pub(crate) fn open(
             OpenedStream::Locked(error.to_string())
         }
         Ok(key) => {
-            let _ = keys.has_opened.set(());
             found.authenticate(&key);
             OpenedStream::Sealed(key)
         }
@@ -231,7 +247,8 @@ mod tests {
             what.contains(&one.to_string()) && what.contains("key command sh unwrap"),
             "{what}"
         );
-        assert_eq!(std::fs::read_to_string(&ran).unwrap().lines().count(), 1);
+        // Twice for each.
+        assert_eq!(std::fs::read_to_string(&ran).unwrap().lines().count(), 4);
         // Another key opens it.
         let reader = Keys::default().with_command(failing()).with_key(key.clone());
         let keys = StreamKeys::new(&reader, &session);

@@ -16,7 +16,7 @@ pub(crate) const SESSION: &str = "SET NAMES utf8mb4, character_set_results = NUL
     WHERE variable_name IN ('log_bin', 'wsrep_on') AND variable_value = 'ON'), sql_quote_show_create = 1, time_zone = '+00:00', foreign_key_checks = 0, check_constraint_checks = 0, autocommit = 1, \
     sql_select_limit = 18446744073709551615, max_statement_time = 0, wait_timeout = 2147483, \
     net_read_timeout = 31536000, net_write_timeout = 31536000 \
-    /*M!100609 , explicit_defaults_for_timestamp = 1 */";
+    /*M!101000 , explicit_defaults_for_timestamp = 1 */";
 /// Begins a statement with rows whose ENUM has none of its values: the server stores it, as the source did. It refuses a
 /// row that it cannot keep; with IGNORE, it would drop that.
 const LENIENT: &str = "SET STATEMENT sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_UNSIGNED_SUBTRACTION' FOR ";

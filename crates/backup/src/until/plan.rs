@@ -380,6 +380,8 @@ fn candidates<'a>(listed: &'a ListedRoot, archive: &Archive) -> Vec<(BackupName,
         })
         .collect();
     candidates.sort_by(|one, two| (two.0, &two.1).cmp(&(one.0, &one.1)));
+    // Those that lack some of the server's tables come last, however new they are.
+    candidates.sort_by_key(|(_, _, manifest)| manifest.source.is_partial);
     candidates.into_iter().map(|(_, name, manifest)| (name, manifest)).collect()
 }
 
@@ -390,7 +392,8 @@ fn too_early(
     stop: &RestoreStop,
 ) -> Result<(), UntilError> {
     let histories = Histories::new(&archive.streams);
-    for (name, manifest) in candidates.iter().rev() {
+    let whole = candidates.iter().rev().filter(|(_, manifest)| !manifest.source.is_partial);
+    for (name, manifest) in whole {
         let noted = BasePosition::replayed(manifest);
         let base = noted.and_then(|noted| histories.locate(&noted));
         match base.map(|base| (histories.plan(&base, stop), base)) {
@@ -427,10 +430,6 @@ fn newest_fitting(
     let mut unreached = None;
     for (name, manifest) in &candidates {
         let backup = name.to_string();
-        if manifest.source.is_partial {
-            why.push(format!("{name}: it is partial; name it to get what it has"));
-            continue;
-        }
         let base = match BasePosition::replayed(manifest) {
             Some(noted) => histories.locate(&noted).ok_or(UntilError::Unplaced { backup }),
             None if BasePosition::of(manifest).is_some() => Err(UntilError::NoClone { backup }),

@@ -108,7 +108,7 @@ pub(crate) async fn lost_objects(
         }
         retry += 1;
         // A directory never lags, and whether a folder is empty, requests by key show sooner.
-        if retry > LISTINGS || objects == 0 || root.store().is_folder() {
+        if retry > LISTINGS || root.store().is_folder() {
             return Ok(Some(match has_keys {
                 true => format!(
                     "objects or parts of them are missing: its manifest names {} with {} bytes, and {objects} with {bytes} are there",

@@ -72,10 +72,25 @@ impl Passage<'_> {
         }
     }
 
-    /// Whether the numbers of the segment begin behind this one: a replica has it, and did not log it.
+    /// Whether the numbers of the segment begin behind this one, or may: a replica has it, and did not log it. The head counts
+    /// the transactions of all domains together.
     fn jumps_over(&self, gtid: Gtid) -> bool {
+        if self.before.is_none() && self.has_several_domains() {
+            return true;
+        }
         let others = self.segment.transactions.saturating_sub(1);
         self.after.sequence.saturating_sub(others) > gtid.sequence
+    }
+}
+
+impl Passage<'_> {
+    fn has_several_domains(&self) -> bool {
+        let of = |state: Option<GtidState>| match state {
+            Some(GtidState::MariaDb(gtids)) => gtids,
+            _ => GtidPosition::default(),
+        };
+        let (before, after) = (of(self.segment.before()), of(self.segment.after()));
+        after.iter().filter(|gtid| before.get(gtid.domain) != Some(**gtid)).count() > 1
     }
 }
 

@@ -473,13 +473,6 @@ impl Manifest {
         self.end == End::NativeTrailer
     }
 
-    /// Returns whether the content was inspected when it was stored. Of another backup not even its kind is known: it may be
-    /// an increment.
-    #[must_use]
-    pub fn is_inspected(&self) -> bool {
-        !matches!(self.end, End::Raw | End::NativeTrailer)
-    }
-
     /// Returns whether it is an increment of which nothing tells where it begins.
     #[must_use]
     pub fn is_of_unknown_base(&self) -> bool {

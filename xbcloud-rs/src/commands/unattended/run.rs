@@ -609,11 +609,9 @@ fn self_copy(
     };
     let CopiedBackup { done, archive, missed } =
         context.copy_backup(from, root, request, args.with_binlog, run)?;
-    if done.was_there {
-        return Err(same_place());
-    }
     let missed_there = missed.any().map(|text| format!("destination of the copy: {text}"));
-    let unusual = missed_there.into_iter().chain(done.doubts).collect();
+    let same_place = done.was_there.then(|| SAME_PLACE.to_owned());
+    let unusual = same_place.into_iter().chain(missed_there).chain(done.doubts).collect();
     let details = json!({ "to": shown, "begun_anew": missed.begun_anew, "set_back": missed.set_back, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects, "binlog": archive.as_ref().map(crate::report::archive_copy) });
     Ok((details, unusual))
 }
@@ -668,14 +666,8 @@ fn keeps_name(to: &str, generated: bool) -> Result<(), Failure> {
     .hint("end it with a slash, so that each copy keeps the name of its backup"))
 }
 
-/// The failure of a copy that was there before it was made: of a backup that this run has just made.
-fn same_place() -> Failure {
-    Failure::new(
-        "--copy-to leads to the same place as the backup, by another name: there is no copy",
-    )
-    .stage("copy")
-    .hint("name another repository")
-}
+/// A remark on a copy that was there before it was made: of a backup that this run has just made.
+const SAME_PLACE: &str = "the backup was at the destination of the copy already: either the store replicates it there, or --copy-to leads to the same place by another name, and there is no second copy";
 
 /// Refuses a copy to the place of the backup itself.
 fn not_itself(same: bool) -> Result<(), Failure> {
