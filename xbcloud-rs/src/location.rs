@@ -193,10 +193,19 @@ pub(crate) fn copy_place(
         Failure::usage(error.to_string())
             .hint("the last component of the URL is the name of the copy; end the URL with a slash to keep the name")
     })?;
-    let same = !destination.elsewhere && source == at && to_name == *name;
+    let same = !destination.elsewhere && is_one_place(&source, &at) && to_name == *name;
     // With another store or other keys, the same bucket name may mean another bucket.
     let within_store = !destination.differs && source.place == at.place;
     Ok(CopyPlace { at, name: to_name, same, within_store })
+}
+
+/// Whether both are one place, also if links lead to it.
+fn is_one_place(one: &Location, other: &Location) -> bool {
+    let folder = |location: &Location| match location.place {
+        StorePlace::Local => std::fs::canonicalize(format!("/{}", location.path)).ok(),
+        _ => None,
+    };
+    one == other || folder(one).is_some_and(|one| folder(other) == Some(one))
 }
 
 /// ROOT without a name, for listings.

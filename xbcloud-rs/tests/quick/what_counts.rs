@@ -238,7 +238,7 @@ fn a_run_does_not_copy_to_its_own_place() {
         .arg(site.path("stream"))
         .run()
         .expect_failure();
-    assert!(ran.stderr_text().contains("the same place"), "{ran:?}");
+    assert!(ran.stderr_text().contains("the place of the backup itself"), "{ran:?}");
 }
 
 /// Opening it would wait for a writer that never comes.
