@@ -180,15 +180,21 @@ mod tests {
         // The log has it.
         for create in [
             "create temporary table orders (i INT)",
+            "CREATE TEMPORARY TABLE `s`.`ORDERS`(i INT)",
             "CREATE OR REPLACE TEMPORARY TABLE orders SELECT 1",
         ] {
             assert_eq!(all(&[(7, create), (7, insert), (7, drop)]), Ok(vec![Known; 3]));
         }
-        // Marked for another reason.
-        assert_eq!(
-            all(&[(7, "INSERT INTO orders VALUES (Connection_ID())"), (7, drop)]),
-            Ok(vec![Known; 2])
-        );
+        // An older table of a session that makes others, too.
+        let other = "CREATE TEMPORARY TABLE s.other (i INT)";
+        assert_eq!(all(&[(7, other), (7, insert), (7, drop)]), Err(at(2)));
+        let again = "CREATE TEMPORARY TABLE IF NOT EXISTS `orders` (i INT)";
+        assert_eq!(all(&[(7, again)]), Ok(vec![Doubtful]));
+        assert_eq!(all(&[(7, "DELETE FROM orders_2"), (7, drop)]), Ok(vec![Doubtful, Known]));
+        // Marked for another reason, or for both.
+        let both = "INSERT INTO orders VALUES (Connection_ID())";
+        assert_eq!(all(&[(7, both)]), Ok(vec![Known]));
+        assert_eq!(all(&[(7, both), (7, drop)]), Err(at(1)));
         assert_eq!(
             all(&[(7, "INSERT INTO audit SELECT f()"), (7, drop)]),
             Ok(vec![Doubtful, Known])

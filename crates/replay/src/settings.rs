@@ -357,7 +357,8 @@ mod tests {
             ("enforce_storage_engine", "NULL"),
             ("init_file", "x"),
             ("collation_server", "utf8mb4_bin --init-file=x"),
-            ("innodb_strict_mode", "OFF"),
+            // Always off.
+            ("innodb_strict_mode", "ON"),
             ("innodb_ft_server_stopword_table", "shop/words"),
             ("ft_stopword_file", "/etc/mysql/words"),
             ("tmpdir", "/tmp"),
@@ -366,7 +367,6 @@ mod tests {
         let expected = [
             "--loose-sql_mode=STRICT_TRANS_TABLES,ANSI_QUOTES",
             "--loose-old_mode=",
-            "--loose-innodb_strict_mode=OFF",
             "--loose-innodb_ft_server_stopword_table=shop/words",
         ];
         assert_eq!(options, expected);
