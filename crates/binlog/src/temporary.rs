@@ -24,10 +24,24 @@ pub(crate) struct TemporaryTables(BTreeMap<Session, SessionTables>);
 struct SessionTables {
     /// Names of the tables that it has made behind the data's position, in lower case.
     made: BTreeSet<Vec<u8>>,
-    /// Its other statements, in lower case.
-    used: Vec<(LogPosition, Vec<u8>)>,
-    /// There were more statements than are kept.
-    is_cut: Option<LogPosition>,
+    /// Its first other statements.
+    used: Vec<Used>,
+}
+
+#[derive(Debug)]
+struct Used {
+    at: LogPosition,
+    /// In lower case.
+    text: Vec<u8>,
+    /// The names in it of tables that the session had made.
+    made: Vec<Vec<u8>>,
+}
+
+impl Used {
+    /// Whether it may be on a table of this name that the session has not made.
+    fn is_on(&self, name: &[u8]) -> bool {
+        has_word(&self.text, name) && !self.made.iter().any(|made| made == name)
+    }
 }
 
 /// A marked statement.
@@ -67,7 +81,7 @@ impl TemporaryTables {
             ["CREATE", "TEMPORARY", ..] | ["CREATE", "OR", "REPLACE", "TEMPORARY"] => {
                 let Some(name) = made(&text) else { return Ok(Marked::Doubtful) };
                 // With IF NOT EXISTS, an older one may be there.
-                let is_new = first.first() == Some(&"CREATE") && !contains(&text, b"if not exists");
+                let is_new = !contains(&text, b"if not exists");
                 let was_made = !tables.made.insert(name);
                 Ok(if is_new || was_made { Marked::Known } else { Marked::Doubtful })
             }
@@ -76,20 +90,19 @@ impl TemporaryTables {
                     if tables.made.remove(name) {
                         continue;
                     }
-                    let on_it = tables.used.iter().find(|(_, used)| has_word(used, name));
-                    if let Some(at) = on_it.map(|(at, _)| at).or(tables.is_cut.as_ref()) {
-                        return Err(at.clone());
+                    if let Some(used) = tables.used.iter().find(|used| used.is_on(name)) {
+                        return Err(used.at.clone());
                     }
                 }
                 Ok(Marked::Known)
             }
             _ => {
+                let made = tables.made.iter().filter(|name| has_word(&text, name));
+                let made: Vec<Vec<u8>> = made.cloned().collect();
                 // On what the session has made, or on none.
-                let is_known = contains(&text, CONNECTION_ID)
-                    || tables.made.iter().any(|name| has_word(&text, name));
-                match tables.used.len() < STATEMENTS {
-                    true => tables.used.push((at.clone(), text)),
-                    false => drop(tables.is_cut.get_or_insert_with(|| at.clone())),
+                let is_known = !made.is_empty() || contains(&text, CONNECTION_ID);
+                if tables.used.len() < STATEMENTS {
+                    tables.used.push(Used { at: at.clone(), text, made });
                 }
                 Ok(if is_known { Marked::Known } else { Marked::Doubtful })
             }
@@ -191,6 +204,10 @@ mod tests {
         let again = "CREATE TEMPORARY TABLE IF NOT EXISTS `orders` (i INT)";
         assert_eq!(all(&[(7, again)]), Ok(vec![Doubtful]));
         assert_eq!(all(&[(7, "DELETE FROM orders_2"), (7, drop)]), Ok(vec![Doubtful, Known]));
+        // A table that is made, and dropped if it is there, again and again.
+        let round =
+            [(7, drop), (7, "CREATE TEMPORARY TABLE orders (i INT)"), (7, insert), (7, drop)];
+        assert_eq!(all(&[round, round].concat()), Ok(vec![Known; 8]));
         // Marked for another reason, or for both.
         let both = "INSERT INTO orders VALUES (Connection_ID())";
         assert_eq!(all(&[(7, both)]), Ok(vec![Known]));
