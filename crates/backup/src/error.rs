@@ -135,6 +135,14 @@ pub enum BackupError {
         /// What is wrong with it.
         what: String,
     },
+    /// The destination of a copy knows the backup, and its files may be on a disk that is not mounted.
+    #[error("no file of the copy of {name} is at the destination: {what}")]
+    CopyAway {
+        /// Name of the copy.
+        name: String,
+        /// What looks like that.
+        what: String,
+    },
     /// The given keys cannot open or seal the backup.
     #[error("{0}")]
     Keys(String),
@@ -427,7 +435,7 @@ impl BackupError {
             | Self::Unsealed { .. }
             | Self::Unvouched { .. }
             | Self::UnprovenBase(_) => "keys",
-            Self::Damaged { .. } | Self::DamagedCopy { .. } => "check",
+            Self::Damaged { .. } | Self::DamagedCopy { .. } | Self::CopyAway { .. } => "check",
             Self::Archive(_) => "binlog",
             Self::Until(_) => "until",
             Self::Compare(_) => "compare",
@@ -539,6 +547,9 @@ impl BackupError {
             ),
             Self::DamagedCopy { .. } => Some(
                 "remove it there (`xbcloud-rs delete --force`; what depends on it can be copied again), then copy it again",
+            ),
+            Self::CopyAway { .. } => Some(
+                "mount it, then copy again; if the disk is lost, remove what is left of the copy (`xbcloud-rs delete --force`) first",
             ),
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
             Self::Producer { .. } => Some("read the producer's messages, then take a new backup"),

@@ -364,6 +364,18 @@ async fn lost_of(root: &Root, listing: &Listing) -> Result<Option<Lost>, RepoErr
     Ok(lost)
 }
 
+/// Says why the files of a backup may be on a disk that is not there now: its folder is empty, as a mount point is, or behind a
+/// link. `None` if nothing looks like that.
+#[must_use]
+pub fn may_be_away(root: &Root, name: &str) -> Option<String> {
+    let (store, folder) = (root.store(), root.key(name));
+    match store.link_to_nothing(&folder) {
+        Some(link) => Some(format!("the symbolic link {link} leads nowhere: is its disk mounted?")),
+        None => (store.may_be_mount_point(&folder))
+            .then(|| "its folder is empty: is its disk mounted?".to_owned()),
+    }
+}
+
 /// Marks a backup that has lost objects.
 async fn missing(root: &Root, listing: &mut Listing, lost: Lost) -> Result<(), RepoError> {
     let name = BackupName::new(&listing.name)?;
@@ -381,11 +393,8 @@ async fn missing(root: &Root, listing: &mut Listing, lost: Lost) -> Result<(), R
         listing.problem = (listing.state == State::Missing).then(text);
         return Ok(());
     }
-    let why = match (root.store().link_in(&root.key(&listing.name)), listing.layout) {
-        (Some(link), _) => format!("the symbolic link {link} leads nowhere: is its disk mounted?"),
-        (None, _) if root.store().may_be_mount_point(&root.key(&listing.name)) => {
-            "its folder is empty: is its disk mounted?".to_owned()
-        }
+    let why = match (may_be_away(root, &listing.name), listing.layout) {
+        (Some(away), _) => away,
         (None, Some(Layout::Packed)) => format!("{REMOVED}; a new backup may take the name"),
         // Without keys to look for, only `delete` frees the name.
         _ => format!("{REMOVED}; delete it, then a new backup may take the name"),

@@ -225,6 +225,35 @@ fn a_copy_that_has_lost_objects_is_not_called_complete() {
 
 /// Nothing is written there: the copy would be the backup itself.
 #[test]
+fn a_copy_whose_disk_is_not_mounted_is_neither_complete_nor_damaged() {
+    let site = Site::new();
+    site.put("n", &["--compress=none"], &small_backup(2, 9_000));
+    let copy = || {
+        let to = format!("file://{}/", site.path("vault").display());
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["copy", "--unverified", &site.url("n"), &to])
+            .run()
+    };
+    let _ = copy().expect(0);
+    let (folder, disk) = (site.path("vault/n"), site.path("disk"));
+    std::fs::rename(&folder, &disk).unwrap();
+    let refused = |what: &str| {
+        let text = copy().expect(1).stderr_text();
+        assert!(text.contains(what) && text.contains("is its disk mounted?"), "{text}");
+        assert!(text.contains("mount it, then copy again"), "{text}");
+    };
+    // The empty mount point, then a link to where the disk should be.
+    std::fs::create_dir(&folder).unwrap();
+    refused("its folder is empty");
+    std::fs::remove_dir(&folder).unwrap();
+    std::os::unix::fs::symlink(site.path("elsewhere"), &folder).unwrap();
+    refused("leads nowhere");
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&disk, &folder).unwrap();
+    let _ = copy().expect(0);
+}
+
+#[test]
 fn a_run_does_not_copy_to_its_own_place() {
     let site = Site::new();
     std::fs::create_dir(site.path("root")).unwrap();

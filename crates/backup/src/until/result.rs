@@ -71,14 +71,7 @@ pub(super) fn write_result(
         }
     };
     let position = format!("{}\t{}\t{}\n", ended.log, ended.offset, ended.gtids);
-    for path in POSITIONS.map(|name| target.join(name)) {
-        if path.try_exists().map_err(failed(path.clone()))? {
-            replace_file(&path, position.as_bytes()).map_err(failed(path))?;
-        }
-    }
-    for path in STALE.map(|name| target.join(name)) {
-        or_none(std::fs::remove_file(&path)).map_err(failed(path))?;
-    }
+    renew_positions(target, &position).map_err(|(path, error)| failed(path)(error))?;
     let document = Document {
         format: FORMAT,
         backup: &plan.backup,
@@ -93,4 +86,45 @@ pub(super) fn write_result(
     let path = target.join(RESULT);
     let text = serde_json::to_vec_pretty(&document).map_err(std::io::Error::from);
     text.and_then(|text| replace_file(&path, &text)).map_err(failed(path))
+}
+
+/// Writes the position where the backup program had noted the old one, and removes what holds no longer.
+fn renew_positions(target: &Path, position: &str) -> Result<(), (PathBuf, std::io::Error)> {
+    let renew = |name: &str| match or_none(std::fs::symlink_metadata(target.join(name)))? {
+        // A schema of that name.
+        Some(facts) if facts.is_dir() => Ok(()),
+        Some(_) if POSITIONS.contains(&name) => {
+            replace_file(&target.join(name), position.as_bytes())
+        }
+        Some(_) => std::fs::remove_file(target.join(name)),
+        None => Ok(()),
+    };
+    POSITIONS
+        .iter()
+        .chain(&STALE)
+        .try_for_each(|name| renew(name).map_err(|error| (target.join(name), error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_with_the_name_of_a_position_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path();
+        for schema in ["xtrabackup_slave_info", "mariadb_backup_binlog_info"] {
+            std::fs::create_dir(target.join(schema)).unwrap();
+            std::fs::write(target.join(schema).join("t.ibd"), "rows").unwrap();
+        }
+        std::fs::write(target.join("xtrabackup_binlog_info"), "old").unwrap();
+        std::fs::write(target.join("grastate.dat"), "old").unwrap();
+        renew_positions(target, "log.7\t4\t0-1-9\n").unwrap();
+        let read = |name: &str| std::fs::read_to_string(target.join(name)).ok();
+        assert_eq!(read("xtrabackup_binlog_info").as_deref(), Some("log.7\t4\t0-1-9\n"));
+        assert_eq!(read("grastate.dat"), None);
+        for kept in ["xtrabackup_slave_info/t.ibd", "mariadb_backup_binlog_info/t.ibd"] {
+            assert_eq!(read(kept).as_deref(), Some("rows"));
+        }
+    }
 }

@@ -91,8 +91,8 @@ pub(crate) async fn list_stored(
     Ok(listed)
 }
 
-/// Describes what a stored backup has lost, as listings show: data objects, bytes of them, or its keys. One that shows a loss is
-/// repeated, because it may lag behind.
+/// Describes what a stored backup has lost, as listings show: data objects, bytes of them, or its keys. A listing that shows a
+/// loss is repeated, because it may lag behind; that of a directory never does.
 pub(crate) async fn lost_objects(
     root: &Root,
     keys: &RunKeys,
@@ -107,7 +107,6 @@ pub(crate) async fn lost_objects(
             return Ok(None);
         }
         retry += 1;
-        // A directory never lags, and whether a folder is empty, requests by key show sooner.
         if retry > LISTINGS || root.store().is_folder() {
             return Ok(Some(match has_keys {
                 true => format!(

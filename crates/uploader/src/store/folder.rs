@@ -66,6 +66,14 @@ impl Store {
         folder.is_dir() && !has_file(&folder)
     }
 
+    /// Returns the first symbolic link in the path of the folder `key` if no file is behind it, as if its target is on a disk that
+    /// is not mounted; `None` for other stores.
+    #[must_use]
+    pub fn link_to_nothing(&self, key: &str) -> Option<String> {
+        let RawApi::Folder(root) = &self.traits.raw_api else { return None };
+        self.link_in(key).filter(|_| !has_file(&root.join(key)))
+    }
+
     /// Adds the likely cause if a file cannot be created under its name.
     pub(crate) fn with_link_hint(&self, error: StoreError) -> StoreError {
         let folder = matches!(self.traits.raw_api, RawApi::Folder(_));

@@ -21,6 +21,7 @@ use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
 use xb_repo::keys::RunKeys;
 use xb_repo::lineage::find_base;
+use xb_repo::list::may_be_away;
 use xb_repo::manifest::{Layout, Manifest, StoredManifest};
 use xb_repo::names::{BackupName, KEYS, SUMS};
 use xb_repo::records::{self, Proof};
@@ -289,7 +290,8 @@ fn refuse_damaged_copy<'a>(
     })
 }
 
-/// What the copy of a backup has lost at the destination, as a listing shows. On the heap, as what copies is.
+/// What the copy of a backup has lost at the destination, as a listing shows. Fails if its disk may not be there. On the heap, as
+/// what copies is.
 fn lost_of_copy<'a>(
     to: &'a Root,
     name: &'a BackupName,
@@ -300,7 +302,11 @@ fn lost_of_copy<'a>(
             Layout::Packed => to.run_keys(name, &manifest.run),
             Layout::Classic => to.classic_keys(name),
         };
-        lost_objects(to, &keys, manifest).await
+        let lost = lost_objects(to, &keys, manifest).await?;
+        match lost.as_ref().and_then(|_| may_be_away(to, name.as_str())) {
+            Some(what) => Err(BackupError::CopyAway { name: name.to_string(), what }),
+            None => Ok(lost),
+        }
     })
 }
 

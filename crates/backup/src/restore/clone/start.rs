@@ -253,6 +253,10 @@ fn set(text: &str) -> Result<&str, BackupError> {
 
 /// Writes the position as backup programs do: file, offset, GTIDs.
 fn note(target: &Path, position: &ClonePosition) -> std::io::Result<()> {
+    // A schema of that name; the result states the position anyway.
+    if target.join(POSITION).is_dir() {
+        return Ok(());
+    }
     let (file, offset) = match &position.binlog {
         Some((file, offset)) => (file.as_str(), *offset),
         None => return or_none(std::fs::remove_file(target.join(POSITION))).map(drop),
@@ -321,6 +325,9 @@ mod tests {
         let text = std::fs::read_to_string(dir.path().join(POSITION)).unwrap();
         assert_eq!(text, "b.000002\t157\t3f2e:1-5,aa:tag:1-2\n");
         assert_eq!(noted(dir.path()), Some(position));
+        note(dir.path(), &ClonePosition::default()).unwrap();
+        assert_eq!(noted(dir.path()), None);
+        std::fs::create_dir(dir.path().join(POSITION)).unwrap();
         note(dir.path(), &ClonePosition::default()).unwrap();
         assert_eq!(noted(dir.path()), None);
     }
