@@ -58,16 +58,15 @@ impl ContentDigest {
     pub fn end_event(&mut self, entry: &Entry) {
         match &entry.event {
             Event::MariaDbBegin(begin) => {
-                *self = Self::default();
+                self.clear();
                 self.transaction = TransactionDigest::of_mariadb(begin.flags.is_standalone());
             }
             Event::MySqlBegin(_) => {
-                *self = Self::default();
+                self.clear();
                 self.transaction = TransactionDigest::of_mysql();
             }
             _ => {}
         }
-        let event = std::mem::take(&mut self.event);
         let (event_type, fork) = (entry.header.event_type, self.transaction.fork());
         let is_counted = match (&entry.event, Kind::of(event_type, fork)) {
             // An event of a later version may change something.
@@ -81,14 +80,16 @@ impl ContentDigest {
             _ => true,
         };
         if is_counted {
-            self.transaction.count(event, event_type);
+            self.transaction.count(&mut self.event, event_type);
         }
+        self.event.clear();
     }
 
     /// Ends a transaction, and returns its content. `None` if it has no GTID, or an event of it is malformed: it is equal
     /// to no other then.
     pub fn end_transaction(&mut self, ended: &Transaction) -> Option<Content> {
-        let Self { transaction, payload, .. } = std::mem::take(self);
+        let (transaction, payload) =
+            (std::mem::take(&mut self.transaction), std::mem::take(&mut self.payload));
         let outcome = match ended.outcome {
             Outcome::Payload => payload.outcome()?,
             outcome => outcome,
@@ -100,6 +101,7 @@ impl ContentDigest {
 
     /// Forgets the events up to here: they are of no transaction, or of one without an end.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        self.event.clear();
+        (self.transaction, self.payload) = Default::default();
     }
 }

@@ -44,8 +44,8 @@ impl PayloadContent {
                     if outcome.is_some() {
                         return None;
                     }
-                    let event = std::mem::take(event);
                     *outcome = count(event, header.event_type, transaction)?;
+                    event.clear();
                 }
             }
             Some(())
@@ -63,7 +63,7 @@ impl PayloadContent {
 
 /// Counts an event. Returns how it ends the transaction, if it does; `None` if it cannot stand in a compressed one.
 fn count(
-    event: PartialEvent,
+    event: &mut PartialEvent,
     event_type: EventType,
     transaction: &mut TransactionDigest,
 ) -> Option<Option<Outcome>> {

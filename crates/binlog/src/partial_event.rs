@@ -155,6 +155,15 @@ pub(crate) fn has_all_columns(columns: &[u8], event_type: EventType) -> Option<b
 }
 
 impl PartialEvent {
+    /// Begins with the next event, in the same memory.
+    pub(crate) fn clear(&mut self) {
+        for bytes in [&mut self.head, &mut self.fields, &mut self.text] {
+            bytes.clear();
+        }
+        (self.header, self.left, self.inflate, self.is_broken) = (None, 0, None, false);
+        self.digest.reset();
+    }
+
     /// Number of bytes that are missing, as far as is known: of an event without a checksum.
     pub(crate) fn missing(&self) -> usize {
         match self.header {

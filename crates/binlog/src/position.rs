@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ use crate::mysql_gtid::GtidSet;
 /// A position in a log: the next event begins there, or will.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LogPosition {
-    log: String,
+    log: Arc<str>,
     offset: u64,
 }
 
@@ -23,7 +24,13 @@ impl LogPosition {
     #[must_use]
     pub fn new(log: &str, offset: u64) -> Option<Self> {
         let is_plain = !log.is_empty() && !log.starts_with('.') && !log.contains(['/', '\0']);
-        is_plain.then(|| Self { log: log.to_owned(), offset })
+        is_plain.then(|| Self { log: log.into(), offset })
+    }
+
+    /// Returns another position in the same log.
+    #[must_use]
+    pub fn at(&self, offset: u64) -> Self {
+        Self { log: Arc::clone(&self.log), offset }
     }
 
     /// Name of the log, without its directory.

@@ -230,9 +230,9 @@ impl SentReader {
             }
             _ => {}
         }
-        match (&self.position, is_of_log) {
+        match (&mut self.position, is_of_log) {
             (Some(position), true) => {
-                self.position = LogPosition::new(position.log(), end);
+                *position = position.at(end);
                 Ok(SentEvent::Log(entry))
             }
             _ => Ok(SentEvent::Artificial(entry)),

@@ -67,11 +67,11 @@ impl TransactionDigest {
     }
 
     /// Counts an event. If that is malformed, the transaction has no content.
-    pub(crate) fn count(&mut self, event: PartialEvent, event_type: EventType) {
+    pub(crate) fn count(&mut self, event: &mut PartialEvent, event_type: EventType) {
         self.is_broken |= self.add(event, event_type).is_none();
     }
 
-    fn add(&mut self, event: PartialEvent, event_type: EventType) -> Option<()> {
+    fn add(&mut self, event: &mut PartialEvent, event_type: EventType) -> Option<()> {
         let header = event.header?;
         let kind = Kind::of(event_type, self.fork);
         if !event.is_sound(kind, event_type) {
@@ -91,11 +91,11 @@ impl TransactionDigest {
             // Its statement has the time.
             Kind::Behind(_) if matches!(event_type.0, 9 | 17) => seconds = 0,
             Kind::Behind(_) => {}
-            Kind::Table => return self.map(&event, seconds),
+            Kind::Table => return self.map(event, seconds),
             Kind::Rows => return self.add_rows(event, event_type, seconds),
             Kind::Statement | Kind::Load => {
                 self.form.add_statement();
-                self.statement(&event, kind, &mut counted)?;
+                self.statement(event, kind, &mut counted)?;
             }
         }
         self.end_rows();
@@ -103,8 +103,10 @@ impl TransactionDigest {
         self.transaction.update(seconds.to_le_bytes());
         self.transaction.update(counted.finalize());
         // The text of LOAD DATA is counted without the name of the file.
-        let rest = if kind == Kind::Load { Sha256::new() } else { event.digest };
-        self.transaction.update(rest.finalize());
+        if kind == Kind::Load {
+            event.digest.reset();
+        }
+        self.transaction.update(event.digest.finalize_reset());
         Some(())
     }
 
@@ -145,14 +147,19 @@ impl TransactionDigest {
 
     /// Adds rows to those of their table. The order between tables does not count: nodes of a cluster differ in it, and
     /// rows of two tables change nothing in each other.
-    fn add_rows(&mut self, event: PartialEvent, event_type: EventType, seconds: u32) -> Option<()> {
+    fn add_rows(
+        &mut self,
+        event: &mut PartialEvent,
+        event_type: EventType,
+        seconds: u32,
+    ) -> Option<()> {
         let table = self.tables.get(event.fields.first_chunk::<6>()?)?;
         let rows = self.rows.entry(*table).or_default();
         rows.update([plain(event_type)]);
         rows.update(seconds.to_le_bytes());
         let columns = event.fields.get(TABLE..)?;
         rows.update(Sha256::digest(columns));
-        rows.update(event.digest.finalize());
+        rows.update(event.digest.finalize_reset());
         let is_whole =
             event_type != EventType::UPDATE_ROWS_PARTIAL && has_all_columns(columns, event_type)?;
         self.form.add_rows(!is_whole);

@@ -185,7 +185,10 @@ pub(crate) struct Segmenter {
     age: Duration,
     size: usize,
     current: Option<Current>,
+    /// The last transaction before those of `current`.
     last: Option<LastTransaction>,
+    /// The last one since then.
+    newest: Option<Newest>,
     /// Digest of the open transaction.
     digest: Option<Sha256>,
     /// Its content, and whether its GTID follows those before it.
@@ -198,6 +201,26 @@ pub(crate) struct Segmenter {
     /// Number of bytes of that event that have arrived.
     arrived: u64,
     gtids_before: Option<String>,
+}
+
+/// A [`LastTransaction`], as it costs least: most are followed by another one.
+#[derive(Debug)]
+struct Newest {
+    gtid: AnyGtid,
+    from: LogPosition,
+    to: u64,
+    digest: [u8; 32],
+}
+
+impl From<Newest> for LastTransaction {
+    fn from(Newest { gtid, from, to, digest }: Newest) -> Self {
+        Self {
+            gtid: gtid.to_string(),
+            from: StoredPosition::from(&from),
+            to: StoredPosition::from(&from.at(to)),
+            sha256: hex(&digest),
+        }
+    }
 }
 
 /// A segment that grows.
@@ -232,6 +255,7 @@ impl Segmenter {
             size,
             current: None,
             last,
+            newest: None,
             digest: None,
             content: ContentDigest::new(),
             is_in_order: true,
@@ -251,12 +275,17 @@ impl Segmenter {
     ) -> Result<Progress, ArchiveError> {
         let mut progress = Progress::default();
         loop {
-            let position = self.reader.position().cloned();
-            let mut bytes = Vec::new();
-            let sent = self.reader.next(&mut input, &mut bytes)?;
-            if !bytes.is_empty() {
-                self.store(position.as_ref(), &bytes, now)?;
+            // What arrives is appended where it stays.
+            let from = self.current.is_none().then(|| self.reader.position().cloned()).flatten();
+            let grown = self.current.as_mut().map(|current| std::mem::take(&mut current.bytes));
+            let mut bytes = grown.unwrap_or_default();
+            let before = bytes.len();
+            let sent = self.reader.next(&mut input, &mut bytes);
+            if sent.is_err() {
+                bytes.truncate(before);
             }
+            self.store(from.as_ref(), bytes, before, now)?;
+            let sent = sent?;
             let Some(sent) = sent else { break };
             self.event(&sent, &mut progress, now)?;
         }
@@ -311,43 +340,46 @@ impl Segmenter {
         Ok(progress)
     }
 
-    /// Appends the new bytes of the event that is arriving.
+    /// Stores the bytes of a segment, of which those behind `before` are new: of the event that is arriving.
     fn store(
         &mut self,
-        position: Option<&LogPosition>,
-        bytes: &[u8],
+        from: Option<&LogPosition>,
+        bytes: Vec<u8>,
+        before: usize,
         now: Timestamp,
     ) -> Result<(), ArchiveError> {
-        if self.current.is_none() {
-            let from = position.cloned().ok_or(ArchiveError::Bug("bytes of no log"))?;
-            let is_inside = self.history.open().is_some();
-            // The event may have begun in an earlier segment.
-            let from = LogPosition::new(from.log(), from.offset() + self.arrived);
-            let from = from.ok_or(ArchiveError::Bug("a log without a name"))?;
-            self.current = Some(Current {
-                bytes: Vec::new(),
-                from,
-                begun: now,
-                starts_inside: is_inside,
-                transactions: 0,
-                contents: Contents::default(),
-                turns: Vec::new(),
-                times: Times::default(),
-                barriers: Vec::new(),
-                more_barriers: 0,
-            });
-        }
-        if let Some(current) = &mut self.current {
-            current.bytes.extend_from_slice(bytes);
-        }
-        self.arrived += bytes.len() as u64;
+        let current = match &mut self.current {
+            Some(current) => {
+                current.bytes = bytes;
+                current
+            }
+            None if bytes.is_empty() => return Ok(()),
+            None => {
+                let from = from.ok_or(ArchiveError::Bug("bytes of no log"))?;
+                self.current.insert(Current {
+                    bytes,
+                    // The event may have begun in an earlier segment.
+                    from: from.at(from.offset() + self.arrived),
+                    begun: now,
+                    starts_inside: self.history.open().is_some(),
+                    transactions: 0,
+                    contents: Contents::default(),
+                    turns: Vec::new(),
+                    times: Times::default(),
+                    barriers: Vec::new(),
+                    more_barriers: 0,
+                })
+            }
+        };
+        let new = current.bytes.get(before..).unwrap_or_default();
+        self.arrived += new.len() as u64;
         if let Some(format) = self.reader.format() {
-            self.content.take(bytes, format.fork, format.checksums);
+            self.content.take(new, format.fork, format.checksums);
         }
         match &mut self.digest {
-            Some(digest) => digest.update(bytes),
+            Some(digest) => digest.update(new),
             // One that begins a transaction is short.
-            None if self.arriving.len() < MAX_BEGIN => self.arriving.extend_from_slice(bytes),
+            None if self.arriving.len() < MAX_BEGIN => self.arriving.extend_from_slice(new),
             None => {}
         }
         Ok(())
@@ -365,7 +397,6 @@ impl Segmenter {
             progress.is_idle = self.current.is_none();
             return Ok(());
         }
-        let log = self.history.log().to_owned();
         // A server that crashed ends its log without an event.
         if let (SentEvent::Artificial(_), Event::Rotate(rotate)) = (sent, &entry.event) {
             if self.current.is_some() {
@@ -378,11 +409,11 @@ impl Segmenter {
         let SentEvent::Log(_) = sent else {
             return Ok(());
         };
-        let event = std::mem::take(&mut self.arriving);
         self.arrived = 0;
         let current = self.current.as_mut().ok_or(ArchiveError::Bug("an event without bytes"))?;
-        let at = |offset| StoredPosition { log: log.as_str().into(), offset };
-        let anonymous = || ArchiveError::Anonymous { log: log.clone() };
+        // Behind this event.
+        let position = self.reader.position().ok_or(ArchiveError::Bug("an event of no log"))?;
+        let anonymous = || ArchiveError::Anonymous { log: position.log().to_owned() };
         if let Event::MySqlBegin(begin) = &entry.event
             && begin.gtid.is_none()
         {
@@ -390,7 +421,10 @@ impl Segmenter {
         }
         if let Some(barrier) = step.barrier {
             match current.barriers.len() < MAX_BARRIERS {
-                true => current.barriers.push(StoredBarrier::new(barrier, at(entry.begin))),
+                true => {
+                    let at = StoredPosition::from(&position.at(entry.begin));
+                    current.barriers.push(StoredBarrier::new(barrier, at));
+                }
                 false => current.more_barriers += 1,
             }
         }
@@ -401,7 +435,7 @@ impl Segmenter {
             false => self.content.clear(),
         }
         if begins {
-            self.digest = Some(Sha256::new_with_prefix(&event));
+            self.digest = Some(Sha256::new_with_prefix(&self.arriving));
             let gtid = self.history.open().and_then(|open| open.first.gtid());
             let gtids = self.history.gtids();
             self.is_in_order =
@@ -420,13 +454,14 @@ impl Segmenter {
             }
             let digest =
                 self.digest.take().ok_or(ArchiveError::Bug("a transaction without bytes"))?;
-            self.last = Some(LastTransaction {
-                gtid: ended.first.gtid().ok_or_else(anonymous)?.to_string(),
-                from: at(ended.begin),
-                to: at(ended.end),
-                sha256: hex(&digest.finalize()),
+            self.newest = Some(Newest {
+                gtid: ended.first.gtid().ok_or_else(anonymous)?,
+                from: position.at(ended.begin),
+                to: ended.end,
+                digest: digest.finalize().into(),
             });
         }
+        self.arriving.clear();
         if let Event::GtidList(_) | Event::PreviousGtids(_) = &entry.event
             && current.transactions == 0
             && self.gtids_before.is_none()
@@ -463,6 +498,7 @@ impl Segmenter {
         progress: &mut Progress,
     ) -> Result<(), ArchiveError> {
         let Some(mut current) = self.current.take() else { return Ok(()) };
+        self.last = self.newest.take().map(LastTransaction::from).or(self.last.take());
         current.times.pass(now);
         let from = StoredPosition::from(&current.from);
         let to = StoredPosition {

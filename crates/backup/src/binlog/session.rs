@@ -36,6 +36,8 @@ use crate::cancel::CancelToken;
 
 /// Between two looks whether more has arrived, while it is too early to store what has.
 const LOOK: Duration = Duration::from_millis(5);
+/// The time of day is read so often, while events follow each other.
+const CLOCK: Duration = Duration::from_millis(1);
 /// Time limit for reading what has arrived when nothing more is to be received.
 const LAST_READS: Duration = Duration::from_secs(5);
 /// How long a connection stays open after an acknowledgement, so that the server reads it.
@@ -332,6 +334,7 @@ fn run(
     let mut segmenter = Segmenter::new(overlap.reader, history, start.overlap.clone(), age, size);
     let mut waiting = AckSchedule::new(each, size);
     let (mut over, mut last_answer) = (None::<Instant>, None);
+    let (mut read, mut now) = (Instant::now(), Timestamp::now());
     // The connection before may have ended between the segment and its acknowledgement.
     if log.take_request() && is_known && start.overlap.is_some() {
         flags.acknowledged.fetch_add(1, Ordering::Relaxed);
@@ -343,7 +346,11 @@ fn run(
         if is_over {
             over.get_or_insert_with(Instant::now);
         }
-        match waiting.next(Instant::now(), || log.has_more()) {
+        let step = match waiting.is_asked() {
+            true => waiting.next(Instant::now(), || log.has_more()),
+            false => NextStep::Read,
+        };
+        match step {
             // A busy server continues to send.
             _ if over.is_some_and(|over| over.elapsed() > LAST_READS) => {
                 answered = Err(ArchiveError::Ended);
@@ -373,7 +380,11 @@ fn run(
                 }
             }
         }
-        let now = Timestamp::now();
+        // A clock is slow to read, beside an event.
+        let at = Instant::now();
+        if at.duration_since(read) >= CLOCK {
+            (read, now) = (at, Timestamp::now());
+        }
         let received = answered.and_then(|()| {
             log.next(|dumped| match dumped {
                 DumpItem::Event(part) => segmenter.take(part.bytes, part.is_last, now),
@@ -397,11 +408,11 @@ fn run(
         // At once: what arrives next may be a part of another transaction.
         if ended.is_none() && log.take_request() {
             progress.cuts.extend(segmenter.cut_whole(now)?.cuts);
-            waiting.ask(Instant::now());
+            waiting.ask(at);
         }
-        let cuts = waiting.take(progress.cuts, Instant::now());
+        let cuts = waiting.take(progress.cuts, at);
         let is_held = ended.is_none() && !progress.is_idle;
-        let rest = if is_held { None } else { waiting.release(Instant::now()) };
+        let rest = if is_held { None } else { waiting.release(at) };
         if !pass_on(cuts.into_iter().chain(rest), out) {
             return Ok(());
         }
