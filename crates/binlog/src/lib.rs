@@ -46,6 +46,7 @@ mod left_out;
 mod log_digest;
 mod mariadb_gtid;
 mod mysql_gtid;
+mod order;
 mod partial_event;
 mod payload;
 mod pending;

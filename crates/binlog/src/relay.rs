@@ -17,6 +17,7 @@ use crate::event::{Entry, Event};
 use crate::format::{ChecksumKind, Fork};
 use crate::history::{History, Repeats};
 use crate::left_out::LeftOut;
+use crate::order::depends_on_order;
 use crate::position::{GtidState, LogPosition};
 use crate::query::Verb;
 use crate::reader::{MAGIC, Reader};
@@ -94,6 +95,8 @@ pub struct RelayEnd {
     pub never_ended: BTreeSet<AnyGtid>,
     /// The first statement that depends on its session, and may be on a temporary table that the data lacks.
     pub of_session: Option<LogPosition>,
+    /// The result of one of the written transactions depends on those before it: they have to be applied one after the other.
+    pub needs_order: bool,
     /// An id for the server that applies them, which is that of no event: it would take events of its own
     /// id as its own work, and pass them over, or not see that the origin had started anew.
     pub free_server_id: u32,
@@ -138,6 +141,7 @@ impl RelayWriter {
             later: 0,
             never_ended: BTreeSet::new(),
             of_session: None,
+            needs_order: false,
             free_server_id: HIGHEST_ID,
         };
         let left = plan.leave_out.clone();
@@ -337,6 +341,7 @@ impl RelayWriter {
         if !matches!(self.state, State::LeavingOut(_) | State::Repeat(_)) {
             self.check_passable(entry)?;
             self.check_statement(entry)?;
+            self.end.needs_order |= depends_on_order(entry);
             if let Some(barrier) = step.barrier {
                 return Err(RelayError::Barrier { at: self.at(entry.begin)?, barrier });
             }

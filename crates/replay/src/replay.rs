@@ -67,7 +67,7 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         data: request.data.clone(),
         scratch: place.path().to_owned(),
         login: Login::OwnAccount,
-        options: options(request, place.path(), dialect, files.end.free_server_id),
+        options: options(request, place.path(), dialect, &files.end),
         writable: [std::slice::from_ref(&request.data), &request.writable[..]].concat(),
         time_zone,
     });

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
+use xb_binlog::RelayEnd;
+
 use crate::dialect::Dialect;
 use crate::relay_files::{BASE, INDEX};
 use crate::request::ReplayRequest;
@@ -241,8 +243,9 @@ pub(crate) fn options(
     request: &ReplayRequest,
     own: &Path,
     dialect: &Dialect,
-    server_id: u32,
+    end: &RelayEnd,
 ) -> Vec<OsString> {
+    let threads = if end.needs_order { 1 } else { request.threads };
     let memory = request.memory.max(MIN_MEMORY);
     let path = |option: &str, name: &str| {
         let mut word = OsString::from(option);
@@ -258,7 +261,7 @@ pub(crate) fn options(
     let redo = (memory / 4).clamp(64 << 20, 1 << 30);
     match dialect.is_mysql() {
         true => {
-            options.push(format!("--replica-parallel-workers={}", request.threads.max(1)).into());
+            options.push(format!("--replica-parallel-workers={}", threads.max(1)).into());
             options.push(format!("--loose-innodb-redo-log-capacity={redo}").into());
             options.extend(OF_MYSQL.map(OsString::from));
         }
@@ -267,7 +270,7 @@ pub(crate) fn options(
                 // In the data directory they would outlive the replay.
                 path("--master-info-file=", "master.info"),
                 path("--relay-log-info-file=", "relay-log.info"),
-                format!("--slave-parallel-threads={}", parallel(request)).into(),
+                format!("--slave-parallel-threads={}", parallel(threads)).into(),
                 format!("--innodb-log-file-size={redo}").into(),
                 format!("--aria-pagecache-buffer-size={}", memory / 16).into(),
             ]
@@ -278,7 +281,7 @@ pub(crate) fn options(
     options.extend(FIXED.map(OsString::from));
     options.extend(request.settings.iter().cloned());
     // It leaves out what a server with its own number wrote.
-    options.push(format!("--server-id={server_id}").into());
+    options.push(format!("--server-id={}", end.free_server_id).into());
     if dialect.is_mysql() {
         // Its filters and errors are there.
         options.push("--performance-schema=ON".into());
@@ -287,8 +290,8 @@ pub(crate) fn options(
 }
 
 /// Number of workers of the server; 0 applies without any.
-fn parallel(request: &ReplayRequest) -> u32 {
-    if request.threads > 1 { request.threads } else { 0 }
+fn parallel(threads: u32) -> u32 {
+    if threads > 1 { threads } else { 0 }
 }
 
 #[cfg(test)]

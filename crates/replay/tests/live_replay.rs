@@ -710,6 +710,51 @@ fn sequences_that_are_altered_while_they_are_used_hold_up_no_replay() {
     assert_eq!(copy.sql(rows), origin.server.sql(rows));
 }
 
+/// A server without a binary log reads in triggers, functions and MyISAM tables without locks, and numbers the rows of a table
+/// without a key in the order in which they came.
+#[test]
+fn what_depends_on_the_transactions_before_is_applied_behind_them() {
+    let origin = Origin::start(&["--binlog-format=MIXED"]);
+    let server = &origin.server;
+    server.sql(
+        "CREATE DATABASE x; USE x; CREATE TABLE price (id INT PRIMARY KEY, p INT) ENGINE=InnoDB;
+         CREATE TABLE sold (id INT PRIMARY KEY, p INT) ENGINE=InnoDB;
+         CREATE TABLE m (id INT PRIMARY KEY, p INT) ENGINE=MyISAM; CREATE TABLE of_m LIKE sold;
+         CREATE TABLE unnumbered (v INT) ENGINE=InnoDB;
+         INSERT INTO price VALUES (1, 0); INSERT INTO m VALUES (1, 0);
+         DELIMITER //
+         CREATE TRIGGER g BEFORE INSERT ON sold FOR EACH ROW
+         BEGIN DECLARE now INT; SELECT p INTO now FROM price WHERE id = 1; SET NEW.p = now; END //",
+    );
+    let backup = Backup::of(&origin);
+    let sales = (1..60).map(|n| {
+        format!(
+            "UPDATE price SET p = {n}; INSERT INTO sold (id) VALUES ({n});
+             UPDATE m SET p = {n}; INSERT INTO of_m SELECT {n}, p FROM m;"
+        )
+    });
+    let rows = (1..400).map(|n| format!("INSERT INTO unnumbered VALUES ({n});"));
+    let rows = format!(
+        "SET binlog_format = ROW; {} ALTER TABLE unnumbered ADD id INT AUTO_INCREMENT PRIMARY KEY",
+        rows.collect::<String>()
+    );
+    let mut backup = backup;
+    for (work, tables) in [(sales.collect(), &["sold", "of_m"][..]), (rows, &["unnumbered"])] {
+        server.sql(&format!("USE x; {work}"));
+        let (data, request) = backup.request(ReplayStop::End);
+        let report = replay(&origin, &request, 100_000, |_| {}).unwrap();
+        assert_eq!(report.gtids.to_string(), origin.gtids());
+        let copy = MariaDb::start_on(data.path());
+        for table in tables {
+            let rows = format!("SELECT * FROM x.{table} ORDER BY id");
+            assert_eq!(copy.sql(&rows), server.sql(&rows));
+        }
+        drop(copy);
+        // Of what follows, the first part needs no order.
+        backup = Backup::of(&origin);
+    }
+}
+
 /// As a dump of all schemas does when it is loaded.
 #[test]
 fn the_position_outlives_a_log_that_makes_its_table_anew() {
