@@ -87,6 +87,18 @@ pub enum UntilError {
         /// The difference.
         what: String,
     },
+    /// The archived log with the position of the backup is another one of that name.
+    #[error(
+        "the log {log} in stream {stream} is not that of {backup}: it has other bytes before its position, so it is of another server, or of this one after it went back to an earlier state"
+    )]
+    AnotherLog {
+        /// Name of the backup.
+        backup: String,
+        /// Name of the log.
+        log: String,
+        /// ID of the stream.
+        stream: String,
+    },
     /// A transaction is to be left out that the backup may have.
     #[error(
         "transaction {gtid} cannot be left out: {backup} may have it; choose an earlier backup"
@@ -260,8 +272,11 @@ impl UntilError {
             Self::LostEnd { .. } => Some(
                 "run it again, as a store may have left out what it has; then start the receiver, which continues the archive, or restore what is left with --accept-lost-end",
             ),
+            Self::AnotherLog { .. } => Some(
+                "name a backup of the history that the archive has; archive and back up each server under its own --server name",
+            ),
             Self::DoubtfulEnd { .. } => Some(
-                "let a receiver catch up; name the last transaction that you want, which is found in either stream; or restore to the end of the first one with --accept-lost-end",
+                "let a receiver catch up, and archive each server under its own --server name; name the last transaction that you want, which is found in either stream; or restore to the end of the first one with --accept-lost-end",
             ),
             Self::Series { .. } => Some(
                 "install the server of that series, or name it with --mysqld; --upgrade replays with a newer one",

@@ -517,6 +517,44 @@ fn logs_that_begin_anew_share_nothing_with_those_before() {
     assert!(matches!(error, Err(PlanError::Branch { .. })), "{error:?}");
 }
 
+/// A snapshot that is started writes logs of the same names, with as many transactions.
+#[test]
+fn a_branch_shares_only_logs_that_were_made_at_the_same_time() {
+    let logs = |count: u64| {
+        let mut all = changes(3 * count);
+        for (n, change) in all.iter_mut().enumerate() {
+            let (log, place) = (n as u64 / count + 1, n as u64 % count);
+            (change.log, change.begin, change.end) = (log, 300 + 50 * place, 350 + 50 * place);
+        }
+        all
+    };
+    let changes = logs(3);
+    let made = |stream: &mut Stream, log: u64, second: u32| {
+        for segment in stream.segments.values_mut() {
+            if segment.from.log == log_name(log) {
+                std::sync::Arc::make_mut(segment).log_made = Some(second);
+            }
+        }
+    };
+    let mut old = simple(&changes, StreamOrigin::First, 0, (1, 4));
+    for log in 1..=3 {
+        made(&mut old, log, log as u32);
+    }
+    let after = link_to_end(&old);
+    let branch = StreamOrigin::Branch { after, reason: "shorter".to_owned() };
+    let (base, _) = base_at(&changes, 1);
+    for (second, joins) in [(3, true), (33, false)] {
+        let mut new = simple(&changes, branch.clone(), 1, (3, 4));
+        made(&mut new, 3, second);
+        let streams = [old.clone(), new];
+        let planned = plan(&streams, &base, &RestoreStop::Latest);
+        match joins {
+            true => assert_eq!(planned.unwrap().pieces.last().unwrap().stream, streams[1].id()),
+            false => assert!(planned.is_err(), "{planned:?}"),
+        }
+    }
+}
+
 /// A floor alone, which anyone can write, takes no stream out of the middle.
 #[test]
 fn a_stream_whose_segments_were_removed_is_not_passed_over() {
@@ -603,6 +641,7 @@ fn a_backup_behind_the_last_transaction_of_the_old_server_is_replayed_with_the_l
             gtids,
             at_most: None,
             taken: Timestamp::UNIX_EPOCH,
+            is_shown_by_bytes: false,
         })
     };
     let planned = |noted: &BasePosition| {

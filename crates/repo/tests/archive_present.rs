@@ -21,7 +21,7 @@ use xb_repo::archive::newest::{last_stored, outlines};
 use xb_repo::archive::plan::{Histories, PlanError, Stream, reach};
 use xb_repo::archive::record::{FORMAT, Record};
 use xb_repo::archive::stop::RestoreStop;
-use xb_repo::archive::stream::{Alive, StreamOrigin};
+use xb_repo::archive::stream::{Alive, Link, StreamOrigin};
 use xb_repo::root::Root;
 use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
@@ -103,6 +103,44 @@ fn a_stream_that_follows_another_one_is_newer_than_it() {
     let streams = [simple(&changes[..3], branch, 1, (1, 4)), ahead];
     assert_eq!(newest(&streams).id(), streams[0].id());
     assert!(!ends_before(&streams, &streams[1].segments[&4]));
+}
+
+/// A copy of a server that was started beside it says that it is the same one.
+#[test]
+fn two_histories_that_are_received_at_the_same_time_are_in_doubt() {
+    let all = changes(20);
+    let own =
+        |life: i64| stream(&all, 0, ((1, 4), StreamOrigin::First), &[50; 40], Some(NOW + life));
+    let mut others = all.clone();
+    for change in &mut others[5..] {
+        if let AnyGtid::MariaDb(gtid) = &mut change.gtid {
+            gtid.server = 7;
+        }
+    }
+    let of_copy = |number: usize, own: &Stream, life: i64| {
+        let (number, parted) = own.segments.iter().nth(number).unwrap();
+        let (stream_id, head) = (own.id().to_owned(), parted.digest.to_string());
+        let after = Link { stream: stream_id, number: *number, head };
+        let branch = StreamOrigin::Branch { after, reason: "other bytes".to_owned() };
+        stream(&others, 1, ((1, 4), branch), &[50; 40], Some(NOW + life))
+    };
+    let last = own(0).segments.len() - 1;
+    for (parted, life, of, is_in_doubt) in [
+        (2, 1000, 1030, true),
+        (2, 1030, 1000, true),
+        // One of them has ended, or they have just parted, as in a crash that another receiver has not noticed.
+        (2, 1000, 2000, false),
+        (2, 2000, 1000, false),
+        (2, 100, 105, false),
+        // It was left where it ended.
+        (last, 1000, 1030, false),
+    ] {
+        let own = own(life);
+        let streams = [own.clone(), of_copy(parted, &own, of)];
+        let histories = Histories::new(&streams);
+        let found = (histories.unproven().is_some(), histories.beside().is_some());
+        assert_eq!(found, (is_in_doubt, is_in_doubt), "{parted} {life} {of}");
+    }
 }
 
 /// The heads of MariaDB do not tell which of two servers lost transactions.

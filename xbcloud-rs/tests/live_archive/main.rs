@@ -12,5 +12,6 @@ mod failover;
 mod many_segments;
 mod new_cluster;
 mod receivers;
+mod two_histories;
 mod unreliable_stores;
 mod until;

@@ -39,7 +39,7 @@ impl Archive {
         self.write_login();
     }
 
-    fn write_login(&self) {
+    pub(crate) fn write_login(&self) {
         let login = format!("[client]\nuser=root\nsocket={}\n", self.server.socket().display());
         std::fs::write(self.folder.path().join("login"), login).unwrap();
     }

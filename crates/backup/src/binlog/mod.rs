@@ -2,6 +2,7 @@
 
 pub(crate) mod choose_archive;
 pub(crate) mod clock;
+mod common_log;
 pub(crate) mod copy;
 pub(crate) mod coverage;
 pub(crate) mod doubts;

@@ -26,6 +26,7 @@ use xb_repo::archive::stream::{Link, StoredPosition, StreamHead, StreamOrigin};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::common_log::{self, newest_common};
 use crate::binlog::clock;
 use crate::binlog::elsewhere::{ArchiveEnd, LogPlace};
 use crate::binlog::finding::{Finding, Unread};
@@ -505,7 +506,7 @@ impl<'a> Receiver<'a> {
         if let (None, Some(of)) = (&fork, &of) {
             start.repeats = repeated(&of.content, &start);
         }
-        let start = match fork {
+        let mut start = match fork {
             Some(StreamBreak::Differs(what)) => branch(start, what),
             Some(StreamBreak::Hole { log, reason }) => behind_hole(&start, &log, reason),
             Some(StreamBreak::Cut { log, reason }) => {
@@ -513,7 +514,34 @@ impl<'a> Receiver<'a> {
             }
             None => start,
         };
+        if let StreamOrigin::Branch { after, .. } = &start.begins
+            && let Some(log) = self.newest_common(&server, after, &start.at.log, access).await?
+        {
+            start.at = StoredPosition { log: log.as_str().into(), offset: 4 };
+        }
         Ok((client, server, start))
+    }
+
+    /// The log in which the histories of the server and of the archive parted, as far as can be told: no later one than
+    /// `differing`, unless that is the oldest one because nothing was compared.
+    async fn newest_common(
+        &self,
+        server: &Server,
+        after: &Link,
+        differing: &str,
+        access: &Access,
+    ) -> Result<Option<String>, ArchiveError> {
+        let (root, name) = (self.root(), self.settings.server.as_str());
+        let stored = common_log::stored(root, name, after, server.origin()).await?;
+        let (mut logs, access, request) =
+            (server.logs.clone(), access.clone(), self.log_request()?);
+        if let Some(last @ 1..) = logs.iter().position(|(log, _)| log == differing) {
+            logs.truncate(last + 1);
+        }
+        let looking = tokio::task::spawn_blocking(move || {
+            newest_common(&logs, &stored, |log| common_log::look(&access, log, request))
+        });
+        looking.await.map_err(|_| ArchiveError::Bug("the thread that looks panicked"))?
     }
 
     /// Looks for the archive's end on another server, which differs from that of the archive's end as `how` says.

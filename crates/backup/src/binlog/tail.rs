@@ -114,13 +114,7 @@ pub(crate) async fn tail(
     }
     let Some((last, _)) = newest else { return Ok(Tail::Shown) };
     if let Some(further) = histories.unproven() {
-        let gtids = further.segments.values().next_back().and_then(|last| last.after());
-        let gtids = gtids.map(|gtids| gtids.to_string()).unwrap_or_default();
-        let what = format!(
-            "it ends the archive, but stream {} of another server ({}) may have transactions that it lacks, up to {gtids}, and whether they were lost there is not known",
-            further.id(),
-            further.head.content.origin(),
-        );
+        let what = may_go_on(further, last);
         return Ok(Tail::InDoubt { stream: last.id().to_owned(), what });
     }
     // This host knows it as well as the record.
@@ -130,6 +124,21 @@ pub(crate) async fn tail(
         false => open(
             last.id(),
             "no authentic `alive` or `end` shows how far it reaches, so segments after its last one may have been removed",
+        ),
+    }
+}
+
+/// Says why a stream may go on behind the end of the last one.
+pub(crate) fn may_go_on(further: &Stream, last: &Stream) -> String {
+    let gtids = further.segments.values().next_back().and_then(|last| last.after());
+    let gtids = gtids.map(|gtids| gtids.to_string()).unwrap_or_default();
+    let (id, origin) = (further.id(), further.head.content.origin());
+    match last.head.content.origin().differs_from(origin) {
+        Some(_) => format!(
+            "it ends the archive, but stream {id} of another server ({origin}) may have transactions that it lacks, up to {gtids}, and whether they were lost there is not known"
+        ),
+        None => format!(
+            "it ends the archive, but stream {id} of another history ({origin}, too) is received beside it, up to {gtids}: two servers are archived under one name, such as a server and a copy of it"
         ),
     }
 }

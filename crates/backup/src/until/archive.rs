@@ -10,7 +10,7 @@ use xb_repo::archive::stop::RestoreStop;
 
 use crate::binlog::choose_archive::no_archive;
 use crate::binlog::open::{OpenedStream, StreamKeys, open};
-use crate::binlog::tail::{Tail, remembered, tail};
+use crate::binlog::tail::{may_go_on, Tail, remembered, tail};
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::session::Session;
@@ -80,19 +80,36 @@ impl Archive {
         if this.streams.is_empty() {
             return Err(no_archive(session, &this.server).await?);
         }
-        if request.stop == RestoreStop::Latest && !request.accept_lost_end {
-            let known = (&Histories::new(&this.streams), &empty[..]);
-            match tail(&session.root, &this.server, known, ours.as_ref()).await? {
-                Tail::Shown => {}
-                Tail::Shorter(what) => return Err(UntilError::LostEnd { what }.into()),
-                Tail::Open { stream, what } => {
-                    let what = format!("stream {stream} of the archive: {what}");
-                    return Err(UntilError::LostEnd { what }.into());
+        if !request.accept_lost_end {
+            let histories = Histories::new(&this.streams);
+            match &request.stop {
+                RestoreStop::Latest => {
+                    let known = (&histories, &empty[..]);
+                    match tail(&session.root, &this.server, known, ours.as_ref()).await? {
+                        Tail::Shown => {}
+                        Tail::Shorter(what) => return Err(UntilError::LostEnd { what }.into()),
+                        Tail::Open { stream, what } => {
+                            let what = format!("stream {stream} of the archive: {what}");
+                            return Err(UntilError::LostEnd { what }.into());
+                        }
+                        Tail::InDoubt { stream, what } => {
+                            let what = format!("stream {stream} of the archive: {what}");
+                            return Err(UntilError::DoubtfulEnd { what }.into());
+                        }
+                    }
                 }
-                Tail::InDoubt { stream, what } => {
-                    let what = format!("stream {stream} of the archive: {what}");
-                    return Err(UntilError::DoubtfulEnd { what }.into());
+                // Two servers have such a moment.
+                RestoreStop::Time(time) => {
+                    if let Some((further, since)) = histories.beside()
+                        && *time > since
+                        && let Some((last, _)) = histories.newest()
+                    {
+                        let what = may_go_on(further, last);
+                        let what = format!("stream {} of the archive: {what}", last.id());
+                        return Err(UntilError::DoubtfulEnd { what }.into());
+                    }
                 }
+                _ => {}
             }
         }
         Ok(this)

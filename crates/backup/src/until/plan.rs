@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use xb_binlog::{AnyGtid, LogPosition, RelayPlan, SystemZone};
+use xb_binlog::{AnyGtid, LogDigest, LogPosition, RelayPlan, SystemZone};
 use xb_replay::lost_settings;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::plan::{Histories, Piece, Plan, PlanError};
@@ -30,6 +30,7 @@ use crate::session::Session;
 use crate::until::archive::Archive;
 use crate::until::beginning::{before_stop, displaced};
 use crate::until::request::UntilRequest;
+use crate::until::same_log;
 use crate::until::scan::{Neighbour, Scanned, Scanner, Span};
 use crate::until_error::UntilError;
 
@@ -211,21 +212,25 @@ async fn plan_from(
     let histories = Histories::new(&archive.streams);
     let base = histories.locate(&noted).ok_or_else(unplaced)?;
     let gtids = base.gtids.clone().ok_or_else(no_position)?;
-    let planned = match histories.plan(&base, &request.stop) {
-        Ok(planned) => planned,
-        Err(error) => {
-            if matches!(error, PlanError::BeforeBackup { .. }) {
-                match session.cancel.or(listed(session)).await {
-                    Ok(listed) => too_early(&candidates(&listed, archive), archive, &request.stop)?,
-                    Err(interrupted @ BackupError::Interrupted(_)) => return Err(interrupted),
-                    // Without the listing, nothing can be added to the error.
-                    Err(_) => {}
+    let of_log = taken_from.log.as_ref().filter(|(at, _)| *at == base.position);
+    let (planned, base) =
+        match planned(session, archive, (&histories, &name), &base, of_log, &request.stop).await? {
+            Ok(planned) => planned,
+            Err(error) => {
+                if matches!(error, PlanError::BeforeBackup { .. }) {
+                    match session.cancel.or(listed(session)).await {
+                        Ok(listed) => {
+                            too_early(&candidates(&listed, archive), archive, &request.stop)?;
+                        }
+                        Err(interrupted @ BackupError::Interrupted(_)) => return Err(interrupted),
+                        // Without the listing, nothing can be added to the error.
+                        Err(_) => {}
+                    }
                 }
+                return Err(UntilError::Plan { backup: name.to_string(), error }.into());
             }
-            return Err(UntilError::Plan { backup: name.to_string(), error }.into());
-        }
-    };
-    let needed = needed(&planned, archive);
+        };
+    let needed = needed(&planned.pieces, archive);
     let mut relay = RelayPlan {
         start: gtids.clone(),
         stop: xb_binlog::ReplayStop::End,
@@ -309,6 +314,57 @@ async fn plan_from(
         scanned,
         remarks,
     ))
+}
+
+/// Plans a replay in the history whose log up to the position is that of the backup, byte by byte, if it has a digest: `of_log`.
+/// Where bytes are missing, clocks tell the history.
+async fn planned<'a>(
+    session: &Session,
+    archive: &Archive,
+    (histories, backup): (&Histories<'a>, &BackupName),
+    base: &Base,
+    of_log: Option<&(LogPosition, LogDigest)>,
+    stop: &RestoreStop,
+) -> Result<Result<(Plan<'a>, Base), PlanError>, BackupError> {
+    if let Some((at, noted)) = of_log {
+        let shown = Base { is_shown_by_bytes: true, ..base.clone() };
+        if let Ok(planned) = histories.plan(&shown, stop) {
+            let log = log_of(histories, archive, &planned);
+            if same_log::is_same(session, &archive.server, log, at.offset(), noted).await?
+                == Some(true)
+            {
+                return Ok(Ok((planned, shown)));
+            }
+        }
+    }
+    let planned = match histories.plan(base, stop) {
+        Ok(planned) => planned,
+        Err(error) => return Ok(Err(error)),
+    };
+    if let (Some((at, noted)), Some(first)) = (of_log, planned.pieces.first()) {
+        let log = log_of(histories, archive, &planned);
+        if same_log::is_same(session, &archive.server, log, at.offset(), noted).await?
+            == Some(false)
+        {
+            return Err(UntilError::AnotherLog {
+                backup: backup.to_string(),
+                log: at.log().to_owned(),
+                stream: first.stream.to_owned(),
+            }
+            .into());
+        }
+    }
+    Ok(Ok((planned, base.clone())))
+}
+
+/// The segments of the log in which a plan begins, up to there.
+fn log_of<'a>(
+    histories: &Histories<'a>,
+    archive: &Archive,
+    planned: &Plan<'a>,
+) -> Vec<NeededSegment> {
+    let log = planned.pieces.first().map(|first| histories.log_up_to(first)).unwrap_or_default();
+    needed(&log, archive).to_vec()
 }
 
 fn described(server: &str, work: ReplayWork, scanned: Scanned, remarks: Vec<String>) -> UntilPlan {
@@ -484,6 +540,8 @@ struct BackupOrigin {
     version: Option<String>,
     server: Option<String>,
     is_partial: bool,
+    /// Position in the server's log, and the digest of the log up to there.
+    log: Option<(LogPosition, LogDigest)>,
 }
 
 /// The position of the backup, from a manifest that the keys have authenticated.
@@ -506,18 +564,21 @@ async fn proven(
         let version = manifest.source.server_version.clone();
         let (run, server) = (manifest.run.clone(), manifest.server.clone());
         let is_partial = manifest.source.is_partial;
-        Some((BasePosition::of(manifest)?, BackupOrigin { run, version, server, is_partial }))
+        let noted = manifest.source.binlog_pos.as_ref().and_then(|noted| noted.position().cloned());
+        let digest = manifest.history.as_ref().and_then(|history| history.binlog.clone());
+        let log = noted.zip(digest.filter(|digest| matches!(digest, LogDigest::Bytes(_))));
+        Some((BasePosition::of(manifest)?, BackupOrigin { run, version, server, is_partial, log }))
     });
     base.ok_or_else(|| UntilError::NoPosition { backup: get.name.to_string() }.into())
 }
 
-fn needed(plan: &Plan<'_>, archive: &Archive) -> Arc<[NeededSegment]> {
-    let first = plan.pieces.first().map_or(0, |piece| piece.server);
+fn needed(pieces: &[Piece<'_>], archive: &Archive) -> Arc<[NeededSegment]> {
+    let first = pieces.first().map_or(0, |piece| piece.server);
     let repeats = |piece: &Piece<'_>| {
         let stream = archive.streams.iter().find(|stream| stream.id() == piece.stream)?;
         stream.head.content.repeats()
     };
-    let needed = plan.pieces.iter().map(|piece| NeededSegment {
+    let needed = pieces.iter().map(|piece| NeededSegment {
         segment: piece.segment.clone(),
         key: archive.key(piece.stream),
         until: piece.until,

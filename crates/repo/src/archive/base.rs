@@ -16,6 +16,9 @@ pub struct Base {
     pub at_most: Option<GtidState>,
     /// Time of its data.
     pub taken: Timestamp,
+    /// The log up to the position is compared with that of the backup, byte by byte: clocks need not tell which history of
+    /// several it belongs to.
+    pub is_shown_by_bytes: bool,
 }
 
 /// Position in the manifest of a backup.
@@ -50,7 +53,13 @@ impl BasePosition {
         }
         let noted = manifest.source.binlog_pos.as_ref()?;
         let (position, gtids) = (noted.position()?.clone(), noted.gtids().cloned());
-        Some(Self::Position(Base { position, gtids, at_most: None, taken }))
+        Some(Self::Position(Base {
+            position,
+            gtids,
+            at_most: None,
+            taken,
+            is_shown_by_bytes: false,
+        }))
     }
 
     /// Reads the position in a manifest, if a replay can begin there: not onto a backup of MySQL that is no clone, which was never

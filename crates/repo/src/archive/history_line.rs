@@ -100,7 +100,8 @@ impl<'a> HistoryLine<'a> {
                 StreamOrigin::Gap { reason, .. } => is_other.then_some(reason),
                 StreamOrigin::First | StreamOrigin::Continues { .. } => None,
             };
-            if let Some(reason) = reason.filter(|_| base.taken < head.started) {
+            let is_later = base.taken < head.started && !base.is_shown_by_bytes;
+            if let Some(reason) = reason.filter(|_| is_later) {
                 let (stream, reason) = (head.stream.clone(), reason.clone());
                 return Err(PlanError::Branch { stream, reason });
             }

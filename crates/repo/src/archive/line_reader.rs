@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::archive::chain::{Piece, Stream, takes_over};
 use crate::archive::plan_error::PlanError;
-use crate::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
+use crate::archive::stream::{StoredPosition, StreamOrigin};
 
 /// The last stream of a line.
 pub(super) struct LineEnding<'a, K> {
@@ -63,7 +63,7 @@ pub(super) struct LineReader<'a> {
     pub(super) pieces: Vec<Piece<'a>>,
     /// Where they do not follow each other.
     pub(super) breaks: Vec<(usize, PlanError)>,
-    before: Option<&'a StreamHead>,
+    before: Option<&'a Stream>,
     /// Whether the server differs from that of the last piece: of some, nothing counts.
     is_moved: bool,
     /// End of the part of the present server that counts.
@@ -74,9 +74,9 @@ impl<'a> LineReader<'a> {
     /// Adds the pieces of a stream up to where the next one takes over. Returns whether none of those before it count.
     pub(super) fn add(&mut self, stream: &'a Stream, next: Option<&'a Stream>) -> bool {
         let head = &stream.head.content;
-        let is_other = self.before.is_some_and(|before| head.is_of_another_server(before));
+        let before = self.before.replace(stream);
+        let is_other = before.is_some_and(|one| head.is_of_another_server(&one.head.content));
         let mut is_anew = false;
-        self.before = Some(head);
         match (&head.begins, self.pieces.last()) {
             (StreamOrigin::Continues { at: Some(at), .. }, Some(last)) => {
                 if let Err(what) = takes_over(head, at, self.end.as_ref(), last) {
@@ -91,11 +91,12 @@ impl<'a> LineReader<'a> {
                 self.breaks.push((self.pieces.len(), gap));
             }
             (StreamOrigin::Branch { .. }, Some(last)) => {
-                // The part that it shares with the other history lies before its beginning. If that is in another
-                // log altogether, such as after RESET MASTER, it shares nothing; nor do two servers, whose
-                // logs only have the same names.
+                // The part that it shares with the other history lies before its beginning, if both have the log in which it
+                // begins. If that is another one of the same name, as after RESET MASTER or in a snapshot that was started, or
+                // another log altogether, it shares nothing; nor do two servers.
                 let start = &head.start;
-                let continues = last.segment.is_followed_by(start) || last.until == start.offset;
+                let continues = (last.segment.is_followed_by(start) || last.until == start.offset)
+                    && before.is_some_and(|before| begins_in_log_of(stream, before));
                 if is_other || self.is_moved || !continues {
                     self.pieces.clear();
                     self.breaks.clear();
@@ -139,6 +140,17 @@ impl<'a> LineReader<'a> {
         let last = self.pieces.last().copied();
         Self { pieces: last.into_iter().collect(), breaks: Vec::new(), ..self }
     }
+}
+
+/// Whether the log in which a stream begins is one of another stream: made at the same time, behind the same transactions.
+/// Before a server makes a log, it has one history.
+fn begins_in_log_of(stream: &Stream, other: &Stream) -> bool {
+    let Some(first) = stream.segments.values().next() else { return false };
+    let same = other.segments.values().find(|segment| segment.from.log == first.from.log);
+    same.is_some_and(|same| {
+        let gtids = first.before().zip(same.before()).filter(|_| first.from == same.from);
+        first.log_made == same.log_made && gtids.is_none_or(|(own, its)| own == its)
+    })
 }
 
 pub(super) fn by_id(streams: &[Stream]) -> HashMap<&str, &Stream> {

@@ -319,7 +319,7 @@ impl Outline {
         let known = last.map_or(0, |last| last.number.saturating_add(1));
         let lost = alive.filter(|_| !is_followed);
         let lost = lost.and_then(|alive| lost_end(alive.segments, known, Some(&alive.position)));
-        LineEnd { head, last, lost, life, segments: None, left: None }
+        LineEnd { head, last, lost, life, received: None, segments: None, left: None }
     }
 
     /// The last segment up to which the stream has no hole, as far as its sign of life does not say that there

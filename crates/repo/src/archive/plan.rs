@@ -225,12 +225,25 @@ impl<'a> Histories<'a> {
         Some((last, self.ends.iter().filter_map(|end| end.life).max()))
     }
 
-    /// A stream that may go on behind the end of the archive, though its receiver has ended: it is that of another server of
-    /// MariaDB, and whether the present one will have all its transactions is not known.
+    /// A stream that may go on behind the end of the archive: that of another server of MariaDB whose receiver has ended, and
+    /// whether the present one will have all its transactions is not known; or one that is received beside the present one, in
+    /// another history.
     #[must_use]
     pub fn unproven(&self) -> Option<&'a Stream> {
         let further = present::unproven(&self.ends, self.lines.first()?.last);
         self.streams.get(*further.first()?)
+    }
+
+    /// A stream of another history that is received beside the present one, and since when: two servers are archived under one
+    /// name.
+    #[must_use]
+    pub fn beside(&self) -> Option<(&'a Stream, Timestamp)> {
+        let newest = self.lines.first()?.last;
+        let (all, one) = (present::by_id(&self.ends), self.ends.get(newest)?);
+        present::unproven(&self.ends, newest).into_iter().find_map(|n| {
+            let since = present::beside_since(&all, one, self.ends.get(n)?)?;
+            Some((self.streams.get(n)?, since))
+        })
     }
 
     /// Finds the transactions that streams of other servers have and this history lacks.
@@ -268,6 +281,32 @@ impl<'a> Histories<'a> {
             piece.stream == segment.stream && piece.segment.number == segment.number
         };
         !self.pieces(newest).pieces.iter().any(is_it) && lacks_end(&self.ends, newest.last, segment)
+    }
+
+    /// The pieces of the log with the position of a backup, from its beginning, if that is stored, up to `first`, in a history
+    /// that has both.
+    #[must_use]
+    pub fn log_up_to(&self, first: &Piece<'a>) -> Vec<Piece<'a>> {
+        let is_first = |piece: &Piece<'a>| {
+            (piece.stream, piece.segment.number) == (first.stream, first.segment.number)
+        };
+        let has_it = |line: &&HistoryLine<'a>| {
+            line.parts.iter().any(|(stream, _)| stream.id() == first.stream)
+        };
+        self.lines
+            .iter()
+            .filter(has_it)
+            .find_map(|line| {
+                let pieces = self.pieces(line);
+                let end = pieces.pieces.iter().position(is_first)?;
+                let up_to = pieces.pieces.get(..=end)?;
+                let of_log = |piece: &&Piece<'a>| {
+                    piece.segment.from.log == first.segment.from.log && piece.server == first.server
+                };
+                let count = up_to.iter().rev().take_while(of_log).count();
+                Some(up_to.get(up_to.len() - count..)?.to_vec())
+            })
+            .unwrap_or_default()
     }
 
     /// The last piece that a replay from a backup can reach in its history; `None` if the archive does not have its
@@ -349,7 +388,8 @@ fn begins(noted: &BasePosition, head: &ListedSegment) -> bool {
 fn place(head: &ListedSegment, noted: &BasePosition) -> Option<Base> {
     let BasePosition::Between { to, taken, .. } = noted else { return None };
     let (position, gtids) = (head.begin()?, head.before());
-    Some(Base { position, gtids, at_most: Some(to.clone()), taken: *taken })
+    let at_most = Some(to.clone());
+    Some(Base { position, gtids, at_most, taken: *taken, is_shown_by_bytes: false })
 }
 
 /// Where each stream ends.
@@ -368,7 +408,8 @@ fn ends<'a>(streams: &'a [Stream]) -> Vec<LineEnd<'a>> {
             Some(Left { at, segment })
         });
         let (life, lost) = (stream.newest(), stream.lost_end());
-        LineEnd { head, last, lost, life, segments: Some(&stream.segments), left }
+        let received = Some(stream.received_until());
+        LineEnd { head, last, lost, life, received, segments: Some(&stream.segments), left }
     };
     streams.iter().map(end).collect()
 }

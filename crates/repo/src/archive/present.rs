@@ -27,6 +27,8 @@ pub(super) struct LineEnd<'a> {
     pub(super) lost: Option<LostEnd<'a>>,
     /// Its newest sign of life.
     pub(super) life: Option<Timestamp>,
+    /// The same by its receiver's clock alone, if more than the last segment is known.
+    pub(super) received: Option<Timestamp>,
     /// Its segments, if more than the last one is known.
     pub(super) segments: Option<&'a BTreeMap<u64, Arc<ListedSegment>>>,
     /// Of a branch: where what it left ended, if that is known.
@@ -70,14 +72,17 @@ pub(super) fn present(ends: &[LineEnd<'_>]) -> Option<usize> {
 }
 
 /// Of the histories that no other one passes, those that may go on behind the end of this one, as far as the records show:
-/// those of another server of MariaDB, whose GTIDs do not tell whether it has lost transactions.
+/// those of another server of MariaDB, whose GTIDs do not tell whether it has lost transactions, and those that are received
+/// beside it.
 pub(super) fn unproven(ends: &[LineEnd<'_>], one: usize) -> Vec<usize> {
     let all = by_id(ends);
     let Some(one) = ends.get(one) else { return Vec::new() };
     let goes_on = |other: &LineEnd<'_>| {
         let may_go_on =
             || has_more(other, one) || (is_parted(&all, one, other) && lives_as_long(other, one));
-        one.is_of_another_server(other) && may_go_on() && are_one(&all, other, one, true)
+        let is_further =
+            one.is_of_another_server(other) && may_go_on() && are_one(&all, other, one, true);
+        is_further || beside_since(&all, one, other).is_some()
     };
     last(ends).into_iter().filter(|n| ends.get(*n).is_some_and(goes_on)).collect()
 }
@@ -282,6 +287,29 @@ fn is_beyond<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> boo
                     || before.zip(now).is_none_or(|(before, now)| before.is_within(&now)))
         }
     }
+}
+
+/// Since when two servers write two histories at the same time: both were received long after they had parted, by a branch, and
+/// up to the same time. So does a copy of a server that was started beside it, or a primary that lives on after a failover.
+pub(super) fn beside_since<'a>(
+    ends: &Ends<'a>,
+    one: &LineEnd<'a>,
+    other: &LineEnd<'a>,
+) -> Option<Timestamp> {
+    let (now, then) = one.received.zip(other.received)?;
+    let (own, its) = (line(ends, one), line(ends, other));
+    let lone = |of: &[LineEnd<'a>], without: &[LineEnd<'a>]| {
+        let is_in = |end: &LineEnd<'a>| without.iter().any(|one| one.head.stream == end.head.stream);
+        let branches = of.iter().filter(|end| !is_in(end));
+        let branches =
+            branches.filter(|end| matches!(end.head.begins, StreamOrigin::Branch { .. }));
+        branches.map(|end| end.head.started).min()
+    };
+    let parted = [lone(&own, &its), lone(&its, &own)].into_iter().flatten().min()?;
+    let is_late = parted.checked_add(TOGETHER).is_ok_and(|late| late < now.min(then));
+    let are_together = now.duration_since(then).abs() <= TOGETHER;
+    let are_two = || !are_one(ends, one, other, true) && !are_one(ends, other, one, true);
+    (is_late && are_together && are_two()).then_some(parted)
 }
 
 /// Whether the newest sign of life of the first one is hardly older than that of the second.

@@ -298,6 +298,7 @@ pub(crate) fn base_at(changes: &[Change], number: usize) -> (Base, usize) {
             gtids,
             at_most: None,
             taken: Timestamp::UNIX_EPOCH,
+            is_shown_by_bytes: false,
         },
         number,
     )

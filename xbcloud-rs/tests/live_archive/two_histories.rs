@@ -1,0 +1,136 @@
+//! One name, two histories: a server that went back to a snapshot, and a copy of one that was started beside it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use xb_testkit::command::{Cmd, Ran, Signal};
+use xb_testkit::mariadb::MariaDb;
+use xb_testkit::store::Store;
+
+use crate::support::archive::{Archive, SERVER, position};
+
+const OPTIONS: [&str; 3] = ["--log-bin=bin", "--server-id=3", "--sync-binlog=0"];
+const ROWS: &str = "SELECT GROUP_CONCAT(v ORDER BY id) FROM d.t";
+
+/// Shuts the server down, copies its data to these places, and goes on in the first one.
+fn move_to(archive: &mut Archive, places: &[&Path]) {
+    let next = MariaDb::start();
+    let stopped = std::mem::replace(&mut archive.server, next).shut_down();
+    for place in places {
+        let copied = Cmd::new("cp").arg("-a").arg(stopped.join("data")).arg(place).run();
+        let _ = copied.expect(0);
+    }
+    start(archive, places[0]);
+}
+
+/// Goes on with the server of this data.
+fn start(archive: &mut Archive, data: &Path) {
+    drop(
+        std::mem::replace(&mut archive.server, MariaDb::start_on_with(data, &OPTIONS)).shut_down(),
+    );
+    archive.write_login();
+}
+
+fn place(archive: &Archive, name: &str) -> PathBuf {
+    archive.folder.path().join(name)
+}
+
+fn insert(server: &MariaDb, value: u32) {
+    server.sql(&format!("INSERT INTO d.t (v) VALUES ({value})"));
+}
+
+fn until(archive: &Archive, name: &str, stop: &str) -> (PathBuf, Ran) {
+    let target = tempfile::tempdir_in(archive.folder.path()).unwrap().keep();
+    std::fs::remove_dir(&target).unwrap();
+    let ran = archive
+        .cmd(&["restore", &archive.store.url(name)])
+        .arg(format!("--target-dir={}", target.display()))
+        .args([format!("--until={stop}"), format!("--encrypt-key-file={}", archive.path("key"))])
+        .args(["--accept-unsealed", SERVER])
+        .run();
+    (target, ran)
+}
+
+/// Receives until a branch has what the server has; returns what was said.
+fn catch_up_branch(archive: &Archive) -> String {
+    let status = archive.server.sql("SHOW MASTER STATUS");
+    let mut columns = status.split('\t');
+    let end = (columns.next().unwrap().to_owned(), columns.next().unwrap().parse().unwrap());
+    let mut receiver = archive.receive(&[]);
+    receiver.until("the branch is stored", || {
+        let root = archive.store.root_url();
+        let ran = archive.cmd(&["binlog", "list", &root, "--json"]).run();
+        let found: Value = serde_json::from_slice(&ran.stdout).unwrap_or_default();
+        let streams = found["servers"][0]["streams"].as_array().cloned().unwrap_or_default();
+        // One that has just begun has nothing yet.
+        let has_all = |to: &Value| to.as_str().and_then(position).is_some_and(|to| to >= end);
+        streams.iter().any(|stream| stream["begins"] == "branch" && has_all(&stream["to"]))
+    });
+    receiver.signal(Signal::TERM);
+    receiver.wait().expect(0).stderr_text()
+}
+
+fn rows(target: &Path) -> String {
+    MariaDb::start_on_with(target, &["--server-id=99"]).sql(ROWS)
+}
+
+/// The logs of a snapshot have the names, lengths and GTIDs of those that were archived since.
+#[test]
+fn a_branch_begins_where_the_histories_parted_and_mixes_none() {
+    let mut archive = Archive::new(Store::folder());
+    insert(&archive.server, 1);
+    let _ = archive.catch_up();
+    let _ = archive.back_up("b");
+    insert(&archive.server, 2);
+    let (live, snapshot) = (place(&archive, "live"), place(&archive, "snapshot"));
+    move_to(&mut archive, &[&live, &snapshot]);
+    for value in [3, 4] {
+        insert(&archive.server, value);
+    }
+    archive.server.sql("FLUSH BINARY LOGS");
+    for value in [5, 6] {
+        insert(&archive.server, value);
+    }
+    let _ = archive.catch_up();
+    let before = archive.server.sql("SELECT @@GLOBAL.gtid_binlog_pos");
+    start(&mut archive, &snapshot);
+    for value in [13, 14] {
+        insert(&archive.server, value);
+    }
+    archive.server.sql("FLUSH BINARY LOGS");
+    insert(&archive.server, 15);
+    let said = catch_up_branch(&archive);
+    assert!(said.contains("BRANCHES at bin.000001:4"), "{said}");
+    // The backup is of the part that both have: its log shows that.
+    let (target, ran) = until(&archive, "b", "latest");
+    let _ = ran.expect(0);
+    assert_eq!(rows(&target), "1,2,13,14,15\n");
+    // What was left has its moments.
+    let (target, ran) = until(&archive, "b", before.trim());
+    let _ = ran.expect(0);
+    assert_eq!(rows(&target), "1,2,3,4,5,6\n");
+}
+
+/// Both receivers store under one name, and nothing tells the servers apart but what they write.
+#[test]
+fn the_log_of_a_copied_server_is_not_replayed_onto_the_backup_of_the_other() {
+    let mut archive = Archive::new(Store::folder());
+    insert(&archive.server, 1);
+    let _ = archive.catch_up();
+    let (live, copy) = (place(&archive, "live"), place(&archive, "copy"));
+    move_to(&mut archive, &[&live, &copy]);
+    // Of the same length in both.
+    insert(&archive.server, 10);
+    let _ = archive.catch_up();
+    let _ = archive.back_up("b");
+    start(&mut archive, &copy);
+    for value in [20, 21] {
+        insert(&archive.server, value);
+    }
+    let said = catch_up_branch(&archive);
+    assert!(said.contains("BRANCHES at"), "{said}");
+    let (_, ran) = until(&archive, "b", "latest");
+    let said = ran.expect_failure().stderr_text();
+    assert!(said.contains("is not that of b") || said.contains("history"), "{said}");
+    assert!(!said.contains("not a boundary"), "{said}");
+}
