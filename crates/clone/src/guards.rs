@@ -105,7 +105,7 @@ fn has_right(grant: &str, wanted: &[&str]) -> bool {
 /// of the general and the slow log are left out: every server has them, and how many rows they have is unknown to an account
 /// that may not read them.
 pub(crate) fn empty_tables(client: &mut Client) -> Result<Vec<String>, Error> {
-    let rows = client.rows(
+    let rows = client.list(
         "SELECT table_schema, table_name, engine FROM information_schema.tables
          WHERE table_type = 'BASE TABLE' AND engine NOT IN ('InnoDB', 'MEMORY', 'BLACKHOLE', 'PERFORMANCE_SCHEMA')
          AND NOT (table_schema = 'mysql' AND table_name IN ('general_log', 'slow_log')) ORDER BY 1, 2",

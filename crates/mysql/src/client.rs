@@ -1,30 +1,30 @@
 //! A blocking client: connect, query, read the results.
 
 use std::fmt;
-use std::io::{self, Read, Write};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nix::libc;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::retry_on_intr;
-use rustls::{ClientConnection, StreamOwned};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::auth::{Account, Channel};
 use crate::capabilities::TLS;
+use crate::connection::Connection;
 use crate::dump::{DumpItem, DumpReply, Replica, Start, acknowledgement};
 use crate::error::Error;
 use crate::handshake::Greeting;
 use crate::link::Link;
 use crate::login::{Login, Step};
-use crate::packet::{MAX_PACKET, Packets};
-use crate::reply::{Command, Event, Reply};
-use crate::response::{Column, Completion, Row};
+use crate::packet::{MAX_LOGIN_PACKET, MAX_PACKET, Packets};
+use crate::reply::{Command, Reply};
+use crate::response::Row;
+use crate::results::{MAX_LIST, Results};
+use crate::stream::{Socket, Stream};
 use crate::tls::{self, ClientCertificate, Fingerprint, Trust};
 
 const LOGIN: &str = "logging in";
@@ -37,12 +37,11 @@ const LIFT_LIMITS: &str = "SET sql_select_limit = 18446744073709551615, sql_big_
     /*!50708 , max_execution_time = 0 */ /*M!100101 , max_statement_time = 0 */";
 /// The command after which a connection carries the messages of a clone.
 const COM_CLONE: u8 = 0x20;
+/// Most packets that a server sends during a login: a change of the plugin, a key, two messages of the plugin, and its
+/// consent. Without a limit, one that sends ever more of them is never given up.
+const MAX_LOGIN_PACKETS: u32 = 16;
 /// Longest message of a clone, in bytes: data after one byte for its kind.
 const MAX_CLONE_MESSAGE: usize = (16 << 20) + 1;
-
-/// Bytes that are dropped at once, and how often at most: more than a system keeps for a connection.
-const DROPPED: usize = 256 << 10;
-const MAX_DROPPED: u32 = 1024;
 
 /// Address of a server, and the check of its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,41 +64,6 @@ pub enum Target {
 /// Ends a connection from another thread, whatever the client waits for.
 #[derive(Debug)]
 pub struct ConnectionCloser(Socket);
-
-#[derive(Debug)]
-enum Socket {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Socket {
-    /// Returns whether bytes have arrived that nothing has read.
-    fn has_more(&self) -> bool {
-        let socket = match self {
-            Self::Unix(stream) => SockRef::from(stream),
-            Self::Tcp(stream) => SockRef::from(stream),
-        };
-        let mut byte = [MaybeUninit::uninit()];
-        let found = socket.recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);
-        found.is_ok_and(|bytes| bytes > 0)
-    }
-
-    /// Drops the bytes that have arrived and that nothing has read.
-    fn drop_unread(&self) {
-        let socket = match self {
-            Self::Unix(stream) => SockRef::from(stream),
-            Self::Tcp(stream) => SockRef::from(stream),
-        };
-        let (mut buffer, mut left) = (vec![MaybeUninit::uninit(); DROPPED], MAX_DROPPED);
-        while let Some(rest) = left.checked_sub(1) {
-            left = rest;
-            let found = socket.recv_with_flags(&mut buffer, libc::MSG_DONTWAIT);
-            if !found.is_ok_and(|bytes| bytes > 0) {
-                return;
-            }
-        }
-    }
-}
 
 impl ConnectionCloser {
     /// Closes the connection: the client's call fails, and the server ends the statement when it
@@ -153,12 +117,12 @@ pub struct Timeouts {
 /// ```
 ///
 /// Several results of one query are read in order; to skip the rest of a result, drop the client.
+///
+/// Dropped between two commands, it tells the server that it leaves.
 pub struct Client {
-    link: Link<Box<dyn Stream>>,
+    connection: Connection,
     greeting: Greeting,
     capabilities: u64,
-    /// Whether the connection is between two commands.
-    ready: bool,
 }
 
 impl fmt::Debug for Client {
@@ -174,7 +138,7 @@ impl Client {
     /// # Errors
     /// All of [`Error`] that concern the connection, TLS and the account.
     pub fn connect(target: &Target, account: &Account, timeouts: Timeouts) -> Result<Self, Error> {
-        let packets = Packets::new(MAX_PACKET);
+        let packets = Packets::new(MAX_LOGIN_PACKET);
         let (mut link, greeting, channel) = match target {
             Target::Socket(path) => {
                 // Which socket is used, only the option files show.
@@ -211,7 +175,10 @@ impl Client {
         };
         let (mut login, first) = Login::begin(&greeting, account, channel)?;
         link.send(&first, LOGIN)?;
+        let mut left = MAX_LOGIN_PACKETS;
         loop {
+            left =
+                left.checked_sub(1).ok_or(Error::Malformed { packet: "login without an end" })?;
             match login.receive(&link.receive(LOGIN)?)? {
                 Step::Send(payload) => link.send(&payload, LOGIN)?,
                 Step::Wait => {}
@@ -219,9 +186,9 @@ impl Client {
             }
         }
         let capabilities = login.capabilities();
-        let mut client = Self { link, greeting, capabilities, ready: true };
+        let mut client = Self { connection: Connection::new(link), greeting, capabilities };
         client.run(LIFT_LIMITS)?;
-        client.link.stream().set_timeouts(timeouts.reply).map_err(connecting)?;
+        client.connection.link.stream().set_timeouts(timeouts.reply).map_err(connecting)?;
         Ok(client)
     }
 
@@ -230,7 +197,7 @@ impl Client {
     /// # Errors
     /// The error of the system call that copies the socket.
     pub fn hang_up(&self) -> Result<ConnectionCloser, Error> {
-        self.link.stream().socket().map(ConnectionCloser).map_err(connecting)
+        self.connection.hang_up()
     }
 
     /// Returns the first message of the server.
@@ -248,12 +215,22 @@ impl Client {
         self.command(Command::Query(sql.as_ref()))
     }
 
-    /// Runs statements, and returns the rows of all their results together.
+    /// Runs statements about one thing, such as a variable or the definition of a table, and returns the rows of all their
+    /// results together.
     ///
     /// # Errors
-    /// Any error of [`Client::query`] and of the statements.
+    /// Any error of [`Client::query`] and of the statements; [`Error::LongAnswer`] above 64 MiB of memory.
     pub fn rows(&mut self, sql: impl AsRef<[u8]>) -> Result<Vec<Row>, Error> {
         Ok(self.query(sql)?.collect()?.into_iter().flat_map(|result| result.rows).collect())
+    }
+
+    /// Like [`rows`](Self::rows), for lists of everything that a server has, such as its tables.
+    ///
+    /// # Errors
+    /// Any error of [`Client::query`] and of the statements; [`Error::LongAnswer`] above 1 GiB of memory.
+    pub fn list(&mut self, sql: impl AsRef<[u8]>) -> Result<Vec<Row>, Error> {
+        let results = self.query(sql)?.collect_within(MAX_LIST)?;
+        Ok(results.into_iter().flat_map(|result| result.rows).collect())
     }
 
     /// Runs statements, and drops the rows of their results as they come.
@@ -271,15 +248,7 @@ impl Client {
     /// # Errors
     /// Any error of [`Client::query`] and of the statements.
     pub fn first_rows(&mut self, sql: impl AsRef<[u8]>, limit: usize) -> Result<Vec<Row>, Error> {
-        let mut results = self.query(sql)?;
-        let mut rows = Vec::new();
-        while let Some(event) = results.next()? {
-            match event {
-                Event::Row(row) if rows.len() < limit => rows.push(row),
-                _ => {}
-            }
-        }
-        Ok(rows)
+        self.query(sql)?.first(limit)
     }
 
     /// Asks the server for a sign of life.
@@ -310,18 +279,22 @@ impl Client {
             b"NONE" => false,
             _ => return Err(Error::Unexpected),
         };
+        // From here on, the connection serves nothing else.
+        self.connection.is_ready = false;
         self.send(&replica.register())?;
         let mut reply = Reply::new(self.capabilities);
         while !reply.is_complete() {
-            reply.receive(self.link.receive(DUMP)?)?;
+            self.connection.link.packets.set_limit(reply.max_packet());
+            reply.receive(self.connection.link.receive(DUMP)?)?;
         }
+        self.connection.link.packets.set_limit(MAX_PACKET);
         self.send(&replica.dump(start))?;
-        self.link.stream().set_timeouts(Some(silence)).map_err(connecting)?;
+        self.connection.link.stream().set_timeouts(Some(silence)).map_err(connecting)?;
         let reply = match replica.acknowledges {
             true => DumpReply::semi_sync(),
             false => DumpReply::new(),
         };
-        Ok(Dump { link: self.link, reply, has_checksums, silence })
+        Ok(Dump { connection: self.connection, reply, has_checksums, silence })
     }
 
     /// Changes to the messages of a clone; see [`Recipient`](crate::clone::Recipient). `silence` ends the
@@ -333,43 +306,31 @@ impl Client {
     /// `BACKUP_ADMIN`; errors of the connection.
     pub fn into_clone(mut self, silence: Duration, absence: Duration) -> Result<CloneLink, Error> {
         self.command(Command::Other(COM_CLONE, &[]))?.collect()?;
-        let mut link = self.link;
+        let mut connection = self.connection;
+        connection.is_ready = false;
+        let link = &mut connection.link;
         link.packets.set_limit(MAX_CLONE_MESSAGE);
         link.stream().set_timeouts(Some(silence)).map_err(connecting)?;
         if let Socket::Tcp(stream) = link.stream().socket().map_err(connecting)? {
             probe(&stream, absence).map_err(connecting)?;
         }
-        Ok(CloneLink { link })
+        Ok(CloneLink { connection })
     }
 
     fn send(&mut self, payload: &[u8]) -> Result<(), Error> {
-        self.link.packets.begin_command();
-        self.link.send(payload, DUMP)
-    }
-
-    /// Tells the server that the client leaves, and closes the connection.
-    ///
-    /// # Errors
-    /// Any error of the connection.
-    pub fn quit(mut self) -> Result<(), Error> {
-        self.link.packets.begin_command();
-        self.link.send(&Command::Quit.payload(), "leaving")
+        self.connection.link.packets.begin_command();
+        self.connection.link.send(payload, DUMP)
     }
 
     fn command(&mut self, command: Command<'_>) -> Result<Results<'_>, Error> {
-        if !std::mem::take(&mut self.ready) {
-            return Err(Error::Unusable);
-        }
-        self.link.packets.begin_command();
-        self.link.send(&command.payload(), QUERY)?;
-        let reply = Reply::new(self.capabilities);
-        Ok(Results { client: self, reply, failed: false })
+        self.connection.send(&command, QUERY)?;
+        Ok(Results::new(&mut self.connection, self.capabilities))
     }
 }
 
 /// A binary log that the server sends, and continues to send as it is written.
 pub struct Dump {
-    link: Link<Box<dyn Stream>>,
+    connection: Connection,
     reply: DumpReply,
     has_checksums: bool,
     silence: Duration,
@@ -416,7 +377,7 @@ impl Dump {
     /// [`Error::Server`], such as 1236 for a log that the server does not have; [`Error::Timeout`] after
     /// the silence, and other errors of the connection.
     pub fn next<R>(&mut self, pass: impl FnMut(DumpItem<'_>) -> R) -> Result<R, Error> {
-        self.link.dumped(&mut self.reply, DUMP, pass)
+        self.connection.link.dumped(&mut self.reply, DUMP, pass)
     }
 
     /// Returns whether the server has asked for an acknowledgement of what it has sent, since the last call.
@@ -433,12 +394,13 @@ impl Dump {
     /// Returns whether more has arrived.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        self.holds_bytes() || self.link.stream().socket().is_ok_and(|socket| socket.has_more())
+        self.holds_bytes()
+            || self.connection.link.stream().socket().is_ok_and(|socket| socket.has_more())
     }
 
     /// Returns whether bytes were read from the socket that nothing has taken.
     fn holds_bytes(&self) -> bool {
-        self.link.has_more() || self.link.stream().holds_bytes()
+        self.connection.link.has_more() || self.connection.link.stream().holds_bytes()
     }
 
     /// Waits until [`next`](Self::next) has something to read, or until `waker` wakes it; false if that woke it, and
@@ -452,7 +414,7 @@ impl Dump {
         }
         let waiting = |source| Error::io(DUMP, source);
         let mut ends = [
-            PollFd::from_borrowed_fd(self.link.stream().fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.connection.link.stream().fd(), PollFlags::IN),
             PollFd::new(&waker.0, PollFlags::IN),
         ];
         let limit = Timespec::try_from(self.silence).ok();
@@ -468,7 +430,7 @@ impl Dump {
     /// # Errors
     /// Any error of the connection.
     pub fn acknowledge(&mut self, log: &str, offset: u64) -> Result<(), Error> {
-        self.link.send_apart(&acknowledgement(log, offset), DUMP)
+        self.connection.link.send_apart(&acknowledgement(log, offset), DUMP)
     }
 
     /// Returns a handle that can end the connection from another thread.
@@ -476,13 +438,13 @@ impl Dump {
     /// # Errors
     /// The error of the system call that copies the socket.
     pub fn hang_up(&self) -> Result<ConnectionCloser, Error> {
-        self.link.stream().socket().map(ConnectionCloser).map_err(connecting)
+        self.connection.hang_up()
     }
 }
 
 /// A connection that carries the messages of a clone.
 pub struct CloneLink {
-    link: Link<Box<dyn Stream>>,
+    connection: Connection,
 }
 
 impl fmt::Debug for CloneLink {
@@ -497,8 +459,8 @@ impl CloneLink {
     /// # Errors
     /// Any error of the connection.
     pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
-        self.link.packets.begin_command();
-        self.link.send(message, CLONE)
+        self.connection.link.packets.begin_command();
+        self.connection.link.send(message, CLONE)
     }
 
     /// Waits for a message of the donor. It has at most 16 MiB.
@@ -507,8 +469,8 @@ impl CloneLink {
     /// [`Error::Timeout`] after the silence, and other errors of the connection.
     pub fn receive(&mut self) -> Result<Vec<u8>, Error> {
         // Each message is a command of its own.
-        self.link.packets.begin_command();
-        self.link.receive(CLONE)
+        self.connection.link.packets.begin_command();
+        self.connection.link.receive(CLONE)
     }
 
     /// Returns a handle that can end the connection from another thread.
@@ -516,135 +478,13 @@ impl CloneLink {
     /// # Errors
     /// The error of the system call that copies the socket.
     pub fn hang_up(&self) -> Result<ConnectionCloser, Error> {
+        self.connection.hang_up()
+    }
+}
+
+impl Connection {
+    fn hang_up(&self) -> Result<ConnectionCloser, Error> {
         self.link.stream().socket().map(ConnectionCloser).map_err(connecting)
-    }
-}
-
-/// The results of one command.
-#[derive(Debug)]
-pub struct Results<'a> {
-    client: &'a mut Client,
-    reply: Reply,
-    /// Whether an error left the rest unknown.
-    failed: bool,
-}
-
-/// One result of a statement.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Rows {
-    /// The columns; none for a statement without rows.
-    pub columns: Vec<Column>,
-    /// All rows.
-    pub rows: Vec<Row>,
-    /// The server's completion.
-    pub completion: Completion,
-}
-
-impl Results<'_> {
-    /// Waits for the next event; `None` after the last result is complete. Memory holds one row.
-    ///
-    /// # Errors
-    /// [`Error::Server`] ends the results, and the connection can be used further. After any other
-    /// error it cannot: a result that ends before the server says so is never complete.
-    #[expect(clippy::should_implement_trait, reason = "a lending iterator over fallible events")]
-    pub fn next(&mut self) -> Result<Option<Event>, Error> {
-        if self.failed {
-            return Err(Error::Unusable);
-        }
-        let event = self.receive();
-        self.failed = !matches!(event, Ok(_) | Err(Error::Server(_)));
-        self.client.ready = self.reply.is_complete() && !self.failed;
-        event
-    }
-
-    fn receive(&mut self) -> Result<Option<Event>, Error> {
-        while !self.reply.is_complete() {
-            let packet = self.client.link.receive(QUERY)?;
-            if let Some(event) = self.reply.receive(packet)? {
-                return Ok(Some(event));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Reads all results into memory.
-    ///
-    /// # Errors
-    /// Any error of [`Results::next`]; results before the error are dropped.
-    pub fn collect(mut self) -> Result<Vec<Rows>, Error> {
-        let (mut all, mut current) = (Vec::new(), Rows::default());
-        while let Some(event) = self.next()? {
-            match event {
-                Event::Columns(columns) => current.columns = columns,
-                Event::Row(row) => current.rows.push(row),
-                Event::Complete(completion) => {
-                    current.completion = completion;
-                    all.push(std::mem::take(&mut current));
-                }
-            }
-        }
-        Ok(all)
-    }
-}
-
-/// A connection of bytes.
-trait Stream: Read + Write + Send {
-    fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()>;
-    fn socket(&self) -> io::Result<Socket>;
-    fn fd(&self) -> BorrowedFd<'_>;
-
-    /// Returns whether bytes were read from the socket, and are still to be read from this.
-    fn holds_bytes(&self) -> bool {
-        false
-    }
-}
-
-impl Stream for UnixStream {
-    fn socket(&self) -> io::Result<Socket> {
-        self.try_clone().map(Socket::Unix)
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.as_fd()
-    }
-
-    fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.set_read_timeout(limit)?;
-        self.set_write_timeout(limit)
-    }
-}
-
-impl Stream for TcpStream {
-    fn socket(&self) -> io::Result<Socket> {
-        self.try_clone().map(Socket::Tcp)
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.as_fd()
-    }
-
-    fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.set_read_timeout(limit)?;
-        self.set_write_timeout(limit)
-    }
-}
-
-impl Stream for StreamOwned<ClientConnection, TcpStream> {
-    fn socket(&self) -> io::Result<Socket> {
-        self.sock.socket()
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.sock.as_fd()
-    }
-
-    fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.sock.set_timeouts(limit)
-    }
-
-    fn holds_bytes(&self) -> bool {
-        !self.conn.wants_read()
     }
 }
 
@@ -668,7 +508,7 @@ fn connecting(source: io::Error) -> Error {
 pub fn fingerprint(host: &str, port: u16, limit: Duration) -> Result<Fingerprint, Error> {
     let stream = dial(host, port, limit).map_err(connecting)?;
     stream.set_timeouts(Some(limit)).map_err(connecting)?;
-    let mut link = Link::new(stream, Packets::new(MAX_PACKET));
+    let mut link = Link::new(stream, Packets::new(MAX_LOGIN_PACKET));
     let greeting = Greeting::parse(&link.receive(LOGIN)?)?;
     link.send(&greeting.tls_request(&Account::default())?, LOGIN)?;
     let (stream, _) = link.into_parts()?;
@@ -706,12 +546,16 @@ fn dial(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     fn dump(silence: Duration) -> (Dump, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let link = Link::new(Box::new(ours) as Box<dyn Stream>, Packets::new(MAX_PACKET));
-        (Dump { link, reply: DumpReply::new(), has_checksums: true, silence }, theirs)
+        let mut connection = Connection::new(link);
+        connection.is_ready = false;
+        (Dump { connection, reply: DumpReply::new(), has_checksums: true, silence }, theirs)
     }
 
     #[test]

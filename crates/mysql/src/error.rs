@@ -17,7 +17,9 @@ pub enum Error {
         packet: &'static str,
     },
     /// A packet is larger than the limit of [`Packets`](crate::Packets).
-    #[error("the server sent a packet of more than {limit} bytes")]
+    #[error(
+        "the server sent a packet of more than {limit} bytes, which none of its kind has: check that the address is that of a MySQL or MariaDB server"
+    )]
     TooLong {
         /// The limit, in bytes.
         limit: usize,
@@ -33,6 +35,15 @@ pub enum Error {
     /// The server is too old, or speaks another protocol.
     #[error("the server does not speak the protocol of MySQL 5.5 or later, or of MariaDB")]
     TooOld,
+    /// The answer to a statement takes more memory than any honest one.
+    #[error(
+        "the server's answer to a statement takes more than {} MiB of memory, which none should: check that the address is that of the server itself",
+        limit >> 20
+    )]
+    LongAnswer {
+        /// The limit, in bytes.
+        limit: usize,
+    },
     /// The name of the account or of its database has a NUL.
     #[error("the name of an account or a database must not contain a NUL byte")]
     Nul,

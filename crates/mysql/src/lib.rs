@@ -25,6 +25,7 @@ pub mod capabilities;
 mod client;
 mod client_options;
 pub mod clone;
+mod connection;
 mod dump;
 mod error;
 mod fields;
@@ -34,13 +35,13 @@ mod login;
 mod packet;
 mod reply;
 mod response;
+mod results;
+mod stream;
 mod tls;
 mod tls_words;
 
 pub use auth::{Account, Channel};
-pub use client::{
-    Client, CloneLink, ConnectionCloser, Dump, Results, Rows, Target, Timeouts, Waker, fingerprint,
-};
+pub use client::{Client, CloneLink, ConnectionCloser, Dump, Target, Timeouts, Waker, fingerprint};
 pub use client_options::{Access, ClientOptions, GROUPS};
 pub use dump::{DumpItem, DumpReply, Replica, Start};
 pub use error::{Error, ServerError};
@@ -49,4 +50,5 @@ pub use login::{Login, Step};
 pub use packet::{MAX_PACKET, Packets, Part};
 pub use reply::{Command, Event, Reply};
 pub use response::{Column, Completion, Row};
+pub use results::{Results, Rows};
 pub use tls::{ClientCertificate, Fingerprint, Trust};

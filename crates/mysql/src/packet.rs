@@ -12,6 +12,10 @@ const HEADER: usize = 4;
 
 /// The largest packet that a server can send, in bytes: the maximum of `max_allowed_packet`.
 pub const MAX_PACKET: usize = 1 << 30;
+/// The largest packet of a server before it has accepted the account, in bytes. A greeting has some 100, an error at most
+/// 512 and some, and the largest, the public key of `caching_sha2_password`, of 16,384 bits, has 3 KiB. Until then, anybody can
+/// be at the other end.
+pub(crate) const MAX_LOGIN_PACKET: usize = 16 << 10;
 
 /// Turns bytes into packets and packets into bytes, for one connection.
 #[derive(Debug)]

@@ -10,10 +10,14 @@
 use crate::capabilities as can;
 use crate::error::{Error, ServerError};
 use crate::fields::Fields;
+use crate::packet::MAX_PACKET;
 use crate::response::{Column, Completion, EOF, ERR, LOCAL_FILE, OK, Row};
 
-/// Number of columns that a result may have. Servers allow 4,096.
-const MAX_COLUMNS: u64 = 1 << 16;
+/// Number of columns that a result may have: as many as servers allow.
+const MAX_COLUMNS: u64 = 4096;
+/// Bytes that the descriptions of all columns of a result may have: so many columns, each with its name, that of its table
+/// and that of its schema twice, of 64 characters of 4 bytes each, take 6 MiB. An alias may be four times as long.
+const MAX_COLUMN_BYTES: usize = 16 << 20;
 /// An OK packet that ends rows is shorter than this; a row with that first byte has a value of at
 /// least as many bytes.
 const LONG_VALUE: usize = 0xff_ffff;
@@ -64,8 +68,8 @@ pub enum Event {
 #[derive(Debug)]
 enum State {
     First,
-    /// Columns that have arrived, and the number of all.
-    Columns(Vec<Column>, usize),
+    /// Columns that have arrived, the number of all, and the bytes that their descriptions may still have.
+    Columns(Vec<Column>, usize, usize),
     /// The number of columns.
     Rows(usize),
     Complete,
@@ -93,6 +97,15 @@ impl Reply {
         matches!(self.state, State::Complete)
     }
 
+    /// Most bytes that the next packet may have: only that of a row can be long.
+    pub(crate) fn max_packet(&self) -> usize {
+        match self.state {
+            State::Rows(_) => MAX_PACKET,
+            State::Columns(_, _, left) => left,
+            State::First | State::Complete | State::Failed => MAX_COLUMN_BYTES,
+        }
+    }
+
     /// Takes the next packet of the reply. Some packets mean nothing by themselves.
     ///
     /// # Errors
@@ -105,7 +118,10 @@ impl Reply {
         }
         match std::mem::replace(&mut self.state, State::Failed) {
             State::First => self.first(&packet),
-            State::Columns(columns, all) => self.column(&packet, columns, all),
+            State::Columns(columns, all, left) => {
+                let left = left.saturating_sub(packet.len());
+                self.column(&packet, columns, all, left)
+            }
             State::Rows(columns) => self.row(packet, columns).map(Some),
             State::Complete | State::Failed => Err(Error::Malformed { packet: "after the reply" }),
         }
@@ -129,7 +145,7 @@ impl Reply {
         fields.end()?;
         match usize::try_from(count) {
             Ok(all) if (1..=MAX_COLUMNS).contains(&count) => {
-                self.state = State::Columns(Vec::new(), all);
+                self.state = State::Columns(Vec::new(), all, MAX_COLUMN_BYTES);
                 Ok(None)
             }
             _ => fields.malformed(),
@@ -141,11 +157,12 @@ impl Reply {
         packet: &[u8],
         mut columns: Vec<Column>,
         all: usize,
+        left: usize,
     ) -> Result<Option<Event>, Error> {
         if columns.len() < all {
             columns.push(Column::parse(packet, self.capabilities)?);
             if columns.len() < all || !self.deprecates_eof() {
-                self.state = State::Columns(columns, all);
+                self.state = State::Columns(columns, all, left);
                 return Ok(None);
             }
         } else {

@@ -16,6 +16,9 @@ pub(crate) const ERR: u8 = 0xff;
 /// First byte of a request for a local file; in a row, NULL.
 pub(crate) const LOCAL_FILE: u8 = 0xfb;
 
+/// Memory of the place of a value in a [`Row`], in bytes.
+pub(crate) const VALUE_BYTES: usize = size_of::<Option<Range<usize>>>();
+
 /// Another result follows.
 const MORE_RESULTS: u16 = 1 << 3;
 /// The state of the session has changed.

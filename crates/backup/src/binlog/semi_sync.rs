@@ -66,8 +66,6 @@ impl TimedSample {
             OR variable_name LIKE 'Rpl_semi_sync_master_%' OR variable_name = 'Slave_connections'",
         )?;
         let between = [before, Timestamp::now()];
-        // Without that, the server logs a warning each time. What it has said is known by now.
-        let _ = client.quit();
         Ok(Sample::of(&status, &settings, who).map(|sample| Self { sample, between }))
     }
 }

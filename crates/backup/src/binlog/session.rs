@@ -125,7 +125,7 @@ pub(crate) fn connect(
     let id = id.and_then(|id| id.parse().ok()).ok_or(xb_mysql::Error::Unexpected)?;
     // Before the logs: they have every transaction that it says, unless none of them has it.
     let role = Role::ask(&mut client, uuid.is_some())?;
-    let rows = client.rows("SHOW BINARY LOGS")?;
+    let rows = client.list("SHOW BINARY LOGS")?;
     let logs = rows.iter().map(|row| {
         let text = |column| Some(String::from_utf8_lossy(row.get(column)?).into_owned());
         Some((text(0)?, text(1)?.parse().ok()?))

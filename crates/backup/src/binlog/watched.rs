@@ -133,15 +133,6 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
-    fn drop(&mut self) {
-        // Without that, the server logs a warning.
-        if let Some(client) = self.client.take() {
-            let _ = client.quit();
-        }
-    }
-}
-
 /// The present moment by the clock that is behind, that of this host or that of the server: transactions have times of the
 /// server, and one clock that is ahead would say of a later moment that all is stored.
 fn moment(client: &mut Client, own: Timestamp) -> Result<Timestamp, ArchiveError> {

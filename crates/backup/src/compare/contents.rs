@@ -93,7 +93,7 @@ impl Contents {
             "SELECT table_schema, table_name, table_type, COALESCE(engine, '') FROM information_schema.tables \
              WHERE table_type <> 'VIEW' AND CAST(table_schema AS BINARY) NOT IN {OWN}"
         );
-        for row in session.rows(&tables, cancel).await? {
+        for row in session.list(&tables, cancel).await? {
             let [schema, name, form, engine] = row.texts()?;
             let is_sequence = form == "SEQUENCE";
             let kind = if is_sequence { "sequence" } else { "table" }.to_owned();

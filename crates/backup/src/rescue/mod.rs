@@ -491,12 +491,7 @@ async fn copied(
     let in_use = Arc::new(AtomicBool::new(false));
     let is_in_use = Arc::clone(&in_use);
     let mut copying = tokio::task::spawn_blocking(move || {
-        let outcome = copy(&order, &mut private, &mut sink, &observer, &token, &is_in_use);
-        if let Sink::Server(live) = sink {
-            // The answer changes nothing.
-            let _ = live.client.quit();
-        }
-        outcome
+        copy(&order, &mut private, &mut sink, &observer, &token, &is_in_use)
     });
     let panicked = |_| BackupError::Bug("the thread that copies tables panicked");
     tokio::select! {

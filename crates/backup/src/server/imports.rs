@@ -112,7 +112,7 @@ impl<'a> ImportSearch<'a> {
     }
 
     async fn ask_within(&mut self, sql: &str, limit: Duration) -> Result<Vec<Row>, LoginError> {
-        let rows = self.session.rows_within(sql, limit, self.cancel).await?;
+        let rows = self.session.list_within(sql, limit, self.cancel).await?;
         Ok(rows.ok_or(xb_mysql::Error::Unusable)?)
     }
 }

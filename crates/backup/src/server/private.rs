@@ -311,7 +311,8 @@ impl Server {
         cancel: &CancelToken,
     ) -> Result<Result<Vec<[String; N]>, String>, BackupError> {
         let outcome = match self.session(cancel).await {
-            Ok(session) => session.rows(statement, cancel).await,
+            // Most are lists of tables.
+            Ok(session) => session.list(statement, cancel).await,
             Err(error) => Err(error),
         };
         let rows = outcome.and_then(|rows| {

@@ -63,6 +63,16 @@ impl Session {
         self.with(cancel, move |client| client.rows(sql)).await
     }
 
+    /// Like [`rows`](Self::rows), for lists of everything that a server has, such as its tables.
+    pub(crate) async fn list(
+        &mut self,
+        sql: &str,
+        cancel: &CancelToken,
+    ) -> Result<Vec<Row>, SessionError> {
+        let sql = sql.to_owned();
+        self.with(cancel, move |client| client.list(sql)).await
+    }
+
     /// Runs statements and drops their rows, however many they are.
     pub(crate) async fn run(
         &mut self,
@@ -99,15 +109,15 @@ impl Session {
         Ok(within(self.run(sql, cancel), limit, &hang_up).await?.is_some())
     }
 
-    /// Like [`rows`](Self::rows), but hangs up after `limit`; `None` then.
-    pub(crate) async fn rows_within(
+    /// Like [`list`](Self::list), but hangs up after `limit`; `None` then.
+    pub(crate) async fn list_within(
         &mut self,
         sql: &str,
         limit: Duration,
         cancel: &CancelToken,
     ) -> Result<Option<Vec<Row>>, SessionError> {
         let hang_up = self.client.as_ref().ok_or(Error::Unusable)?.hang_up()?;
-        within(self.rows(sql, cancel), limit, &hang_up).await
+        within(self.list(sql, cancel), limit, &hang_up).await
     }
 
     /// Does any work with the connection, such as reading rows one by one.

@@ -141,9 +141,28 @@ fn a_verified_certificate_lets_accounts_in() {
             let rows = client.rows("SHOW STATUS LIKE 'Ssl_version'").unwrap();
             assert_eq!(texts(&rows[0]), ["Ssl_version", "TLSv1.3"]);
             client.ping().unwrap();
-            client.quit().unwrap();
         }
     }
+}
+
+/// People watch that number for broken networks.
+#[test]
+fn a_server_does_not_count_a_client_that_leaves_as_one_that_broke() {
+    let secure = Secure::start("--tls-version=TLSv1.3");
+    let connect =
+        || Client::connect(&secure.pinned(), &account("native", "secret"), TIMEOUTS).unwrap();
+    for _ in 0..5 {
+        drop(connect());
+    }
+    let mut last = connect();
+    let mut status = |name: &str| {
+        let rows = last.rows(format!("SHOW GLOBAL STATUS LIKE '{name}'")).unwrap();
+        texts(&rows[0])[1].clone()
+    };
+    while status("Threads_connected") != "1" {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(status("Aborted_clients"), "0");
 }
 
 #[test]

@@ -6,5 +6,6 @@ mod clone;
 mod clone_resume;
 mod full;
 mod hostile;
+mod limits;
 mod recording;
 mod vectors;
