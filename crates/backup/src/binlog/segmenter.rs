@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use xb_binlog::{
-    AnyGtid, Content, ContentDigest, Event, Fork, Gtid, GtidState, History, LogPosition, SentEvent,
-    SentReader, Stretch,
+    AnyGtid, Content, ContentDigest, Error, Event, EventHeader, Fork, Gtid, GtidState, History,
+    LogPosition, SentEvent, SentReader, Stretch,
 };
 use xb_repo::archive::segment::{
     AHEAD, Commits, LastTransaction, MAX_BARRIERS, MAX_TURNS, StoredBarrier,
@@ -25,6 +25,10 @@ const LEAST_SIZE: usize = 1 << 20;
 const COPIES: u64 = 12;
 /// An event that begins a transaction has fewer bytes than this.
 const MAX_BEGIN: usize = 4096;
+/// Most bytes of an event outside of a transaction: it is in one segment, whatever its size, so all of it would be held. The
+/// longest that a server writes there is the list of the GTIDs before a log, of which the reader takes 4 MiB; the next are
+/// shorter than a page.
+const MAX_OUTSIDE: usize = (4 << 20) + 4096;
 
 /// Returns at how many plain bytes a segment is cut, if all that are in memory at once may take `memory` bytes.
 pub(crate) fn segment_size(memory: u64) -> usize {
@@ -379,7 +383,17 @@ impl Segmenter {
         match &mut self.digest {
             Some(digest) => digest.update(new),
             // One that begins a transaction is short.
-            None if self.arriving.len() < MAX_BEGIN => self.arriving.extend_from_slice(new),
+            None if self.arriving.len() < MAX_BEGIN => {
+                self.arriving.extend_from_slice(new);
+                // By its header, before its body comes.
+                let header = self.arriving.first_chunk().map(EventHeader::parse);
+                let too_long = header.filter(|header| header.length as usize > MAX_OUTSIDE);
+                if let Some(header) = too_long {
+                    let at = self.reader.position().map_or(0, LogPosition::offset);
+                    let event_type = header.event_type;
+                    return Err(Error::TooLong { at, event_type, limit: MAX_OUTSIDE }.into());
+                }
+            }
             None => {}
         }
         Ok(())
@@ -586,6 +600,38 @@ pub(super) mod tests {
             cuts.extend(segmenter.take(&log[begin..end], true, now).unwrap().cuts);
         }
         assert!(!cuts.is_empty());
+    }
+
+    /// It would be in one segment, and all of it in memory.
+    #[test]
+    fn a_long_event_outside_of_a_transaction_is_refused_by_its_header() {
+        for fork in ["mariadb", "mysql"] {
+            let log = xb_testkit::vectors::read(&format!("binlog/{fork}.000003-no-checksum"));
+            let now = Timestamp::from_second(2_000_000_000).unwrap();
+            let begun = || {
+                let reader = SentReader::new(ChecksumKind::None);
+                let history = History::new("bin.000003", None);
+                let mut segmenter = Segmenter::new(reader, history, None, Duration::MAX, SIZE);
+                let _ = segmenter.take(ROTATION, true, now).unwrap();
+                // The description and the GTIDs.
+                for (begin, end) in events(&log).into_iter().take(2) {
+                    let _ = segmenter.take(&log[begin..end], true, now).unwrap();
+                }
+                (segmenter, u32::try_from(events(&log)[1].1).unwrap())
+            };
+            // Rows, a statement, a checkpoint, and events of a later version.
+            for kind in [2, 30, 161, 200] {
+                let (mut segmenter, at) = begun();
+                let header = |length: u32| {
+                    let fields = [1, length, at.wrapping_add(length)].map(u32::to_le_bytes);
+                    [&[0, 0, 0, 0, kind][..], &fields.concat(), &[0, 0]].concat()
+                };
+                let error = segmenter.take(&header(1 << 30), false, now).unwrap_err().to_string();
+                assert!(error.contains("more than 4198400 bytes"), "{fork} {kind}: {error}");
+                let (mut segmenter, _) = begun();
+                assert!(segmenter.take(&header(4 << 20), false, now).is_ok(), "{fork} {kind}");
+            }
+        }
     }
 
     #[test]

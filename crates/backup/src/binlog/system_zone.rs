@@ -16,20 +16,31 @@ const STEP: i64 = 6 * 86_400;
 const SIDE: i64 = 91;
 /// Most changes of the offset in those years: a zone has two to four a year.
 const MAX_CHANGES: usize = 600;
+/// Longest name of a zone that is kept, in characters. Each head of the archive has it.
+const MAX_NAME: usize = 64;
 
 /// Returns the local time of the server's system; `None` if what it answers is none.
 pub(super) fn system_zone(client: &mut Client) -> Result<Option<SystemZone>, Error> {
     client.run("SET SESSION time_zone = 'SYSTEM'")?;
     let rows = client.rows("SELECT @@GLOBAL.system_time_zone")?;
-    let [name] = rows.first().ok_or(Error::Unexpected)?.texts()?;
+    let [name]: [String; 1] = rows.first().ok_or(Error::Unexpected)?.texts()?;
+    let name = name.chars().take(MAX_NAME).collect();
     let rows = client.rows(format!(
         "WITH RECURSIVE n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < {SIDE} - 1) \
          SELECT t, {} FROM (SELECT {FIRST} + (a.n * {SIDE} + b.n) * {STEP} AS t FROM n AS a, n AS b) AS times",
         SystemZone::offset_at("t")
     ))?;
     let known = rows.iter().filter_map(|row| Some((number(row.get(0))?, number(row.get(1))?)));
-    let known = known.collect();
-    Ok(offsets(known, |times| ask(client, times))?.map(|offsets| SystemZone { name, offsets }))
+    Ok(offsets(asked_for(known), |times| ask(client, times))?
+        .map(|offsets| SystemZone { name, offsets }))
+}
+
+/// The answers about the times that were asked for. What else a server says is not believed: the difference of two numbers of
+/// its own may have no place in one.
+fn asked_for(answers: impl Iterator<Item = (i64, i32)>) -> BTreeMap<i64, i32> {
+    const LAST: i64 = FIRST + (SIDE * SIDE - 1) * STEP;
+    let is_asked = |time: i64| (FIRST..=LAST).contains(&time) && (time - FIRST) % STEP == 0;
+    answers.filter(|(time, _)| is_asked(*time)).collect()
 }
 
 /// Finds when the offset of local time changes, from the offsets at some times. Many servers know none after 2037.
@@ -102,6 +113,18 @@ mod tests {
         assert_eq!(offsets(known(|n| i32::from(n > 5)), none), Ok(None));
         let same = |times: &[i64]| Ok::<_, Infallible>(Some(vec![0; times.len()]));
         assert_eq!(offsets(known(|n| i32::from(n % 2 == 1)), same), Ok(None));
+    }
+
+    #[test]
+    fn times_that_were_not_asked_for_count_nothing() {
+        let ends = [(i64::MIN, 0), (i64::MAX, 3600), (FIRST - STEP, 1), (FIRST + 1, 2)];
+        assert_eq!(asked_for(ends.into_iter()), BTreeMap::new());
+        let last = FIRST + (SIDE * SIDE - 1) * STEP;
+        let right = [(FIRST, 3600), (FIRST + STEP, 3600), (last, 3600)];
+        let known = asked_for(ends.into_iter().chain(right).chain([(last + STEP, 7)]));
+        assert_eq!(known, BTreeMap::from(right));
+        let none = |_: &[i64]| Ok::<_, Infallible>(None);
+        assert_eq!(offsets(known, none), Ok(Some(vec![(FIRST, 3600)])));
     }
 
     proptest! {
