@@ -14,7 +14,7 @@
 //! Each step can be done again, so that a run that was killed is repeated from its begin.
 
 use std::fs::File;
-use std::io::{BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::os::unix::fs::FileExt as _;
 
 use xb_reader::{IfMissing, RelPath, TargetDir};
@@ -26,8 +26,6 @@ use crate::moved::{MOVED, own};
 use crate::patches::{Patch, PatchReader, PatchTarget};
 use crate::stored::{CloneInfo, INFO, OUTSIDE, PATCHES, README};
 
-/// Longest [`INFO`], in bytes: that of a million files has some 300 MB.
-const MAX_INFO: u64 = 1 << 30;
 /// Directories in which the redo log grows, and in which a server looks for it.
 const NEW_REDO: &str = "xb_clone.redo";
 pub(crate) const REDO: &str = "#innodb_redo";
@@ -45,10 +43,7 @@ const SYSTEM_SCHEMA: &str = "mysql";
 /// # Errors
 /// [`Error::Damaged`], [`Error::Refused`], [`Error::Target`].
 pub(crate) fn read_info(target: &TargetDir) -> Result<CloneInfo, Error> {
-    let mut text = Vec::new();
-    let file = target.open_in_place(&own(INFO)?, IfMissing::Fail)?;
-    file.take(MAX_INFO).read_to_end(&mut text)?;
-    CloneInfo::parse(&text)
+    CloneInfo::read(target.open_in_place(&own(INFO)?, IfMissing::Fail)?)
 }
 
 /// Puts the clone together whose files are in `target`. If it already is, nothing is changed. With `durable`,
@@ -144,7 +139,7 @@ impl Job<'_> {
         let beginnings = self.check(patches)?;
         if heads::open(self.target)?.is_none() {
             self.go_on()?;
-            beginnings.write(self.layout, self.target)?;
+            beginnings.write(self.layout, self.target, &self.patch_file()?)?;
             if durable {
                 self.target.sync()?;
             }
@@ -223,7 +218,7 @@ impl Job<'_> {
         let mut beginnings = FileHeads::default();
         while let Some(patch) = reader.read()? {
             self.layout.check(&patch)?;
-            beginnings.add(&patch);
+            beginnings.add(&patch, reader.last_at());
             count += 1;
             if (self.is_cancelled)() {
                 return Err(Error::Cancelled);
@@ -236,8 +231,11 @@ impl Job<'_> {
     }
 
     fn patches(&self) -> Result<PatchReader<BufReader<File>>, Error> {
-        let file = self.target.open_in_place(&own(PATCHES)?, IfMissing::Fail)?;
-        PatchReader::new(BufReader::with_capacity(1 << 20, file))
+        PatchReader::new(BufReader::with_capacity(1 << 20, self.patch_file()?))
+    }
+
+    fn patch_file(&self) -> Result<File, Error> {
+        Ok(self.target.open_in_place(&own(PATCHES)?, IfMissing::Fail)?)
     }
 
     /// Applies all patches in their order, and after them those with wrapped keys.

@@ -27,22 +27,22 @@ const NEW_HEADS: &str = "xb_clone.heads.new";
 /// Beginnings of files, as far as the patches have them.
 #[derive(Debug, Default)]
 pub(crate) struct FileHeads {
-    /// First pages, by the index of their file.
-    pages: BTreeMap<u32, Vec<u8>>,
+    /// Where the last first page of a file is among the patches, by the index of the file; `None` if it has no key. The pages
+    /// themselves would take gigabytes: there may be one for each of a million encrypted tables.
+    pages: BTreeMap<u32, Option<u64>>,
     /// The head of the first file of the redo log, as far as it came.
     redo: Vec<u8>,
 }
 
 impl FileHeads {
-    /// Takes the next patch.
-    pub(crate) fn add(&mut self, patch: &Patch) {
+    /// Takes the next patch, whose bytes are at `at` in the file of patches.
+    pub(crate) fn add(&mut self, patch: &Patch, at: u64) {
         match patch.to {
             PatchTarget::File(index) if patch.offset == 0 => {
                 let page = FirstPage::of(&patch.bytes);
                 let has_key = page.is_some_and(|page| has_key(page, &patch.bytes));
                 // Those without a key are replaced by nothing, too.
-                let bytes = if has_key { patch.bytes.clone() } else { Vec::new() };
-                self.pages.insert(index, bytes);
+                self.pages.insert(index, has_key.then_some(at));
             }
             PatchTarget::Redo(0) => {
                 let Some(begin) = usize::try_from(patch.offset).ok().filter(|at| *at < REDO_HEAD)
@@ -66,12 +66,17 @@ impl FileHeads {
     /// # Errors
     /// [`Error::Damaged`] for a first page or a key that is damaged, or of an unknown form; [`Error::Target`],
     /// [`Error::Output`].
-    pub(crate) fn write(self, layout: &Layout, target: &TargetDir) -> Result<(), Error> {
+    pub(crate) fn write(
+        self,
+        layout: &Layout,
+        target: &TargetDir,
+        patches: &File,
+    ) -> Result<(), Error> {
         let (new, name) = (own(NEW_HEADS)?, own(HEADS)?);
         if target.has(&new)? {
             target.remove(&new)?;
         }
-        if let Err(error) = self.fill(&new, layout, target) {
+        if let Err(error) = self.fill(&new, layout, target, patches) {
             // A refusal leaves the directory unchanged.
             let _ = target.remove(&new);
             return Err(error);
@@ -79,7 +84,13 @@ impl FileHeads {
         Ok(target.rename(&new, &name)?)
     }
 
-    fn fill(self, new: &RelPath, layout: &Layout, target: &TargetDir) -> Result<(), Error> {
+    fn fill(
+        self,
+        new: &RelPath,
+        layout: &Layout,
+        target: &TargetDir,
+        patches: &File,
+    ) -> Result<(), Error> {
         let file = target.open_in_place(new, IfMissing::Create)?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.write_all(MAGIC)?;
@@ -96,9 +107,12 @@ impl FileHeads {
             layout.files.iter().zip(0..).filter(|(file, _)| file.page_size > 0 && !file.is_removed)
         {
             let page = match self.pages.get(&index) {
-                Some(page) if page.is_empty() => continue,
-                Some(page) => page.clone(),
-                None => first_page(file, target)?,
+                Some(None) => continue,
+                // It was checked there, and is once more below.
+                Some(Some(at)) => page_at(patches, *at, file)?,
+                None => {
+                    page_at(&target.open_in_place(file.now(target)?, IfMissing::Fail)?, 0, file)?
+                }
             };
             if let Some(page) = wrap_page(file, page)? {
                 add(PatchTarget::File(index), page)?;
@@ -125,10 +139,10 @@ fn has_key(first: FirstPage, page: &[u8]) -> bool {
     first.is_encrypted() || keys::find(key) != KeyContent::Nothing
 }
 
-fn first_page(file: &FilePlace, target: &TargetDir) -> Result<Vec<u8>, Error> {
-    let handle = target.open_in_place(file.now(target)?, IfMissing::Fail)?;
+/// The first page of a file, which is at `at` in `handle`.
+fn page_at(handle: &File, at: u64, file: &FilePlace) -> Result<Vec<u8>, Error> {
     let mut page = vec![0; usize::try_from(file.page_size).unwrap_or(0)];
-    let read = handle.read_exact_at(&mut page, 0);
+    let read = handle.read_exact_at(&mut page, at);
     read.map_err(|error| Error::Damaged(format!("the first page of {}: {error}", file.stored)))?;
     Ok(page)
 }
@@ -207,4 +221,37 @@ pub(crate) fn names() -> [&'static str; 2] {
 
 fn damaged<T>(what: String) -> Result<T, Error> {
     Err(Error::Damaged(what))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+    use super::*;
+
+    /// Memory of this process, in KiB.
+    fn memory() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn the_first_pages_of_many_encrypted_tables_are_not_kept() {
+        const PAGE: usize = 65536;
+        let flags: u32 = 0x21 | 7 << 6 | 1 << 13;
+        let mut bytes = vec![7; PAGE];
+        bytes[54..58].copy_from_slice(&flags.to_be_bytes());
+        assert!(has_key(FirstPage::of(&bytes).unwrap(), &bytes));
+        let (mut heads, before) = (FileHeads::default(), memory());
+        let mut patch = Patch { to: PatchTarget::File(0), offset: 0, bytes };
+        for index in 0..4000 {
+            patch.to = PatchTarget::File(index);
+            heads.add(&patch, u64::from(index));
+        }
+        assert_eq!(heads.pages.len(), 4000);
+        // All of them have 256 MiB.
+        let more = memory().saturating_sub(before);
+        assert!(more < 128 << 10, "{more} KiB");
+    }
 }

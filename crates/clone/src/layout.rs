@@ -1,12 +1,14 @@
 //! Destinations of the files of a stored clone. No statement in the clone is believed unchecked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 
 use xb_reader::RelPath;
 
 use crate::error::Error;
 use crate::patches::{Patch, PatchTarget};
 use crate::stored::{CloneInfo, INFO, OUTSIDE, StoredFile};
+use crate::text;
 
 /// Version of the stored form.
 const FORMAT: u32 = 1;
@@ -33,7 +35,15 @@ impl CloneInfo {
     /// # Errors
     /// [`Error::Damaged`], [`Error::Refused`].
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
-        let info: Self = serde_json::from_slice(text)
+        Self::read(text)
+    }
+
+    /// Like [`CloneInfo::parse`], as it arrives. The memory is that of the facts, and has a limit.
+    ///
+    /// # Errors
+    /// As [`CloneInfo::parse`].
+    pub fn read(input: impl Read) -> Result<Self, Error> {
+        let info: Self = text::read(input)
             .map_err(|error| Error::Damaged(format!("{INFO} cannot be read: {error}")))?;
         Layout::new(&info)?;
         Ok(info)
@@ -339,6 +349,7 @@ fn damaged<T>(what: String) -> Result<T, Error> {
 mod tests {
     use super::*;
     use crate::stored::StoredRedo;
+    use crate::text::MAX_SETTINGS;
 
     fn file(index: u32, name: &str, space: Option<u32>, space_flags: u32) -> StoredFile {
         let path = match name.starts_with('/') {
@@ -520,5 +531,23 @@ mod tests {
         assert!(!check(PatchTarget::Redo(0), 2048, vec![1; 2048 + 513]), "behind the end");
         assert!(!check(PatchTarget::Redo(1), 0, vec![1]), "no such redo log");
         assert!(!check(PatchTarget::Redo(0), u64::MAX, vec![1]));
+    }
+
+    #[test]
+    fn no_list_of_a_description_is_endless() {
+        let refused = |text: &str| CloneInfo::parse(text.as_bytes()).unwrap_err().to_string();
+        let long = |name: &str, item: &str, count: usize| {
+            let items = vec![item; count].join(",");
+            refused(&format!("{{\"{name}\": [{items}]}}"))
+        };
+        for (name, item) in [("redo", "{\"index\":0,\"size\":0}"), ("plugins", "[\"\",\"\"]")] {
+            let error = long(name, item, MAX_SETTINGS + 1);
+            assert!(error.contains("expected a list of at most"), "{error}");
+        }
+        let error = long("empty_tables", "\"\"", 3_000_000);
+        assert!(error.contains("expected a list of at most"), "{error}");
+        let settings: Vec<String> = (0..=MAX_SETTINGS).map(|n| format!("\"{n}\":\"\"")).collect();
+        let error = refused(&format!("{{\"settings\": {{{}}}}}", settings.join(",")));
+        assert!(error.contains("expected a map of at most"), "{error}");
     }
 }

@@ -34,6 +34,7 @@ mod settings;
 mod shared_keys;
 mod sink;
 mod stored;
+mod text;
 
 pub use assemble::{assemble, check_extracted, exposed_keys, is_assembled, remove_parts};
 pub use error::Error;

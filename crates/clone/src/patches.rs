@@ -68,6 +68,10 @@ pub struct PatchReader<R> {
     input: R,
     records: u64,
     is_over: bool,
+    /// Bytes of the file that were read.
+    read: u64,
+    /// Where the bytes of the last record begin in the file.
+    last_at: u64,
 }
 
 impl<R: Read> PatchReader<R> {
@@ -79,7 +83,12 @@ impl<R: Read> PatchReader<R> {
         if take::<8>(&mut input)? != *MAGIC {
             return damaged("the file of patches begins otherwise");
         }
-        Ok(Self { input, records: 0, is_over: false })
+        Ok(Self { input, records: 0, is_over: false, read: MAGIC.len() as u64, last_at: 0 })
+    }
+
+    /// Offset in the file of the bytes of the record that was read last.
+    pub(crate) fn last_at(&self) -> u64 {
+        self.last_at
     }
 
     /// Reads the next record; `None` once at the end of a file that is whole.
@@ -90,10 +99,10 @@ impl<R: Read> PatchReader<R> {
         if self.is_over {
             return Ok(None);
         }
-        let mut head: [u8; HEAD] = take(&mut self.input)?;
+        let mut head = self.head()?;
         // This record is for readers of the stream alone.
         while head.first() == Some(&REMOVED) && head.get(5..) == Some(&[0; HEAD - 5][..]) {
-            head = take(&mut self.input)?;
+            head = self.head()?;
         }
         let [kind, f0, f1, f2, f3, o0, o1, o2, o3, o4, o5, o6, o7, l0, l1, l2, l3] = head;
         let file = u32::from_le_bytes([f0, f1, f2, f3]);
@@ -122,7 +131,16 @@ impl<R: Read> PatchReader<R> {
             return damaged("the file of patches ends within one");
         }
         self.records = self.records.saturating_add(1);
+        self.last_at = self.read;
+        self.read = self.read.saturating_add(len.into());
         Ok(Some(Patch { to, offset, bytes }))
+    }
+}
+
+impl<R: Read> PatchReader<R> {
+    fn head(&mut self) -> Result<[u8; HEAD], Error> {
+        self.read = self.read.saturating_add(HEAD as u64);
+        take(&mut self.input)
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use xb_mysql::clone::{CloneFile, FileName};
+use xb_mysql::clone::{CloneFile, FileName, MAX_FILES, MAX_REDO_FILES};
 
 use crate::error::Error;
+use crate::text::{MAX_SETTINGS, list, map};
 
 /// The file with the changed pages and the redo log. No database has a folder of such a name: the server writes
 /// a dot as `@002e`.
@@ -54,14 +55,19 @@ pub struct CloneInfo {
     #[serde(default)]
     pub allows_ddl: bool,
     /// The server's other settings, as it names them.
+    #[serde(deserialize_with = "map::<_, MAX_SETTINGS>")]
     pub settings: BTreeMap<String, String>,
     /// Plugins that it loads: name and library.
+    #[serde(deserialize_with = "list::<_, _, MAX_SETTINGS>")]
     pub plugins: Vec<(String, String)>,
     /// Tables that come back empty.
+    #[serde(deserialize_with = "list::<_, _, MAX_FILES>")]
     pub empty_tables: Vec<String>,
     /// All files, by index.
+    #[serde(deserialize_with = "list::<_, _, MAX_FILES>")]
     pub files: Vec<StoredFile>,
     /// The files of the redo log, by index.
+    #[serde(deserialize_with = "list::<_, _, MAX_REDO_FILES>")]
     pub redo: Vec<StoredRedo>,
 }
 

@@ -140,6 +140,14 @@ impl FileName {
     }
 }
 
+impl FileName {
+    /// Bytes of the path.
+    pub(super) fn len(&self) -> usize {
+        let (Self::Inside(path) | Self::Outside(path)) = self;
+        path.len()
+    }
+}
+
 impl fmt::Display for FileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Inside(path) | Self::Outside(path)) = self;

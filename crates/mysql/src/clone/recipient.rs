@@ -382,7 +382,7 @@ impl Recipient {
                 (Phase::Before(Stage::Done), false, true)
                     if (state.mark, state.bytes) != (StateMark::default(), 0) => {}
                 (Phase::Before(stage), false, true) if stage == state.stage => {
-                    let totals = self.stages.begin(&state);
+                    let totals = self.stages.begin(&state)?;
                     self.phase = if stage == Stage::Done { Phase::Done } else { Phase::In(stage) };
                     return Ok(CloneEvent::Stage(stage, totals));
                 }

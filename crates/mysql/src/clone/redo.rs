@@ -9,6 +9,9 @@ use super::error::{CloneError, broken};
 /// The block that ends a log; in a file that is full it lies behind it.
 const LAST_BLOCK: u64 = 512;
 
+/// Most ranges of a file that do not adjoin: a donor sends its body, its head and its end.
+const MAX_RANGES: usize = 64;
+
 /// A file of the redo log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -59,6 +62,7 @@ impl RedoFile {
                 self.ranges.insert(first, end);
                 Ok(())
             }
+            _ if self.ranges.len() >= MAX_RANGES => refused("adjoin nothing that came before"),
             _ => {
                 self.ranges.insert(begin, end);
                 Ok(())
@@ -86,5 +90,37 @@ impl RedoFile {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_which_every_other_block_comes_is_refused() {
+        let head = FileHead {
+            stage: Stage::Redo,
+            size: 1 << 30,
+            space_flags: 0,
+            flags: 0,
+            space: 0,
+            index: 0,
+            first_chunk: 1,
+            last_chunk: 1,
+            name: b"",
+            key: None,
+        };
+        let mut file = RedoFile::new(&head);
+        let mut accept = |number: u64| {
+            let (offset, len) = (number * 1024, 512);
+            let (stage, task, chunk, block, file_size) = (Stage::Redo, 0, 1, 1, 1 << 30);
+            file.accept(&DataHead { stage, task, chunk, block, file: 0, len, offset, file_size })
+        };
+        (0..64).for_each(|number| accept(number).unwrap());
+        let error = accept(64).unwrap_err().to_string();
+        assert!(error.contains("adjoin nothing"), "{error}");
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::descriptor::{CloneProgress, DataHead, FileHead, Stage, State, StateMark, flag};
 use super::error::{CloneError, broken, unsupported};
 use super::file::CloneFile;
+use super::limits::{self, KeptFiles};
 use super::order::Order;
 use super::redo::RedoFile;
 
@@ -64,6 +65,7 @@ pub(super) struct Stages {
     allows_ddl: bool,
     pub(super) files: Vec<CloneFile>,
     pub(super) redo: Vec<RedoFile>,
+    kept: KeptFiles,
     names: BTreeSet<super::file::FileName>,
     /// Tablespaces of the files that DDL removed.
     removed_spaces: BTreeSet<u32>,
@@ -84,7 +86,8 @@ impl Stages {
         Self { allows_ddl, ..Self::default() }
     }
 
-    pub(super) fn begin(&mut self, state: &State) -> Totals {
+    pub(super) fn begin(&mut self, state: &State) -> Result<Totals, CloneError> {
+        limits::announced(state.stage, state.mark.files)?;
         self.announced = state.mark;
         self.announced_bytes = state.bytes;
         self.order = Order::default();
@@ -93,7 +96,7 @@ impl Stages {
             Stage::Page => (0, state.mark.files),
             _ => (state.mark.files, 0),
         };
-        Totals { files, pages, bytes: state.bytes }
+        Ok(Totals { files, pages, bytes: state.bytes })
     }
 
     /// How far this stage has come, if a clone can continue from there.
@@ -166,6 +169,11 @@ impl Stages {
                 file.name
             ));
         }
+        self.add(file)
+    }
+
+    fn add(&mut self, file: CloneFile) -> Result<(), CloneError> {
+        self.kept.add(file.name.len())?;
         self.files.push(file);
         Ok(())
     }
@@ -187,8 +195,7 @@ impl Stages {
             }
             now.is_late = true;
             now.size = now.size.max(FIRST_PAGES * u64::from(now.page_size));
-            self.files.push(now);
-            return Ok(());
+            return self.add(now);
         };
         if (file.space, file.page_size) != (now.space, now.page_size) {
             return broken(format!("{} became {}, of another tablespace", file.name, now.name));
@@ -197,6 +204,7 @@ impl Stages {
         if stage == Stage::File && now.is_removed {
             self.order.pass_over(head.first_chunk, self.announced.chunks)?;
         }
+        self.kept.rename(file.name.len(), now.name.len())?;
         file.name = now.name;
         file.space_flags = now.space_flags;
         if now.is_encrypted && !file.is_encrypted {
@@ -500,7 +508,7 @@ mod tests {
         let mut stages = Stages::new(true);
         stages.page_size = PAGE;
         let begin = state(Stage::File, 3, 3, u64::from(PAGE) * 12);
-        stages.begin(&begin);
+        stages.begin(&begin).unwrap();
         for (name, index) in NAMES.into_iter().zip(0..) {
             stages.file(Stage::File, &head(Stage::File, index, name, 0))?;
         }
@@ -523,7 +531,7 @@ mod tests {
     fn a_system_tablespace_of_two_files_is_refused_before_a_byte_of_it() {
         let mut stages = Stages::new(false);
         stages.page_size = PAGE;
-        stages.begin(&state(Stage::File, 2, 2, u64::from(PAGE) * 8));
+        stages.begin(&state(Stage::File, 2, 2, u64::from(PAGE) * 8)).unwrap();
         let system = |index, name| FileHead { space: 0, ..head(Stage::File, index, name, 0) };
         stages.file(Stage::File, &system(0, b"./ibdata1")).unwrap();
         let refused = stages.file(Stage::File, &system(1, b"./ibdata2")).unwrap_err();
@@ -550,7 +558,7 @@ mod tests {
         let begun = || {
             let mut stages = Stages::new(false);
             stages.page_size = PAGE;
-            stages.begin(&state(Stage::File, 3, 3, u64::from(PAGE) * 12));
+            stages.begin(&state(Stage::File, 3, 3, u64::from(PAGE) * 12)).unwrap();
             for (name, index) in NAMES.into_iter().zip(0..) {
                 stages.file(Stage::File, &head(Stage::File, index, name, 0)).unwrap();
             }
@@ -582,7 +590,7 @@ mod tests {
             stages.file(Stage::Page, &head(Stage::Page, index, b"./t/b.ibd", flag::REMOVED))?;
         }
         let begin = state(Stage::Page, 1, count, 0);
-        stages.begin(&begin);
+        stages.begin(&begin).unwrap();
         for &(file, number, block) in came {
             let offset = number * u64::from(PAGE);
             stages.data(Stage::Page, &data(Stage::Page, file, 1, block, offset, PAGE))?;
@@ -610,10 +618,32 @@ mod tests {
         assert!(pages(Some(2), &[(0, 0, 1), (1, 0, 2)], 7).is_err());
         let mut stages = with_files([true; 3], [false; 3]).unwrap();
         stages.file(Stage::Page, &head(Stage::Page, 0, b"./t/a.ibd", flag::REMOVED)).unwrap();
-        stages.begin(&state(Stage::Page, 1, 4, 0));
+        stages.begin(&state(Stage::Page, 1, 4, 0)).unwrap();
         assert!(stages.data(Stage::Page, &data(Stage::Page, 1, 2, 1, 0, PAGE)).is_err());
         assert!(pages(Some(1), &[(0, 0, 1), (2, 0, 2)], 4).is_err());
         assert!(pages(Some(1), &[(0, 0, 2), (0, 1, 1)], 2).is_err());
+    }
+
+    /// Each is kept, so a donor does not decide how many there are.
+    #[test]
+    fn a_donor_cannot_announce_files_without_end() {
+        for (stage, most) in [(Stage::File, 1 << 21), (Stage::Redo, 1024)] {
+            let begin = |files| Stages::new(false).begin(&state(stage, files, files, 0));
+            assert!(begin(most).is_ok(), "{most}");
+            let error = begin(most + 1).unwrap_err().to_string();
+            assert!(error.contains("more than"), "{error}");
+        }
+        // Those that DDL creates, and their names, are counted.
+        let mut stages = Stages::new(true);
+        stages.page_size = PAGE;
+        stages.begin(&state(Stage::Page, 1, 1, 0)).unwrap();
+        let late = |index, name| head(Stage::Page, index, name, 0);
+        for (index, name) in [(0, NAMES[0]), (1, NAMES[1]), (0, NAMES[2])] {
+            stages.file(Stage::Page, &late(index, name)).unwrap();
+        }
+        let mut kept = KeptFiles::default();
+        (0..2).for_each(|_| kept.add("t/a.ibd".len()).unwrap());
+        assert_eq!(stages.kept, kept);
     }
 
     /// Takes a page with these bytes in its head.
@@ -635,7 +665,7 @@ mod tests {
     fn a_page_behind_the_end_that_says_where_it_belongs_makes_its_file_longer() {
         let begun = || {
             let mut stages = with_files([true; 3], [false; 3]).unwrap();
-            stages.begin(&state(Stage::Page, 1, 9, 0));
+            stages.begin(&state(Stage::Page, 1, 9, 0)).unwrap();
             stages
         };
         let at = |number: u64| data(Stage::Page, 1, 1, 1, number * u64::from(PAGE), PAGE);
@@ -669,7 +699,7 @@ mod tests {
         let mut late = head(Stage::Page, 3, b"./t/d.ibd", 0);
         late.space_flags = 0x4021 | 3 << 1;
         stages.file(Stage::Page, &late).unwrap();
-        stages.begin(&state(Stage::Page, 1, 9, 0));
+        stages.begin(&state(Stage::Page, 1, 9, 0)).unwrap();
         let size = stages.files[3].size;
         let zip = |file_size| DataHead { file_size, ..data(Stage::Page, 3, 1, 1, 20 << 12, 4096) };
         assert_eq!(page_at(&mut stages, zip(size), (20, 4)), Ok(true));
@@ -715,7 +745,7 @@ mod tests {
             if told_in == Stage::Page {
                 stages.file(told_in, &encrypted).unwrap();
             }
-            stages.begin(&state(Stage::Page, 1, 1, 0));
+            stages.begin(&state(Stage::Page, 1, 1, 0)).unwrap();
             stages.data(Stage::Page, &page).unwrap();
             if told_in == Stage::Redo {
                 stages.file(told_in, &encrypted).unwrap();

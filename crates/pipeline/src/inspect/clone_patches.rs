@@ -26,6 +26,8 @@ const REMOVED: u8 = 4;
 const NUMBER: usize = 4;
 /// Longest page, in bytes.
 const MAX_PAGE: u64 = 64 << 10;
+/// Most files of a clone: no donor's clone has more (`docs/spec/clone.md`), so no more than these can be removed.
+const MAX_FILES: u32 = 1 << 21;
 /// Most faults of the patches that are kept.
 const MAX_BAD: usize = 1000;
 
@@ -171,7 +173,7 @@ impl ClonePatches {
                 self.redo_len = self.redo_len.saturating_add(len);
                 Part::Rest(len)
             }
-            Some(&REMOVED) if (offset, len) == (0, 0) => {
+            Some(&REMOVED) if (offset, len) == (0, 0) && file < MAX_FILES => {
                 self.removed.insert(usize::try_from(file).unwrap_or(usize::MAX));
                 Part::Head
             }
@@ -292,6 +294,15 @@ mod tests {
         for (offset, number) in [(5 << 10, 6), (6 << 10, 5), (0, 1)] {
             assert_eq!(faults(&patch(offset, number)), 1, "{offset} {number}");
         }
+    }
+
+    #[test]
+    fn no_more_files_are_removed_than_a_clone_has() {
+        let removed = |file: u32| [&[REMOVED][..], &file.to_le_bytes(), &[0; 12]].concat();
+        let end = [&[END][..], &[0; 16]].concat();
+        let with = |file| [&b"XBCLPT01"[..], &removed(file), &end].concat();
+        assert_eq!(faults(&with(MAX_FILES - 1)), 0);
+        assert!(faults(&with(MAX_FILES)) > 0);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Facts about a clone, read from the store alone, and refusals because of them.
 
+use std::io::{PipeWriter, Read, Write as _};
+
 use bytes::Bytes;
 use xb_clone::{CloneInfo, INFO};
 use xb_reader::{ChunkReader, Dialect, Item, Limits};
@@ -15,9 +17,6 @@ use crate::selection::Selection;
 use crate::server::private::ServerOptions;
 use crate::session::Session;
 
-/// Longest text that is taken, in bytes: that of a million files has some 300 MB.
-const MAX: usize = 1 << 30;
-
 /// Reads what the clone of this request says about itself. No other file of it is read.
 ///
 /// # Errors
@@ -29,7 +28,7 @@ pub(crate) async fn fetch_info(
     let all = std::mem::replace(&mut request.files, Selection::exact([INFO.to_owned()]));
     let read = read(session, request).await;
     request.files = all;
-    parsed(request, &read?)
+    read
 }
 
 /// Reads the facts of the clone in these objects, to which they are reduced.
@@ -41,12 +40,17 @@ pub(crate) async fn info_in(
     request: &GetRequest,
     objects: Objects,
 ) -> Result<CloneInfo, BackupError> {
-    parsed(request, &text_of(session, request, objects).await?)
-}
-
-fn parsed(request: &GetRequest, stream: &[u8]) -> Result<CloneInfo, BackupError> {
-    let text = file_in(stream).map_err(|what| damaged(request, what))?;
-    CloneInfo::parse(&text).map_err(|error| of_clone(request, error))
+    let plan = plan_beside(0, session.resources)?;
+    let failed = |source| BackupError::System { what: "cannot create a pipe", source };
+    let (stream, pipe) = std::io::pipe().map_err(failed)?;
+    // What arrives is read at once: of a text that is all spaces, nothing is kept.
+    let parsed = tokio::task::spawn_blocking(move || CloneInfo::read(Content::new(stream)));
+    // After an error, this lets go of the pipe, and the thread ends.
+    let (_, text) = transfer(session, request, plan, objects, Text(Some(pipe))).await?;
+    drop(text);
+    let parsed =
+        parsed.await.map_err(|_| BackupError::Bug("the thread that reads a clone panicked"))?;
+    parsed.map_err(|error| of_clone(request, error))
 }
 
 /// Request of the restore of a clone.
@@ -108,44 +112,56 @@ pub(crate) fn refuse_parts(name: &str, is_all: bool, is_export: bool) -> Result<
     )))
 }
 
-async fn read(session: &Session, request: &GetRequest) -> Result<Vec<u8>, BackupError> {
+async fn read(session: &Session, request: &GetRequest) -> Result<CloneInfo, BackupError> {
     let objects = session.cancel.or(find(session, request, None, None)).await?;
-    text_of(session, request, objects).await
+    info_in(session, request, objects).await
 }
 
-async fn text_of(
-    session: &Session,
-    request: &GetRequest,
-    objects: Objects,
-) -> Result<Vec<u8>, BackupError> {
-    let plan = plan_beside(0, session.resources)?;
-    let (_, text) = transfer(session, request, plan, objects, Text(Vec::new())).await?;
-    Ok(text.0)
-}
-
-/// Keeps a short stream.
-struct Text(Vec<u8>);
+/// Passes a stream on, until its reader has had enough and says why.
+struct Text(Option<PipeWriter>);
 
 impl StreamSink for Text {
     fn take(&mut self, bytes: Bytes) -> Result<(), BackupError> {
-        if self.0.len().saturating_add(bytes.len()) > MAX {
-            return Err(BackupError::Input(format!("{INFO} is longer than {MAX} bytes")));
+        if self.0.as_mut().is_some_and(|pipe| pipe.write_all(&bytes).is_err()) {
+            self.0 = None;
         }
-        self.0.extend_from_slice(&bytes);
         Ok(())
     }
 }
 
 /// The content of the one file of a stream.
-fn file_in(stream: &[u8]) -> Result<Vec<u8>, String> {
-    let mut reader = ChunkReader::new(stream, Dialect::Auto, Limits::default());
-    let mut text = Vec::new();
-    while let Some(item) = reader.next().map_err(|error| error.to_string())? {
-        if let Item::Data(bytes) = item {
-            text.extend_from_slice(bytes);
-        }
+struct Content<R> {
+    reader: ChunkReader<R>,
+    /// Bytes of the last piece, and how many of them were read.
+    piece: Vec<u8>,
+    at: usize,
+}
+
+impl<R: Read> Content<R> {
+    fn new(stream: R) -> Self {
+        let reader = ChunkReader::new(stream, Dialect::Auto, Limits::default());
+        Self { reader, piece: Vec::new(), at: 0 }
     }
-    Ok(text)
+}
+
+impl<R: Read> Read for Content<R> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        while self.at == self.piece.len() {
+            match self.reader.next().map_err(std::io::Error::other)? {
+                Some(Item::Data(bytes)) => {
+                    self.piece.clear();
+                    self.piece.extend_from_slice(bytes);
+                    self.at = 0;
+                }
+                Some(_) => {}
+                None => return Ok(0),
+            }
+        }
+        let mut rest = self.piece.get(self.at..).unwrap_or_default();
+        let len = rest.read(buf)?;
+        self.at += len;
+        Ok(len)
+    }
 }
 
 fn damaged(request: &GetRequest, what: String) -> BackupError {
