@@ -90,15 +90,16 @@ pub fn remove_parts(target: &TargetDir) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Target`].
-/// `top` are the names of the files at the top of the directory: a server believes what lies there beside its data.
-pub fn check_extracted(target: &TargetDir, top: &[Vec<u8>]) -> Result<(), Error> {
-    Layout::new(&read_info(target)?)?.refuse_unlisted(top)?;
+/// `paths` are those of the files of the directory, from there: a server believes what lies beside its data, at the top and in
+/// the folder of a schema.
+pub fn check_extracted(target: &TargetDir, paths: &[Vec<u8>]) -> Result<(), Error> {
+    let layout = Layout::new(&read_info(target)?)?;
     for name in [REDO, NEW_REDO, MOVED, "#clone"].into_iter().chain(heads::names()) {
         if target.has(&own(name)?)? {
             return Err(Error::Damaged(format!("it has {name}, which is in no clone")));
         }
     }
-    Ok(())
+    layout.refuse_unlisted(paths)
 }
 
 /// Names of the files in `target` whose keys are protected only by a public constant. None are

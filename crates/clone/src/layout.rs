@@ -103,13 +103,15 @@ impl FilePlace {
 }
 
 impl Layout {
-    /// Refuses a file at the top of a directory that is not of the clone.
-    pub(crate) fn refuse_unlisted(&self, top: &[Vec<u8>]) -> Result<(), Error> {
+    /// Refuses a file of a directory that is not of the clone. At the top, those of a restore lie beside it.
+    pub(crate) fn refuse_unlisted(&self, paths: &[Vec<u8>]) -> Result<(), Error> {
         let of_files = self.files.iter().flat_map(|file| [&file.stored, &file.target]);
         let known: BTreeSet<&[u8]> = of_files.map(RelPath::as_bytes).collect();
-        let is_own =
-            |name: &[u8]| RESERVED.iter().any(|reserved| name.starts_with(reserved.as_bytes()));
-        match top.iter().find(|name| !known.contains(&***name) && !is_own(name)) {
+        let is_own = |path: &[u8]| {
+            let is_reserved = |own: &&str| path.starts_with(own.as_bytes());
+            !path.contains(&b'/') && RESERVED.iter().any(is_reserved)
+        };
+        match paths.iter().find(|path| !known.contains(&***path) && !is_own(path)) {
             None => Ok(()),
             Some(name) => {
                 damaged(format!("it has {}, which is no file of it", name.escape_ascii()))

@@ -309,6 +309,16 @@ fn a_clone_brings_nothing_but_data() {
         let error = check_extracted(&target, &[name.as_bytes().to_vec()]).unwrap_err().to_string();
         assert!(error.contains(&format!("it has {name}, which is no file of it")), "{error}");
     }
+    // Nor below a folder; what begins like the clone's own files is its own only at the top.
+    for name in
+        ["shop/foreign.ibd", "shop/xb_clone.x", "other/backup-my.cnf", "xb_clone.outside/99"]
+    {
+        let paths =
+            [b"shop/plain.ibd".to_vec(), b"xb_clone.json".to_vec(), name.as_bytes().to_vec()];
+        check_extracted(&target, &paths[..2]).unwrap();
+        let error = check_extracted(&target, &paths).unwrap_err().to_string();
+        assert!(error.contains(&format!("it has {name}, which is no file of it")), "{error}");
+    }
 }
 
 /// The positions in the files are then those of an earlier time.

@@ -275,7 +275,15 @@ fn a_clone_that_is_damaged_is_not_put_together() {
     foreign.files.push(("#innodb_redo/#ib_redo0".to_owned(), vec![1; 4096]));
     let url = format!("{}c", site.url());
     let _ = site.run(&["put", &url]).stdin_bytes(foreign.stream()).run().expect(0);
-    for (name, words) in [("b", "8 of 99 patches"), ("c", "which is in no clone")] {
+    let mut unlisted = MadeClone::new(false);
+    unlisted.files.push(("shop/foreign.ibd".to_owned(), vec![1; 4096]));
+    let url = format!("{}d", site.url());
+    let _ = site.run(&["put", &url]).stdin_bytes(unlisted.stream()).run().expect(0);
+    for (name, words) in [
+        ("b", "8 of 99 patches"),
+        ("c", "which is in no clone"),
+        ("d", "it has shop/foreign.ibd, which is no file of it"),
+    ] {
         let (url, target) = (format!("{}{name}", site.url()), site.path(name));
         let into = format!("--target-dir={}", target.display());
         let ran = site.run(&["restore", &url, &into]).run().expect_failure();

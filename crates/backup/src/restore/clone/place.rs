@@ -1,15 +1,20 @@
 //! Puts a fetched clone together, under the restore's own state.
 
-use std::os::unix::ffi::OsStringExt as _;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 use xb_clone::{assemble, check_extracted, remove_parts};
+use xb_files::is_lost_and_found;
 use xb_reader::TargetDir;
 
 use crate::error::BackupError;
 use crate::restore::clone::state::State;
 use crate::restore::journal::head::RestoreIdentity;
 use crate::session::Session;
+
+/// How the names of a restore's own folders begin.
+const OWN: &[u8] = b".xb-";
 
 /// Notes whether a server may be at work on the clone in `target`: what it leaves if it is killed is not used, because
 /// it is not proven that another one can recover it (`corrupt log record` was seen once).
@@ -64,8 +69,8 @@ pub(crate) async fn put_together(
         let mut state = match left {
             Some(state) => state,
             None => {
-                let top = files_in(&target).map_err(|error| failed(&error))?;
-                check_extracted(&folder, &top).map_err(of_clone)?;
+                let paths = files_in(&target).map_err(|error| failed(&error))?;
+                check_extracted(&folder, &paths).map_err(of_clone)?;
                 if durable {
                     folder.sync().map_err(|error| failed(&error))?;
                 }
@@ -87,14 +92,42 @@ pub(crate) async fn put_together(
         .map_err(|_| BackupError::Bug("the thread that puts a clone together panicked"))?
 }
 
-/// Names of what is no folder in a directory.
-fn files_in(folder: &Path) -> std::io::Result<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        if !entry.file_type()?.is_dir() {
-            names.push(entry.file_name().into_vec());
+/// Paths of what is no folder in a directory, from there, without what the restore itself has at its top.
+fn files_in(directory: &Path) -> std::io::Result<Vec<Vec<u8>>> {
+    let (mut paths, mut folders) = (Vec::new(), vec![Vec::new()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(directory.join(OsStr::from_bytes(&folder)))? {
+            let entry = entry?;
+            let name = entry.file_name().into_vec();
+            let is_own = folder.is_empty() && (name.starts_with(OWN) || is_lost_and_found(&entry));
+            match entry.file_type()?.is_dir() {
+                true if is_own => {}
+                true => folders.push([&folder[..], &name, b"/"].concat()),
+                false => paths.push([&folder[..], &name].concat()),
+            }
         }
     }
-    Ok(names)
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_below_every_folder_are_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in
+            ["ibdata1", "shop/a.ibd", "shop/b/c", ".xb-partial/x", "shop/.xb-x/y", "lost+found/z"]
+        {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        std::os::unix::fs::symlink("/", dir.path().join("shop/link")).unwrap();
+        let mut paths = files_in(dir.path()).unwrap();
+        paths.sort();
+        let expected = ["ibdata1", "shop/.xb-x/y", "shop/a.ibd", "shop/b/c", "shop/link"];
+        assert_eq!(paths, expected.map(|path| path.as_bytes().to_vec()));
+    }
 }
