@@ -222,6 +222,10 @@ fn tables_go_into_a_running_server() {
     let said = into(&some).expect(0).stderr_text();
     assert!(said.contains("11 rows"), "{said}");
     assert_eq!(server.sql("SELECT COUNT(*), MAX(id) FROM old.some"), "11\t20000\n");
+    let replacing = ["shop.orders", "--where=id <= 10", "--as=orders", "--replace"];
+    let refused = into(&replacing).expect(1).stderr_text();
+    assert!(refused.contains("under another name, and merge them"), "{refused}");
+    assert!(rows(server, ("shop", "orders"), "orders") == expected);
     let search = "--where=MATCH (v) AGAINST ('x')";
     let refused = into(&["shop.orders", search, "--as=x"]).expect(1).stderr_text();
     assert!(refused.contains("full-text indexes are not rescued"), "{refused}");

@@ -17,6 +17,19 @@ pub(super) fn refuse_full_text(condition: Option<&str>) -> Result<(), BackupErro
     }
 }
 
+/// Refuses a condition for a table that replaces another one: the rows that do not meet it would be lost.
+///
+/// # Errors
+/// [`BackupError::Selection`].
+pub(super) fn refuse_partial(condition: Option<&str>, replace: bool) -> Result<(), BackupError> {
+    match condition.is_some() && replace {
+        true => Err(BackupError::Selection(
+            "--replace would put only the rows that --where chooses in the place of all rows of the table: leave out --replace, rescue them under another name, and merge them with INSERT … SELECT or REPLACE … SELECT".to_owned(),
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Returns whether a condition has the words MATCH and, later, AGAINST, outside quotes and comments. What only some versions
 /// execute is read, too.
 fn searches_text(condition: &str) -> bool {
@@ -54,6 +67,8 @@ mod tests {
         ] {
             assert!(!searches_text(condition), "{condition}");
         }
+        assert!(refuse_partial(None, true).is_ok() && refuse_partial(Some("1"), false).is_ok());
+        assert!(refuse_partial(Some("1"), true).is_err());
         assert!(refuse_full_text(None).is_ok() && refuse_full_text(Some("id = 1")).is_ok());
         assert!(refuse_full_text(Some("MATCH (t) AGAINST ('x')")).is_err());
     }

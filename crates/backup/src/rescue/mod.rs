@@ -35,7 +35,7 @@ use xb_process::can_confine;
 use xb_replay::{ReplayReport, tables_in_use};
 use xb_repo::names::BackupName;
 
-use self::condition::refuse_full_text;
+use self::condition::{refuse_full_text, refuse_partial};
 pub use self::copy::Rescued;
 use self::copy::{CopyOutcome, copy};
 use self::names::{NamedTable, NewNames, StoredTable, choose, choose_present, held, left_out};
@@ -166,6 +166,7 @@ pub async fn rescue(
     let Session { observer, cancel, root, .. } = session;
     let RescueRequest { name, keys, accept, tables: wanted, until } = request;
     refuse_full_text(wanted.filter.as_deref())?;
+    refuse_partial(wanted.filter.as_deref(), wanted.replace)?;
     let template = if wanted.into.is_some() { ON_SERVER } else { IN_DUMP };
     let new_names = NewNames::parse(wanted.new_name.as_deref().unwrap_or(template))?;
     let mut get = GetRequest {
