@@ -508,6 +508,13 @@ fn a_replacement_takes_nothing_from_a_live_server() {
     let told = shop.rescue_into(server, "full", &["shop.par", "--as=Par", "--replace"]).run();
     let told = told.expect(1).stderr_text();
     assert!(told.contains("give the name in lower case"), "{told}");
+    // The server would find out after the last row.
+    let told = shop.rescue_into(server, "full", &["shop.far", "--as=Par"]).run().expect(1);
+    let told = told.stderr_text();
+    assert!(
+        told.contains("shop.Par: the table exists") && !told.contains("using backup"),
+        "{told}"
+    );
     server.sql("USE shop; DROP TRIGGER since; ALTER TABLE par ADD CONSTRAINT key_since FOREIGN KEY (f) REFERENCES far (id)");
     let told = replace().run().expect(1).stderr_text();
     assert!(told.contains("CONSTRAINT `key_since` FOREIGN KEY"), "{told}");
@@ -757,6 +764,23 @@ fn a_rescued_table_is_replicated() {
          START SLAVE"
     ));
     let _ = shop.back_up("full", &[]);
+
+    // What is written to the replica itself would be there only, and end the replication in strict mode.
+    let refused = || {
+        let args = ["shop.orders", "--as=again"];
+        shop.rescue_into(&replica, "full", &args).run().expect(1).stderr_text()
+    };
+    let told = refused();
+    assert!(told.contains(&format!("a replica of 127.0.0.1:{port}")), "{told}");
+    assert!(told.contains("name the primary in --into"), "{told}");
+    replica.sql("STOP SLAVE");
+    let told = refused();
+    assert!(told.contains("a replica of 127.0.0.1") && told.contains("RESET SLAVE ALL"), "{told}");
+    replica.sql("SET GLOBAL read_only = 1");
+    let told = refused();
+    assert!(told.contains("read_only=ON"), "{told}");
+    replica.sql("SET GLOBAL read_only = 0; START SLAVE");
+
     primary.sql("DROP TABLE shop.orders; DROP TABLE shop.versioned; DROP SEQUENCE shop.seq1");
     let tables = ["shop.orders", "shop.versioned", "shop.seq1", "shop.kinds"];
     let _ = shop

@@ -29,6 +29,8 @@ pub(crate) struct Standing {
     pub(crate) is_apart: bool,
     /// The servers that it replicates, each as `HOST:PORT`. Any of them may have committed what its log lacks.
     pub(crate) sources: Vec<String>,
+    /// The servers of its replication connections, those of stopped ones included.
+    pub(crate) connected: Vec<String>,
     /// The ID of the Galera cluster that it is a node of.
     pub(crate) cluster: Option<String>,
 }
@@ -68,18 +70,20 @@ impl Standing {
             (_, true) => Some("is not in the primary component of its cluster".to_owned()),
             _ => None,
         };
-        let mut sources = match connections {
+        let (mut sources, connected): (Vec<String>, Vec<String>) = match connections {
             Some(all) => {
                 // One that was left stopped at a promotion replicates nothing.
-                let counts = |one: &Connection| one.is_running || closed.is_some();
-                all.into_iter().filter(counts).map(|one| one.source).collect()
+                let counts = |one: &&Connection| one.is_running || closed.is_some();
+                let source = |one: &Connection| one.source.clone();
+                (all.iter().filter(counts).map(source).collect(), all.iter().map(source).collect())
             }
             None => {
                 let has_applied = closed.is_some() && !value("gtid_slave_pos").is_empty();
-                match has_applied || !matches!(value("slaves_running"), "" | "0") {
+                let sources = match has_applied || !matches!(value("slaves_running"), "" | "0") {
                     true => vec!["another server".to_owned()],
                     false => Vec::new(),
-                }
+                };
+                (sources.clone(), sources)
             }
         };
         if is_apart || (is_node && value("log_slave_updates") == "OFF") {
@@ -89,7 +93,7 @@ impl Standing {
         let who = who.map(|name| (name.to_owned(), value(name).to_owned())).collect();
         let cluster = value("wsrep_cluster_state_uuid");
         let cluster = (is_node && !is_apart && !cluster.is_empty()).then(|| cluster.to_owned());
-        Self { who, closed, is_apart, sources, cluster }
+        Self { who, closed, is_apart, sources, connected, cluster }
     }
 }
 
@@ -160,12 +164,17 @@ mod tests {
         assert_eq!(sources(OPEN, &[true]), ["db1:3306"]);
         // A promoted one; one that was not, and whose applier has stopped.
         assert!(sources(OPEN, &[false]).is_empty());
+        assert_eq!(standing(&[OPEN], Some(&[false])).connected, ["db1:3306"]);
         assert_eq!(sources(CLOSED, &[false]), ["db1:3306"]);
     }
 
     #[test]
     fn a_replica_is_known_without_the_privilege_too() {
-        let is_replica = |values: &[(&str, &str)]| !standing(values, None).sources.is_empty();
+        let is_replica = |values: &[(&str, &str)]| {
+            let found = standing(values, None);
+            assert_eq!(found.sources, found.connected);
+            !found.sources.is_empty()
+        };
         let (applied, none) = (("gtid_slave_pos", "0-1-5"), ("gtid_slave_pos", ""));
         assert!(!is_replica(&[OPEN, none, ("slaves_running", "0")]));
         assert!(is_replica(&[OPEN, none, ("slaves_running", "1")]));

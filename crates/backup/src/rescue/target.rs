@@ -1,5 +1,7 @@
 //! The running server that rescued tables go to: where it is, and whether it can take them.
 
+use std::collections::HashSet;
+
 use xb_mysql::{Access, Client, Row, Timeouts};
 use xb_reader::Printable;
 
@@ -8,7 +10,8 @@ use super::names::NamedTable;
 use super::owners::referring;
 use super::physical;
 use super::rows::{SESSION, is_table, literal, sql};
-use super::sink::{LOGIN, LiveServer, PREFIX, next_step};
+use super::sink::{LOGIN, LiveServer, PREFIX, QuotedTable, next_step};
+use crate::binlog::standing::Standing;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::server::address::Address;
@@ -91,6 +94,11 @@ fn look(live: &mut LiveServer, wish: &TargetRequest<'_>, address: &str) -> Resul
         );
         return Err(failed("into the server", what));
     }
+    let standing = Standing::ask(&mut live.client);
+    let standing = standing.map_err(|error| failed("into the server", error.to_string()))?;
+    if let Some(why) = refused_as_replica(&standing) {
+        return Err(failed("into the server", format!("{address}: {why}")));
+    }
     if wish.physical
         && let Some(why) = physical::refused_by(&mut live.client).map_err(asked)?
     {
@@ -144,11 +152,16 @@ fn look(live: &mut LiveServer, wish: &TargetRequest<'_>, address: &str) -> Resul
     let folds = live.client.rows("SELECT CAST(@@lower_case_table_names AS CHAR)").map_err(asked)?;
     let folds = folds.first().and_then(|row| row.get(0)) != Some(b"0");
     let mut referred = None;
+    let mut folded = HashSet::new();
     for NamedTable { schema, table, .. } in wish.tables {
         let name = format!("{schema}.{table}");
         // What is asked about a table is asked by its exact name.
         if folds && wish.replace && name != name.to_lowercase() {
             let what = "the server keeps names in lower case (lower_case_table_names), and may have another table of this name; give the name in lower case with --as".to_owned();
+            return Err(failed(&name, what));
+        }
+        if folds && !folded.insert(name.to_lowercase()) {
+            let what = "another one of these tables has this name in lower case, and the server keeps names so (lower_case_table_names); rescue one at a time, with other names in --as".to_owned();
             return Err(failed(&name, what));
         }
         live.refuse_held(schema, table).map_err(|error| failed(&name, shown(error)))?;
@@ -158,7 +171,13 @@ fn look(live: &mut LiveServer, wish: &TargetRequest<'_>, address: &str) -> Resul
                 is_table(schema, table)
             ))
             .map_err(asked)?;
+        let exists =
+            || "the table exists; give another name with --as, or add --replace".to_owned();
         let Some([kind]) = found.first().map(Row::texts::<1>).transpose().map_err(asked)? else {
+            let place = QuotedTable { schema: Some(schema.clone()), table: table.clone() };
+            if folds && live.holds(&place).map_err(asked)? {
+                return Err(failed(&name, exists()));
+            }
             continue;
         };
         if kind == "VIEW" {
@@ -168,8 +187,7 @@ fn look(live: &mut LiveServer, wish: &TargetRequest<'_>, address: &str) -> Resul
             ));
         }
         if !wish.replace {
-            let what = "the table exists; give another name with --as, or add --replace".to_owned();
-            return Err(failed(&name, what));
+            return Err(failed(&name, exists()));
         }
         let of_others = match &mut referred {
             Some(known) => known,
@@ -184,6 +202,21 @@ fn look(live: &mut LiveServer, wish: &TargetRequest<'_>, address: &str) -> Resul
         }
     }
     Ok(())
+}
+
+/// Returns why a server is not written to by clients, with the next step; `None` if it may be. What is written to a
+/// replica is there only, and its own transactions can end its replication.
+fn refused_as_replica(standing: &Standing) -> Option<String> {
+    if let Some(closed) = &standing.closed {
+        return Some(format!("it {closed}; name the server that clients write to in --into"));
+    }
+    let sources = &standing.connected;
+    (!sources.is_empty()).then(|| {
+        format!(
+            "it is a replica of {}: the tables would be there only, and could end its replication; name the primary in --into. If it is the primary now, run RESET SLAVE ALL there; if clients write to it all the same, write a dump, without --into, and load that",
+            Printable::new(sources.join(", ").as_bytes())
+        )
+    })
 }
 
 #[cfg(test)]
