@@ -657,9 +657,28 @@ fn keys_are_tried_before_a_table_is_replaced() {
     server.sql(
         "USE shop; CREATE TABLE far (id INT PRIMARY KEY) ENGINE=InnoDB;
          CREATE TABLE par (id INT PRIMARY KEY, f INT, KEY (f), CONSTRAINT par_far FOREIGN KEY (f) REFERENCES far (id)) ENGINE=InnoDB;
-         CREATE TABLE zz (id INT PRIMARY KEY) ENGINE=InnoDB",
+         CREATE TABLE zz (id INT PRIMARY KEY) ENGINE=InnoDB;
+         SET sql_mode = ''; CREATE TABLE kid (id INT PRIMARY KEY, b INT, v INT AS (b + 0) VIRTUAL, g INT AS (v * 2) STORED, e ENUM('e', 'é') CHARACTER SET latin1, KEY (b)) ENGINE=InnoDB;
+         INSERT INTO far VALUES (5); INSERT INTO kid (id, b, e) VALUES (1, 5, 2), (2, 5, 'zz');
+         ALTER TABLE kid ADD CONSTRAINT kid_far FOREIGN KEY (b) REFERENCES far (id) ON DELETE CASCADE, ALGORITHM=COPY",
     );
     let _ = shop.back_up("full", &[]);
+
+    // A server adds this key only while it copies the table, and alters this ENUM only if it is not strict.
+    let kid = definition(server, "shop", "kid");
+    server.sql("DELETE FROM shop.kid WHERE id = 1");
+    let args = ["shop.kid", "--as=kid", "--replace"];
+    let _ = shop.rescue_into(server, "full", &args).run().expect(0);
+    let dump = shop.scratch.join("dump.sql");
+    let _ = shop.rescue("full", &["shop.kid", "shop.far"]).stdout_file(&dump).run().expect(0);
+    server.sql("CREATE DATABASE loaded");
+    let _ = load_into(server, "loaded", &dump).expect(0);
+    for schema in ["shop", "loaded"] {
+        assert_eq!(definition(server, schema, "kid"), kid);
+        let rows = server.sql(&format!("SELECT id, g, e + 0 FROM {schema}.kid"));
+        assert_eq!(rows, "1\t10\t2\n2\t10\t0\n", "{schema}");
+    }
+
     let defined = definition(server, "shop", "par");
     let replace = || {
         let run = shop.rescue_into(server, "full", &["shop.par", "--as=par", "--replace"]);
@@ -896,6 +915,15 @@ fn tables_are_imported_as_files() {
     let kept = live.kill();
     let again = MariaDb::start_on(&kept.join("data"));
     assert_equal(&again, ("sh-op", "plain_back"), &shop.server, "plain");
+
+    // Its file has what a transaction in XA PREPARE has done.
+    let prepared = "XA START 'x'; UPDATE shop.plain SET v = 'prepared'; XA END 'x'; XA PREPARE 'x'";
+    shop.server.sql(prepared);
+    let _ = shop.back_up("prepared", &[]);
+    shop.server.sql("XA ROLLBACK 'x'");
+    let into = shop.rescue_into(&again, "prepared", &["shop.plain", "--as=`sh-op`.x"]);
+    let told = into.arg("--physical").run().expect(1).stderr_text();
+    assert!(told.contains("XA PREPARE") && told.contains("leave out --physical"), "{told}");
 
     let refused = |server: &MariaDb, args: &[&str], why: &str| {
         let ran = rescue(server, args);

@@ -22,13 +22,44 @@ fn definition(server: &MariaDb, schema: &str, table: &str) -> String {
     text.split_once("CREATE TABLE").unwrap().1.split_once(" (").unwrap().1.to_owned()
 }
 
-/// `DATE(ts)` in a session two hours east of UTC is another day for two hours.
+/// Tables that cannot be made anew as they were, each with its column and what is said of it. `DATE(ts)` in a session two
+/// hours east of UTC is another day for two hours; an index has it, too, if the column is virtual.
+const CHANGED: [(&str, &str); 8] = [
+    ("east", "generated columns (d)"),
+    ("seconds", "generated columns (s)"),
+    ("days", "generated columns (d)"),
+    ("read_days", "in the index of its generated columns (d)"),
+    ("read_index", "in the index of its generated columns (d)"),
+    ("read_isam", "in the index of its generated columns (d)"),
+    ("digits", "more digits than its definition says (d, f)"),
+    ("digits_before", "more digits than its definition says (d)"),
+];
+/// Those whose values come back.
+const KEPT: [(&str, &str, &str); 6] = [
+    ("noon", "id, d", "1\t2026-07-01\n2\tNULL\n"),
+    ("noon_index", "id, d", "1\t2026-07-01\n"),
+    ("kept", "*, e + 0", "0\t\t0\t1\t0\n2\ta\t1\tNULL\t1\n3\t\t0\t3\t0\n"),
+    (
+        "labels",
+        "id, e + 0, s + 0, w + 0, l + 0, m, k",
+        "1\t1\t1\t0\t1\t0,62,63\t1\n2\t0\t0\t1\t2\t\t0\n3\t2\t3\t1\t3\t1\t2\n4\tNULL\tNULL\t0\tNULL\tNULL\tNULL\n",
+    ),
+    (
+        "fitting",
+        "id, d * 10000, CAST(f AS DOUBLE)",
+        "1\t12300.00\t1.2300000190734863\n2\t5000.00\t0.10000000149011612\n",
+    ),
+    ("exact", "id, d, CAST(f AS DOUBLE)", "1\t0.30000000000000004\t0.3333333432674408\n"),
+];
+
+/// A table is made anew with the values that it has, or refused: in a dump, in a server, and as files.
 #[test]
 fn values_that_would_be_generated_otherwise_are_refused() {
     let shop = Shop::new(&[]);
     let server = &shop.server;
-    server.sql(
-        "USE shop; SET time_zone = '+02:00', sql_mode = '';
+    let many: Vec<String> = (0..64).map(|n| format!("'{n}'")).collect();
+    server.sql(&format!(
+        "CREATE DATABASE odd; USE odd; SET time_zone = '+02:00', sql_mode = '';
          CREATE TABLE east (id INT PRIMARY KEY, ts TIMESTAMP NULL, d DATE AS (DATE(ts)) STORED);
          INSERT INTO east (id, ts) VALUES (1, '2026-07-01 12:00:00'), (2, '2026-07-01 00:30:00');
          CREATE TABLE noon LIKE east; INSERT INTO noon (id, ts) VALUES (1, '2026-07-01 12:00:00'), (2, NULL);
@@ -38,50 +69,82 @@ fn values_that_would_be_generated_otherwise_are_refused() {
          INSERT INTO days (id, e, ts) VALUES (1, 'zz', '2026-07-01 00:30:00'), (2, 'zz', '2026-06-30 12:00:00');
          CREATE TABLE read_days (id INT PRIMARY KEY, ts TIMESTAMP NULL, d DATE AS (DATE(ts)) VIRTUAL UNIQUE);
          INSERT INTO read_days (id, ts) VALUES (1, '2026-07-01 00:30:00'), (2, '2026-06-30 12:00:00');
+         CREATE TABLE read_index (id INT PRIMARY KEY, ts TIMESTAMP NULL, d DATE AS (DATE(ts)) VIRTUAL, KEY (id, d));
+         INSERT INTO read_index (id, ts) VALUES (1, '2026-07-01 12:00:00'), (2, '2026-07-01 00:30:00');
+         CREATE TABLE read_isam (id INT, ts TIMESTAMP NULL, d DATE AS (DATE(ts)) VIRTUAL, KEY (d)) ENGINE=MyISAM;
+         INSERT INTO read_isam (id, ts) SELECT id, ts FROM read_index;
+         CREATE TABLE noon_index LIKE read_index; INSERT INTO noon_index (id, ts) VALUES (1, '2026-07-01 12:00:00'), (2, '2026-07-01 00:30:00');
+         DELETE FROM noon_index WHERE id = 2;
          CREATE TABLE kept (id INT PRIMARY KEY, e ENUM('a') NOT NULL, w INT AS (LENGTH(e)) STORED, u INT UNIQUE);
-         INSERT INTO kept (id, e, u) VALUES (0, 'zz', 1), (2, 'a', NULL), (3, 'zz', 3)",
-    );
+         INSERT INTO kept (id, e, u) VALUES (0, 'zz', 1), (2, 'a', NULL), (3, 'zz', 3);
+         CREATE TABLE labels (id INT PRIMARY KEY, e ENUM('', 'a'), s SET('', 'a'), w ENUM('b') CHARACTER SET utf16,
+             l ENUM('e', 'é', 'E') CHARACTER SET latin1, m SET({}), k INT AS (e + 0) STORED);
+         INSERT INTO labels (id, e, s, w, l, m) VALUES (1, '', 1, 'zz', 1, '0,62,63'), (2, 'zz', '', 'b', 2, ''), (3, 'a', 3, 'b', 3, '1'), (4, NULL, NULL, 'zz', NULL, NULL);
+         CREATE TABLE digits (id INT PRIMARY KEY, d DOUBLE(10,4), f FLOAT(8,4)); INSERT INTO digits VALUES (1, 1.2345, 1.2345), (2, 5, 5);
+         CREATE TABLE fitting LIKE digits; INSERT INTO fitting VALUES (1, 1.23, 1.23), (2, 0.5, 0.1);
+         CREATE TABLE digits_before (id INT PRIMARY KEY, d DOUBLE(10,4)) WITH SYSTEM VERSIONING; INSERT INTO digits_before VALUES (1, 1.2345);
+         UPDATE digits_before SET d = 1; SET system_versioning_alter_history = KEEP; ALTER TABLE digits_before MODIFY d DOUBLE(10,2), ALGORITHM=INSTANT;
+         ALTER TABLE digits MODIFY d DOUBLE(10,2), MODIFY f FLOAT(8,2), ALGORITHM=INSTANT; ALTER TABLE fitting MODIFY d DOUBLE(10,2), MODIFY f FLOAT(8,2), ALGORITHM=INSTANT;
+         CREATE TABLE exact (id INT PRIMARY KEY, d DOUBLE, f FLOAT); INSERT INTO exact VALUES (1, 0.1e0 + 0.2e0, 1 / 3)",
+        many.join(", ")
+    ));
+    for (table, columns, rows) in KEPT {
+        let found = server.sql(&format!("SELECT {columns} FROM odd.{table} ORDER BY id"));
+        assert_eq!(found, rows, "{table}");
+    }
     let _ = shop.back_up("full", &[]);
     let dump = shop.scratch.join("dump.sql");
-    for (table, column) in [("east", "d"), ("seconds", "s"), ("days", "d"), ("read_days", "d")] {
-        let name = format!("shop.{table}");
-        let into = shop.rescue_into(server, "full", &[&name, "--as={table}_2"]).run();
-        let dumped = shop.rescue("full", &[&name]).stdout_file(&dump).run();
-        for ran in [into, dumped] {
-            let told = ran.expect(1).stderr_text();
-            assert!(told.contains(&format!("{name}: ")), "{told}");
-            assert!(told.contains(&format!("generated columns ({column})")), "{told}");
-            assert!(told.contains("time zone") && told.contains("restore"), "{told}");
+    let into = shop.rescue_into(server, "full", &["odd.*", "--as={table}_2"]).run();
+    let dumped = shop.rescue("full", &["odd.*"]).stdout_file(&dump).run();
+    for told in [into, dumped].map(|ran| ran.expect(1).stderr_text()) {
+        for (table, why) in CHANGED {
+            let (_, said) = told.split_once(&format!(" odd.{table}: ")).expect(&told);
+            let said = said.split("; nor ").next().unwrap();
+            assert!(said.contains(why), "{table}: {told}");
+            assert!(said.contains("restore the whole backup"), "{table}: {told}");
+            assert_eq!(said.contains("time zone"), why.contains("generated"), "{table}: {told}");
+            assert_eq!(said.contains("--physical"), !why.contains("index"), "{table}: {told}");
         }
-        assert!(!std::fs::read_to_string(&dump).unwrap().contains("RENAME TABLE"));
+        assert!(told.contains(&format!("rescued {} tables", KEPT.len())), "{told}");
     }
-    assert_eq!(server.sql("SHOW TABLES FROM shop LIKE '%2'"), "");
-    assert_eq!(server.sql("SHOW TABLES FROM shop LIKE 'xb%'"), "");
-    // Values that are the same in UTC.
-    let both = ["shop.noon", "shop.kept"];
-    let _ = shop
-        .rescue_into(server, "full", &[&both[..], &["--as={table}_2"]].concat())
-        .run()
-        .expect(0);
-    let _ = shop.rescue("full", &both).stdout_file(&dump).run().expect(0);
+    assert_eq!(server.sql("SHOW TABLES FROM odd LIKE 'xb%'"), "");
     let text = std::fs::read_to_string(&dump).unwrap();
     assert!(!text.contains("IGNORE"), "a row that is not taken would be lost: {text}");
     let other = MariaDb::start();
-    let _ = load(&other, "shop", &dump).expect(0);
+    let _ = load(&other, "odd", &dump).expect(0);
     for (copy, name) in [(server, "_2"), (&other, "")] {
-        assert_eq!(
-            copy.sql(&format!("SELECT *, e + 0 FROM shop.kept{name} ORDER BY id")),
-            "0\t\t0\t1\t0\n2\ta\t1\tNULL\t1\n3\t\t0\t3\t0\n"
-        );
-        let days = copy.sql(&format!("SELECT id, d FROM shop.noon{name} ORDER BY id"));
-        assert_eq!(days, "1\t2026-07-01\n2\tNULL\n");
+        for (table, columns, rows) in KEPT {
+            let found = copy.sql(&format!("SELECT {columns} FROM odd.{table}{name} ORDER BY id"));
+            assert_eq!(found, rows, "{table}{name}");
+            let kept = definition(server, "odd", table);
+            assert_eq!(definition(copy, "odd", &format!("{table}{name}")), kept);
+        }
+        for (table, _) in CHANGED {
+            let made = copy.sql(&format!("SHOW TABLES FROM odd LIKE '{table}{name}'"));
+            assert_eq!(made, "");
+        }
     }
-    // The pages have the values.
+    // The pages have the values, but for indexes.
     let plain = MariaDb::start();
-    plain.sql("CREATE DATABASE shop");
-    let _ =
-        shop.rescue_into(&plain, "full", &["shop.east", "--as=east", "--physical"]).run().expect(0);
-    assert_eq!(plain.sql("SELECT d FROM shop.east WHERE id = 2"), "2026-07-01\n");
+    plain.sql("CREATE DATABASE odd");
+    let told =
+        shop.rescue_into(&plain, "full", &["odd.*", "--as={table}", "--physical"]).run().expect(1);
+    let told = told.stderr_text();
+    for (table, why) in [
+        ("read_days", CHANGED[3].1),
+        ("read_index", CHANGED[4].1),
+        ("read_isam", "of MyISAM"),
+        ("digits_before", "SYSTEM VERSIONED"),
+    ] {
+        let (_, said) = told.split_once(&format!(" odd.{table}: ")).expect(&told);
+        assert!(said.split("; nor ").next().unwrap().contains(why), "{table}: {told}");
+    }
+    for (table, columns, rows) in KEPT {
+        let found = plain.sql(&format!("SELECT {columns} FROM odd.{table} ORDER BY id"));
+        assert_eq!(found, rows, "{table}");
+    }
+    assert_eq!(plain.sql("SELECT d FROM odd.east WHERE id = 2"), "2026-07-01\n");
+    assert_eq!(plain.sql("SELECT d * 10000 FROM odd.digits"), "12345.00\n50000.00\n");
     shop.assert_tidy();
 }
 
@@ -174,7 +237,9 @@ fn a_lost_table_keeps_no_other_one_from_being_rescued() {
     server.sql(
         "CREATE DATABASE few; USE few; CREATE TABLE a (i INT); INSERT INTO a VALUES (1); CREATE TABLE b LIKE a; CREATE TABLE c LIKE a;
          INSERT INTO c VALUES (3); ALTER TABLE b DISCARD TABLESPACE; CREATE TABLE label (e ENUM('😀')) CHARSET utf8mb4;
-         CREATE DATABASE gone; CREATE TABLE gone.b LIKE few.a; ALTER TABLE gone.b DISCARD TABLESPACE",
+         CREATE DATABASE gone; CREATE TABLE gone.b LIKE few.a; ALTER TABLE gone.b DISCARD TABLESPACE; CREATE SEQUENCE gone.few;
+         CREATE DATABASE hard; USE hard; CREATE TABLE a (i INT DEFAULT NEXTVAL(gone.few)); CREATE TABLE b (i LONGTEXT);
+         INSERT INTO b SELECT REPEAT('b', 99999); CREATE TABLE c SELECT * FROM few.a",
     );
     let _ = shop.back_up("full", &[]);
     let told = shop
@@ -197,6 +262,14 @@ fn a_lost_table_keeps_no_other_one_from_being_rescued() {
     assert_eq!(server.sql("SHOW TABLES FROM few LIKE '%3'"), "");
     let told = shop.rescue_into(server, "full", &["gone.*"]).run().expect(1).stderr_text();
     assert!(told.contains("gone.b: "), "{told}");
+    // Two that the server does not take: the definition of one, and the rows of the other.
+    server.sql("DROP SEQUENCE gone.few; SET GLOBAL max_allowed_packet = 16384");
+    let args = ["hard.*", "--as={table}_2"];
+    let told = shop.rescue_into(server, "full", &args).run().expect(1).stderr_text();
+    server.sql("SET GLOBAL max_allowed_packet = DEFAULT");
+    assert!(told.contains(" hard.a: ") && told.contains("'gone.few' doesn't exist"), "{told}");
+    assert!(told.contains(" hard.b: ") && told.contains("raise its max_allowed_packet"), "{told}");
+    assert_eq!(server.sql("SHOW TABLES FROM hard; SELECT i FROM hard.c_2"), "a\nb\nc\nc_2\n1\n");
 
     // Since the full backup, a chain lacks its pages.
     server.sql("ALTER TABLE few.c DISCARD TABLESPACE; INSERT INTO few.a VALUES (2)");

@@ -57,16 +57,17 @@ impl<'a> Incomplete<'a> {
         let mut statements =
             vec![format!("USE {}", sql(schema)), "SET foreign_key_checks = 0".to_owned()];
         // Whatever of it was done before: all of them can be run once more.
-        let table = self.source.to.name();
+        let (table, ddl) = (self.source.to.name(), self.source.ddl);
         let names = self.keys.iter().filter_map(|key| key_name(key));
         for name in names.map(|name| sql(&name)) {
             let has = self.old.iter().map(QuotedTable::name).chain([table.clone(), self.aside()]);
             statements.extend(has.map(|has| {
-                format!("ALTER TABLE IF EXISTS {has} DROP FOREIGN KEY IF EXISTS {name}")
+                format!("{ddl}ALTER TABLE IF EXISTS {has} DROP FOREIGN KEY IF EXISTS {name}")
             }));
         }
-        let add = |key: &&[u8]| format!("ALTER TABLE {table} ADD {}", String::from_utf8_lossy(key));
-        statements.extend(self.keys.iter().map(add));
+        let add = |key: &&[u8]| self.source.add_key(&table, key);
+        let added = self.keys.iter().map(add);
+        statements.extend(added.map(|each| String::from_utf8_lossy(&each).into_owned()));
         let drop = |each: &&Trigger| format!("DROP TRIGGER IF EXISTS {}", sql(&each.name));
         statements.extend(self.triggers.iter().map(drop));
         for trigger in &self.triggers {

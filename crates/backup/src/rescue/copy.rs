@@ -12,7 +12,8 @@ use xb_replay::repair_table;
 
 use super::definition::{Definition, key_name, referenced};
 use super::faithful::{
-    ALLOW_HISTORY, compare_definitions, of_backup, refuse_lost_characters, try_generated,
+    ALLOW_HISTORY, compare_definitions, of_backup, refuse_lost_characters, refuse_other_values,
+    try_generated,
 };
 use super::grants::{Need, refuse_without_trigger};
 use super::in_use::failed;
@@ -25,6 +26,7 @@ use super::rows::{
 use super::sink::{LiveServer, PREFIX, QuotedTable, Sink, SinkError};
 use super::source::{Copier, Order, Source};
 use super::trigger::{Trigger, is_same_order};
+use super::unfilled::Unfilled;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 
@@ -157,10 +159,9 @@ impl Copier<'_> {
             let filled = self.fill(&source, &mut copied.remarks);
             let filled = filled.map_err(|unfilled| match unfilled {
                 // The server may only have found what is wrong with the table.
-                Unfilled::Refused(what) => match self.try_generated(&source) {
-                    Err(why) => Unfilled::Lost(why),
-                    Ok(()) => Unfilled::Failed(what),
-                },
+                Unfilled::Refused(what) => {
+                    Unfilled::Lost(self.try_generated(&source).err().unwrap_or(what))
+                }
                 unfilled => unfilled,
             });
             let rows = match filled {
@@ -243,8 +244,16 @@ impl Copier<'_> {
                 }
                 Err(what) => return Err(failed(&held.to_string(), what)),
             };
-            let source = self.source(number, named, found, &mut owners);
-            let source = source.map_err(|what| failed(&held.to_string(), what))?;
+            let source = match self.source(number, named, found, &mut owners) {
+                Ok(source) => source,
+                Err(Unfilled::Lost(what)) if !by_name && self.is_answered() => {
+                    copied.lost.push(failed(&held.to_string(), what));
+                    continue;
+                }
+                Err(Unfilled::Lost(what) | Unfilled::Refused(what) | Unfilled::Failed(what)) => {
+                    return Err(failed(&held.to_string(), what));
+                }
+            };
             if source.definition.engine() == IN_MEMORY {
                 copied.remarks.push(format!(
                     "{held}: its rows were in memory only, and no backup has them: it is empty"
@@ -326,8 +335,10 @@ impl Copier<'_> {
         let is_versioned = kind == "SYSTEM VERSIONED";
         let layout = Layout::read(self.private, &held.schema, &held.table, is_versioned);
         let layout = layout.map_err(ours)??;
+        let ddl = layout.ddl(self.private, &held.schema).map_err(ours)?;
         let triggers = self.triggers(&held.schema, &held.table).map_err(ours)?;
-        Ok(Some(FoundTable { from, definition, layout, triggers, is_sequence: kind == "SEQUENCE" }))
+        let is_sequence = kind == "SEQUENCE";
+        Ok(Some(FoundTable { from, definition, layout, triggers, is_sequence, ddl }))
     }
 
     /// Finds out whether and how a table can get where it goes.
@@ -335,9 +346,9 @@ impl Copier<'_> {
         &mut self,
         number: usize,
         NamedTable { chosen: Chosen { held, by_name }, schema, table }: &NamedTable,
-        FoundTable { from, definition, layout, triggers, is_sequence }: FoundTable,
+        FoundTable { from, definition, layout, triggers, is_sequence, ddl }: FoundTable,
         owners: &mut HashMap<String, Owners>,
-    ) -> Result<Source, String> {
+    ) -> Result<Source, Unfilled> {
         let to = QuotedTable {
             schema: self.order.with_schema.then(|| schema.clone()),
             table: table.clone(),
@@ -380,12 +391,13 @@ impl Copier<'_> {
             keys.iter().try_for_each(|key| taken("foreign key", key, owners.of_key(key)))?;
         }
         if let (true, Sink::Server(live)) = (self.order.physical, &mut *self.sink) {
-            physical::check(self.private, &mut live.client, held)?;
+            physical::check(self.private, &mut live.client, held).map_err(Unfilled::Lost)?;
         }
         if definition.engine() == IN_MEMORY && self.order.replace {
             let there = self.sink.asked(|live| live.holds(&to));
             if there.map_err(|error| error.to_string())? {
-                return Err("its rows were in memory only, and no backup has them: an empty table would replace the one that is there; leave it out, or give another name with --as".to_owned());
+                let what = "its rows were in memory only, and no backup has them: an empty table would replace the one that is there; leave it out, or give another name with --as";
+                return Err(what.to_owned().into());
             }
         }
         if let (Sink::Server(live), true) = (&mut *self.sink, self.order.replace) {
@@ -408,6 +420,7 @@ impl Copier<'_> {
             has_triggers,
             same_place,
             is_sequence,
+            ddl,
         })
     }
 
@@ -427,6 +440,8 @@ impl Copier<'_> {
 
     /// Creates the unfinished table, fills it, and compares it. Returns the number of rows.
     fn fill(&mut self, source: &Source, remarks: &mut Vec<String>) -> Result<u64, Unfilled> {
+        let filter = self.order.filter.as_deref();
+        refuse_other_values(self.private, source, filter).map_err(Unfilled::Lost)?;
         // Rows that go into a server are compared there, which says more.
         if let Sink::Dump(_) = self.sink {
             self.try_generated(source).map_err(Unfilled::Lost)?;
@@ -434,13 +449,14 @@ impl Copier<'_> {
         self.enter(&source.to)?;
         if source.layout.has_history() {
             self.sink.run(ALLOW_HISTORY.as_bytes()).map_err(|error| {
-                format!(
+                let what = format!(
                     "{error}; only MariaDB 10.11 and later takes the history of a versioned table"
-                )
+                );
+                Unfilled::of(&error, what)
             })?;
         }
         let name = source.unfinished.name();
-        let create = source.definition.create(&name);
+        let create = [source.ddl.as_bytes(), &source.definition.create(&name)].concat();
         self.sink.create(&source.unfinished, &create).map_err(|error| {
             let next = if error.is_unknown_table() && source.definition.uses_sequence() {
                 "; a column takes its values from a sequence, which has to be there first: rescue it with the table, and give both their names back with --as='{table}'"
@@ -449,12 +465,13 @@ impl Copier<'_> {
             } else {
                 ""
             };
-            format!("{error}{next}")
+            let what = format!("{error}{next}");
+            Unfilled::of(&error, what)
         })?;
         if let Sink::Server(live) = &mut *self.sink {
             let (schema, unfinished) = source.unfinished.names();
             let made = live.definition(schema, unfinished);
-            let made = made.map_err(|error| SinkError::from(error).to_string())?;
+            let made = made.map_err(SinkError::from)?;
             let [ours, theirs] = [&*self.private, &live.client].map(|client| client.greeting());
             let versions = [&ours.version[..], &theirs.version];
             remarks.extend(compare_definitions(source, &made, versions).map_err(Unfilled::Lost)?);
@@ -470,8 +487,10 @@ impl Copier<'_> {
                 &mut live.client,
                 &name,
                 &source.unfinished.table,
+                source.ddl,
                 self.cancel,
-            )?;
+            )
+            .map_err(Unfilled::Lost)?;
         }
         for pass in source.layout.passes() {
             match source.files {
@@ -488,7 +507,7 @@ impl Copier<'_> {
             let found = found.map_err(|error| Unfilled::Lost(of_backup(&error)))?;
             let found = found.map(|[count]| count).unwrap_or_default();
             if found != sum.rows.to_string() {
-                return Err(Unfilled::Failed(format!(
+                return Err(Unfilled::Lost(format!(
                     "it has {found} rows with history, and {} of them are current or ended before 2038",
                     sum.rows
                 )));
@@ -503,15 +522,25 @@ impl Copier<'_> {
                     RowsError::if_stopped(self.cancel)
                 })
                 .map_err(|stop| match stop {
-                    RowsError::Server(error) => format!("the server: {error}"),
-                    RowsError::Refused(what) | RowsError::Other(what) => what,
+                    RowsError::Server(error) => SinkError::from(error).into(),
+                    RowsError::Refused(what) | RowsError::Other(what) => Unfilled::Failed(what),
                 })?;
             }
             if written != sum {
-                return Err(Unfilled::Refused(format!(
+                let what = format!(
                     "the table on the server is not equal to that of the backup: {} rows were written, {} were read back, and their digests differ",
                     sum.rows, written.rows
-                )));
+                );
+                let prepared = match source.files {
+                    Some(_) => self.private.rows("XA RECOVER"),
+                    None => Ok(Vec::new()),
+                };
+                return Err(match prepared.is_ok_and(|prepared| !prepared.is_empty()) {
+                    false => Unfilled::Refused(what),
+                    true => Unfilled::Lost(format!(
+                        "{what}: its file has the changes of transactions that were in XA PREPARE, and were not committed; leave out --physical"
+                    )),
+                });
             }
         }
         Ok(sum.rows)
@@ -540,7 +569,7 @@ impl Copier<'_> {
                 return Ok(());
             }
             if statement.len() > longest {
-                return Err(RowsError::Other(format!(
+                return Err(RowsError::Refused(format!(
                     "a row takes {} bytes as a statement, and the server takes {longest}; raise its max_allowed_packet",
                     statement.len()
                 )));
@@ -584,7 +613,7 @@ impl Copier<'_> {
     }
 
     /// Finds out whether the login may make the triggers, before a row is copied and long before any table has its name.
-    fn try_triggers(&mut self, source: &Source) -> Result<(), String> {
+    fn try_triggers(&mut self, source: &Source) -> Result<(), Unfilled> {
         if !source.same_place || matches!(self.sink, Sink::Dump(_)) {
             return Ok(());
         }
@@ -599,7 +628,8 @@ impl Copier<'_> {
                     true => "; log in as its definer or with the privilege SET USER, or give another name with --as",
                     false => "",
                 };
-                format!("its trigger {name} cannot be created: {error}{next}")
+                let what = format!("its trigger {name} cannot be created: {error}{next}");
+                Unfilled::of(&error, what)
             })?;
         }
         Ok(())
@@ -609,7 +639,7 @@ impl Copier<'_> {
 impl Copier<'_> {
     /// Finds out whether the foreign keys can be added, under another name: before a row is copied, and before the table
     /// that is replaced gives up the names of its own.
-    fn try_keys(&mut self, source: &Source) -> Result<(), String> {
+    fn try_keys(&mut self, source: &Source) -> Result<(), Unfilled> {
         if !source.same_place || matches!(self.sink, Sink::Dump(_)) {
             return Ok(());
         }
@@ -626,8 +656,8 @@ impl Copier<'_> {
                 continue;
             }
             let add =
-                [format!("ALTER TABLE {table} ADD CONSTRAINT {name} ").as_bytes(), rest].concat();
-            let drop = format!("ALTER TABLE {table} DROP FOREIGN KEY {name}");
+                source.add_key(&table, &[format!("CONSTRAINT {name} ").as_bytes(), rest].concat());
+            let drop = format!("{}ALTER TABLE {table} DROP FOREIGN KEY {name}", source.ddl);
             let (schema, unfinished) = source.unfinished.names();
             let is_there =
                 |live: &mut LiveServer| Ok(!live.foreign_key_names(schema, unfinished)?.is_empty());
@@ -645,7 +675,11 @@ impl Copier<'_> {
                     true => "",
                     false => "; give another name with --as",
                 };
-                format!("its foreign key cannot be added: {error} ({}){next}", Printable::new(key))
+                let what = format!(
+                    "its foreign key cannot be added: {error} ({}){next}",
+                    Printable::new(key)
+                );
+                Unfilled::of(&error, what)
             })?;
         }
         Ok(())
@@ -741,30 +775,6 @@ struct FoundTable {
     layout: Layout,
     triggers: Vec<Trigger>,
     is_sequence: bool,
-}
-
-/// Reason why a table is not filled.
-enum Unfilled {
-    /// It cannot be made from this backup as it was. Others may be.
-    Lost(String),
-    /// The server does not take its rows, or not as they are.
-    Refused(String),
-    Failed(String),
-}
-
-impl From<String> for Unfilled {
-    fn from(what: String) -> Self {
-        Self::Failed(what)
-    }
-}
-
-/// For rows that are read from the private server.
-impl From<RowsError> for Unfilled {
-    fn from(stop: RowsError) -> Self {
-        match stop {
-            RowsError::Server(error) => Self::Lost(of_backup(&error)),
-            RowsError::Refused(what) => Self::Refused(what),
-            RowsError::Other(what) => Self::Failed(what),
-        }
-    }
+    /// Begins each statement that creates or alters it.
+    ddl: &'static str,
 }

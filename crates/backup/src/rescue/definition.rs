@@ -49,6 +49,36 @@ impl Definition {
         text
     }
 
+    /// Returns whether a server adds this foreign key only while it copies the table: it deletes rows, and a stored column is
+    /// computed from one of its columns.
+    pub(super) fn needs_copy(&self, key: &[u8]) -> bool {
+        let holds = |text: &[u8], what: &[u8]| text.windows(what.len()).any(|part| part == what);
+        if !holds(key, b" ON DELETE CASCADE") {
+            return false;
+        }
+        // A virtual column may be in between.
+        let mut bases = key_columns(key);
+        loop {
+            let computed = self.parts.iter().filter_map(|part| {
+                let rest = past_name(part)?;
+                let name = &part[..part.len() - rest.len()];
+                let is_new = !name.is_empty()
+                    && holds(rest, b" GENERATED ALWAYS AS (")
+                    && !bases.contains(&name)
+                    && bases.iter().any(|base| holds(rest, base));
+                is_new.then_some((name, holds(rest, b") STORED")))
+            });
+            let computed: Vec<_> = computed.collect();
+            if computed.is_empty() {
+                return false;
+            }
+            if computed.iter().any(|(_, is_stored)| *is_stored) {
+                return true;
+            }
+            bases.extend(computed.into_iter().map(|(name, _)| name));
+        }
+    }
+
     /// Returns the first part, or the options, in which another definition of the table differs, with whether it is a
     /// part. The next number of a table is left out, and how it stores times.
     pub(super) fn difference(&self, other: &Self) -> Option<(bool, [String; 2])> {
@@ -116,6 +146,22 @@ pub(super) fn key_name(key: &[u8]) -> Option<String> {
     let name = named.get(..named.len() - past_name(named)?.len())?;
     let name = name.strip_prefix(b"`")?.strip_suffix(b"`")?;
     Some(std::str::from_utf8(name).ok()?.replace("``", "`"))
+}
+
+/// The columns of a foreign key, quoted.
+fn key_columns(key: &[u8]) -> Vec<&[u8]> {
+    let rest = match key.strip_prefix(b"CONSTRAINT ") {
+        Some(named) => past_name(named).unwrap_or_default().trim_ascii_start(),
+        None => key,
+    };
+    let mut columns = Vec::new();
+    let mut rest = rest.strip_prefix(b"FOREIGN KEY (");
+    while let Some(text) = rest {
+        let Some(after) = past_name(text) else { break };
+        columns.push(&text[..text.len() - after.len()]);
+        rest = after.strip_prefix(b",");
+    }
+    columns
 }
 
 /// A table, with its schema if it is another one.
@@ -203,6 +249,22 @@ mod tests {
             ]
         );
         assert_eq!(found.parts.len(), 5);
+        assert_eq!(key_columns(key), [b"`a`", b"`b`"]);
+        assert!(!found.needs_copy(key));
+        let cascades = |column: &str| {
+            found.needs_copy(
+                format!("FOREIGN KEY (`a`,`{column}`) REFERENCES `p` (`a`,`b`) ON DELETE CASCADE")
+                    .as_bytes(),
+            )
+        };
+        assert!(cascades("total") && !cascades("c") && !cascades("tot"));
+        let between = ORDERS.replace(
+            "`c` varchar(10)",
+            "`total` int GENERATED ALWAYS AS (`t` + 1) VIRTUAL,  `c` varchar(10)",
+        );
+        let between = Definition::read(between.as_bytes(), "or`ders").unwrap();
+        let key = b"CONSTRAINT `x` FOREIGN KEY (`t`) REFERENCES `p` (`t`) ON DELETE CASCADE";
+        assert!(between.needs_copy(key) && !found.needs_copy(key));
         assert_eq!(found.engine(), "InnoDB");
         let key = format!("  {},\n", keys[0]);
         let expected = ORDERS.replace("`or``ders`", "`s`.`n`").replace(&key, "");

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use xb_mysql::{Client, Error};
+use xb_mysql::{Client, Error, Row};
+use xb_reader::Printable;
 
 use super::definition::Definition;
 use super::names::StoredTable;
@@ -80,6 +81,49 @@ pub(super) fn compare_definitions(
     }
 }
 
+/// Fails if the index of the new table would have other values in generated columns than that of the backup, so that a
+/// server finds other rows by them; or if a number would be rounded when it is written.
+pub(super) fn refuse_other_values(
+    private: &mut Client,
+    source: &Source,
+    filter: Option<&str>,
+) -> Result<(), String> {
+    let indexed = source.layout.indexed();
+    if !indexed.is_empty() {
+        // In this session, it computes them as the one that makes the new table.
+        let said = check_table(private, &source.from).map_err(|error| of_backup(&error))?;
+        if let Some(said) = said {
+            return Err(format!(
+                "the new table would have other values than the backup in the index of its generated columns ({}), and would find other rows by them ({}): they were computed in a session with other settings, such as its time zone, or the index is damaged; {RESTORE}",
+                indexed.join(", "),
+                Printable::new(said.as_bytes())
+            ));
+        }
+    }
+    if source.files.is_some() {
+        return Ok(());
+    }
+    let rounded = source.layout.find_rounded(private, &source.from, filter);
+    let rounded = rounded.map_err(|error| of_backup(&error))?;
+    match rounded.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "it has numbers with more digits than its definition says ({}), since these were reduced without a change of the rows, and the new table would have rounded ones; {RESTORE}, or import its file with --physical",
+            rounded.join(", ")
+        )),
+    }
+}
+
+/// Checks a table with all its indexes. Returns what the server reports of it, unless it is sound.
+pub(super) fn check_table(client: &mut Client, table: &str) -> Result<Option<String>, Error> {
+    let rows = client.rows(format!("CHECK TABLE {table} EXTENDED"))?;
+    let said = rows.iter().map(Row::texts::<4>).collect::<Result<Vec<_>, _>>()?;
+    Ok(match said.last() {
+        Some([_, _, kind, text]) if kind == "status" && text == "OK" => None,
+        _ => Some(said.into_iter().map(|[_, _, _, text]| text).collect::<Vec<_>>().join("; ")),
+    })
+}
+
 /// Fails if a server computes other values for generated columns than the table has, or refuses them: those of a session
 /// in another time zone, for one. Tries it on a copy of the table beside it, without its place in the dump: a server that
 /// reads the dump does the same.
@@ -94,7 +138,8 @@ pub(super) fn try_generated(
         return Ok(());
     }
     let (from, copy) = (&source.from, &source.trial);
-    private.run(format!("CREATE TABLE {copy} LIKE {from}")).map_err(|error| of_backup(&error))?;
+    let create = format!("{}CREATE TABLE {copy} LIKE {from}", source.ddl);
+    private.run(create).map_err(|error| of_backup(&error))?;
     let tried = copied_alike(private, source, filter, cancel);
     private.run(format!("DROP TABLE {copy}")).map_err(|error| of_backup(&error))?;
     let why = match tried {
@@ -122,8 +167,9 @@ fn copied_alike(
     }
     let passes = source.layout.passes();
     for pass in &passes {
-        let copy = pass.copy(&source.from, &source.trial, filter);
-        private.run(copy).map_err(RowsError::Server)?;
+        for copy in pass.copy(&source.from, &source.trial, filter) {
+            private.run(copy).map_err(RowsError::Server)?;
+        }
     }
     let mut sum = |table: &str, filter: Option<&str>| {
         let mut sum = Sum::default();

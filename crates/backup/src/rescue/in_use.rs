@@ -154,7 +154,7 @@ impl Copier<'_> {
     }
 
     /// Takes the names of its triggers and foreign keys from a table that was replaced: a schema has each of them once.
-    fn free_names(&mut self, old: &QuotedTable) -> Result<(), SinkError> {
+    fn free_names(&mut self, old: &QuotedTable, ddl: &str) -> Result<(), SinkError> {
         let (schema, table) = old.names();
         let triggers = self.sink.asked(|live| live.triggers_of(schema, table))?;
         let keys = self.sink.asked(|live| live.foreign_key_names(schema, table))?;
@@ -168,7 +168,7 @@ impl Copier<'_> {
         if !keys.is_empty() {
             let drop_key = |key: &String| format!("DROP FOREIGN KEY {}", sql(key));
             let keys: Vec<String> = keys.iter().map(drop_key).collect();
-            let statement = format!("ALTER TABLE {} {}", old.name(), keys.join(", "));
+            let statement = format!("{ddl}ALTER TABLE {} {}", old.name(), keys.join(", "));
             self.patiently(
                 |sink| sink.run_on_used(statement.as_bytes()),
                 |live| Ok(live.foreign_key_names(schema, table)?.is_empty()),
@@ -190,13 +190,12 @@ impl Copier<'_> {
         let mut failures = Vec::new();
         let mut missing = Incomplete::new(source, old);
         failures.extend(self.enter(&source.to).err());
-        if let Some(error) = old.and_then(|old| self.free_names(old).err()) {
+        if let Some(error) = old.and_then(|old| self.free_names(old, source.ddl).err()) {
             failures.push(format!("the names of its parts cannot be freed: {error}"));
         }
         let (schema, name) = source.to.names();
         for key in &source.definition.foreign_keys {
-            let add =
-                [format!("ALTER TABLE {} ADD ", source.to.name()).as_bytes(), &key[..]].concat();
+            let add = source.add_key(&source.to.name(), key);
             let added = self.patiently(
                 |sink| sink.run_on_used(&add),
                 |live| {

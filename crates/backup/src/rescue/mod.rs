@@ -21,6 +21,7 @@ mod source;
 mod target;
 mod tokens;
 mod trigger;
+mod unfilled;
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt as _;

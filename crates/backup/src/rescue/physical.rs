@@ -8,7 +8,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use xb_mysql::{Client, Error, Row};
+use xb_reader::Printable;
 
+use super::faithful::check_table;
 use super::names::StoredTable;
 use super::rows::{is_table, literal};
 use crate::cancel::CancelToken;
@@ -82,7 +84,8 @@ pub(super) fn check(
 }
 
 /// Puts the pages of `from` into the empty table `to`, both quoted for SQL, whose name within its schema is `name`:
-/// exports them from the private server, whose files are `files` without a suffix, and imports them.
+/// exports them from the private server, whose files are `files` without a suffix, and imports them. `ddl` begins a
+/// statement that alters it.
 ///
 /// # Errors
 /// A text that says what failed.
@@ -93,6 +96,7 @@ pub(super) fn import(
     live: &mut Client,
     to: &str,
     name: &str,
+    ddl: &str,
     cancel: &CancelToken,
 ) -> Result<(), String> {
     let theirs = |error: Error| format!("the server: {error}");
@@ -106,13 +110,20 @@ pub(super) fn import(
             .copy(&files.with_extension(suffix), &to, cancel)
             .map_err(|error| format!("cannot copy its file to {}: {error}", to.display()))
     });
-    let imported = copied.and_then(|()| {
-        private.run("UNLOCK TABLES").map_err(ours_failed)?;
+    // Other tables may follow one that fails.
+    let unlocked = private.run("UNLOCK TABLES").map_err(ours_failed);
+    let imported = copied.and(unlocked).and_then(|()| {
         live.run(format!("ALTER TABLE {to} IMPORT TABLESPACE")).map_err(theirs)?;
         // Imported pages are in no log: a crash behind the rename that follows empties the table, and the next increments
         // lack it. The server writes those of a rebuilt table itself.
-        live.run(format!("ALTER TABLE {to} FORCE")).map_err(theirs)?;
-        is_sound(live, to)
+        live.run(format!("{ddl}ALTER TABLE {to} FORCE")).map_err(theirs)?;
+        match check_table(live, to).map_err(theirs)? {
+            None => Ok(()),
+            Some(said) => Err(format!(
+                "CHECK TABLE reports for the imported table: {}",
+                Printable::new(said.as_bytes())
+            )),
+        }
     });
     // The pages go with the table if it was not imported: a server drops the file of that name, too.
     let description = place.path.with_extension("cfg");
@@ -180,16 +191,6 @@ fn place(live: &mut Client, name: &str) -> Result<TableFolder, String> {
         )
     })?;
     Ok(TableFolder { path, owner: (facts.uid(), facts.gid()), mode: facts.mode() & 0o777 })
-}
-
-fn is_sound(live: &mut Client, table: &str) -> Result<(), String> {
-    let said = live.rows(format!("CHECK TABLE {table} EXTENDED"));
-    let said =
-        said.and_then(|rows| rows.iter().map(Row::texts::<4>).collect::<Result<Vec<_>, _>>());
-    match said.map_err(|error| format!("the server: {error}"))?.pop() {
-        Some([_, _, kind, text]) if kind == "status" && text == "OK" => Ok(()),
-        other => Err(format!("CHECK TABLE reports for the imported table: {other:?}")),
-    }
 }
 
 fn one(client: &mut Client, sql: &str) -> Result<String, String> {

@@ -17,9 +17,12 @@ pub(crate) const SESSION: &str = "SET NAMES utf8mb4, character_set_results = NUL
     sql_select_limit = 18446744073709551615, max_statement_time = 0, wait_timeout = 2147483, \
     net_read_timeout = 31536000, net_write_timeout = 31536000 \
     /*M!101000 , explicit_defaults_for_timestamp = 1 */";
-/// Begins a statement with rows whose ENUM has none of its values: the server stores it, as the source did. It refuses a
-/// row that it cannot keep; with IGNORE, it would drop that.
-const LENIENT: &str = "SET STATEMENT sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_UNSIGNED_SUBTRACTION' FOR ";
+/// Begins a statement with rows whose ENUM has none of its values, or about a table with an ENUM of which two labels are
+/// equal in its collation: the server takes them, as the source did. It refuses a row that it cannot keep; with IGNORE, it
+/// would drop that.
+const LENIENT: &str = "SET STATEMENT sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION,NO_UNSIGNED_SUBTRACTION' FOR ";
+/// A strict server's error for an ENUM or SET of which two labels are equal in its collation.
+const EQUAL_LABELS: u16 = 1291;
 /// A statement that waits for the lock of a table in use holds up all later ones that use it, so it gives up after these
 /// seconds. All others wait as the server says: for a backup of it, too.
 pub(super) const SHORT_WAIT: &str = "SET lock_wait_timeout = 20";
@@ -40,8 +43,8 @@ enum Kind {
     Plain,
     /// Text in UTF-8: in quotes if it is valid.
     Utf8,
-    /// Label of an ENUM, in quotes if all bytes are printable ASCII. An empty one is also what a
-    /// server stores for a wrong value.
+    /// Number of a label of an ENUM, as digits; 0 is what a server stores for a wrong value. The text of that is empty, as
+    /// that of an empty label is.
     Label,
     /// Hexadecimal, whatever the bytes are.
     Binary,
@@ -63,13 +66,26 @@ struct Column {
 pub(crate) struct Layout {
     columns: Vec<Column>,
     history: Option<History>,
-    /// Names of the columns that a server computes when it writes a row: those that it stores, and those of which it may
-    /// refuse equal values.
+    /// Names of the columns that a server computes when it writes a row, and stores.
     generated: Vec<String>,
+    /// Names of the columns that a server computes when it reads a row, and has in an index.
+    indexed: Vec<String>,
+    /// Columns whose values a server rounds when it writes a row.
+    rounded: Vec<Rounded>,
+    /// Its columns of ENUM and SET, for the definition of a table.
+    labels: Vec<String>,
     /// Whether its rows lie in the order of a primary key.
     is_clustered: bool,
     /// Whether a condition on it may depend on the time zone.
     has_timestamps: bool,
+}
+
+/// A column of FLOAT or DOUBLE with a number of digits. A later reduction of that rewrites no row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rounded {
+    name: String,
+    /// Whether a value is another one if it is written again.
+    differs: String,
 }
 
 /// The columns of a versioned table that say when a row was current, quoted for SQL.
@@ -100,29 +116,41 @@ impl Layout {
         let rows = client.rows(format!(
             "SELECT column_name, data_type, COALESCE(character_set_name, ''), is_generated, COALESCE(generation_expression, ''), \
              CASE WHEN is_generated <> 'ALWAYS' THEN '' WHEN extra LIKE '%STORED%' OR extra LIKE '%PERSISTENT%' THEN 'STORED' \
-             WHEN EXISTS (SELECT 1 FROM information_schema.statistics WHERE {0} AND non_unique = 0 AND column_name = columns.column_name) THEN 'UNIQUE' ELSE '' END \
+             WHEN EXISTS (SELECT 1 FROM information_schema.statistics WHERE {0} AND column_name = columns.column_name) THEN 'INDEXED' ELSE '' END, \
+             IF(data_type IN ('float', 'double') AND numeric_scale IS NOT NULL, CONCAT('DOUBLE(', numeric_precision, ',', numeric_scale, ')'), ''), \
+             IF(data_type IN ('enum', 'set'), CONCAT(column_type, ' CHARACTER SET ', character_set_name, ' COLLATE ', collation_name), '') \
              FROM information_schema.columns WHERE {0} ORDER BY ordinal_position",
             is_table(schema, table)
         ))?;
-        let rows: Vec<[String; 6]> = rows.iter().map(Row::texts).collect::<Result<_, _>>()?;
+        let rows: Vec<[String; 8]> = rows.iter().map(Row::texts).collect::<Result<_, _>>()?;
         // Otherwise the server may read a smaller index, and in the order of that.
         let primary = client.rows(has_clustered_index(schema, table))?;
         let is_clustered = !primary.is_empty();
         Ok(Self::of(&rows, is_versioned).map(|layout| Self { is_clustered, ..layout }))
     }
 
-    fn of(rows: &[[String; 6]], is_versioned: bool) -> Result<Self, String> {
-        let (mut columns, mut computed): (Vec<Column>, Vec<String>) = Default::default();
+    fn of(rows: &[[String; 8]], is_versioned: bool) -> Result<Self, String> {
+        let mut columns: Vec<Column> = Vec::new();
+        let (mut computed, mut indexed, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+        let mut rounded = Vec::new();
         let (mut start, mut end) = ("`row_start`".to_owned(), "`row_end`".to_owned());
-        for [plain, kind, charset, generated, expression, form] in rows {
+        for [plain, kind, charset, generated, expression, form, digits, label] in rows {
             let name = sql(plain);
             let period = match expression.to_ascii_uppercase().as_str() {
                 "ROW START" => &mut start,
                 "ROW END" => &mut end,
                 _ => {
                     let is_generated = generated == "ALWAYS";
-                    if !form.is_empty() {
-                        computed.push(plain.clone());
+                    match &form[..] {
+                        "STORED" => computed.push(plain.clone()),
+                        "INDEXED" => indexed.push(plain.clone()),
+                        _ => {}
+                    }
+                    if !label.is_empty() {
+                        labels.push(format!("{name} {label}"));
+                    }
+                    if !digits.is_empty() && !is_generated {
+                        rounded.push(Rounded::new(plain, kind, digits));
                     }
                     if !is_generated || form == "STORED" {
                         columns.push(Column { is_generated, ..Column::new(name, kind, charset) });
@@ -140,7 +168,16 @@ impl Layout {
         }
         let history = is_versioned.then_some(History { start, end });
         let has_timestamps = rows.iter().any(|[_, kind, ..]| kind == "timestamp");
-        Ok(Self { columns, history, generated: computed, is_clustered: false, has_timestamps })
+        Ok(Self {
+            columns,
+            history,
+            generated: computed,
+            indexed,
+            rounded,
+            labels,
+            is_clustered: false,
+            has_timestamps,
+        })
     }
 
     /// The readings that give every row once. A row that is current gets its end from the server on
@@ -171,14 +208,61 @@ impl Layout {
 
     /// The statement that counts the rows of all readings.
     pub(super) fn count(&self, table: &str, filter: Option<&str>) -> String {
-        let all = if self.history.is_some() { " FOR SYSTEM_TIME ALL" } else { "" };
-        let filter = filter.map_or_else(String::new, |filter| format!(" WHERE ({filter})"));
-        format!("SELECT COUNT(*) FROM {table}{all}{filter}")
+        self.of_all("COUNT(*)", table, filter)
     }
 
-    /// Names of the columns of which a server with other settings may compute, or refuse, other values.
+    fn of_all(&self, what: &str, table: &str, filter: Option<&str>) -> String {
+        let all = if self.history.is_some() { " FOR SYSTEM_TIME ALL" } else { "" };
+        let filter = filter.map_or_else(String::new, |filter| format!(" WHERE ({filter})"));
+        format!("SELECT {what} FROM {table}{all}{filter}")
+    }
+
+    /// Names of the columns of which a server with other settings may store other values.
     pub(super) fn generated(&self) -> &[String] {
         &self.generated
+    }
+
+    /// Names of the columns of which the index of a server with other settings may have other values.
+    pub(super) fn indexed(&self) -> &[String] {
+        &self.indexed
+    }
+
+    /// Finds the columns with a value that would be rounded if it was written again.
+    pub(super) fn find_rounded(
+        &self,
+        client: &mut Client,
+        table: &str,
+        filter: Option<&str>,
+    ) -> Result<Vec<String>, Error> {
+        if self.rounded.is_empty() {
+            return Ok(Vec::new());
+        }
+        let differ = self
+            .rounded
+            .iter()
+            .map(|each| format!("CAST(COALESCE(SUM({}), 0) AS CHAR)", each.differs));
+        let rows =
+            client.rows(self.of_all(&differ.collect::<Vec<_>>().join(", "), table, filter))?;
+        let row = rows.first().ok_or(Error::Unexpected)?;
+        let differs = |number: &usize| row.get(*number) != Some(b"0");
+        let found = (0..self.rounded.len()).filter(differs);
+        Ok(found.filter_map(|number| Some(self.rounded.get(number)?.name.clone())).collect())
+    }
+
+    /// What begins a statement that creates or alters a table with these columns. It is tried with a table in this schema.
+    pub(super) fn ddl(&self, client: &mut Client, schema: &str) -> Result<&'static str, Error> {
+        if self.labels.is_empty() {
+            return Ok("");
+        }
+        let trial = format!("{}.xb_rescue_labels", sql(schema));
+        let columns = self.labels.join(", ");
+        match client.run(format!("CREATE TEMPORARY TABLE {trial} ({columns}) ENGINE=MEMORY")) {
+            Ok(()) => client.run(format!("DROP TEMPORARY TABLE {trial}")).map(|()| ""),
+            Err(Error::Server(refused)) if refused.code == EQUAL_LABELS => Ok(LENIENT),
+            // It says so when the table itself is created.
+            Err(Error::Server(_)) => Ok(""),
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) fn has_history(&self) -> bool {
@@ -190,10 +274,25 @@ impl Layout {
     }
 }
 
+impl Rounded {
+    /// A column of `FLOAT` or `DOUBLE`, with its digits as `DOUBLE(M,D)`.
+    fn new(name: &str, kind: &str, digits: &str) -> Self {
+        let read = format!("CAST({} AS DOUBLE)", sql(name));
+        let written = match kind {
+            // With fewer bits than a DOUBLE, it is not the number that was rounded.
+            "float" => format!("CAST(CAST(CAST({read} AS {digits}) AS FLOAT) AS DOUBLE)"),
+            _ => format!("CAST(CAST({read} AS {digits}) AS DOUBLE)"),
+        };
+        Self { name: name.to_owned(), differs: format!("NOT ({read} <=> {written})") }
+    }
+}
+
 impl Column {
     fn new(name: String, kind: &str, charset: &str) -> Self {
         let written = match kind {
-            "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" => Kind::Number,
+            "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "set" => {
+                Kind::Number
+            }
             // A server takes a vector of no text, even if all its bytes are letters.
             "bit" | "vector" => Kind::Binary,
             "enum" => Kind::Label,
@@ -206,14 +305,11 @@ impl Column {
                 _ => Kind::Binary,
             },
         };
-        let written = match (written, charset) {
-            (Kind::Label, "utf8" | "utf8mb3" | "utf8mb4" | "ascii" | "latin1" | "")
-            | (Kind::Number | Kind::Plain | Kind::Utf8 | Kind::Binary, _) => written,
-            (Kind::Label, _) => Kind::Binary,
-        };
-        // A server prints only 6 digits of a FLOAT, and all of a DOUBLE.
         let read = match kind {
-            "float" => format!("CAST({name} AS DOUBLE)"),
+            // A server prints only 6 digits of a FLOAT, and of both no more than their definition says.
+            "float" | "double" => format!("CAST({name} AS DOUBLE)"),
+            // Two labels may be equal, and texts need not tell a wrong or an empty value.
+            "enum" | "set" => format!("CAST({name} AS UNSIGNED)"),
             _ => name.clone(),
         };
         Self { name, read, kind: written, is_generated: false }
@@ -223,11 +319,11 @@ impl Column {
 impl TablePass {
     /// The statement that reads the rows of a table, given by its name for SQL.
     pub(crate) fn select(&self, table: &str, filter: Option<&str>) -> String {
-        self.select_of(&self.columns.iter().collect::<Vec<_>>(), table, filter)
+        let columns: Vec<&str> = self.columns.iter().map(|column| &column.read[..]).collect();
+        self.select_of(&columns, table, filter)
     }
 
-    fn select_of(&self, columns: &[&Column], table: &str, filter: Option<&str>) -> String {
-        let columns: Vec<&str> = columns.iter().map(|column| &column.read[..]).collect();
+    fn select_of(&self, columns: &[&str], table: &str, filter: Option<&str>) -> String {
         let filter = match (filter, self.rest.is_empty()) {
             (None, _) => String::new(),
             (Some(filter), true) => format!(" WHERE ({filter})"),
@@ -256,17 +352,35 @@ impl TablePass {
         format!("{lenient}{} VALUES\n", self.insert_into(table)).into_bytes()
     }
 
-    /// The statement that copies the rows of a table into another one on the same server.
-    pub(super) fn copy(&self, from: &str, to: &str, filter: Option<&str>) -> String {
-        let rows = self.select_of(&self.written(), from, filter);
-        format!("{} {rows}", self.insert_into(to))
+    /// The statements that copy the rows of a table into another one on the same server, as [`write`](Self::write) does.
+    pub(super) fn copy(&self, from: &str, to: &str, filter: Option<&str>) -> Vec<String> {
+        let written = self.written();
+        let columns: Vec<&str> = written.iter().map(|column| &column.read[..]).collect();
+        let copy = |lenient: &str, filter: Option<&str>| {
+            let rows = self.select_of(&columns, from, filter);
+            format!("{lenient}{} {rows}", self.insert_into(to))
+        };
+        let wrong: Vec<String> = written
+            .iter()
+            .filter(|column| column.kind == Kind::Label)
+            .map(|column| format!("{} <=> 0", column.read))
+            .collect();
+        if wrong.is_empty() {
+            return vec![copy("", filter)];
+        }
+        let wrong = wrong.join(" OR ");
+        let filter = filter.map_or_else(String::new, |filter| format!("({filter}) AND "));
+        vec![
+            copy("", Some(&format!("{filter}NOT ({wrong})"))),
+            copy(LENIENT, Some(&format!("{filter}({wrong})"))),
+        ]
     }
 
     /// Returns whether a row must be written leniently.
     pub(super) fn is_lenient(&self, row: &Row) -> bool {
         let mut values = self.columns.iter().zip(row.iter());
         values.any(|(column, value)| {
-            column.kind == Kind::Label && !column.is_generated && value == Some(b"")
+            column.kind == Kind::Label && !column.is_generated && value == Some(b"0")
         })
     }
 
@@ -296,7 +410,7 @@ impl TablePass {
 fn write_value(kind: Kind, value: &[u8], out: &mut Vec<u8>) {
     let is_plain = || value.iter().all(|b| (b' '..=b'~').contains(b));
     let in_quotes = match kind {
-        Kind::Number if is_number(value) => {
+        Kind::Number | Kind::Label if is_number(value) => {
             out.extend(value);
             return;
         }
@@ -482,6 +596,7 @@ mod tests {
             (Kind::Number, b"1e5", "'1e5'"),
             (Kind::Number, b"1,2", "'1,2'"),
             (Kind::Number, b"", "''"),
+            (Kind::Label, b"0", "0"),
             (Kind::Plain, b"2020-01-01", "'2020-01-01'"),
             (Kind::Plain, "\u{e4}".as_bytes(), "X'C3A4'"),
             (Kind::Utf8, "\u{e4}'\\\n\0\u{1a}\r\"".as_bytes(), "'\u{e4}\\'\\\\\\n\\0\\Z\\r\"'"),
@@ -495,11 +610,16 @@ mod tests {
 
     #[test]
     fn only_columns_with_data_of_their_own_are_read_and_history_by_time() {
-        let row = |texts: [&str; 6]| texts.map(str::to_owned);
+        let with = |texts: [&str; 6], digits: &str, label: &str| {
+            let [a, b, c, d, e, f] = texts.map(str::to_owned);
+            [a, b, c, d, e, f, digits.to_owned(), label.to_owned()]
+        };
+        let row = |texts| with(texts, "", "");
         let rows = [
             row(["id", "int", "", "NEVER", "", ""]),
             row(["twice", "int", "", "ALWAYS", "`id` * 2", ""]),
-            row(["f", "float", "", "NEVER", "", ""]),
+            with(["f", "float", "", "NEVER", "", ""], "DOUBLE(5,2)", ""),
+            with(["e", "enum", "utf8mb4", "NEVER", "", ""], "", "enum('x')"),
             row(["t", "varchar", "sjis", "NEVER", "", ""]),
             row(["x", "vector", "", "NEVER", "", ""]),
         ];
@@ -507,23 +627,38 @@ mod tests {
         let [pass] = &layout.passes()[..] else { panic!() };
         assert_eq!(
             pass.select("`s`.`t`", Some("id = 1 OR 1")),
-            "SELECT `id`, CAST(`f` AS DOUBLE), `t`, `x` FROM `s`.`t` WHERE (id = 1 OR 1)"
+            "SELECT `id`, CAST(`f` AS DOUBLE), CAST(`e` AS UNSIGNED), `t`, `x` FROM `s`.`t` WHERE (id = 1 OR 1)"
         );
-        assert_eq!([pass.columns[2].kind, pass.columns[3].kind], [Kind::Binary; 2]);
+        assert_eq!([pass.columns[3].kind, pass.columns[4].kind], [Kind::Binary; 2]);
+        assert_eq!(layout.labels, ["`e` enum('x')"]);
+        let of_float = "CAST(CAST(CAST(CAST(`f` AS DOUBLE) AS DOUBLE(5,2)) AS FLOAT) AS DOUBLE)";
+        let differs = format!("NOT (CAST(`f` AS DOUBLE) <=> {of_float})");
+        assert_eq!(layout.rounded, [Rounded { name: "f".to_owned(), differs }]);
+        let from = "(`id`, `f`, `e`, `t`, `x`) SELECT `id`, CAST(`f` AS DOUBLE), CAST(`e` AS UNSIGNED), `t`, `x` FROM t WHERE";
+        assert_eq!(
+            pass.copy("t", "c", Some("y")),
+            [
+                format!("INSERT INTO c {from} ((y) AND NOT (CAST(`e` AS UNSIGNED) <=> 0))"),
+                format!("{LENIENT}INSERT INTO c {from} ((y) AND (CAST(`e` AS UNSIGNED) <=> 0))"),
+            ]
+        );
         let clustered = Layout { is_clustered: true, ..layout.clone() };
         let [pass] = &clustered.passes()[..] else { panic!() };
-        let all = "SELECT `id`, CAST(`f` AS DOUBLE), `t`, `x` FROM t";
+        let all = "SELECT `id`, CAST(`f` AS DOUBLE), CAST(`e` AS UNSIGNED), `t`, `x` FROM t";
         assert_eq!(pass.select("t", None), format!("{all} FORCE INDEX (PRIMARY)"));
         assert_eq!(pass.select("t", Some("x")), format!("{all} WHERE (x)"));
         let rows = [
             row(["id", "int", "", "NEVER", "", ""]),
             row(["d", "date", "", "ALWAYS", "cast(`a` as date)", "STORED"]),
-            row(["u", "date", "", "ALWAYS", "cast(`a` as date)", "UNIQUE"]),
+            row(["u", "date", "", "ALWAYS", "cast(`a` as date)", "INDEXED"]),
             row(["a", "timestamp", "", "ALWAYS", "ROW START", "STORED"]),
             row(["b", "timestamp", "", "ALWAYS", "ROW END", "STORED"]),
         ];
         let layout = Layout::of(&rows, true).unwrap();
-        assert_eq!(layout.generated(), ["d", "u"]);
+        assert_eq!(
+            (layout.generated(), layout.indexed()),
+            (&["d".to_owned()][..], &["u".to_owned()][..])
+        );
         let passes = layout.passes();
         assert_eq!(
             passes[0].select("t", Some("x")),
@@ -536,7 +671,7 @@ mod tests {
         assert_eq!(insert(false), "INSERT INTO t (`id`, `a`) VALUES\n");
         assert_eq!(insert(true), format!("{LENIENT}{}", insert(false)));
         let copy = "INSERT INTO c (`id`, `a`) SELECT `id`, `a` FROM t WHERE (x)";
-        assert_eq!(passes[1].copy("t", "c", Some("x")), copy);
+        assert_eq!(passes[1].copy("t", "c", Some("x")), [copy]);
         let by_transaction = [row(["a", "bigint", "", "ALWAYS", "ROW START", ""])];
         assert!(Layout::of(&by_transaction, true).is_err());
         assert!(Layout::of(&[], false).is_err());

@@ -63,6 +63,8 @@ pub(super) struct Source {
     /// Whether it gets the schema and name that it had.
     pub(super) same_place: bool,
     pub(super) is_sequence: bool,
+    /// Begins each statement that creates or alters it.
+    pub(super) ddl: &'static str,
 }
 
 /// Copies tables.
@@ -84,6 +86,12 @@ impl Source {
     /// Its new name, for people.
     pub(super) fn shown_new(&self) -> String {
         shown(self.to.schema.as_deref(), &self.to.table)
+    }
+
+    /// The statement that adds a foreign key, with its name, to the table of this name for SQL.
+    pub(super) fn add_key(&self, table: &str, key: &[u8]) -> Vec<u8> {
+        let end: &[u8] = if self.definition.needs_copy(key) { b", ALGORITHM=COPY" } else { b"" };
+        [self.ddl.as_bytes(), b"ALTER TABLE ", table.as_bytes(), b" ADD ", key, end].concat()
     }
 
     /// Returns whether it has everything as soon as it has its name.
