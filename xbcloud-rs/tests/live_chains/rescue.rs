@@ -642,7 +642,10 @@ fn triggers_that_a_login_cannot_see_are_not_lost() {
         let told = replace(user, table).expect(1).stderr_text();
         assert!(told.contains(why), "{user}: {told}");
     }
-    server.sql("DROP TRIGGER shop.since");
+    server.sql("DROP TRIGGER shop.since; SET GLOBAL binlog_format = STATEMENT");
+    let told = replace("seeing", "shop.seq1").expect(1).stderr_text();
+    assert!(told.contains("SET GLOBAL binlog_format = MIXED"), "{told}");
+    server.sql("SET GLOBAL binlog_format = MIXED");
     let _ = replace("seeing", "shop.par").expect(0);
     let _ = replace("by_role", "shop.par").expect(0);
     assert_eq!(server.sql("SHOW TABLES FROM shop LIKE 'xb%'"), "");

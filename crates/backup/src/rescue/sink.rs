@@ -28,6 +28,8 @@ const LOST: [u16; 9] = [1053, 1158, 1159, 1160, 1161, 1927, 2003, 2006, 2013];
 
 /// Codes of statements that waited too long for the locks of others, or for each other.
 const HELD: [u16; 2] = [1205, 1213];
+/// Code of a statement that a server cannot write to its binary log as such: one that sets a sequence.
+const ROWS_ONLY: u16 = 1665;
 
 /// Returns whether the error leaves open whether the statement ran.
 pub(super) fn is_lost(error: &Error) -> bool {
@@ -111,6 +113,9 @@ pub(super) fn next_step(error: &Error) -> &'static str {
     match error {
         Error::Server(refused) if HELD.contains(&refused.code) => {
             "; end the transaction that holds up this table, or one to which its foreign keys refer (SHOW FULL PROCESSLIST)"
+        }
+        Error::Server(refused) if refused.code == ROWS_ONLY => {
+            "; SET GLOBAL binlog_format = MIXED on the server, and run the command again"
         }
         _ => "",
     }
