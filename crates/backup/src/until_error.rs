@@ -234,6 +234,9 @@ impl UntilError {
                 PlanError::Barrier { .. } => {
                     Some("name a stop before it, or a backup that was taken after it")
                 }
+                PlanError::Renumbered { .. } => Some(
+                    "name a stop before that, or a backup that was taken after it; if there is none yet, take one now",
+                ),
                 PlanError::NotReached { .. } => Some(
                     "name an earlier stop or `latest`; `binlog list` shows how far the archive reaches",
                 ),
@@ -290,6 +293,9 @@ impl UntilError {
             ),
             Self::Logs(RelayError::Temporary(_)) => Some(
                 "leave its transaction out (--exclude-gtid; `binlog show` names it), or choose another backup: one that was taken while that session had no temporary table",
+            ),
+            Self::Logs(RelayError::Known(_)) => Some(
+                "name a stop before this transaction, or a backup that was taken after it; if there is none yet, take one now",
             ),
             Self::Logs(RelayError::LeftOutDdl(_)) => Some(
                 "add --exclude-ddl if no later transaction needs what it defines; the replay stops at the first that does",

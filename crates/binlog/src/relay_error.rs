@@ -58,7 +58,9 @@ pub enum RelayError {
     )]
     NotReached(ReplayStop),
     /// The data has a transaction already.
-    #[error("transaction {0} is in the data already: the logs begin before the data's position")]
+    #[error(
+        "transaction {0} is in the data already, by its number: the logs begin before the data's position, or the server has numbered the transactions of its domain anew, as after FLUSH BINARY LOGS DELETE_DOMAIN_ID"
+    )]
     Known(AnyGtid),
     /// A transaction of MySQL has no GTID.
     #[error("the transaction at {0} has no GTID: set gtid_mode=ON on the server")]

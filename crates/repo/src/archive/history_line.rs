@@ -332,6 +332,11 @@ impl<'a> HistoryLine<'a> {
                 return Err(PlanError::Barrier { kind, at: head.to.clone() });
             }
         }
+        let is_latest = matches!(stop, RestoreStop::Latest);
+        let inner = if is_latest { pieces.len() } else { last };
+        if let Some(error) = renumbered(pieces.get(..inner).unwrap_or_default(), base) {
+            return Err(error);
+        }
         let (is_left, left_by, stop) = (false, None, stop.clone());
         Ok(Plan { pieces, stop, must_be_found, is_left, left_by, numbers_recur })
     }
@@ -475,6 +480,34 @@ fn beyond(gtids: &GtidState, gtid: &AnyGtid) -> bool {
 /// Whether a number of a domain was given before this piece.
 fn is_past(piece: &Piece<'_>, gtid: Gtid) -> bool {
     matches!(piece.segment.before(), Some(GtidState::MariaDb(before)) if before.is_past(gtid))
+}
+
+/// The first of these pieces behind that of the backup whose last transaction of a domain has a number that the backup has passed:
+/// a replay refuses it. Those of another server are no repeats.
+fn renumbered(pieces: &[Piece<'_>], base: &Base) -> Option<PlanError> {
+    let Some(GtidState::MariaDb(noted)) = &base.gtids else { return None };
+    let (first, behind) = pieces.split_first()?;
+    let is_whole = |piece: &&Piece<'_>| piece.until == piece.segment.to.offset;
+    let mut own = behind.iter().filter(|piece| piece.server == first.server).filter(is_whole);
+    own.find_map(|piece| {
+        let head = piece.segment;
+        let Some(GtidState::MariaDb(after)) = head.after() else { return None };
+        let before = match head.before() {
+            Some(GtidState::MariaDb(before)) => before,
+            _ => return None,
+        };
+        let is_again = |noted: &&Gtid| {
+            let now = after.get(noted.domain).filter(|now| before.get(now.domain) != Some(*now));
+            now.is_some_and(|now| now.server == noted.server && now.sequence <= noted.sequence)
+        };
+        let noted = noted.iter().find(is_again)?;
+        Some(PlanError::Renumbered {
+            domain: noted.domain,
+            at: head.from.clone(),
+            found: after.get(noted.domain)?.to_string(),
+            noted: noted.to_string(),
+        })
+    })
 }
 
 /// Whether the numbers of a domain go back in this piece, and may then pass this one again.

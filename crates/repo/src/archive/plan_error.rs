@@ -84,6 +84,20 @@ pub enum PlanError {
         /// The fault.
         what: String,
     },
+    /// The server numbers transactions of a domain anew, so that some have the numbers of those that the backup has.
+    #[error(
+        "the server has numbered the transactions of domain {domain} anew in the log from {at} on, as after FLUSH BINARY LOGS DELETE_DOMAIN_ID: there it has {found}, and the backup has {noted} already"
+    )]
+    Renumbered {
+        /// The domain.
+        domain: u32,
+        /// Beginning of the first segment with such a transaction.
+        at: StoredPosition,
+        /// The last GTID of the domain there.
+        found: String,
+        /// The GTID that the backup notes.
+        noted: String,
+    },
     /// Something on the way cannot be replayed.
     #[error("the log has a barrier at {at}: {kind}")]
     Barrier {
