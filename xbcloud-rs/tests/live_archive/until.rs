@@ -561,6 +561,76 @@ fn a_backup_whose_position_is_wrong_is_named() {
     }
 }
 
+/// Only its log shows that a backup does not fit.
+#[test]
+fn a_newest_backup_that_does_not_fit_the_archive_is_passed_over() {
+    use xb_repo::manifest::Manifest;
+
+    let mut shop = Shop::new();
+    shop.sealed = false;
+    let receiver = shop.receive();
+    shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    let _ = shop.back_up("old", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
+    let _ = shop.back_up("new", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (3, 'three')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let path = shop.scratch.join("shop/.xb-catalog/new");
+    let mut manifest = Manifest::decode(&std::fs::read(&path).unwrap()).unwrap().manifest;
+    let noted = manifest.source.binlog_pos.clone().unwrap();
+    let offset = noted.position().unwrap().offset();
+    let text = noted.as_str().replace(&format!("'{offset}'"), &format!("'{}'", offset - 10));
+    manifest.source.binlog_pos = Some(text.into());
+    std::fs::write(&path, manifest.encode(None).unwrap()).unwrap();
+    let refused = shop.refused("new", "latest", &[]);
+    assert!(refused.contains("new does not fit the archive"), "{refused}");
+    let said = shop.restore("", "latest", &["--dry-run"]).run().expect(0);
+    let said = said.stdout_text() + &said.stderr_text();
+    let told = "a newer backup, new, was passed over, because it does not fit the archive: ";
+    assert!(said.contains(told) && said.contains("old"), "{said}");
+}
+
+#[test]
+fn a_domain_that_is_numbered_anew_limits_how_far_a_backup_is_restored() {
+    let mut shop = Shop::new();
+    shop.sealed = false;
+    let receiver = shop.receive();
+    let of_domain = |id: u32| {
+        shop.server.sql(&format!("SET gtid_domain_id = 7; INSERT INTO d.t VALUES ({id}, 'x')"));
+        shop.wait_for(&receiver);
+    };
+    of_domain(1);
+    of_domain(2);
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql("FLUSH BINARY LOGS; INSERT INTO d.t VALUES (3, 'x')");
+    shop.wait_for(&receiver);
+    let before = shop.position();
+    let log = before.split(':').next().unwrap();
+    // InnoDB needs a log for a moment.
+    while !shop.server.sql("SHOW BINARY LOGS").starts_with(log) {
+        shop.server.sql(&format!("PURGE BINARY LOGS TO '{log}'"));
+    }
+    shop.server.sql("FLUSH BINARY LOGS DELETE_DOMAIN_ID = (7)");
+    of_domain(4);
+    let _ = shop.back_up("late", &[]);
+    of_domain(5);
+    receiver.stop();
+    let anew = "numbered the transactions of domain 7 anew";
+    let report = verified(&shop, facts(&Keys::default(), None)).unwrap();
+    let problem = |name: &str| {
+        let window = report.backups.iter().find(|window| window.backup == name).unwrap();
+        window.problem.clone().unwrap_or_default()
+    };
+    assert!(report.has_gap() && problem("full").contains(anew), "{report:#?}");
+    assert_eq!(problem("late"), "");
+    let refused = shop.refused("full", "latest", &[]);
+    assert!(refused.contains(anew) && refused.contains("take one now"), "{refused}");
+    let _ = shop.restore("full", &before, &["--dry-run"]).run().expect(0);
+    let (rows, _) = shop.restored("late", "latest", &[]);
+    assert_eq!(rows, shop.rows());
+}
+
 /// What is found in the archive by these facts.
 fn verified(shop: &Shop, facts: ArchiveFacts<'_>) -> Result<ArchiveReport, BackupError> {
     let mut known = KnownManifests::default();

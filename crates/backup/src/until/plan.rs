@@ -173,18 +173,35 @@ pub async fn plan_until(
     }
     let archive = session.cancel.or(archive(session, request, None, get)).await?;
     let listed = session.cancel.or(listed(session)).await?;
-    let mut later = BTreeSet::new();
+    let (mut passed, mut remarks) = (BTreeMap::new(), Vec::new());
     loop {
-        get.name = newest_fitting(&listed, &archive, &request.stop, &later)?;
+        get.name = newest_fitting(&listed, &archive, &request.stop, &passed)?;
         let proven = proven(session, get).await?;
-        match plan_from(session, request, &archive, (&get.name, proven)).await {
-            // Only the events show that it was taken after the stop: an older one may do.
-            Err(BackupError::Until(error)) if error.is_before_backup() => {
-                if !later.insert(get.name.clone()) {
-                    return Err(BackupError::Until(error));
-                }
+        let error = match plan_from(session, request, &archive, (&get.name, proven)).await {
+            Err(BackupError::Until(error)) => error,
+            planned => {
+                return planned.map(|mut plan| {
+                    plan.remarks.splice(..0, remarks);
+                    plan
+                });
             }
-            planned => return planned,
+        };
+        // Only the events show that it was taken after the stop, or that its position is wrong: an older one may do.
+        let why = match &*error {
+            error if error.is_before_backup() => {
+                format!("{}: it was taken after the stop", get.name)
+            }
+            UntilError::Displaced { what, .. } => {
+                let name = &get.name;
+                remarks.push(format!(
+                    "a newer backup, {name}, was passed over, because it does not fit the archive: {what}"
+                ));
+                format!("{name}: it does not fit the archive: {what}")
+            }
+            _ => return Err(BackupError::Until(error)),
+        };
+        if passed.insert(get.name.clone(), why).is_some() {
+            return Err(BackupError::Until(error));
         }
     }
 }
@@ -472,13 +489,13 @@ fn too_early(
     Ok(())
 }
 
-/// The newest backup that can be restored and from which the archive reaches the stop. Those that were taken `later` than
-/// that do not.
+/// The newest backup that can be restored and from which the archive reaches the stop. Those that were `passed` over do not fit,
+/// as was found when their logs were read.
 fn newest_fitting(
     listed: &ListedRoot,
     archive: &Archive,
     stop: &RestoreStop,
-    later: &BTreeSet<BackupName>,
+    passed: &BTreeMap<BackupName, String>,
 ) -> Result<BackupName, UntilError> {
     let candidates = candidates(listed, archive);
     let histories = Histories::new(&archive.streams);
@@ -499,10 +516,10 @@ fn newest_fitting(
             }
         };
         match histories.plan(&base, stop) {
-            Ok(_) if later.contains(name) => {
-                why.push(format!("{name}: it was taken after the stop"))
-            }
-            Ok(_) => return Ok(name.clone()),
+            Ok(_) => match passed.get(name) {
+                Some(reason) => why.push(reason.clone()),
+                None => return Ok(name.clone()),
+            },
             // An older backup may do, on the same history.
             Err(
                 error @ (PlanError::BeforeBackup { .. }
