@@ -19,6 +19,11 @@ pub enum ArchiveError {
     /// The server writes no binary log.
     #[error("the server writes no binary log")]
     NoLog,
+    /// A server whose log is archived writes none now.
+    #[error(
+        "the server runs without a binary log, so that what it commits now is lost to the archive, and a gap follows"
+    )]
+    Unlogged,
     /// The server of MySQL writes transactions without GTIDs, or may.
     #[error("the server has gtid_mode={mode}: transactions without GTIDs cannot be archived")]
     NoGtids {
@@ -136,6 +141,14 @@ pub enum ArchiveError {
     /// No random bytes.
     #[error(transparent)]
     Random(#[from] NoRandom),
+    /// A file in the state directory has no record.
+    #[error("{path}: {source}")]
+    Remembered {
+        /// Path of the file.
+        path: String,
+        /// Its fault.
+        source: RecordError,
+    },
     /// The state directory.
     #[error("{path}: {source}")]
     State {
@@ -166,6 +179,7 @@ impl ArchiveError {
                     | xb_mysql::Error::OutOfOrder { .. }
             ),
             Self::Log(_)
+            | Self::Unlogged
             | Self::Anonymous { .. }
             | Self::Cut { .. }
             | Self::Unread { .. }
@@ -193,7 +207,7 @@ impl ArchiveError {
             Self::Server(xb_mysql::Error::Server(error)) if error.code == 1227 => Some(
                 "give the account REPLICATION SLAVE (on MariaDB 10.5 and later also BINLOG MONITOR, on MySQL REPLICATION CLIENT)",
             ),
-            Self::NoLog => Some("start the server with --log-bin"),
+            Self::NoLog | Self::Unlogged => Some("start the server with --log-bin"),
             Self::NoGtids { .. } => Some(
                 "turn GTIDs on, step by step as MySQL's manual describes: enforce_gtid_consistency=ON, then gtid_mode=OFF_PERMISSIVE, ON_PERMISSIVE and ON",
             ),
@@ -208,6 +222,9 @@ impl ArchiveError {
             ),
             Self::NoContinuation(_) => Some(
                 "give --server, and all logs from the one in which the archive ends; `binlog list` shows it",
+            ),
+            Self::Remembered { .. } => Some(
+                "remove this file: a receiver then continues where the store says that the archive ends, and until it has stored something, nothing on this host shows whether the archive has lost its end",
             ),
             Self::Store(error) => error.hint(),
             Self::Repo(error) => error.hint(),

@@ -61,7 +61,7 @@ pub use binlog::choose_archive::choose_archive;
 pub use binlog::copy::ArchiveCopy;
 pub use binlog::coverage::{Coverage, coverage};
 pub use binlog::notice::Notice;
-pub use binlog::overview::{ArchiveState, archive_states};
+pub use binlog::overview::{ArchiveBranch, ArchiveState, archive_states};
 pub use binlog::prune::{KeptBackup, LogVerdict, kept_backups, plan_log_prune, prune_logs};
 pub use binlog::push::{PushReport, push};
 pub use binlog::read::{FetchedSegment, fetch_segment};

@@ -15,8 +15,12 @@ pub(crate) struct ArchiveFacts {
     pub(crate) silent: Option<Duration>,
     /// Reason why logs are lost behind the newest backup, if any are.
     pub(crate) gap: Option<String>,
+    /// Reason why the server's history began anew behind the newest backup, if it did.
+    pub(crate) branch: Option<String>,
     /// Transactions of other servers that the present history lacks.
     pub(crate) stranded: Vec<String>,
+    /// Why the last receiver could not go on, if so.
+    pub(crate) trouble: Option<String>,
     /// Name of the newest backup, and why the archive does not have its position, if so.
     pub(crate) uncovered: Option<(String, String)>,
     /// Age of the newest state to which a trial has replayed it.
@@ -55,6 +59,11 @@ pub(crate) fn judge_archive(found: &ArchiveFacts, limits: ArchiveLimits) -> Rema
             .critical
             .push(format!("{name} has had no receiver {since}{limit}: see its unit xb-binlog@"));
     }
+    if let Some(what) = &found.trouble {
+        remarks.critical.push(format!(
+            "{name} is not received any further: {what}; if that lasts, run FLUSH BINARY LOGS on the server"
+        ));
+    }
     if let Some(ahead) = found.ahead {
         remarks.critical.push(format!(
             "{name} has a time {} in the future: a clock is or was wrong, so the age of its end is unknown",
@@ -65,6 +74,11 @@ pub(crate) fn judge_archive(found: &ArchiveFacts, limits: ArchiveLimits) -> Rema
         remarks
             .critical
             .push(format!("{name} has a gap after the newest backup ({reason}): take a backup"));
+    }
+    if let Some(reason) = &found.branch {
+        remarks
+            .critical
+            .push(format!("{name} has a branch after the newest backup ({reason}): take a backup"));
     }
     let stranded = found.stranded.iter();
     remarks.warnings.extend(stranded.map(|what| {
@@ -107,7 +121,9 @@ mod tests {
             behind: Some(minute),
             silent: Some(minute),
             gap: None,
+            branch: None,
             stranded: Vec::new(),
+            trouble: None,
             uncovered: None,
             proven: None,
             ahead: None,
@@ -151,6 +167,12 @@ mod tests {
         let uncovered = Some(("n".to_owned(), "it ends before".to_owned()));
         let uncovered = verdict(&ArchiveFacts { uncovered, ..good.clone() }, limit);
         assert!(uncovered.code == 2 && uncovered.line.contains("backup n: it ends before"));
+        let trouble = Some("the server cannot send bin.000001".to_owned());
+        let trouble = verdict(&ArchiveFacts { trouble, ..good.clone() }, limit);
+        assert!(trouble.code == 2 && trouble.line.contains("FLUSH BINARY LOGS"));
+        let branch = ArchiveFacts { branch: Some("other bytes".to_owned()), ..good.clone() };
+        let branch = verdict(&branch, limit);
+        assert!(branch.code == 2 && branch.line.contains("(other bytes): take a backup"));
         let gap = ArchiveFacts { gap: Some("purged".to_owned()), ..good };
         let gap = verdict(&gap, limit);
         assert!(gap.code == 2 && gap.line.contains("(purged): take a backup"), "{}", gap.line);

@@ -60,6 +60,8 @@ pub(crate) fn archive_json(found: &ArchiveFacts) -> Value {
         "silent_seconds": seconds(found.silent),
         "proven_seconds": seconds(found.proven),
         "gap": found.gap,
+        "branch": found.branch,
+        "trouble": found.trouble,
         "stranded": found.stranded,
         "uncovered": found.uncovered.as_ref().map(|(name, why)| json!({ "name": name, "why": why })),
     })

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use crate::support::archive::{Archive, SERVER, json};
-use serde_json::Value;
+use crate::support::archive::{Archive, LOGGED, SERVER, json};
+use serde_json::{Value, json};
 use xb_repo::archive::ended::STREAMS_AT_ONCE;
 use xb_testkit::command::{Cmd, Ran, Signal};
 use xb_testkit::fault::{Action, Edit, Proxy, Rule};
@@ -441,6 +441,171 @@ fn a_gap_is_an_alarm_wherever_one_looks() {
     assert_eq!(server["gaps"].as_array().unwrap().len(), 0, "{server:#}");
     assert_eq!(server["past_gaps"].as_array().unwrap().len(), 1, "{server:#}");
     assert!(archive.list().contains("history that no backup needs"), "{}", archive.list());
+}
+
+#[test]
+fn a_branch_is_an_alarm_wherever_one_looks() {
+    let archive = Archive::new(Store::folder());
+    let root = archive.store.root_url();
+    archive.write(5);
+    archive.catch_up();
+    let _ = archive.back_up("one");
+    let (log, end) = archive.log_end();
+    archive.write(1);
+    archive.catch_up();
+    // A power loss: the log lacks a transaction that is archived.
+    let (archive, _scratch) = archive.restarted(&LOGGED, |data| {
+        let log = std::fs::OpenOptions::new().write(true).open(data.join(log)).unwrap();
+        log.set_len(end).unwrap();
+    });
+    archive.write(1);
+    let said = archive.catch_up().stderr_text();
+    assert!(said.contains("the history of shop BRANCHES"), "{said}");
+    let _ = archive.verify().expect(7);
+    let monitor = |code: u8, more: &[&str]| {
+        let ran = archive.cmd(&["monitor", &root, "--max-age=1h"]).args(more).run();
+        ran.expect(code.into()).stdout_text()
+    };
+    let is_told = |line: &str| {
+        let uncovered = "cannot be replayed onto the newest backup";
+        (line.contains("has a branch after the newest backup"), line.contains(uncovered))
+    };
+    let line = monitor(2, &[]);
+    assert_eq!(is_told(&line), (true, true), "{line}");
+    // What was left is not missed, but there is still no backup of the present history.
+    let found = json(&archive.verify());
+    let left = found["servers"][0]["streams"][1]["stream"].as_str().unwrap().to_owned();
+    let line = monitor(2, &["--accept-left", &left]);
+    assert_eq!(is_told(&line), (false, true), "{line}");
+    let said = archive.back_up("two").stderr_text();
+    assert!(!said.contains("archived log"), "{said}");
+    let line = monitor(0, &[]);
+    assert_eq!(is_told(&line), (false, false), "{line}");
+    // The logs of the server begin anew.
+    archive.write(2);
+    archive.catch_up();
+    archive.server.sql("RESET MASTER");
+    archive.write(1);
+    let mut receiver = archive.receive(&[]);
+    receiver.until("the new log is stored", || archive.list().matches("BRANCH").count() == 2);
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait().expect(0);
+    let line = monitor(2, &[]);
+    assert_eq!(is_told(&line), (true, true), "{line}");
+    let _ = archive.back_up("three");
+    let line = monitor(0, &[]);
+    assert_eq!(is_told(&line), (false, false), "{line}");
+}
+
+/// What a server commits without a log is in no archive, and the logs that it makes later follow the stored ones.
+#[test]
+fn a_time_without_a_log_is_a_gap() {
+    const UNLOGGED: [&str; 2] = ["--skip-log-bin", "--server-id=3"];
+    let archive = Archive::new(Store::folder());
+    let (archive, _scratch) = archive.restarted(&UNLOGGED, |_| {});
+    // Nothing is archived yet.
+    let said = archive.receive(&[]).wait().expect(1).stderr_text();
+    assert!(said.contains("start the server with --log-bin"), "{said}");
+    let (archive, _last) = archive.restarted(&LOGGED, |_| {});
+    archive.write(5);
+    archive.catch_up();
+    let _ = archive.back_up("one");
+    archive.write(1);
+    archive.catch_up();
+    let (archive, _last) = archive.restarted(&UNLOGGED, |_| {});
+    let state = archive.folder.path().join("state");
+    let is_noted = || {
+        let files = std::fs::read_dir(&state).unwrap().map(|file| file.unwrap().path());
+        files.into_iter().any(|path| path.extension().is_some_and(|of| of == "unlogged"))
+    };
+    let mut receiver = archive.receive(&[]);
+    receiver.until("it is noted", is_noted);
+    receiver.signal(Signal::TERM);
+    let said = receiver.wait().expect(0).stderr_text();
+    assert!(said.contains("runs without a binary log"), "{said}");
+    let told = "may lack what the server has committed since";
+    let verified = archive.verify();
+    assert!(verified.code() != 0 && verified.stdout_text().contains(told));
+    archive.write(2);
+    let (archive, _last) = archive.restarted(&LOGGED, |_| {});
+    // What follows the start is archived, also of a log that the server has ended since.
+    archive.write(1);
+    archive.next_log(1);
+    let said = archive.catch_up().stderr_text();
+    assert!(said.contains("GAP") && said.contains("ran without a binary log at 20"), "{said}");
+    assert!(!is_noted());
+    let found = json(&archive.verify().expect(7));
+    let server = &found["servers"][0];
+    let problem = server["backups"][0]["problem"].as_str().unwrap();
+    assert!(problem.contains("ran without a binary log"), "{server:#}");
+    let gap = server["streams"].as_array().unwrap().last().unwrap();
+    assert_eq!((&gap["begins"], &gap["from"]), (&json!("gap"), &json!("bin.000003:4")), "{gap}");
+    let _ = archive.back_up("two");
+    archive.write(1);
+    archive.catch_up();
+    let found = json(&archive.verify());
+    assert_eq!(found["servers"][0]["backups"][1]["problem"], Value::Null, "{found:#}");
+    assert_eq!(
+        found["servers"][0]["streams"].as_array().unwrap().last().unwrap()["begins"],
+        "continues"
+    );
+}
+
+#[test]
+fn a_state_that_was_cut_is_named_with_what_to_do() {
+    let archive = Archive::new(Store::folder());
+    archive.write(3);
+    archive.catch_up();
+    let is_state = |path: &std::path::PathBuf| path.extension().is_none();
+    let files = std::fs::read_dir(archive.path("state")).unwrap().map(|file| file.unwrap().path());
+    let file = files.into_iter().find(is_state).unwrap();
+    let whole = std::fs::read(&file).unwrap();
+    for cut in [&whole[..whole.len() / 2], b""] {
+        std::fs::write(&file, cut).unwrap();
+        for ran in [archive.receive(&[]).wait(), archive.verify()] {
+            let said = ran.stderr_text();
+            let is_named =
+                said.contains(file.to_str().unwrap()) && said.contains("remove this file");
+            assert!(ran.code() == 1 && is_named, "{said}");
+        }
+    }
+    std::fs::remove_file(&file).unwrap();
+    archive.write(1);
+    archive.catch_up();
+    let _ = archive.verify().expect(0);
+}
+
+#[test]
+fn damage_of_the_log_that_is_written_is_told_with_what_ends_it() {
+    let archive = Archive::new(Store::folder());
+    let root = archive.store.root_url();
+    archive.write(5);
+    archive.catch_up();
+    let _ = archive.back_up("one");
+    archive.write(2);
+    let (log, end) = archive.log_end();
+    let log = archive.server.datadir().join(log);
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[usize::try_from(end).unwrap() - 10] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    let monitor = || archive.cmd(&["monitor", &root, "--max-age=1h"]).run().stdout_text();
+    let mut receiver = archive.receive(&[]);
+    let is_told = || {
+        let line = monitor();
+        line.contains("CRITICAL") && line.contains("is not received any further")
+    };
+    receiver.until("monitor says it", is_told);
+    // Another connection has to find the same.
+    std::thread::sleep(Duration::from_secs(6));
+    archive.next_log(1);
+    receiver.until("it goes on", || archive.list().contains("GAP"));
+    archive.wait(&mut receiver);
+    receiver.signal(Signal::TERM);
+    let said = receiver.wait().expect(0).stderr_text();
+    let text = "nothing more of it is archived until the server begins another one";
+    assert_eq!(said.matches(text).count(), 1, "{said}");
+    assert!(said.contains("run FLUSH BINARY LOGS on the server now"), "{said}");
+    assert!(!monitor().contains("is not received any further"), "{}", monitor());
 }
 
 /// Without a stored transaction, nothing is sent again and compared; a log of the same name and size proves nothing.

@@ -1,10 +1,11 @@
 //! A server, and the archive of its log.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use xb_testkit::command::{Cmd, Ran, Running, Signal};
+use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
 use xb_testkit::store::Store;
 
@@ -37,6 +38,30 @@ impl Archive {
     pub(crate) fn replace_server(&mut self, server_id: u32) {
         self.server = server(server_id, &[]);
         self.write_login();
+    }
+
+    /// Kills the server, and starts it anew with these options once `meanwhile` has been done to its data directory, which lives
+    /// as long as what is returned beside the archive.
+    pub(crate) fn restarted(
+        self,
+        options: &[&str],
+        meanwhile: impl FnOnce(&Path),
+    ) -> (Self, Scratch) {
+        let Self { server, store, folder } = self;
+        let datadir = server.datadir().to_owned();
+        let scratch = server.kill();
+        meanwhile(&datadir);
+        let server = MariaDb::start_on_with(&datadir, options);
+        let archive = Self { server, store, folder };
+        archive.write_login();
+        (archive, scratch)
+    }
+
+    /// Log and offset of the end of the server's log.
+    pub(crate) fn log_end(&self) -> (String, u64) {
+        let status = self.server.sql("SHOW MASTER STATUS");
+        let mut columns = status.split('\t');
+        (columns.next().unwrap().to_owned(), columns.next().unwrap().parse().unwrap())
     }
 
     pub(crate) fn write_login(&self) {
@@ -112,9 +137,7 @@ impl Archive {
 
     /// Waits until a receiver has stored what the server has.
     pub(crate) fn wait(&self, receiver: &mut Running) {
-        let status = self.server.sql("SHOW MASTER STATUS");
-        let mut columns = status.split('\t');
-        let end = (columns.next().unwrap().to_owned(), columns.next().unwrap().parse().unwrap());
+        let end = self.log_end();
         receiver.until("all is stored", || self.stored().is_some_and(|at| at >= end));
     }
 
@@ -160,6 +183,9 @@ impl Archive {
         keys.iter().map(|key| root.join(key)).collect()
     }
 }
+
+/// Options of the server that has a log.
+pub(crate) const LOGGED: [&str; 3] = ["--log-bin=bin", "--server-id=3", "--sync-binlog=0"];
 
 fn server(server_id: u32, more: &[&str]) -> MariaDb {
     let id = format!("--server-id={server_id}");

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use xb_binlog::{GtidState, LogPosition};
 use xb_repo::archive::base::BasePosition;
 use xb_repo::archive::listed_segment::ListedSegment;
-use xb_repo::archive::newest::{Outline, outlines};
+use xb_repo::archive::newest::{Branches, Outline, branches, outlines};
 use xb_repo::archive::plan::misplaced;
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::StreamOrigin;
@@ -99,10 +99,11 @@ async fn look(
     let streams = outlines(root, server).await?;
     let (Some(oldest), false) = (streams.first(), streams.is_empty()) else { return Ok(None) };
     let uncovered = |what: String| Ok(Some(CoverageCheck::Found(Coverage::Uncovered(what))));
+    let branches = branches(root, &streams).await?;
     let base = match BasePosition::replayed(manifest) {
         Some(BasePosition::Position(base)) => base,
         Some(BasePosition::Between { from, to, taken }) => {
-            return Ok(Some(look_for_clone(root, &streams, &from, &to, taken).await?));
+            return Ok(Some(look_for_clone(root, &streams, &branches, &from, &to, taken).await?));
         }
         None if BasePosition::of(manifest).is_some() => {
             return uncovered("a log of MySQL is replayed onto clones only".to_owned());
@@ -110,7 +111,7 @@ async fn look(
         None => return uncovered("it records no position in the binary log".to_owned()),
     };
     let at = &base.position;
-    let (mut ends, mut differs) = (None, None);
+    let (mut ends, mut differs, mut left) = (None, None, None);
     for stream in streams.iter().rev().take(STREAMS) {
         let start = stream.head.content.start.position();
         if start.is_none_or(|start| start.partial_cmp(at) == Some(Ordering::Greater)) {
@@ -126,11 +127,19 @@ async fn look(
             continue;
         };
         match misplaced(&ListedSegment::of(&segment, None), &base) {
-            None => return Ok(Some(CoverageCheck::Found(Coverage::Covered))),
+            // The present history has the position, or has left it.
+            None => match left_by(&branches, stream, base.taken) {
+                None => return Ok(Some(CoverageCheck::Found(Coverage::Covered))),
+                Some(what) => left = left.or(Some(what)),
+            },
             Some(what) => differs = differs.or(Some(what)),
         }
     }
     let is_alive = is_alive(&streams);
+    if let Some((what, is_behind)) = left {
+        // What a receiver at work has yet to store of the branch may have it.
+        return Ok(Some(CoverageCheck::Behind { ends: what, is_alive: is_alive && is_behind }));
+    }
     if let Some(what) = differs {
         // After RESET MASTER or a restore, an old log has the name of a new one, of which the newest stream has less.
         let is_alive = is_alive && ends.is_some();
@@ -159,6 +168,7 @@ async fn look(
 async fn look_for_clone(
     root: &Root,
     streams: &[Outline],
+    branches: &Branches<'_>,
     from: &GtidState,
     to: &GtidState,
     taken: Timestamp,
@@ -181,6 +191,9 @@ async fn look_for_clone(
             && let Some(before) = first.content.before()
             && before.is_within(from)
         {
+            if let Some((what, _)) = left_by(branches, stream, taken) {
+                return Ok(CoverageCheck::Found(Coverage::Uncovered(what)));
+            }
             let is_known = continues
                 || head.started <= taken
                 || begins_with(root, stream, &first.content, last.number, from).await?;
@@ -202,6 +215,21 @@ async fn look_for_clone(
         |ends| format!("the archive, which ends at {ends}, does not have all transactions from {from} to {to}, where the backup ends"),
     );
     Ok(CoverageCheck::Behind { ends, is_alive: is_alive(streams) })
+}
+
+/// Why the present history does not go on from a backup whose position this stream has, and whether it may have that position
+/// itself; `None` if nothing speaks against it.
+fn left_by(branches: &Branches<'_>, stream: &Outline, taken: Timestamp) -> Option<(String, bool)> {
+    let branch = branches.left_by(&stream.head.content.stream, taken)?;
+    let reason = match &branch.begins {
+        StreamOrigin::Branch { reason, .. } => reason,
+        _ => "",
+    };
+    let what = format!(
+        "the server's history begins anew with stream {} ({reason}), and the backup is of the history before that",
+        branch.stream
+    );
+    Some((what, branch.started <= taken))
 }
 
 /// Returns whether a clone has the first transactions of a stream, so that the stream began later, with older logs: a later

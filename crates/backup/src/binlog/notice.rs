@@ -64,6 +64,8 @@ pub enum Notice {
     Behind(String),
     /// The connection ended, and another one will be tried.
     Disconnected(String),
+    /// The log that the server writes is damaged, as it says here: nothing more is received until the server begins another one.
+    Damaged(String),
     /// The archive lacks what this host remembers: it was removed or changed.
     Lost(String),
 }

@@ -13,6 +13,18 @@ use xb_repo::root::Root;
 
 use crate::binlog::coverage::{Coverage, covers_now};
 
+/// A stream whose server's history differs from the stored one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArchiveBranch {
+    /// When it began.
+    pub began: Timestamp,
+    /// ID of the stream that it left.
+    pub left: String,
+    /// The difference.
+    pub reason: String,
+}
+
 /// The archive of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -25,8 +37,12 @@ pub struct ArchiveState {
     pub alive: Option<Timestamp>,
     /// When streams began behind a gap, and why.
     pub gaps: Vec<(Timestamp, String)>,
+    /// Streams with which the server's history began anew.
+    pub branches: Vec<ArchiveBranch>,
     /// Transactions of other servers that the present history lacks.
     pub stranded: Vec<Stranded>,
+    /// Why the last stream ended, if its receiver could not go on.
+    pub trouble: Option<String>,
     /// Why the archive does not have the position of the newest backup, and its name, if so.
     pub uncovered: Option<(String, String)>,
 }
@@ -36,8 +52,17 @@ impl ArchiveState {
     #[must_use]
     pub fn new(server: &str, stored_until: Option<Timestamp>, alive: Option<Timestamp>) -> Self {
         let server = server.to_owned();
-        let (gaps, stranded) = (Vec::new(), Vec::new());
-        Self { server, stored_until, alive, gaps, stranded, uncovered: None }
+        let (gaps, branches, stranded) = (Vec::new(), Vec::new(), Vec::new());
+        Self {
+            server,
+            stored_until,
+            alive,
+            gaps,
+            branches,
+            stranded,
+            trouble: None,
+            uncovered: None,
+        }
     }
 }
 
@@ -106,9 +131,28 @@ async fn state(root: &Root, server: String, found: &[Outline]) -> Result<Archive
         }
     });
     let gaps = gaps.collect();
+    let branches = found.iter().filter_map(|outline| {
+        let head = &outline.head.content;
+        match &head.begins {
+            StreamOrigin::Branch { after, reason } => {
+                let (left, reason) = (after.stream.clone(), reason.clone());
+                Some(ArchiveBranch { began: head.started, left, reason })
+            }
+            _ => None,
+        }
+    });
+    let branches = branches.collect();
+    let last = found.last().and_then(|outline| outline.alive.as_ref());
+    let trouble = last.and_then(|alive| alive.content.trouble.clone());
     let alive = records().map(|alive| alive.written).max();
     let stranded = stranded(root, found).await?;
-    Ok(ArchiveState { gaps, stranded, ..ArchiveState::new(&server, stored_until, alive) })
+    Ok(ArchiveState {
+        gaps,
+        branches,
+        stranded,
+        trouble,
+        ..ArchiveState::new(&server, stored_until, alive)
+    })
 }
 
 /// The streams that say how far the archive reaches: not one that has ended, if another one that says so itself follows it.

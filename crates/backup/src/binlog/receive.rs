@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, OptionFuture};
 use futures::stream::{FuturesOrdered, FuturesUnordered};
 use futures::{FutureExt as _, StreamExt as _};
+use jiff::Timestamp;
 use tokio::time::{Instant, MissedTickBehavior};
 use xb_binlog::{GtidState, LogPosition};
 use xb_compressor::Algorithm;
@@ -36,11 +37,11 @@ use crate::binlog::search_outcome::{OtherServer, Outcome};
 use crate::binlog::segmenter::segment_size;
 use crate::binlog::semi_sync::{self, Claim, TimedSample};
 use crate::binlog::session::{
-    Acknowledge, Message, Receiving, Server, connect, find, receive as receive_log,
+    Acknowledge, Message, Receiving, Server, connect, find, last_start, receive as receive_log,
 };
 use crate::binlog::sources::Sources;
 use crate::binlog::start::{
-    Start, behind_cut, behind_hole, branch, on_another, repeated, start_on,
+    ServerLog, Start, behind_cut, behind_hole, branch, on_another, repeated, start_on,
 };
 use crate::binlog::state::StateFile;
 use crate::binlog::watch::Watch;
@@ -141,8 +142,18 @@ pub async fn receive(
                 (false, Err(error))
             }
         };
+        if sources.has_unlogged() {
+            receiver.is_unlogged()?;
+        }
+        let outcome = match outcome {
+            Err(ArchiveError::NoLog) if receiver.is_unlogged()? => Err(ArchiveError::Unlogged),
+            other => other,
+        };
         if stored {
-            pause = 1;
+            // Of a log that is damaged, the same is sent again and again.
+            if !is_behind {
+                pause = 1;
+            }
             sources.has_stored();
         }
         has_differed &= matches!(outcome, Err(ArchiveError::Differs(_)));
@@ -225,6 +236,19 @@ pub(super) struct Receiver<'a> {
     stored: Mutex<Option<String>>,
     /// Streams that have ended, and are in no roll-up yet.
     ended: Mutex<Vec<EndedStream>>,
+    /// The server's time without a log that no stream tells yet.
+    unlogged: Mutex<Unlogged>,
+}
+
+/// A time in which the server had no log.
+#[derive(Debug, Default)]
+struct Unlogged {
+    /// Since when.
+    since: Option<String>,
+    /// Something is archived of the server, which lacks what it committed then.
+    is_archived: bool,
+    /// The stream that is being stored tells it.
+    is_told: bool,
 }
 
 /// Reason why the next stream does not continue.
@@ -261,7 +285,50 @@ impl<'a> Receiver<'a> {
         let (waiting, others, patience) = (None, Vec::new(), None);
         let ended = state.as_ref().map(StateFile::read_ended).unwrap_or_default();
         let (stored, ended) = (Mutex::new(None), Mutex::new(ended));
-        Self { session, settings, tell, state, waiting, others, patience, stored, ended }
+        let unlogged = Mutex::default();
+        Self { session, settings, tell, state, waiting, others, patience, stored, ended, unlogged }
+    }
+
+    fn unlogged(&self) -> MutexGuard<'_, Unlogged> {
+        self.unlogged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the server runs without a log. Returns whether anything of it is archived, without which nothing is lost.
+    fn is_unlogged(&self) -> Result<bool, ArchiveError> {
+        let mut unlogged = self.unlogged();
+        if unlogged.is_archived && unlogged.since.is_none() {
+            let since = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            unlogged.since = Some(since.clone());
+            if let Some(state) = &self.state {
+                state.write_unlogged(&since)?;
+            }
+        }
+        Ok(unlogged.is_archived)
+    }
+
+    /// The start of a stream of a server that has run without a log since the archive ends: its logs from then on follow the
+    /// stored ones as if nothing was between them. Older backups must not be found behind the gap, so it ends where the server
+    /// was started last.
+    async fn behind_unlogged(
+        &self,
+        start: Start,
+        logs: &[ServerLog],
+        access: &Access,
+    ) -> Result<Start, ArchiveError> {
+        let is_anew = matches!(start.begins, StreamOrigin::First | StreamOrigin::Branch { .. });
+        let since = self.unlogged().since.clone();
+        let Some(since) = since else { return Ok(start) };
+        self.unlogged().is_told = true;
+        // No older backup is replayed with such a stream.
+        if is_anew {
+            return Ok(start);
+        }
+        let (access, logs, request) = (access.clone(), logs.to_vec(), self.log_request()?);
+        let looking = tokio::task::spawn_blocking(move || last_start(&access, &logs, request));
+        let log =
+            looking.await.map_err(|_| ArchiveError::Bug("the thread that looks panicked"))??;
+        let reason = format!("the server ran without a binary log at {since}");
+        Ok(behind_hole(&start, &log, reason))
     }
 
     fn root(&self) -> &Root {
@@ -278,6 +345,7 @@ impl<'a> Receiver<'a> {
                 Some(_) => self.newest().await?,
                 None => None,
             };
+            self.remember(of.is_some())?;
             let of = of.as_ref().map(|of| &of.content);
             sources.choose(of, !self.settings.accept_no_crc).await.map(Some)
         };
@@ -363,6 +431,9 @@ impl<'a> Receiver<'a> {
         *stored = writer.stored().segments > 0;
         let why = ended(receiving).await;
         let end = outcome?;
+        if let (StreamEnd::Connection, ArchiveError::Cut { .. }) = (&end, &why) {
+            writer.is_in_trouble(why.to_string());
+        }
         // Stored segments are whole, however the connection ended.
         let last_words = async {
             let alive = match end {
@@ -417,6 +488,17 @@ impl<'a> Receiver<'a> {
         }
     }
 
+    /// Reads whether the server has run without a log, also while an earlier process received from it.
+    fn remember(&self, is_archived: bool) -> Result<(), ArchiveError> {
+        let mut unlogged = self.unlogged();
+        unlogged.is_archived |= is_archived;
+        unlogged.is_told = false;
+        if let (None, Some(state)) = (&unlogged.since, &self.state) {
+            unlogged.since = state.read_unlogged()?;
+        }
+        Ok(())
+    }
+
     /// Connects, and asks for what follows the archive.
     async fn begin(
         &self,
@@ -424,6 +506,7 @@ impl<'a> Receiver<'a> {
         fork: Option<StreamBreak>,
     ) -> Result<(Server, Start, Receiving), ArchiveError> {
         let before = self.before().await?;
+        self.remember(before.is_some())?;
         let needs_checksums = !self.settings.accept_no_crc;
         let (access, again) = (access.clone(), access);
         let must_wait = self.waiting.is_some();
@@ -450,6 +533,7 @@ impl<'a> Receiver<'a> {
             Some(what) => return Err(ArchiveError::NoSemiSync(what.to_owned())),
         }
         let (client, server, start) = self.start(client, server, before, fork, again).await?;
+        let start = self.behind_unlogged(start, &server.logs, again).await?;
         // Another replica with the same number would end this connection, and this one its.
         let request = self.log_request()?;
         let (begun, acknowledge) = (start.clone(), self.acknowledge(&start));
@@ -510,7 +594,13 @@ impl<'a> Receiver<'a> {
             Some(StreamBreak::Differs(what)) => branch(start, what),
             Some(StreamBreak::Hole { log, reason }) => behind_hole(&start, &log, reason),
             Some(StreamBreak::Cut { log, reason }) => {
-                behind_cut(&start, logs, &log, reason).unwrap_or(start)
+                match behind_cut(&start, logs, &log, reason.clone()) {
+                    Some(start) => start,
+                    None => {
+                        (self.tell)(Notice::Damaged(reason));
+                        start
+                    }
+                }
             }
             None => start,
         };
@@ -771,6 +861,7 @@ impl<'a> Receiver<'a> {
                 if let Some(state) = &self.state {
                     state.write(&packed.record)?;
                 }
+                self.has_told()?;
                 let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
                 *stored = Some(packed.digest.clone());
                 drop(stored);
@@ -786,6 +877,16 @@ impl<'a> Receiver<'a> {
             ReceiveStep::Confirm(stored) => drop(stored.send(writer.stored().position.clone())),
         }
         Ok(Vec::new())
+    }
+
+    /// A stream that tells of the server's time without a log has a segment, so that the archive has it.
+    fn has_told(&self) -> Result<(), ArchiveError> {
+        let mut unlogged = self.unlogged();
+        if std::mem::take(&mut unlogged.is_told) {
+            unlogged.since = None;
+            self.state.as_ref().map_or(Ok(()), StateFile::remove_unlogged)?;
+        }
+        Ok(())
     }
 
     /// The segment that a new stream follows.

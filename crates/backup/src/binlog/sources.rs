@@ -25,11 +25,18 @@ pub(super) struct Sources<'a> {
     away: Option<Instant>,
     /// The one that was chosen last.
     last: Option<usize>,
+    /// One that can be written to had no log when they were asked last.
+    has_unlogged: bool,
 }
 
 impl<'a> Sources<'a> {
     pub(super) fn new(servers: &'a [Access], patience: Duration) -> Self {
-        Self { servers, patience, away: None, last: None }
+        Self { servers, patience, away: None, last: None, has_unlogged: false }
+    }
+
+    /// Returns whether one that can be written to had no log when they were asked last: what it commits is lost.
+    pub(super) fn has_unlogged(&self) -> bool {
+        self.has_unlogged
     }
 
     /// How long to wait for a server that lacks stored transactions, if there are others.
@@ -51,7 +58,10 @@ impl<'a> Sources<'a> {
             return Ok((only, false));
         }
         let (mut found, mut open) = (Vec::new(), Vec::new());
+        self.has_unlogged = false;
         for (asked, access) in self.ask(of, needs_checksums).await?.into_iter().zip(self.servers) {
+            let is_unlogged = matches!(asked.place, Place::Away(ArchiveError::NoLog));
+            self.has_unlogged |= is_unlogged && asked.open.is_some();
             if let Some(standing) = &asked.open {
                 open.push((name(access), standing.clone()));
             }

@@ -1,5 +1,5 @@
-//! State of the receiver on its host: the head of its last stored segment, and the records of its streams that are in no
-//! roll-up yet.
+//! State of the receiver on its host: the head of its last stored segment, the records of its streams that are in no
+//! roll-up yet, and whether the server has run without a log.
 //!
 //! Whoever can write to the store can change heads there. A receiver that remembers its own cannot be made to
 //! skip anything.
@@ -32,7 +32,35 @@ impl StateFile {
     /// The head that was written last; `None` if there is none.
     pub(crate) fn read(&self) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
         let read = or_none(std::fs::read(&self.0)).map_err(|source| self.failed(source))?;
-        Ok(read.map(|bytes| Record::decode(&bytes)).transpose()?)
+        let path = || self.0.display().to_string();
+        read.map(|bytes| Record::decode(&bytes))
+            .transpose()
+            .map_err(|source| ArchiveError::Remembered { path: path(), source })
+    }
+
+    /// Since when the server is known to run, or to have run, without a log, if no stream has begun since: nothing else says that
+    /// the archive lacks something, because the logs that the server makes later follow the stored ones.
+    pub(crate) fn read_unlogged(&self) -> Result<Option<String>, ArchiveError> {
+        let read = or_none(std::fs::read(self.of_unlogged()));
+        let read = read.map_err(|source| self.failed(source))?;
+        Ok(read.map(|text| String::from_utf8_lossy(&text).trim().to_owned()))
+    }
+
+    /// Notes that the server runs without a log.
+    pub(crate) fn write_unlogged(&self, since: &str) -> Result<(), ArchiveError> {
+        replace_file(&self.of_unlogged(), since.as_bytes()).map_err(|source| self.failed(source))
+    }
+
+    /// Forgets it: the archive says so now.
+    pub(crate) fn remove_unlogged(&self) -> Result<(), ArchiveError> {
+        let removed = or_none(std::fs::remove_file(self.of_unlogged()));
+        removed.map(drop).map_err(|source| self.failed(source))
+    }
+
+    fn of_unlogged(&self) -> PathBuf {
+        let mut path = self.0.clone().into_os_string();
+        path.push(".unlogged");
+        path.into()
     }
 
     /// Writes a head, whole or not at all.

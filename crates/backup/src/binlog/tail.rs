@@ -13,15 +13,25 @@ use xb_repo::root::Root;
 use crate::binlog::state::StateFile;
 use crate::error::BackupError;
 
+/// What the receiver of a host remembers.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered {
+    /// The head of its last stored segment.
+    pub(crate) last: Option<Record<SegmentHead>>,
+    /// Since when the server runs or ran without a log, if no stream has begun since.
+    unlogged: Option<String>,
+}
+
 /// What the receiver remembers in the folder `state`. It is read before the archive: a receiver that runs stores more
 /// meanwhile, and remembers that.
 pub(crate) fn remembered(
     root: &Root,
     server: &str,
     state: Option<&Path>,
-) -> Result<Option<Record<SegmentHead>>, BackupError> {
-    let Some(folder) = state else { return Ok(None) };
-    Ok(StateFile::new(folder, root, server).read()?)
+) -> Result<Remembered, BackupError> {
+    let Some(folder) = state else { return Ok(Remembered::default()) };
+    let state = StateFile::new(folder, root, server);
+    Ok(Remembered { last: state.read()?, unlogged: state.read_unlogged()? })
 }
 
 /// Reason why an archive may lack its end.
@@ -76,8 +86,14 @@ pub(crate) async fn tail(
     root: &Root,
     server: &str,
     (histories, empty): (&Histories<'_>, &[Stream]),
-    ours: Option<&Record<SegmentHead>>,
+    ours: &Remembered,
 ) -> Result<Tail, BackupError> {
+    if let Some(since) = &ours.unlogged {
+        return Ok(Tail::Shorter(format!(
+            "the archive may lack what the server has committed since {since}: the receiver of this host found it without a binary log then, and has stored nothing since"
+        )));
+    }
+    let ours = ours.last.as_ref();
     if let Some(ours) = ours {
         let (head, digest) = (ListedSegment::of(ours, None), ours.digest.to_string());
         if !is_stored(root, server, &head.stream, head.number, &digest).await? {

@@ -13,7 +13,6 @@ use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listing::{ListedStream, streams, streams_by_records};
 use xb_repo::archive::plan::{Histories, MISSING, PlanError, Stream, are_apart, holders};
-use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::{Origin, StreamHead, StreamOrigin};
@@ -25,7 +24,7 @@ use crate::binlog::lent_streams::with_streams;
 use crate::binlog::open::{Readable, StreamKeys, open};
 use crate::binlog::prune::edge;
 use crate::binlog::read::fetch_segment;
-use crate::binlog::tail::{remembered, tail};
+use crate::binlog::tail::{Remembered, remembered, tail};
 use crate::error::BackupError;
 use crate::session::Session;
 
@@ -189,7 +188,7 @@ pub async fn list_archive(
     known.refresh(&session.root).await?;
     let backups = backups(known, server, &mut found);
     let looked = found.into_iter().map(CheckedStream::unread).collect();
-    report(session, server, looked, (backups, None), None).await
+    report(session, server, looked, (backups, None), &Remembered::default()).await
 }
 
 /// Backups against which an archive is verified.
@@ -226,7 +225,7 @@ pub async fn verify_archive(
         looked.push(verify_stream(session, server, found, (&own, &wanted)).await?);
     }
     own.check()?;
-    report(session, server, looked, (backups, Some(facts)), ours.as_ref()).await
+    report(session, server, looked, (backups, Some(facts)), &ours).await
 }
 
 /// A stream, and what its events show.
@@ -463,7 +462,7 @@ async fn report(
     server: &str,
     looked: Vec<CheckedStream>,
     ((backups, unreadable), facts): (Backups, Option<ArchiveFacts<'_>>),
-    ours: Option<&Record<SegmentHead>>,
+    ours: &Remembered,
 ) -> Result<ArchiveReport, BackupError> {
     let verified = facts.is_some();
     let within = facts.and_then(|facts| facts.kept_within);

@@ -56,6 +56,8 @@ pub(crate) struct StreamWriter {
     previous: String,
     /// Segments stored without a hole, and those of their heads that no large roll-up has yet.
     stored: StoredPrefix,
+    /// Why nothing more is received, if so.
+    trouble: Option<String>,
     heads: PendingHeads,
 }
 
@@ -153,6 +155,7 @@ impl StreamWriter {
             number: 0,
             previous,
             stored,
+            trouble: None,
             heads: PendingHeads::new(),
         };
         let [head, keys] = writer.records.clone();
@@ -281,6 +284,11 @@ impl StreamWriter {
         self.stored.covered_until = self.stored.covered_until.max(Some(until));
     }
 
+    /// Notes why nothing more is received.
+    pub(crate) fn is_in_trouble(&mut self, what: String) {
+        self.trouble = Some(what);
+    }
+
     /// Notes in which time every commit has waited until it was stored.
     pub(crate) fn claim(&mut self, interval: Option<[Timestamp; 2]>) {
         self.stored.acknowledged = interval;
@@ -310,7 +318,7 @@ impl StreamWriter {
             covered_until: self.stored.covered_until,
             acknowledged: self.stored.acknowledged,
             written: Timestamp::now(),
-            trouble: None,
+            trouble: self.trouble.clone(),
         };
         self.record(&alive)
     }

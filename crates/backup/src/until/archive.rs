@@ -85,7 +85,7 @@ impl Archive {
             match &request.stop {
                 RestoreStop::Latest => {
                     let known = (&histories, &empty[..]);
-                    match tail(&session.root, &this.server, known, ours.as_ref()).await? {
+                    match tail(&session.root, &this.server, known, &ours).await? {
                         Tail::Shown => {}
                         Tail::Shorter(what) => return Err(UntilError::LostEnd { what }.into()),
                         Tail::Open { stream, what } => {

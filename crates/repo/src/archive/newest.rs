@@ -2,6 +2,7 @@
 //! one of them.
 
 use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -116,6 +117,37 @@ pub async fn last_stored(
     server: &str,
 ) -> Result<Option<Record<SegmentHead>>, RepoError> {
     let outlines = outlines(root, server).await?;
+    let all = unfollowed_ends(root, &outlines).await?;
+    let stored: Vec<&(&Outline, FoundEnd, bool)> = all
+        .iter()
+        // One that has stored nothing yet may still tell a branch.
+        .filter(|(outline, (last, _), is_followed)| {
+            last.is_some() || *is_followed || outline.head.content.begins.after().is_some()
+        })
+        .collect();
+    let ends: Vec<LineEnd<'_>> = stored
+        .iter()
+        .map(|(outline, found, is_followed)| outline.line_end(found, *is_followed))
+        .collect();
+    let number = match last(&ends)[..] {
+        [number] if !may_be_passed(&ends, number) => number,
+        _ => return last_of_all(root, server).await,
+    };
+    let Some((outline, (last, _), is_followed)) = stored.get(number) else {
+        return Ok(None);
+    };
+    let last = match last {
+        None if *is_followed => outline.last_segment(root).await?,
+        last => last.as_ref().map(|(last, _)| last.clone()),
+    };
+    or_before(root, server, last, &outline.head.content).await
+}
+
+/// The end of each stream that no other one follows, and whether one does.
+async fn unfollowed_ends<'o>(
+    root: &Root,
+    outlines: &'o [Outline],
+) -> Result<Vec<(&'o Outline, FoundEnd, bool)>, RepoError> {
     let is_followed = |outline: &Outline| {
         let stated = outline.stated();
         outline.has_ended
@@ -139,30 +171,74 @@ pub async fn last_stored(
     let found: Vec<FoundEnd> =
         futures::stream::iter(reading).buffered(PARALLEL).try_collect().await?;
     let all = outlines.iter().zip(found).zip(followed);
-    let stored: Vec<(&Outline, FoundEnd, bool)> = all
-        .map(|((outline, found), is_followed)| (outline, found, is_followed))
-        // One that has stored nothing yet may still tell a branch.
-        .filter(|(outline, (last, _), is_followed)| {
-            last.is_some() || *is_followed || outline.head.content.begins.after().is_some()
-        })
-        .collect();
-    let ends: Vec<LineEnd<'_>> = stored
-        .iter()
-        .map(|(outline, found, is_followed)| outline.line_end(found, *is_followed))
-        .collect();
-    let number = match last(&ends)[..] {
-        [number] if !may_be_passed(&ends, number) => number,
-        _ => return last_of_all(root, server).await,
-    };
-    drop(ends);
-    let Some((outline, (last, _), is_followed)) = stored.into_iter().nth(number) else {
-        return Ok(None);
-    };
-    let last = match last {
-        None if is_followed => outline.last_segment(root).await?,
-        last => last.map(|(last, _)| last),
-    };
-    or_before(root, server, last, &outline.head.content).await
+    Ok(all.map(|((outline, found), is_followed)| (outline, found, is_followed)).collect())
+}
+
+/// The branches of an archive, and which history is the present one.
+#[derive(Debug)]
+pub struct Branches<'o> {
+    streams: HashMap<&'o str, &'o StreamHead>,
+    /// The streams of the present history, the last one first; none if no stream is a branch.
+    present: Vec<&'o StreamHead>,
+}
+
+/// Finds the present history, if the archive has a branch: else all streams are of one. Takes two requests for each stream
+/// that no other one follows, or whose receiver did not end in order.
+///
+/// # Errors
+/// [`RepoError::Store`] if the store cannot be reached.
+pub async fn branches<'o>(root: &Root, outlines: &'o [Outline]) -> Result<Branches<'o>, RepoError> {
+    let heads = || outlines.iter().map(|outline| &outline.head.content);
+    let streams: HashMap<&str, &StreamHead> =
+        heads().map(|head| (head.stream.as_str(), head)).collect();
+    let mut branches = Branches { streams, present: Vec::new() };
+    if heads().any(is_branch) {
+        let found = unfollowed_ends(root, outlines).await?;
+        let ends = found.iter().map(|(one, end, is_followed)| one.line_end(end, *is_followed));
+        let ends: Vec<LineEnd<'_>> = ends.collect();
+        let last = present(&ends).and_then(|number| outlines.get(number));
+        branches.present = last.map(|last| branches.line(&last.head.content)).unwrap_or_default();
+    }
+    Ok(branches)
+}
+
+impl<'o> Branches<'o> {
+    /// The streams of the history that ends with this one, which comes first.
+    fn line(&self, last: &'o StreamHead) -> Vec<&'o StreamHead> {
+        let (mut line, mut seen) = (vec![last], HashSet::from([last.stream.as_str()]));
+        let mut next = last;
+        while let Some(before) =
+            next.begins.after().and_then(|link| self.streams.get(&*link.stream))
+        {
+            // A circle is no history.
+            if !seen.insert(&before.stream) {
+                break;
+            }
+            line.push(before);
+            next = before;
+        }
+        line
+    }
+
+    /// The stream with which the present history left that of a backup, which was taken at this time and whose position this
+    /// stream has: a branch behind it, or one that it does not belong to because it is older.
+    #[must_use]
+    pub fn left_by(&self, stream: &str, taken: Timestamp) -> Option<&'o StreamHead> {
+        let own = self.streams.get(stream).map(|head| self.line(head)).unwrap_or_default();
+        let of = |line: &[&'o StreamHead], other: &[&'o StreamHead]| -> Vec<&'o StreamHead> {
+            let is_shared = |head: &StreamHead| other.iter().any(|of| of.stream == head.stream);
+            line.iter().copied().filter(|head| is_branch(head) && !is_shared(head)).collect()
+        };
+        let older = own.iter().rev().find(|head| is_branch(head) && taken < head.started);
+        // Another receiver of the same history has branches of its own.
+        let (behind, its) = (of(&self.present, &own), of(&own, &self.present));
+        let behind = behind.last().filter(|_| behind.len() > its.len());
+        older.or(behind).copied()
+    }
+}
+
+fn is_branch(head: &StreamHead) -> bool {
+    matches!(head.begins, StreamOrigin::Branch { .. })
 }
 
 /// Finds the transactions that streams of other servers have and the newest history lacks, as [`Histories::stranded`] finds it by all segments.

@@ -17,6 +17,8 @@ use crate::commands::context::TOOL;
 
 /// Seconds between two writes of the metrics, and two of the status.
 const PAUSE: i64 = 5;
+/// Seconds between two reports of damage that lasts.
+const REPEAT: i64 = 600;
 
 /// A receiver as others see it.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ struct StatusState {
     position: Option<String>,
     /// Reason why nothing is received or stored.
     trouble: Option<String>,
+    /// What is damaged, and when that was reported.
+    damaged: Option<(String, Timestamp)>,
     /// Since when every commit waits for the archive, or that this is not known; `None` if it was not asked to wait.
     acknowledged: Option<Option<Timestamp>>,
     /// How the clocks of the server and of this host differ, as it was reported.
@@ -234,6 +238,24 @@ impl ReceiverStatus {
                 );
                 self.trouble(&mut seen, "behind", text);
                 seen.state.receiving = false;
+            }
+            Notice::Damaged(what) => {
+                seen.state.receiving = false;
+                let now = Timestamp::now();
+                let is_recent = seen.damaged.as_ref().is_some_and(|(known, at)| {
+                    *known == what && (0..REPEAT).contains(&(now.as_second() - at.as_second()))
+                });
+                let text = format!(
+                    "the log of {server} is damaged, and nothing more of it is archived until the server begins another one: {what}; run FLUSH BINARY LOGS on the server now, and take a backup"
+                );
+                if is_recent {
+                    self.log.verbose(&text);
+                } else {
+                    self.log.warn(&text);
+                    self.event(&json!({ "what": "damaged", "server": server, "reason": what }));
+                    seen.damaged = Some((what, now));
+                }
+                seen.trouble = Some(text);
             }
             Notice::NotRolledUp(what) => self.log.verbose(format!(
                 "a roll-up was not stored, so that reading the archive takes more requests: {what}"

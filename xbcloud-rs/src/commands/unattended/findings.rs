@@ -110,9 +110,13 @@ fn found_archive(
     };
     let newest = listings.iter().filter(own).filter_map(|line| line.finished).max();
     let gap = archive.gaps.iter().rev().find(|(at, _)| newest.is_none_or(|newest| newest < *at));
+    let is_accepted = |left: &str| accepted.iter().any(|id| left.starts_with(&**id));
+    let branch = archive.branches.iter().rev().find(|branch| {
+        newest.is_none_or(|newest| newest < branch.began) && !is_accepted(&branch.left)
+    });
     let restorable = listings.iter().filter(own).filter(|line| line.restorable);
     let proven = restorable.filter_map(|line| line.verified?.proven_until).max();
-    let is_missed = |left: &&Stranded| !accepted.iter().any(|id| left.stream.starts_with(&**id));
+    let is_missed = |left: &&Stranded| !is_accepted(&left.stream);
     let stranded = archive.stranded.iter().filter(is_missed);
     // A time in the future would look young for as long as it takes.
     let latest = [archive.stored_until, archive.alive, proven].into_iter().flatten().max();
@@ -123,7 +127,9 @@ fn found_archive(
         behind: archive.stored_until.map(age),
         silent: archive.alive.map(age),
         gap: gap.map(|(_, reason)| reason.clone()),
+        branch: branch.map(|branch| branch.reason.clone()),
         stranded: stranded.map(ToString::to_string).collect(),
+        trouble: archive.trouble.clone(),
         uncovered: archive.uncovered.clone(),
         proven: proven.map(age),
         ahead: ahead.map(|seconds| Duration::from_secs(seconds.unsigned_abs())),
