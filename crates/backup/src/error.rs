@@ -220,16 +220,9 @@ pub enum BackupError {
         /// The file, as the program names it.
         file: String,
     },
-    /// The producer ended with success, and without a table that it took for dropped.
-    #[error(
-        "{program} has left out the rows of {tables}: it took what was imported (ALTER TABLE ... IMPORT TABLESPACE) since the server's last checkpoint for dropped"
-    )]
-    TakenForDropped {
-        /// The program.
-        program: String,
-        /// The tables, as `schema/table`.
-        tables: String,
-    },
+    /// The producer ended with success, and without the rows of a table whose tablespace was imported.
+    #[error(transparent)]
+    TakenForDropped(#[from] xb_process::TakenForDropped),
     /// The server could not be cloned.
     #[error("cannot clone the server: {0}")]
     Clone(#[from] xb_clone::Error),
@@ -442,7 +435,7 @@ impl BackupError {
             Self::NotStarted { .. }
             | Self::Producer { .. }
             | Self::LeftOut { .. }
-            | Self::TakenForDropped { .. }
+            | Self::TakenForDropped(_)
             | Self::Clone(_)
             | Self::LockStall { .. }
             | Self::OverwrittenRedo { .. }
@@ -556,9 +549,7 @@ impl BackupError {
             Self::LeftOut { .. } => Some(
                 "no backup was made: dump the table, drop it, and load it again without these options; or exclude it by the program's own --tables-exclude",
             ),
-            Self::TakenForDropped { .. } => Some(
-                "no backup was made: have the server write a checkpoint (SET GLOBAL innodb_log_checkpoint_now = ON, which needs SUPER; `backup` does it with that privilege, unless --checkpoint=no is given), and take the backup again",
-            ),
+            Self::TakenForDropped(found) => Some(found.hint()),
             Self::Clone(_) => Some(
                 "no backup was made: run `xbcloud-rs check` with the same --from, which shows what the server lacks",
             ),

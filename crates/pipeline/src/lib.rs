@@ -129,7 +129,7 @@ pub use pack::native_input::start_pack_native;
 pub use pack::packer::{MAX_SUMS, PackedTotals, Packer, Part, PartSink, RootDigest, object_key};
 pub use pack::pass_on::PassOn;
 pub use pack::result::{Cut, PackHandle, PackOutput, PackResult};
-pub use scan::definitions::TablesWithoutFiles;
+pub use scan::definitions::{DefinedTables, TablesWithoutFiles};
 pub use scan::end_rule::{CLONE_INFO, EndProof, EndRule, EndWatch, LastFile, NotWhole};
 pub use scan::on_disk::{BeforePrepare, LostTables};
 pub use scan::passthrough::{PassthroughError, relay};

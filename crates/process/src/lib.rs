@@ -6,7 +6,8 @@
 //!   directory that must not outlive this process.
 //! - [`LockGuard`] and [`guard`] drain the output of a backup program that holds locks on its
 //!   server, into a spool ([`spooled`]) while the consumer does not keep up.
-//! - [`left_out`] recognises that a backup program leaves a table out.
+//! - [`left_out`] recognises that a backup program leaves a table out, [`DroppedTablespaces`] that it leaves out what was
+//!   imported.
 //! - [`CancelToken`] cancels work in tasks, threads and programs.
 //! - [`Memory`] is what this process and its programs may take.
 //! - [`can_confine`] tells whether programs can be kept from writing elsewhere.
@@ -21,6 +22,7 @@ mod confine;
 mod environment;
 mod group;
 mod guardian;
+mod imports;
 mod left_out;
 mod line;
 mod lock_guard;
@@ -38,7 +40,11 @@ mod spool_cipher;
 pub use cancel::{CancelHook, CancelOnDrop, CancelToken};
 pub use capture::{CaptureError, capture};
 pub use guardian::{NOT_STARTED, can_confine, serve_as_guardian};
-pub use left_out::{left_out, taken_for_dropped};
+pub use imports::{
+    DroppedTablespaces, HIGHEST, OPEN_ALL, StreamedTables, TablesBefore, TakenForDropped,
+    WITHOUT_TABLESPACE,
+};
+pub use left_out::left_out;
 pub use lock_guard::{GuardedOutput, LockGuard, Stall, guard};
 pub use lock_messages::{Change, change};
 pub use memory::Memory;

@@ -1,7 +1,7 @@
 //! Programs that a transfer starts: cancelling ends them, and their last messages explain a
 //! failure.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,10 +10,9 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::Signal;
-use xb_pipeline::TablesWithoutFiles;
 use xb_process::{
-    Exchange, GuardedOutput, LockGuard, Messages, NOT_STARTED, Output, Program, RunError, Stall,
-    Termination, can_confine, guard, how_it_ended, left_out, taken_for_dropped,
+    DroppedTablespaces, Exchange, GuardedOutput, LockGuard, Messages, NOT_STARTED, Output, Program,
+    RunError, Stall, TakenForDropped, Termination, can_confine, guard, how_it_ended, left_out,
 };
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
@@ -57,16 +56,9 @@ pub enum ChildError {
         /// The file, as the program names it.
         file: String,
     },
-    /// The backup program has ended with success, and without a table that it took for dropped.
-    #[error(
-        "{program} has left out the rows of {tables}: it took what was imported (ALTER TABLE ... IMPORT TABLESPACE) since the server's last checkpoint for dropped"
-    )]
-    TakenForDropped {
-        /// The program.
-        program: String,
-        /// The tables, as `schema/table`.
-        tables: String,
-    },
+    /// The backup program has ended with success, and without the rows of a table whose tablespace was imported.
+    #[error(transparent)]
+    TakenForDropped(#[from] TakenForDropped),
     /// Cancellation ended the program.
     #[error(transparent)]
     Stopped(#[from] CancelReason),
@@ -88,7 +80,7 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let name = self.program.file_name().unwrap_or(self.program.as_os_str());
         name.to_string_lossy().into_owned()
     }
@@ -256,12 +248,11 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits for the program, which is a backup program, to end; then none of these tables, which its stream has
-    /// without a tablespace, may be one that it took for dropped.
+    /// Waits for the program, which is a backup program, to end. Returns the tablespaces that it takes for dropped.
     ///
     /// # Errors
     /// [`ChildError`]; any exit status other than 0 is an error.
-    pub fn ended(mut self, without: &TablesWithoutFiles) -> Result<(), ChildError> {
+    pub fn ended(mut self) -> Result<DroppedTablespaces, ChildError> {
         let status = self.program.wait();
         self.messages.drain_output();
         self.cancel.check()?;
@@ -270,10 +261,7 @@ impl Running {
         if let Some(file) = self.words.left_out() {
             return Err(ChildError::LeftOut { program, file });
         }
-        match self.words.ignored(without) {
-            Some(tables) => Err(ChildError::TakenForDropped { program, tables }),
-            None => Ok(()),
-        }
+        Ok(self.words.dropped())
     }
 }
 
@@ -306,16 +294,15 @@ struct Words {
     lines: VecDeque<String>,
     file: Option<File>,
     left_out: Option<String>,
-    /// Tables that were taken for dropped.
-    ignored: BTreeSet<String>,
+    dropped: DroppedTablespaces,
 }
 
 impl LastMessages {
     fn new(log: Option<&Path>) -> Self {
         // The program can run without a log, too.
         let file = log.and_then(|path| File::create(path).ok());
-        let (lines, ignored) = (VecDeque::new(), BTreeSet::new());
-        Self(Arc::new(Mutex::new(Words { lines, file, left_out: None, ignored })))
+        let (lines, dropped) = (VecDeque::new(), DroppedTablespaces::default());
+        Self(Arc::new(Mutex::new(Words { lines, file, left_out: None, dropped })))
     }
 
     fn add(&self, line: &[u8]) {
@@ -326,7 +313,7 @@ impl LastMessages {
         if words.left_out.is_none() {
             words.left_out = left_out(line);
         }
-        words.ignored.extend(taken_for_dropped(line));
+        words.dropped.hear(line);
         if words.lines.len() == LAST_LINES {
             words.lines.pop_front();
         }
@@ -337,8 +324,8 @@ impl LastMessages {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).left_out.clone()
     }
 
-    fn ignored(&self, without: &TablesWithoutFiles) -> Option<String> {
-        without.among(&self.0.lock().unwrap_or_else(PoisonError::into_inner).ignored)
+    fn dropped(&self) -> DroppedTablespaces {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).dropped.clone()
     }
 
     fn get(&self) -> Vec<String> {
@@ -354,6 +341,7 @@ mod tests {
     use std::time::Duration;
 
     use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
+    use xb_process::StreamedTables;
 
     use super::*;
 
@@ -409,10 +397,7 @@ mod tests {
         output.read_exact(&mut up).unwrap();
         let pid = pid_of(&running);
         cancel.cancel(CancelReason::Signal(15));
-        assert!(matches!(
-            running.ended(&TablesWithoutFiles::default()),
-            Err(ChildError::Stopped(CancelReason::Signal(15)))
-        ));
+        assert!(matches!(running.ended(), Err(ChildError::Stopped(CancelReason::Signal(15)))));
         // The grandchild holds the other end of the pipe, which closes when the grandchild is gone.
         assert_eq!(output.read(&mut up).unwrap(), 0);
         assert!(rustix::process::test_kill_process(pid).is_err());
@@ -423,16 +408,18 @@ mod tests {
     #[test]
     fn a_table_that_a_backup_takes_for_dropped_is_missed() {
         let says = "echo 'We assume the  table was dropped during xtrabackup execution and ignore the tablespace ./s/a.ibd' >&2";
-        let ended = |lone: &str| {
-            let mut without = TablesWithoutFiles::default();
-            without.first.push(lone.to_owned());
-            let (running, _output) = run("sh", &["-c", says])
-                .stream(&CancelToken::new(), &LockGuard::default())
-                .unwrap();
-            running.ended(&without)
+        let (running, _output) =
+            run("sh", &["-c", says]).stream(&CancelToken::new(), &LockGuard::default()).unwrap();
+        let dropped = running.ended().unwrap();
+        let judged = |lone: &str| {
+            let without = [lone.to_owned()];
+            let has_definition = |table: &str| table == lone;
+            let stream =
+                StreamedTables { has_definition: &has_definition, without_tablespace: &without };
+            dropped.judge("sh", None, stream)
         };
-        assert!(ended("s/b").is_ok(), "a was dropped");
-        let error = ended("s/a").unwrap_err().to_string();
+        assert!(judged("s/b").is_ok(), "a was dropped");
+        let error = judged("s/a").unwrap_err().to_string();
         assert!(error.contains("left out the rows of s/a"), "{error}");
     }
 
@@ -449,7 +436,7 @@ mod tests {
         assert!(matches!(why, Some(CancelReason::LockStall { .. })), "{why:?}");
         drop(output);
         assert!(matches!(
-            running.ended(&TablesWithoutFiles::default()),
+            running.ended(),
             Err(ChildError::Stopped(CancelReason::LockStall { .. }))
         ));
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use xb_testkit::daemon::{children, kill_9, process_name};
 use xb_testkit::galera::Cluster;
+use xb_testkit::mariadb::MariaDb;
 use xb_testkit::tools::{find, workspace};
 
 /// A backup program that hangs in the middle until it is signalled to continue or to fail.
@@ -23,12 +24,17 @@ struct Scene {
 impl Scene {
     /// Creates two nodes with the same data, the second of which is about to need a snapshot.
     fn new() -> Self {
+        Self::with(SLOW)
+    }
+
+    /// The same with this backup program.
+    fn with(program_text: &str) -> Self {
         let program = Path::new(env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs"));
         let script = workspace().join("scripts/wsrep_sst_xbrs");
         let mut cluster = Cluster::new(2, &[program, &script]);
         let backup = cluster.scratch().join("slow-backup");
         let real = find("mariadb-backup");
-        std::fs::write(&backup, SLOW.replace("REAL", real.to_str().unwrap())).unwrap();
+        std::fs::write(&backup, program_text.replace("REAL", real.to_str().unwrap())).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&backup, mode).unwrap();
         // Uncompressed and without questions about the old data, the joiner gets what the backup has written up to there.
@@ -162,4 +168,67 @@ fn either_side_may_die_and_the_other_loses_nothing() {
     assert!(log.contains("the donor gave up: slow-backup was killed by signal 9"), "{log}");
     assert!(log.contains("run once more, it failed again"), "{log}");
     scene.recovered();
+}
+
+/// A backup program whose output stands still in the middle, until it may go on.
+const HELD: &str = r#"#!/bin/bash
+set -o pipefail
+here=${0%/*}
+case " $* " in *" --prepare "* | *" --version "*) exec REAL "$@" ;; esac
+[ -e "$here/slow" ] || exec REAL "$@"
+REAL "$@" | { head -c 3000000; : >"$here/stands-still"; read -r _ <"$here/go"; cat; }
+"#;
+
+/// The backup program takes it for dropped, and ends with success.
+#[test]
+fn a_table_that_is_imported_during_a_transfer_is_not_lost() {
+    let mut scene = Scene::with(HELD);
+    let scratch = scene.cluster.scratch().to_owned();
+    assert!(
+        std::process::Command::new("mkfifo").arg(scratch.join("go")).status().unwrap().success()
+    );
+    let table = "(id INT PRIMARY KEY, v VARCHAR(99))";
+    let origin = MariaDb::start();
+    origin.sql(&format!("CREATE DATABASE x; USE x; CREATE TABLE imp {table}; INSERT INTO imp SELECT seq, MD5(seq) FROM seq_1_to_500"));
+    origin.export("x", "imp", &scratch);
+    scene.cluster.sql(1, &format!("CREATE TABLE shop.imp {table}"));
+
+    let import = |scene: &Scene, table: &str| {
+        scene.cluster.sql(1, &format!("ALTER TABLE shop.{table} DISCARD TABLESPACE"));
+        for suffix in ["ibd", "cfg"] {
+            let to = scene.cluster.datadir(1).join("shop").join(table).with_extension(suffix);
+            std::fs::copy(scratch.join("imp").with_extension(suffix), to).unwrap();
+        }
+        scene.cluster.sql(1, &format!("ALTER TABLE shop.{table} IMPORT TABLESPACE"));
+    };
+    let created = |scene: &Scene| {
+        scene.cluster.sql(1, &format!("CREATE TABLE shop.made {table}"));
+        import(scene, "made");
+        scene.cluster.sql(1, "RENAME TABLE shop.made TO shop.named");
+    };
+    let mut loses = |lost: &str, during: &dyn Fn(&Scene)| {
+        scene.join_halfway();
+        let (donor, _) = scene.script(1);
+        during(&scene);
+        std::fs::write(scratch.join("go"), "\n").unwrap();
+        scene.gone(&[donor]);
+        scene.cluster.wait_ended(2);
+        let log = scene.cluster.log(1);
+        assert!(log.contains(&format!("left out the rows of {lost}: ")), "{log}");
+        assert!(log.contains("innodb_log_checkpoint_now"), "{log}");
+        scene.cluster.sql(1, "SET GLOBAL innodb_log_checkpoint_now = ON");
+        scene.recovered();
+        assert_eq!(scene.cluster.sql(2, "SELECT COUNT(*) FROM shop.imp"), "500\n");
+    };
+    loses("shop/imp", &|scene| import(scene, "imp"));
+    loses("shop/named", &created);
+    // What is dropped and rebuilt is no fault.
+    scene.join_halfway();
+    scene.cluster.sql(
+        1,
+        "DROP TABLE shop.imp; CREATE TABLE shop.imp (i INT PRIMARY KEY); TRUNCATE shop.named; ALTER TABLE shop.orders FORCE",
+    );
+    std::fs::write(scratch.join("go"), "\n").unwrap();
+    scene.cluster.wait_synced(2);
+    assert_eq!(scene.cluster.checksums(2), scene.cluster.checksums(1));
 }

@@ -7,6 +7,7 @@ mod support;
 mod chain;
 mod consolidate;
 mod history;
+mod imported;
 mod one_pass;
 mod prepare;
 mod renamed;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use xb_binlog::Fork;
 use xb_mysql::Row;
+use xb_process::{HIGHEST, OPEN_ALL, WITHOUT_TABLESPACE};
 use xb_repo::manifest::history::HighestNumbers;
 
 use crate::cancel::CancelToken;
@@ -44,10 +45,7 @@ impl<'a> ImportSearch<'a> {
     /// # Errors
     /// [`LoginError::Session`].
     pub(super) async fn highest(&mut self) -> Result<HighestNumbers, LoginError> {
-        let sql = format!(
-            "SELECT CAST(COALESCE(MAX(table_id), 0) AS CHAR), CAST(COALESCE(MAX(space), 0) AS CHAR) FROM {TABLES}"
-        );
-        let rows = self.ask(&sql).await?;
+        let rows = self.ask(HIGHEST).await?;
         let found = rows.first().map(Row::texts).transpose()?;
         let numbers = found.and_then(|[table, space]| {
             Some(HighestNumbers { table: table.parse().ok()?, space: space.parse().ok()? })
@@ -55,36 +53,31 @@ impl<'a> ImportSearch<'a> {
         Ok(numbers.ok_or(xb_mysql::Error::Unexpected)?)
     }
 
-    /// A table that has no tablespace now because it was discarded, if there is one. An import gives it one, and no new
-    /// number.
+    /// Names of the tables that have no tablespace now because they were discarded, by its number. An import gives a table its
+    /// tablespace back, and no new number.
     ///
     /// # Errors
     /// [`LoginError::Session`].
-    pub(super) async fn discarded(&mut self) -> Result<Option<String>, LoginError> {
+    pub(super) async fn discarded(&mut self) -> Result<BTreeMap<u32, String>, LoginError> {
         if self.without_tablespace().await?.is_empty() {
-            return Ok(None);
+            return Ok(BTreeMap::new());
         }
         // A server lists only the tablespaces that it has opened since its start. For this list, it opens all.
-        self.ask_within(
-            "SELECT COUNT(*) FROM information_schema.innodb_sys_tablestats",
-            OPENING_LIMIT,
-        )
-        .await?;
+        self.ask_within(OPEN_ALL, OPENING_LIMIT).await?;
         let found = self.without_tablespace().await?;
         if found.is_empty() {
-            return Ok(None);
+            return Ok(BTreeMap::new());
         }
         // The two lists are not of one moment: what is made or dropped in between is missing in one of them, once.
-        let mut again = self.without_tablespace().await?.into_iter();
-        Ok(again.find(|(numbers, _)| found.contains_key(numbers)).map(|(_, name)| name))
+        let again = self.without_tablespace().await?.into_iter();
+        let both = again.filter(|(numbers, _)| found.contains_key(numbers));
+        let numbered = both.map(|([_, space], name)| Some((space.parse().ok()?, name)));
+        Ok(numbered.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?)
     }
 
     /// Names of the tables of which the server lists no tablespace, by their numbers and those of their tablespaces.
     async fn without_tablespace(&mut self) -> Result<BTreeMap<[String; 2], String>, LoginError> {
-        let sql = format!(
-            "SELECT CAST(table_id AS CHAR), CAST(space AS CHAR), CAST(name AS CHAR) FROM {TABLES} AND space NOT IN (SELECT space FROM information_schema.innodb_sys_tablespaces)"
-        );
-        let rows = self.ask(&sql).await?;
+        let rows = self.ask(WITHOUT_TABLESPACE).await?;
         let named = |row: &Row| row.texts().map(|[table, space, name]| ([table, space], name));
         Ok(rows.iter().map(named).collect::<Result<_, _>>()?)
     }
@@ -104,6 +97,22 @@ impl<'a> ImportSearch<'a> {
         );
         let rows = self.ask(&sql).await?;
         Ok(rows.first().map(Row::texts).transpose()?.map(|[name]| name))
+    }
+
+    /// The rows of questions of two columns.
+    ///
+    /// # Errors
+    /// [`LoginError::Session`].
+    pub(super) async fn answers(
+        &mut self,
+        questions: &[String],
+    ) -> Result<Vec<[String; 2]>, LoginError> {
+        let mut answers = Vec::new();
+        for question in questions {
+            let rows = self.ask(question).await?;
+            answers.extend(rows.iter().map(Row::texts).collect::<Result<Vec<_>, _>>()?);
+        }
+        Ok(answers)
     }
 
     /// Runs a statement.

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use xb_binlog::{Fork, LogDigest};
 use xb_mysql::Row;
 use xb_pages::{REDO_HEAD, RedoHeader, RedoStart};
+use xb_process::{DroppedTablespaces, StreamedTables, TablesBefore};
 use xb_repo::manifest::Manifest;
 use xb_repo::manifest::history::{FileBirth, HighestNumbers, History, RedoLog};
 use xb_repo::manifest::source_info::SourceInfo;
@@ -62,12 +63,25 @@ impl Producer {
         }
     }
 
+    /// The rows of questions; `None` if the server cannot be asked, which was tried twice.
+    async fn answers(&self, questions: &[String]) -> Option<Vec<[String; 2]>> {
+        let program = self.argv.first().and_then(|program| fork_of(program));
+        program.filter(|fork| *fork == Fork::MariaDb)?;
+        for _ in 0..2 {
+            if let Ok(mut search) = ImportSearch::begin(&self.argv, &self.cancel).await
+                && let Ok(answers) = search.answers(questions).await
+            {
+                return Some(answers);
+            }
+        }
+        None
+    }
+
     async fn try_look(&self, since: &[HighestNumbers]) -> Result<Numbers, LoginError> {
         let mut search = ImportSearch::begin(&self.argv, &self.cancel).await?;
         // First: what is discarded or imported from here on has a higher number.
         let highest = search.highest().await?;
         let discarded = search.discarded().await?;
-        let highest = if discarded.is_some() { None } else { Some(highest) };
         for then in since {
             let imported = search.imported_since(*then).await?;
             if imported.is_some() {
@@ -81,12 +95,25 @@ impl Producer {
 /// Conclusions from the numbers of a server's tables.
 #[derive(Debug, Clone)]
 struct Numbers {
-    /// The highest ones; `None` while a table is discarded, whose import they would not show.
-    highest: Option<HighestNumbers>,
+    /// The highest ones.
+    highest: HighestNumbers,
     /// A table that was imported.
     imported: Option<String>,
-    /// A table that is discarded.
-    discarded: Option<String>,
+    /// The tables that are discarded, by the numbers of their tablespaces.
+    discarded: BTreeMap<u32, String>,
+}
+
+impl Numbers {
+    /// The highest numbers, if they show what is imported later: they do not, of a table that is discarded.
+    fn proving(&self) -> Option<HighestNumbers> {
+        self.discarded.is_empty().then_some(self.highest)
+    }
+
+    fn before(&self) -> TablesBefore {
+        let HighestNumbers { table, space } = self.highest;
+        let discarded = self.discarded.keys().copied().collect();
+        TablesBefore { highest: Some((table, space)), discarded }
+    }
 }
 
 /// Evidence that is in the server's files now.
@@ -139,7 +166,24 @@ impl ServerWatch {
     /// file names.
     #[must_use]
     pub fn discarded(&self) -> Option<&str> {
-        self.numbers.as_ref()?.discarded.as_deref()
+        self.numbers.as_ref()?.discarded.values().next().map(String::as_str)
+    }
+
+    /// Asks the server after the end of its producer, which has said what is `dropped`, for tables whose rows the `stream` may
+    /// not have although the server has them. `None` if it cannot be asked, or is not the one that the producer has read.
+    pub(crate) async fn imported(
+        &self,
+        dropped: &DroppedTablespaces,
+        stream: StreamedTables<'_>,
+        redo_start_lsn: Option<u64>,
+    ) -> Option<Vec<[String; 2]>> {
+        if let Ok(files) = &self.files
+            && !is_between(self.before.start, redo_start_lsn, files.look().start)
+        {
+            return None;
+        }
+        let before = self.numbers.as_ref().map(Numbers::before).unwrap_or_default();
+        self.producer.answers(&dropped.questions(&before, stream)).await
     }
 
     /// Explains why the evidence is incomplete; `None` if the redo log, and the binary log if there
@@ -166,7 +210,7 @@ impl ServerWatch {
             Some(then) => self.producer.look(&[then]).await,
             None => self.numbers.clone(),
         };
-        let (highest, imported) = found.map_or((None, None), |it| (it.highest, it.imported));
+        let (highest, imported) = found.map_or((None, None), |it| (it.proving(), it.imported));
         let history = files.history(&self.before, None, Some(base));
         Some(History { highest, imported, ..history })
     }
@@ -182,13 +226,13 @@ impl ServerWatch {
         seen.redo = seen.redo_since(&self.before, source.redo_start_lsn);
         let history = files.history(&seen, Some(source), base);
         let of_base = base.and_then(highest_of);
-        let highest = self.numbers.as_ref().and_then(|numbers| numbers.highest);
+        let highest = self.numbers.as_ref().and_then(Numbers::proving);
         let since: Vec<_> = of_base.into_iter().chain(highest).collect();
         let found = match highest {
             Some(_) => self.producer.look(&since).await,
             None => None,
         };
-        let (highest, imported) = found.map_or((None, None), |it| (it.highest, it.imported));
+        let (highest, imported) = found.map_or((None, None), |it| (it.proving(), it.imported));
         // Of a full backup that saw an import, it is not known whether it has the pages: an increment on it is on its own.
         let highest = highest.filter(|_| imported.is_none());
         Some(History { highest, imported: imported.filter(|_| base.is_some()), ..history })

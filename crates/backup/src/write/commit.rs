@@ -71,7 +71,7 @@ impl RunFolder {
             return Err(BackupError::Incomplete { why: why.to_string() });
         }
         let mysql_clone = CloneFacts::of(&sent.put.scanned).map_err(BackupError::Input)?;
-        let producer = match producer {
+        let writer = match producer {
             None => None,
             Some(producer) => {
                 // The producer's output has ended; only its exit status is missing.
@@ -79,13 +79,17 @@ impl RunFolder {
                     ended = producer.exits(xb_uploader::warn) => ended?,
                     signal = cancel.cancelled() => return Err(BackupError::Interrupted(signal)),
                 }
-                producer.refuse_ignored(&sent.put.scanned.without_tablespace)?;
-                producer.facts()
+                Some(producer)
             }
         };
+        let producer = writer.as_ref().and_then(|writer| writer.facts());
         let compression = sent.auto.as_ref().map(AutoCodec::report);
         let mut manifest =
             self.manifest(request, &sent, producer, started, compression.as_ref(), mysql_clone);
+        if let Some(writer) = &writer {
+            let (scanned, start) = (&sent.put.scanned, manifest.source.redo_start_lsn);
+            cancel.or(writer.refuse_imported(scanned, start, request.watch.as_ref())).await?;
+        }
         cancel.or(find_its_base(root, request, &mut manifest)).await?;
         // A base that was asked for was found with its whole chain.
         let bases = cancel.or(bases(root, &manifest, request.since.is_some())).await?;

@@ -1,22 +1,22 @@
 //! A producer that we start ourselves, so that its exit status is known.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use xb_pipeline::{FifoNames, Fifos, Merge, TablesWithoutFiles};
+use xb_pipeline::{FifoNames, Fifos, Merge};
 pub use xb_process::LockGuard;
 use xb_process::{
-    GuardedOutput, Messages, Program, Running, Stall, guard as take_over, how_it_ended,
+    DroppedTablespaces, GuardedOutput, Messages, Program, Running, Stall, guard as take_over,
+    how_it_ended,
 };
 
 use crate::error::BackupError;
@@ -40,8 +40,8 @@ pub struct Producer {
     reads: Reads,
     /// File of a table that it left out, by its messages.
     left_out: Arc<OnceLock<String>>,
-    /// Tables whose tablespaces it left out, by its messages, because it takes them for dropped.
-    ignored: Arc<Mutex<BTreeSet<String>>>,
+    /// Tablespaces that it takes for dropped, by its messages.
+    dropped: Arc<Mutex<DroppedTablespaces>>,
     ended: bool,
     /// FIFOs of the producer, removed at the end.
     _fifos: Option<FifoNames>,
@@ -133,23 +133,19 @@ impl Producer {
             lock_stall: guard.lock_stall,
             reads,
             left_out: Arc::default(),
-            ignored: Arc::default(),
+            dropped: Arc::default(),
             ended: false,
             _fifos: fifos,
         };
         let (tell, stalled) = oneshot::channel();
         // The receiver is gone once the run is over.
         let on_stall = |stall| drop(tell.send(stall));
-        let (left_out, ignored) = (producer.left_out.clone(), producer.ignored.clone());
+        let (left_out, dropped) = (producer.left_out.clone(), producer.dropped.clone());
         let message = move |line: &[u8]| {
             if let Some(file) = xb_process::left_out(line) {
                 let _ = left_out.set(file);
             }
-            if let Some(table) = xb_process::taken_for_dropped(line)
-                && let Ok(mut ignored) = ignored.lock()
-            {
-                ignored.insert(table);
-            }
+            dropped.lock().unwrap_or_else(PoisonError::into_inner).hear(line);
             message(line);
         };
         let (output, messages) = take_over(stream, stderr, spool, guard, message, on_stall)
@@ -224,18 +220,10 @@ impl Producer {
         }
     }
 
-    /// Checks that none of these tables, which the stream has without a tablespace, was taken for dropped.
-    ///
-    /// # Errors
-    /// [`BackupError::TakenForDropped`].
-    pub(super) fn refuse_ignored(&self, without: &TablesWithoutFiles) -> Result<(), BackupError> {
-        let Ok(ignored) = self.ignored.lock() else { return Ok(()) };
-        match without.among(&ignored) {
-            None => Ok(()),
-            Some(tables) => {
-                Err(BackupError::TakenForDropped { program: self.program.clone(), tables })
-            }
-        }
+    /// The tablespaces that it takes for dropped, by its messages so far.
+    #[must_use]
+    pub fn dropped(&self) -> DroppedTablespaces {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sends `signal` to the producer and makes sure that it ends, and that its last messages have been passed on.

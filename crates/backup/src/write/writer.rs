@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use xb_pipeline::TablesWithoutFiles;
+use xb_pipeline::Scanned;
+use xb_process::StreamedTables;
 use xb_repo::manifest::Producer as ProducerFacts;
 
 use crate::error::BackupError;
+use crate::server::watch::ServerWatch;
 use crate::write::clone_source::CloneSource;
 use crate::write::producer::{Producer, SLOW_END};
 
@@ -73,15 +75,28 @@ impl Writer {
         }
     }
 
-    /// Checks that it did not take a table for dropped that the stream has without a tablespace.
+    /// Checks that a program that has ended well did not leave out what was imported, by its messages, and by the server if
+    /// that can be asked.
     ///
     /// # Errors
     /// [`BackupError::TakenForDropped`].
-    pub(super) fn refuse_ignored(&self, without: &TablesWithoutFiles) -> Result<(), BackupError> {
-        match self {
-            Self::Program(producer) => producer.refuse_ignored(without),
-            Self::Clone(_) => Ok(()),
-        }
+    pub(super) async fn refuse_imported(
+        &self,
+        stream: &Scanned,
+        redo_start_lsn: Option<u64>,
+        watch: Option<&ServerWatch>,
+    ) -> Result<(), BackupError> {
+        let Self::Program(producer) = self else { return Ok(()) };
+        let dropped = producer.dropped();
+        let stream = StreamedTables {
+            has_definition: &|table| stream.defined.has(table),
+            without_tablespace: &stream.without_tablespace.first,
+        };
+        let answer = match watch {
+            Some(watch) => watch.imported(&dropped, stream, redo_start_lsn).await,
+            None => None,
+        };
+        Ok(dropped.judge(producer.program(), answer.as_deref(), stream)?)
     }
 
     /// Returns its failure if it has failed by itself: then an incomplete stream is only the

@@ -5,7 +5,7 @@
 //! tablespace was discarded. A producer can also have lost the files: mariadb-backup leaves out a table of
 //! Aria with INDEX DIRECTORY, and exits with 0. How many partitions a table has is in its file `.par`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 
 use xb_reader::RelPath;
@@ -14,11 +14,12 @@ use super::producer_files::{ARIA_CONTROL, logical_name};
 
 /// Maximum number of tables without files whose names are kept.
 const KEPT: usize = 10_000;
-/// Maximum number of tables that an error names.
-const NAMED: usize = 10;
 /// Suffix in place of `.ibd` of the file with the new name of a table that was renamed during the
 /// backup, after its tablespace had been read.
 const RENAMED: &[u8] = b".ren";
+/// The same of the empty file beside a tablespace that was read, and then dropped or discarded: it is removed before the
+/// backup is used.
+const REMOVED: &[u8] = b".del";
 /// Maximum length of that name, in bytes: schema, table and partition, encoded.
 const LONGEST: usize = 2048;
 /// Bytes at the beginning of a definition that tell the engine.
@@ -51,8 +52,9 @@ const SUFFIXES: [&[u8]; 8] =
 const TABLESPACE: u16 = 1 << SUFFIXES.len();
 const COMPRESSED: [&[u8]; 6] =
     [b".qp", b".lz4", b".zst", b".qp.xbcrypt", b".lz4.xbcrypt", b".zst.xbcrypt"];
-/// Of these, the last two are of tables that were created during the backup.
-const TABLESPACES: [&[u8]; 4] = [b".ibd", b".ibd.delta", b".ibd.new", b".new"];
+const TABLESPACES: [&[u8]; 4] = [b".ibd", b".ibd.delta", NEW[0], NEW[1]];
+/// Suffixes of tablespaces that were created during the backup: they replace what was removed.
+const NEW: [&[u8]; 2] = [b".ibd.new", b".new"];
 
 /// Tables whose definition is in a stream, and of whose other files at least one is not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,14 +66,19 @@ pub struct TablesWithoutFiles {
     pub first: Vec<String>,
 }
 
-impl TablesWithoutFiles {
-    /// Those of the first ones that are among these names, for an error: `shop/a, shop/b`. `None` if there is none.
+/// The tables whose definition is in a stream.
+#[derive(Debug, Clone, Default)]
+pub struct DefinedTables {
+    hasher: RandomState,
+    keys: HashSet<u64>,
+}
+
+impl DefinedTables {
+    /// Returns whether the stream has the definition of a table, `schema/table`, encoded as in file names.
     #[must_use]
-    pub fn among(&self, names: &BTreeSet<String>) -> Option<String> {
-        let mut found = self.first.iter().filter(|table| names.contains(*table));
-        let first: Vec<&str> = found.by_ref().take(NAMED).map(String::as_str).collect();
-        let more = if found.next().is_some() { ", …" } else { "" };
-        (!first.is_empty()).then(|| first.join(", ") + more)
+    pub fn has(&self, table: &str) -> bool {
+        split_once(table.as_bytes())
+            .is_some_and(|(schema, table)| self.keys.contains(&key(&self.hasher, schema, table)))
     }
 }
 
@@ -108,6 +115,14 @@ pub(super) struct Definitions {
     /// Tables whose definition was seen, and not all of their files yet.
     lone: BTreeMap<u64, Lone>,
     partitioned: HashMap<u64, Partitioned>,
+    /// Tables with any definition.
+    defined: HashSet<u64>,
+    /// Tables of InnoDB without partitions.
+    innodb: HashSet<u64>,
+    /// Schema and table, with its partition, of the first tablespaces that were removed.
+    removed: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Tables, with their partitions, that got another tablespace during the backup.
+    renewed: HashSet<u64>,
     /// Files of partitions that were counted.
     of_partitions: HashSet<u64>,
     /// Whether the server has Aria.
@@ -127,6 +142,16 @@ impl Definitions {
         self.aria |= name == ARIA_CONTROL.as_bytes();
         let Some((schema, file)) = split_once(name) else { return };
         let is_frm = file.ends_with(b".frm");
+        if let Some(table) = file.strip_suffix(b".frm") {
+            let key = self.key(schema, table);
+            self.defined.insert(key);
+        }
+        if let Some(table) = file.strip_suffix(REMOVED).filter(|_| self.removed.len() < KEPT) {
+            self.removed.push((schema.to_vec(), table.to_vec()));
+        }
+        if let Some(table) = NEW.iter().find_map(|suffix| file.strip_suffix(*suffix)) {
+            self.renewed.insert(self.hasher.hash_one((schema, table)));
+        }
         for (suffix, wanted) in [(&b".frm"[..], HEAD), (PAR, NUMBER + 4)] {
             if path.as_bytes().ends_with(suffix) {
                 self.current = Some((path.clone(), Vec::with_capacity(wanted), wanted));
@@ -189,6 +214,7 @@ impl Definitions {
         let Some(name) = self.new_name.take() else { return };
         let name = name.strip_prefix(b"./").unwrap_or(&name);
         if let Some((schema, table)) = split_once(name.strip_suffix(b".ibd").unwrap_or(name)) {
+            self.renewed.insert(self.hasher.hash_one((schema, table)));
             self.file_of(schema, table, TABLESPACE);
         }
     }
@@ -220,6 +246,9 @@ impl Definitions {
             let name = if self.lone.len() < KEPT { name() } else { None };
             self.lone.insert(key, Lone { name, engine, missing });
         }
+        if head.get(ENGINE) == Some(&INNODB) {
+            self.innodb.insert(key);
+        }
         if head.get(ENGINE) == Some(&PARTITIONS) {
             let name = if self.partitioned.len() < KEPT { name() } else { None };
             self.partitioned.entry(key).or_default().definition =
@@ -237,10 +266,16 @@ impl Definitions {
         self.compressed
     }
 
+    /// The tables whose definition was seen.
+    pub(super) fn defined(&mut self) -> DefinedTables {
+        DefinedTables { hasher: self.hasher.clone(), keys: std::mem::take(&mut self.defined) }
+    }
+
     /// At the end of the stream, the tables of InnoDB without a tablespace, and those of other engines
     /// without one of their files.
     pub(super) fn without_files(mut self) -> [TablesWithoutFiles; 2] {
         self.next_chunk();
+        self.leave_out_removed();
         for (key, Partitioned { number, definition, with }) in self.partitioned {
             let Some(definition) = definition else { continue };
             let mut files = with.iter().enumerate();
@@ -266,11 +301,39 @@ impl Definitions {
         found
     }
 
-    /// A number for a table, the same for all its partitions.
-    fn key(&self, schema: &[u8], table: &[u8]) -> u64 {
-        let table = partition(table).and_then(|end| table.get(..end)).unwrap_or(table);
-        self.hasher.hash_one((schema, table))
+    /// Does not count the tablespaces that were removed: the stream has them as they were before.
+    fn leave_out_removed(&mut self) {
+        for (schema, table) in std::mem::take(&mut self.removed) {
+            let (schema, table) = (&*schema, &*table);
+            if self.renewed.contains(&self.hasher.hash_one((schema, table))) {
+                continue;
+            }
+            let key = self.key(schema, table);
+            let file = self.hasher.hash_one((schema, table, TABLESPACE));
+            if partition(table).is_some() {
+                if self.of_partitions.remove(&file)
+                    && let Some(table) = self.partitioned.get_mut(&key)
+                    && let Some(with) = table.with.last_mut()
+                {
+                    *with = with.saturating_sub(1);
+                }
+            } else if self.innodb.contains(&key) {
+                let name = Some([schema, table].map(String::from_utf8_lossy).join("/"));
+                let lone = Lone { name, engine: INNODB, missing: TABLESPACE };
+                self.lone.entry(key).or_insert(lone);
+            }
+        }
     }
+
+    fn key(&self, schema: &[u8], table: &[u8]) -> u64 {
+        key(&self.hasher, schema, table)
+    }
+}
+
+/// A number for a table, the same for all its partitions.
+fn key(hasher: &RandomState, schema: &[u8], table: &[u8]) -> u64 {
+    let table = partition(table).and_then(|end| table.get(..end)).unwrap_or(table);
+    hasher.hash_one((schema, table))
 }
 
 /// Where the name of the partition begins in the name of its files.
@@ -368,9 +431,39 @@ mod tests {
         let [innodb, others] = found(&lone);
         assert_eq!((innodb.tables, others.tables), (4, 0));
         assert_eq!(innodb.first, ["mysql/t", "x/p", "y/a", "y/b"]);
-        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
-        assert_eq!(innodb.among(&names(&["y/b", "z/z", "x/p"])).as_deref(), Some("x/p, y/b"));
-        assert_eq!(innodb.among(&names(&["z/z"])), None);
+    }
+
+    /// The stream has it as it was before, and what prepares the backup removes it.
+    #[test]
+    fn a_tablespace_that_was_removed_does_not_count() {
+        let innodb = Some([12, 0]);
+        let gone = [("x/a.ibd", None), ("x/a.frm", innodb), ("x/a.del", None)];
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]] {
+            let [lone, _] = found(&order.map(|n| gone[n]));
+            assert_eq!((lone.tables, &*lone.first), (1, &["x/a".to_owned()][..]));
+        }
+        // Dropped; of another engine since then; or with another tablespace.
+        assert_eq!(found(&[gone[0], gone[2]]), NONE);
+        let of_aria = [
+            ("aria_log_control", None),
+            ("x/a.MAI", None),
+            ("x/a.MAD", None),
+            ("x/a.frm", Some([42, 0])),
+        ];
+        assert_eq!(found(&[&gone[..1], &gone[2..], &of_aria].concat()), NONE);
+        assert_eq!(found(&[&gone[..], &[("x/a.new", None)]].concat()), NONE);
+        assert_eq!(found(&[&[("x/a.ibd.new", None)], &gone[..]].concat()), NONE);
+    }
+
+    #[test]
+    fn a_definition_is_found_by_the_name_of_its_table() {
+        let mut definitions = Definitions::default();
+        for path in ["x/a.frm", "x/zip.frm.qp", "x/b.ibd"] {
+            definitions.file(&RelPath::new(path.as_bytes()).unwrap());
+        }
+        let defined = definitions.defined();
+        assert!(defined.has("x/a") && defined.has("x/a#P#p0") && defined.has("x/zip"));
+        assert!(!defined.has("x/b") && !defined.has("a") && !defined.has("y/a"));
     }
 
     #[test]
@@ -411,6 +504,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_partition_that_was_removed_does_not_count() {
+        let par = [9, 0, 0, 0, 1, 2, 3, 4, 2, 0, 0, 0, 12, 12];
+        let mut frm = [0; 100];
+        frm[..4].copy_from_slice(&[0xfe, 1, 10, PARTITIONS]);
+        frm[PART_ENGINE] = INNODB;
+        let found = |marks: &[&str]| {
+            let mut definitions = Definitions::default();
+            let mut file = |path: &str, content: &[u8]| {
+                definitions.next_chunk();
+                definitions.file(&RelPath::new(path.as_bytes()).unwrap());
+                definitions.bytes(content);
+            };
+            for part in ["x/t#P#p0.ibd", "x/t#P#p1.ibd"].iter().chain(marks) {
+                file(part, b"");
+            }
+            file("x/t.frm", &frm);
+            file("x/t.par", &par);
+            definitions.without_files()[0].tables
+        };
+        assert_eq!(found(&[]), 0);
+        assert_eq!(found(&["x/t#P#p1.del"]), 1);
+        assert_eq!(found(&["x/t#P#p1.new", "x/t#P#p1.del"]), 0);
+        // A partition that the table no longer has.
+        assert_eq!(found(&["x/t#P#p2.ibd", "x/t#P#p2.del"]), 0);
     }
 
     #[test]

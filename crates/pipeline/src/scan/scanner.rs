@@ -16,7 +16,7 @@ use xb_reader::{
 };
 
 use crate::extract::decode::{ChainStop, CodecChain, FileDecodeError, Names, Plan};
-use crate::scan::definitions::{Definitions, TablesWithoutFiles};
+use crate::scan::definitions::{DefinedTables, Definitions, TablesWithoutFiles};
 use crate::scan::end_rule::{CLONE_INFO, EndProof, EndRule, EndWatch, NotWhole};
 use crate::scan::producer_files::{ARIA_CONTROL, CHECKPOINTS, INFO, SETTINGS, Texts, logical_name};
 
@@ -88,6 +88,8 @@ pub struct Scanned {
     pub tables: u64,
     /// Files that the producer has compressed one by one.
     pub compressed_files: u64,
+    /// Tables that have a `.frm` file.
+    pub defined: DefinedTables,
     /// Tables of InnoDB that have a `.frm` file and no tablespace in the stream.
     pub without_tablespace: TablesWithoutFiles,
     /// Tables of other engines that have a `.frm` file, and of whose other files at least one is not in the
@@ -114,6 +116,7 @@ impl Scanned {
             files: 0,
             tables: 0,
             compressed_files: 0,
+            defined: DefinedTables::default(),
             without_tablespace: TablesWithoutFiles::default(),
             without_files: TablesWithoutFiles::default(),
             lacking: Vec::new(),
@@ -273,12 +276,14 @@ impl Scanner {
         };
         let proof = self.watch.verdict(texts)?;
         let (tables, compressed_files) = (self.definitions.count(), self.definitions.compressed());
+        let defined = self.definitions.defined();
         let [without_tablespace, without_files] = self.definitions.without_files();
         let scanned = Scanned {
             bytes: self.decoder.position(),
             files: self.files.finished(),
             tables,
             compressed_files,
+            defined,
             without_tablespace,
             without_files,
             lacking: self.watch.lacking(texts),

@@ -29,6 +29,7 @@ use crate::delta::thin::{DeltaCounters, Thinner, WireJoiner};
 use crate::error::SstError;
 use crate::offer::Answer;
 use crate::run::{ChildError, Run};
+use crate::server::import_watch::ImportWatch;
 use crate::server::keep_replicating::ReplicationGuard;
 use crate::session::backup_program::{option, password, server_words};
 use crate::session::progress::Progress;
@@ -191,6 +192,7 @@ fn send_backup(
         log: Some(log_of_backup(context)),
         writable: Vec::new(),
     };
+    let imports = ImportWatch::begin(context);
     let (backup, output) = run.stream(&context.cancel, &context.settings.locks)?;
     let (output, has_ended) = Output::new(output, Arc::clone(has_begun));
     let taking = sink.clone();
@@ -209,9 +211,9 @@ fn send_backup(
             Err(SstError::Put(Box::new(error)))
         }
         outcome => {
-            let without = outcome.as_ref().map(|put| put.scanned.without_tablespace.clone());
-            backup.ended(&without.unwrap_or_default())?;
+            let dropped = backup.ended()?;
             let put = outcome.map_err(|error| SstError::Put(Box::new(error)))?;
+            imports.refuse(&run, &dropped, &put.scanned).map_err(ChildError::from)?;
             if let Some(saved) = saved {
                 context.error_log.info(format_args!(
                     "SST: delta: asked about {} MiB, of which the joiner has {} MiB",

@@ -3,6 +3,7 @@
 pub(crate) mod backup_version;
 pub(crate) mod data_size;
 pub(crate) mod gcache;
+pub(crate) mod import_watch;
 pub(crate) mod keep_replicating;
 pub(crate) mod sql;
 pub(crate) mod systemd_notify;

@@ -339,6 +339,22 @@ impl MariaDb {
         ]
     }
 
+    /// Copies the files of a table, with which another one like it can be imported.
+    ///
+    /// # Panics
+    /// If the table cannot be exported.
+    pub fn export(&self, schema: &str, table: &str, into: &Path) {
+        let files = self.datadir.join(schema).join(table);
+        let statements = format!(
+            "FLUSH TABLES {table} FOR EXPORT; system cp {0}.ibd {0}.cfg {1}; UNLOCK TABLES",
+            files.display(),
+            into.display()
+        );
+        let client = Cmd::new(find("mariadb")).args(["--no-defaults", "--user=root", schema]);
+        let client = client.arg(format!("--socket={}", self.socket.display()));
+        let _ = client.arg("--execute").arg(&statements).run().expect(0);
+    }
+
     /// Saves a streaming backup of this server in a file.
     ///
     /// # Panics

@@ -1,0 +1,364 @@
+//! Finds the tables whose rows a backup program of MariaDB leaves out, although it ends with success, because their
+//! tablespaces were imported.
+//!
+//! `DISCARD TABLESPACE` writes into the redo log that the tablespace is gone, and `IMPORT TABLESPACE` writes nothing there. A
+//! tablespace keeps its number all the while, also through a RENAME; what is dropped, truncated or rebuilt gets another one.
+//! So the server tells, by the number, what was imported from what was dropped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
+
+/// What stands before the number and the file, if mariadb-backup reads in the redo log that a tablespace is gone (observed with
+/// 10.11).
+const DELETED: &str = "DDL tracking : delete ";
+/// The same of a tablespace with a new name: the old file and the new one follow.
+const RENAMED: &str = "DDL tracking : rename ";
+/// What stands before the file, if it then does not read the tablespace.
+const IGNORED: &str = "table was dropped during xtrabackup execution and ignore the tablespace ";
+
+/// The tables with a tablespace of their own. Needs the privilege PROCESS.
+const TABLES: &str = "information_schema.innodb_sys_tables WHERE space BETWEEN 1 AND 4294967279";
+/// The tablespaces that the server has opened.
+const OPENED: &str = "SELECT space FROM information_schema.innodb_sys_tablespaces";
+/// Most numbers or names in one question.
+const IN_ONE: usize = 2000;
+/// Most tables that an error names.
+const NAMED: usize = 10;
+
+/// Asks for the highest numbers of a table and of a tablespace: one row. What is made later has higher ones.
+pub const HIGHEST: &str = "SELECT CAST(COALESCE(MAX(table_id), 0) AS CHAR), CAST(COALESCE(MAX(space), 0) AS CHAR) FROM information_schema.innodb_sys_tables WHERE space BETWEEN 1 AND 4294967279";
+/// Asks for the tables of which the server lists no tablespace: their numbers, those of their tablespaces, and their names. A
+/// server lists only the tablespaces that it has opened since its start, until it is asked for [`OPEN_ALL`].
+pub const WITHOUT_TABLESPACE: &str = "SELECT CAST(table_id AS CHAR), CAST(space AS CHAR), CAST(name AS CHAR) FROM information_schema.innodb_sys_tables WHERE space BETWEEN 1 AND 4294967279 AND space NOT IN (SELECT space FROM information_schema.innodb_sys_tablespaces)";
+/// Makes the server open all tablespaces.
+pub const OPEN_ALL: &str = "SELECT COUNT(*) FROM information_schema.innodb_sys_tablestats";
+
+/// A server's tables before the backup program starts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TablesBefore {
+    /// The highest numbers of a table and of a tablespace, if they are known: discarding a table gives it a new number.
+    pub highest: Option<(u64, u32)>,
+    /// The tablespaces of tables that were discarded: importing one gives the table no new number.
+    pub discarded: BTreeSet<u32>,
+}
+
+/// What a stream has of tables, which are `schema/table`, encoded as in file names.
+#[derive(Clone, Copy)]
+pub struct StreamedTables<'a> {
+    /// Tells whether it has the definition of a table.
+    pub has_definition: &'a (dyn Fn(&str) -> bool + Sync),
+    /// The tables of InnoDB whose definition it has, and not their tablespace.
+    pub without_tablespace: &'a [String],
+}
+
+impl fmt::Debug for StreamedTables<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lone = &self.without_tablespace;
+        f.debug_struct("StreamedTables").field("without_tablespace", lone).finish_non_exhaustive()
+    }
+}
+
+/// Tablespaces of which a backup program has read that they are gone.
+#[derive(Debug, Clone, Default)]
+pub struct DroppedTablespaces {
+    spaces: BTreeMap<u32, Dropped>,
+    /// Tables whose tablespaces it has ignored.
+    ignored: BTreeSet<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Dropped {
+    /// The last name of its table.
+    table: String,
+    /// Whether it got this name after that: then it was imported.
+    is_there: bool,
+}
+
+impl DroppedTablespaces {
+    /// Takes a message of the program.
+    pub fn hear(&mut self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line);
+        if let Some((number, files)) = tracked(&line, DELETED) {
+            let dropped = Dropped { table: table_of(files).to_owned(), is_there: false };
+            self.spaces.insert(number, dropped);
+        } else if let Some((number, files)) = tracked(&line, RENAMED)
+            && let Some(dropped) = self.spaces.get_mut(&number)
+            && let Some((_, new)) = files.split_once("\",\"")
+        {
+            *dropped = Dropped { table: table_of(new).to_owned(), is_there: true };
+        } else if let Some((_, file)) = line.split_once(IGNORED) {
+            self.ignored.insert(table_of(file).to_owned());
+        }
+    }
+
+    /// Questions to the server after the program's end. Each row is the number of a tablespace and the name of its table; the
+    /// server has that tablespace, and the stream may not have what was imported into it.
+    #[must_use]
+    pub fn questions(&self, before: &TablesBefore, stream: StreamedTables<'_>) -> Vec<String> {
+        let mut wanted = Vec::new();
+        if let Some((table, space)) = before.highest {
+            wanted.push(format!("table_id > {table} AND space <= {space}"));
+        }
+        let numbers: Vec<_> = self.spaces.keys().chain(&before.discarded).collect();
+        for numbers in numbers.chunks(IN_ONE) {
+            let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
+            wanted.push(format!("space IN ({})", numbers.join(",")));
+        }
+        for names in stream.without_tablespace.chunks(IN_ONE) {
+            let names: Vec<_> = names.iter().map(|name| hex(name)).collect();
+            // A partition counts for its table. As bytes: a server may tell capitals apart.
+            wanted.push(format!(
+                "CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(name, '#P#', 1), '#p#', 1) AS BINARY) IN ({})",
+                names.join(",")
+            ));
+        }
+        let question = |wanted: &String| {
+            format!(
+                "SELECT CAST(space AS CHAR), CAST(name AS CHAR) FROM {TABLES} AND ({wanted}) AND space IN ({OPENED})"
+            )
+        };
+        wanted.iter().map(question).collect()
+    }
+
+    /// Judges whether `program`, which has ended with success, has left out the rows of tables, by the rows that the server has
+    /// answered; `None` if it cannot be asked.
+    ///
+    /// # Errors
+    /// [`TakenForDropped`].
+    pub fn judge(
+        &self,
+        program: &str,
+        answer: Option<&[[String; 2]]>,
+        stream: StreamedTables<'_>,
+    ) -> Result<(), TakenForDropped> {
+        let by_server = answer.map(|rows| self.imported(rows, stream));
+        let is_known = by_server.is_some();
+        let mut tables = by_server.unwrap_or_default();
+        if !is_known {
+            tables = self.there(stream);
+        }
+        if !tables.is_empty() {
+            return Err(TakenForDropped::new(program, &tables, Certainty::Imported));
+        }
+        if !is_known {
+            let lone = self.lone(stream);
+            if !lone.is_empty() {
+                return Err(TakenForDropped::new(program, &lone, Certainty::Unknown));
+            }
+        }
+        Ok(())
+    }
+
+    /// Those that are in the server, and of which the stream has the definition: a program that backs up only some tables reads
+    /// of all that they are gone.
+    fn imported(&self, rows: &[[String; 2]], stream: StreamedTables<'_>) -> BTreeSet<String> {
+        let is_in_stream = |[space, name]: &&[String; 2]| {
+            let number = space.parse().ok();
+            let dropped = number.and_then(|number: u32| self.spaces.get(&number));
+            // It may have been renamed since then.
+            (stream.has_definition)(table_of(name))
+                || dropped.is_some_and(|dropped| (stream.has_definition)(&dropped.table))
+        };
+        rows.iter().filter(is_in_stream).map(|[_, name]| table_of(name).to_owned()).collect()
+    }
+
+    /// Those that are certainly in the server, by the messages alone.
+    fn there(&self, stream: StreamedTables<'_>) -> BTreeSet<String> {
+        let spaces = self.spaces.values();
+        let there = spaces.filter(|it| it.is_there && (stream.has_definition)(&it.table));
+        there.map(|it| it.table.clone()).collect()
+    }
+
+    /// Tables without a tablespace in the stream whose tablespace is said to be gone: they were discarded, or imported.
+    fn lone(&self, stream: StreamedTables<'_>) -> BTreeSet<String> {
+        let gone: BTreeSet<_> =
+            self.spaces.values().map(|it| &it.table).chain(&self.ignored).collect();
+        stream.without_tablespace.iter().filter(|table| gone.contains(table)).cloned().collect()
+    }
+}
+
+/// The number of a tablespace, and its files, in a message.
+fn tracked<'l>(line: &'l str, what: &str) -> Option<(u32, &'l str)> {
+    let (number, files) = line.split_once(what)?.1.split_once(' ')?;
+    Some((number.parse().ok()?, files.trim_end().trim_matches('"')))
+}
+
+/// The table of a file, or of a name of the server, as `schema/table`. A tablespace can be outside the data directory.
+fn table_of(file: &str) -> &str {
+    let file = file.trim_end();
+    let file = file.strip_suffix(".ibd").unwrap_or(file);
+    let from = file.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
+    let table = file.get(from..).unwrap_or(file);
+    // Its partitions have files of their own.
+    let partition = table.to_ascii_lowercase().find("#p#");
+    table.get(..partition.unwrap_or(table.len())).unwrap_or(table)
+}
+
+/// A string of bytes in SQL.
+fn hex(name: &str) -> String {
+    let mut text = String::from("X'");
+    for byte in name.bytes() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text + "'"
+}
+
+/// A backup program has ended with success, and without the rows of tables whose tablespaces were imported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenForDropped {
+    program: String,
+    /// The first tables, for a message.
+    tables: String,
+    certainty: Certainty,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Certainty {
+    Imported,
+    /// They may have been discarded, and not imported again.
+    Unknown,
+}
+
+impl TakenForDropped {
+    fn new(program: &str, tables: &BTreeSet<String>, certainty: Certainty) -> Self {
+        let mut all = tables.iter();
+        let first: Vec<&str> = all.by_ref().take(NAMED).map(String::as_str).collect();
+        let more = if all.next().is_some() { ", …" } else { "" };
+        Self { program: program.to_owned(), tables: first.join(", ") + more, certainty }
+    }
+
+    /// The next step for those who take a backup.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self.certainty {
+            Certainty::Imported => {
+                "no backup was made: have the server write a checkpoint (SET GLOBAL innodb_log_checkpoint_now = ON, which needs SUPER; `backup` does it with that privilege, unless --checkpoint=no is given), and take the backup again while no tablespace is imported"
+            }
+            Certainty::Unknown => {
+                "no backup was made: have the server write a checkpoint (SET GLOBAL innodb_log_checkpoint_now = ON, which needs SUPER), and take the backup again while no tablespace is discarded or imported; if the login has the privilege PROCESS, the server tells the two apart"
+            }
+        }
+    }
+
+    /// The next step for those whose node joins a cluster.
+    #[must_use]
+    pub fn hint_of_join(&self) -> &'static str {
+        "run SET GLOBAL innodb_log_checkpoint_now = ON on the donor, and start this node again while no tablespace is imported there"
+    }
+}
+
+impl fmt::Display for TakenForDropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { program, tables, certainty } = self;
+        let why = match certainty {
+            Certainty::Imported => {
+                "their tablespaces were imported (ALTER TABLE ... IMPORT TABLESPACE) while it ran, or since the server's last checkpoint before that"
+            }
+            Certainty::Unknown => {
+                "their tablespaces were discarded while it ran, or since the server's last checkpoint before that, and the server cannot be asked whether they were imported again (ALTER TABLE ... IMPORT TABLESPACE)"
+            }
+        };
+        write!(f, "{program} has left out the rows of {tables}: {why}")
+    }
+}
+
+impl std::error::Error for TakenForDropped {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stream with these definitions, of which the second ones have no tablespace.
+    struct Stream(&'static [&'static str], Vec<String>);
+
+    impl Stream {
+        fn judge(&self, dropped: &DroppedTablespaces, answer: Option<&[[String; 2]]>) -> String {
+            let has =
+                |table: &str| self.0.contains(&table) || self.1.iter().any(|lone| lone == table);
+            let stream = StreamedTables { has_definition: &has, without_tablespace: &self.1 };
+            let judged = dropped.judge("p", answer, stream);
+            judged.map_or_else(|error| error.to_string(), |()| String::new())
+        }
+    }
+
+    fn stream(whole: &'static [&'static str], lone: &[&str]) -> Stream {
+        Stream(whole, lone.iter().map(|table| (*table).to_owned()).collect())
+    }
+
+    fn heard(messages: &[&str]) -> DroppedTablespaces {
+        let mut dropped = DroppedTablespaces::default();
+        for message in messages {
+            dropped.hear(format!("[00] 2026-11-30 19:28:13 {message}\n").as_bytes());
+        }
+        dropped
+    }
+
+    fn row(space: u32, name: &str) -> [String; 2] {
+        [space.to_string(), name.to_owned()]
+    }
+
+    #[test]
+    fn the_server_tells_what_was_imported_by_the_number() {
+        let dropped = heard(&[
+            r#"DDL tracking : delete 62 "./shop/imp.ibd""#,
+            "Warning: We assume the  table was dropped during xtrabackup execution and ignore the tablespace ./shop/imp.ibd",
+            r#"DDL tracking : rename 62 "./shop/imp.ibd","./shop/imp9.ibd""#,
+            r#"DDL tracking : create 79 "./shop/imp.ibd""#,
+            r#"DDL tracking : delete 63 "./shop/gone.ibd""#,
+            r#"DDL tracking : delete 64 "/else/where/shop/far#P#p0.ibd""#,
+        ]);
+        let with = stream(&["shop/imp", "shop/imp9"], &["shop/far"]);
+        let before = TablesBefore { highest: Some((9, 61)), discarded: BTreeSet::from([50]) };
+        let tables = StreamedTables { has_definition: &|_| false, without_tablespace: &with.1 };
+        let questions = dropped.questions(&before, tables);
+        let has = |part: &str| questions.iter().any(|question| question.contains(part));
+        assert!(has("(table_id > 9 AND space <= 61)"), "{questions:?}");
+        assert!(has("space IN (62,63,64,50)") && has("IN (X'73686f702f666172')"), "{questions:?}");
+        let judged = |rows: &[[String; 2]]| with.judge(&dropped, Some(rows));
+        assert_eq!(judged(&[]), "");
+        let found = judged(&[row(62, "shop/imp9"), row(64, "shop/far#P#p0")]);
+        assert!(found.starts_with("p has left out the rows of shop/far, shop/imp9: "), "{found}");
+        // Renamed once more, after the backup's end; and a table that this backup does not have.
+        assert!(judged(&[row(62, "shop/later")]).contains("shop/later"));
+        assert_eq!(judged(&[row(63, "shop/gone"), row(50, "other/t")]), "");
+    }
+
+    #[test]
+    fn without_the_server_only_messages_and_files_tell() {
+        let judged = |messages: &[&str], with: &Stream| with.judge(&heard(messages), None);
+        let delete = r#"DDL tracking : delete 7 "./s/a.ibd""#;
+        let rename = r#"DDL tracking : rename 7 "./s/a.ibd","./s/b.ibd""#;
+        let ignore = "We assume the  table was dropped during xtrabackup execution and ignore the tablespace ./s/a#P#p0#SP#s1.ibd";
+        // What is gone gets no other name: it was imported.
+        let found = judged(&[delete, rename], &stream(&["s/b"], &[]));
+        assert!(found.contains("rows of s/b: their tablespaces were imported"), "{found}");
+        let rebuilt = [
+            delete,
+            r#"DDL tracking : rename 7 "./s/a.ibd","./s/#sql-ib9.ibd""#,
+            r#"DDL tracking : delete 7 "./s/#sql-ib9.ibd""#,
+        ];
+        assert_eq!(judged(&rebuilt, &stream(&["s/a"], &[])), "");
+        for message in [delete, ignore] {
+            let found = judged(&[message], &stream(&[], &["s/a"]));
+            assert!(found.contains("rows of s/a") && found.contains("cannot be asked"), "{found}");
+            assert_eq!(judged(&[message], &stream(&["s/a"], &["s/b"])), "", "made again");
+            assert_eq!(judged(&[message], &stream(&["s/b"], &[])), "", "dropped");
+        }
+        assert_eq!(judged(&[], &stream(&[], &["s/a"])), "", "in the system tablespace");
+    }
+
+    #[test]
+    fn other_messages_are_not_taken() {
+        let dropped = heard(&[
+            "Copying ./s/x.ibd",
+            "DDL tracking : delete",
+            r#"DDL tracking : delete x "./s/x.ibd""#,
+            r#"DDL tracking : rename 5 "./s/x.ibd","./s/y.ibd""#,
+            r#"DDL tracking : create 5 "./s/x.ibd""#,
+        ]);
+        assert!(dropped.spaces.is_empty() && dropped.ignored.is_empty(), "{dropped:?}");
+        let first: BTreeSet<_> = (10..30).map(|n| format!("s/t{n}")).collect();
+        let named = TakenForDropped::new("p", &first, Certainty::Imported).tables;
+        assert!(named.ends_with("s/t19, …"), "{named}");
+    }
+}

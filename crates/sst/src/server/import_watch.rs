@@ -1,0 +1,80 @@
+//! Tables of the donor whose tablespaces are imported while it is backed up: the backup program leaves their rows out, and
+//! ends with success.
+
+use std::time::Duration;
+
+use xb_pipeline::Scanned;
+use xb_process::{
+    DroppedTablespaces, HIGHEST, OPEN_ALL, StreamedTables, TablesBefore, TakenForDropped,
+    WITHOUT_TABLESPACE,
+};
+
+use crate::context::Context;
+use crate::contract::args::Product;
+use crate::run::Run;
+use crate::server::sql::Sql;
+
+/// Time limit of each answer: a joiner waits.
+const LIMIT: Duration = Duration::from_secs(30);
+/// The same, where the server opens all tablespaces for the answer: 5,000 took 2 s.
+const OPENING_LIMIT: Duration = Duration::from_secs(120);
+
+/// The donor's tables before its backup.
+#[derive(Debug)]
+pub(crate) struct ImportWatch {
+    /// `None` with another server than MariaDB, whose backup program locks DDL out.
+    sql: Option<Sql>,
+    before: TablesBefore,
+}
+
+impl ImportWatch {
+    /// Asks the server. One that does not answer is no error: then its backup is judged by less.
+    pub(crate) fn begin(context: &Context) -> Self {
+        let is_asked = context.args.product == Product::MariaDb;
+        let sql = is_asked.then(|| Sql::new(context));
+        let before = sql.as_ref().and_then(tables_before).unwrap_or_default();
+        Self { sql, before }
+    }
+
+    /// Checks after the end of the program that it did not leave out what was imported.
+    ///
+    /// # Errors
+    /// [`TakenForDropped`].
+    pub(crate) fn refuse(
+        &self,
+        run: &Run<'_>,
+        dropped: &DroppedTablespaces,
+        scanned: &Scanned,
+    ) -> Result<(), TakenForDropped> {
+        let stream = StreamedTables {
+            has_definition: &|table| scanned.defined.has(table),
+            without_tablespace: &scanned.without_tablespace.first,
+        };
+        let questions = dropped.questions(&self.before, stream);
+        let ask = |sql: &Sql| {
+            let answers = questions.iter().map(|question| sql.ask_within::<2>(LIMIT, question));
+            Some(answers.collect::<Option<Vec<_>>>()?.concat())
+        };
+        dropped.judge(&run.name(), self.sql.as_ref().and_then(ask).as_deref(), stream)
+    }
+}
+
+fn tables_before(sql: &Sql) -> Option<TablesBefore> {
+    // First: what is discarded or imported from here on has a higher number.
+    let [table, space] = sql.ask_within::<2>(LIMIT, HIGHEST)?.into_iter().next()?;
+    let highest = Some((table.parse().ok()?, space.parse().ok()?));
+    let discarded = || {
+        let without = || sql.ask_within::<3>(LIMIT, WITHOUT_TABLESPACE);
+        if without()?.is_empty() {
+            return Some(Vec::new());
+        }
+        sql.ask_within::<1>(OPENING_LIMIT, OPEN_ALL)?;
+        // The two lists of a server are not of one moment: what is made or dropped in between is missing in one, once.
+        let found = without()?;
+        let again = if found.is_empty() { Vec::new() } else { without()? };
+        Some(again.into_iter().filter(|row| found.contains(row)).collect())
+    };
+    let discarded = discarded().unwrap_or_default();
+    let discarded = discarded.into_iter().filter_map(|[_, space, _]| space.parse().ok()).collect();
+    Some(TablesBefore { highest, discarded })
+}
