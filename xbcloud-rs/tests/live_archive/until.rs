@@ -582,6 +582,8 @@ fn a_newest_backup_that_does_not_fit_the_archive_is_passed_over() {
     let offset = noted.position().unwrap().offset();
     let text = noted.as_str().replace(&format!("'{offset}'"), &format!("'{}'", offset - 10));
     manifest.source.binlog_pos = Some(text.into());
+    // Without the digest of its log, which tells at once.
+    manifest.history.as_mut().unwrap().binlog = None;
     std::fs::write(&path, manifest.encode(None).unwrap()).unwrap();
     let refused = shop.refused("new", "latest", &[]);
     assert!(refused.contains("new does not fit the archive"), "{refused}");

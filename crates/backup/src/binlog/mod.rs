@@ -8,6 +8,7 @@ pub(crate) mod coverage;
 pub(crate) mod doubts;
 mod elsewhere;
 mod finding;
+mod last_start;
 mod lent_streams;
 mod log_files;
 mod log_request;

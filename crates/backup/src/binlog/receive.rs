@@ -27,17 +27,18 @@ use xb_repo::archive::stream::{Link, StoredPosition, StreamHead, StreamOrigin};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
-use crate::binlog::common_log::{self, newest_common};
 use crate::binlog::clock;
+use crate::binlog::common_log::{self, newest_common};
 use crate::binlog::elsewhere::{ArchiveEnd, LogPlace};
 use crate::binlog::finding::{Finding, Unread};
+use crate::binlog::last_start::last_start;
 use crate::binlog::log_request::LogRequest;
 use crate::binlog::notice::{Notice, Tell};
 use crate::binlog::search_outcome::{OtherServer, Outcome};
 use crate::binlog::segmenter::segment_size;
 use crate::binlog::semi_sync::{self, Claim, TimedSample};
 use crate::binlog::session::{
-    Acknowledge, Message, Receiving, Server, connect, find, last_start, receive as receive_log,
+    Acknowledge, Message, Receiving, Server, connect, find, receive as receive_log,
 };
 use crate::binlog::sources::Sources;
 use crate::binlog::start::{
