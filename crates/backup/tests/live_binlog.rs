@@ -100,8 +100,13 @@ impl Archive {
         let (streams, keys_objects): (Vec<_>, Vec<_>) = self.streams().into_iter().unzip();
         let first = streams[0].head.content.start.position().unwrap();
         // Its position is that of the beginning of a log, which a branch repeats.
-        let base =
-            Base { position: first, gtids: None, at_most: None, taken: jiff::Timestamp::now(), is_shown_by_bytes: false };
+        let base = Base {
+            position: first,
+            gtids: None,
+            at_most: None,
+            taken: jiff::Timestamp::now(),
+            is_shown_by_bytes: false,
+        };
         let plan = Histories::new(&streams).plan(&base, &RestoreStop::Latest).unwrap();
         let mut logs: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for piece in plan.pieces {

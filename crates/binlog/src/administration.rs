@@ -36,6 +36,12 @@ pub(crate) fn administers(text: &[u8]) -> bool {
     [Words::new(text), Words::without_versioned(text)].into_iter().any(administer)
 }
 
+/// Whether a `LOAD DATA` with its file in the log is none, by the beginning of its text: a server runs what stands there.
+pub(crate) fn loads_nothing(text: &[u8]) -> bool {
+    let first = [Words::new(text), Words::without_versioned(text)].map(|mut words| words.upper());
+    first.iter().any(|first| first.as_deref() != Some("LOAD"))
+}
+
 fn administer(mut words: Words<'_>) -> bool {
     loop {
         let (first, second) = (words.upper(), words.upper());
@@ -92,6 +98,15 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(administers(text.as_bytes()), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("LOAD DATA LOCAL INFILE 'x' INTO TABLE `t`", false),
+            ("load xml infile 'x' into table t", false),
+            ("SHUTDOWN", true),
+            ("/*!99999 LOAD */ INSTALL SONAME 'x'", true),
+            ("", true),
+        ] {
+            assert_eq!(loads_nothing(text.as_bytes()), expected, "{text}");
         }
     }
 }

@@ -4,13 +4,8 @@ use crate::event_type::EventType;
 use crate::fields::Fields;
 use crate::query::{Query, Verb};
 
-/// Events that name the statement of rows, of MariaDB and of MySQL, and a table.
+/// MariaDB's event that names the statement of rows.
 const ANNOTATE: EventType = EventType(160);
-const TABLE_MAP: EventType = EventType(19);
-/// Fields of `LOAD DATA` between the fixed part of a statement and its variables: number of a file (4), two
-/// places in the statement (4 each), and what to do with duplicates (1). ("EXECUTE_LOAD_QUERY_EVENT",
-/// documentation of MariaDB Server)
-const LOAD: usize = 13;
 
 /// A table or a statement of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,13 +40,10 @@ impl Change {
             ANNOTATE => return Some(Self::statement(None, body)),
             // A byte for a length, which is not used.
             EventType::ROWS_QUERY => return Some(Self::statement(None, body.get(1..)?)),
-            TABLE_MAP => return table(body),
+            EventType::TABLE_MAP => return table(body),
             EventType::QUERY => Query::decode(body, false)?,
             EventType::QUERY_COMPRESSED => Query::decode(body, true)?,
-            EventType::EXECUTE_LOAD_QUERY => {
-                let (fixed, rest) = body.split_at_checked(Query::FIXED)?;
-                Query::decode(&[fixed, rest.get(LOAD..)?].concat(), false)?
-            }
+            EventType::EXECUTE_LOAD_QUERY => Query::decode_load(body)?,
             _ => return None,
         };
         Self::of(&query)
@@ -98,7 +90,7 @@ mod tests {
         body.push(u8::try_from(schema.len()).unwrap());
         body.extend([0; 4]);
         if load {
-            body.extend([0xff; LOAD]);
+            body.extend([0xff; Query::LOAD]);
         }
         body.extend(schema.as_bytes());
         body.push(0);
@@ -121,6 +113,6 @@ mod tests {
             if text.len() == Query::MAX_TEXT));
         assert_eq!(Change::read(EventType::QUERY, &body(false, "", "COMMIT")), None);
         assert_eq!(Change::read(EventType::EXECUTE_LOAD_QUERY, &[0; 20]), None);
-        assert_eq!(Change::read(TABLE_MAP, &[0; 9]), None);
+        assert_eq!(Change::read(EventType::TABLE_MAP, &[0; 9]), None);
     }
 }

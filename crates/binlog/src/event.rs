@@ -46,6 +46,8 @@ pub enum Event {
     MySqlBegin(MySqlBegin),
     /// A statement.
     Query(Query),
+    /// A `LOAD DATA`, whose rows are in the events before it.
+    Load(Query),
     /// A commit.
     Xid(u64),
     /// An XA transaction is prepared, or committed in one phase.
@@ -92,6 +94,7 @@ pub struct Rotate {
 pub(crate) fn needed(event_type: EventType, so_far: &[u8]) -> usize {
     match event_type {
         EventType::QUERY | EventType::QUERY_COMPRESSED => Query::needed(so_far),
+        EventType::EXECUTE_LOAD_QUERY => Query::needed(so_far) + Query::LOAD,
         EventType::PREVIOUS_GTIDS | EventType::GTID_LIST => MAX_LIST,
         EventType::FORMAT_DESCRIPTION
         | EventType::ROTATE
@@ -111,7 +114,9 @@ pub(crate) fn needed(event_type: EventType, so_far: &[u8]) -> usize {
 pub(crate) fn check_length(event_type: EventType, at: u64, length: u32) -> Result<(), Error> {
     let limit = match event_type {
         // Only their beginning is held.
-        EventType::QUERY | EventType::QUERY_COMPRESSED => return Ok(()),
+        EventType::QUERY | EventType::QUERY_COMPRESSED | EventType::EXECUTE_LOAD_QUERY => {
+            return Ok(());
+        }
         _ => needed(event_type, &[]),
     };
     match limit > 0 && length as usize > limit {
@@ -145,6 +150,7 @@ fn content(header: &EventHeader, body: &[u8], fork: Fork) -> Option<Event> {
         EventType::GTID_TAGGED => Event::MySqlBegin(MySqlBegin::decode_tagged(body)?),
         EventType::QUERY => Event::Query(Query::decode(body, false)?),
         EventType::QUERY_COMPRESSED => Event::Query(Query::decode(body, true)?),
+        EventType::EXECUTE_LOAD_QUERY => Event::Load(Query::decode_load(body)?),
         EventType::XID => Event::Xid(fields.u64()?),
         EventType::XA_PREPARE => Event::XaPrepare(XaPrepare::decode(body)?),
         EventType::TRANSACTION_PAYLOAD => Event::TransactionPayload,

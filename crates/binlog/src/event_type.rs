@@ -20,6 +20,8 @@ impl EventType {
     pub const XID: Self = Self(16);
     /// A `LOAD DATA` in statement format.
     pub(crate) const EXECUTE_LOAD_QUERY: Self = Self(18);
+    /// Names the table of the rows that follow.
+    pub(crate) const TABLE_MAP: Self = Self(19);
     /// Something is missing in the log.
     pub const INCIDENT: Self = Self(26);
     /// Sent by an idle server; never in a file.

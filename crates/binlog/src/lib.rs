@@ -56,6 +56,7 @@ mod reader;
 mod relay;
 mod relay_error;
 mod sent;
+mod statement_tables;
 mod status;
 mod stop;
 mod stretch;

@@ -3,6 +3,9 @@
 use flate2::{Decompress, FlushDecompress};
 
 use crate::fields::Fields;
+use crate::format::Fork;
+use crate::status::Status;
+use crate::words::Quoting;
 
 /// Bytes of a statement that are kept.
 pub(crate) const MAX_TEXT: usize = Query::MAX_TEXT;
@@ -22,6 +25,8 @@ pub struct Query {
     pub verb: Verb,
     /// The first KiB of the statement, decompressed.
     pub text: Vec<u8>,
+    /// What quotes mean in it.
+    pub(crate) quoting: Quoting,
 }
 
 /// Effect of a statement on its transaction.
@@ -82,6 +87,10 @@ impl Query {
     pub(crate) const FIXED: usize = 13;
     /// Bytes of a statement that are kept.
     pub(crate) const MAX_TEXT: usize = 1024;
+    /// Fields of `LOAD DATA` between the fixed part of a statement and its variables: number of a file (4), two
+    /// places in the statement (4 each), and what to do with duplicates (1). ("EXECUTE_LOAD_QUERY_EVENT",
+    /// documentation of MariaDB Server)
+    pub(crate) const LOAD: usize = 13;
 
     /// Bytes of the body that [`Query::decode`] needs, as far as `body` shows: at most 67 KiB.
     pub(crate) fn needed(body: &[u8]) -> usize {
@@ -95,7 +104,7 @@ impl Query {
     pub(crate) fn decode(body: &[u8], is_compressed: bool) -> Option<Self> {
         let mut fields = Fields::new(body);
         let Lengths { thread, error, variables, schema } = Lengths::read(&mut fields)?;
-        fields.bytes(variables)?;
+        let quoting = quoting(fields.bytes(variables)?);
         let schema = fields.bytes(schema)?.to_vec();
         if fields.u8()? != 0 {
             return None;
@@ -104,8 +113,40 @@ impl Query {
             true => decompressed(fields.rest())?,
             false => fields.rest().iter().copied().take(MAX_TEXT).collect(),
         };
-        Some(Self { thread, schema, error, verb: Verb::of(&text), text })
+        Some(Self { thread, schema, error, verb: Verb::of(&text), text, quoting })
     }
+
+    /// The same of a `LOAD DATA`, which has the file and what becomes of duplicates before the variables.
+    pub(crate) fn decode_load(body: &[u8]) -> Option<Self> {
+        let (fixed, rest) = body.split_at_checked(Self::FIXED)?;
+        Self::decode(&[fixed, rest.get(Self::LOAD..)?].concat(), false)
+    }
+
+    /// Whether more of the statement follows.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.text.len() >= MAX_TEXT
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_text(schema: &str, text: &str) -> Self {
+        let lengths = [&[0; 8][..], &[u8::try_from(schema.len()).unwrap_or_default()], &[0; 4]];
+        let body = [&lengths.concat()[..], schema.as_bytes(), &[0], text.as_bytes()].concat();
+        Self::decode(&body, false).unwrap_or_else(|| unreachable!("{text}"))
+    }
+}
+
+/// The variable of `sql_mode`, and its bits. ("QUERY_EVENT" and "SQL_MODE", documentation of MariaDB Server)
+fn quoting(variables: &[u8]) -> Quoting {
+    const SQL_MODE: u8 = 1;
+    const ANSI_QUOTES: u64 = 1 << 2;
+    const NO_BACKSLASH_ESCAPES: u64 = 1 << 20;
+    // The forks do not differ in it, nor in those before it.
+    let mode = Status::new(variables, Fork::MariaDb).find_map(|variable| match variable.bytes() {
+        [SQL_MODE, mode @ ..] => mode.try_into().ok().map(u64::from_le_bytes),
+        _ => None,
+    });
+    let has = |bit| mode.unwrap_or_default() & bit != 0;
+    Quoting { has_ansi_names: has(ANSI_QUOTES), has_no_escapes: has(NO_BACKSLASH_ESCAPES) }
 }
 
 /// The beginning of a compressed text: one byte, whose low three bits are the size of a length that

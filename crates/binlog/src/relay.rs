@@ -9,11 +9,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::administration::administers;
+use crate::administration::{administers, loads_nothing};
 use crate::any_gtid::AnyGtid;
 use crate::artificial::{artificial_previous_gtids, artificial_rotation, description_created};
 use crate::error::Error;
 use crate::event::{Entry, Event};
+use crate::event_type::EventType;
 use crate::format::{ChecksumKind, Fork};
 use crate::history::{History, Repeats};
 use crate::left_out::LeftOut;
@@ -23,7 +24,7 @@ use crate::query::Verb;
 use crate::reader::{MAGIC, Reader};
 use crate::relay_error::RelayError;
 use crate::stop::ReplayStop;
-use crate::temporary::{Marked, TemporaryTables};
+use crate::temporary::TemporaryTables;
 use crate::transactions::{Begin, Transaction};
 
 /// Longest name of a log, in bytes.
@@ -194,7 +195,10 @@ impl RelayWriter {
         if is_whole && described.created > 0 {
             // A log without a transaction is not written, nor is its head.
             self.started = Some(described.created);
-            self.temporary.server_started();
+            // Behind the data's position, and behind that at which this server's logs begin to count.
+            if self.log.is_some() {
+                self.temporary.server_started();
+            }
         }
         let head = head(name, offset, format, self.started, fork, checksums)
             .ok_or_else(|| failed(Error::Format))?;
@@ -226,6 +230,7 @@ impl RelayWriter {
         self.check_whole()?;
         self.check_closed()?;
         self.history.next_server(repeats);
+        self.temporary.other_server();
         self.log = None;
         self.servers += 1;
         Ok(())
@@ -305,6 +310,7 @@ impl RelayWriter {
             return Err(RelayError::Servers);
         }
         self.end.free_server_id = HIGHEST_ID - free;
+        self.end.of_session = self.temporary.doubt();
         let never_ended = self.history.never_ended().map(AnyGtid::MariaDb);
         let is_written = |gtid: &AnyGtid| {
             !self.plan.never_ended.contains(gtid) && !self.plan.leave_out.contains(gtid)
@@ -375,21 +381,35 @@ impl RelayWriter {
 
     /// Refuses a statement that no server logs, and one on a temporary table that the data lacks.
     fn check_statement(&mut self, entry: &Entry) -> Result<(), RelayError> {
-        let Event::Query(query) = &entry.event else { return Ok(()) };
-        if administers(&query.text) {
+        let (query, is_forged) = match &entry.event {
+            Event::Query(query) => (query, administers(&query.text)),
+            Event::Load(query) => (query, loads_nothing(&query.text)),
+            // So does a transaction with temporary tables only not end, in logs of MariaDB 10.11.
+            Event::Xid(_) if matches!(self.end.gtids, GtidState::MariaDb(_)) => {
+                self.temporary.real_table_changed();
+                return Ok(());
+            }
+            _ => {
+                if entry.header.event_type == EventType::TABLE_MAP {
+                    self.temporary.change();
+                }
+                return Ok(());
+            }
+        };
+        if is_forged {
             return Err(RelayError::Administration(self.at(entry.begin)?));
         }
-        if !entry.header.flags.is_of_session() || query.verb != Verb::Other {
+        if query.verb != Verb::Other {
+            return Ok(());
+        }
+        self.temporary.change();
+        let session = (entry.header.server_id, query.thread);
+        if !entry.header.flags.is_of_session() {
+            self.temporary.unmarked(session, query);
             return Ok(());
         }
         let at = self.at(entry.begin)?;
-        let session = (entry.header.server_id, query.thread);
-        match self.temporary.statement(session, &query.text, &at) {
-            Ok(Marked::Known) => {}
-            Ok(Marked::Doubtful) => drop(self.end.of_session.get_or_insert(at)),
-            Err(at) => return Err(RelayError::Temporary(at)),
-        }
-        Ok(())
+        self.temporary.statement(session, query, &at).map_err(RelayError::Temporary)
     }
 
     fn fault(&self, error: Error) -> RelayError {
@@ -403,6 +423,7 @@ impl RelayWriter {
             let at = self.log.as_ref().map(|log| log.begin).unwrap_or_default();
             return Err(RelayError::Anonymous(self.at(at)?));
         };
+        self.temporary.begin();
         let at = self.log.as_ref().map(|log| log.begin).unwrap_or_default();
         if self.history.is_repeat(&gtid, at) || self.plan.never_ended.contains(&gtid) {
             self.state = State::Repeat(gtid);

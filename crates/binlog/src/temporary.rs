@@ -1,220 +1,623 @@
 //! Temporary tables that existed at the data's position. They are in no backup, so a statement on one that has the name of a real
 //! table would change that. Servers mark the statements that depend on their session: those on its temporary tables, and those
-//! that call `CONNECTION_ID()`, in a routine perhaps. When the session ends, they log that its tables go, by name.
+//! that call `CONNECTION_ID()`, in a routine perhaps. When the session ends, they log that its tables go, by name: one that the
+//! session has not made behind the position is older.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::position::LogPosition;
-use crate::words::Words;
+use crate::query::Query;
+use crate::statement_tables::{Does, StatementTables, TableName};
 
-/// Sessions whose statements are kept, and statements of each.
-const SESSIONS: usize = 1000;
-const STATEMENTS: usize = 16;
-/// Another reason of the mark.
-const CONNECTION_ID: &[u8] = b"connection_id";
+/// Memory for all sessions, in bytes, and what one and a name take beside the bytes of names.
+const MEMORY: usize = 32 << 20;
+const SESSION: usize = 512;
+const NAME: usize = 128;
+/// Doubts of a session that are told apart.
+const DOUBTS: usize = 16;
+/// Names of a session that are known.
+const NAMES: usize = 1000;
+/// Sessions that have ended, and may have more tables to drop: servers write a statement for each schema.
+const ENDED: usize = 256;
 
 /// A session: the server, and the number of its thread.
 pub(crate) type Session = (u32, u32);
 
 /// What the marked statements of a log show.
 #[derive(Debug, Default)]
-pub(crate) struct TemporaryTables(BTreeMap<Session, SessionTables>);
+pub(crate) struct TemporaryTables {
+    sessions: BTreeMap<Session, SessionTables>,
+    ended: VecDeque<Session>,
+    memory: usize,
+    /// Number of marked statements.
+    number: u64,
+    /// The first statement that stays in doubt, whatever follows.
+    settled: Option<(u64, LogPosition)>,
+    /// The server has started behind the data's position: none is older.
+    has_started: bool,
+    /// There was no room for more: everything is in doubt.
+    is_full: bool,
+    /// Of the present transaction.
+    changes: u32,
+    /// Its statement, if it changes this table only, or tables that the session has made.
+    open: Option<(Session, TableName)>,
+}
 
 #[derive(Debug, Default)]
 struct SessionTables {
-    /// Names of the tables that it has made behind the data's position, in lower case.
-    made: BTreeSet<Vec<u8>>,
-    /// Its first other statements.
-    used: Vec<Used>,
+    /// Those that it has made behind the data's position; whether there was none of this name before.
+    made: BTreeMap<TableName, bool>,
+    /// Names that no older one has.
+    free: BTreeSet<TableName>,
+    /// The first statement that is not wholly on what it has made.
+    other: Option<LogPosition>,
+    doubts: Vec<Doubt>,
 }
 
+/// A statement that may be on an older one.
 #[derive(Debug)]
-struct Used {
+struct Doubt {
+    number: u64,
     at: LogPosition,
-    /// In lower case.
-    text: Vec<u8>,
-    /// The names in it of tables that the session had made.
-    made: Vec<Vec<u8>>,
+    /// The names that may be older tables.
+    names: BTreeSet<TableName>,
+    /// There are no others, so that it is none once these are known.
+    is_all: bool,
 }
 
-impl Used {
-    /// Whether it may be on a table of this name that the session has not made.
-    fn is_on(&self, name: &[u8]) -> bool {
-        has_word(&self.text, name) && !self.made.iter().any(|made| made == name)
+impl SessionTables {
+    fn memory(&self) -> usize {
+        let names = self.made.keys().chain(&self.free);
+        let names = names.chain(self.doubts.iter().flat_map(|doubt| &doubt.names));
+        SESSION + names.map(|(schema, name)| NAME + schema.len() + name.len()).sum::<usize>()
+    }
+
+    /// The first statement in doubt that names a table.
+    fn named(&self, name: &TableName) -> Option<&LogPosition> {
+        self.doubts.iter().find(|doubt| doubt.names.contains(name)).map(|doubt| &doubt.at)
+    }
+
+    /// No older table has this name.
+    fn release(&mut self, name: TableName) {
+        for doubt in &mut self.doubts {
+            doubt.names.remove(&name);
+        }
+        self.doubts.retain(|doubt| !doubt.is_all || !doubt.names.is_empty());
+        self.free.insert(name);
+    }
+
+    fn doubt(&mut self, number: u64, at: &LogPosition, names: BTreeSet<TableName>, is_all: bool) {
+        match self.doubts.get_mut(DOUBTS - 1) {
+            None => self.doubts.push(Doubt { number, at: at.clone(), names, is_all }),
+            // It stands for all later ones.
+            Some(last) => last.is_all = false,
+        }
+    }
+
+    /// Forgets a table that it has made. `None` if there is none of this name; else whether it certainly was a new one.
+    fn unmake(&mut self, name: &TableName) -> Option<bool> {
+        let is_new = self.made.remove(name)?;
+        self.free.insert(name.clone());
+        Some(is_new)
+    }
+
+    /// The same by a name that may be written in another way.
+    fn unmake_like(&mut self, name: &TableName) -> Option<bool> {
+        let alike = |other: &&TableName| folded(other) == folded(name);
+        let name = self.made.keys().find(alike)?.clone();
+        self.unmake(&name)
     }
 }
 
-/// A marked statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Marked {
-    /// It is on a table that the replay makes, or on none.
-    Known,
-    /// It may be on a temporary table that the data lacks.
-    Doubtful,
+/// A name as servers compare it that do not tell case, whose statements are in any character set.
+fn folded((schema, name): &TableName) -> [Vec<u8>; 2] {
+    [schema, name].map(|part| {
+        let mut folded = part.to_ascii_lowercase();
+        folded.iter_mut().filter(|byte| **byte >= 0x80).for_each(|byte| *byte = 0x80);
+        folded.dedup_by(|a, b| *a == 0x80 && *b == 0x80);
+        folded
+    })
 }
 
 impl TemporaryTables {
-    /// A server has started: its sessions have ended.
+    /// The server that writes the log has started: its sessions have ended, and there are no older tables. A crash has ended
+    /// some without a word, so that their doubts stay.
     pub(crate) fn server_started(&mut self) {
-        self.0.clear();
+        self.other_server();
+        self.has_started = true;
     }
 
-    /// Takes the beginning of a marked statement.
+    /// The log of another server follows.
+    pub(crate) fn other_server(&mut self) {
+        self.settled = self.first_doubt();
+        self.has_started = false;
+        self.sessions.clear();
+        self.ended.clear();
+        self.memory = 0;
+        self.begin();
+    }
+
+    /// A transaction begins.
+    pub(crate) fn begin(&mut self) {
+        (self.changes, self.open) = (0, None);
+    }
+
+    /// An event of the transaction changes something.
+    pub(crate) fn change(&mut self) {
+        self.changes = self.changes.saturating_add(1);
+    }
+
+    /// The transaction ends as those do that have changed a real table.
+    pub(crate) fn real_table_changed(&mut self) {
+        if let (Some((session, name)), 1) = (self.open.take(), self.changes)
+            && let Some(of) = self.sessions.get_mut(&session)
+        {
+            of.release(name);
+        }
+    }
+
+    /// The first statement that may be on a temporary table that the data lacks.
+    pub(crate) fn doubt(&self) -> Option<LogPosition> {
+        self.first_doubt().map(|(_, at)| at)
+    }
+
+    fn first_doubt(&self) -> Option<(u64, LogPosition)> {
+        let doubts = self.sessions.values().flat_map(|of| &of.doubts);
+        let doubts = doubts.map(|doubt| (doubt.number, doubt.at.clone()));
+        doubts.chain(self.settled.clone()).min_by_key(|(number, _)| *number)
+    }
+
+    /// Takes a statement without the mark: no table of it is temporary.
+    pub(crate) fn unmarked(&mut self, session: Session, query: &Query) {
+        let Some(of) = self.sessions.get_mut(&session) else { return };
+        if !of.doubts.iter().any(|doubt| doubt.is_all) {
+            return;
+        }
+        let tables = StatementTables::of(query);
+        if tables.is_plain && tables.is_sure {
+            let named = |name: &TableName| of.doubts.iter().any(|doubt| doubt.names.contains(name));
+            let names: Vec<TableName> = tables.uses.into_iter().filter(named).collect();
+            names.into_iter().for_each(|name| of.release(name));
+        }
+    }
+
+    /// Takes a marked statement.
     ///
     /// # Errors
     /// The position of a statement on a temporary table that the data lacks.
     pub(crate) fn statement(
         &mut self,
         session: Session,
-        text: &[u8],
+        query: &Query,
         at: &LogPosition,
-    ) -> Result<Marked, LogPosition> {
-        let text = text.to_ascii_lowercase();
-        if self.0.len() >= SESSIONS && !self.0.contains_key(&session) {
-            return Ok(Marked::Doubtful);
+    ) -> Result<(), LogPosition> {
+        if self.has_started || self.is_full {
+            return Ok(());
         }
-        let tables = self.0.entry(session).or_default();
-        let mut words = Words::new(&text);
-        let first: Vec<String> = (0..4).map_while(|_| words.upper()).collect();
-        let first: Vec<&str> = first.iter().map(String::as_str).collect();
-        match first[..] {
-            ["CREATE", "TEMPORARY", ..] | ["CREATE", "OR", "REPLACE", "TEMPORARY"] => {
-                let Some(name) = made(&text) else { return Ok(Marked::Doubtful) };
-                // With IF NOT EXISTS, an older one may be there.
-                let is_new = !contains(&text, b"if not exists");
-                let was_made = !tables.made.insert(name);
-                Ok(if is_new || was_made { Marked::Known } else { Marked::Doubtful })
-            }
-            ["DROP", "TEMPORARY", ..] => {
-                for name in names(&text) {
-                    if tables.made.remove(name) {
-                        continue;
+        self.number += 1;
+        let mut of = self.sessions.remove(&session).unwrap_or_default();
+        self.memory = self.memory.saturating_sub(of.memory());
+        let taken = self.take(session, &mut of, query, at);
+        self.memory += of.memory();
+        let names = of.made.len() + of.free.len();
+        if of.made.is_empty() && of.doubts.is_empty() && of.other.is_none() {
+            self.memory -= of.memory();
+        } else {
+            self.sessions.insert(session, of);
+        }
+        if self.memory > MEMORY || names > NAMES {
+            self.settled = self.first_doubt().or_else(|| Some((self.number, at.clone())));
+            self.sessions.clear();
+            self.is_full = true;
+        }
+        taken
+    }
+
+    fn take(
+        &mut self,
+        session: Session,
+        of: &mut SessionTables,
+        query: &Query,
+        at: &LogPosition,
+    ) -> Result<(), LogPosition> {
+        let tables = StatementTables::of(query);
+        match tables.does {
+            Does::Make { name, may_exist, replaces } => {
+                let is_known = of.made.contains_key(&name) || of.free.contains(&name);
+                if replaces && !is_known {
+                    // In the place of an older one, perhaps.
+                    if let Some(at) = of.named(&name) {
+                        return Err(at.clone());
                     }
-                    if let Some(used) = tables.used.iter().find(|used| used.is_on(name)) {
-                        return Err(used.at.clone());
+                    self.settle(of);
+                }
+                if may_exist && !is_known {
+                    of.other.get_or_insert_with(|| at.clone());
+                    of.doubt(self.number, at, BTreeSet::new(), false);
+                    of.made.insert(name, false);
+                } else if !may_exist || !of.made.contains_key(&name) {
+                    of.made.insert(name, true);
+                }
+                self.uses((session, of), tables.uses, (tables.is_sure, true), at);
+                Ok(())
+            }
+            Does::Drop { names, is_end, all_exist } => {
+                self.drop((session, of), names, (is_end, all_exist), query.is_cut())
+            }
+            Does::DropOthers => Ok(()),
+            Does::Rename(pairs) => {
+                for (from, to) in pairs {
+                    match of.unmake(&from) {
+                        Some(is_new) => drop(of.made.insert(to, is_new)),
+                        None => {
+                            of.other.get_or_insert_with(|| at.clone());
+                            of.doubt(self.number, at, BTreeSet::from([from]), false);
+                        }
                     }
                 }
-                Ok(Marked::Known)
-            }
-            _ => {
-                let made = tables.made.iter().filter(|name| has_word(&text, name));
-                let made: Vec<Vec<u8>> = made.cloned().collect();
-                // On what the session has made, or on none.
-                let is_known = !made.is_empty() || contains(&text, CONNECTION_ID);
-                if tables.used.len() < STATEMENTS {
-                    tables.used.push(Used { at: at.clone(), text, made });
+                if !tables.is_sure {
+                    self.uses((session, of), tables.uses, (false, true), at);
                 }
-                Ok(if is_known { Marked::Known } else { Marked::Doubtful })
+                Ok(())
+            }
+            Does::Nothing => {
+                let is_explained = tables.asks_session
+                    || tables.uses.iter().any(|name| of.made.contains_key(name));
+                self.uses((session, of), tables.uses, (tables.is_sure, is_explained), at);
+                Ok(())
             }
         }
     }
-}
 
-/// The name of the table that a statement makes, without its schema.
-fn made(text: &[u8]) -> Option<Vec<u8>> {
-    let at = text.windows(6).position(|window| window == b" table")? + 6;
-    let mut rest = text.get(at..)?.trim_ascii_start();
-    rest = rest.strip_prefix(b"if not exists").unwrap_or(rest).trim_ascii_start();
-    let end = rest.iter().position(|byte| b" (\t\r\n".contains(byte)).unwrap_or(rest.len());
-    let name = rest.get(..end)?.rsplit(|byte| *byte == b'.').next()?;
-    let name: Vec<u8> = name.iter().copied().filter(|byte| *byte != b'`').collect();
-    (!name.is_empty()).then_some(name)
-}
+    /// A statement uses tables, and perhaps others: then it is not sure. It has been explained what it is marked for.
+    fn uses(
+        &mut self,
+        (session, of): (Session, &mut SessionTables),
+        mut names: BTreeSet<TableName>,
+        (is_sure, is_explained): (bool, bool),
+        at: &LogPosition,
+    ) {
+        names.retain(|name| !of.made.contains_key(name));
+        let is_all = is_sure && is_explained;
+        if is_all && names.is_empty() {
+            return;
+        }
+        of.other.get_or_insert_with(|| at.clone());
+        names.retain(|name| !of.free.contains(name));
+        if is_all && names.is_empty() {
+            return;
+        }
+        if let (true, 1, Some(name)) = (is_all, names.len(), names.first()) {
+            self.open = Some((session, name.clone()));
+        }
+        of.doubt(self.number, at, names, is_all);
+    }
 
-/// The names in backticks, without those of schemas before them.
-fn names(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut parts = text.split(|byte| *byte == b'`').skip(1);
-    std::iter::from_fn(move || {
-        loop {
-            let name = parts.next()?;
-            let is_schema = parts.next().is_some_and(|behind| behind == b".");
-            if !is_schema && !name.is_empty() {
-                return Some(name);
+    /// A statement drops temporary tables, because the session ends, or by name; all of them exist, or perhaps not. There may
+    /// be more of them if it is cut off.
+    fn drop(
+        &mut self,
+        (session, of): (Session, &mut SessionTables),
+        names: Vec<TableName>,
+        (is_end, all_exist): (bool, bool),
+        is_cut: bool,
+    ) -> Result<(), LogPosition> {
+        let mut has_doubtful = is_cut;
+        let mut left = Vec::new();
+        for name in names {
+            match of.unmake(&name) {
+                Some(is_new) => has_doubtful |= !is_new,
+                None => left.push(name),
             }
         }
-    })
-}
+        for name in left {
+            if let Some(is_new) = of.unmake_like(&name) {
+                has_doubtful |= !is_new;
+                continue;
+            }
+            if of.free.contains(&name) {
+                continue;
+            }
+            // It is older than the position.
+            let older = if all_exist { of.other.as_ref() } else { None };
+            if let Some(at) = of.named(&name).or(older) {
+                return Err(at.clone());
+            }
+            has_doubtful |= !all_exist;
+            of.free.insert(name);
+        }
+        if has_doubtful {
+            self.settle(of);
+        }
+        if is_end {
+            // Whatever it used before was its own, or real; if not, its table would be here, or in the next statement.
+            of.doubts.clear();
+            of.free.clear();
+            self.end(session);
+        }
+        Ok(())
+    }
 
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    positions(text, part).next().is_some()
-}
+    /// The doubts of a session stay.
+    fn settle(&mut self, of: &mut SessionTables) {
+        let doubts = of.doubts.drain(..).map(|doubt| (doubt.number, doubt.at));
+        self.settled = doubts.chain(self.settled.take()).min_by_key(|(number, _)| *number);
+    }
 
-/// Whether a name stands in a text, and not as a part of a longer one.
-fn has_word(text: &[u8], name: &[u8]) -> bool {
-    let is_of_name = |byte: Option<&u8>| {
-        byte.is_some_and(|byte| {
-            byte.is_ascii_alphanumeric() || b"_$".contains(byte) || *byte >= 0x80
-        })
-    };
-    positions(text, name).any(|at| {
-        let before = at.checked_sub(1).and_then(|at| text.get(at));
-        !is_of_name(before) && !is_of_name(text.get(at + name.len()))
-    })
-}
-
-fn positions<'t>(text: &'t [u8], part: &'t [u8]) -> impl Iterator<Item = usize> + 't {
-    let windows = text.windows(part.len().max(1)).enumerate();
-    windows.filter(move |(_, window)| *window == part).map(|(at, _)| at)
+    /// A session has ended.
+    fn end(&mut self, session: Session) {
+        if self.ended.contains(&session) {
+            return;
+        }
+        self.ended.push_back(session);
+        if self.ended.len() > ENDED
+            && let Some(mut of) =
+                self.ended.pop_front().and_then(|first| self.sessions.remove(&first))
+        {
+            self.memory = self.memory.saturating_sub(of.memory());
+            self.settle(&mut of);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::Quoting;
 
     fn at(offset: u64) -> LogPosition {
         LogPosition::new("bin.000001", offset).unwrap()
     }
 
-    fn all(statements: &[(u32, &str)]) -> Result<Vec<Marked>, LogPosition> {
+    /// A server's log, in which every statement is marked. `START` and `OTHER` are another beginning of the server, and another
+    /// server; `XID` ends the transaction of the statement before; one that begins with `-` has no mark.
+    fn tracked(ansi: bool, statements: &[(u32, &str)]) -> Result<TemporaryTables, u64> {
         let mut tables = TemporaryTables::default();
-        let each = statements.iter().zip(1_u64..);
-        each.map(|((thread, text), n)| {
-            if text.is_empty() {
-                tables.server_started();
-                return Ok(Marked::Known);
+        for ((thread, text), n) in statements.iter().zip(1_u64..) {
+            let (schema, text) = match text.strip_prefix("use b; ") {
+                Some(text) => ("b", text),
+                None => ("a", *text),
+            };
+            let mut query = Query::of_text(schema, text.trim_start_matches('-'));
+            query.quoting = Quoting { has_ansi_names: ansi, ..Quoting::default() };
+            let session = (1, *thread);
+            match text {
+                "START" => tables.server_started(),
+                "OTHER" => tables.other_server(),
+                "XID" => tables.real_table_changed(),
+                _ => {
+                    tables.begin();
+                    tables.change();
+                    if text.starts_with('-') {
+                        tables.unmarked(session, &query);
+                    } else {
+                        tables.statement(session, &query, &at(n)).map_err(|at| at.offset())?;
+                    }
+                }
             }
-            tables.statement((1, *thread), text.as_bytes(), &at(n))
-        })
-        .collect()
+        }
+        Ok(tables)
     }
+
+    /// The number of the statement that is refused, or of the one in doubt.
+    fn of(statements: &[(u32, &str)]) -> Result<Option<u64>, u64> {
+        Ok(tracked(false, statements)?.doubt().map(|at| at.offset()))
+    }
+
+    /// The same of one session.
+    fn one(statements: &[&str]) -> Result<Option<u64>, u64> {
+        of(&statements.iter().map(|text| (7, *text)).collect::<Vec<_>>())
+    }
+
+    const DELETE: &str = "DELETE FROM t";
+    const END: &str = "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `t`";
+    const X: &str = "CREATE TEMPORARY TABLE b.x(id int)";
+    const END_X: &str = "use b; DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `x`";
+    const KNOWN: Result<Option<u64>, u64> = Ok(None);
 
     #[test]
     fn a_statement_on_a_temporary_table_that_no_backup_has_is_found() {
-        use Marked::{Doubtful, Known};
-        let drop = "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `Orders`,`other`";
-        let insert = "INSERT INTO orders VALUES (1)";
-        assert_eq!(all(&[(7, insert)]), Ok(vec![Doubtful]));
-        assert_eq!(all(&[(7, insert), (7, drop)]), Err(at(1)));
-        let of_schema = "DROP TEMPORARY TABLE IF EXISTS `orders`.`t` /* generated by server */";
-        assert_eq!(all(&[(7, insert), (7, of_schema)]), Ok(vec![Doubtful, Known]));
-        // Of another session, or of a session before the server's start.
-        assert_eq!(all(&[(7, insert), (8, drop)]), Ok(vec![Doubtful, Known]));
-        assert_eq!(all(&[(7, insert), (0, ""), (7, drop)]), Ok(vec![Doubtful, Known, Known]));
+        assert_eq!(one(&[DELETE]), Ok(Some(1)));
+        assert_eq!(one(&[DELETE, END]), Err(1));
+        assert_eq!(one(&[DELETE, "DROP TEMPORARY TABLE `t` /* generated by server */"]), Err(1));
+        let by_name = "DROP TEMPORARY TABLE IF EXISTS `a`.`t` /* generated by server */";
+        assert_eq!(one(&[DELETE, by_name]), Err(1));
+        // One of that name need not be there.
+        let other = "DROP TEMPORARY TABLE IF EXISTS `a`.`u` /* generated by server */";
+        assert_eq!(one(&[DELETE, other, X, END_X]), Ok(Some(1)));
+        // Of another session, or of one before the server's start.
+        assert_eq!(of(&[(7, DELETE), (8, END)]), Ok(Some(1)));
+        assert_eq!(of(&[(7, DELETE), (0, "START"), (7, END), (7, DELETE)]), Ok(Some(1)));
+        assert_eq!(of(&[(7, X), (0, "START"), (7, DELETE), (7, END)]), KNOWN);
+        assert_eq!(of(&[(7, X), (0, "OTHER"), (7, DELETE), (7, END)]), Err(3));
         // The log has it.
         for create in [
-            "create temporary table orders (i INT)",
-            "CREATE TEMPORARY TABLE `s`.`ORDERS`(i INT)",
-            "CREATE OR REPLACE TEMPORARY TABLE orders SELECT 1",
+            "create temporary table t (i INT)",
+            "CREATE TEMPORARY TABLE `a`.`t`(i INT)",
+            "CREATE OR REPLACE TEMPORARY TABLE t SELECT 1",
         ] {
-            assert_eq!(all(&[(7, create), (7, insert), (7, drop)]), Ok(vec![Known; 3]));
+            assert_eq!(one(&[create, DELETE, END]), KNOWN, "{create}");
         }
-        // An older table of a session that makes others, too.
-        let other = "CREATE TEMPORARY TABLE s.other (i INT)";
-        assert_eq!(all(&[(7, other), (7, insert), (7, drop)]), Err(at(2)));
-        let again = "CREATE TEMPORARY TABLE IF NOT EXISTS `orders` (i INT)";
-        assert_eq!(all(&[(7, again)]), Ok(vec![Doubtful]));
-        assert_eq!(all(&[(7, "DELETE FROM orders_2"), (7, drop)]), Ok(vec![Doubtful, Known]));
+        let again = "CREATE TEMPORARY TABLE IF NOT EXISTS `t` (i INT)";
+        assert_eq!(one(&[again, DELETE, END]), Ok(Some(1)));
+        assert_eq!(one(&["CREATE TEMPORARY TABLE t (i INT)", again, DELETE, END]), KNOWN);
         // A table that is made, and dropped if it is there, again and again.
-        let round =
-            [(7, drop), (7, "CREATE TEMPORARY TABLE orders (i INT)"), (7, insert), (7, drop)];
-        assert_eq!(all(&[round, round].concat()), Ok(vec![Known; 8]));
+        let round = [by_name, "CREATE TEMPORARY TABLE t (i INT)", DELETE, by_name];
+        assert_eq!(one(&[round, round].concat()), KNOWN);
         // Marked for another reason, or for both.
-        let both = "INSERT INTO orders VALUES (Connection_ID())";
-        assert_eq!(all(&[(7, both)]), Ok(vec![Known]));
-        assert_eq!(all(&[(7, both), (7, drop)]), Err(at(1)));
+        let both = "INSERT INTO t VALUES (Connection_ID())";
+        assert_eq!(one(&[both]), Ok(Some(1)));
+        assert_eq!(one(&[both, "XID"]), KNOWN);
+        assert_eq!(one(&[both, END]), Err(1));
+        assert_eq!(one(&["INSERT INTO audit SELECT f()", "XID", X, END_X]), KNOWN);
+        assert_eq!(one(&["INSERT INTO audit SELECT f()", "XID", X]), Ok(Some(1)));
+    }
+
+    /// Each as a server logs it, of a session that has had a table `a.t` since before the backup.
+    #[test]
+    fn no_other_table_hides_an_older_one() {
+        let joined = "DELETE t FROM t LEFT JOIN b.x ON x.id = t.id";
+        let insert = "INSERT INTO b.x VALUES (1)";
+        // One of the same name in another schema.
         assert_eq!(
-            all(&[(7, "INSERT INTO audit SELECT f()"), (7, drop)]),
-            Ok(vec![Doubtful, Known])
+            one(&[
+                "CREATE TEMPORARY TABLE b.t(id int)",
+                DELETE,
+                "use b; DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `t`",
+                END
+            ]),
+            Err(2)
         );
+        // One whose name differs by case.
+        assert_eq!(
+            one(&[
+                "CREATE TEMPORARY TABLE `T`(id int)",
+                DELETE,
+                "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `t`,`T`"
+            ]),
+            Err(2)
+        );
+        assert_eq!(one(&["CREATE TEMPORARY TABLE `T`(id int)", DELETE]), Ok(Some(2)));
+        // Many statements before it.
+        for last in [joined, DELETE] {
+            let many = [&[X][..], &[insert; 17], &[last], &[END_X, END]].concat();
+            assert_eq!(one(&many), Err(19), "{last}");
+        }
+        // With ANSI_QUOTES.
+        let end = r#"DROP /*!40005 TEMPORARY */ TABLE IF EXISTS "t""#;
+        for last in [joined, DELETE] {
+            let many = [(7, X), (7, last), (7, end)];
+            assert_eq!(tracked(true, &many).map(drop), Err(2), "{last}");
+        }
+        // A function uses it.
+        assert_eq!(one(&[X, "INSERT INTO b.x SELECT f()", END_X, END]), Err(2));
+        assert_eq!(one(&[X, "INSERT INTO b.x SELECT f()"]), Ok(Some(2)));
+        // Another one takes its place.
+        assert_eq!(one(&[DELETE, "CREATE OR REPLACE TEMPORARY TABLE t(id int)"]), Err(1));
+        // It gets another name.
+        assert_eq!(
+            one(&["ALTER TABLE t RENAME u", "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `u`"]),
+            Err(1)
+        );
+        assert_eq!(one(&["RENAME TABLE t TO u"]), Ok(Some(1)));
+        // Its rows are loaded from a file, or another table is merged with it.
+        assert_eq!(one(&["LOAD DATA LOCAL INFILE 'f' INTO TABLE `t`", END]), Err(1));
+        assert_eq!(one(&["CREATE TEMPORARY TABLE m (id INT) ENGINE=MERGE UNION=(t)"]), Ok(Some(1)));
+        // It stands behind the part of a statement that is kept.
+        let long = "y".repeat(1100);
+        assert_eq!(one(&[X, &format!("DELETE /* {long} */ t FROM t"), END_X, END]), Err(2));
+        let names = vec!["`y`"; 300].join(",");
+        assert_eq!(
+            one(&[
+                X,
+                DELETE,
+                &format!("use b; DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `x`,{names}")
+            ]),
+            Err(2)
+        );
+        let made: Vec<String> = (0..60)
+            .map(|n| format!("CREATE TEMPORARY TABLE {}{n}(id int)", "x".repeat(20)))
+            .collect();
+        let names: Vec<String> = (0..60).map(|n| format!("`{}{n}`", "x".repeat(20))).collect();
+        let end = format!("DROP /*!40005 TEMPORARY */ TABLE IF EXISTS {}", names.join(","));
+        let all: Vec<&str> = made.iter().map(String::as_str).chain([DELETE, &end]).collect();
+        assert_eq!(one(&all), Ok(Some(61)));
+    }
+
+    #[test]
+    fn a_session_that_has_not_ended_is_in_doubt() {
+        let copied = "INSERT INTO t SELECT id+1000 FROM b.x";
+        assert_eq!(one(&[X, copied]), Ok(Some(2)));
+        assert_eq!(one(&[X, "DELETE FROM t WHERE 1 = 1 OR 'x' = id"]), Ok(Some(2)));
+        assert_eq!(one(&["INSERT INTO t VALUES (LENGTH('connection_id()'))"]), Ok(Some(1)));
+        // It is a real table: the transaction has changed one, or a statement on it has no mark.
+        assert_eq!(one(&[X, copied, "XID"]), KNOWN);
+        assert_eq!(one(&[X, copied, "-UPDATE t SET id = 1"]), KNOWN);
+        assert_eq!(one(&[X, copied, "-UPDATE u SET id = 1"]), Ok(Some(2)));
+        assert_eq!(one(&[X, DELETE, "-UPDATE t SET id = 1"]), Ok(Some(2)));
+        // Which one, it does not say.
+        assert_eq!(one(&[X, "UPDATE t, u, b.x SET t.id = 1", "XID"]), Ok(Some(2)));
+        // The first one that stays in doubt is named.
+        assert_eq!(of(&[(7, X), (7, copied), (8, DELETE), (7, END_X)]), Ok(Some(3)));
+    }
+
+    #[test]
+    fn sessions_that_began_after_the_backup_are_not_refused() {
+        let end = |name: &str| format!("DROP /*!40005 TEMPORARY */ TABLE IF EXISTS {name}");
+        for (create, used, name) in [
+            (
+                "create temporary table `my tab`(id int)",
+                "insert into `my tab` values(1)",
+                "`my tab`",
+            ),
+            ("create temporary table `a.b`(id int)", "insert into `a.b` values(1)", "`a.b`"),
+            ("create temporary table `a``b`(id int)", "insert into `a``b` values(1)", "`a``b`"),
+            ("create temporary\ntable nl(id int)", "insert into nl values(1)", "`nl`"),
+            ("/*! */ create /* the table */ temporary table cm(id int)", "delete from cm", "`cm`"),
+            ("create temporary table/*x*/cn(id int)", "delete from cn", "`cn`"),
+            ("create temporary table #c\n hs(id int)", "delete from hs", "`hs`"),
+            (
+                "set statement max_statement_time=10 for create temporary table ss(id int)",
+                "delete from ss",
+                "`ss`",
+            ),
+            ("create temporary table Orders(id int)", "delete from Orders", "`orders`"),
+            ("create temporary table \u{e4}(id int)", "delete from \u{e4}", "`\u{c4}\u{d6}`"),
+        ] {
+            assert_eq!(one(&[create, used]), KNOWN, "{create}");
+            assert_eq!(one(&[create, used, &end(name)]), KNOWN, "{create}");
+        }
+        let renamed = [
+            "create temporary table r1(id int)",
+            "rename table r1 to r2",
+            "insert into r2 values(2)",
+            "alter table r2 rename r3",
+            "insert into r3 values(3)",
+            "alter table r3 rename to b.r4",
+            "create temporary table r5(id int)",
+            "rename table r5 to b.r6, b.r4 to r4",
+            "use b; DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `r6`",
+            "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `r4`",
+        ];
+        assert_eq!(one(&renamed), KNOWN);
+        assert_eq!(one(&renamed[..8]), KNOWN);
+        let sequence = ["DROP SEQUENCE `d3` /* generated by server */"; 2];
+        assert_eq!(one(&[&sequence[..], &[DELETE]].concat()), Ok(Some(3)));
+        // It copies from a real table, and to one.
+        let copies = [
+            "create temporary table b.x select * from r",
+            "insert into s select * from b.x",
+            END_X,
+        ];
+        assert_eq!(one(&copies), KNOWN);
+    }
+
+    #[test]
+    fn memory_is_limited_and_nothing_is_known_beyond_it() {
+        let query = |text: &str| Query::of_text("a", text);
+        let mut tables = TemporaryTables::default();
+        let create = query(&format!("CREATE TEMPORARY TABLE {}(id int)", "x".repeat(900)));
+        for thread in 0..40_000 {
+            tables.statement((1, thread), &create, &at(thread.into())).unwrap();
+            assert!(tables.memory <= MEMORY + 2 * Query::MAX_TEXT + SESSION);
+        }
+        assert!(tables.sessions.is_empty() && tables.doubt().is_some());
+        let mut tables = TemporaryTables::default();
+        for n in 0..2000 {
+            let create = query(&format!("CREATE TEMPORARY TABLE x{n}(id int)"));
+            tables.statement((1, 1), &create, &at(n)).unwrap();
+        }
+        assert!(tables.doubt().is_some());
+        // Sessions that have ended take no memory.
+        let mut tables = TemporaryTables::default();
+        for thread in 0..2000 {
+            for text in
+                ["CREATE TEMPORARY TABLE t SELECT * FROM r", "INSERT INTO s SELECT * FROM t", END]
+            {
+                tables.statement((1, thread), &query(text), &at(thread.into())).unwrap();
+            }
+        }
+        assert!(tables.sessions.len() <= ENDED + 1);
+        assert_eq!(tables.doubt(), None);
     }
 }

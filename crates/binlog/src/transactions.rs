@@ -3,7 +3,6 @@
 use crate::any_gtid::AnyGtid;
 use crate::error::Error;
 use crate::event::{Entry, Event};
-use crate::event_type::EventType;
 use crate::gtid_event::{MariaDbBegin, MySqlBegin};
 use crate::query::Verb;
 
@@ -231,9 +230,7 @@ impl Open {
                     is_standalone.then_some(Outcome::Statement)
                 }
             },
-            Event::Content if entry.header.event_type == EventType::EXECUTE_LOAD_QUERY => {
-                is_standalone.then_some(Outcome::Statement)
-            }
+            Event::Load(_) => is_standalone.then_some(Outcome::Statement),
             _ => None,
         }
     }

@@ -10,7 +10,7 @@ use xb_repo::archive::stop::RestoreStop;
 
 use crate::binlog::choose_archive::no_archive;
 use crate::binlog::open::{OpenedStream, StreamKeys, open};
-use crate::binlog::tail::{may_go_on, Tail, remembered, tail};
+use crate::binlog::tail::{Tail, may_go_on, remembered, tail};
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::session::Session;

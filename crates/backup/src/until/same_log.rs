@@ -53,8 +53,9 @@ impl Windows {
 
     /// The digest; `None` if bytes are missing, or if the server's file has others because it is encrypted.
     fn digest(self) -> Option<LogDigest> {
-        let is_whole =
-            |(window, bytes): &(Range<u64>, Vec<u8>)| window.end - window.start == bytes.len() as u64;
+        let is_whole = |(window, bytes): &(Range<u64>, Vec<u8>)| {
+            window.end - window.start == bytes.len() as u64
+        };
         let [(_, head), (_, tail)] = self.all.iter().all(is_whole).then_some(self.all)?;
         (!is_encrypted(&head)).then(|| LogDigest::of(head, &tail))
     }
@@ -109,8 +110,9 @@ mod tests {
     fn the_digest_is_that_of_the_file_whatever_its_pieces() {
         let log: Vec<u8> = MAGIC.into_iter().chain((0_u8..251).cycle().take(20_000)).collect();
         for offset in [4, 5, 100, 4096, 4097, 6000, 8192, 9000, 20_004] {
-            let expected = LogDigest::windows(offset)
-                .map(|w| log[usize::try_from(w.start).unwrap()..usize::try_from(w.end).unwrap()].to_vec());
+            let expected = LogDigest::windows(offset).map(|w| {
+                log[usize::try_from(w.start).unwrap()..usize::try_from(w.end).unwrap()].to_vec()
+            });
             let expected = LogDigest::of(expected[0].clone(), &expected[1]);
             for piece in [1, 7, 4096, 30_000] {
                 let mut windows = Windows::new(offset);

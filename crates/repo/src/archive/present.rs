@@ -299,7 +299,8 @@ pub(super) fn beside_since<'a>(
     let (now, then) = one.received.zip(other.received)?;
     let (own, its) = (line(ends, one), line(ends, other));
     let lone = |of: &[LineEnd<'a>], without: &[LineEnd<'a>]| {
-        let is_in = |end: &LineEnd<'a>| without.iter().any(|one| one.head.stream == end.head.stream);
+        let is_in =
+            |end: &LineEnd<'a>| without.iter().any(|one| one.head.stream == end.head.stream);
         let branches = of.iter().filter(|end| !is_in(end));
         let branches =
             branches.filter(|end| matches!(end.head.begins, StreamOrigin::Branch { .. }));
