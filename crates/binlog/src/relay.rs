@@ -404,11 +404,11 @@ impl RelayWriter {
         }
         self.temporary.change();
         let session = (entry.header.server_id, query.thread);
+        let at = self.at(entry.begin)?;
         if !entry.header.flags.is_of_session() {
-            self.temporary.unmarked(session, query);
+            self.temporary.unmarked(session, query, &at);
             return Ok(());
         }
-        let at = self.at(entry.begin)?;
         self.temporary.statement(session, query, &at).map_err(RelayError::Temporary)
     }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::position::LogPosition;
 use crate::query::Query;
 use crate::statement_tables::{Does, StatementTables, TableName};
+use crate::words::Words;
 
 /// Memory for all sessions, in bytes, and what one and a name take beside the bytes of names.
 const MEMORY: usize = 32 << 20;
@@ -167,18 +168,34 @@ impl TemporaryTables {
         doubts.chain(self.settled.clone()).min_by_key(|(number, _)| *number)
     }
 
-    /// Takes a statement without the mark: no table of it is temporary.
-    pub(crate) fn unmarked(&mut self, session: Session, query: &Query) {
-        let Some(of) = self.sessions.get_mut(&session) else { return };
-        if !of.doubts.iter().any(|doubt| doubt.is_all) {
+    /// Takes a statement without the mark: no table of it is temporary, but servers do not mark `RENAME TABLE`.
+    pub(crate) fn unmarked(&mut self, session: Session, query: &Query, at: &LogPosition) {
+        let of = self.sessions.get(&session);
+        let has_doubts = of.is_some_and(|of| of.doubts.iter().any(|doubt| doubt.is_all));
+        // `SET STATEMENT ... FOR RENAME TABLE`, too.
+        let first = Words::new(&query.text).upper();
+        if !has_doubts && !matches!(first.as_deref(), Some("RENAME" | "SET")) {
             return;
         }
         let tables = StatementTables::of(query);
-        if tables.is_plain && tables.is_sure {
-            let named = |name: &TableName| of.doubts.iter().any(|doubt| doubt.names.contains(name));
-            let names: Vec<TableName> = tables.uses.into_iter().filter(named).collect();
-            names.into_iter().for_each(|name| of.release(name));
-        }
+        let taken = self.in_session(session, at, |_, of| {
+            if let Does::Rename(pairs) = tables.does {
+                for (from, to) in pairs {
+                    match of.unmake(&from) {
+                        Some(is_new) => drop(of.made.insert(to, is_new)),
+                        // A real one, or an older one: its new name may show that later.
+                        None => drop(of.other.get_or_insert_with(|| at.clone())),
+                    }
+                }
+            } else if tables.is_plain && tables.is_sure {
+                let doubts = of.doubts.iter().flat_map(|doubt| &doubt.names);
+                let names: Vec<TableName> =
+                    doubts.filter(|name| tables.uses.contains(*name)).cloned().collect();
+                names.into_iter().for_each(|name| of.release(name));
+            }
+            Ok(())
+        });
+        debug_assert!(taken.is_ok());
     }
 
     /// Takes a marked statement.
@@ -191,18 +208,27 @@ impl TemporaryTables {
         query: &Query,
         at: &LogPosition,
     ) -> Result<(), LogPosition> {
+        self.in_session(session, at, |all, of| all.take(session, of, query, at))
+    }
+
+    /// Takes something of a session, if there is room for it.
+    fn in_session(
+        &mut self,
+        session: Session,
+        at: &LogPosition,
+        take: impl FnOnce(&mut Self, &mut SessionTables) -> Result<(), LogPosition>,
+    ) -> Result<(), LogPosition> {
         if self.has_started || self.is_full {
             return Ok(());
         }
         self.number += 1;
-        let mut of = self.sessions.remove(&session).unwrap_or_default();
-        self.memory = self.memory.saturating_sub(of.memory());
-        let taken = self.take(session, &mut of, query, at);
-        self.memory += of.memory();
+        let mut of = self.sessions.remove(&session);
+        self.memory = self.memory.saturating_sub(of.as_ref().map_or(0, SessionTables::memory));
+        let mut of = of.take().unwrap_or_default();
+        let taken = take(self, &mut of);
         let names = of.made.len() + of.free.len();
-        if of.made.is_empty() && of.doubts.is_empty() && of.other.is_none() {
-            self.memory -= of.memory();
-        } else {
+        if !of.made.is_empty() || !of.doubts.is_empty() || of.other.is_some() {
+            self.memory += of.memory();
             self.sessions.insert(session, of);
         }
         if self.memory > MEMORY || names > NAMES {
@@ -389,7 +415,7 @@ mod tests {
                     tables.begin();
                     tables.change();
                     if text.starts_with('-') {
-                        tables.unmarked(session, &query);
+                        tables.unmarked(session, &query, &at(n));
                     } else {
                         tables.statement(session, &query, &at(n)).map_err(|at| at.offset())?;
                     }
@@ -500,6 +526,10 @@ mod tests {
             Err(1)
         );
         assert_eq!(one(&["RENAME TABLE t TO u"]), Ok(Some(1)));
+        assert_eq!(
+            one(&["-RENAME TABLE t TO u", "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `u`"]),
+            Err(1)
+        );
         // Its rows are loaded from a file, or another table is merged with it.
         assert_eq!(one(&["LOAD DATA LOCAL INFILE 'f' INTO TABLE `t`", END]), Err(1));
         assert_eq!(one(&["CREATE TEMPORARY TABLE m (id INT) ENGINE=MERGE UNION=(t)"]), Ok(Some(1)));
@@ -569,16 +599,17 @@ mod tests {
         }
         let renamed = [
             "create temporary table r1(id int)",
-            "rename table r1 to r2",
+            "-rename table r1 to r2",
             "insert into r2 values(2)",
             "alter table r2 rename r3",
             "insert into r3 values(3)",
             "alter table r3 rename to b.r4",
             "create temporary table r5(id int)",
-            "rename table r5 to b.r6, b.r4 to r4",
+            "-set statement max_statement_time=1 for rename table r5 to b.r6, b.r4 to r4",
             "use b; DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `r6`",
             "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `r4`",
         ];
+        assert_eq!(one(&["-RENAME TABLE r TO s", "-INSERT INTO s VALUES (1)"]), KNOWN);
         assert_eq!(one(&renamed), KNOWN);
         assert_eq!(one(&renamed[..8]), KNOWN);
         let sequence = ["DROP SEQUENCE `d3` /* generated by server */"; 2];

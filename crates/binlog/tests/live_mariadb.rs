@@ -3,9 +3,16 @@
 
 mod listing;
 
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
 use listing::{gtid, listed, ours, read};
-use xb_binlog::{Barrier, Event, GtidState, History, LogEnd};
+use xb_binlog::{
+    Barrier, Event, GtidState, History, LogEnd, RelayError, RelayPlan, RelayWriter, ReplayStop,
+};
 use xb_testkit::mariadb::MariaDb;
+use xb_testkit::tools::find;
 
 #[test]
 fn a_running_servers_logs_are_read_as_it_lists_them() {
@@ -97,4 +104,211 @@ fn a_running_servers_logs_are_read_as_it_lists_them() {
     let position = server.sql("SELECT @@gtid_binlog_pos");
     assert!(position.contains(&last), "{last} {position}");
     assert_eq!(history.gtids(), Some(&position.trim().parse::<GtidState>().unwrap()));
+}
+
+/// A session that stays.
+struct Client {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn new(server: &MariaDb) -> Self {
+        let mut child = Command::new(find("mariadb"))
+            .args(["--no-defaults", "--user=root", "--unbuffered", "--batch", "--local-infile=1"])
+            .arg("--skip-column-names")
+            .arg(format!("--socket={}", server.socket().display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
+    /// Returns the first line of the answer.
+    fn run(&mut self, text: &str) -> String {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(format!("{text};\nSELECT 'done';\n").as_bytes()).unwrap();
+        let mut lines = self.out.by_ref().lines().map(Result::unwrap);
+        let first = lines.next().expect("the client ended with an error");
+        if first != "done" {
+            assert!(lines.any(|line| line == "done"), "{text}");
+        }
+        first
+    }
+
+    fn end(mut self, server: &MariaDb) {
+        let id = self.run("SELECT CONNECTION_ID()");
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap();
+        let ask = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id}");
+        xb_testkit::until("the session has ended", || server.sql(&ask) == "0\n");
+    }
+}
+
+/// What a replay of the log from here on says about temporary tables that existed before.
+fn older_tables(server: &MariaDb, from: (&str, u64), start: &str) -> &'static str {
+    let log = std::fs::read(server.datadir().join(from.0)).unwrap();
+    let length = u32::from_le_bytes(log[13..17].try_into().unwrap()) as usize;
+    let mut writer = RelayWriter::new(RelayPlan {
+        start: start.parse().unwrap(),
+        stop: ReplayStop::End,
+        servers: 0,
+        leave_out: BTreeSet::new(),
+        may_leave_out_ddl: false,
+        never_ended: BTreeSet::new(),
+    });
+    writer.begin_log(from.0, &log[4..4 + length], from.1).unwrap();
+    let all = writer.push(&log[usize::try_from(from.1).unwrap()..], &mut Vec::new());
+    match all.and_then(|()| writer.finish()) {
+        Ok(end) => end.of_session.map_or("known", |_| "doubt"),
+        Err(RelayError::Temporary(_)) => "refused",
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_statement_on_an_older_temporary_table_is_never_taken_for_another() {
+    let options = [
+        "--log-bin=bin",
+        "--server-id=3",
+        "--local-infile=1",
+        "--log-bin-trust-function-creators=1",
+    ];
+    let server = MariaDb::start_with(&options);
+    server.sql(
+        "CREATE DATABASE a; CREATE DATABASE b; CREATE TABLE a.t (id INT) ENGINE=InnoDB; CREATE TABLE a.r (id INT) ENGINE=InnoDB;
+         DELIMITER //
+         CREATE FUNCTION a.f() RETURNS INT BEGIN DELETE FROM a.t; RETURN 1; END //",
+    );
+    let rows = server.datadir().join("rows.txt");
+    std::fs::write(&rows, "1\n2\n").unwrap();
+    let load = format!(
+        "SET SESSION binlog_format = STATEMENT; LOAD DATA LOCAL INFILE '{}' INTO TABLE t",
+        rows.display()
+    );
+    let many = format!(
+        "CREATE TEMPORARY TABLE b.x (id INT); {}",
+        "INSERT INTO b.x VALUES (1); ".repeat(17)
+    );
+    let (many_joined, many) = (
+        format!("{many} DELETE t FROM t LEFT JOIN b.x ON x.id = t.id"),
+        format!("{many} DELETE FROM t"),
+    );
+    let long = format!(
+        "CREATE TEMPORARY TABLE b.x (id INT); DELETE /*! {} */ t FROM t LEFT JOIN b.x ON x.id = t.id",
+        " ".repeat(1100)
+    );
+    let mut wrong = Vec::new();
+    for (has_older, after, open, ended) in [
+        (true, "DELETE FROM t", "doubt", "refused"),
+        (true, "CREATE TEMPORARY TABLE b.t (id INT); DELETE FROM t", "doubt", "refused"),
+        (true, "CREATE TEMPORARY TABLE `T` (id INT); DELETE FROM t", "doubt", "refused"),
+        (true, &many_joined, "doubt", "refused"),
+        (true, &many, "doubt", "refused"),
+        (true, &long, "doubt", "refused"),
+        (true, "SET sql_mode = ANSI_QUOTES; DELETE FROM \"t\"", "doubt", "refused"),
+        (
+            true,
+            "SET sql_mode = ANSI_QUOTES; CREATE TEMPORARY TABLE b.x (id INT); DELETE t FROM t LEFT JOIN b.x ON x.id = t.id",
+            "doubt",
+            "refused",
+        ),
+        (true, "SET sql_quote_show_create = 0; DELETE FROM t", "doubt", "refused"),
+        (
+            true,
+            "CREATE TEMPORARY TABLE b.x (id INT); INSERT INTO b.x SELECT f()",
+            "doubt",
+            "refused",
+        ),
+        (true, "DELETE FROM t; CREATE OR REPLACE TEMPORARY TABLE t (id INT)", "refused", "refused"),
+        (true, "DELETE FROM t; DROP TABLE t", "refused", "refused"),
+        (true, "DELETE FROM t; DROP TEMPORARY TABLE IF EXISTS t", "refused", "refused"),
+        (true, "ALTER TABLE t RENAME u; INSERT INTO u VALUES (1)", "doubt", "refused"),
+        (
+            true,
+            "CREATE TEMPORARY TABLE b.x (id INT); INSERT INTO t SELECT id FROM b.x",
+            "doubt",
+            "refused",
+        ),
+        (true, "INSERT INTO t VALUES (LENGTH('connection_id()'))", "doubt", "refused"),
+        (
+            true,
+            "START TRANSACTION; INSERT INTO r VALUES (1); DELETE FROM t; COMMIT",
+            "doubt",
+            "refused",
+        ),
+        (true, "RENAME TABLE t TO u", "known", "refused"),
+        (true, &load, "doubt", "refused"),
+        (
+            false,
+            "CREATE TEMPORARY TABLE `my tab` (id INT); INSERT INTO `my tab` VALUES (1)",
+            "known",
+            "known",
+        ),
+        (
+            false,
+            "CREATE TEMPORARY TABLE `a.b` (id INT); INSERT INTO `a.b` VALUES (1)",
+            "known",
+            "known",
+        ),
+        (
+            false,
+            "CREATE TEMPORARY TABLE `a``b` (id INT); INSERT INTO `a``b` VALUES (1)",
+            "known",
+            "known",
+        ),
+        (false, "CREATE TEMPORARY\nTABLE nl (id INT); INSERT INTO nl VALUES (1)", "known", "known"),
+        (
+            false,
+            "SET sql_mode = ANSI_QUOTES; CREATE TEMPORARY TABLE \"q \"\"t\" (id INT); INSERT INTO \"q \"\"t\" VALUES (1)",
+            "known",
+            "known",
+        ),
+        (
+            false,
+            "SET STATEMENT max_statement_time = 10 FOR CREATE TEMPORARY TABLE s (id INT); INSERT INTO s VALUES (1)",
+            "known",
+            "known",
+        ),
+        (
+            false,
+            "CREATE TEMPORARY TABLE r1 (id INT); RENAME TABLE r1 TO r2; ALTER TABLE r2 RENAME r3; INSERT INTO r3 VALUES (1)",
+            "known",
+            "known",
+        ),
+        (false, "CREATE SEQUENCE d3; DROP SEQUENCE d3", "known", "known"),
+        (
+            false,
+            "CREATE TEMPORARY TABLE c SELECT * FROM t; INSERT INTO r SELECT id FROM c",
+            "doubt",
+            "known",
+        ),
+        (
+            false,
+            "CREATE TEMPORARY TABLE c SELECT 1 id; INSERT INTO r SELECT id FROM c; DROP TEMPORARY TABLE c",
+            "known",
+            "known",
+        ),
+        (false, "INSERT INTO r VALUES (CONNECTION_ID())", "known", "known"),
+    ] {
+        let mut client = Client::new(&server);
+        client.run("SET SESSION binlog_format = MIXED; USE a");
+        if has_older {
+            client.run("CREATE TEMPORARY TABLE a.t (id INT)");
+        }
+        let status = server.sql("SHOW MASTER STATUS");
+        let mut fields = status.split('\t');
+        let from = (fields.next().unwrap(), fields.next().unwrap().parse().unwrap());
+        let start = server.sql("SELECT @@gtid_binlog_pos");
+        client.run(after);
+        let found_open = older_tables(&server, from, start.trim());
+        client.end(&server);
+        let found = (found_open, older_tables(&server, from, start.trim()));
+        if found != (open, ended) {
+            wrong.push((after, found));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
