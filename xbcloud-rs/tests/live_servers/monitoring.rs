@@ -140,8 +140,14 @@ fn the_dashboard_and_the_alerts_use_metrics_that_exist() {
         let used = names(&std::fs::read_to_string(monitoring(file)).unwrap());
         assert!(!used.is_empty() && used.is_subset(&known), "{file}: {used:?}, not {known:?}");
     }
-    let dashboard = std::fs::read(monitoring("dashboard.json")).unwrap();
-    let dashboard: Value = serde_json::from_slice(&dashboard).unwrap();
+    let dashboard = std::fs::read_to_string(monitoring("dashboard.json")).unwrap();
+    let shown = names(&dashboard);
+    for name in ["binlog_stored_until", "binlog_alive", "proof_proven_until", "verify_proven_until"] {
+        let name = format!("{PREFIX}{name}_timestamp_seconds");
+        assert!(shown.contains(&name), "{name}: {shown:?}");
+    }
+    assert!(shown.contains("xbcloud_binlog_gaps"), "{shown:?}");
+    let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let rules: Vec<Value> = panels
         .flat_map(|panel| panel["targets"].as_array().unwrap())
