@@ -31,5 +31,7 @@ pub use error::ReplayError;
 pub use place::{check_untouched, noted_end, remove_note};
 pub use replay::replay;
 pub use request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};
-pub use settings::{ENGINES, ORIGIN_SETTINGS, lenient_option, lost_settings, origin_options};
+pub use settings::{
+    ENGINES, ORIGIN_SETTINGS, SYSDATE_IS_NOW, lenient_option, lost_settings, origin_options,
+};
 pub use tables_in_use::{repair_table, tables_in_use};

@@ -12,10 +12,13 @@ use crate::request::ReplayRequest;
 
 /// Global variables of the origin that change what replayed statements do, or which words a FULLTEXT index
 /// gets, and that its logs lack. A caller records their values, and gives them to [`origin_options`].
+/// `sysdate_is_now` is an option only: [`SYSDATE_IS_NOW`] asks for it.
 /// Plugins, and what encryption needs, come in addition.
-pub const ORIGIN_SETTINGS: [&str; 50] = [
+pub const ORIGIN_SETTINGS: [&str; 56] = [
     "alter_algorithm",
     "aria_encrypt_tables",
+    "aria_page_checksum",
+    "automatic_sp_privileges",
     "block_encryption_mode",
     "character_set_filesystem",
     "character_set_server",
@@ -29,8 +32,10 @@ pub const ORIGIN_SETTINGS: [&str; 50] = [
     "div_precision_increment",
     "enforce_storage_engine",
     "explicit_defaults_for_timestamp",
+    "ft_boolean_syntax",
     "ft_max_word_len",
     "ft_min_word_len",
+    "ft_query_expansion_limit",
     "ft_stopword_file",
     "group_concat_max_len",
     "innodb_autoinc_lock_mode",
@@ -48,6 +53,7 @@ pub const ORIGIN_SETTINGS: [&str; 50] = [
     "innodb_ft_user_stopword_table",
     "innodb_strict_mode",
     "lower_case_table_names",
+    "max_allowed_packet",
     "max_heap_table_size",
     "max_recursive_iterations",
     "max_sort_length",
@@ -59,6 +65,7 @@ pub const ORIGIN_SETTINGS: [&str; 50] = [
     "sql_generate_invisible_primary_key",
     "sql_mode",
     "sql_require_primary_key",
+    "sysdate_is_now",
     "system_versioning_alter_history",
     "table_encryption_privilege_check",
     "updatable_views_with_limit",
@@ -69,6 +76,9 @@ pub const ORIGIN_SETTINGS: [&str; 50] = [
 /// Statement that lists the engines of a server.
 pub const ENGINES: &str =
     "SELECT engine FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT') ORDER BY 1";
+
+/// Statement with the value of `sysdate_is_now`, which no variable has.
+pub const SYSDATE_IS_NOW: &str = "SELECT SLEEP(0.002), IF(SYSDATE(6) = NOW(6), 'ON', 'OFF')";
 
 /// Variables that name a table, as `schema/table`.
 const TABLES: [&str; 2] = ["innodb_ft_server_stopword_table", "innodb_ft_user_stopword_table"];
@@ -106,11 +116,24 @@ pub(crate) fn assignment(name: &str, value: &str) -> Option<String> {
         _ if name == STRICT => "OFF".to_owned(),
         "" if MAY_BE_EMPTY.contains(&name) => "''".to_owned(),
         _ if NO_VALUES.contains(&value) => "NULL".to_owned(),
+        _ if name == PACKET && !is_plain(&(name, value)) => return None,
         number if number.bytes().all(|byte| byte.is_ascii_digit()) => number.to_owned(),
+        signs if name == OPERATORS && is_plain(&(name, signs)) => format!("x'{}'", hex(signs)),
         plain => is_plain(&(name, plain)).then(|| format!("'{plain}'"))?,
     };
     Some(format!("SET GLOBAL {name} = {value}"))
 }
+
+fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The variable whose value is made of the signs that others lack: no shell and no option file reads them.
+const OPERATORS: &str = "ft_boolean_syntax";
+/// The variable that limits the texts that functions return, and the statements of clients.
+const PACKET: &str = "max_allowed_packet";
+/// Below this number of bytes, the statements of the replay itself might be too long for the private server.
+const LEAST_PACKET: u64 = 1 << 20;
 
 /// What [`FIXED`] sets, although it is recorded.
 const STRICT: &str = "innodb_strict_mode";
@@ -122,7 +145,11 @@ fn has_value((name, value): &(&str, &str)) -> bool {
 
 fn is_plain((name, value): &(&str, &str)) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_,-.".contains(&byte);
-    value.bytes().all(|byte| plain(byte) || (byte == b'/' && TABLES.contains(name)))
+    match *name {
+        OPERATORS => value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()),
+        PACKET => value.parse().is_ok_and(|bytes: u64| bytes >= LEAST_PACKET),
+        _ => value.bytes().all(|byte| plain(byte) || (byte == b'/' && TABLES.contains(name))),
+    }
 }
 
 /// Options of MariaDB.
@@ -345,6 +372,10 @@ mod tests {
             ("max_heap_table_size", "16384", Some("max_heap_table_size = 16384")),
             ("innodb_strict_mode", "ON", Some("innodb_strict_mode = OFF")),
             ("old_mode", "x' --", None),
+            ("ft_boolean_syntax", "+ -'", Some("ft_boolean_syntax = x'2b202d27'")),
+            ("ft_boolean_syntax", "a\n", None),
+            ("max_allowed_packet", "1048576", Some("max_allowed_packet = 1048576")),
+            ("max_allowed_packet", "1024", None),
             ("init_connect", "x", None),
         ] {
             let expected = expected.map(|rest| format!("SET GLOBAL {rest}"));
@@ -365,16 +396,19 @@ mod tests {
             ("innodb_ft_server_stopword_table", "shop/words"),
             ("ft_stopword_file", "/etc/mysql/words"),
             ("tmpdir", "/tmp"),
+            ("ft_boolean_syntax", "+ -><()~*:\"\"&|"),
+            ("max_allowed_packet", "1024"),
         ];
         let options: Vec<OsString> = origin_options(values).collect();
         let expected = [
             "--loose-sql_mode=STRICT_TRANS_TABLES,ANSI_QUOTES",
             "--loose-old_mode=",
             "--loose-innodb_ft_server_stopword_table=shop/words",
+            "--loose-ft_boolean_syntax=+ -><()~*:\"\"&|",
         ];
         assert_eq!(options, expected);
         let lost: Vec<&str> = lost_settings(values).collect();
-        assert_eq!(lost, ["collation_server", "ft_stopword_file"]);
+        assert_eq!(lost, ["collation_server", "ft_stopword_file", "max_allowed_packet"]);
         assert_eq!(lost_settings([("ft_stopword_file", "(built-in)")]).count(), 0);
     }
 }

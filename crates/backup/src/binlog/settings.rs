@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use xb_mysql::{Client, Row};
-use xb_replay::{ENGINES, ORIGIN_SETTINGS};
+use xb_replay::{ENGINES, ORIGIN_SETTINGS, SYSDATE_IS_NOW};
 
 use crate::archive_error::ArchiveError;
 
@@ -19,7 +19,11 @@ pub(crate) fn settings(
          WHERE variable_name IN ('{names}')"
     ))?;
     let texts = rows.iter().map(Row::texts).map(|row| row.map(|[name, value]| (name, value)));
-    Ok(texts.collect::<Result<_, _>>()?)
+    let mut settings: BTreeMap<String, String> = texts.collect::<Result<_, _>>()?;
+    let rows = client.rows(SYSDATE_IS_NOW)?;
+    let [_, is_now] = rows.first().ok_or(xb_mysql::Error::Unexpected)?.texts()?;
+    settings.insert("sysdate_is_now".to_owned(), is_now);
+    Ok(settings)
 }
 
 /// The variables that both times have, with other values: these.
