@@ -16,6 +16,9 @@ const MAX_LIST: usize = 4 << 20;
 /// Length limit of other events whose content is read, in bytes.
 const MAX_SMALL: usize = 2048;
 
+/// Bytes of a user variable that are read: the length of its name, and the name.
+const MAX_NAME: usize = 4 + 3 * 64;
+
 /// An event of a log, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -66,6 +69,8 @@ pub enum Event {
     Heartbeat,
     /// Any other event that does not change rows.
     Control,
+    /// Name of a user variable that the next statement reads.
+    UserVariable(Vec<u8>),
     /// Part of a transaction's content, such as rows.
     Content,
     /// An event of an unknown type.
@@ -106,6 +111,7 @@ pub(crate) fn needed(event_type: EventType, so_far: &[u8]) -> usize {
         | EventType::XA_PREPARE
         | EventType::MARIADB_GTID
         | EventType::START_ENCRYPTION => MAX_SMALL,
+        EventType::USER_VAR => MAX_NAME,
         _ => 0,
     }
 }
@@ -114,9 +120,10 @@ pub(crate) fn needed(event_type: EventType, so_far: &[u8]) -> usize {
 pub(crate) fn check_length(event_type: EventType, at: u64, length: u32) -> Result<(), Error> {
     let limit = match event_type {
         // Only their beginning is held.
-        EventType::QUERY | EventType::QUERY_COMPRESSED | EventType::EXECUTE_LOAD_QUERY => {
-            return Ok(());
-        }
+        EventType::QUERY
+        | EventType::QUERY_COMPRESSED
+        | EventType::EXECUTE_LOAD_QUERY
+        | EventType::USER_VAR => return Ok(()),
         _ => needed(event_type, &[]),
     };
     match limit > 0 && length as usize > limit {
@@ -163,6 +170,7 @@ fn content(header: &EventHeader, body: &[u8], fork: Fork) -> Option<Event> {
         EventType::START_ENCRYPTION => Event::StartEncryption,
         EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => Event::Heartbeat,
         EventType::BINLOG_CHECKPOINT => Event::Control,
+        EventType::USER_VAR => Event::UserVariable(variable(fields)),
         // Ignorable, Transaction_context and View_change.
         EventType(28 | 36 | 37) => Event::Control,
         known if known.name().is_some() => Event::Content,
@@ -204,6 +212,12 @@ fn incident(mut fields: Fields<'_>) -> Option<Incident> {
         None => &[],
     };
     Some(Incident { number, message: String::from_utf8_lossy(message).into_owned() })
+}
+
+/// Length of the name, then the name. A name of which a replay learns nothing is no reason to refuse a log.
+fn variable(mut fields: Fields<'_>) -> Vec<u8> {
+    let length = fields.u32().and_then(|length| usize::try_from(length).ok());
+    length.and_then(|length| fields.bytes(length)).unwrap_or_default().to_vec()
 }
 
 /// The name of a log, which is not empty.

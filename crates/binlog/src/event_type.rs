@@ -18,6 +18,8 @@ impl EventType {
     pub const FORMAT_DESCRIPTION: Self = Self(15);
     /// A commit.
     pub const XID: Self = Self(16);
+    /// A user variable that the next statement reads.
+    pub(crate) const USER_VAR: Self = Self(14);
     /// A `LOAD DATA` in statement format.
     pub(crate) const EXECUTE_LOAD_QUERY: Self = Self(18);
     /// Names the table of the rows that follow.

@@ -27,6 +27,8 @@ use crate::stop::ReplayStop;
 use crate::temporary::TemporaryTables;
 use crate::transactions::{Begin, Transaction};
 
+/// User variables of a statement that are compared.
+const MAX_VARIABLES: usize = 1000;
 /// Longest name of a log, in bytes.
 const MAX_NAME: usize = 255;
 /// Bytes of an event outside of a transaction that are held: of those that begin one, all.
@@ -70,6 +72,8 @@ pub struct RelayWriter {
     /// When the server started last, if no relay log says so yet: temporary tables end there, and so do XA transactions that are open.
     started: Option<u32>,
     temporary: TemporaryTables,
+    /// Names of user variables before the next statement.
+    variables: BTreeSet<Vec<u8>>,
     /// Which candidates for a server id occur, by bit: the lowest stands for the highest id.
     ids: u64,
     end: RelayEnd,
@@ -96,6 +100,9 @@ pub struct RelayEnd {
     pub never_ended: BTreeSet<AnyGtid>,
     /// The first statement that depends on its session, and may be on a temporary table that the data lacks.
     pub of_session: Option<LogPosition>,
+    /// The first statement before which the log has one user variable twice: a function or a trigger may read and set it, and reads
+    /// only the last one in a replay.
+    pub of_variable: Option<LogPosition>,
     /// The result of one of the written transactions depends on those before it: they have to be applied one after the other.
     pub needs_order: bool,
     /// An id for the server that applies them, which is that of no event: it would take events of its own
@@ -142,6 +149,7 @@ impl RelayWriter {
             later: 0,
             never_ended: BTreeSet::new(),
             of_session: None,
+            of_variable: None,
             needs_order: false,
             free_server_id: HIGHEST_ID,
         };
@@ -156,6 +164,7 @@ impl RelayWriter {
             left,
             started: None,
             temporary: TemporaryTables::default(),
+            variables: BTreeSet::new(),
             ids: 0,
             end,
         }
@@ -347,6 +356,7 @@ impl RelayWriter {
         if !matches!(self.state, State::LeavingOut(_) | State::Repeat(_)) {
             self.check_passable(entry)?;
             self.check_statement(entry)?;
+            self.check_variable(entry)?;
             self.end.needs_order |= depends_on_order(entry);
             if let Some(barrier) = step.barrier {
                 return Err(RelayError::Barrier { at: self.at(entry.begin)?, barrier });
@@ -410,6 +420,19 @@ impl RelayWriter {
             return Ok(());
         }
         self.temporary.statement(session, query, &at).map_err(RelayError::Temporary)
+    }
+
+    /// Notes a user variable that comes again before the statement that reads it.
+    fn check_variable(&mut self, entry: &Entry) -> Result<(), RelayError> {
+        let Event::UserVariable(name) = &entry.event else {
+            self.variables.clear();
+            return Ok(());
+        };
+        let is_new = self.variables.len() >= MAX_VARIABLES || self.variables.insert(name.clone());
+        if !is_new && self.end.of_variable.is_none() {
+            self.end.of_variable = Some(self.at(entry.begin)?);
+        }
+        Ok(())
     }
 
     fn fault(&self, error: Error) -> RelayError {

@@ -7,9 +7,12 @@ use crate::binlog::role::log_filters;
 use crate::binlog::standing::{Standing, Values, values};
 
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE variable_name IN \
-    ('version', 'binlog_format', 'log_slave_updates', 'log_replica_updates')";
+    ('version', 'binlog_format', 'binlog_row_image', 'log_slave_updates', 'log_replica_updates')";
 /// Names of one setting. Later versions of MySQL have the second one.
 const UPDATES: [&str; 2] = ["log_slave_updates", "log_replica_updates"];
+
+/// Row images that lack columns.
+const IMAGES: [&str; 2] = ["NOBLOB", "MINIMAL"];
 
 /// A reason, and what to do against it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,10 +30,10 @@ pub(crate) fn doubts(client: &mut Client, standing: &Standing) -> Result<Vec<Dou
     let found = values(client, VARIABLES)?;
     let is_mysql = !found.get("version").is_some_and(|version| version.contains("MariaDB"));
     let filters = log_filters(client, is_mysql)?;
-    Ok(judge(&found, &filters, &standing.sources))
+    Ok(judge(&found, is_mysql, &filters, &standing.sources))
 }
 
-fn judge(found: &Values, filters: &[String], sources: &[String]) -> Vec<Doubt> {
+fn judge(found: &Values, is_mysql: bool, filters: &[String], sources: &[String]) -> Vec<Doubt> {
     let is = |name: &str, value| found.get(name).is_some_and(|found| found == value);
     let mut doubts = Vec::new();
     if !filters.is_empty() {
@@ -59,6 +62,17 @@ fn judge(found: &Values, filters: &[String], sources: &[String]) -> Vec<Doubt> {
             fix: "set binlog_format=ROW",
         });
     }
+    // A column that REPLACE sets to its default is in neither image of the row.
+    if let Some(image) = IMAGES.into_iter().find(|image| is("binlog_row_image", image))
+        && !is_mysql
+    {
+        doubts.push(Doubt {
+            found: format!(
+                "the server logs only some columns of a changed row, and a row that REPLACE has overwritten keeps values of the old one in others (binlog_row_image={image})"
+            ),
+            fix: "set binlog_row_image=FULL",
+        });
+    }
     doubts
 }
 
@@ -77,7 +91,9 @@ mod tests {
             let texts =
                 |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
             let found = pairs.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-            let doubts = judge(&found.collect(), &texts(filters), &texts(sources));
+            let found: Values = found.collect();
+            let is_mysql = found.contains_key("log_replica_updates");
+            let doubts = judge(&found, is_mysql, &texts(filters), &texts(sources));
             doubts.into_iter().map(|doubt| doubt.found).collect::<Vec<_>>().join("; ")
         };
         let (mixed, off) = (("binlog_format", "MIXED"), ("log_slave_updates", "OFF"));
@@ -92,5 +108,9 @@ mod tests {
         assert!(filtered.contains("(Binlog_Ignore_DB)"), "{filtered}");
         let statements = of(&[("binlog_format", "STATEMENT")], &[], &[]);
         assert!(statements.contains("binlog_format=STATEMENT"), "{statements}");
+        let image = |value, more| of(&[("binlog_row_image", value), more], &[], &[]);
+        assert!(image("NOBLOB", mixed).contains("binlog_row_image=NOBLOB"));
+        let of_mysql = ("log_replica_updates", "ON");
+        assert_eq!([image("FULL", mixed), image("MINIMAL", of_mysql)], ["", ""]);
     }
 }

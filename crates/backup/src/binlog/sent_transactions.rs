@@ -91,7 +91,8 @@ impl SentTransactions {
             return Ok(Some(SentItem::Idle));
         }
         // An event may end the transaction that it begins.
-        let may_end = !matches!(entry.event, Event::Content | Event::Control);
+        let may_end =
+            !matches!(entry.event, Event::Content | Event::UserVariable(_) | Event::Control);
         let before = if may_end { self.history.gtids().cloned() } else { None };
         let step = self.history.push(entry)?;
         if !matches!(sent, SentEvent::Log(_)) {
