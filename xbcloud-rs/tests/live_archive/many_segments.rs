@@ -102,6 +102,7 @@ fn stream_head(id: &str, before: u64, started: Timestamp, begins: StreamOrigin) 
         gtids: Some(format!("0-1-{before}")),
         begins,
         settings: BTreeMap::new(),
+        settings_at: None,
         system_zone: None,
         engines: Vec::new(),
         doubts: Vec::new(),

@@ -205,15 +205,21 @@ fn a_chain_and_a_definition_are_replayed() {
 fn statements_are_replayed_in_the_local_time_and_with_the_settings_of_their_server() {
     // As a rule, which needs no files of time zones.
     let words = ["--ft-min-word-len=2", "--innodb-ft-min-token-size=2"];
-    let options =
-        ["TZ=CET-1CEST,M3.5.0,M10.5.0/3", "--div-precision-increment=9", "--binlog-format=MIXED"];
+    let options = [
+        "TZ=CET-1CEST,M3.5.0,M10.5.0/3",
+        "--div-precision-increment=9",
+        "--binlog-format=MIXED",
+        "--sysdate-is-now",
+        "--max-allowed-packet=1M",
+        "--aria-page-checksum=OFF",
+    ];
     let shop = Shop::with_options(&[&options[..], &words].concat());
     shop.server.sql(
-        "CREATE TABLE d.z (id INT PRIMARY KEY, local DATETIME, part DECIMAL(20, 12), past TIMESTAMP NULL);
+        "SET GLOBAL ft_boolean_syntax = ' +-><()~*:\"\"&|';
+         CREATE TABLE d.z (id INT PRIMARY KEY, local DATETIME, part DECIMAL(20, 12), past TIMESTAMP NULL);
          CREATE TABLE d.i (id INT PRIMARY KEY, w TEXT, FULLTEXT (w)) ENGINE=InnoDB;
          CREATE TABLE d.a (id INT PRIMARY KEY, w TEXT, FULLTEXT (w)) ENGINE=Aria",
     );
-    let receiver = shop.receive();
     let _ = shop.back_up("full", &[]);
     // Winter, and the seconds before and at the beginning of summer.
     for (id, time) in [1_767_225_600, 1_774_745_999, 1_774_746_000].iter().enumerate() {
@@ -222,10 +228,29 @@ fn statements_are_replayed_in_the_local_time_and_with_the_settings_of_their_serv
     }
     shop.server.sql(
         "INSERT INTO d.i VALUES (1, 'ab'), (2, 'other'), (3, 'more'); INSERT INTO d.a SELECT * FROM d.i;
-         ALTER TABLE d.z ADD since DATETIME NOT NULL DEFAULT NOW()",
+         ALTER TABLE d.z ADD since DATETIME NOT NULL DEFAULT NOW();
+         CREATE TABLE d.s (id INT PRIMARY KEY, local DATETIME(6) DEFAULT SYSDATE(6), v LONGTEXT);
+         SET sql_mode = ''; INSERT INTO d.s (id, v) VALUES (1, REPEAT('long', 1 << 19));
+         CREATE TABLE d.found SELECT id FROM d.a WHERE MATCH (w) AGAINST ('ab absent' IN BOOLEAN MODE);
+         CREATE TABLE d.c (i INT) ENGINE=Aria",
     );
+    // The archive begins with files, which state no settings.
+    let log = shop.server.datadir().join("bin.000001");
+    shop.server.sql("FLUSH BINARY LOGS");
+    let pushed = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "binlog", "push", &shop.place(""), "--server=shop"])
+        .args(["--new-archive", log.to_str().unwrap()])
+        .args(shop.key())
+        .run();
+    let _ = pushed.expect(0);
+    let planned = shop.restore("full", "latest", &["--dry-run", "--accept-lost-end"]).run();
+    let planned = planned.expect(0).stdout_text();
+    assert!(planned.contains("does not record the settings of the server"), "{planned}");
+    let receiver = shop.receive();
+    shop.server.sql("INSERT INTO d.s (id, v) VALUES (2, '')");
     let all = "SET time_zone = '+00:00'; SELECT * FROM d.z ORDER BY id; SELECT id FROM d.i WHERE MATCH (w) AGAINST ('ab');
-               SELECT id FROM d.a WHERE MATCH (w) AGAINST ('ab')";
+               SELECT id FROM d.a WHERE MATCH (w) AGAINST ('ab'); SELECT id, local, LENGTH(v) FROM d.s;
+               SELECT COUNT(*) FROM d.found; SHOW CREATE TABLE d.c";
     let expected = shop.server.sql(all);
     for part in [
         "2026-01-01 01:00:00\t0.333333333000\t1990-07-01 10:00:00",
@@ -234,22 +259,37 @@ fn statements_are_replayed_in_the_local_time_and_with_the_settings_of_their_serv
     ] {
         assert!(expected.contains(part), "{expected}");
     }
-    assert!(expected.ends_with("\n1\n1\n"), "{expected}");
+    assert!(expected.contains("\n1\n1\n1\t") && expected.contains("PAGE_CHECKSUM=0"), "{expected}");
+    assert!(expected.contains("\tNULL\n2\t") && expected.contains("\t0\n0\nc\t"), "{expected}");
     shop.wait_for(&receiver);
     receiver.stop();
     let target = shop.scratch.join("elsewhere");
     let restore = shop.restore("full", "latest", &[&into(&target)]).env("TZ", "XXX5");
     let text = restore.run().expect(0).stderr_text();
-    assert!(!text.contains("local time"), "{text}");
+    assert!(!text.contains("local time") && !text.contains("goes without"), "{text}");
+    assert!(
+        text.contains("it is replayed with those that the server had at bin.000002:"),
+        "{text}"
+    );
     let server = MariaDb::start_on_with(&target, &[&["--server-id=99"], &words[..]].concat());
     assert_eq!(server.sql(all), expected, "{text}");
 }
 
 #[test]
 fn what_a_server_leaves_out_of_its_log_is_said_wherever_one_looks() {
-    let shop = Shop::with_options(&["--binlog-ignore-db=x", "--binlog-format=STATEMENT"]);
-    shop.server.sql("CREATE DATABASE x; CREATE TABLE x.t (i INT)");
-    let reasons = ["(Binlog_Ignore_DB)", "binlog_format=STATEMENT"];
+    let shop = Shop::with_options(&[
+        "--binlog-ignore-db=x",
+        "--binlog-format=STATEMENT",
+        "--binlog-row-image=MINIMAL",
+    ]);
+    shop.server.sql(
+        "CREATE DATABASE x; CREATE TABLE x.t (i INT);
+         DELIMITER //
+         CREATE FUNCTION d.f() RETURNS INT DETERMINISTIC BEGIN
+             SET @calls = IFNULL(@calls, 0) + 1; INSERT INTO d.m VALUES (@calls); RETURN @calls;
+         END//",
+    );
+    let reasons = ["(Binlog_Ignore_DB)", "binlog_format=STATEMENT", "binlog_row_image=MINIMAL"];
     let checked = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
         .args(["--no-defaults", "check", &shop.place(""), "--server=shop", "--binlog"])
         .arg(format!("--source={}", shop.server.socket().display()))
@@ -257,6 +297,8 @@ fn what_a_server_leaves_out_of_its_log_is_said_wherever_one_looks() {
     let receiver = shop.receive();
     let _ = shop.back_up("full", &[]);
     shop.server.sql("USE x; INSERT INTO x.t VALUES (1); USE d; INSERT INTO d.t VALUES (1, 'one')");
+    // The function reads the variable, sets it, and reads it again.
+    shop.server.sql("SELECT d.f()");
     shop.wait_for(&receiver);
     let told = receiver.told();
     receiver.stop();
@@ -269,6 +311,8 @@ fn what_a_server_leaves_out_of_its_log_is_said_wherever_one_looks() {
         let said = [checked.stdout_text(), ran.stderr_text(), planned.stdout_text()];
         assert!(said.iter().all(|text| text.contains(reason)), "{said:?}");
     }
+    let twice = "the log has a user variable twice for the statement behind bin.000001:";
+    assert!(planned.stdout_text().contains(twice), "{}", planned.stdout_text());
 }
 
 /// Statements do not name them, so a replay with those of the beginning gives a table that was created later another engine.
@@ -296,21 +340,47 @@ fn a_setting_that_is_changed_while_the_log_is_received_is_changed_by_the_replay(
     shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
     shop.wait_for(&receiver);
     receiver.stop();
+    // Nobody sees when this is changed: what came before has the old value.
+    let gone = shop.position();
+    shop.server.sql("CREATE TABLE d.away (i INT); SET GLOBAL default_storage_engine = MyISAM");
+    let back = shop.position();
+    let receiver = shop.receive();
+    receiver.wait_to_tell(|notice| matches!(notice, Notice::Begins { .. }).then_some(()));
+    shop.server.sql("CREATE TABLE d.back (i INT)");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    // A start of the server tells when it was, before any receiver is there.
+    let Shop { server, scratch, sealed } = shop;
+    let data = server.shut_down();
+    let options = ["--log-bin=bin", "--server-id=3", "--default-storage-engine=Aria"];
+    let server = MariaDb::start_on_with(&data.join("data"), &options);
+    let shop = Shop { server, scratch, sealed };
+    shop.server.sql("CREATE TABLE d.started (i INT)");
+    let receiver = shop.receive();
+    shop.wait_for(&receiver);
+    receiver.stop();
     let target = shop.scratch.join("restored");
     let said = shop.restore("full", "latest", &[&into(&target)]).run().expect(0).stderr_text();
-    for named in ["default_storage_engine=\"Aria\"", "binlog_format=STATEMENT"] {
-        assert!(said.contains(named), "{said}");
+    let unseen = format!("default_storage_engine=\"MyISAM\" at {back} (changed after {gone})");
+    let started = "default_storage_engine=\"Aria\", max_allowed_packet=\"16777216\" at bin.000002:4 (changed between";
+    let seen = "default_storage_engine=\"Aria\" at bin.000001:";
+    for named in [seen, &unseen, started, "binlog_format=STATEMENT"] {
+        assert!(said.contains(named), "{named}: {said}");
     }
-    assert_eq!(said.matches("default_storage_engine").count(), 1, "{said}");
+    assert_eq!(said.matches("default_storage_engine").count(), 3, "{said}");
     let server = MariaDb::start_on_with(&target, &["--server-id=99"]);
     assert_eq!(server.sql("SELECT * FROM d.t"), "1\tone\n2\ttwo\n");
-    let engine = "SELECT engine FROM information_schema.tables WHERE table_name = 'later'";
-    assert_eq!(server.sql(engine), "Aria\n");
+    let engines = "SELECT table_name, engine FROM information_schema.tables \
+                   WHERE table_name IN ('away', 'back', 'later', 'started') ORDER BY 1";
+    assert_eq!(server.sql(engines), "away\tAria\nback\tMyISAM\nlater\tAria\nstarted\tAria\n");
     // The operator's word holds.
     let (other, engine_is) =
         (shop.scratch.join("other"), "--mysqld-opts=--default-storage-engine=InnoDB");
     let _ = shop.restore("full", "latest", &[&into(&other), engine_is]).run().expect(0);
-    assert_eq!(MariaDb::start_on_with(&other, &["--server-id=99"]).sql(engine), "InnoDB\n");
+    assert_eq!(
+        MariaDb::start_on_with(&other, &["--server-id=99"]).sql(engines),
+        "away\tInnoDB\nback\tInnoDB\nlater\tInnoDB\nstarted\tInnoDB\n"
+    );
 }
 
 /// The archive continues as with a promoted server: nothing is missing, and nothing is another one.
@@ -855,7 +925,8 @@ fn a_trial_proves_the_backup_with_its_log() {
     // Transactions left out count as applied, and nothing is proven.
     let numbers = shop.scratch.join("verify.prom");
     let metrics = format!("--metrics-file={}", numbers.display());
-    let is_measured = || std::fs::read_to_string(&numbers).unwrap().contains("_proven_until_");
+    let measured = "xbcloud_proof_proven_until_timestamp_seconds{";
+    let is_measured = || std::fs::read_to_string(&numbers).unwrap().contains(measured);
     let filter = "--mysqld-opts=--replicate-ignore-db=d";
     let filtered = command(&[&words[..], &[filter, &metrics]].concat());
     let (text, said) = (filtered.stdout_text(), filtered.stderr_text());

@@ -355,6 +355,7 @@ mod tests {
             gtids: None,
             begins: StreamOrigin::First,
             settings: BTreeMap::new(),
+            settings_at: None,
             system_zone: None,
             engines: Vec::new(),
             doubts: Vec::new(),

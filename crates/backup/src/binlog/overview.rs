@@ -215,6 +215,7 @@ mod tests {
                 None => StreamOrigin::First,
             },
             settings: BTreeMap::new(),
+            settings_at: None,
             system_zone: None,
             engines: Vec::new(),
             doubts: Vec::new(),

@@ -162,6 +162,8 @@ async fn server(
         uuid: known.and_then(|head| head.server_uuid.clone()),
         logs,
         settings: known.map(|head| head.settings.clone()).unwrap_or_default(),
+        // Of another stream's time.
+        settings_at: None,
         system_zone: known.and_then(|head| head.system_zone.clone()),
         engines: known.map(|head| head.engines.clone()).unwrap_or_default(),
         doubts: known.map(|head| head.doubts.clone()).unwrap_or_default(),

@@ -45,7 +45,7 @@ use crate::binlog::start::{
     ServerLog, Start, behind_cut, behind_hole, branch, on_another, repeated, start_on,
 };
 use crate::binlog::state::StateFile;
-use crate::binlog::watch::Watch;
+use crate::binlog::watch::{FoundSettings, Watch};
 use crate::binlog::writer::{PackedSegment, StreamWriter};
 use crate::error::BackupError;
 use crate::session::Session;
@@ -239,6 +239,8 @@ pub(super) struct Receiver<'a> {
     ended: Mutex<Vec<EndedStream>>,
     /// The server's time without a log that no stream tells yet.
     unlogged: Mutex<Unlogged>,
+    /// The settings for which the next stream begins.
+    found: Mutex<Option<FoundSettings>>,
 }
 
 /// A time in which the server had no log.
@@ -286,8 +288,20 @@ impl<'a> Receiver<'a> {
         let (waiting, others, patience) = (None, Vec::new(), None);
         let ended = state.as_ref().map(StateFile::read_ended).unwrap_or_default();
         let (stored, ended) = (Mutex::new(None), Mutex::new(ended));
-        let unlogged = Mutex::default();
-        Self { session, settings, tell, state, waiting, others, patience, stored, ended, unlogged }
+        let (unlogged, found) = (Mutex::default(), Mutex::new(None));
+        Self {
+            session,
+            settings,
+            tell,
+            state,
+            waiting,
+            others,
+            patience,
+            stored,
+            ended,
+            unlogged,
+            found,
+        }
     }
 
     fn unlogged(&self) -> MutexGuard<'_, Unlogged> {
@@ -511,7 +525,8 @@ impl<'a> Receiver<'a> {
         let needs_checksums = !self.settings.accept_no_crc;
         let (access, again) = (access.clone(), access);
         let must_wait = self.waiting.is_some();
-        let (client, server, missing) = tokio::task::spawn_blocking(move || {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (client, mut server, missing) = tokio::task::spawn_blocking(move || {
             let (mut client, server) = connect(&access, needs_checksums)?;
             let missing = match must_wait {
                 true => semi_sync::missing(&mut client)?,
@@ -521,6 +536,10 @@ impl<'a> Receiver<'a> {
         })
         .await
         .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
+        // It had them when they were found, and may have logged much since.
+        if let Some(found) = found.filter(|found| found.settings == server.settings) {
+            server.settings_at = Some((&found.at).into());
+        }
         if let Some(what) = clock::differs(server.ahead) {
             (self.tell)(Notice::ClocksDiffer(what));
         }
@@ -756,7 +775,10 @@ impl<'a> Receiver<'a> {
                 moved = watch.next(), if !is_over => {
                     match moved {
                         Ok(()) => {}
-                        Err(why @ ArchiveError::Changed(_)) => end = StreamEnd::Changed(why),
+                        Err(why @ ArchiveError::Changed(_)) => {
+                            *self.found.lock().unwrap_or_else(PoisonError::into_inner) = watch.found();
+                            end = StreamEnd::Changed(why);
+                        }
                         Err(why) => end = StreamEnd::Moved(why),
                     }
                 }

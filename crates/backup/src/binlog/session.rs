@@ -63,6 +63,8 @@ pub(crate) struct Server {
     pub(crate) role: Role,
     /// Variables that a replay needs.
     pub(crate) settings: BTreeMap<String, String>,
+    /// A position in its log at which it had them.
+    pub(crate) settings_at: Option<StoredPosition>,
     /// Local time of its system.
     pub(crate) system_zone: Option<SystemZone>,
     /// Engines that it has.
@@ -125,13 +127,17 @@ pub(crate) fn connect(
     let id = id.and_then(|id| id.parse().ok()).ok_or(xb_mysql::Error::Unexpected)?;
     // Before the logs: they have every transaction that it says, unless none of them has it.
     let role = Role::ask(&mut client, uuid.is_some())?;
+    // Before the logs, too: it had them at their end.
+    let settings = settings(&mut client, uuid.is_some())?;
     let rows = client.list("SHOW BINARY LOGS")?;
     let logs = rows.iter().map(|row| {
         let text = |column| Some(String::from_utf8_lossy(row.get(column)?).into_owned());
         Some((text(0)?, text(1)?.parse().ok()?))
     });
-    let logs = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
-    let settings = settings(&mut client, uuid.is_some())?;
+    let logs: Vec<ServerLog> = logs.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?;
+    let end = logs.last();
+    let settings_at =
+        end.map(|(log, size)| StoredPosition { log: log.as_str().into(), offset: *size });
     let system_zone = system_zone(&mut client)?;
     let engines = engines(&mut client)?;
     let standing = Standing::ask(&mut client)?;
@@ -146,6 +152,7 @@ pub(crate) fn connect(
         logs,
         role,
         settings,
+        settings_at,
         system_zone,
         engines,
         doubts,

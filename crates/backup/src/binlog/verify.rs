@@ -763,6 +763,7 @@ mod tests {
             gtids: None,
             begins: StreamOrigin::First,
             settings: Default::default(),
+            settings_at: None,
             system_zone: None,
             engines: Vec::new(),
             doubts: Vec::new(),

@@ -46,11 +46,19 @@ pub(super) struct Watch {
     /// What the head of the stream says of its settings.
     settings: BTreeMap<String, String>,
     doubts: Vec<String>,
+    /// Other ones, as found by the last look, and the end of the log then.
+    found: Option<FoundSettings>,
     /// The oldest look whose end of the log is not stored yet.
     mark: Option<(Timestamp, LogPosition)>,
     failed: u32,
     /// Why nothing is covered.
     why: Option<String>,
+}
+
+/// Settings of a server, and a position in its log at which it had them.
+pub(super) struct FoundSettings {
+    pub(super) settings: BTreeMap<String, String>,
+    pub(super) at: LogPosition,
 }
 
 impl Watch {
@@ -165,12 +173,16 @@ impl Watch {
                 "its log ends at {end}, and is stored up to {stored}"
             )));
         }
+        let end = look.end.as_ref().map(|(_, end)| end.clone());
         if self.mark.is_none() && !is_demoted {
             self.mark = look.end.filter(|_| self.stored.is_some());
         }
         let mut changed = changes(&self.settings, &look.settings);
         changed.extend(look.doubts.into_iter().filter(|doubt| !self.doubts.contains(doubt)));
         let changed: Vec<String> = changed.into_iter().collect();
+        self.found = end
+            .filter(|_| !changed.is_empty())
+            .map(|at| FoundSettings { settings: look.settings, at });
         (!changed.is_empty()).then(|| ArchiveError::Changed(changed.join("; ")))
     }
 
@@ -201,6 +213,11 @@ impl Watch {
             is_clear && stored.is_some_and(|stored| stored >= *end)
         })?;
         Some(at)
+    }
+
+    /// The settings that have ended the stream.
+    pub(super) fn found(&mut self) -> Option<FoundSettings> {
+        self.found.take()
     }
 
     /// Why nothing beyond the last transaction is covered, if so.

@@ -82,9 +82,10 @@ impl Watched {
                 client.rows("SET SESSION wsrep_sync_wait = 1")?;
                 client.rows("SELECT COUNT(*) FROM information_schema.schemata")?;
             }
+            // Before the end: it had them there.
+            let settings = settings(client, is_mysql)?;
             let end = if standing.sources.is_empty() { end(client, is_mysql)? } else { None };
             let end = end.map(|end| (at, end));
-            let settings = settings(client, is_mysql)?;
             let doubts = doubts(client, &standing)?.into_iter().map(|doubt| doubt.found).collect();
             Ok(Ok(Sighting { standing, settings, doubts, end }))
         })?;

@@ -123,6 +123,7 @@ impl StreamWriter {
             begins: start.begins.clone(),
             repeats: start.repeats.clone(),
             settings: server.settings.clone(),
+            settings_at: server.settings_at.clone(),
             system_zone: server.system_zone.clone(),
             engines: server.engines.clone(),
             doubts: server.doubts.clone(),

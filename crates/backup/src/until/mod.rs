@@ -9,6 +9,7 @@
 
 mod archive;
 mod beginning;
+mod origin;
 mod plan;
 mod replay;
 mod request;

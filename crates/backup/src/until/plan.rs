@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use xb_binlog::{AnyGtid, LogDigest, LogPosition, RelayPlan, SystemZone};
-use xb_replay::lost_settings;
+use xb_binlog::{AnyGtid, LogDigest, LogPosition, RelayPlan};
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::plan::{Histories, Piece, Plan, PlanError};
 use xb_repo::archive::stop::RestoreStop;
-use xb_repo::archive::stream::StreamHead;
 use xb_repo::error::RepoError;
 use xb_repo::list::{ListedRoot, Listing, State, list_by_key};
 use xb_repo::manifest::Manifest;
@@ -18,7 +16,6 @@ use xb_repo::verification::Level;
 
 use crate::binlog::choose_archive::choose_archive;
 use crate::binlog::pieces::{NeededSegment, fetch};
-use crate::binlog::settings::changed;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::find::stock_files;
@@ -29,6 +26,7 @@ use crate::restore::request::AfterRestore;
 use crate::session::Session;
 use crate::until::archive::Archive;
 use crate::until::beginning::{before_stop, displaced};
+use crate::until::origin::{OriginSettings, heads, origin};
 use crate::until::request::UntilRequest;
 use crate::until::same_log;
 use crate::until::scan::{Neighbour, Scanned, Scanner, Span};
@@ -68,24 +66,6 @@ pub struct UntilPlan {
     /// Remarks for the user.
     pub remarks: Vec<String>,
     pub(super) work: ReplayWork,
-}
-
-/// Settings of the origin on which the result of statements depends.
-#[derive(Debug, Clone, Default)]
-pub(super) struct OriginSettings {
-    pub(super) variables: Vec<(String, String)>,
-    /// Their changes within the log, in order.
-    pub(super) changes: Vec<SettingsChange>,
-    pub(super) zone: Option<SystemZone>,
-    pub(super) engines: Vec<String>,
-}
-
-/// Settings that the origin had with other values from a segment on.
-#[derive(Debug, Clone)]
-pub(super) struct SettingsChange {
-    /// Number of the segment among those that are needed.
-    pub(super) segment: usize,
-    pub(super) values: Vec<(String, String)>,
 }
 
 impl UntilPlan {
@@ -294,6 +274,11 @@ async fn plan_from(
     if let Some(at) = &scanned.end.of_session {
         doubts.push(format!(
             "the data may differ from that of the server: the statement at {at} depends on its session, and may be on a temporary table that existed when the backup was taken"
+        ));
+    }
+    if let Some(at) = &scanned.end.of_variable {
+        doubts.push(format!(
+            "the data may differ from that of the server: the log has a user variable twice for the statement behind {at}, so a function or a trigger may read and set it, and gets another value in a replay (set binlog_format=ROW)"
         ));
     }
     if taken_from.is_partial {
@@ -640,107 +625,9 @@ fn source_id(archive: &Archive, plan: &Plan<'_>) -> Option<u32> {
     Some(stream.head.content.server_id)
 }
 
-/// The heads of the streams that a plan needs.
-fn heads<'a>(archive: &'a Archive, plan: &Plan<'_>) -> Vec<&'a StreamHead> {
-    let needed: BTreeSet<&str> = plan.pieces.iter().map(|piece| piece.stream).collect();
-    let needed = archive.streams.iter().filter(|stream| needed.contains(stream.id()));
-    needed.map(|stream| &stream.head.content).collect()
-}
-
-/// The settings of the origin, its versions, and remarks.
-fn origin(archive: &Archive, plan: &Plan<'_>) -> (OriginSettings, Vec<String>, Vec<String>) {
-    let mut heads = heads(archive, plan);
-    heads.sort_by_key(|head| head.started);
-    let mut remarks = Vec::new();
-    // What is known last knows best, also of the time before: but not if the server moved to another zone.
-    let zones = heads.iter().filter_map(|head| Some((head.system_zone.as_ref()?, head.started)));
-    let zones: Vec<(&SystemZone, Timestamp)> = zones.collect();
-    let last = zones.last().copied();
-    let has_moved = |(last, began): (&SystemZone, Timestamp)| {
-        zones.iter().any(|(zone, _)| !zone.agrees_until(last, began.as_second()))
-    };
-    if last.is_some_and(has_moved) {
-        remarks.push(
-            "the local time of the server's system was changed within the log: statements with the time zone SYSTEM get \
-             the last one, so those before the change may give other values"
-                .to_owned(),
-        );
-    }
-    if zones.is_empty() && !heads.is_empty() {
-        remarks.push(
-            "the archive does not record the local time of the server's system: statements with the time zone SYSTEM get that \
-             of this host"
-                .to_owned(),
-        );
-    }
-    let (settings, changes) = settings(archive, plan);
-    let all = || changes.iter().flat_map(|change| &change.values).chain(&settings);
-    let lost = lost_settings(all().map(|(name, value)| (&**name, &**value)));
-    let lost: BTreeSet<&str> = lost.collect();
-    if !lost.is_empty() {
-        let lost: Vec<&str> = lost.into_iter().collect();
-        remarks.push(format!(
-            "the replay goes without these settings of the server: {}",
-            lost.join(", ")
-        ));
-    }
-    let changed: BTreeSet<String> = changes
-        .iter()
-        .flat_map(|change| &change.values)
-        .map(|(name, value)| format!("{name}=\"{value}\""))
-        .collect();
-    if !changed.is_empty() {
-        let changed: Vec<String> = changed.into_iter().collect();
-        remarks.push(format!(
-            "settings of the server were changed within the log, and the replay changes them where the receiver saw it ({}): a statement of the seconds before that, and a session that was connected already, may have had the other value",
-            changed.join(", ")
-        ));
-    }
-    let engines: BTreeSet<&String> = heads.iter().flat_map(|head| &head.engines).collect();
-    let versions = heads.iter().map(|head| head.server_version.clone()).collect();
-    (
-        OriginSettings {
-            variables: settings,
-            changes,
-            zone: last.map(|(zone, _)| zone.clone()),
-            engines: engines.into_iter().cloned().collect(),
-        },
-        versions,
-        remarks,
-    )
-}
-
-/// The settings with which a plan begins, and their changes before some of its segments.
-fn settings(archive: &Archive, plan: &Plan<'_>) -> (Vec<(String, String)>, Vec<SettingsChange>) {
-    let none = BTreeMap::new();
-    let of = |piece: &Piece<'_>| {
-        let stream = archive.streams.iter().find(|stream| stream.id() == piece.stream);
-        stream.map_or(&none, |stream| &stream.head.content.settings)
-    };
-    let mut before: Option<&BTreeMap<String, String>> = None;
-    let mut changes = Vec::new();
-    let mut stream = "";
-    for (segment, piece) in plan.pieces.iter().enumerate() {
-        if piece.stream == stream {
-            continue;
-        }
-        stream = piece.stream;
-        // An earlier version may have stored none.
-        let Some(now) = Some(of(piece)).filter(|now| !now.is_empty()) else { continue };
-        let values = changed(before.unwrap_or(now), now);
-        if !values.is_empty() {
-            changes.push(SettingsChange { segment, values });
-        }
-        before = Some(now);
-    }
-    let first = plan.pieces.first().map_or(&none, of);
-    (first.clone().into_iter().collect(), changes)
-}
-
 /// Reasons why the data may differ from what the server had.
 fn doubts(archive: &Archive, plan: &Plan<'_>) -> Vec<String> {
-    let mut heads = heads(archive, plan);
-    heads.sort_by_key(|head| head.started);
+    let heads = heads(archive, plan);
     let doubts = heads.iter().flat_map(|head| &head.doubts);
     let doubts: BTreeSet<String> = doubts.cloned().collect();
     let named = |doubt| format!("the data may differ from that of the server: {doubt}");

@@ -396,18 +396,26 @@ fn pieces(
         offset: part.offset,
     });
     let moved = is_moved.then(|| Piece::NextServer(one.repeats.clone()));
-    let changed = work.origin.changes.iter().find(|change| change.segment == fetched.number);
-    let changed = changed.map(|change| {
-        // What the operator says wins.
-        let is_of_origin = |(name, _): &&(String, String)| !is_among(name, own_words);
-        Piece::Settings(change.values.iter().filter(is_of_origin).cloned().collect())
-    });
-    let before = moved.into_iter().chain(log).chain(changed);
     let (len, before_part) = (part.bytes.len(), part.offset - one.segment.from.offset);
+    let mut offset = part.offset;
     let mut bytes = fetched.bytes;
     bytes.drain(..usize::try_from(before_part).unwrap_or(usize::MAX).min(bytes.len()));
     bytes.truncate(len);
-    Ok(before.chain([Piece::Bytes(bytes)]).collect())
+    let mut pieces: Vec<Piece> = moved.into_iter().chain(log).collect();
+    let changes = work.origin.changes.iter().filter(|change| change.segment == fetched.number);
+    for change in changes {
+        let before = change.offset.unwrap_or_default().saturating_sub(offset);
+        let place = usize::try_from(before).unwrap_or(usize::MAX).min(bytes.len());
+        let behind = bytes.split_off(place);
+        let before = std::mem::replace(&mut bytes, behind);
+        offset += before.len() as u64;
+        // What the operator says wins.
+        let is_of_origin = |(name, _): &&(String, String)| !is_among(name, own_words);
+        let values = change.values.iter().filter(is_of_origin).cloned().collect();
+        pieces.extend([Piece::Bytes(before), Piece::Settings(values)]);
+    }
+    pieces.push(Piece::Bytes(bytes));
+    Ok(pieces)
 }
 
 /// Whether one of these options of a server is that variable: a server takes the beginning of a name for the whole one.

@@ -31,6 +31,8 @@ pub struct ListedSegment {
     pub next_log: Option<SharedText>,
     /// When its log was made, by the server's clock, in seconds since 1970, if that is stated.
     pub log_made: Option<u32>,
+    /// Its log begins with it, and is the first one since the server was started.
+    pub is_of_start: bool,
     /// GTIDs before its first transaction; `None` if its first log shows them.
     pub gtids_before: Option<SharedText>,
     /// GTIDs after its last whole transaction.
@@ -92,6 +94,7 @@ impl ListedSegment {
             to,
             next_log,
             log_made: head.log_made(),
+            is_of_start: head.is_of_start(),
             gtids_before,
             gtids_after,
             starts_inside: head.starts_inside,

@@ -12,6 +12,11 @@ use crate::names::RunId;
 
 /// Hexadecimal digits of the time at the beginning of a format description event: when the log was made.
 const TIME_DIGITS: usize = 8;
+/// Digits of the time at which the server was started, 0 if its log is a later one: behind the header, a version and the
+/// server's version.
+const CREATED_DIGITS: std::ops::Range<usize> = 2 * (19 + 2 + 50)..2 * (19 + 2 + 50 + 4);
+/// Offset of the first event of a log.
+const FIRST_OFFSET: u64 = 4;
 /// Barriers that a head lists; it counts the others.
 pub const MAX_BARRIERS: usize = 64;
 /// Turns that a head lists; what lies behind the last of as many is not known.
@@ -177,6 +182,13 @@ impl SegmentHead {
     pub fn log_made(&self) -> Option<u32> {
         let made = unhex::<4>(self.description.get(..TIME_DIGITS)?).map(u32::from_le_bytes);
         made.filter(|made| *made > 0)
+    }
+
+    /// Returns whether its log begins with it, and is the first one since the server was started.
+    #[must_use]
+    pub fn is_of_start(&self) -> bool {
+        let created = self.description.get(CREATED_DIGITS).and_then(unhex::<4>);
+        self.from.offset == FIRST_OFFSET && created.is_some_and(|created| created != [0; 4])
     }
 
     /// Time of its last transaction; if a session has set a later time than that at which it was received, that one.

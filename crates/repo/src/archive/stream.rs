@@ -78,6 +78,9 @@ pub struct StreamHead {
     /// Global variables of the server that change what its statements do, and that its log lacks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
+    /// A position in the server's log at which it had them; `None` if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings_at: Option<StoredPosition>,
     /// Local time of the server's system; `None` if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_zone: Option<SystemZone>,
@@ -265,6 +268,9 @@ impl Content for StreamHead {
         }
         if self.start.position().is_none() {
             return Some("the name of the log");
+        }
+        if self.settings_at.as_ref().is_some_and(|at| at.position().is_none()) {
+            return Some("the position of the settings");
         }
         if self.gtids.as_ref().is_some_and(|gtids| gtids.parse::<GtidState>().is_err()) {
             return Some("the GTIDs");

@@ -137,6 +137,7 @@ pub(crate) fn stream(
         start: at(start.0, start.1),
         gtids: state(start.0, start.1),
         settings: BTreeMap::new(),
+        settings_at: None,
         system_zone: None,
         engines: Vec::new(),
         doubts: Vec::new(),
