@@ -5,7 +5,6 @@
 //! Seen with MariaDB 10.11.19: nearly each `INSERT` whose trigger reads a row that the transaction before it changes has the old one.
 
 use crate::event::{Entry, Event};
-use crate::event_type::EventType;
 use crate::query::{MAX_TEXT, Verb};
 use crate::words::Words;
 
@@ -24,7 +23,7 @@ const BY_ORDER: [&str; 2] = ["AUTO_INCREMENT", "IGNORE"];
 /// Whether an event may have another result if transactions before it are not committed yet, or were in another order.
 pub(crate) fn depends_on_order(entry: &Entry) -> bool {
     match &entry.event {
-        Event::Content => entry.header.event_type == EventType::EXECUTE_LOAD_QUERY,
+        Event::Load(_) => true,
         Event::Query(query) if query.verb == Verb::Other => {
             let mut words = Words::new(&query.text);
             let first = words.upper().unwrap_or_default();
@@ -45,6 +44,7 @@ pub(crate) fn depends_on_order(entry: &Entry) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event_type::EventType;
     use crate::header::EventHeader;
     use crate::query::Query;
 
@@ -56,8 +56,7 @@ mod tests {
             EventHeader::parse(&bytes)
         };
         let entry = |text: &str| {
-            let (text, verb) = (text.as_bytes().to_vec(), Verb::of(text.as_bytes()));
-            let query = Query { thread: 1, schema: Vec::new(), error: 0, verb, text };
+            let query = Query::of_text("", text);
             let header = header(EventType::QUERY);
             Entry { begin: 4, end: 8, header, checksum: None, event: Event::Query(query) }
         };
@@ -90,9 +89,9 @@ mod tests {
             assert!(!depends_on_order(&entry(text)), "{text}");
         }
         let mut load = entry("");
-        (load.header, load.event) = (header(EventType::EXECUTE_LOAD_QUERY), Event::Content);
+        load.event = Event::Load(Query::of_text("", "LOAD DATA INFILE 'x' INTO TABLE t"));
         assert!(depends_on_order(&load));
-        load.header = header(EventType(23));
+        load.event = Event::Content;
         assert!(!depends_on_order(&load));
     }
 }

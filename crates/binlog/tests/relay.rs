@@ -566,3 +566,42 @@ fn a_load_that_loads_nothing_is_refused() {
     let error = relay(&log.0, plan(ReplayStop::End)).unwrap_err();
     assert!(matches!(error, RelayError::Administration(_)), "{error}");
 }
+
+#[test]
+fn statements_and_loads_are_applied_in_their_order() {
+    for (load, text) in [(true, "LOAD DATA INFILE 'f' INTO TABLE t"), (false, "UPDATE t SET i = 1")]
+    {
+        let log = of_session(Log::mariadb().gtid(1, 0), load, 0, text).xid();
+        let plan = plan(ReplayStop::End);
+        assert!(relay(&log.0, plan).unwrap().1.needs_order, "{text}");
+    }
+    let rows = Log::mariadb().gtid(1, 0).flagged(EventType(30), 0, &[0; 10]).xid();
+    assert!(!relay(&rows.0, plan(ReplayStop::End)).unwrap().1.needs_order);
+}
+
+#[test]
+fn a_user_variable_that_comes_twice_for_one_statement_is_in_doubt() {
+    let variable = |log: Log, name: &str| {
+        let length = u32::try_from(name.len()).unwrap().to_le_bytes();
+        log.flagged(EventType(14), 0, &[&length[..], name.as_bytes(), &[1]].concat())
+    };
+    let found = |names: &[&[&str]]| {
+        let mut log = Log::mariadb().gtid(1, 0);
+        for names in names {
+            log = names
+                .iter()
+                .fold(log, |log, name| variable(log, name))
+                .query("UPDATE t SET i = @a");
+        }
+        let (_, end) = relay(&log.xid().0, plan(ReplayStop::End)).unwrap();
+        end.of_variable.is_some()
+    };
+    assert!(found(&[&["a", "b", "a"]]));
+    assert!(!found(&[&["a", "b"], &["a"]]));
+    // A value may be as long as a packet.
+    let long = [&[1, 0, 0, 0, b'a', 0][..], &vec![b'v'; 1 << 20]].concat();
+    let log = Log::mariadb().gtid(1, 0).flagged(EventType(14), 0, &long);
+    let (out, end) =
+        relay(&log.query("UPDATE t SET i = @a").xid().0, plan(ReplayStop::End)).unwrap();
+    assert!(end.of_variable.is_none() && out.len() > 1 << 20);
+}
