@@ -3,7 +3,7 @@
 //! that call `CONNECTION_ID()`, in a routine perhaps. When the session ends, they log that its tables go, by name: one that the
 //! session has not made behind the position is older.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::position::LogPosition;
 use crate::query::Query;
@@ -11,29 +11,31 @@ use crate::statement_tables::{Does, StatementTables, TableName};
 use crate::words::Words;
 
 /// Memory for all sessions, in bytes, and what one and a name take beside the bytes of names.
-const MEMORY: usize = 32 << 20;
+const MEMORY: usize = if cfg!(test) { 1 << 20 } else { 16 << 20 };
 const SESSION: usize = 512;
 const NAME: usize = 128;
 /// Doubts of a session that are told apart.
 const DOUBTS: usize = 16;
-/// Names of a session that are known.
+/// Tables that a session has, and names that are known of it.
 const NAMES: usize = 1000;
-/// Sessions that have ended, and may have more tables to drop: servers write a statement for each schema.
-const ENDED: usize = 256;
 
 /// A session: the server, and the number of its thread.
 pub(crate) type Session = (u32, u32);
+
+/// A marked statement: its number, and where it is.
+type Place = (u64, LogPosition);
 
 /// What the marked statements of a log show.
 #[derive(Debug, Default)]
 pub(crate) struct TemporaryTables {
     sessions: BTreeMap<Session, SessionTables>,
-    ended: VecDeque<Session>,
     memory: usize,
     /// Number of marked statements.
     number: u64,
     /// The first statement that stays in doubt, whatever follows.
-    settled: Option<(u64, LogPosition)>,
+    settled: Option<Place>,
+    /// The first statement that was not wholly on tables that its session had made, of those sessions that were forgotten.
+    forgotten: Option<Place>,
     /// The server has started behind the data's position: none is older.
     has_started: bool,
     /// There was no room for more: everything is in doubt.
@@ -51,18 +53,17 @@ struct SessionTables {
     /// Names that no older one has.
     free: BTreeSet<TableName>,
     /// The first statement that is not wholly on what it has made.
-    other: Option<LogPosition>,
+    other: Option<Place>,
     doubts: Vec<Doubt>,
 }
 
 /// A statement that may be on an older one.
 #[derive(Debug)]
 struct Doubt {
-    number: u64,
-    at: LogPosition,
+    place: Place,
     /// The names that may be older tables.
     names: BTreeSet<TableName>,
-    /// There are no others, so that it is none once these are known.
+    /// It may be on no others, and there is a reason for its mark without them.
     is_all: bool,
 }
 
@@ -73,9 +74,10 @@ impl SessionTables {
         SESSION + names.map(|(schema, name)| NAME + schema.len() + name.len()).sum::<usize>()
     }
 
-    /// The first statement in doubt that names a table.
+    /// The first statement that names a table, and has no other reason for its mark.
     fn named(&self, name: &TableName) -> Option<&LogPosition> {
-        self.doubts.iter().find(|doubt| doubt.names.contains(name)).map(|doubt| &doubt.at)
+        let mut doubts = self.doubts.iter().filter(|doubt| !doubt.is_all);
+        doubts.find(|doubt| doubt.names.contains(name)).map(|doubt| &doubt.place.1)
     }
 
     /// No older table has this name.
@@ -87,9 +89,9 @@ impl SessionTables {
         self.free.insert(name);
     }
 
-    fn doubt(&mut self, number: u64, at: &LogPosition, names: BTreeSet<TableName>, is_all: bool) {
+    fn doubt(&mut self, place: &Place, names: BTreeSet<TableName>, is_all: bool) {
         match self.doubts.get_mut(DOUBTS - 1) {
-            None => self.doubts.push(Doubt { number, at: at.clone(), names, is_all }),
+            None => self.doubts.push(Doubt { place: place.clone(), names, is_all }),
             // It stands for all later ones.
             Some(last) => last.is_all = false,
         }
@@ -131,9 +133,9 @@ impl TemporaryTables {
     /// The log of another server follows.
     pub(crate) fn other_server(&mut self) {
         self.settled = self.first_doubt();
+        self.forgotten = None;
         self.has_started = false;
         self.sessions.clear();
-        self.ended.clear();
         self.memory = 0;
         self.begin();
     }
@@ -162,9 +164,9 @@ impl TemporaryTables {
         self.first_doubt().map(|(_, at)| at)
     }
 
-    fn first_doubt(&self) -> Option<(u64, LogPosition)> {
+    fn first_doubt(&self) -> Option<Place> {
         let doubts = self.sessions.values().flat_map(|of| &of.doubts);
-        let doubts = doubts.map(|doubt| (doubt.number, doubt.at.clone()));
+        let doubts = doubts.map(|doubt| doubt.place.clone());
         doubts.chain(self.settled.clone()).min_by_key(|(number, _)| *number)
     }
 
@@ -178,13 +180,13 @@ impl TemporaryTables {
             return;
         }
         let tables = StatementTables::of(query);
-        let taken = self.in_session(session, at, |_, of| {
+        let taken = self.in_session(session, at, |_, of, place| {
             if let Does::Rename(pairs) = tables.does {
                 for (from, to) in pairs {
                     match of.unmake(&from) {
                         Some(is_new) => drop(of.made.insert(to, is_new)),
                         // A real one, or an older one: its new name may show that later.
-                        None => drop(of.other.get_or_insert_with(|| at.clone())),
+                        None => drop(of.other.get_or_insert_with(|| place.clone())),
                     }
                 }
             } else if tables.is_plain && tables.is_sure {
@@ -208,7 +210,7 @@ impl TemporaryTables {
         query: &Query,
         at: &LogPosition,
     ) -> Result<(), LogPosition> {
-        self.in_session(session, at, |all, of| all.take(session, of, query, at))
+        self.in_session(session, at, |all, of, place| all.take(session, of, query, place))
     }
 
     /// Takes something of a session, if there is room for it.
@@ -216,27 +218,49 @@ impl TemporaryTables {
         &mut self,
         session: Session,
         at: &LogPosition,
-        take: impl FnOnce(&mut Self, &mut SessionTables) -> Result<(), LogPosition>,
+        take: impl FnOnce(&mut Self, &mut SessionTables, &Place) -> Result<(), LogPosition>,
     ) -> Result<(), LogPosition> {
         if self.has_started || self.is_full {
             return Ok(());
         }
         self.number += 1;
-        let mut of = self.sessions.remove(&session);
+        let place = (self.number, at.clone());
+        let of = self.sessions.remove(&session);
         self.memory = self.memory.saturating_sub(of.as_ref().map_or(0, SessionTables::memory));
-        let mut of = of.take().unwrap_or_default();
-        let taken = take(self, &mut of);
-        let names = of.made.len() + of.free.len();
+        let mut of = of.unwrap_or_default();
+        let taken = take(self, &mut of, &place);
+        if of.free.len() > NAMES {
+            of.free.clear();
+        }
+        let has_many = of.made.len() > NAMES;
         if !of.made.is_empty() || !of.doubts.is_empty() || of.other.is_some() {
             self.memory += of.memory();
             self.sessions.insert(session, of);
         }
-        if self.memory > MEMORY || names > NAMES {
-            self.settled = self.first_doubt().or_else(|| Some((self.number, at.clone())));
+        let is_crowded = self.memory > MEMORY && {
+            self.forget();
+            self.memory > MEMORY / 2
+        };
+        // With little left, it would look for some again and again.
+        if is_crowded || has_many {
+            self.settled = self.first_doubt().or(Some(place));
             self.sessions.clear();
             self.is_full = true;
         }
         taken
+    }
+
+    /// Forgets the sessions that have no table and no doubt, as those do that have ended.
+    fn forget(&mut self) {
+        let (memory, forgotten) = (&mut self.memory, &mut self.forgotten);
+        self.sessions.retain(|_, of| {
+            let is_kept = !of.made.is_empty() || !of.doubts.is_empty();
+            if !is_kept {
+                *memory = memory.saturating_sub(of.memory());
+                *forgotten = first([forgotten.take(), of.other.take()]);
+            }
+            is_kept
+        });
     }
 
     fn take(
@@ -244,7 +268,7 @@ impl TemporaryTables {
         session: Session,
         of: &mut SessionTables,
         query: &Query,
-        at: &LogPosition,
+        place: &Place,
     ) -> Result<(), LogPosition> {
         let tables = StatementTables::of(query);
         match tables.does {
@@ -255,20 +279,20 @@ impl TemporaryTables {
                     if let Some(at) = of.named(&name) {
                         return Err(at.clone());
                     }
-                    self.settle(of);
+                    self.settle(of, |doubt| doubt.may_be_on(&name));
                 }
                 if may_exist && !is_known {
-                    of.other.get_or_insert_with(|| at.clone());
-                    of.doubt(self.number, at, BTreeSet::new(), false);
+                    of.other.get_or_insert_with(|| place.clone());
+                    of.doubt(place, BTreeSet::new(), false);
                     of.made.insert(name, false);
                 } else if !may_exist || !of.made.contains_key(&name) {
                     of.made.insert(name, true);
                 }
-                self.uses((session, of), tables.uses, (tables.is_sure, true), at);
+                self.uses((session, of), tables.uses, (tables.is_sure, true), place);
                 Ok(())
             }
             Does::Drop { names, is_end, all_exist } => {
-                self.drop((session, of), names, (is_end, all_exist), query.is_cut())
+                self.drop(of, names, (is_end, all_exist), query.is_cut())
             }
             Does::DropOthers => Ok(()),
             Does::Rename(pairs) => {
@@ -276,20 +300,20 @@ impl TemporaryTables {
                     match of.unmake(&from) {
                         Some(is_new) => drop(of.made.insert(to, is_new)),
                         None => {
-                            of.other.get_or_insert_with(|| at.clone());
-                            of.doubt(self.number, at, BTreeSet::from([from]), false);
+                            of.other.get_or_insert_with(|| place.clone());
+                            of.doubt(place, BTreeSet::from([from]), false);
                         }
                     }
                 }
                 if !tables.is_sure {
-                    self.uses((session, of), tables.uses, (false, true), at);
+                    self.uses((session, of), tables.uses, (false, true), place);
                 }
                 Ok(())
             }
             Does::Nothing => {
                 let is_explained = tables.asks_session
                     || tables.uses.iter().any(|name| of.made.contains_key(name));
-                self.uses((session, of), tables.uses, (tables.is_sure, is_explained), at);
+                self.uses((session, of), tables.uses, (tables.is_sure, is_explained), place);
                 Ok(())
             }
         }
@@ -301,14 +325,14 @@ impl TemporaryTables {
         (session, of): (Session, &mut SessionTables),
         mut names: BTreeSet<TableName>,
         (is_sure, is_explained): (bool, bool),
-        at: &LogPosition,
+        place: &Place,
     ) {
         names.retain(|name| !of.made.contains_key(name));
         let is_all = is_sure && is_explained;
         if is_all && names.is_empty() {
             return;
         }
-        of.other.get_or_insert_with(|| at.clone());
+        of.other.get_or_insert_with(|| place.clone());
         names.retain(|name| !of.free.contains(name));
         if is_all && names.is_empty() {
             return;
@@ -316,14 +340,14 @@ impl TemporaryTables {
         if let (true, 1, Some(name)) = (is_all, names.len(), names.first()) {
             self.open = Some((session, name.clone()));
         }
-        of.doubt(self.number, at, names, is_all);
+        of.doubt(place, names, is_all);
     }
 
     /// A statement drops temporary tables, because the session ends, or by name; all of them exist, or perhaps not. There may
     /// be more of them if it is cut off.
     fn drop(
         &mut self,
-        (session, of): (Session, &mut SessionTables),
+        of: &mut SessionTables,
         names: Vec<TableName>,
         (is_end, all_exist): (bool, bool),
         is_cut: bool,
@@ -344,46 +368,46 @@ impl TemporaryTables {
             if of.free.contains(&name) {
                 continue;
             }
-            // It is older than the position.
+            // It is older than the position, or there is none.
             let older = if all_exist { of.other.as_ref() } else { None };
-            if let Some(at) = of.named(&name).or(older) {
+            if let Some(at) = of.named(&name).or(older.map(|(_, at)| at)) {
                 return Err(at.clone());
             }
-            has_doubtful |= !all_exist;
+            if all_exist {
+                self.settled = first([self.settled.take(), self.forgotten.clone()]);
+            } else {
+                self.settle(of, |doubt| doubt.may_be_on(&name));
+            }
             of.free.insert(name);
         }
         if has_doubtful {
-            self.settle(of);
+            self.settle(of, |_| true);
         }
         if is_end {
-            // Whatever it used before was its own, or real; if not, its table would be here, or in the next statement.
+            // Whatever it used before was its own, or real; if not, its table would be here, or in the next statement: there is
+            // one for each schema.
             of.doubts.clear();
             of.free.clear();
-            self.end(session);
         }
         Ok(())
     }
 
-    /// The doubts of a session stay.
-    fn settle(&mut self, of: &mut SessionTables) {
-        let doubts = of.doubts.drain(..).map(|doubt| (doubt.number, doubt.at));
-        self.settled = doubts.chain(self.settled.take()).min_by_key(|(number, _)| *number);
+    /// These doubts of a session stay.
+    fn settle(&mut self, of: &mut SessionTables, stays: impl Fn(&Doubt) -> bool) {
+        let settled =
+            of.doubts.iter().filter(|doubt| stays(doubt)).map(|doubt| Some(doubt.place.clone()));
+        self.settled = first(settled.chain([self.settled.take()]));
     }
+}
 
-    /// A session has ended.
-    fn end(&mut self, session: Session) {
-        if self.ended.contains(&session) {
-            return;
-        }
-        self.ended.push_back(session);
-        if self.ended.len() > ENDED
-            && let Some(mut of) =
-                self.ended.pop_front().and_then(|first| self.sessions.remove(&first))
-        {
-            self.memory = self.memory.saturating_sub(of.memory());
-            self.settle(&mut of);
-        }
+impl Doubt {
+    fn may_be_on(&self, name: &TableName) -> bool {
+        !self.is_all || self.names.contains(name)
     }
+}
+
+fn first(places: impl IntoIterator<Item = Option<Place>>) -> Option<Place> {
+    places.into_iter().flatten().min_by_key(|(number, _)| *number)
 }
 
 #[cfg(test)]
@@ -448,7 +472,12 @@ mod tests {
         assert_eq!(one(&[DELETE, "DROP TEMPORARY TABLE `t` /* generated by server */"]), Err(1));
         let by_name = "DROP TEMPORARY TABLE IF EXISTS `a`.`t` /* generated by server */";
         assert_eq!(one(&[DELETE, by_name]), Err(1));
-        // One of that name need not be there.
+        // One of that name need not be there, and nothing else was on it.
+        let copy = "CREATE TEMPORARY TABLE b.x SELECT * FROM r";
+        for may_be in [by_name, "CREATE OR REPLACE TEMPORARY TABLE y (i INT)"] {
+            assert_eq!(one(&[copy, may_be, END_X]), KNOWN, "{may_be}");
+            assert_eq!(one(&["INSERT INTO s SELECT f()", may_be, X, END_X]), Ok(Some(1)));
+        }
         let other = "DROP TEMPORARY TABLE IF EXISTS `a`.`u` /* generated by server */";
         assert_eq!(one(&[DELETE, other, X, END_X]), Ok(Some(1)));
         // Of another session, or of one before the server's start.
@@ -628,7 +657,7 @@ mod tests {
         let query = |text: &str| Query::of_text("a", text);
         let mut tables = TemporaryTables::default();
         let create = query(&format!("CREATE TEMPORARY TABLE {}(id int)", "x".repeat(900)));
-        for thread in 0..40_000 {
+        for thread in 0..4000 {
             tables.statement((1, thread), &create, &at(thread.into())).unwrap();
             assert!(tables.memory <= MEMORY + 2 * Query::MAX_TEXT + SESSION);
         }
@@ -639,16 +668,29 @@ mod tests {
             tables.statement((1, 1), &create, &at(n)).unwrap();
         }
         assert!(tables.doubt().is_some());
-        // Sessions that have ended take no memory.
+        // Sessions that have ended are forgotten, unless one of them turns out to be an older one.
         let mut tables = TemporaryTables::default();
-        for thread in 0..2000 {
-            for text in
-                ["CREATE TEMPORARY TABLE t SELECT * FROM r", "INSERT INTO s SELECT * FROM t", END]
-            {
+        let texts =
+            ["CREATE TEMPORARY TABLE t SELECT * FROM r", "INSERT INTO s SELECT * FROM t", END];
+        for thread in 0..5000 {
+            for text in texts {
                 tables.statement((1, thread), &query(text), &at(thread.into())).unwrap();
             }
+            assert!(tables.memory <= MEMORY);
         }
-        assert!(tables.sessions.len() <= ENDED + 1);
+        assert_eq!(tables.doubt(), None);
+        tables.statement((1, 1), &query(END), &at(9999)).unwrap();
+        assert_eq!(tables.doubt(), Some(at(0)));
+        // So are the names of a session that lives long.
+        let mut tables = TemporaryTables::default();
+        for n in 0..3000 {
+            for text in [
+                format!("CREATE TEMPORARY TABLE x{n}(id int)"),
+                format!("DROP TEMPORARY TABLE `x{n}`"),
+            ] {
+                tables.statement((1, 1), &query(&text), &at(n)).unwrap();
+            }
+        }
         assert_eq!(tables.doubt(), None);
     }
 }
