@@ -240,10 +240,8 @@ impl Reader<'_> {
                 self.skip(&["TABLE"]);
                 self.rest(Place::Table)
             }
-            "ANALYZE" | "CHECK" | "OPTIMIZE" | "REPAIR" => {
-                self.skip_to(&["TABLE", "TABLES"])?;
-                self.rest(Place::Table)
-            }
+            // No row is another one behind them.
+            "ANALYZE" | "CHECK" | "OPTIMIZE" | "REPAIR" => Some(()),
             "LOAD" => self.rest(Place::Other),
             _ => None,
         }
@@ -562,7 +560,11 @@ mod tests {
             ("ALTER TABLE t ADD z INT", "a.t"),
             ("ALTER TABLE t ENGINE=MERGE UNION=(u)", "a.t ?"),
             ("TRUNCATE t", "a.t"),
-            ("OPTIMIZE LOCAL TABLE t, u", "a.t a.u"),
+            ("OPTIMIZE LOCAL TABLE t, u", ""),
+            (
+                "CREATE TABLE `l` (\n  `id` int(11) DEFAULT NULL,\n  KEY `i` (`id`)\n) ENGINE=InnoDB",
+                "",
+            ),
             (
                 "LOAD DATA LOCAL INFILE 'x' IGNORE INTO TABLE `t` FIELDS TERMINATED BY ',' (`a`, @v) SET b = 1",
                 "a.t",

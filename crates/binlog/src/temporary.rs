@@ -327,6 +327,9 @@ impl TemporaryTables {
         (is_sure, is_explained): (bool, bool),
         place: &Place,
     ) {
+        if is_sure && names.is_empty() {
+            return;
+        }
         names.retain(|name| !of.made.contains_key(name));
         let is_all = is_sure && is_explained;
         if is_all && names.is_empty() {

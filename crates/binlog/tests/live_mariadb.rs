@@ -292,6 +292,12 @@ fn a_statement_on_an_older_temporary_table_is_never_taken_for_another() {
             "known",
         ),
         (false, "INSERT INTO r VALUES (CONNECTION_ID())", "known", "known"),
+        (
+            false,
+            "SET SESSION binlog_format = ROW; CREATE TEMPORARY TABLE c SELECT 1 id; CREATE TABLE l LIKE c; ANALYZE TABLE c",
+            "known",
+            "known",
+        ),
     ] {
         let mut client = Client::new(&server);
         client.run("SET SESSION binlog_format = MIXED; USE a");
