@@ -142,7 +142,8 @@ fn the_dashboard_and_the_alerts_use_metrics_that_exist() {
     }
     let dashboard = std::fs::read_to_string(monitoring("dashboard.json")).unwrap();
     let shown = names(&dashboard);
-    for name in ["binlog_stored_until", "binlog_alive", "proof_proven_until", "verify_proven_until"] {
+    for name in ["binlog_stored_until", "binlog_alive", "proof_proven_until", "verify_proven_until"]
+    {
         let name = format!("{PREFIX}{name}_timestamp_seconds");
         assert!(shown.contains(&name), "{name}: {shown:?}");
     }

@@ -145,20 +145,20 @@ mod tests {
 
     #[test]
     fn the_newest_common_log_is_found_with_few_looks() {
-        let name = |n: usize| format!("bin.{n:06}");
+        let name = |n: u32| format!("bin.{n:06}");
         let logs: Vec<ServerLog> = (3..103).map(|n| (name(n), 1000)).collect();
         // Log `n` was made at second `n`. The archive lacks the beginning of log 50, and has logs that were purged since.
         let stored: BTreeMap<_, _> = (1..103)
             .filter(|n| *n != 50)
-            .map(|n| (name(n), beginning(n as u32, &format!("0-1-{n}"))))
+            .map(|n| (name(n), beginning(n, &format!("0-1-{n}"))))
             .collect();
-        for common in [2_usize, 3, 4, 49, 50, 51, 101, 102] {
+        for common in [2_u32, 3, 4, 49, 50, 51, 101, 102] {
             let mut looks = 0;
             let found = newest_common(&logs, &stored, |log| {
                 looks += 1;
-                let n: usize = log[4..].parse().unwrap();
+                let n: u32 = log[4..].parse().unwrap();
                 let later = if n > common { 1000 } else { 0 };
-                Ok(beginning(n as u32 + later, &format!("0-1-{n}")))
+                Ok(beginning(n + later, &format!("0-1-{n}")))
             });
             let expected = match common {
                 2 => 3,

@@ -257,6 +257,7 @@ mod tests {
             closed: closed.map(str::to_owned),
             is_apart: false,
             sources: sources.iter().map(|name| (*name).to_owned()).collect(),
+            connected: Vec::new(),
             cluster: None,
         }
     }

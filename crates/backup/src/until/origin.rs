@@ -321,8 +321,11 @@ mod tests {
         }
     }
 
-    /// Segment, offset and value of each change, and what is said of them.
-    fn made(parts: &[LogPart<'_>]) -> (Vec<(usize, Option<u64>, String)>, Vec<String>) {
+    /// Segment, offset and value of a change.
+    type Made = (usize, Option<u64>, String);
+
+    /// Each change, and what is said of them.
+    fn made(parts: &[LogPart<'_>]) -> (Vec<Made>, Vec<String>) {
         let course = Course::of(None, parts);
         let values = |change: &SettingsChange| {
             change.values.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(",")
