@@ -30,14 +30,23 @@ pub const HIGHEST: &str = "SELECT CAST(COALESCE(MAX(table_id), 0) AS CHAR), CAST
 /// Asks for the tables of which the server lists no tablespace: their numbers, those of their tablespaces, and their names. A
 /// server lists only the tablespaces that it has opened since its start, until it is asked for [`OPEN_ALL`].
 pub const WITHOUT_TABLESPACE: &str = "SELECT CAST(table_id AS CHAR), CAST(space AS CHAR), CAST(name AS CHAR) FROM information_schema.innodb_sys_tables WHERE space BETWEEN 1 AND 4294967279 AND space NOT IN (SELECT space FROM information_schema.innodb_sys_tablespaces)";
+/// Asks for the server's version, which tells whether it lists the tablespaces that it has opened: see [`lists_opened`].
+pub const VERSION: &str = "SELECT @@version";
 /// Makes the server open all tablespaces.
 pub const OPEN_ALL: &str = "SELECT COUNT(*) FROM information_schema.innodb_sys_tablestats";
+
+/// Whether a server of this version lists the tablespaces that it has opened. Before MariaDB 10.6 the list is one of InnoDB's own
+/// tables, which has those of discarded tables, too, and lacks those of old ones. ("Information Schema
+/// INNODB_SYS_TABLESPACES Table", documentation of MariaDB Server)
+#[must_use]
+pub fn lists_opened(version: &str) -> bool {
+    let mut numbers = version.split(['.', '-']).map(|part| part.parse::<u32>().ok());
+    (numbers.next().flatten(), numbers.next().flatten()) >= (Some(10), Some(6))
+}
 
 /// A server's tables before the backup program starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TablesBefore {
-    /// The highest numbers of a table and of a tablespace, if they are known: discarding a table gives it a new number.
-    pub highest: Option<(u64, u32)>,
     /// The tablespaces of tables that were discarded: importing one gives the table no new number.
     pub discarded: BTreeSet<u32>,
 }
@@ -95,10 +104,9 @@ impl DroppedTablespaces {
     /// server has that tablespace, and the stream may not have what was imported into it.
     #[must_use]
     pub fn questions(&self, before: &TablesBefore, stream: StreamedTables<'_>) -> Vec<String> {
+        // Not whatever was imported since the start: what is imported behind the end of the backup's redo log is in the stream as
+        // it was before, and whole.
         let mut wanted = Vec::new();
-        if let Some((table, space)) = before.highest {
-            wanted.push(format!("table_id > {table} AND space <= {space}"));
-        }
         let numbers: Vec<_> = self.spaces.keys().chain(&before.discarded).collect();
         for numbers in numbers.chunks(IN_ONE) {
             let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
@@ -298,6 +306,16 @@ mod tests {
     }
 
     #[test]
+    fn only_later_servers_list_what_they_have_opened() {
+        for later in ["10.6.1-MariaDB", "10.11.19-MariaDB-log", "11.8.9-MariaDB", "13.0.1"] {
+            assert!(lists_opened(later), "{later}");
+        }
+        for earlier in ["10.5.29-MariaDB-1:10.5", "10.3.39", "5.5.68-MariaDB", ""] {
+            assert!(!lists_opened(earlier), "{earlier}");
+        }
+    }
+
+    #[test]
     fn the_server_tells_what_was_imported_by_the_number() {
         let dropped = heard(&[
             r#"DDL tracking : delete 62 "./shop/imp.ibd""#,
@@ -308,11 +326,10 @@ mod tests {
             r#"DDL tracking : delete 64 "/else/where/shop/far#P#p0.ibd""#,
         ]);
         let with = stream(&["shop/imp", "shop/imp9"], &["shop/far"]);
-        let before = TablesBefore { highest: Some((9, 61)), discarded: BTreeSet::from([50]) };
+        let before = TablesBefore { discarded: BTreeSet::from([50]) };
         let tables = StreamedTables { has_definition: &|_| false, without_tablespace: &with.1 };
         let questions = dropped.questions(&before, tables);
         let has = |part: &str| questions.iter().any(|question| question.contains(part));
-        assert!(has("(table_id > 9 AND space <= 61)"), "{questions:?}");
         assert!(has("space IN (62,63,64,50)") && has("IN (X'73686f702f666172')"), "{questions:?}");
         let judged = |rows: &[[String; 2]]| with.judge(&dropped, Some(rows));
         assert_eq!(judged(&[]), "");

@@ -119,5 +119,6 @@ fn the_method_can_be_left_alone() {
     assert_eq!(server.method(), "xbrs", "what an earlier transfer has left is restored");
     server.state().statements.clear();
     server.transfer(&[]);
-    assert_eq!(server.state().statements, Vec::<String>::new());
+    // Nothing but a question that precedes those about imported tablespaces.
+    assert_eq!(server.state().statements, ["SELECT @@version"]);
 }

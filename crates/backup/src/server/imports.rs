@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use xb_binlog::Fork;
 use xb_mysql::Row;
-use xb_process::{HIGHEST, OPEN_ALL, WITHOUT_TABLESPACE};
+use xb_process::{HIGHEST, OPEN_ALL, VERSION, WITHOUT_TABLESPACE, lists_opened};
 use xb_repo::manifest::history::HighestNumbers;
 
 use crate::cancel::CancelToken;
@@ -25,6 +25,8 @@ const OPENING_LIMIT: Duration = Duration::from_secs(300);
 /// A login to a MariaDB server, to look for imported tablespaces.
 pub(super) struct ImportSearch<'a> {
     session: Session,
+    /// [`lists_opened`].
+    lists_opened: bool,
     cancel: &'a CancelToken,
 }
 
@@ -37,7 +39,13 @@ impl<'a> ImportSearch<'a> {
         argv: &[OsString],
         cancel: &'a CancelToken,
     ) -> Result<Self, LoginError> {
-        Ok(Self { session: log_in(Fork::MariaDb, argv, cancel).await?, cancel })
+        let session = log_in(Fork::MariaDb, argv, cancel).await?;
+        let mut search = Self { session, lists_opened: false, cancel };
+        let rows = search.ask(VERSION).await?;
+        if let Some([version]) = rows.first().map(Row::texts).transpose()? {
+            search.lists_opened = lists_opened(&version);
+        }
+        Ok(search)
     }
 
     /// The highest numbers that the server has given. Tables that are made later have higher ones.
@@ -59,7 +67,7 @@ impl<'a> ImportSearch<'a> {
     /// # Errors
     /// [`LoginError::Session`].
     pub(super) async fn discarded(&mut self) -> Result<BTreeMap<u32, String>, LoginError> {
-        if self.without_tablespace().await?.is_empty() {
+        if !self.lists_opened || self.without_tablespace().await?.is_empty() {
             return Ok(BTreeMap::new());
         }
         // A server lists only the tablespaces that it has opened since its start. For this list, it opens all.
@@ -99,14 +107,17 @@ impl<'a> ImportSearch<'a> {
         Ok(rows.first().map(Row::texts).transpose()?.map(|[name]| name))
     }
 
-    /// The rows of questions of two columns.
+    /// The rows of questions of two columns about tablespaces that the server has opened.
     ///
     /// # Errors
-    /// [`LoginError::Session`].
+    /// [`LoginError::Session`], also of a server that does not list these.
     pub(super) async fn answers(
         &mut self,
         questions: &[String],
     ) -> Result<Vec<[String; 2]>, LoginError> {
+        if !self.lists_opened {
+            return Err(xb_mysql::Error::Unexpected.into());
+        }
         let mut answers = Vec::new();
         for question in questions {
             let rows = self.ask(question).await?;

@@ -110,9 +110,8 @@ impl Numbers {
     }
 
     fn before(&self) -> TablesBefore {
-        let HighestNumbers { table, space } = self.highest;
         let discarded = self.discarded.keys().copied().collect();
-        TablesBefore { highest: Some((table, space)), discarded }
+        TablesBefore { discarded }
     }
 }
 

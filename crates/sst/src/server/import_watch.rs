@@ -1,14 +1,16 @@
 //! Tables of the donor whose tablespaces are imported while it is backed up: the backup program leaves their rows out, and
 //! ends with success.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use xb_pipeline::Scanned;
 use xb_process::{
-    DroppedTablespaces, HIGHEST, OPEN_ALL, StreamedTables, TablesBefore, TakenForDropped,
-    WITHOUT_TABLESPACE,
+    DroppedTablespaces, OPEN_ALL, StreamedTables, TablesBefore, TakenForDropped, VERSION,
+    WITHOUT_TABLESPACE, lists_opened,
 };
 
+use crate::cancel::CancelToken;
 use crate::context::Context;
 use crate::contract::args::Product;
 use crate::run::Run;
@@ -31,9 +33,12 @@ impl ImportWatch {
     /// Asks the server. One that does not answer is no error: then its backup is judged by less.
     pub(crate) fn begin(context: &Context) -> Self {
         let is_asked = context.args.product == Product::MariaDb;
-        let sql = is_asked.then(|| Sql::new(context));
-        let before = sql.as_ref().and_then(tables_before).unwrap_or_default();
-        Self { sql, before }
+        let sql = is_asked.then(|| Sql::new(context)).filter(|sql| {
+            let version = sql.ask_within::<1>(LIMIT, VERSION).unwrap_or_default();
+            version.first().is_some_and(|[version]| lists_opened(version))
+        });
+        let discarded = sql.as_ref().and_then(|sql| discarded(sql, &context.cancel));
+        Self { sql, before: TablesBefore { discarded: discarded.unwrap_or_default() } }
     }
 
     /// Checks after the end of the program that it did not leave out what was imported.
@@ -59,22 +64,19 @@ impl ImportWatch {
     }
 }
 
-fn tables_before(sql: &Sql) -> Option<TablesBefore> {
-    // First: what is discarded or imported from here on has a higher number.
-    let [table, space] = sql.ask_within::<2>(LIMIT, HIGHEST)?.into_iter().next()?;
-    let highest = Some((table.parse().ok()?, space.parse().ok()?));
-    let discarded = || {
-        let without = || sql.ask_within::<3>(LIMIT, WITHOUT_TABLESPACE);
-        if without()?.is_empty() {
-            return Some(Vec::new());
-        }
-        sql.ask_within::<1>(OPENING_LIMIT, OPEN_ALL)?;
-        // The two lists of a server are not of one moment: what is made or dropped in between is missing in one, once.
-        let found = without()?;
-        let again = if found.is_empty() { Vec::new() } else { without()? };
-        Some(again.into_iter().filter(|row| found.contains(row)).collect())
+/// The tablespaces of tables that have none now, because they were discarded.
+fn discarded(sql: &Sql, cancel: &CancelToken) -> Option<BTreeSet<u32>> {
+    let without = || {
+        cancel.check().ok()?;
+        sql.ask_within::<3>(LIMIT, WITHOUT_TABLESPACE)
     };
-    let discarded = discarded().unwrap_or_default();
-    let discarded = discarded.into_iter().filter_map(|[_, space, _]| space.parse().ok()).collect();
-    Some(TablesBefore { highest, discarded })
+    if without()?.is_empty() {
+        return Some(BTreeSet::new());
+    }
+    sql.ask_within::<1>(OPENING_LIMIT, OPEN_ALL)?;
+    // The two lists of a server are not of one moment: what is made or dropped in between is missing in one, once.
+    let found = without()?;
+    let again = if found.is_empty() { Vec::new() } else { without()? };
+    let both = again.into_iter().filter(|row| found.contains(row));
+    Some(both.filter_map(|[_, space, _]| space.parse().ok()).collect())
 }

@@ -35,7 +35,8 @@ impl Sql {
         let mut client = Client::connect(&access.target, &access.account, timeouts).ok()?;
         let hang_up = client.hang_up().ok()?;
         let _hook = self.cancel.on_cancel(move || hang_up.now());
-        let rows = client.rows(statement).ok()?;
+        // A server may have many tables.
+        let rows = client.list(statement).ok()?;
         rows.iter().map(Row::texts).collect::<Result<_, _>>().ok()
     }
 
