@@ -392,6 +392,9 @@ impl Copier<'_> {
         }
         if let (true, Sink::Server(live)) = (self.order.physical, &mut *self.sink) {
             physical::check(self.private, &mut live.client, held).map_err(Unfilled::Lost)?;
+            if same_place && definition.foreign_keys.iter().any(|key| definition.needs_copy(key)) {
+                return Err(Unfilled::Lost("the server adds one of its foreign keys only while it copies the table, and computes the generated columns anew then; leave out --physical, or give another name with --as".to_owned()));
+            }
         }
         if definition.engine() == IN_MEMORY && self.order.replace {
             let there = self.sink.asked(|live| live.holds(&to));

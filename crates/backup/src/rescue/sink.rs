@@ -313,7 +313,7 @@ pub(super) fn trigger_settings([mode, charset, collation]: [&str; 3]) -> String 
 impl LiveServer {
     /// Runs a statement that reads a table in use, or what it is. It does not wait for long.
     pub(super) fn look(&mut self, statement: impl AsRef<str>) -> Result<Vec<Row>, Error> {
-        self.client.rows(format!("{LOOK}{}", statement.as_ref()))
+        self.client.list(format!("{LOOK}{}", statement.as_ref()))
     }
 
     /// Fails if others hold a table. All other looks at it would wait for them, and then know nothing.
