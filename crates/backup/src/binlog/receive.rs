@@ -330,7 +330,13 @@ impl<'a> Receiver<'a> {
         logs: &[ServerLog],
         access: &Access,
     ) -> Result<Start, ArchiveError> {
-        let is_anew = matches!(start.begins, StreamOrigin::First | StreamOrigin::Branch { .. });
+        // Another server that took over never had what was committed without a log.
+        let is_anew = match start.begins {
+            StreamOrigin::First
+            | StreamOrigin::Branch { .. }
+            | StreamOrigin::Continues { at: Some(_), .. } => true,
+            StreamOrigin::Continues { at: None, .. } | StreamOrigin::Gap { .. } => false,
+        };
         let since = self.unlogged().since.clone();
         let Some(since) = since else { return Ok(start) };
         self.unlogged().is_told = true;

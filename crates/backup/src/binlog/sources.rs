@@ -58,15 +58,20 @@ impl<'a> Sources<'a> {
             return Ok((only, false));
         }
         let (mut found, mut open) = (Vec::new(), Vec::new());
-        self.has_unlogged = false;
+        let (mut unlogged, mut logged) = (Vec::new(), Vec::new());
         for (asked, access) in self.ask(of, needs_checksums).await?.into_iter().zip(self.servers) {
-            let is_unlogged = matches!(asked.place, Place::Away(ArchiveError::NoLog));
-            self.has_unlogged |= is_unlogged && asked.open.is_some();
             if let Some(standing) = &asked.open {
                 open.push((name(access), standing.clone()));
+                match asked.place {
+                    Place::Away(ArchiveError::NoLog) => unlogged.push(standing.clone()),
+                    _ => logged.push(standing.clone()),
+                }
             }
             found.push(asked.place);
         }
+        // Another node of its cluster logs what it commits.
+        self.has_unlogged =
+            unlogged.iter().any(|own| !logged.iter().any(|other| other.is_one_with(own)));
         let is_right = |place: &Place| matches!(place, Place::Right);
         let last = self.last.filter(|last| found.get(*last).is_some_and(is_right));
         let right = last.or_else(|| found.iter().position(is_right));

@@ -178,6 +178,10 @@ pub async fn plan_until(
                 ));
                 format!("{name}: it does not fit the archive: {what}")
             }
+            error @ UntilError::AnotherLog { .. } => {
+                remarks.push(format!("a newer backup was passed over: {error}"));
+                error.to_string()
+            }
             _ => return Err(BackupError::Until(error)),
         };
         if passed.insert(get.name.clone(), why).is_some() {

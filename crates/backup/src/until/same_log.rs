@@ -9,6 +9,7 @@ use xb_binlog::{LogDigest, MAGIC};
 use crate::binlog::pieces::{NeededSegment, fetch};
 use crate::error::BackupError;
 use crate::session::Session;
+use crate::until_error::UntilError;
 
 /// Events at the beginning of a log, one of which says that the rest is encrypted on the server's disk.
 const FIRST_EVENTS: usize = 4;
@@ -80,7 +81,7 @@ fn is_encrypted(mut head: &[u8]) -> bool {
 /// if that cannot be told. `log` has its segments from the first event on, as far as they are stored.
 ///
 /// # Errors
-/// Those of reading them.
+/// Those of the store and of keys.
 pub(super) async fn is_same(
     session: &Session,
     server: &str,
@@ -93,7 +94,13 @@ pub(super) async fn is_same(
     let needed: Arc<[NeededSegment]> = log.into();
     let mut fetched = fetch(session, server, &needed);
     while let Some(fetched) = fetched.recv().await {
-        let fetched = fetched?;
+        let fetched = match fetched {
+            // A replay may need none of them.
+            Err(BackupError::Until(error)) if matches!(*error, UntilError::Segment { .. }) => {
+                return Ok(None);
+            }
+            fetched => fetched?,
+        };
         let one = needed.get(fetched.number).ok_or(BackupError::Bug("a segment of no number"))?;
         let from = one.segment.from.offset;
         let counted = usize::try_from(one.until.saturating_sub(from)).unwrap_or(usize::MAX);

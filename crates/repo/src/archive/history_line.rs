@@ -52,6 +52,8 @@ pub(super) struct Way<'p, 'a> {
     broken: Option<PlanError>,
     /// The first one from there on that has a barrier.
     barred: Option<usize>,
+    /// [`LinePieces::may_renumber`].
+    may_renumber: bool,
 }
 
 /// One history: streams, each of which follows the one before it.
@@ -186,6 +188,7 @@ impl<'a> HistoryLine<'a> {
             start,
             broken: broken.map(|(_, error)| error.clone()),
             barred: line.barrier_from(start),
+            may_renumber: line.may_renumber(),
         })
     }
 
@@ -219,7 +222,8 @@ impl<'a> HistoryLine<'a> {
         let barred = pieces.iter().skip(way.start).position(has_barrier);
         let barred = barred.map(|number| way.start + number);
         let start = way.start;
-        (start <= at).then_some(Way { pieces: Cow::Owned(pieces), start, broken: None, barred })
+        let (pieces, broken, may_renumber) = (Cow::Owned(pieces), None, true);
+        (start <= at).then_some(Way { pieces, start, broken, barred, may_renumber })
     }
 
     /// Identity of the server of a piece, as far as its stream states it.
@@ -231,7 +235,7 @@ impl<'a> HistoryLine<'a> {
 
     pub(super) fn plan_way(
         &self,
-        Way { pieces, start, broken, barred }: Way<'_, 'a>,
+        Way { pieces, start, broken, barred, may_renumber }: Way<'_, 'a>,
         base: &Base,
         stop: &RestoreStop,
     ) -> Result<Plan<'a>, PlanError> {
@@ -334,7 +338,9 @@ impl<'a> HistoryLine<'a> {
         }
         let is_latest = matches!(stop, RestoreStop::Latest);
         let inner = if is_latest { pieces.len() } else { last };
-        if let Some(error) = renumbered(pieces.get(..inner).unwrap_or_default(), base) {
+        if may_renumber
+            && let Some(error) = renumbered(pieces.get(..inner).unwrap_or_default(), base)
+        {
             return Err(error);
         }
         let (is_left, left_by, stop) = (false, None, stop.clone());

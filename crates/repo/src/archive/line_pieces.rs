@@ -1,5 +1,9 @@
 //! The pieces of one line, with what is asked of them for each backup.
 
+use std::sync::OnceLock;
+
+use xb_binlog::{GtidPosition, GtidState};
+
 use crate::archive::base::Base;
 use crate::archive::chain::Piece;
 use crate::archive::plan_error::PlanError;
@@ -14,6 +18,8 @@ pub(super) struct LinePieces<'a> {
     barred: Vec<usize>,
     /// Each log, and the number of its first piece.
     logs: Vec<(&'a str, usize)>,
+    /// Looked for once: the texts of a month take a while.
+    may_renumber: OnceLock<bool>,
 }
 
 impl<'a> LinePieces<'a> {
@@ -28,7 +34,29 @@ impl<'a> LinePieces<'a> {
                 logs.push((log, number));
             }
         }
-        Self { pieces, breaks, barred, logs }
+        Self { pieces, breaks, barred, logs, may_renumber: OnceLock::new() }
+    }
+
+    /// Whether the numbers of a domain of MariaDB go back somewhere, or begin within the line.
+    pub(super) fn may_renumber(&self) -> bool {
+        *self.may_renumber.get_or_init(|| {
+            let mut known: Option<GtidPosition> = None;
+            self.pieces.iter().any(|piece| {
+                let (Some(GtidState::MariaDb(before)), Some(GtidState::MariaDb(after))) =
+                    (piece.segment.before(), piece.segment.after())
+                else {
+                    return true;
+                };
+                let earlier = known.replace(after.clone()).unwrap_or_else(|| before.clone());
+                let goes_on = |one: &GtidPosition, next: &GtidPosition| {
+                    one.iter().count() == next.iter().count()
+                        && one.iter().all(|gtid| {
+                            next.get(gtid.domain).is_some_and(|next| next.sequence >= gtid.sequence)
+                        })
+                };
+                !goes_on(&earlier, &before) || !goes_on(&before, &after)
+            })
+        })
     }
 
     /// Number of the last piece that has the position of a backup.
