@@ -14,7 +14,7 @@ pub(crate) fn begin(context: &Context) -> Option<Report> {
     let path = path(context)?;
     if let Err(error) = check_writable(&path) {
         error_log.warn(format_args!(
-            "there will be no report, because {} cannot be written: {error}; make its directory, and let the server's user write to it",
+            "no report will be written, because {} is not writable: {error}; create its directory, and let the server's user write to it",
             path.display()
         ));
         return None;

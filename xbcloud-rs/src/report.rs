@@ -289,7 +289,7 @@ pub(crate) fn new_cluster(target: &Path) -> String {
     let give = to_servers_user(target);
     let target = target.display();
     format!(
-        "{give}stop the servers of all nodes, move the data directory of this one away, move {target} to its place, run galera_new_cluster here, see that wsrep_cluster_state_uuid is another one than before, then start the other nodes: each receives all data"
+        "{give}stop the servers of all nodes, move the data directory of this one away, move {target} to its place, run galera_new_cluster here, check that wsrep_cluster_state_uuid has changed, then start the other nodes: each receives all data"
     )
 }
 

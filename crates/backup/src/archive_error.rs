@@ -21,7 +21,7 @@ pub enum ArchiveError {
     NoLog,
     /// A server whose log is archived writes none now.
     #[error(
-        "the server runs without a binary log, so that what it commits now is lost to the archive, and a gap follows"
+        "the server runs without a binary log: the archive loses every commit from now on, and will have a gap"
     )]
     Unlogged,
     /// The server of MySQL writes transactions without GTIDs, or may.
@@ -41,7 +41,7 @@ pub enum ArchiveError {
     NoSource(String),
     /// Two of several servers can be written to.
     #[error(
-        "{one} and {other} can both be written to, so that each log lacks what the other server commits: set read_only=ON on the one that is not the primary, in its option file, too"
+        "{one} and {other} both accept writes, so each log lacks the other server's commits: set read_only=ON on the server that is not the primary, and in its option file"
     )]
     SeveralOpen {
         /// One of them.
@@ -60,7 +60,7 @@ pub enum ArchiveError {
     NoSemiSync(String),
     /// The server's log has no checksums.
     #[error(
-        "{what} without checksums (binlog_checksum=NONE), so damage on the way would go unnoticed"
+        "{what} without checksums (binlog_checksum=NONE), so damage in transit would go unnoticed"
     )]
     NoChecksums {
         /// The server or the log, and a verb.
@@ -110,11 +110,11 @@ pub enum ArchiveError {
     #[error("the server ended the connection")]
     Ended,
     /// The server's history differs from the archive's.
-    #[error("the server's history is not the archive's: {0}")]
+    #[error("the server's history differs from the archive's: {0}")]
     Differs(String),
     /// A log has the name of a stored one, and is another one.
     #[error(
-        "{log} is not the stored log of that name, but was made at another time, as after RESET MASTER"
+        "{log} is not the stored log of that name: it was created at a different time, as after RESET MASTER"
     )]
     AnotherLog {
         /// Name of the log.
@@ -218,13 +218,13 @@ impl ArchiveError {
                 "run SET GLOBAL binlog_checksum=CRC32 on the server, and set it in its option file; or accept logs without checksums with --accept-no-crc",
             ),
             Self::LogFile { .. } => Some(
-                "give the paths of the log files, as a user that may read them; on the server they lie where log_bin says",
+                "give the paths of the log files, as a user who can read them; on the server, log_bin names their directory",
             ),
             Self::NoContinuation(_) => Some(
                 "give --server, and all logs from the one in which the archive ends; `binlog list` shows it",
             ),
             Self::Remembered { .. } => Some(
-                "remove this file: a receiver then continues where the store says that the archive ends, and until it has stored something, nothing on this host shows whether the archive has lost its end",
+                "remove this file: the receiver then continues where the archive ends in the store; until it has stored a segment, this host cannot tell whether the archive has lost its end",
             ),
             Self::Store(error) => error.hint(),
             Self::Repo(error) => error.hint(),

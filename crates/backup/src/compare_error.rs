@@ -22,7 +22,7 @@ pub enum CompareError {
     },
     /// The account may not see everything.
     #[error(
-        "the account on {server} lacks {missing} on *.*: what it cannot see would count as missing"
+        "the account on {server} lacks {missing} on *.*: tables that it cannot see would count as missing"
     )]
     Grants {
         /// The server.
@@ -119,7 +119,7 @@ pub enum CompareError {
         server: String,
         /// Its `MASTER_DELAY`.
         delay: u64,
-        /// Seconds until it is there.
+        /// Seconds until it reaches the end of the replay.
         seconds: u64,
     },
     /// The applier had an error, or has stopped.
@@ -134,7 +134,7 @@ pub enum CompareError {
     },
     /// The applier does not move.
     #[error(
-        "the applier of {server} has done nothing for {seconds} s: it is at {at}, and the replay ends at {planned}"
+        "the applier of {server} made no progress for {seconds} s: it is at {at}, and the replay ends at {planned}"
     )]
     Stuck {
         /// The replica.
@@ -202,7 +202,7 @@ impl CompareError {
             Self::Delayed { .. } => Some("name a stop that is older than its delay"),
             Self::Stopped { .. } => Some("read SHOW SLAVE STATUS there"),
             Self::Stuck { .. } => Some(
-                "see what it does (SHOW PROCESSLIST): a long ALTER needs a stop before it, or after it",
+                "check what it is doing (SHOW PROCESSLIST); for a long ALTER, name a stop before or after it",
             ),
             Self::Moved { .. } => Some(
                 "add --hold-replica for a replica; on another server, stop all writes first (read_only=1)",

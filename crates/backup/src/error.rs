@@ -212,7 +212,7 @@ pub enum BackupError {
     },
     /// The producer ended with success, and without a table.
     #[error(
-        "{program} has left {file} out, because it is a symbolic link: tables of Aria with DATA DIRECTORY or INDEX DIRECTORY are in no backup"
+        "{program} left {file} out, because it is a symbolic link: no backup contains Aria tables with DATA DIRECTORY or INDEX DIRECTORY"
     )]
     LeftOut {
         /// The program.
@@ -258,7 +258,7 @@ pub enum BackupError {
     },
     /// The producer held locks on its server, and waited for redo log that is gone.
     #[error(
-        "{program} was ended so that the server continues: it blocked commits, and for {seconds} s asked for one place of the redo log, which the server has probably overwritten"
+        "{program} was ended so that the server continues: it blocked commits, and for {seconds} s tried to read one position of the redo log, which the server has probably overwritten"
     )]
     OverwrittenRedo {
         /// The program.

@@ -173,7 +173,7 @@ pub enum UntilError {
         /// How far its time is ahead of the receiver's clock.
         seconds: i64,
     },
-    /// The data has another replay's end.
+    /// The data already holds the result of a different replay.
     #[error("{}: an earlier replay onto this data has finished, with another backup or stop{at}", target.display())]
     OtherReplay {
         /// The data directory.
@@ -301,7 +301,7 @@ impl UntilError {
                 "add --exclude-ddl if no later transaction needs what it defines; the replay stops at the first that does",
             ),
             Self::OtherReplay { .. } => Some(
-                "run that command again, with this position as --until: only its end is left to be noted; or remove the target directory, and run this one again",
+                "run that command again, with this position as --until: only its end remains to be recorded; or remove the target directory, and run this one again",
             ),
             Self::Replay(ReplayError::Changed(_)) => Some(
                 "use the data as it is, or remove the target directory, and run the same command again",

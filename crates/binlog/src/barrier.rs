@@ -17,7 +17,7 @@ pub enum Barrier {
 impl fmt::Display for Barrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Incident => "the server lost changes, and wrote so",
+            Self::Incident => "the server lost changes, and recorded that in its log",
             Self::Tablespace => "a statement may move a tablespace, whose file is not in the log",
         })
     }

@@ -147,7 +147,7 @@ pub enum Error {
         limit: usize,
     },
     /// An event was sent before the server named the log that has it, or with a name that is none.
-    #[error("the server sent an event of type {} of no log: it has to name the log first", event_type.0)]
+    #[error("the server sent an event of type {} before it named a log", event_type.0)]
     NoLog {
         /// Type of the event.
         event_type: EventType,

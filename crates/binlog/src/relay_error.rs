@@ -59,7 +59,7 @@ pub enum RelayError {
     NotReached(ReplayStop),
     /// The data has a transaction already.
     #[error(
-        "transaction {0} is in the data already, by its number: the logs begin before the data's position, or the server has numbered the transactions of its domain anew, as after FLUSH BINARY LOGS DELETE_DOMAIN_ID"
+        "transaction {0} is already in the data, by its number: the logs begin before the data's position, or the server restarted the numbering of its domain, as after FLUSH BINARY LOGS DELETE_DOMAIN_ID"
     )]
     Known(AnyGtid),
     /// A transaction of MySQL has no GTID.
@@ -88,7 +88,7 @@ pub enum RelayError {
     },
     /// A statement that no server logs.
     #[error(
-        "{0}: a statement that administers a server, which none logs: the log is not as its server wrote it"
+        "{0}: an administrative statement, which no server logs: the log was altered"
     )]
     Administration(LogPosition),
     /// A statement on a temporary table that existed at the data's position.

@@ -227,7 +227,7 @@ impl Job<'_> {
         }
         match count == patches {
             true => Ok(beginnings),
-            false => Err(Error::Damaged(format!("{count} of {patches} patches are there"))),
+            false => Err(Error::Damaged(format!("found only {count} of {patches} patches"))),
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn connection(target: &Target) -> Result<(), Error> {
 pub(crate) fn server(client: &mut Client, settings: &Settings) -> Result<Vec<String>, Error> {
     if !settings.is_sealed && encrypts_logs(client)? {
         return refused(
-            "the server encrypts its redo or undo log, and a clone has the keys in clear: seal the backup, such as with --recipient",
+            "the server encrypts its redo or undo log, and a clone contains the keys in clear text: seal the backup, such as with --recipient",
         );
     }
     if !sees_all_tables(client)? {

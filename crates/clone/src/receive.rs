@@ -391,7 +391,7 @@ fn no_damaged_end(recipient: &Recipient, block: &Block<'_>) -> Result<(), Error>
 
 fn refuse_key(file: &str) -> Result<(), Error> {
     Err(Error::Refused(format!(
-        "the file {file} is encrypted, and a clone has its key in clear: seal the backup, such as with --recipient"
+        "the file {file} is encrypted, and a clone contains its key in clear text: seal the backup, such as with --recipient"
     )))
 }
 

@@ -216,7 +216,7 @@ fn a_key_in_clear_ends_the_clone_against_the_word_of_the_donor() {
         messages[found].content = Content::Bytes(bytes);
         let (received, _) = play(&messages, &Settings::default());
         let error = received.unwrap_err().to_string();
-        assert!(error.contains("has its key in clear"), "{stage}: {error}");
+        assert!(error.contains("contains its key in clear text"), "{stage}: {error}");
         let mut sealed = Settings::default();
         sealed.is_sealed = true;
         assert_eq!(play(&messages, &sealed).0.unwrap().has_keys, Some(true), "{stage}");

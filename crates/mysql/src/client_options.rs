@@ -1,4 +1,4 @@
-//! Where a server is and as whom to log in, from the options of the stock clients: those of their
+//! Address and login of a server, from the options of the stock clients: those of their
 //! option files and of their command line.
 
 use std::ffi::{OsStr, OsString};

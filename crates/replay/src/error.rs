@@ -83,7 +83,7 @@ pub enum ReplayError {
         error: String,
     },
     /// The server did nothing for too long.
-    #[error("the private server has done nothing for {seconds} s at {at}{AGAIN}")]
+    #[error("the private server made no progress for {seconds} s at {at}{AGAIN}")]
     Stuck {
         /// The limit.
         seconds: u64,
@@ -114,7 +114,7 @@ pub enum ReplayError {
     Lenient(String),
     /// The server has cut off a relay log, before it applied anything.
     #[error(
-        "{}: the private server has cut it to {found} of {expected} bytes, as if it were damaged{AGAIN}",
+        "{}: the private server truncated it to {found} of {expected} bytes, as if it were damaged{AGAIN}",
         path.display()
     )]
     Cut {

@@ -995,7 +995,7 @@ fn a_log_that_does_not_fit_changes_nothing() {
     // One transaction too early: the data has it.
     let mut other = request.clone();
     other.position = early.position.clone();
-    assert!(refused(&other).contains("in the data already"));
+    assert!(refused(&other).contains("already in the data"));
     // The logs begin behind the position of the data.
     let mut other = request.clone();
     other.position = early.position.clone();

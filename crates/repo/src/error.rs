@@ -210,7 +210,7 @@ impl RepoError {
         match self {
             Self::Store(error) => error.hint(),
             Self::Record { .. } => Some(
-                "what it says counts as a fault; `verify` of the backup replaces it once it passes at level restore",
+                "its findings count as faults; a `verify` that passes at level restore replaces it",
             ),
             Self::Exists { .. } => Some("choose another name, or remove the backup with `delete`"),
             Self::Running { .. } => Some(

@@ -1,4 +1,4 @@
-//! Whether what a restore begins with is there: the first data object of a backup, and the keys of a sealed one.
+//! Checks that the objects which a restore reads first exist: the first data object of a backup, and the keys of a sealed one.
 
 use xb_pipeline::object_key;
 

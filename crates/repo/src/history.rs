@@ -91,7 +91,7 @@ pub fn judge(base: &Manifest, now: Option<&History>) -> Verdict {
     let is_same_binlog = binlog.map(|(theirs, ours)| theirs == ours);
     let unknown = |what: &str| Verdict::Unknown(what.to_owned());
     match (is_same_log, is_same_binlog) {
-        (_, Some(false)) => unknown("the binary log holds other events before the base's position"),
+        (_, Some(false)) => unknown("the binary log holds different events before the base's position"),
         (Some(true), _) => Verdict::Same,
         (Some(false), Some(true))
             if then.data_file.is_some()
@@ -101,7 +101,7 @@ pub fn judge(base: &Manifest, now: Option<&History>) -> Verdict {
             Verdict::Same
         }
         (Some(false), _) => unknown(
-            "the server has another redo log than at that time: the log was resized, the server upgraded, moved or restored",
+            "the server has a different redo log now: the log was resized, the server upgraded, moved or restored",
         ),
         (None, _) => unknown("the redo logs of that time and of today cannot be compared"),
     }

@@ -85,8 +85,8 @@ fn a_roll_up_of_other_heads_is_refused() {
     for (wrong, what) in [
         ([each[1], each[0], each[2]].concat(), "another segment"),
         ([each[0], each[2]].concat(), "another segment"),
-        ([&text[..], each[2]].concat(), "after its heads"),
-        ([&text[..], b"\n"].concat(), "after its heads"),
+        ([&text[..], each[2]].concat(), "follows its heads"),
+        ([&text[..], b"\n"].concat(), "follows its heads"),
         (Vec::new(), "cut"),
     ] {
         let error = heads(&wrong, STREAM, SPAN).unwrap_err();

@@ -20,7 +20,7 @@ pub enum CancelReason {
     },
     /// The backup blocked its server, and waited for redo log that is gone.
     #[error(
-        "the backup was ended so that the server continues: it blocked commits, and for {seconds} s asked for one place of the redo log, which the server has probably overwritten; give the server a larger innodb_log_file_size, and start the joiner again"
+        "the backup was ended so that the server continues: it blocked commits, and for {seconds} s tried to read one position of the redo log, which the server has probably overwritten; set a larger innodb_log_file_size on the server, and start the joiner again"
     )]
     OverwrittenRedo {
         /// The time limit, in seconds.

@@ -266,7 +266,7 @@ impl RoomShort {
                 "make room: that all old data may be deleted (keep-old=no) is counted already"
             }
             true => {
-                "make room: if this node's server has worked on its present data, remove the old data of the last transfer with `wsrep_sst_xbrs-rs clean-old DATADIR`; or set keep-old=no in [sst] if all old data may be deleted before the new data has arrived"
+                "make room: if this node's server has run on its present data, remove the old data of the last transfer with `wsrep_sst_xbrs-rs clean-old DATADIR`; or set keep-old=no in [sst] if all old data may be deleted before the new data has arrived"
             }
             false => {
                 "make room, or set keep-old=no in [sst] if this node's old data may be deleted before the new data has arrived"
@@ -382,7 +382,7 @@ impl SstError {
                 Some("finish it with: wsrep_sst_xbrs-rs recover DATADIR".into())
             }
             Self::Untried { .. } => Some(
-                "start it; or put the old data back with: wsrep_sst_xbrs-rs roll-back DATADIR (or, if one has been at work on it, remove #sql-xb/.old/.unaccepted in the data directory)".into(),
+                "start it; or put the old data back with: wsrep_sst_xbrs-rs roll-back DATADIR (or, if a server has run on it, remove #sql-xb/.old/.unaccepted in the data directory)".into(),
             ),
             Self::Replaced { .. } => Some("start the node again: it then asks with the position of its data".into()),
             Self::Unclear { .. } => Some(
@@ -406,7 +406,7 @@ impl SstError {
                 "the present data is as it was: start the server on it, or let this node join again".into(),
             ),
             Self::KeptSchema { option, .. } => Some(format!(
-                "set {option} to a path outside the schemas: what options name stays in the data directory, with the directory that it is in"
+                "set {option} to a path outside the schemas: a file that an option names stays in the data directory, together with its directory"
             )),
             Self::Mounted { .. } => Some(
                 "mount it elsewhere, with a link or an option such as innodb_log_group_home_dir; if it holds no data, name it in cpat in [sst]"

@@ -48,7 +48,7 @@ pub enum ChildError {
     },
     /// The backup program has ended with success, and without a table that it could not open.
     #[error(
-        "{program} has left {file} out, because it is a symbolic link: tables of Aria with DATA DIRECTORY or INDEX DIRECTORY are in no backup"
+        "{program} left {file} out, because it is a symbolic link: no backup contains Aria tables with DATA DIRECTORY or INDEX DIRECTORY"
     )]
     LeftOut {
         /// The program.

@@ -100,7 +100,7 @@ impl StoreError {
                 "run the command again; if this happens again, check the network, its proxies and the memory of this machine",
             ),
             StoreErrorKind::Fenced => Some(
-                "run the command again when no other works on this name: only one can at a time; this one removed nothing that the other needs",
+                "run the command again when no other command works on this name; this one removed nothing that the other needs",
             ),
             StoreErrorKind::Full => Some(FULL),
             StoreErrorKind::NotFound => Some(

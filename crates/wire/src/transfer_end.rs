@@ -15,7 +15,7 @@ pub(crate) enum TransferEnd {
 }
 
 impl TransferEnd {
-    /// A failure that the peer is told of, unless it caused the failure itself.
+    /// A failure that is reported to the peer, unless it caused the failure itself.
     pub(crate) fn failed(error: TransferError) -> Self {
         let code = match &error {
             TransferError::Refused { .. } | TransferError::Aborted { .. } => None,

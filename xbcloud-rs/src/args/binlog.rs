@@ -99,7 +99,7 @@ pub(crate) struct ReceiveArgs {
     /// Let commits wait until they are stored: the archive is a semi-synchronous replica
     #[arg(long)]
     pub(crate) ack: bool,
-    /// Begin at most so many objects a second while commits wait without a pause; fewer cost less to keep and to read
+    /// Start at most N objects per second while commits keep waiting; fewer cost less to store and read
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     #[arg(requires = "ack", hide_short_help = true)]
     pub(crate) ack_rate: u32,

@@ -67,7 +67,7 @@ Examples:
   xbcloud-rs rescue @shop shop.orders --until=before:0-1-26 > orders.sql
   xbcloud-rs rescue @shop/mon shop.orders --where='id = 7' --into=db1 --as=old.o
 
-A table gets its name when all rows are there; with --into, they were read back and compared. Under another name it gets neither its foreign keys nor its triggers. A schema is created only if --as names it.";
+A table gets its name once all its rows are written and, with --into, read back and compared. Under a new name, it gets neither its foreign keys nor its triggers. A schema is created only if --as names it.";
 
 pub(crate) const LIST: &str = "\
 Examples:

@@ -117,7 +117,7 @@ pub(crate) enum Command {
     /// Measure this machine and its link to a store; recommend options
     #[command(after_help = examples::TUNE)]
     Tune(Box<TuneArgs>),
-    /// Test all that a backup needs: store, keys, program, login, room
+    /// Test what a backup needs: store, keys, program, login, free space
     Check(Box<CheckArgs>),
     /// Create a local directory, or print the rules that a bucket needs
     Init(InitArgs),

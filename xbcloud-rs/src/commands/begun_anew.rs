@@ -148,7 +148,7 @@ impl Context {
         };
         match forgotten {
             true => {
-                self.log.info("accepted: the repository begins with the next backup, or with those that are there");
+                self.log.info("accepted: the repository begins with the next backup, or with the existing ones");
                 Ok(())
             }
             false => Err(Failure::new("this host remembers no backup of this ROOT")

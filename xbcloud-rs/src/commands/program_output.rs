@@ -29,7 +29,7 @@ pub(crate) struct ProgramOutput {
     name: String,
     /// The file, from the first line on; `None` inside if it cannot be created: then the lines are shown.
     file: Arc<Mutex<Option<Option<ProducerLog>>>>,
-    /// Whether it was said that the file lacks lines.
+    /// Whether the warning about missing lines was shown.
     is_told: Arc<AtomicBool>,
 }
 

@@ -98,7 +98,7 @@ impl Fleet {
         if !self.too_deep.is_empty() {
             let (depth, below) = (self.depth, first(&self.too_deep));
             texts.push(format!(
-                "not looked for deeper than {depth} folders: below {below}; raise --depth"
+                "not searched more than {depth} folders deep: below {below}; raise --depth"
             ));
         }
         if !self.too_many.is_empty() {

@@ -127,7 +127,7 @@ fn an_unsearched_folder_is_a_warning_and_named() {
     assert_eq!(fleet.worst(), (1, "WARNING"));
     let quiet = table(&fleet, TableOptions { only_problems: true, ..TableOptions::default() });
     let text =
-        "WARNING: not looked for deeper than 3 folders: below a, b, c, 1 more; raise --depth\n";
+        "WARNING: not searched more than 3 folders deep: below a, b, c, 1 more; raise --depth\n";
     assert_eq!(quiet, text);
     let text = metrics_beside(&fleet, "xbcloud-rs 0.1.0", "");
     assert!(text.contains("xbcloud_fleet_too_deep{fleet=\"s3://buck\\\"et/\"} 4\n"), "{text}");

@@ -15,7 +15,7 @@ pub(crate) struct ReceiverState {
     pub(crate) tool: String,
     /// Whether the server sends its log.
     pub(crate) receiving: bool,
-    /// Whether the store takes what is received.
+    /// Whether the store accepts the received log.
     pub(crate) storing: bool,
     /// Everything up to this time is stored.
     pub(crate) stored_until: Option<Timestamp>,
@@ -46,7 +46,7 @@ pub(crate) fn receiver_metrics(state: &ReceiverState) -> String {
     text.sample("xbcloud_binlog_build_info", &version, "1");
     let flags = [
         ("xbcloud_binlog_receiving", "Whether the server sends its log.", state.receiving),
-        ("xbcloud_binlog_storing", "Whether the store takes what is received.", state.storing),
+        ("xbcloud_binlog_storing", "Whether the store accepts the received log.", state.storing),
     ];
     for (name, help, value) in flags {
         text.one(name, help, u8::from(value));
@@ -74,7 +74,7 @@ pub(crate) fn receiver_metrics(state: &ReceiverState) -> String {
         ("xbcloud_binlog_branches", "Branches since the receiver started.", state.branches),
         (
             "xbcloud_binlog_lost",
-            "Times since the receiver started that the archive lacked what its host remembers.",
+            "How often since its start the receiver found that the archive lacked a segment it had stored.",
             state.lost,
         ),
     ];

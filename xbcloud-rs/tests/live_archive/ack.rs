@@ -147,7 +147,7 @@ fn a_commit_waits_until_it_is_stored() {
     assert!(said.contains("every commit of shop waits for the archive since"), "{said}");
     assert!(
         said.contains("not every commit of shop has waited")
-            || said.contains("it is not known whether"),
+            || said.contains("it is unknown whether"),
         "{said}"
     );
 }
@@ -218,7 +218,7 @@ fn a_store_that_is_away_lets_commits_wait_for_the_servers_timeout_only() {
     let said = receiver.wait().expect(0).stderr_text();
     assert!(
         said.contains("not every commit of shop has waited")
-            || said.contains("it is not known whether"),
+            || said.contains("it is unknown whether"),
         "{said}"
     );
 }
@@ -243,7 +243,7 @@ fn a_server_that_does_not_wait_is_refused_or_reported() {
     receiver.signal(Signal::TERM);
     let said = receiver.wait().expect(0).stderr_text();
     assert!(
-        said.contains("it is not known whether") && !said.contains("waits for the archive since"),
+        said.contains("it is unknown whether") && !said.contains("waits for the archive since"),
         "{said}"
     );
     // A gap would be worse than commits that do not wait.
@@ -347,5 +347,5 @@ fn nothing_is_claimed_beside_another_replica_that_acknowledges() {
     });
     receiver.signal(Signal::TERM);
     let said = receiver.wait().expect(0).stderr_text();
-    assert!(said.contains("it is not known whether"), "{said}");
+    assert!(said.contains("it is unknown whether"), "{said}");
 }

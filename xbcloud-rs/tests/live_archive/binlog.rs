@@ -64,7 +64,7 @@ fn a_store_that_is_away_is_reported_and_nothing_is_lost() {
     receiver.until("the store is back", || archive.metric("storing").as_deref() == Some("1"));
     receiver.signal(Signal::TERM);
     let said = receiver.wait().expect(0).stderr_text();
-    assert!(said.contains("the store does not take the log of shop"), "{said}");
+    assert!(said.contains("the store does not accept the log of shop"), "{said}");
     assert!(said.contains("the store is back"), "{said}");
     let report = json(&archive.verify().expect(0));
     assert_eq!(report["servers"][0]["streams"].as_array().unwrap().len(), 1, "{report:#}");
@@ -143,7 +143,7 @@ fn roll_ups_save_requests_and_hide_nothing() {
         archive.store.put(&small, wrong);
         let (ran, _, requests) = counted(&archive, &list);
         let mut found = stream_of(&ran.expect(0));
-        assert!(found["remarks"][0].as_str().unwrap().contains("is not used"), "{found:#}");
+        assert!(found["remarks"][0].as_str().unwrap().contains("is ignored"), "{found:#}");
         found["remarks"] = Value::Array(Vec::new());
         assert_eq!(found, whole);
         assert!(requests > 70, "{requests}");
@@ -316,13 +316,13 @@ fn every_fault_of_an_archive_is_named() {
     std::fs::remove_file(&files[3]).unwrap();
     let text = named("segment 3 is missing");
     assert_eq!(text.matches("segment 3").count(), 1, "{text}");
-    // The end of the archive, with all that tells of it: only this host remembers.
+    // The end of the archive, with all that tells of it: only this host stored.
     let folder = files[0].parent().unwrap();
     for name in ["alive", "end"] {
         std::fs::remove_file(folder.join(name)).unwrap();
     }
     std::fs::remove_file(files.last().unwrap()).unwrap();
-    named("ends before what this host remembers");
+    named("ends before the last segment that this host stored");
 }
 
 /// The rest of a transaction behind a hole has no beginning, and is not called damaged for that. What follows it can be
@@ -523,7 +523,7 @@ fn a_time_without_a_log_is_a_gap() {
     receiver.signal(Signal::TERM);
     let said = receiver.wait().expect(0).stderr_text();
     assert!(said.contains("runs without a binary log"), "{said}");
-    let told = "may lack what the server has committed since";
+    let told = "may lack the commits since";
     let verified = archive.verify();
     assert!(verified.code() != 0 && verified.stdout_text().contains(told));
     archive.write(2);
@@ -920,7 +920,7 @@ fn a_permanent_error_ends_the_receiver() {
         assert!(ran.code() != 0 && ran.stderr_text().contains(what), "{}", ran.stderr_text());
     }
     let none = archive.cmd(&["binlog", "list", &archive.store.root_url()]).run().expect(3);
-    assert!(none.stderr_text().contains("there is no archive"), "{}", none.stderr_text());
+    assert!(none.stderr_text().contains("no archive of a binary log"), "{}", none.stderr_text());
 }
 
 /// The names of all fields of a JSON value.
@@ -972,7 +972,7 @@ fn the_end_of_an_archive_is_found_with_few_requests() {
     let endpoint = options.iter().find_map(|option| option.strip_prefix("--s3-endpoint=http://"));
     let proxy = Proxy::start(endpoint.unwrap(), Vec::new());
     let through = format!("--s3-endpoint={}", proxy.endpoint());
-    // Without what this host remembers.
+    // Without what this host stored.
     let state = format!("--state-dir={}", archive.path("empty"));
     archive.write(1);
     let mut receiver = archive.receive(&[&through, &state]);
@@ -991,7 +991,7 @@ fn a_host_remembers_each_archive_of_a_server() {
     archive.catch_up();
     let first = std::mem::replace(&mut archive.store, Store::folder());
     let text = archive.catch_up().stderr_text();
-    assert!(!text.contains("this host remembers"), "{text}");
+    assert!(!text.contains("this host stored"), "{text}");
     let _ = archive.verify().expect(0);
     archive.store = first;
     let _ = archive.verify().expect(0);
@@ -1102,7 +1102,7 @@ fn a_search_shows_who_changed_a_table_and_when() {
         .arg(format!("--encrypt-key-file={}", archive.path("key")))
         .run()
         .expect(7);
-    assert!(damaged.stderr_text().contains("may not be all"), "{}", damaged.stderr_text());
+    assert!(damaged.stderr_text().contains("may be incomplete"), "{}", damaged.stderr_text());
 }
 
 /// Several copies of a segment are in memory at once, so it is cut by what the memory allows.
@@ -1171,7 +1171,7 @@ fn logs_of_a_dead_server_are_archived() {
     let text = push(&all[1..]).expect(1).stderr_text();
     assert!(text.contains("do not continue the archive"), "{text}");
     let text = push(&["../key"]).expect(1).stderr_text();
-    assert!(text.contains("a log is named as the server names it"), "{text}");
+    assert!(text.contains("not the name of a log"), "{text}");
     // Another history: the last stored transaction has other bytes.
     let (_, offset) = stored.clone().unwrap();
     let whole = std::fs::read(dead.join(all[0])).unwrap();

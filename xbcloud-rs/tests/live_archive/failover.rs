@@ -287,7 +287,7 @@ fn a_transaction_that_the_promoted_server_never_got_makes_a_branch() {
     assert_eq!(lost.rsplit('-').next(), other.rsplit('-').next());
     // The backup from before is not restored into the other history.
     let refused = pair.shop.refused("full", "latest", &[]);
-    assert!(refused.contains("begins anew") || refused.contains("does not have"), "{refused}");
+    assert!(refused.contains("starts over") || refused.contains("does not have"), "{refused}");
     let _ = pair.shop.refused("full", &other, &[]);
     let _ = pair.shop.back_up("new", &[]);
     pair.shop.server.sql("INSERT INTO d.t VALUES (4, 'four')");
@@ -524,7 +524,7 @@ fn begun(receiver: &Receiver) -> usize {
 }
 
 /// Why neither of two servers is received from.
-const BOTH: &str = "can both be written to";
+const BOTH: &str = "both accept writes";
 
 /// The log of each lacks what the other one commits, and nothing tells which of them the applications use.
 #[test]
@@ -939,7 +939,7 @@ fn a_transaction_that_a_killed_node_of_galera_did_not_pass_on_makes_a_branch() {
     let branch = streams(&shop).pop().unwrap()["stream"].as_str().unwrap().to_owned();
     for stop in ["latest", &after] {
         let refused = shop.refused("full", stop, &[]);
-        assert!(refused.contains("begins anew") || refused.contains("not reach"), "{refused}");
+        assert!(refused.contains("starts over") || refused.contains("not reach"), "{refused}");
     }
     // The GTID alone does not tell which of the two is meant: the branch is named.
     let planned = shop.restore("full", &lost, &["--dry-run"]).run().expect(0).stdout_text();

@@ -279,7 +279,7 @@ fn an_archive_of_many_connections_is_read_with_few_requests() {
     store.put(&keys[1], &good[..good.len() - 1]);
     let (cut, requests_of_cut) = counted(&store, &list);
     let cut = &cut["servers"][0];
-    assert!(cut["streams"][0]["remarks"][0].as_str().unwrap().contains("is not used"), "{cut:#}");
+    assert!(cut["streams"][0]["remarks"][0].as_str().unwrap().contains("is ignored"), "{cut:#}");
     assert_eq!(cut["streams"].as_array().unwrap()[1..], listed[1..]);
     assert!(requests_of_cut > requests + 4 * at_once - 2, "{requests_of_cut}");
     // None hides anything.

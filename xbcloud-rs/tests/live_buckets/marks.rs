@@ -45,7 +45,7 @@ fn an_increment_does_not_rely_on_a_base_that_a_late_request_may_remove() {
     assert!(!running.has_ended());
     running.kill_9();
     let said = running.wait().stderr_text();
-    assert!(said.contains("waiting for the end of a removal of n0"), "{said}");
+    assert!(said.contains("waiting until another command has finished removing n0"), "{said}");
     assert!(manifests(&shop).contains(&"n0".to_owned()));
     // Another removal need not wait.
     let _ = shop.xbcloud(&["delete", "--yes", "--force"], "/n0").run().expect(0);

@@ -17,7 +17,7 @@ const CODES: [(Option<&str>, i32, [&str; 2]); 6] = [
     (None, 5, NOT_DONE),
 ];
 const NOT_DONE: [&str; 2] =
-    ["did not carry it out", "says that this object is removed, and lists it"];
+    ["did not carry it out", "reported this object as removed, but still lists it"];
 /// Codes for which one answer decides nothing.
 const ONCE: [&str; 2] = ["SlowDown", "NoSuchKey"];
 

@@ -261,7 +261,7 @@ fn a_disk_that_fails_while_a_backup_is_prepared_fails_the_restore() {
     let (program, log) = recorder(&scratch, &fill);
     let said = restore(&store, "full", &target, &program, &[]).expect_failure().stderr_text();
     assert!(std::fs::read_to_string(&log).unwrap().contains("nosync"));
-    assert!(said.contains("the disk did not take everything"), "{said}");
+    assert!(said.contains("the disk did not store everything"), "{said}");
     assert!(!said.contains("can start on these files"), "{said}");
 }
 
@@ -298,7 +298,7 @@ fn a_disk_that_fails_before_a_chain_is_prepared_fails_the_restore() {
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let said = restore(&store, "one", &target, &program, &[]).expect_failure().stderr_text();
     assert!(said.contains("in one pass: 1"), "{said}");
-    assert!(said.contains("the disk did not take everything"), "{said}");
+    assert!(said.contains("the disk did not store everything"), "{said}");
     assert!(!said.contains("can start on these files"), "{said}");
 }
 

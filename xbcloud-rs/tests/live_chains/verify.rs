@@ -982,7 +982,7 @@ fn a_trial_answers_for_every_table_that_the_backup_holds() {
         assert!(problems.iter().any(named), "{table}: {why}: {problems:#?}");
     }
     assert_eq!(problems.len(), 12, "no other table is blamed: {problems:#?}");
-    let trigger = "triggers that have a file, and that their table does not have: 1: x.on.e";
+    let trigger = "trigger files that belong to no trigger of their table: 1: x.on.e";
     assert!(found["notes"].to_string().contains(trigger), "{found}");
 }
 

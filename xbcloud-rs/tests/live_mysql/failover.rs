@@ -256,7 +256,7 @@ fn a_transaction_of_mysql_that_the_replica_never_got_makes_a_branch() {
     receiver.stop();
     // The backup from before is not restored into the other history.
     let said = pair.restore("full", "latest", "refused").expect_failure().stderr_text();
-    assert!(said.contains("begins anew") || said.contains("does not have"), "{said}");
+    assert!(said.contains("starts over") || said.contains("does not have"), "{said}");
     pair.back_up("new", &pair.replica);
     pair.replica.sql("INSERT INTO d.t VALUES (902, 'behind the backup')");
     let receiver = pair.receive();
@@ -304,7 +304,7 @@ fn other_forms_of_mysql_are_never_a_continuation() {
         pair.fail_over();
         let begins = begins(&receiver, |begins| !matches!(begins, StreamOrigin::First));
         let StreamOrigin::Gap { reason, .. } = begins else { panic!("{setting}: {begins:?}") };
-        assert!(reason.contains("another form") && reason.contains("on all servers"), "{reason}");
+        assert!(reason.contains("a different form") && reason.contains("on all servers"), "{reason}");
         receiver.stop();
     }
 }

@@ -354,7 +354,7 @@ fn a_dropped_table_comes_back_and_later_work_stays() {
     // So, the server cuts the relay log off where the name of an XA transaction is used again.
     let recover = "--mysqld-opts=--relay-log-recovery=OFF";
     let said = shop.restore(&stop, "cut", &[recover]).expect_failure().stderr_text();
-    assert!(said.contains("the private server has cut it to"), "{said}");
+    assert!(said.contains("the private server truncated it to"), "{said}");
     // Whatever fails would count as applied.
     let lenient = "--mysqld-opts=--replica-skip-errors=all";
     let said = shop.restore(&stop, "lenient", &[lenient]).expect_failure().stderr_text();

@@ -120,7 +120,7 @@ fn risks_are_told_before_the_first_byte() {
     let (risk, done) = (said.find("completeness is not verified"), said.find("raw: complete"));
     assert!(risk.unwrap() < done.unwrap(), "{said}");
     let said = site.run(&["put", "--unsafe-any-end", "ROOT/any"], &stream(b"x")).stderr_text();
-    let (risk, done) = (said.find("last file is not looked for"), said.find("any: complete"));
+    let (risk, done) = (said.find("last file is not checked"), said.find("any: complete"));
     assert!(risk.unwrap() < done.unwrap(), "{said}");
 }
 

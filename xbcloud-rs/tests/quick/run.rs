@@ -765,9 +765,9 @@ fn a_list_of_nothing_names_what_is_beside_it() {
     let _ = site.run(&["backup", "@shop/n1"]).expect(0);
     std::fs::create_dir(site.path("sho")).unwrap();
     let empty = site.run(&["list", &site.url("sho")]).expect(0).stderr_text();
-    assert!(empty.contains("there is no backup") && empty.contains("beside it there are: shop"));
+    assert!(empty.contains("there is no backup") && empty.contains("folders beside it: shop"));
     let missing = site.run(&["list", &site.url("shpo")]).expect_failure().stderr_text();
-    assert!(missing.contains("beside it there are: shop"), "{missing}");
+    assert!(missing.contains("folders beside it: shop"), "{missing}");
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub async fn choose_archive(
     match all.len() {
         1 => Ok(all.remove(0)),
         0 => Err(UntilError::WhichServer(
-            "no binary log is archived in this place: start `binlog receive`; what the server's own log files still have can be archived now, with `binlog push --new-archive`".to_owned(),
+            "no binary log is archived here: start `binlog receive`, or archive the server's own log files with `binlog push --new-archive`".to_owned(),
         )
         .into()),
         _ => Err(UntilError::WhichServer(format!(

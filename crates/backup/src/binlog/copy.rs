@@ -110,7 +110,7 @@ pub(crate) async fn copy_archive(
     let there = cancel.or(streams(to, server, &Keyless)).await?;
     if let Some(other) = there.iter().find(|there| found.iter().all(|own| own.id != there.id)) {
         let what = format!(
-            "the destination has stream {} of {server}, which this archive does not have: its archive is another one, and the two are not mixed; copy to another place",
+            "the destination has stream {} of {server}, which this archive lacks: it belongs to a different archive, and archives are never mixed; copy to another destination",
             other.id
         );
         return Err(ArchiveError::Copy(what).into());
@@ -191,7 +191,7 @@ async fn alike(
         }
     }
     let what =
-        format!("two listings of the archive of {server} do not name the same streams: try again");
+        format!("two listings of the archive of {server} name different streams: try again");
     Err(ArchiveError::Copy(what).into())
 }
 
@@ -349,7 +349,7 @@ impl StreamCopy<'_> {
             Some(there) if there.encode() == keys.encode() => {}
             Some(_) => {
                 return Ok(Some(format!(
-                    "stream {}: the destination has other key slots, and keeps them",
+                    "stream {}: the destination has different key slots, and keeps them",
                     self.found.id
                 )));
             }

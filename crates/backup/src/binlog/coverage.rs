@@ -1,4 +1,4 @@
-//! Whether the archive of a server has the position of a backup, by few requests.
+//! Finds out with few requests whether the archive of a server has the position of a backup.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -226,7 +226,7 @@ fn left_by(branches: &Branches<'_>, stream: &Outline, taken: Timestamp) -> Optio
         _ => "",
     };
     let what = format!(
-        "the server's history begins anew with stream {} ({reason}), and the backup is of the history before that",
+        "the server's history starts over with stream {} ({reason}), and the backup belongs to the history before that",
         branch.stream
     );
     Some((what, branch.started <= taken))

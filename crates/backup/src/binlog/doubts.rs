@@ -50,7 +50,7 @@ fn judge(found: &Values, is_mysql: bool, filters: &[String], sources: &[String])
     {
         doubts.push(Doubt {
             found: format!(
-                "the server does not log what it gets from {} ({name}=OFF)",
+                "the server does not log the changes that it receives from {} ({name}=OFF)",
                 sources.join(" and ")
             ),
             fix: "set log_slave_updates=ON (MySQL: log_replica_updates) in the server's option file, restart it, and take a backup",
@@ -58,7 +58,7 @@ fn judge(found: &Values, is_mysql: bool, filters: &[String], sources: &[String])
     }
     if is("binlog_format", "STATEMENT") {
         doubts.push(Doubt {
-            found: "the server logs statements, some of which give other rows when they run again, such as those with UUID() or LIMIT (binlog_format=STATEMENT)".to_owned(),
+            found: "the server logs statements, and some produce different rows in a replay, such as those with UUID() or LIMIT (binlog_format=STATEMENT)".to_owned(),
             fix: "set binlog_format=ROW",
         });
     }
@@ -68,7 +68,7 @@ fn judge(found: &Values, is_mysql: bool, filters: &[String], sources: &[String])
     {
         doubts.push(Doubt {
             found: format!(
-                "the server logs only some columns of a changed row, and a row that REPLACE has overwritten keeps values of the old one in others (binlog_row_image={image})"
+                "the server logs only some columns of a changed row, so after a replay a row that REPLACE overwrote keeps old values in the others (binlog_row_image={image})"
             ),
             fix: "set binlog_row_image=FULL",
         });

@@ -1,4 +1,4 @@
-//! Log files from the disk of a server that is gone, as the server would send them.
+//! Reads log files from the disk of a lost server, and passes them on as the server would send them.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -39,9 +39,9 @@ impl LogFile {
         let name = path
             .file_name()
             .and_then(|name| name.to_str())
-            .ok_or_else(|| wrong("a file has the name of its log, and this name cannot be one"))?;
+            .ok_or_else(|| wrong("a log file must have the name of its log, such as bin.000001, and this is not such a name"))?;
         number(name).ok_or_else(|| {
-            wrong("a log is named as the server names it, such as bin.000001; give the files of the logs, not their index")
+            wrong("this is not the name of a log, such as bin.000001; give the log files, not their index")
         })?;
         let read = || -> std::io::Result<(Vec<u8>, u64)> {
             let file = File::open(path)?;

@@ -66,6 +66,6 @@ pub enum Notice {
     Disconnected(String),
     /// The log that the server writes is damaged, as it says here: nothing more is received until the server begins another one.
     Damaged(String),
-    /// The archive lacks what this host remembers: it was removed or changed.
+    /// The archive lacks a segment that this host stored: it was removed or changed.
     Lost(String),
 }

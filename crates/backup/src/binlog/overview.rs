@@ -1,4 +1,4 @@
-//! How far the archives of a repository reach, by few requests.
+//! Finds out with few requests how far the archives of a repository reach.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Archives log files from the disk of a server that is gone.
+//! Archives log files from the disk of a lost server.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,7 +89,7 @@ pub async fn push(
             let known = session.cancel.or(servers(&session.root)).await?.join(", ");
             let what = match known.is_empty() {
                 true => "no log is archived in this place".to_owned(),
-                false => format!("there is none for {}; there is one for {known}", settings.server),
+                false => format!("no log of {} is archived here, but logs of {known} are", settings.server),
             };
             return Err(ArchiveError::NoContinuation(what).into());
         }

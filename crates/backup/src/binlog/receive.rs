@@ -68,9 +68,9 @@ const MOST_ENDED: usize = 4 << 20;
 /// The longest pause between two connections, in seconds.
 const LONGEST_PAUSE: u64 = 30;
 /// Why another server cannot be recognised.
-const UNRECOGNISED: &str = "the last segments of the archive do not say what their transactions do: they have none, an earlier version of this program has stored them, or their GTIDs are out of order";
+const UNRECOGNISED: &str = "the last segments of the archive do not record the effects of their transactions: they have none, an earlier version of this program stored them, or their GTIDs are out of order";
 /// Why the commits of a server that lacks the marks of semi-synchronous replication do not wait.
-const DECLINED: &str = "the server does not ask for acknowledgements on this connection; restart the receiver once semi-synchronous replication is on";
+const DECLINED: &str = "the server requests no acknowledgements on this connection; restart the receiver once semi-synchronous replication is on";
 
 /// Request of a receiver.
 #[derive(Debug)]

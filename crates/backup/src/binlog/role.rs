@@ -126,7 +126,7 @@ impl Role {
         filters.extend(others);
         let apart = if node.is_some() && value("wsrep_gtid_mode") != "ON" {
             Some(
-                "each node of the Galera cluster gives GTIDs of its own (wsrep_gtid_mode=OFF)"
+                "each node of the Galera cluster assigns its own GTIDs (wsrep_gtid_mode=OFF)"
                     .to_owned(),
             )
         } else if value("log_slave_updates") == "OFF" {

@@ -138,7 +138,7 @@ impl SearchByDomain {
     /// The server has another transaction in the place of the archive's last one.
     fn other(&self, gtid: Gtid, end: Gtid, at: &StoredPosition) -> Outcome {
         self.search.branch(format!(
-            "it has {gtid} at {at}, where the archive has {end}: the archived server had committed transactions that this one never got"
+            "it has {gtid} at {at}, where the archive has {end}: the archived server had committed transactions that this one never received"
         ))
     }
 
@@ -193,7 +193,7 @@ impl SearchByDomain {
         });
         let lacking = lacking.collect::<Vec<_>>().join(", ");
         let hint = if self.search.server.is_node {
-            "; a node of Galera does not get what another one writes to tables of MyISAM and Aria"
+            "; Galera does not replicate writes to MyISAM and Aria tables"
         } else {
             ""
         };
@@ -225,12 +225,12 @@ impl SearchByDomain {
                     }
                     Comparison::AnotherForm => {
                         return Outcome::Unknown(format!(
-                            "the transactions after {behind} up to {last} have the same GTIDs, but are written in another form, so that nothing shows whether they are the same: set binlog_format=ROW and binlog_row_image=FULL on all servers"
+                            "the transactions after {behind} up to {last} have the same GTIDs, but are logged in a different form, so they cannot be compared: set binlog_format=ROW and binlog_row_image=FULL on all servers"
                         ));
                     }
                     Comparison::Branch => {
                         return self.search.branch(format!(
-                            "its transactions after {behind} up to {last} have other effects than those of the archive, unless the servers differ in binlog_row_metadata or binlog_row_event_max_size"
+                            "its transactions after {behind} up to {last} have different effects from those in the archive, unless the servers differ in binlog_row_metadata or binlog_row_event_max_size"
                         ));
                     }
                 }

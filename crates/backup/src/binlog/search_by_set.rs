@@ -122,7 +122,7 @@ impl SearchBySet {
         let outside = lacking.without(&lacking.without(&self.search.server.executed));
         (!outside.is_empty()).then(|| {
             Outcome::Unknown(format!(
-                "its log lacks {outside}, which it has: it was built with them, by a clone or from a backup"
+                "its log lacks {outside}, although its data has them: it was set up from a clone or a backup"
             ))
         })
     }
@@ -159,13 +159,13 @@ impl SearchBySet {
                 }
                 Comparison::AnotherForm => {
                     return Outcome::Unknown(format!(
-                        "its {} have the GTIDs of those of the archive, but are written in another form, so that nothing shows whether they are the same: set binlog_format=ROW, binlog_row_image=FULL and binlog_row_value_options='' on all servers",
+                        "its {} have the GTIDs of those in the archive, but are logged in a different form, so they cannot be compared: set binlog_format=ROW, binlog_row_image=FULL and binlog_row_value_options='' on all servers",
                         what()
                     ));
                 }
                 Comparison::Branch => {
                     return self.search.branch(format!(
-                        "its {} have other effects than those of the archive, unless the servers differ in binlog_row_metadata or binlog_row_event_max_size",
+                        "its {} have different effects from those in the archive, unless the servers differ in binlog_row_metadata or binlog_row_event_max_size",
                         what()
                     ));
                 }

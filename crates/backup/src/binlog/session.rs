@@ -585,7 +585,7 @@ impl Overlap {
         if now.offset() != expected.to.offset || digest != expected.sha256 {
             let gtid = &expected.gtid;
             return differs(format!(
-                "the transaction {gtid} at {} has other bytes than the stored one",
+                "the transaction {gtid} at {} differs from the stored one",
                 expected.from
             ));
         }

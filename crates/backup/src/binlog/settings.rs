@@ -1,4 +1,4 @@
-//! What a replay needs to know of a server, and its log lacks.
+//! Facts about a server that a replay needs and the log lacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

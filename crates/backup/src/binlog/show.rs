@@ -79,7 +79,7 @@ pub struct HistoryBreak {
     pub kind: &'static str,
     /// Position behind it; that of a barrier itself.
     pub position: String,
-    /// Why it is there.
+    /// Reason for the entry.
     pub reason: String,
     /// ID of the stream that begins there, or that has the barrier.
     pub stream: String,

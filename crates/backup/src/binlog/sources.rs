@@ -111,7 +111,7 @@ impl<'a> Sources<'a> {
                     .collect();
                 if let Some(other) = other.and_then(|other| self.servers.get(other)) {
                     let (name, patience) = (name(other), self.patience.as_secs());
-                    all.push(format!("{name} is taken if that lasts for {patience} s"));
+                    all.push(format!("{name} takes over if that lasts for {patience} s"));
                 }
                 Err(ArchiveError::NoSource(all.join("; ")))
             }

@@ -67,7 +67,7 @@ fn start(before: Option<&Record<SegmentHead>>, logs: &[ServerLog]) -> Result<Sta
             false => StreamOrigin::Branch {
                 after,
                 reason: format!(
-                    "the server has no log {} any more: its logs begin anew at {oldest}, as after RESET MASTER, or it is another server",
+                    "the server no longer has log {}: its logs start over at {oldest}, as after RESET MASTER, or this is a different server",
                     to.log
                 ),
             },
@@ -76,7 +76,7 @@ fn start(before: Option<&Record<SegmentHead>>, logs: &[ServerLog]) -> Result<Sta
     };
     if *size < to.offset {
         let reason = format!(
-            "{} has {size} bytes on the server, and {} are stored: the server lost them in a crash, its logs begin anew as after RESET MASTER, or it is another server",
+            "{} has {size} bytes on the server, but {} are stored: the server lost bytes in a crash, its logs started over, as after RESET MASTER, or this is a different server",
             to.log, to.offset
         );
         return Ok(whole(&to.log, StreamOrigin::Branch { after, reason }));

@@ -1,4 +1,4 @@
-//! Whether an archive still has its end: anyone with write access to the store can remove the last segments, and the
+//! Checks whether an archive still has its end: anyone with write access to the store can remove the last segments, and the
 //! record that tells of them.
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use xb_repo::root::Root;
 use crate::binlog::state::StateFile;
 use crate::error::BackupError;
 
-/// What the receiver of a host remembers.
+/// Notes of the receiver of this host, from its state directory.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     /// The head of its last stored segment.
@@ -90,7 +90,7 @@ pub(crate) async fn tail(
 ) -> Result<Tail, BackupError> {
     if let Some(since) = &ours.unlogged {
         return Ok(Tail::Shorter(format!(
-            "the archive may lack what the server has committed since {since}: the receiver of this host found it without a binary log then, and has stored nothing since"
+            "the archive may lack the commits since {since}: this host's receiver then found the server without a binary log, and has stored nothing since"
         )));
     }
     let ours = ours.last.as_ref();
@@ -98,20 +98,20 @@ pub(crate) async fn tail(
         let (head, digest) = (ListedSegment::of(ours, None), ours.digest.to_string());
         if !is_stored(root, server, &head.stream, head.number, &digest).await? {
             return Ok(Tail::Shorter(format!(
-                "the archive ends before what this host remembers: segment {} of stream {}, up to {}, is missing or was changed",
+                "the archive ends before the last segment that this host stored: segment {} of stream {}, up to {}, is missing or was changed",
                 head.number, head.stream, head.to
             )));
         }
         // What is there by name counts for nothing in a plan that was made without it.
         if !histories.have(&head) {
             return Ok(Tail::Shorter(format!(
-                "a listing of the archive lacks what this host remembers and the store has: segment {} of stream {}, up to {}",
+                "a listing of the archive lacks a segment that this host stored and the store still has: segment {} of stream {}, up to {}",
                 head.number, head.stream, head.to
             )));
         }
         if histories.end_before(&head) {
             return Ok(Tail::Shorter(format!(
-                "the present history of the archive ends before what this host remembers: segment {} of stream {}, up to {}",
+                "the present history of the archive ends before the last segment that this host stored: segment {} of stream {}, up to {}",
                 head.number, head.stream, head.to
             )));
         }

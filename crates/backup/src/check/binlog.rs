@@ -72,10 +72,10 @@ fn differing(servers: &[(String, BTreeMap<String, String>)], variable: &str) -> 
     let (first, value) = values.next()?;
     let (other, another) = values.find(|(_, other)| *other != value)?;
     let found = format!(
-        "{variable} is {value} on {first}, and {another} on {other}: after a failover, the archive mistakes the same transactions for others, and continues as a branch"
+        "{variable} is {value} on {first}, and {another} on {other}: after a failover, the archive would take the same transactions for different ones, and branch"
     );
     let fix =
-        format!("give {variable} the same value on all servers, if another one may take over");
+        format!("set {variable} to the same value on all servers that may take over");
     Some(CheckLine::warning("binlog", found, &fix))
 }
 
@@ -84,9 +84,9 @@ fn both_open(open: &[(String, Standing)]) -> Option<CheckLine> {
     let (first, standing) = open.first()?;
     let (other, _) = open.iter().find(|(_, other)| !other.is_one_with(standing))?;
     let found = format!(
-        "{first} and {other} can both be written to, and the log of each lacks what the other commits: `binlog receive` receives nothing then"
+        "{first} and {other} both accept writes, and each log lacks the other's commits: `binlog receive` then receives nothing"
     );
-    let fix = "set read_only=ON on all but the primary, in their option files, too";
+    let fix = "set read_only=ON on all servers but the primary, and in their option files";
     Some(CheckLine::warning("binlog", found, fix))
 }
 
@@ -155,7 +155,7 @@ impl Facts {
         }
         for Doubt { found, fix } in &self.doubts {
             warn(
-                format!("a restore to a moment may give other data than the server had: {found}"),
+                format!("a restore to a point in time may produce data that differs from the server's: {found}"),
                 fix,
             );
         }
@@ -175,7 +175,7 @@ impl Facts {
         }
         if self.variables.contains_key("sync_binlog") && !self.is("sync_binlog", "1") {
             warn(
-                "sync_binlog is not 1: after a power loss the server may lack transactions that are archived, and give their GTIDs again".to_owned(),
+                "sync_binlog is not 1: after a power loss the server may lack transactions that are archived, and reuse their GTIDs".to_owned(),
                 "set sync_binlog=1",
             );
         }
@@ -192,36 +192,36 @@ impl Facts {
             other.map(|(name, _)| format!("{name}={}", self.variables[*name])).collect();
         if self.is("binlog_format", "MIXED") {
             warn(
-                "binlog_format is MIXED: some statements are logged as such that give other rows when they run again, as those that read MEMORY tables or information_schema".to_owned(),
+                "binlog_format is MIXED: some changes are still logged as statements that produce different rows in a replay, such as those that read MEMORY tables or information_schema".to_owned(),
                 "set binlog_format=ROW",
             );
         }
         if !other.is_empty() {
             warn(
                 format!(
-                    "{}: after a failover, the archive may not recognise another server, which can write the same transactions in another form",
+                    "{}: after a failover, the archive may not recognise the new server, which may log the same transactions in a different form",
                     other.join(", ")
                 ),
                 match gtid_mode {
                     None => {
-                        "set binlog_format=ROW and binlog_row_image=FULL on all servers, if another one may take over"
+                        "set binlog_format=ROW and binlog_row_image=FULL on all servers that may take over"
                     }
                     Some(_) => {
-                        "set binlog_format=ROW, binlog_row_image=FULL and binlog_row_value_options='' on all servers, if another one may take over"
+                        "set binlog_format=ROW, binlog_row_image=FULL and binlog_row_value_options='' on all servers that may take over"
                     }
                 },
             );
         }
         if self.is("replica_preserve_commit_order", "OFF") {
             warn(
-                "replica_preserve_commit_order is OFF: as a replica, the server may write transactions in another order, and could not continue the archive after a failover".to_owned(),
-                "set replica_preserve_commit_order=ON on all servers, if another one may take over",
+                "replica_preserve_commit_order is OFF: as a replica, the server may log transactions in a different order, and then cannot continue the archive after a failover".to_owned(),
+                "set replica_preserve_commit_order=ON on all servers that may take over",
             );
         }
         if self.is("wsrep_on", "ON") && !self.is("wsrep_gtid_mode", "ON") {
             warn(
-                "wsrep_gtid_mode is not ON: each node of the cluster gives GTIDs of its own, so no other node can continue the archive".to_owned(),
-                "set wsrep_gtid_mode=ON, one wsrep_gtid_domain_id and one server_id on all nodes, and begin another archive",
+                "wsrep_gtid_mode is not ON: each node of the cluster assigns its own GTIDs, so no other node can continue the archive".to_owned(),
+                "set wsrep_gtid_mode=ON, one wsrep_gtid_domain_id and one server_id on all nodes, and start a new archive",
             );
         }
         // Both are the same setting in MariaDB 10.6 and later.

@@ -63,7 +63,7 @@ fn judge(found: &ServerFacts, tried: &Result<(), Error>, request: &CloneRequest)
     )];
     lines.push(match &request.access.target {
         Target::Socket(_) => {
-            CheckLine::ok("tls", "not needed on a socket, but with encrypted tables")
+            CheckLine::ok("tls", "needed on a socket only with encrypted tables")
         }
         Target::Tcp { trust: Trust::Fingerprint(_), .. } => {
             CheckLine::ok("tls", "the server's certificate has the fingerprint that was given")
@@ -101,7 +101,7 @@ fn judge(found: &ServerFacts, tried: &Result<(), Error>, request: &CloneRequest)
     if found.encrypts_logs && !request.is_sealed {
         lines.push(CheckLine::failed(
             "keys",
-            "the server encrypts its redo or undo log, and a clone has the keys in clear",
+            "the server encrypts its redo or undo log, and a clone contains the keys in clear text",
             "seal the backups, such as with --recipient",
         ));
     }

@@ -72,7 +72,7 @@ pub(crate) async fn read_other(
         }
         true => {
             let status = only(name, &statuses)?;
-            // Nothing tells how it was told, so it could not be put back.
+            // A server does not show its UNTIL condition, so it could not be restored.
             if status.applies && status.has_until {
                 return Err(CompareError::HasUntil { server: name.to_owned() }.into());
             }

@@ -32,7 +32,7 @@ pub(super) struct Status {
     /// Name of the connection; empty for the usual one.
     pub(super) connection: String,
     pub(super) applies: bool,
-    /// Whether it was told where to stop.
+    /// Whether it was started with UNTIL.
     pub(super) has_until: bool,
     /// `server_id` of the source; 0 if it is not known.
     pub(super) source_id: u32,

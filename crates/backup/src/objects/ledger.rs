@@ -149,7 +149,7 @@ impl Ledger {
             false => Err(BackupError::Damaged {
                 name: name.to_owned(),
                 what: format!(
-                    "this run stored {} objects, but only {} are there: the store did not keep some, or {REMOVERS} removed them",
+                    "this run stored {} objects, but only {} exist: the store lost some, or {REMOVERS} removed them",
                     self.entries.len(),
                     listed.len()
                 ),

@@ -1,4 +1,4 @@
-//! Removal of objects that are seen to be gone. A store may say that an object is removed, or that there is none, and keep it.
+//! Removes objects, and checks that they no longer exist. A store may say that an object is removed, or that there is none, and keep it.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub(crate) async fn remove_objects(
     match still_there(root, below, &keys).await?.first() {
         None => Ok(()),
         Some(key) => {
-            let what = "the store says that this object is removed, and lists it";
+            let what = "the store reported this object as removed, but still lists it";
             Err(StoreError::new(Operation::Delete, key, StoreErrorKind::Altered, what).into())
         }
     }

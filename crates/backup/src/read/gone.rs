@@ -1,4 +1,4 @@
-//! Tells a backup that is gone from one that is damaged.
+//! Distinguishes a backup that was removed from one that is damaged.
 
 use xb_repo::error::RepoError;
 use xb_repo::names::BackupName;

@@ -304,7 +304,7 @@ impl Copier<'_> {
         ));
         let found = found.map_err(ours)?;
         let Some([kind, comment]) = found.first().map(Row::texts).transpose().map_err(ours)? else {
-            return Err("the server on the backup does not list it; its definition may be damaged"
+            return Err("the server started on the backup does not list it; its definition may be damaged"
                 .to_owned());
         };
         let pass_over = |why: String| if by_name { Err(why) } else { Ok(None) };
@@ -393,13 +393,13 @@ impl Copier<'_> {
         if let (true, Sink::Server(live)) = (self.order.physical, &mut *self.sink) {
             physical::check(self.private, &mut live.client, held).map_err(Unfilled::Lost)?;
             if same_place && definition.foreign_keys.iter().any(|key| definition.needs_copy(key)) {
-                return Err(Unfilled::Lost("the server adds one of its foreign keys only while it copies the table, and computes the generated columns anew then; leave out --physical, or give another name with --as".to_owned()));
+                return Err(Unfilled::Lost("the server adds one of its foreign keys only while it copies the table, and then computes the generated columns again; leave out --physical, or give another name with --as".to_owned()));
             }
         }
         if definition.engine() == IN_MEMORY && self.order.replace {
             let there = self.sink.asked(|live| live.holds(&to));
             if there.map_err(|error| error.to_string())? {
-                let what = "its rows were in memory only, and no backup has them: an empty table would replace the one that is there; leave it out, or give another name with --as";
+                let what = "its rows were in memory only, and no backup has them: an empty table would replace the existing one; leave it out, or give another name with --as";
                 return Err(what.to_owned().into());
             }
         }
@@ -453,7 +453,7 @@ impl Copier<'_> {
         if source.layout.has_history() {
             self.sink.run(ALLOW_HISTORY.as_bytes()).map_err(|error| {
                 let what = format!(
-                    "{error}; only MariaDB 10.11 and later takes the history of a versioned table"
+                    "{error}; only MariaDB 10.11 and later accepts the history of a versioned table"
                 );
                 Unfilled::of(&error, what)
             })?;
@@ -462,7 +462,7 @@ impl Copier<'_> {
         let create = [source.ddl.as_bytes(), &source.definition.create(&name)].concat();
         self.sink.create(&source.unfinished, &create).map_err(|error| {
             let next = if error.is_unknown_table() && source.definition.uses_sequence() {
-                "; a column takes its values from a sequence, which has to be there first: rescue it with the table, and give both their names back with --as='{table}'"
+                "; a column takes its values from a sequence, which must exist first: rescue the sequence with the table, and give both their names back with --as='{table}'"
             } else if error.is_of_strict_mode() {
                 "; if it was made without innodb_strict_mode, run SET GLOBAL innodb_strict_mode = OFF on the server, its replicas and the nodes of its cluster, and ON again after the rescue"
             } else {
@@ -573,7 +573,7 @@ impl Copier<'_> {
             }
             if statement.len() > longest {
                 return Err(RowsError::Refused(format!(
-                    "a row takes {} bytes as a statement, and the server takes {longest}; raise its max_allowed_packet",
+                    "a row needs a statement of {} bytes, but the server accepts {longest}; raise its max_allowed_packet",
                     statement.len()
                 )));
             }
@@ -760,7 +760,7 @@ fn refuse_loss(
     match lost.is_empty() {
         true => Ok(()),
         false => Err(format!(
-            "the table that would be replaced has what the new one would not: {}; drop it before, or give another name with --as",
+            "the existing table has something that the new one would lack: {}; drop that first, or give another name with --as",
             lost.join(", ")
         )),
     }

@@ -72,7 +72,7 @@ pub(super) fn compare_definitions(
     let [private, live] = versions.map(|version| version.split('-').next());
     match is_part && private == live {
         true => Err(format!(
-            "its definition is another one there: {differ}; look for settings of the server that change definitions"
+            "its definition differs on the server: {differ}; check the server for settings that change definitions"
         )),
         false => Ok(Some(format!(
             "{}: {differ}; compare the definitions before you use the table",
@@ -94,7 +94,7 @@ pub(super) fn refuse_other_values(
         let said = check_table(private, &source.from).map_err(|error| of_backup(&error))?;
         if let Some(said) = said {
             return Err(format!(
-                "the new table would have other values than the backup in the index of its generated columns ({}), and would find other rows by them ({}): they were computed in a session with other settings, such as its time zone, or the index is damaged; {RESTORE}",
+                "the index of generated columns would have different values in the new table than in the backup ({}), and would find different rows ({}): they were computed in a session with different settings, such as its time zone, or the index is damaged; {RESTORE}",
                 indexed.join(", "),
                 Printable::new(said.as_bytes())
             ));
@@ -150,7 +150,7 @@ pub(super) fn try_generated(
         Err(RowsError::Refused(what) | RowsError::Other(what)) => return Err(what),
     };
     Err(format!(
-        "the new table would have other values in its generated columns ({}){why}: they were computed in a session with other settings, such as its time zone; {RESTORE}, or import its file with --physical",
+        "the generated columns of the new table would have different values ({}){why}: they were computed in a session with different settings, such as its time zone; {RESTORE}, or import its file with --physical",
         columns.join(", ")
     ))
 }

@@ -55,14 +55,14 @@ pub(super) fn refuse_without_trigger(
     };
     if code == UNTRUSTED && need == Need::Make {
         return Err(format!(
-            "the server writes a binary log and lets only accounts with the privilege SUPER make triggers, and {shown} needs some: log in with it, SET GLOBAL log_bin_trust_function_creators = 1, or give another name with --as"
+            "the server writes a binary log and lets only accounts with the privilege SUPER create triggers, which {shown} needs: log in with such an account, run SET GLOBAL log_bin_trust_function_creators = 1, or give another name with --as"
         ));
     }
     if code == UNTRUSTED && holds_trigger(client, schema, table).map_err(theirs)? {
         return Ok(());
     }
     Err(format!(
-        "the login lacks the privilege TRIGGER on {shown} of the server, so its triggers can neither be made nor seen; GRANT TRIGGER ON {shown_schema}.*, or give another name with --as"
+        "the login lacks the privilege TRIGGER on {shown} of the server, so its triggers can be neither created nor read; GRANT TRIGGER ON {shown_schema}.*, or give another name with --as"
     ))
 }
 

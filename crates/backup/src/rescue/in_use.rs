@@ -81,7 +81,7 @@ impl Copier<'_> {
             }
             // Whether it is there tells whether it was renamed.
             self.keep(&unfinished);
-            let what = format!("{error}; if {unfinished} is gone, it is {to} now");
+            let what = format!("{error}; if {unfinished} no longer exists, it is now {to}");
             return Err(Failure::new(what, Some(Incomplete::of(source, old.as_ref()))));
         }
         let is_preliminary = source.is_sequence && old.is_none();
@@ -146,7 +146,7 @@ impl Copier<'_> {
                 let shown = source.shown_new();
                 self.named.retain(|name| *name != shown);
                 Err(format!(
-                    "{refers}; it has its place again, and the new one is {new}, with what clients wrote in between: swap the rows, and drop {new}"
+                    "{refers}; the existing table is back in its place, and the new one is {new}, with the rows that clients wrote meanwhile: move these rows, and drop {new}"
                 ))
             }
             Err(back) => Err(format!("{refers}; it is {old} now: {back}")),

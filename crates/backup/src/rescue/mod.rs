@@ -103,11 +103,11 @@ pub struct RescueUntil {
 #[derive(Debug, Clone, Default)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct RescueOptions {
-    /// SCHEMA.TABLE, by names in SQL; `*` and `?` stand for others, backquotes keep a dot or star
+    /// SCHEMA.TABLE, as named in SQL; `*` and `?` are wildcards; backquotes quote a dot or a star
     #[cfg_attr(feature = "clap", arg(required = true, value_name = "TABLE"))]
     pub tables: Vec<String>,
     /// Write into this server instead of stdout: its socket, HOST[:PORT] or mysql://[USER@]HOST[:PORT];
-    /// login from the option files, as `mariadb` does it
+    /// login from the option files, as for `mariadb`
     #[cfg_attr(feature = "clap", arg(long, value_name = "SERVER"))]
     pub into: Option<String>,
     /// Name of the rescued table, [SCHEMA.]NAME; {table}: old name, {date}: day of the data [default:

@@ -1,4 +1,4 @@
-//! Where rescued tables go: a dump, or a running server.
+//! Destination of rescued tables: a dump or a running server.
 
 use std::io::Write;
 use std::time::Duration;
@@ -102,7 +102,7 @@ pub(super) enum SinkError {
     #[error("the server: {0}{next}", next = next_step(.0))]
     Server(#[from] Error),
     /// The answer to a statement was lost, and the server cannot be asked.
-    #[error("the server: {lost}; what it did is not known, because it cannot be asked: {why}")]
+    #[error("the server: {lost}; it is unknown whether the statement ran, because the server cannot be reached: {why}")]
     Unknown { lost: Error, why: Error },
     #[error("interrupted")]
     Interrupted,

@@ -138,13 +138,13 @@ fn look(live: &mut LiveServer, wish: &TargetRequest<'_>, address: &str) -> Resul
         let is_todo = |name: &String| name.ends_with(&format!("{TODO}`"));
         live.remarks.extend(left.iter().filter(|name| is_todo(name)).map(|todo| {
             format!(
-                "{todo}: the statements that complete the tables which a rescue had put in use when it was killed. If none runs, carry out those whose table `unfinished` is gone, in the order of their numbers, and drop it"
+                "{todo} holds the statements that complete the tables of a killed rescue. If no rescue is running, run those whose table `unfinished` no longer exists, in the order of their numbers, then drop {todo}"
             )
         }));
         let left: Vec<String> = left.into_iter().filter(|name| !is_todo(name)).collect();
         if !left.is_empty() {
             live.remarks.push(format!(
-                "{}: left by a rescue that was killed, or by one that still runs; if none runs, drop it: one that ends with _old was replaced, and goes last",
+                "{}: left by a killed or running rescue; if no rescue is running, drop it; drop tables that end in _old last, because they hold replaced rows",
                 left.join(", ")
             ));
         }

@@ -110,7 +110,7 @@ pub(crate) async fn fetch(
     on_line: &OnLine,
 ) -> Result<FetchedChain, BackupError> {
     let mut restored = Vec::new();
-    // Of a restore that an earlier run has begun, it is not known how much is there.
+    // How much an earlier run of this restore has written is unknown.
     let is_new = !is_unfinished(target).map_err(unseen(target))?;
     if request.files.is_all() && !how.no_space_check && is_new {
         let streams: Vec<u64> = links.iter().map(ChosenBackup::stream_bytes).collect();
@@ -305,7 +305,7 @@ async fn fetch_once(
     // A run that continues behind this would not see it.
     if let Some(error) = journal.and_then(Journal::end).filter(|_| how.is_synced_later) {
         let what = format!(
-            "the disk did not take everything that was written: {error}; check the disk and the system log, then run the same command again"
+            "the disk did not store everything that was written: {error}; check the disk and the system log, then run the same command again"
         );
         return Err(BackupError::of_target(target, what));
     }
@@ -488,7 +488,7 @@ async fn fetched_clone(
     let about = RestoreIdentity::new(&manifest, !how.no_decompress, &request.files.text());
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
     let state = State::read(&folder, target, &about).map_err(failed)?;
-    let state = state.ok_or(BackupError::Bug("the state of a restore went away"))?;
+    let state = state.ok_or(BackupError::Bug("the state file of a restore disappeared"))?;
     if state.is_started {
         return Err(failed(HALF_RECOVERED.into()));
     }

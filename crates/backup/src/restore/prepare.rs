@@ -93,7 +93,7 @@ pub struct PrepareOptions {
     /// Memory for --prepare [default: by the size of the redo log, at most half of what is available]
     #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", value_parser = xb_option_files::parse_size))]
     pub use_memory: Option<u64>,
-    /// When --prepare syncs: end, once, where that is safe (MariaDB); program, as the program does it
+    /// When --prepare syncs: end, once, where that is safe (MariaDB); program, when the program does
     #[cfg_attr(
         feature = "clap",
         arg(

@@ -1,4 +1,4 @@
-//! How much room the files of a backup take, and whether it is there.
+//! Space that the files of a backup need, and whether it is free.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Whether the files of a chain belong together, and not only bear the same names: a table that was
+//! Checks whether the files of a chain belong together, beyond having the same names: a table that was
 //! renamed between two backups has pages under both names.
 
 use std::collections::BTreeSet;

@@ -54,7 +54,7 @@ impl TargetLock {
                 rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive)
             {
                 return Err(failed(
-                    "another restore is at work in it: wait for its end, or choose another directory"
+                    "another restore is running in it: wait until it ends, or choose another directory"
                         .to_owned(),
                 ));
             }

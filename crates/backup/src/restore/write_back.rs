@@ -83,7 +83,7 @@ impl WriteBack {
             rustix::fs::syncfs(file).map_err(|error| BackupError::Restore {
                 target: path.display().to_string(),
                 what: format!(
-                    "the disk did not take everything that was written: {}; check the disk and the system log, and restore again to another directory",
+                    "the disk did not store everything that was written: {}; check the disk and the system log, and restore again to another directory",
                     std::io::Error::from(error)
                 ),
             })?;
@@ -134,7 +134,7 @@ mod tests {
         assert!(!sync.arg("-f").arg(&big).output().unwrap().status.success());
         rustix::fs::syncfs(File::open(disk.path()).unwrap()).unwrap();
         let error = watch.sync().unwrap_err().to_string();
-        assert!(error.contains("did not take everything") && error.contains("undo"), "{error}");
+        assert!(error.contains("did not store everything") && error.contains("undo"), "{error}");
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub async fn checkpoint(
         Err(LoginError::Session(SessionError::Own(error))) => Err(error),
         Err(error) => Ok(Checkpoint::Skipped(match denied(&error) {
             Some(why) => why.to_owned(),
-            None => format!("the server cannot be asked with the producer's login: {error}"),
+            None => format!("cannot query the server with the producer's login: {error}"),
         })),
     }
 }
@@ -89,7 +89,7 @@ async fn write(session: &mut Session, cancel: &CancelToken) -> Result<Checkpoint
     match session.run_within(CHECKPOINT_NOW, MAX_WAIT, cancel).await? {
         true => Ok(Checkpoint::Done { dirty, took: begin.elapsed() }),
         false => Ok(Checkpoint::Skipped(format!(
-            "the server had not written it after {} s",
+            "the server did not write it within {} s",
             MAX_WAIT.as_secs()
         ))),
     }

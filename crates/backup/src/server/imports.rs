@@ -76,7 +76,7 @@ impl<'a> ImportSearch<'a> {
         if found.is_empty() {
             return Ok(BTreeMap::new());
         }
-        // The two lists are not of one moment: what is made or dropped in between is missing in one of them, once.
+        // The two lists are not taken at one instant: a table that is created or dropped between them is missing from one.
         let again = self.without_tablespace().await?.into_iter();
         let both = again.filter(|(numbers, _)| found.contains_key(numbers));
         let numbered = both.map(|([_, space], name)| Some((space.parse().ok()?, name)));

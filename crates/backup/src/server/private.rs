@@ -85,11 +85,11 @@ impl ServerOptions {
             Err(BackupError::Restore { target, what })
         };
         if let Some(file) = self.files.iter().find(|file| !file.is_file()) {
-            return missing(file, "there is no such file for the server's data directory");
+            return missing(file, "this file for the server's data directory does not exist");
         }
         let is_missing = |place: &&PathBuf| matches!(place.try_exists(), Ok(false));
         if let Some(place) = self.writable.iter().find(is_missing) {
-            return missing(place, "there is no such place for the server to write to");
+            return missing(place, "this path for the server to write to does not exist");
         }
         match &self.program {
             Some(program) => child::find(&[program]),

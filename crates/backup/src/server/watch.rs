@@ -256,7 +256,7 @@ impl ServerFiles {
             format!("{} is not a known backup program", program.to_string_lossy())
         })?;
         let variables = variables(fork, argv, cancel).await.map_err(|error| {
-            format!("the server cannot be asked with the producer's login: {error}")
+            format!("cannot query the server with the producer's login: {error}")
         })?;
         Self::of_variables(&variables)
             .ok_or_else(|| "the server does not name its files".to_owned())

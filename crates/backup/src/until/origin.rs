@@ -71,7 +71,7 @@ pub(super) fn origin(
     if last.is_some_and(has_moved) {
         remarks.push(
             "the local time of the server's system was changed within the log: statements with the time zone SYSTEM get \
-             the last one, so those before the change may give other values"
+             the last one, so those before the change may produce different values"
                 .to_owned(),
         );
     }
@@ -110,7 +110,7 @@ pub(super) fn origin(
     if !lost.is_empty() {
         let lost: Vec<&str> = lost.into_iter().collect();
         remarks.push(format!(
-            "the replay goes without these settings of the server: {}",
+            "the replay does not apply these settings of the server: {}",
             lost.join(", ")
         ));
     }

@@ -174,12 +174,12 @@ pub async fn plan_until(
             UntilError::Displaced { what, .. } => {
                 let name = &get.name;
                 remarks.push(format!(
-                    "a newer backup, {name}, was passed over, because it does not fit the archive: {what}"
+                    "skipped a newer backup, {name}, because it does not fit the archive: {what}"
                 ));
                 format!("{name}: it does not fit the archive: {what}")
             }
             error @ UntilError::AnotherLog { .. } => {
-                remarks.push(format!("a newer backup was passed over: {error}"));
+                remarks.push(format!("skipped a newer backup: {error}"));
                 error.to_string()
             }
             _ => return Err(BackupError::Until(error)),
@@ -273,7 +273,7 @@ async fn plan_from(
         remarks.extend(histories.stranded().iter().map(ToString::to_string));
     }
     remarks.extend(relay.never_ended.iter().map(|gtid| {
-        format!("the ALTER TABLE that begins with transaction {gtid} never ended, because its server crashed or another one took its place: it is passed over")
+        format!("the ALTER TABLE that begins with transaction {gtid} never ended, because its server crashed or another server took over: the replay skips it")
     }));
     if let Some(at) = &scanned.end.of_session {
         doubts.push(format!(
@@ -282,7 +282,7 @@ async fn plan_from(
     }
     if let Some(at) = &scanned.end.of_variable {
         doubts.push(format!(
-            "the data may differ from that of the server: the log has a user variable twice for the statement behind {at}, so a function or a trigger may read and set it, and gets another value in a replay (set binlog_format=ROW)"
+            "the data may differ from that of the server: the log sets a user variable twice for the statement after {at}, so a function or a trigger may read and set it, and would see a different value in a replay (set binlog_format=ROW)"
         ));
     }
     if taken_from.is_partial {
@@ -291,13 +291,13 @@ async fn plan_from(
     remarks.extend(doubts.iter().cloned());
     if planned.numbers_recur {
         remarks.push(format!(
-            "the server has numbered transactions anew before the backup or behind the stop, so that another one may have the GTID of {}, too: `binlog show` shows it, and a stop at FILE:POSITION is exact",
+            "the server restarted its GTID numbering before the backup or after the stop, so a second transaction may also have the GTID of {}: `binlog show` shows it, and a stop at FILE:POSITION is exact",
             request.stop
         ));
     }
     if scanned.ahead > 0 {
         remarks.push(format!(
-            "{} transactions have a time ahead of the receiver's clock; their times decided nothing",
+            "{} transactions have a time ahead of the receiver's clock; their times were ignored",
             scanned.ahead
         ));
     }

@@ -257,7 +257,7 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(error) = &replayed.retried {
         remarks.push(format!(
-            "a transaction failed when others were applied beside it, but not alone: {error}"
+            "a transaction failed when it was applied in parallel with others, but not when applied alone: {error}"
         ));
     }
     if let Some(why) = replayed.unconfined {
@@ -265,7 +265,7 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
     }
     if !replayed.filters.is_empty() {
         remarks.push(format!(
-            "the private server has left out of the logs what its options say, and counts it as applied: {}",
+            "options of the private server left parts of the logs out, which it counts as applied: {}",
             replayed.filters.join(", ")
         ));
     }
@@ -298,7 +298,7 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
     }
     if !replayed.ahead_xa.is_empty() {
         remarks.push(format!(
-            "the backup had XA transactions prepared that its position does not have; they were rolled back, and come from the log: {}",
+            "the backup had XA transactions prepared that its position does not have; they were rolled back, and the log applies them again: {}",
             replayed.ahead_xa.join(", ")
         ));
     }

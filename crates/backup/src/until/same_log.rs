@@ -1,4 +1,4 @@
-//! Whether the log of a backup is the archived one of that name. Two servers, or one that went back to an earlier state, have the
+//! Checks whether the log of a backup is the archived log of that name. Two servers, or one that went back to an earlier state, have the
 //! same names, positions and GTIDs; the bytes before the position of a backup, of which its manifest has a digest, are its own.
 
 use std::ops::Range;

@@ -83,7 +83,7 @@ fn refuse_clear(has_keys: Option<bool>) -> Result<(), BackupError> {
             Err(BackupError::ClearKeys("the clone has keys of encrypted tables in clear"))
         }
         None => Err(BackupError::ClearKeys(
-            "the clone does not record whether it has keys of encrypted tables in clear, like those of earlier versions",
+            "the clone does not record whether it contains keys of encrypted tables in clear text, as with clones of earlier versions",
         )),
     }
 }

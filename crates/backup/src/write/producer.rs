@@ -297,7 +297,7 @@ async fn left_open(
         if since.elapsed() >= SLOW_END && !is_told {
             is_told = true;
             tell(&format!(
-                "{program} has ended, but something that it has started keeps its output open; the backup waits for the end of the output"
+                "{program} has ended, but a process that it started keeps its output open; the backup waits for the end of the output"
             ));
         }
         if since.elapsed() >= LEFT_OPEN {
@@ -305,7 +305,7 @@ async fn left_open(
             return BackupError::Producer {
                 program: program.to_owned(),
                 what: format!(
-                    "has ended, but something that it has started has kept its output open for {minutes} min without writing"
+                    "has ended, but a process that it started has kept its output open for {minutes} min without writing"
                 ),
             };
         }

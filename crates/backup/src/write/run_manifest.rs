@@ -170,7 +170,7 @@ pub(super) async fn find_its_base(
         }
         (_, Some(to)) if to < since.base_ends => {
             return refused(format!(
-                "its base {base} ends at LSN {}, but the server is only at {to}: this is another server, or it was set up anew",
+                "its base {base} ends at LSN {}, but the server is only at {to}: this is a different server, or it was set up again",
                 since.base_ends
             ));
         }

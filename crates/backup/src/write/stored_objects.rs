@@ -110,7 +110,7 @@ pub(crate) async fn lost_objects(
         if retry > LISTINGS || root.store().is_folder() {
             return Ok(Some(match has_keys {
                 true => format!(
-                    "objects or parts of them are missing: its manifest names {} with {} bytes, and {objects} with {bytes} are there",
+                    "objects or parts of them are missing: its manifest names {} with {} bytes, but {objects} with {bytes} exist",
                     manifest.objects, manifest.stored_bytes
                 ),
                 false => "its keys are missing".to_owned(),
@@ -136,7 +136,7 @@ pub(crate) fn all_are_there(
         return Ok(());
     }
     let what = format!(
-        "{} objects with {} bytes were stored, but {objects} with {bytes} are there: {REMOVERS} removed or replaced some",
+        "{} objects with {} bytes were stored, but {objects} with {bytes} exist: {REMOVERS} removed or replaced some",
         manifest.objects, manifest.stored_bytes
     );
     Err(BackupError::Damaged { name: manifest.name.clone(), what })

@@ -174,7 +174,7 @@ pub enum NotWhole {
     },
     /// The file is present, but another one came after it.
     #[error(
-        "{then} follows {name}, which should be the last file of the stream: the files are in another order, so a truncated stream cannot be detected"
+        "{then} follows {name}, which should be the last file of the stream: the files are in a different order, so a truncated stream cannot be detected"
     )]
     NotLast {
         /// Name or pattern of the expected last file.

@@ -1,4 +1,4 @@
-//! Who tells the keys that authenticate an archive's records while they are read: what proves a head is not kept.
+//! Source of the keys that authenticate an archive's records while they are read: the proof of a head is not kept.
 
 use xb_encryptor::{KeysObject, MacKey};
 

@@ -160,7 +160,7 @@ pub(super) async fn ended(
         match found {
             Ok(found) => streams.extend(found),
             Err(what) => remarks.push(format!(
-                "{STREAMS}/{name} is not used, the records of its streams are: {what}"
+                "{STREAMS}/{name} is ignored, and the records of its streams are used instead: {what}"
             )),
         }
     }
@@ -241,7 +241,7 @@ impl EndedRecords {
         let heads = match segments.checked_sub(1) {
             Some(last) if !text.is_empty() && last < SMALL => heads(text, &own, (0, last))?,
             _ if text.is_empty() => Vec::new(),
-            _ => return Err("it has not the heads of its segments".to_owned()),
+            _ => return Err("it lacks the heads of its segments".to_owned()),
         };
         Ok(Self { head, keys, alive, end, segments: Vec::new(), heads, sizes })
     }

@@ -1,4 +1,4 @@
-//! Whether a segment has the position of a backup, as far as its head shows it.
+//! Tells from the head of a segment whether the segment has the position of a backup.
 
 use xb_binlog::GtidState;
 

@@ -1,4 +1,4 @@
-//! What a receiver that was killed has left to store.
+//! The roll-up that a killed receiver had not stored yet.
 
 use futures::{StreamExt as _, TryStreamExt as _};
 

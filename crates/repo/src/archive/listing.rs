@@ -104,7 +104,7 @@ pub async fn servers(root: &Root) -> Result<Vec<String>, RepoError> {
         let is_archive = BackupName::new(folder).is_ok() && folder != "lost+found";
         if !is_archive {
             warn_once(&format!(
-                "the folder {} is passed over: it cannot be the archive of a server, and belongs to another program",
+                "skipped the folder {}: it cannot be the archive of a server, and belongs to another program",
                 format!("{ARCHIVES}/{folder}").escape_debug()
             ));
         }

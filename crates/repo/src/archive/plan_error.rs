@@ -1,4 +1,4 @@
-//! Why no replay can be planned.
+//! Reasons why no replay can be planned.
 
 use xb_binlog::LogPosition;
 
@@ -26,7 +26,7 @@ pub enum PlanError {
     },
     /// The history branches, and it is not known to which side the backup belongs.
     #[error(
-        "the server's history begins anew with stream {stream} ({reason}), and the backup was taken before that: choose a later backup"
+        "the server's history starts over with stream {stream} ({reason}), and the backup was taken before that: choose a later backup"
     )]
     Branch {
         /// ID of the stream that begins the branch.
@@ -61,7 +61,7 @@ pub enum PlanError {
         known: String,
     },
     /// Two servers of the history have this position in their logs.
-    #[error("the position {stop} is in the logs of two servers that the archive has: give a GTID")]
+    #[error("the position {stop} exists in the logs of two archived servers: give a GTID")]
     Ambiguous {
         /// The stop.
         stop: String,
@@ -86,7 +86,7 @@ pub enum PlanError {
     },
     /// The server numbers transactions of a domain anew, so that some have the numbers of those that the backup has.
     #[error(
-        "the server has numbered the transactions of domain {domain} anew in the log from {at} on, as after FLUSH BINARY LOGS DELETE_DOMAIN_ID: there it has {found}, and the backup has {noted} already"
+        "the server restarted the numbering of domain {domain} in the log at {at}, as after FLUSH BINARY LOGS DELETE_DOMAIN_ID: the log has {found} there, but the backup already has {noted}"
     )]
     Renumbered {
         /// The domain.

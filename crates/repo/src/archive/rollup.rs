@@ -64,7 +64,7 @@ pub(super) async fn rolled(
         match rolled {
             Ok(own) => heads.extend(own),
             Err(what) => remarks.push(format!(
-                "{} is not used, but the heads of its segments are: {what}",
+                "{} is ignored, and the heads of its segments are used instead: {what}",
                 rollup_name(span)
             )),
         }
@@ -171,7 +171,7 @@ pub fn heads(text: &[u8], stream: &str, (first, last): Span) -> Result<Vec<Rolle
     }
     match rest.is_empty() {
         true => Ok(found),
-        false => Err("there is something after its heads".to_owned()),
+        false => Err("extra data follows its heads".to_owned()),
     }
 }
 

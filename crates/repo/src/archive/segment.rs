@@ -146,7 +146,7 @@ impl StoredBarrier {
     #[must_use]
     pub fn meaning(&self) -> &'static str {
         match self.kind.as_str() {
-            "incident" => "the server lost changes, and wrote so into its log",
+            "incident" => "the server lost changes, and recorded that in its log",
             _ => "a statement may have moved a tablespace, whose file is not in the log",
         }
     }

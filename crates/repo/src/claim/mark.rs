@@ -283,7 +283,7 @@ pub async fn await_removals(root: &Root, name: &BackupName, run: &str) -> Result
         looks += 1;
         let until = Timestamp::from_second(of.until).unwrap_or_default();
         let what = format!(
-            "waiting for the end of a removal of {name} that another command began ({}); if that command is dead, the wait ends by itself at {until}",
+            "waiting until another command has finished removing {name} ({}); if that command is dead, the wait ends at {until}",
             of.by
         );
         let why = StoreError::new(Operation::Claim, of.claim, StoreErrorKind::Unavailable, what);

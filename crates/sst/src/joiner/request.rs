@@ -95,7 +95,7 @@ fn read_offer(
     }
 }
 
-/// Warns if the servers tell names apart in different ways. The data is whole nevertheless.
+/// Warns if the servers distinguish names differently. The data is complete all the same.
 fn warn_of_names(context: &Context, donors: Option<bool>) {
     let own = context.settings.lower_case_names;
     let Some(donors) = donors.filter(|donors| *donors != own) else { return };

@@ -282,7 +282,7 @@ fn on(
     };
     let mut outcome = start(&run)?;
     if is_mariadb && outcome.is_err() && end_of_log(&log).contains(IN_DOUBT) {
-        error_log.info("transactions that the donor's server was about to commit are rolled back: their write sets are behind the position of the data, and are sent to this node");
+        error_log.info("transactions that the donor's server was about to commit are rolled back: their write sets come after the position of the data, and this node receives them");
         let plain = run.args.clone();
         run.args.push(ROLL_BACK.into());
         // The server ends with an error once it has rolled them back.

@@ -452,7 +452,7 @@ impl PartSender {
                         Operation::PutPart,
                         &*key,
                         StoreErrorKind::NotFound,
-                        "the store knows the upload for some of its parts only",
+                        "the store recognises the upload for only some of its parts",
                     )));
                 }
                 self.uploaded.parts += 1;

@@ -77,7 +77,7 @@ impl PageRequest {
             return Err(NoListing(format!("it is a {}, not a {}", kind.root(), self.kind.root())));
         }
         let Some(next) = page.next else {
-            return Err(NoListing("it does not say whether it is complete".to_owned()));
+            return Err(NoListing("it does not state whether it is complete".to_owned()));
         };
         if next == NextPage::Nowhere {
             return Err(NoListing(

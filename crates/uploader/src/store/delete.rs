@@ -193,7 +193,7 @@ struct NotDeleted {
 enum UnprovenDelete {
     #[error("the store's answer is not the result of a deletion")]
     Other,
-    #[error("the store does not say whether it has deleted {0}")]
+    #[error("the store does not state whether it has deleted {0}")]
     Silent(String),
     #[error("{}: {} {}", .0.key, .0.code, .0.message)]
     Refused(NotDeleted),

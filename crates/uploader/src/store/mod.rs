@@ -47,7 +47,7 @@ pub struct Store {
     traffic: Traffic,
     /// Whether the store obeys the condition of a create-only write, once that is known.
     obeys: Arc<OnceLock<bool>>,
-    /// Whether the store was seen to refuse tags that it shows itself, as conditions of a change.
+    /// Whether the store has refused its own tags as conditions of a change.
     refuses_tags: Arc<AtomicBool>,
     /// Cancels further tries when they are useless.
     give_up: CancelToken<()>,

@@ -75,7 +75,7 @@ impl Context {
         let run = &common.run;
         let (found, _) = self.with_session(what, run, root, resources(run), work)?;
         if found.is_empty() {
-            return Err(Failure::new("there is no archive of a binary log")
+            return Err(Failure::new("no archive of a binary log was found")
                 .stage("list")
                 .ending(Exit::NotFound)
                 .hint("start one with `binlog receive`, or archive the server's own log files with `binlog push --new-archive`; check ROOT and --server"));
@@ -135,11 +135,11 @@ fn judged(found: &[ArchiveReport]) -> Result<(), Failure> {
     }
     if let Some(unreadable) = found.iter().find_map(|report| report.unreadable.first()) {
         return Err(Failure::new(format!(
-            "whether the archive reaches on from every backup is not known: a manifest cannot be read: {unreadable}"
+            "it is unknown whether every backup can be replayed to the end of the archive: a manifest cannot be read: {unreadable}"
         ))
         .stage("check")
         .ending(Exit::Damaged)
-        .hint("run `verify` on this backup: it says whether it is damaged, and what to do"));
+        .hint("run `verify` on this backup, which reports whether it is damaged"));
     }
     Ok(())
 }

@@ -58,7 +58,7 @@ impl Context {
             return Err(Failure::new(format!("the archive of {server}: {problem}"))
                 .stage("search")
                 .ending(Exit::Damaged)
-                .hint("what is shown may not be all; run `binlog verify`"));
+                .hint("the list may be incomplete; run `binlog verify`"));
         }
         self.log.info(match (found, last) {
             (0, _) | (_, None) => nothing(covered),

@@ -203,7 +203,7 @@ impl ReceiverStatus {
             }
             Notice::Doubtful(what) if seen.doubts.insert(what.clone()) => {
                 self.log.warn(format!(
-                        "a replay of the log of {server} may give other data than the server has: {what}; `check --binlog` shows what to do"
+                        "a replay of the log of {server} may produce data that differs from the server's: {what}; `check --binlog` shows what to do"
                     ));
                 self.event(&json!({ "what": "doubtful", "server": server, "reason": what }));
             }
@@ -216,7 +216,7 @@ impl ReceiverStatus {
             Notice::Alive => seen.state.alive = Some(Timestamp::now()),
             Notice::StoreAway(why) => {
                 let text = format!(
-                    "the store does not take the log of {server}; the server keeps what is not stored: {why}"
+                    "the store does not accept the log of {server}; the server keeps what is not stored yet: {why}"
                 );
                 self.trouble(&mut seen, "store away", text);
                 seen.state.storing = false;
@@ -263,7 +263,7 @@ impl ReceiverStatus {
             Notice::Lost(what) => {
                 seen.state.lost += 1;
                 self.log.warn(format!(
-                    "the archive of {server} lacks what this host remembers: {what}; it is received again, if the server still has it"
+                    "the archive of {server} lacks a segment that this host stored: {what}; it is received again if the server still has it"
                 ));
                 self.event(&json!({ "what": "lost", "server": server, "reason": what }));
             }
@@ -283,10 +283,10 @@ impl ReceiverStatus {
                 self.log.info(format!("every commit of {server} waits for the archive since {since}"));
             }
             (Some(_), Some([since, _])) => self.log.warn(format!(
-                "not every commit of {server} has waited for the archive, or that is not known: a commit was given up, another replica came, or the server was started again; every commit waits again since {since}"
+                "not every commit of {server} waited for the archive, or this is unknown: the server gave up waiting, another replica connected, or the server was restarted; since {since}, every commit waits again"
             )),
             (_, None) => self.log.warn(format!(
-                "it is not known whether every commit of {server} waits for the archive: MariaDB shows that if this is its only semi-synchronous replica, with sync_binlog=1 and innodb_flush_log_at_trx_commit=1, until it gives up after its timeout"
+                "it is unknown whether every commit of {server} waits for the archive: MariaDB shows this only if the archive is its only semi-synchronous replica, with sync_binlog=1 and innodb_flush_log_at_trx_commit=1, until it gives up after its timeout"
             )),
         }
         let since = interval.map(|[since, _]| since);

@@ -200,7 +200,7 @@ fn demanded(args: &EvidenceArgs, found: &Evidence<ReadReport>) -> Result<(), Fai
         {
             let found = found.as_deref().map_or_else(|| "unknown".to_owned(), printable);
             return refused(format!(
-                "it is of {what} {found}, but {} is demanded",
+                "it is for {what} {found}, but {} is required",
                 printable(asked)
             ));
         }
@@ -255,7 +255,7 @@ fn shown(out: &mut impl std::io::Write, found: &Evidence<ReadReport>) -> std::io
     let asked = found.level.as_deref();
     writeln!(
         out,
-        "verified up to {} (asked for: {}) by {}, {when}, {old}",
+        "verified up to {} (requested: {}) by {}, {when}, {old}",
         found.reached().map_or_else(|| "nothing".to_owned(), printable),
         asked.map_or_else(|| "what can be checked".to_owned(), printable),
         printable(&found.host)

@@ -73,7 +73,7 @@ impl Context {
         };
         found.truncate(BESIDE);
         let names = printable(&found.join(", "));
-        (!found.is_empty()).then(|| format!("beside it there are: {names}{more}"))
+        (!found.is_empty()).then(|| format!("folders beside it: {names}{more}"))
     }
 }
 

@@ -28,7 +28,7 @@ impl Context {
         let file = args.metrics.metrics_file.as_deref();
         let metrics = CommandMetrics::begin(file, Family::Proof, name)?;
         let asked = args.level.unwrap_or(Level::Pages) as u64 + 1;
-        let mut facts = vec![(ASKED_LEVEL, "Level that was asked for.", asked.to_string())];
+        let mut facts = vec![(ASKED_LEVEL, "Requested level.", asked.to_string())];
         let outcome = evidence::begin(args).and_then(|evidence| {
             let mut told = PartialEvidence::default();
             let outcome = self.verify_measured(args, &mut facts, &mut told);
@@ -102,11 +102,11 @@ pub(crate) fn check_trial(level: Level, trial: &Trial) -> Result<(), Failure> {
     }
     if trial.until.is_some() {
         return Err(Failure::usage("--until replays the log in a trial restore")
-            .hint("ask for level restore, or leave --until out"));
+            .hint("add --level=restore, or leave --until out"));
     }
     if !trial.statements.is_empty() {
         return Err(Failure::usage("--check-sql runs on the server of a trial restore")
-            .hint("ask for level restore, or leave --check-sql out"));
+            .hint("add --level=restore, or leave --check-sql out"));
     }
     Ok(())
 }

@@ -173,7 +173,7 @@ impl Context {
             Ok(coverage) => coverage,
             Err(error) => {
                 self.log.info(format!(
-                    "not known whether the log of {server} can be replayed onto this backup: {error}"
+                    "it is unknown whether the log of {server} can be replayed onto this backup: {error}"
                 ));
                 None
             }

@@ -164,7 +164,7 @@ impl Context {
         report::put_done(&self.log, report, end, self.stock);
         if report.manifest.is_of_unknown_base() && !self.stock {
             self.unusual(&format!(
-                "{} is an increment of unknown base, because its positions cannot be read: it counts for no rule of retention, and `restore` refuses it (`get` gives its stream); take increments with --incremental-from",
+                "{} is an increment of unknown base, because its positions cannot be read: no retention rule counts it, and `restore` refuses it (`get` returns its stream); take increments with --incremental-from",
                 report.manifest.name
             ));
         }
@@ -189,7 +189,7 @@ impl Context {
         }
         if stream.unsafe_any_end {
             self.log.warn(
-                "the producer's last file is not looked for (--unsafe-any-end): a stream that was cut between two files counts as complete",
+                "the producer's last file is not checked (--unsafe-any-end): a stream that was cut between two files counts as complete",
             );
         }
         if let Some(size) = put.chunk_size.map(Size::bytes)

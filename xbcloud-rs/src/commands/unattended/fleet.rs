@@ -377,7 +377,7 @@ fn silence(command: &str, within: Duration) -> String {
 /// Reason why the wait ends.
 fn too_silent(within: Duration) -> String {
     format!(
-        "{MAX_SILENT} others were not read within {} s, and `fleet` waits for no more; see to those first",
+        "{MAX_SILENT} others were not read within {} s, and `fleet` waits for no more; fix those first",
         within.as_secs()
     )
 }

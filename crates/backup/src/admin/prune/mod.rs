@@ -33,9 +33,9 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 /// Result for one backup.
 #[derive(Debug, Clone, Copy)]
 pub enum Step<'a> {
-    /// It is gone, with all its objects.
+    /// It was removed, with all its objects.
     Removed,
-    /// It is gone, but objects are left, which `gc` removes.
+    /// It was removed, but some of its objects are left, which `gc` removes.
     ObjectsLeft,
     /// It stays because of a run, of other objects below it, or of a manifest that cannot be read.
     Kept(&'a BackupError),

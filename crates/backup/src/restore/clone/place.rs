@@ -29,7 +29,7 @@ pub(crate) fn note_start(
     let failed = |what: String| BackupError::of_target(target, what);
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
     match State::read(&folder, target, about).map_err(failed)? {
-        None => Err(BackupError::Bug("the state of a restore went away")),
+        None => Err(BackupError::Bug("the state file of a restore disappeared")),
         Some(mut state) => {
             state.is_started = is_started;
             state.write(&folder).map_err(|error| failed(error.to_string()))

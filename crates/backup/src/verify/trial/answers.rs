@@ -120,7 +120,7 @@ impl Answer {
             return match self {
                 Self { ok: true, warnings, .. } => Verdict::Sound(warnings),
                 Self { cannot: true, .. } => Verdict::Opened,
-                _ => Verdict::Damaged("CHECK TABLE gives no result".to_owned()),
+                _ => Verdict::Damaged("CHECK TABLE returned no result".to_owned()),
             };
         }
         let says = |part: &str| self.errors.iter().any(|error| error.contains(part));

@@ -273,14 +273,14 @@ impl Outcome {
             numbers.map(|(number, noun)| format!("no table: {}", several(number, noun))).collect();
         if others.left_out > 0 {
             let tables = counted(others.left_out, "table");
-            notes.push(format!("the producer was asked for a partial backup, without {tables}"));
+            notes.push(format!("the backup is partial, because the producer was told to leave out {tables}"));
         }
         for (what, names) in [
             ("discarded tablespaces, which have no rows", &self.discarded),
             ("views that refer to something that is missing or invalid", &self.broken_views),
             ("left over from statements that rebuild or drop tables", &self.intermediate),
             ("tablespace files of no table", &self.unused),
-            ("triggers that have a file, and that their table does not have", &self.lost_triggers),
+            ("trigger files that belong to no trigger of their table", &self.lost_triggers),
         ] {
             notes.extend(named(what, names));
         }

@@ -131,7 +131,7 @@ impl Store {
         }
     }
 
-    /// Puts the rules of before back, because the store does not keep them beside ours. Returns whether they are there.
+    /// Restores the earlier rules, because the store does not keep them beside ours. Returns whether the store has them again.
     async fn put_back(&self, rule: &AbortRule<'_>, before: &Configuration) -> bool {
         let done = self.put_lifecycle(before.rules.text().to_owned(), before).await;
         done.is_ok() && self.lifecycle(rule).await.is_ok_and(|now| now == *before)
