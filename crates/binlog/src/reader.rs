@@ -3,7 +3,6 @@
 use crate::error::Error;
 use crate::event::{Entry, Event, Rotate};
 use crate::format::FormatDescription;
-use crate::header::HEADER_LEN;
 use crate::pending::{Partial, Pending};
 
 /// First bytes of every log.
@@ -39,6 +38,9 @@ pub struct Reader {
     offset: u64,
     format: Option<FormatDescription>,
     is_in_use: bool,
+    /// Offset of the event that is arriving, or of the next one.
+    begin: u64,
+    pending: Pending,
     state: State,
     end: Option<LogEnd>,
 }
@@ -60,11 +62,10 @@ pub enum LogEnd {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "an allocation for each event would cost more")]
 enum State {
     Magic(Partial<4>),
-    Header { begin: u64, bytes: Partial<HEADER_LEN> },
-    Body(Pending),
+    Header,
+    Body,
     Opaque,
     Failed(Error),
 }
@@ -79,8 +80,15 @@ impl Reader {
     /// Returns a reader at the beginning of a log.
     #[must_use]
     pub fn new() -> Self {
-        let state = State::Magic(Partial::new());
-        Self { offset: 0, format: None, is_in_use: false, state, end: None }
+        Self {
+            offset: 0,
+            format: None,
+            is_in_use: false,
+            begin: MAGIC.len() as u64,
+            pending: Pending::new(),
+            state: State::Magic(Partial::new()),
+            end: None,
+        }
     }
 
     /// Returns a reader in the middle of a log, before the event at `offset`, or at its beginning if that
@@ -92,21 +100,20 @@ impl Reader {
     pub fn resume(format: &[u8], offset: u64) -> Result<Self, Error> {
         let begin = MAGIC.len() as u64;
         let (head, mut body) = format.split_first_chunk().ok_or(Error::Format)?;
-        let mut pending = Pending::begin(begin, head, None)?;
-        if pending.header.end != 0 {
-            pending.check_end(None)?;
+        let mut reader = Self::new();
+        reader.pending.start(begin, head, None)?;
+        if reader.pending.header.end != 0 {
+            reader.pending.check_end(None)?;
         }
-        let is_alone = pending.take(&mut body) && body.is_empty();
+        let is_alone = reader.pending.take(&mut body) && body.is_empty();
         if !is_alone || offset < begin {
             return Err(Error::Format);
         }
-        let mut reader = Self::new();
-        let entry = reader.end_event(pending, begin + format.len() as u64)?;
+        let entry = reader.end_event(begin + format.len() as u64)?;
         if !matches!(entry.event, Event::Format(_)) {
             return Err(Error::Format);
         }
-        reader.offset = offset;
-        reader.state = next_header(offset);
+        (reader.offset, reader.begin, reader.state) = (offset, offset, State::Header);
         Ok(reader)
     }
 
@@ -120,8 +127,7 @@ impl Reader {
     #[must_use]
     pub fn open(&self) -> Option<u64> {
         match &self.state {
-            State::Header { begin, bytes } => (!bytes.is_empty()).then_some(*begin),
-            State::Body(pending) => Some(pending.begin),
+            State::Header | State::Body => (!self.pending.is_empty()).then_some(self.begin),
             State::Magic(_) | State::Opaque | State::Failed(_) => None,
         }
     }
@@ -155,13 +161,10 @@ impl Reader {
         match self.state {
             State::Failed(error) => Err(error),
             State::Magic(_) => Err(Error::Cut { at: 0, end: self.offset }),
-            State::Header { begin, bytes } if !bytes.is_empty() => {
-                Err(Error::Cut { at: begin, end: self.offset })
-            }
-            State::Body(pending) => Err(Error::Cut { at: pending.begin, end: self.offset }),
             State::Opaque => Ok(LogEnd::Encrypted),
-            State::Header { .. } if self.format.is_none() => Err(Error::NoEvents),
-            State::Header { .. } => Ok(self.end.unwrap_or(match self.is_in_use {
+            _ if !self.pending.is_empty() => Err(Error::Cut { at: self.begin, end: self.offset }),
+            _ if self.format.is_none() => Err(Error::NoEvents),
+            State::Header | State::Body => Ok(self.end.unwrap_or(match self.is_in_use {
                 true => LogEnd::InUse,
                 false => LogEnd::Recovered,
             })),
@@ -179,37 +182,34 @@ impl Reader {
                 }
                 State::Magic(magic) => match magic.take(input) {
                     None => return Ok(None),
-                    Some(MAGIC) => self.state = next_header(MAGIC.len() as u64),
+                    Some(MAGIC) => self.state = State::Header,
                     Some(ENCRYPTED_MAGIC) => return Err(Error::Encrypted),
                     Some(found) => return Err(Error::Magic { found }),
                 },
-                State::Header { begin, bytes } => {
+                State::Header => {
                     if self.end.is_some() && !input.is_empty() {
-                        return Err(Error::AfterEnd { at: *begin });
+                        return Err(Error::AfterEnd { at: self.begin });
                     }
-                    let Some(bytes) = bytes.take(input) else { return Ok(None) };
+                    let Some(bytes) = self.pending.take_header(input) else { return Ok(None) };
                     let checksums = self.format.as_ref().map(|format| format.checksums);
-                    let pending = Pending::begin(*begin, &bytes, checksums)?;
-                    pending.check_end(self.format.as_ref())?;
-                    self.state = State::Body(pending);
+                    self.pending.start(self.begin, &bytes, checksums)?;
+                    self.pending.check_end(self.format.as_ref())?;
+                    self.state = State::Body;
                 }
-                State::Body(pending) => {
-                    if !pending.take(input) {
+                State::Body => {
+                    if !self.pending.take(input) {
                         return Ok(None);
                     }
                     let end = self.offset.saturating_add((all - input.len()) as u64);
-                    let State::Body(pending) = std::mem::replace(&mut self.state, next_header(end))
-                    else {
-                        return Ok(None);
-                    };
-                    return self.end_event(pending, end).map(Some);
+                    (self.begin, self.state) = (end, State::Header);
+                    return self.end_event(end).map(Some);
                 }
             }
         }
     }
 
-    fn end_event(&mut self, pending: Pending, end: u64) -> Result<Entry, Error> {
-        let entry = pending.end(end, self.format.as_ref())?;
+    fn end_event(&mut self, end: u64) -> Result<Entry, Error> {
+        let entry = self.pending.end(end, self.format.as_ref())?;
         match &entry.event {
             Event::Format(format) => {
                 self.is_in_use = entry.header.flags.is_in_use();
@@ -229,14 +229,11 @@ impl Reader {
     }
 }
 
-fn next_header(begin: u64) -> State {
-    State::Header { begin, bytes: Partial::new() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::event_type::EventType;
+    use crate::header::HEADER_LEN;
 
     /// A receiver that connected again stores the description that the server made up for it.
     #[test]
@@ -277,10 +274,7 @@ mod tests {
 
     /// Bytes that an unfinished event holds.
     fn held(reader: &Reader) -> usize {
-        match &reader.state {
-            State::Body(pending) => pending.held(),
-            _ => 0,
-        }
+        reader.pending.held()
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::event::{Entry, Event};
 use crate::event_type::EventType;
 use crate::format::{ChecksumKind, FormatDescription};
 use crate::header::{EventHeader, HEADER_LEN};
-use crate::pending::{Partial, Pending};
+use crate::pending::Pending;
 use crate::position::LogPosition;
 
 /// A reader of the events that a server sends to a replica, or of a log from a position on.
@@ -24,14 +24,14 @@ pub struct SentReader {
     checksums: ChecksumKind,
     /// Bytes of the last format description.
     description: Vec<u8>,
+    pending: Pending,
     state: State,
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "an allocation for each event would cost more")]
 enum State {
-    Header(Partial<HEADER_LEN>),
-    Body { pending: Pending, is_of_log: bool },
+    Header,
+    Body { is_of_log: bool },
     Failed(Error),
 }
 
@@ -59,17 +59,21 @@ impl SentReader {
     /// (`@master_binlog_checksum`): they hold for events before the first format description.
     #[must_use]
     pub fn new(checksums: ChecksumKind) -> Self {
-        let state = State::Header(Partial::new());
-        Self { position: None, format: None, checksums, description: Vec::new(), state }
+        Self {
+            position: None,
+            format: None,
+            checksums,
+            description: Vec::new(),
+            pending: Pending::new(),
+            state: State::Header,
+        }
     }
 
     /// Returns a reader of the bytes of a log from a position on, where an event begins.
     #[must_use]
     pub fn at(position: LogPosition, format: FormatDescription) -> Self {
         let checksums = format.checksums;
-        let state = State::Header(Partial::new());
-        let description = Vec::new();
-        Self { position: Some(position), format: Some(format), checksums, description, state }
+        Self { position: Some(position), format: Some(format), ..Self::new(checksums) }
     }
 
     /// Returns a reader of the bytes of a log from a position on, by the bytes of the log's format description.
@@ -78,7 +82,8 @@ impl SentReader {
     /// If they are no format description.
     pub fn described(position: LogPosition, description: &[u8]) -> Result<Self, Error> {
         let (head, mut body) = description.split_first_chunk().ok_or(Error::Format)?;
-        let mut pending = Pending::begin(0, head, None)?;
+        let mut pending = Pending::new();
+        pending.start(0, head, None)?;
         let is_whole = pending.take(&mut body) && body.is_empty();
         let end = description.len() as u64;
         match pending.end(end, None)?.event {
@@ -134,7 +139,7 @@ impl SentReader {
     pub fn end_packet(&self) -> Result<(), Error> {
         match &self.state {
             State::Failed(error) => Err(error.clone()),
-            State::Header(bytes) if bytes.is_empty() => Ok(()),
+            State::Header if self.pending.is_empty() => Ok(()),
             _ => {
                 let (log, at) = match &self.position {
                     Some(position) => (position.log().to_owned(), position.offset()),
@@ -147,46 +152,42 @@ impl SentReader {
 
     fn step(&mut self, input: &mut &[u8], log: &mut Vec<u8>) -> Result<Option<SentEvent>, Error> {
         loop {
-            match &mut self.state {
-                State::Failed(error) => return Err(error.clone()),
-                State::Header(bytes) => {
-                    let Some(bytes) = bytes.take(input) else { return Ok(None) };
-                    let (pending, is_of_log) = self.begin(&bytes)?;
-                    if pending.header.event_type == EventType::FORMAT_DESCRIPTION {
+            match self.state {
+                State::Failed(ref error) => return Err(error.clone()),
+                State::Header => {
+                    let Some(bytes) = self.pending.take_header(input) else { return Ok(None) };
+                    let is_of_log = self.begin(&bytes)?;
+                    if self.pending.header.event_type == EventType::FORMAT_DESCRIPTION {
                         self.description = bytes.to_vec();
                     }
                     if is_of_log {
                         log.extend_from_slice(&bytes);
                     }
-                    self.state = State::Body { pending, is_of_log };
+                    self.state = State::Body { is_of_log };
                 }
-                State::Body { pending, is_of_log } => {
+                State::Body { is_of_log } => {
                     let before = *input;
-                    let is_whole = pending.take(input);
+                    let is_whole = self.pending.take(input);
                     let taken = before.get(..before.len() - input.len()).unwrap_or_default();
-                    if *is_of_log {
+                    if is_of_log {
                         log.extend_from_slice(taken);
                     }
                     // It has at most a KiB.
-                    if pending.header.event_type == EventType::FORMAT_DESCRIPTION {
+                    if self.pending.header.event_type == EventType::FORMAT_DESCRIPTION {
                         self.description.extend_from_slice(taken);
                     }
                     if !is_whole {
                         return Ok(None);
                     }
-                    let next = State::Header(Partial::new());
-                    let State::Body { pending, is_of_log } =
-                        std::mem::replace(&mut self.state, next)
-                    else {
-                        return Ok(None);
-                    };
-                    return self.end(pending, is_of_log).map(Some);
+                    self.state = State::Header;
+                    return self.end(is_of_log).map(Some);
                 }
             }
         }
     }
 
-    fn begin(&self, bytes: &[u8; HEADER_LEN]) -> Result<(Pending, bool), Error> {
+    /// Begins an event by its header; returns whether it is of the log.
+    fn begin(&mut self, bytes: &[u8; HEADER_LEN]) -> Result<bool, Error> {
         let header = EventHeader::parse(bytes);
         let event_type = header.event_type;
         let is_made_up = match event_type {
@@ -206,19 +207,20 @@ impl SentReader {
             Some(format) => Some(format.checksums),
             None => is_rotation.then_some(self.checksums),
         };
-        let pending = Pending::begin(begin, bytes, checksums)?;
+        self.pending.start(begin, bytes, checksums)?;
         if !is_made_up {
-            pending.check_end(self.format.as_ref())?;
+            self.pending.check_end(self.format.as_ref())?;
         }
-        Ok((pending, !is_made_up))
+        Ok(!is_made_up)
     }
 
-    fn end(&mut self, pending: Pending, is_of_log: bool) -> Result<SentEvent, Error> {
+    fn end(&mut self, is_of_log: bool) -> Result<SentEvent, Error> {
+        let Pending { begin, header, .. } = self.pending;
         let end = match is_of_log {
-            true => pending.begin.saturating_add(u64::from(pending.header.length)),
-            false => pending.begin,
+            true => begin.saturating_add(u64::from(header.length)),
+            false => begin,
         };
-        let entry = pending.end(end, self.format.as_ref())?;
+        let entry = self.pending.end(end, self.format.as_ref())?;
         match &entry.event {
             Event::Format(format) => self.format = Some(format.clone()),
             // The server names the log of a real rotation again before it sends it.

@@ -375,7 +375,7 @@ fn a_crash_ends_a_transaction_that_has_no_end() {
     let mut reader = SentReader::new(ChecksumKind::None);
     let (_, events) = sent(&mut reader, &[rotation(4, "bin.000002")], 9).unwrap();
     let step = history.push(events[0].entry()).unwrap();
-    assert_eq!((step.abandoned, step.ended), (Some(open), None));
+    assert_eq!((step.abandoned, step.ended), (Some(Box::new(open)), None));
     assert_eq!((history.log(), history.open()), ("bin.000002", None));
     assert_eq!(history.gtids().unwrap().to_string(), "0-1-4");
 }

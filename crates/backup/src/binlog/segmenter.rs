@@ -1,5 +1,6 @@
 //! Cuts what a server sends into segments. No I/O: bytes go in, segments come out.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,8 +24,6 @@ const LEAST_SIZE: usize = 1 << 20;
 /// Copies of a segment that may be in memory at once: one that grows, one that waits, one as it is and compressed and with
 /// its head, those that are being stored, and what the allocator keeps.
 const COPIES: u64 = 12;
-/// An event that begins a transaction has fewer bytes than this.
-const MAX_BEGIN: usize = 4096;
 /// Most bytes of an event outside of a transaction: it is in one segment, whatever its size, so all of it would be held. The
 /// longest that a server writes there is the list of the GTIDs before a log, of which the reader takes 4 MiB; the next are
 /// shorter than a page.
@@ -193,37 +192,49 @@ pub(crate) struct Segmenter {
     last: Option<LastTransaction>,
     /// The last one since then.
     newest: Option<Newest>,
-    /// Digest of the open transaction.
-    digest: Option<Sha256>,
-    /// Its content, and whether its GTID follows those before it.
+    open: Option<Open>,
+    /// Content of the open transaction, and whether its GTID follows those before it.
     content: ContentDigest,
     is_in_order: bool,
     /// The transaction before it in its domain of MariaDB, if that is of another server.
     turn: Option<Gtid>,
-    /// Bytes of the event that is arriving, outside of a transaction: it may begin one.
-    arriving: Vec<u8>,
-    /// Number of bytes of that event that have arrived.
+    /// Number of bytes of the next event that have arrived.
     arrived: u64,
     gtids_before: Option<String>,
 }
 
-/// A [`LastTransaction`], as it costs least: most are followed by another one.
+/// A transaction without its end, as far as a digest of its bytes needs it.
+#[derive(Debug)]
+struct Open {
+    /// Where its bytes in the present segment begin.
+    begin: usize,
+    /// Digest of its bytes in the segments before.
+    before: Sha256,
+}
+
+/// A [`LastTransaction`], as it costs least: most are followed by another one, and need no digest.
 #[derive(Debug)]
 struct Newest {
     gtid: AnyGtid,
     from: LogPosition,
     to: u64,
-    digest: [u8; 32],
+    /// Its bytes in the present segment.
+    bytes: Range<usize>,
+    /// Digest of its bytes in the segments before.
+    before: Sha256,
 }
 
-impl From<Newest> for LastTransaction {
-    fn from(Newest { gtid, from, to, digest }: Newest) -> Self {
-        Self {
+impl Newest {
+    /// The same, of a segment with these bytes.
+    fn of_segment(self, bytes: &[u8]) -> Result<LastTransaction, ArchiveError> {
+        let Self { gtid, from, to, bytes: part, before } = self;
+        let part = bytes.get(part).ok_or(ArchiveError::Bug("a transaction without bytes"))?;
+        Ok(LastTransaction {
             gtid: gtid.to_string(),
             from: StoredPosition::from(&from),
             to: StoredPosition::from(&from.at(to)),
-            sha256: hex(&digest),
-        }
+            sha256: hex(&before.chain_update(part).finalize()),
+        })
     }
 }
 
@@ -260,11 +271,10 @@ impl Segmenter {
             current: None,
             last,
             newest: None,
-            digest: None,
+            open: None,
             content: ContentDigest::new(),
             is_in_order: true,
             turn: None,
-            arriving: Vec::new(),
             arrived: 0,
             gtids_before,
         }
@@ -295,7 +305,7 @@ impl Segmenter {
         }
         // A transaction of any size passes in the memory of a segment.
         // A reader finds the event that begins a transaction in one segment.
-        let is_whole = self.digest.is_some() || self.arrived == 0;
+        let is_whole = self.open.is_some() || self.arrived == 0;
         let is_full = self.current.as_ref().is_some_and(|one| one.bytes.len() >= self.size);
         if is_full && is_whole {
             self.cut(None, now, &mut progress)?;
@@ -380,21 +390,18 @@ impl Segmenter {
         if let Some(format) = self.reader.format() {
             self.content.take(new, format.fork, format.checksums);
         }
-        match &mut self.digest {
-            Some(digest) => digest.update(new),
-            // One that begins a transaction is short.
-            None if self.arriving.len() < MAX_BEGIN => {
-                self.arriving.extend_from_slice(new);
-                // By its header, before its body comes.
-                let header = self.arriving.first_chunk().map(EventHeader::parse);
-                let too_long = header.filter(|header| header.length as usize > MAX_OUTSIDE);
-                if let Some(header) = too_long {
-                    let at = self.reader.position().map_or(0, LogPosition::offset);
-                    let event_type = header.event_type;
-                    return Err(Error::TooLong { at, event_type, limit: MAX_OUTSIDE }.into());
-                }
+        // By its header, before its body comes.
+        if self.open.is_none() {
+            let arrived = usize::try_from(self.arrived).unwrap_or(usize::MAX);
+            let begin = current.bytes.len().saturating_sub(arrived);
+            let head = current.bytes.get(begin..).unwrap_or_default().first_chunk();
+            let header = head.map(EventHeader::parse);
+            if let Some(EventHeader { event_type, .. }) =
+                header.filter(|header| header.length as usize > MAX_OUTSIDE)
+            {
+                let at = self.reader.position().map_or(0, LogPosition::offset);
+                return Err(Error::TooLong { at, event_type, limit: MAX_OUTSIDE }.into());
             }
-            None => {}
         }
         Ok(())
     }
@@ -416,7 +423,7 @@ impl Segmenter {
             if self.current.is_some() {
                 self.cut(Some(&rotate.file), now, progress)?;
             }
-            self.digest = None;
+            self.open = None;
             self.content.clear();
         }
         let step = self.history.push(entry)?;
@@ -449,7 +456,11 @@ impl Segmenter {
             false => self.content.clear(),
         }
         if begins {
-            self.digest = Some(Sha256::new_with_prefix(&self.arriving));
+            // It is in one segment.
+            let length = usize::try_from(entry.end.saturating_sub(entry.begin));
+            let begin = length.ok().and_then(|length| current.bytes.len().checked_sub(length));
+            let begin = begin.ok_or(ArchiveError::Bug("a transaction without bytes"))?;
+            self.open = Some(Open { begin, before: Sha256::new() });
             let gtid = self.history.open().and_then(|open| open.first.gtid());
             let gtids = self.history.gtids();
             self.is_in_order =
@@ -466,16 +477,17 @@ impl Segmenter {
                     current.turns.push(turn.to_string());
                 }
             }
-            let digest =
-                self.digest.take().ok_or(ArchiveError::Bug("a transaction without bytes"))?;
+            let open = self.open.take();
+            let Open { begin, before } =
+                open.ok_or(ArchiveError::Bug("a transaction without bytes"))?;
             self.newest = Some(Newest {
                 gtid: ended.first.gtid().ok_or_else(anonymous)?,
                 from: position.at(ended.begin),
                 to: ended.end,
-                digest: digest.finalize().into(),
+                bytes: begin..current.bytes.len(),
+                before,
             });
         }
-        self.arriving.clear();
         if let Event::GtidList(_) | Event::PreviousGtids(_) = &entry.event
             && current.transactions == 0
             && self.gtids_before.is_none()
@@ -512,7 +524,13 @@ impl Segmenter {
         progress: &mut Progress,
     ) -> Result<(), ArchiveError> {
         let Some(mut current) = self.current.take() else { return Ok(()) };
-        self.last = self.newest.take().map(LastTransaction::from).or(self.last.take());
+        if let Some(newest) = self.newest.take() {
+            self.last = Some(newest.of_segment(&current.bytes)?);
+        }
+        if let Some(open) = &mut self.open {
+            open.before.update(current.bytes.get(open.begin..).unwrap_or_default());
+            open.begin = 0;
+        }
         current.times.pass(now);
         let from = StoredPosition::from(&current.from);
         let to = StoredPosition {
