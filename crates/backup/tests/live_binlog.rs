@@ -880,7 +880,10 @@ fn a_tail_that_was_removed_is_missed_by_what_the_host_remembers() {
     std::fs::remove_file(folder.join("end")).unwrap();
     std::fs::remove_file(folder.join("alive")).unwrap();
     let report = verify();
-    assert!(report.problems[0].contains("ends before the last segment that this host stored"), "{report:#?}");
+    assert!(
+        report.problems[0].contains("ends before the last segment that this host stored"),
+        "{report:#?}"
+    );
     // The next stream receives again what is missing.
     archive.write(1);
     let (receiver, told) = start();

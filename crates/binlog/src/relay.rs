@@ -7,7 +7,7 @@
 //! transactions are written, byte by byte as they are in the log. What lies between them, such as
 //! lists of GTIDs, checkpoints and the log's end, is left out: a relay log ends with a transaction.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::administration::{administers, loads_nothing};
 use crate::any_gtid::AnyGtid;
@@ -23,6 +23,7 @@ use crate::position::{GtidState, LogPosition};
 use crate::query::Verb;
 use crate::reader::{MAGIC, Reader};
 use crate::relay_error::RelayError;
+use crate::statement_doubt::{StatementDoubt, doubt};
 use crate::stop::ReplayStop;
 use crate::temporary::TemporaryTables;
 use crate::transactions::{Begin, Transaction};
@@ -98,11 +99,8 @@ pub struct RelayEnd {
     pub later: u64,
     /// Those of the written transactions that begin a two-phase `ALTER TABLE` that never ends.
     pub never_ended: BTreeSet<AnyGtid>,
-    /// The first statement that depends on its session, and may be on a temporary table that the data lacks.
-    pub of_session: Option<LogPosition>,
-    /// The first statement before which the log has one user variable twice: a function or a trigger may read and set it, and reads
-    /// only the last one in a replay.
-    pub of_variable: Option<LogPosition>,
+    /// The first statement in doubt for each reason: its result may differ.
+    pub doubts: BTreeMap<StatementDoubt, LogPosition>,
     /// The result of one of the written transactions depends on those before it: they have to be applied one after the other.
     pub needs_order: bool,
     /// An id for the server that applies them, which is that of no event: it would take events of its own
@@ -148,8 +146,7 @@ impl RelayWriter {
             left_out: 0,
             later: 0,
             never_ended: BTreeSet::new(),
-            of_session: None,
-            of_variable: None,
+            doubts: BTreeMap::new(),
             needs_order: false,
             free_server_id: HIGHEST_ID,
         };
@@ -319,7 +316,8 @@ impl RelayWriter {
             return Err(RelayError::Servers);
         }
         self.end.free_server_id = HIGHEST_ID - free;
-        self.end.of_session = self.temporary.doubt();
+        let temporary = self.temporary.doubt();
+        self.end.doubts.extend(temporary.map(|at| (StatementDoubt::TemporaryTable, at)));
         let never_ended = self.history.never_ended().map(AnyGtid::MariaDb);
         let is_written = |gtid: &AnyGtid| {
             !self.plan.never_ended.contains(gtid) && !self.plan.leave_out.contains(gtid)
@@ -415,6 +413,9 @@ impl RelayWriter {
         self.temporary.change();
         let session = (entry.header.server_id, query.thread);
         let at = self.at(entry.begin)?;
+        if let Some(doubt) = doubt(query) {
+            self.end.doubts.entry(doubt).or_insert_with(|| at.clone());
+        }
         if !entry.header.flags.is_of_session() {
             self.temporary.unmarked(session, query, &at);
             return Ok(());
@@ -429,8 +430,9 @@ impl RelayWriter {
             return Ok(());
         };
         let is_new = self.variables.len() >= MAX_VARIABLES || self.variables.insert(name.clone());
-        if !is_new && self.end.of_variable.is_none() {
-            self.end.of_variable = Some(self.at(entry.begin)?);
+        if !is_new {
+            let at = self.at(entry.begin)?;
+            self.end.doubts.entry(StatementDoubt::UserVariable).or_insert(at);
         }
         Ok(())
     }

@@ -87,9 +87,7 @@ pub enum RelayError {
         barrier: Barrier,
     },
     /// A statement that no server logs.
-    #[error(
-        "{0}: an administrative statement, which no server logs: the log was altered"
-    )]
+    #[error("{0}: an administrative statement, which no server logs: the log was altered")]
     Administration(LogPosition),
     /// A statement on a temporary table that existed at the data's position.
     #[error(

@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use listing::{gtid, listed, ours, read};
 use xb_binlog::{
     Barrier, Event, GtidState, History, LogEnd, RelayError, RelayPlan, RelayWriter, ReplayStop,
+    StatementDoubt,
 };
 use xb_testkit::mariadb::MariaDb;
 use xb_testkit::tools::find;
@@ -162,7 +163,7 @@ fn older_tables(server: &MariaDb, from: (&str, u64), start: &str) -> &'static st
     writer.begin_log(from.0, &log[4..4 + length], from.1).unwrap();
     let all = writer.push(&log[usize::try_from(from.1).unwrap()..], &mut Vec::new());
     match all.and_then(|()| writer.finish()) {
-        Ok(end) => end.of_session.map_or("known", |_| "doubt"),
+        Ok(end) => end.doubts.get(&StatementDoubt::TemporaryTable).map_or("known", |_| "doubt"),
         Err(RelayError::Temporary(_)) => "refused",
         Err(error) => panic!("{error}"),
     }

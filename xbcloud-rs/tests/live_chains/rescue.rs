@@ -834,7 +834,10 @@ fn a_table_comes_back_with_the_sequence_that_it_takes_values_from() {
     server.sql("USE shop; DROP TABLE by_seq; DROP SEQUENCE z_seq");
 
     let alone = shop.rescue_into(server, "full", &["shop.by_seq"]).run().expect(1).stderr_text();
-    assert!(alone.contains("z_seq") && alone.contains("rescue the sequence with the table"), "{alone}");
+    assert!(
+        alone.contains("z_seq") && alone.contains("rescue the sequence with the table"),
+        "{alone}"
+    );
 
     // A table that fails takes the sequence along: only the sequence has this column.
     let both = ["shop.by_seq", "shop.z_seq", "--as={table}"];

@@ -304,7 +304,10 @@ fn other_forms_of_mysql_are_never_a_continuation() {
         pair.fail_over();
         let begins = begins(&receiver, |begins| !matches!(begins, StreamOrigin::First));
         let StreamOrigin::Gap { reason, .. } = begins else { panic!("{setting}: {begins:?}") };
-        assert!(reason.contains("a different form") && reason.contains("on all servers"), "{reason}");
+        assert!(
+            reason.contains("a different form") && reason.contains("on all servers"),
+            "{reason}"
+        );
         receiver.stop();
     }
 }

@@ -190,8 +190,7 @@ async fn alike(
             return Ok((lives, found));
         }
     }
-    let what =
-        format!("two listings of the archive of {server} name different streams: try again");
+    let what = format!("two listings of the archive of {server} name different streams: try again");
     Err(ArchiveError::Copy(what).into())
 }
 

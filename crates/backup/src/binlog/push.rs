@@ -89,7 +89,10 @@ pub async fn push(
             let known = session.cancel.or(servers(&session.root)).await?.join(", ");
             let what = match known.is_empty() {
                 true => "no log is archived in this place".to_owned(),
-                false => format!("no log of {} is archived here, but logs of {known} are", settings.server),
+                false => format!(
+                    "no log of {} is archived here, but logs of {known} are",
+                    settings.server
+                ),
             };
             return Err(ArchiveError::NoContinuation(what).into());
         }

@@ -319,7 +319,10 @@ async fn verify_stream(
     if let Some(end) = found.end.as_ref().map(|end| &end.content)
         && !has(stream, end.segments, &end.head)
     {
-        problems.push(format!("its `end` record counts {} segments and names a different last head", end.segments));
+        problems.push(format!(
+            "its `end` record counts {} segments and names a different last head",
+            end.segments
+        ));
     }
     Ok(CheckedStream { found, problems, met, unread })
 }

@@ -74,8 +74,7 @@ fn differing(servers: &[(String, BTreeMap<String, String>)], variable: &str) -> 
     let found = format!(
         "{variable} is {value} on {first}, and {another} on {other}: after a failover, the archive would take the same transactions for different ones, and branch"
     );
-    let fix =
-        format!("set {variable} to the same value on all servers that may take over");
+    let fix = format!("set {variable} to the same value on all servers that may take over");
     Some(CheckLine::warning("binlog", found, &fix))
 }
 
@@ -155,7 +154,9 @@ impl Facts {
         }
         for Doubt { found, fix } in &self.doubts {
             warn(
-                format!("a restore to a point in time may produce data that differs from the server's: {found}"),
+                format!(
+                    "a restore to a point in time may produce data that differs from the server's: {found}"
+                ),
                 fix,
             );
         }

@@ -62,9 +62,7 @@ fn judge(found: &ServerFacts, tried: &Result<(), Error>, request: &CloneRequest)
         format!("the login as {account} works; it is MySQL {version}"),
     )];
     lines.push(match &request.access.target {
-        Target::Socket(_) => {
-            CheckLine::ok("tls", "needed on a socket only with encrypted tables")
-        }
+        Target::Socket(_) => CheckLine::ok("tls", "needed on a socket only with encrypted tables"),
         Target::Tcp { trust: Trust::Fingerprint(_), .. } => {
             CheckLine::ok("tls", "the server's certificate has the fingerprint that was given")
         }

@@ -304,8 +304,10 @@ impl Copier<'_> {
         ));
         let found = found.map_err(ours)?;
         let Some([kind, comment]) = found.first().map(Row::texts).transpose().map_err(ours)? else {
-            return Err("the server started on the backup does not list it; its definition may be damaged"
-                .to_owned());
+            return Err(
+                "the server started on the backup does not list it; its definition may be damaged"
+                    .to_owned(),
+            );
         };
         let pass_over = |why: String| if by_name { Err(why) } else { Ok(None) };
         if kind == "VIEW" {

@@ -102,7 +102,9 @@ pub(super) enum SinkError {
     #[error("the server: {0}{next}", next = next_step(.0))]
     Server(#[from] Error),
     /// The answer to a statement was lost, and the server cannot be asked.
-    #[error("the server: {lost}; it is unknown whether the statement ran, because the server cannot be reached: {why}")]
+    #[error(
+        "the server: {lost}; it is unknown whether the statement ran, because the server cannot be reached: {why}"
+    )]
     Unknown { lost: Error, why: Error },
     #[error("interrupted")]
     Interrupted,

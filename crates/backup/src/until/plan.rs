@@ -275,16 +275,9 @@ async fn plan_from(
     remarks.extend(relay.never_ended.iter().map(|gtid| {
         format!("the ALTER TABLE that begins with transaction {gtid} never ended, because its server crashed or another server took over: the replay skips it")
     }));
-    if let Some(at) = &scanned.end.of_session {
-        doubts.push(format!(
-            "the data may differ from that of the server: the statement at {at} depends on its session, and may be on a temporary table that existed when the backup was taken"
-        ));
-    }
-    if let Some(at) = &scanned.end.of_variable {
-        doubts.push(format!(
-            "the data may differ from that of the server: the log sets a user variable twice for the statement after {at}, so a function or a trigger may read and set it, and would see a different value in a replay (set binlog_format=ROW)"
-        ));
-    }
+    doubts.extend(scanned.end.doubts.iter().map(|(doubt, at)| {
+        format!("the data may differ from that of the server: the statement at {at} {doubt}")
+    }));
     if taken_from.is_partial {
         doubts.push("the backup is partial: the data has only the tables that it has, and those that the log makes".to_owned());
     }

@@ -273,7 +273,9 @@ impl Outcome {
             numbers.map(|(number, noun)| format!("no table: {}", several(number, noun))).collect();
         if others.left_out > 0 {
             let tables = counted(others.left_out, "table");
-            notes.push(format!("the backup is partial, because the producer was told to leave out {tables}"));
+            notes.push(format!(
+                "the backup is partial, because the producer was told to leave out {tables}"
+            ));
         }
         for (what, names) in [
             ("discarded tablespaces, which have no rows", &self.discarded),
