@@ -91,7 +91,9 @@ pub fn judge(base: &Manifest, now: Option<&History>) -> Verdict {
     let is_same_binlog = binlog.map(|(theirs, ours)| theirs == ours);
     let unknown = |what: &str| Verdict::Unknown(what.to_owned());
     match (is_same_log, is_same_binlog) {
-        (_, Some(false)) => unknown("the binary log holds different events before the base's position"),
+        (_, Some(false)) => {
+            unknown("the binary log holds different events before the base's position")
+        }
         (Some(true), _) => Verdict::Same,
         (Some(false), Some(true))
             if then.data_file.is_some()

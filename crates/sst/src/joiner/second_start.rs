@@ -334,15 +334,17 @@ fn mariadb_args(
     words.retain(|word| !names_binlog(word));
     words.extend(settings.key_options.files());
     words.extend(key_words(args, datadir));
-    let place = |wanted: fn(&Kind) -> bool| {
-        destination.dirs_of(wanted).next().unwrap_or_else(|| data.to_owned())
+    // InnoDB allows no `;` in these, which the path of the data directory may have.
+    let place = |wanted: fn(&Kind) -> bool, default: &Path| {
+        destination.dirs_of(wanted).next().unwrap_or_else(|| default.to_owned())
     };
+    let own = Path::new("./");
     words.extend([
         option("--datadir", data),
-        option("--innodb-data-home-dir", place(|kind| matches!(kind, Kind::Data(_)))),
-        option("--innodb-undo-directory", place(|kind| *kind == Kind::Undo)),
-        option("--aria-log-dir-path", place(|kind| *kind == Kind::Aria)),
-        option("--innodb-log-group-home-dir", data),
+        option("--innodb-data-home-dir", place(|kind| matches!(kind, Kind::Data(_)), own)),
+        option("--innodb-undo-directory", place(|kind| *kind == Kind::Undo, own)),
+        option("--aria-log-dir-path", place(|kind| *kind == Kind::Aria, data)),
+        option("--innodb-log-group-home-dir", own),
         option("--innodb-tmpdir", work.join("tmp")),
         option("--relay-log", work.join("relay")),
         option("--relay-log-index", work.join("relay.index")),
@@ -568,6 +570,9 @@ mod tests {
             folder.path(),
             folder.path(),
         );
+        for name in ["data-home-dir", "undo-directory", "log-group-home-dir"] {
+            assert!(words.contains(&format!("--innodb-{name}=./").into()), "{words:?}");
+        }
         let of_log = |word: &&OsString| word.to_string_lossy().starts_with("--log-b");
         assert_eq!(words.iter().filter(of_log).collect::<Vec<_>>(), [] as [&OsString; 0]);
         assert!(words.contains(&"--innodb-page-size=8192".into()));
