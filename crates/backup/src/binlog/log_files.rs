@@ -1,4 +1,4 @@
-//! Log files from the disk of a server that is gone, as the server would send them.
+//! Log files from the disk of a server that is lost, as the server would send them.
 
 use std::collections::VecDeque;
 use std::fs::File;
