@@ -306,6 +306,9 @@ impl UntilError {
             Self::Replay(ReplayError::Changed(_)) => Some(
                 "use the data as it is, or remove the target directory, and run the same command again",
             ),
+            Self::Replay(ReplayError::Interrupted(_)) => Some(
+                "remove the target directory, and run the restore again: it begins anew with the backup",
+            ),
             Self::Replay(ReplayError::NoteNotRemoved { .. }) => Some("run the same command again"),
             Self::Replay(ReplayError::FullDisk { .. }) => {
                 Some("make room there, remove the target directory, and run the same command again")

@@ -705,10 +705,10 @@ fn a_log_that_is_gone_from_the_servers_disk_is_named() {
         names[names.len() - 1 - back].to_owned()
     };
     // That behind the log with the archive's end, then that log.
-    for gone in [log(2), log(3)] {
-        std::fs::remove_file(archive.server.datadir().join(&gone)).unwrap();
+    for missing in [log(2), log(3)] {
+        std::fs::remove_file(archive.server.datadir().join(&missing)).unwrap();
         let (receiver, told) = Receiver::start(archive.server.socket(), &archive.session());
-        let expected = format!("cannot read {gone}: ");
+        let expected = format!("cannot read {missing}: ");
         until(|| {
             told.lock().unwrap().iter().any(
                 |notice| matches!(notice, Notice::Disconnected(why) if why.contains(&expected)),

@@ -95,7 +95,7 @@ fn no_server_outlives_a_process_that_is_killed(origin: &Origin, backup: &Backup)
     let pid = pid.unwrap();
     kill_9(child.id());
     child.wait().unwrap();
-    xb_testkit::until("its server is gone", || test_kill_process(pid).is_err());
+    xb_testkit::until("its server has ended", || test_kill_process(pid).is_err());
     let error = replay(origin, &request, 4096, |_| {}).unwrap_err();
     assert!(matches!(error, ReplayError::Interrupted(_)), "{error}");
 }

@@ -563,7 +563,7 @@ fn in_three_logs() -> Vec<Change> {
     changes
 }
 
-/// What the branch left is removed, or is the log of a server that failed: that both go on in a log which was made later shows
+/// What the branch left is removed, or is the log of a server that failed: that both continue in a log which was made later shows
 /// that they are one.
 #[test]
 fn a_branch_counts_for_nothing_once_both_have_a_later_log() {

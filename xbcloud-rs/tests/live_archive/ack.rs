@@ -175,7 +175,7 @@ fn every_kind_of_commit_waits() {
         "XA START 'x'; INSERT INTO d.t (v) VALUES (3); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'",
         "XA START 'x'; INSERT INTO d.t (v) VALUES (3); XA END 'x'; XA PREPARE 'x'; XA ROLLBACK 'x'",
         "CREATE USER bob IDENTIFIED BY 'x'; GRANT SELECT ON d.* TO bob; CREATE ROLE r; DROP USER bob",
-        // Dropped explicitly: the server would drop it once the client is gone, and no statement waits for that.
+        // Dropped explicitly: the server would drop it once the client has ended, and no statement waits for that.
         "CREATE TEMPORARY TABLE d.p (id INT); INSERT INTO d.p VALUES (7); INSERT INTO d.t (v) SELECT id FROM d.p;
          DROP TEMPORARY TABLE d.p",
         "CREATE SEQUENCE d.s; SELECT NEXTVAL(d.s)",

@@ -506,6 +506,17 @@ fn a_time_without_a_log_is_a_gap() {
     // Nothing is archived yet.
     let said = archive.receive(&[]).wait().expect(1).stderr_text();
     assert!(said.contains("start the server with --log-bin"), "{said}");
+    // Nor can any log be replayed onto a backup of such a time.
+    let place = format!("file://{}/elsewhere", archive.folder.path().display());
+    std::fs::create_dir(archive.folder.path().join("elsewhere")).unwrap();
+    let put = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["backup", SERVER, "--quiet", &format!("{place}/unlogged"), "--"])
+        .args(archive.server.backup_command())
+        .run();
+    let _ = put.expect(0);
+    let words = ["restore", &format!("{place}/unlogged"), "--until=latest", "--dry-run"];
+    let said = archive.cmd(&words).run().expect_failure().stderr_text();
+    assert!(said.contains("records no position") && said.contains("--log-bin"), "{said}");
     let (archive, _last) = archive.restarted(&LOGGED, |_| {});
     archive.write(5);
     archive.catch_up();
@@ -589,20 +600,23 @@ fn damage_of_the_log_that_is_written_is_told_with_what_ends_it() {
     bytes[usize::try_from(end).unwrap() - 10] ^= 1;
     std::fs::write(&log, bytes).unwrap();
     let monitor = || archive.cmd(&["monitor", &root, "--max-age=1h"]).run().stdout_text();
-    let mut receiver = archive.receive(&[]);
+    let messages = archive.folder.path().join("messages");
+    let mut receiver = archive.receive_telling(&messages, &[]);
     let is_told = || {
         let line = monitor();
         line.contains("CRITICAL") && line.contains("is not received any further")
     };
     receiver.until("monitor says it", is_told);
     // Another connection has to find the same.
-    std::thread::sleep(Duration::from_secs(6));
+    let text = "nothing more of it is archived until the server begins another one";
+    let said = || std::fs::read_to_string(&messages).unwrap();
+    receiver.until("the receiver says it", || said().contains(text));
     archive.next_log(1);
-    receiver.until("it goes on", || archive.list().contains("GAP"));
+    receiver.until("it continues", || archive.list().contains("GAP"));
     archive.wait(&mut receiver);
     receiver.signal(Signal::TERM);
-    let said = receiver.wait().expect(0).stderr_text();
-    let text = "nothing more of it is archived until the server begins another one";
+    let _ = receiver.wait().expect(0);
+    let said = said();
     assert_eq!(said.matches(text).count(), 1, "{said}");
     assert!(said.contains("run FLUSH BINARY LOGS on the server now"), "{said}");
     assert!(!monitor().contains("is not received any further"), "{}", monitor());
@@ -703,6 +717,34 @@ fn changes_that_the_server_has_lost_are_told_and_need_a_backup() {
     archive.write(1);
     let _ = archive.catch_up();
     let _ = until("two", "latest").expect(0);
+    // Nor does the log have what is imported.
+    let before = archive.server.sql("SELECT @@gtid_binlog_pos").trim().to_owned();
+    let folder = archive.server.datadir().join("d");
+    let import = format!(
+        "CREATE TABLE own (id INT) ENGINE=InnoDB; INSERT INTO own VALUES (1), (2); CREATE TABLE i LIKE own;
+         ALTER TABLE i DISCARD TABLESPACE; FLUSH TABLES own FOR EXPORT; system cp {0}/own.ibd {0}/i.ibd;
+         system cp {0}/own.cfg {0}/i.cfg; UNLOCK TABLES; ALTER TABLE i IMPORT TABLESPACE",
+        folder.display()
+    );
+    let client = Cmd::new(find("mariadb")).args(["--no-defaults", "--user=root", "d", "--execute"]);
+    let _ = client
+        .args([import, format!("--socket={}", archive.server.socket().display())])
+        .run()
+        .expect(0);
+    assert_eq!(archive.server.sql("SELECT * FROM d.i"), "1\n2\n");
+    let said = archive.catch_up().stderr_text();
+    assert!(said.contains("BARRIER") && said.contains("moved a tablespace"), "{said}");
+    let _ = until("two", &before).expect(0);
+    let refused = until("two", "latest").expect_failure().stderr_text();
+    assert!(refused.contains("the log has a barrier at bin.000001:"), "{refused}");
+    assert!(
+        refused.contains(": tablespace") && refused.contains("backup that was taken after it"),
+        "{refused}"
+    );
+    let _ = archive.back_up("three");
+    archive.write(1);
+    let _ = archive.catch_up();
+    let _ = until("three", "latest").expect(0);
 }
 
 #[test]

@@ -265,7 +265,7 @@ fn a_copy_of_a_log_with_a_hole_names_it_and_claims_nothing() {
     std::fs::write(damaged, &whole).unwrap();
     let _ = copy(&shop, "full", "vault").expect(0);
     assert_eq!(rows_of(&shop, "vault", "full", "latest").unwrap(), shop.rows());
-    // One that is gone.
+    // One that is missing.
     std::fs::remove_file(damaged).unwrap();
     let said = copy(&shop, "full", "other").expect(7).stderr_text();
     assert!(said.contains(&format!("segment {last} is missing")), "{said}");

@@ -1,5 +1,6 @@
 //! Backups of a real MariaDB server, restored to transactions of its archived binary log.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,9 +10,10 @@ use xb_repo::archive::stream::StreamOrigin;
 use xb_repo::resolve::KnownManifests;
 use xb_testkit::command::Cmd;
 use xb_testkit::mariadb::MariaDb;
+use xb_testkit::tools::find;
 
 use crate::support::logged_shop::{
-    KEY, ROWS, Shop, age, block_on, copy_folder, into, newest_stream, segments,
+    KEY, ROWS, Receiver, Shop, age, block_on, copy_folder, into, newest_stream, segments,
 };
 
 fn time(seconds: i64) -> String {
@@ -353,8 +355,8 @@ fn a_setting_that_is_changed_while_the_log_is_received_is_changed_by_the_replay(
     shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
     shop.wait_for(&receiver);
     receiver.stop();
-    // Nobody sees when this is changed: what came before has the old value.
-    let gone = shop.position();
+    // No receiver sees when this is changed: what came before has the old value.
+    let left = shop.position();
     shop.server.sql("CREATE TABLE d.away (i INT); SET GLOBAL default_storage_engine = MyISAM");
     let back = shop.position();
     let receiver = shop.receive();
@@ -374,7 +376,7 @@ fn a_setting_that_is_changed_while_the_log_is_received_is_changed_by_the_replay(
     receiver.stop();
     let target = shop.scratch.join("restored");
     let said = shop.restore("full", "latest", &[&into(&target)]).run().expect(0).stderr_text();
-    let unseen = format!("default_storage_engine=\"MyISAM\" at {back} (changed after {gone})");
+    let unseen = format!("default_storage_engine=\"MyISAM\" at {back} (changed after {left})");
     let started = "default_storage_engine=\"Aria\", max_allowed_packet=\"16777216\" at bin.000002:4 (changed between";
     let seen = "default_storage_engine=\"Aria\" at bin.000001:";
     for named in [seen, &unseen, started, "binlog_format=STATEMENT"] {
@@ -453,14 +455,27 @@ fn the_log_of_a_server_that_encrypts_it_is_replayed() {
 fn a_damaged_archive_is_refused_before_anything_is_written() {
     let shop = Shop::new();
     let receiver = shop.receive();
-    let _ = shop.back_up("full", &[]);
-    for id in 1..6 {
+    let insert = |id: u32| {
         shop.server.sql(&format!("INSERT INTO d.t VALUES ({id}, 'x')"));
         shop.wait_for(&receiver);
-    }
+    };
+    insert(1);
+    let earlier = segments(&shop).remove(0);
+    insert(2);
+    let _ = shop.back_up("full", &[]);
+    (3..8).for_each(insert);
     receiver.stop();
     let all = segments(&shop);
-    assert!(all.len() > 4, "{all:?}");
+    assert!(all.len() > 6 && all[0] == earlier, "{all:?}");
+    // Only the comparison of the backup's log with the archived one would read this.
+    let whole = std::fs::read(&earlier).unwrap();
+    let mut damaged = whole.clone();
+    let end = damaged.len() - 20;
+    damaged[end] ^= 1;
+    std::fs::write(&earlier, damaged).unwrap();
+    let (rows, _) = shop.restored("latest", "latest", &[]);
+    assert_eq!(rows, shop.rows());
+    std::fs::write(&earlier, whole).unwrap();
     let (second, last) = (&all[all.len() - 3], &all[all.len() - 1]);
     let keep = std::fs::read(second).unwrap();
     let mut flipped = keep.clone();
@@ -472,14 +487,55 @@ fn a_damaged_archive_is_refused_before_anything_is_written() {
     std::fs::remove_file(second).unwrap();
     let text = shop.refused("latest", "latest", &[]);
     assert!(text.contains("missing"), "{text}");
-    // A stop before it can be reached all the same.
+    // Two that were swapped, and one in the place of another one.
+    let third = &all[all.len() - 2];
+    let other = std::fs::read(third).unwrap();
+    for [one, two] in [[&other, &keep], [&keep, &keep], [&other, &other]] {
+        std::fs::write(second, one).unwrap();
+        std::fs::write(third, two).unwrap();
+        let text = shop.refused("latest", "latest", &[]);
+        assert!(text.contains("segment"), "{text}");
+    }
     std::fs::write(second, &keep).unwrap();
+    std::fs::write(third, &other).unwrap();
+    let next = last.with_file_name(format!("{:012}", all.len()));
+    // One that was stored again behind the end does not count.
+    std::fs::copy(last, &next).unwrap();
+    let planned = shop.restore("latest", "latest", &["--dry-run"]).run().expect(0).stdout_text();
+    assert!(planned.contains(&format!("GTIDs {}: 5 transactions in ", shop.gtid())), "{planned}");
+    std::fs::remove_file(next).unwrap();
+    // A stop before it can be reached all the same.
     std::fs::remove_file(last).unwrap();
     let text = shop.refused("latest", "latest", &[]);
     assert!(text.contains("missing"), "the archive has lost its end: {text}");
     // Another key, and none.
     std::fs::write(shop.scratch.join("key"), [7; 32]).unwrap();
     let _ = shop.refused("latest", "latest", &[]);
+}
+
+/// Whoever can write to the store can put a log of his own there.
+#[test]
+fn a_log_without_a_seal_is_refused_where_a_key_is_given() {
+    let shop = Shop::new();
+    let receiver = Receiver::start(&shop.scratch, &[shop.server.socket()], false);
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let unproven = "it is not sealed, but a key was given";
+    let text = shop.refused("full", "latest", &[]);
+    assert!(text.contains(unproven) && text.contains("--accept-unsealed"), "{text}");
+    let verify = |key: Option<String>| {
+        Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+            .args(["--no-defaults", "binlog", "verify", shop.place("").trim_end_matches('/')])
+            .args(key)
+            .run()
+    };
+    let text = verify(shop.key()).expect(7).stdout_text();
+    assert!(text.contains(unproven), "{text}");
+    let _ = verify(None).expect(0);
+    let accepted = ["--accept-unsealed", "--dry-run"];
+    let _ = shop.restore("full", "latest", &accepted).run().expect(0);
 }
 
 #[test]
@@ -570,11 +626,21 @@ fn a_replay_whose_end_was_not_noted_is_finished_by_the_same_command() {
     assert_ne!(ran.code(), 0);
     assert!(ran.stderr_text().contains("run the same command again"), "{}", ran.stderr_text());
     std::fs::remove_dir(target.join("xb_until.json")).unwrap();
-    let other = shop.restore("latest", &at, &[&into(&target)]).run();
-    assert_ne!(other.code(), 0);
-    assert!(other.stderr_text().contains("another backup or stop"), "{}", other.stderr_text());
+    let place = into(&target);
+    for dry in [&[][..], &["--dry-run"]] {
+        let words = [dry, &[&*place]].concat();
+        let other = shop.restore("latest", &at, &words).run();
+        assert_ne!(other.code(), 0);
+        assert!(other.stderr_text().contains("another backup or stop"), "{}", other.stderr_text());
+    }
+    let planned = || {
+        let ran = shop.restore("latest", "latest", &[&into(&target), "--dry-run"]).run();
+        ran.expect(0).stdout_text()
+    };
+    assert!(planned().contains("only its end is left to be recorded"), "{}", planned());
     let ran = shop.restore("latest", "latest", &[&into(&target)]).run().expect(0);
     assert!(ran.stderr_text().contains("has replayed everything"), "{}", ran.stderr_text());
+    assert!(planned().contains("has finished everything"), "{}", planned());
     assert!(ran.stderr_text().contains("begins a new history"), "{}", ran.stderr_text());
     let position = std::fs::read_to_string(target.join("xtrabackup_binlog_info")).unwrap();
     assert!(position.contains(&shop.gtid()), "{position}");
@@ -602,10 +668,59 @@ fn data_that_a_server_has_changed_after_its_replay_is_left_alone() {
     let server = MariaDb::start_on_with(&target, &["--server-id=99"]);
     server.sql("INSERT INTO d.t VALUES (7, 'of its own')");
     drop(server);
-    let ran = shop.restore("latest", "latest", &[&into(&target)]).run();
-    assert_ne!(ran.code(), 0);
-    assert!(ran.stderr_text().contains("has written to it since"), "{}", ran.stderr_text());
-    assert!(ran.stderr_text().contains("remove the target"), "{}", ran.stderr_text());
+    let place = into(&target);
+    for dry in [&[][..], &["--dry-run"]] {
+        let words = [dry, &[&*place]].concat();
+        let ran = shop.restore("latest", "latest", &words).run();
+        assert_ne!(ran.code(), 0);
+        assert!(ran.stderr_text().contains("has written to it since"), "{}", ran.stderr_text());
+        assert!(ran.stderr_text().contains("remove the target"), "{}", ran.stderr_text());
+    }
+}
+
+#[test]
+fn a_dry_run_says_that_a_restore_has_to_be_repeated() {
+    let shop = Shop::new();
+    let receiver = shop.receive();
+    let _ = shop.back_up("full", &[]);
+    shop.server.sql("INSERT INTO d.t VALUES (1, 'one')");
+    shop.wait_for(&receiver);
+    receiver.stop();
+    let target = shop.scratch.join("new");
+    let place = into(&target);
+    let run = |more: &[&str]| shop.restore("latest", "latest", &[more, &[&*place]].concat());
+    let planned = run(&["--dry-run"]).run().expect(0).stdout_text();
+    assert!(planned.contains("backup full at ") && !planned.contains("earlier run"), "{planned}");
+    // A server that never answers.
+    let real = find("mariadbd").display().to_string();
+    let text = format!("case $* in *--version*) exec {real} \"$@\";; esac\nexec sleep 300\n");
+    let server = format!("--mysqld={}", program(&shop, "silent", &text));
+    let mut running = run(&[&server]).spawn();
+    running.until("the replay begins", || target.join("#sql-xb-replay/begun").exists());
+    running.kill_9();
+    let _ = running.wait();
+    let told = run(&["--dry-run"]).run().expect_failure();
+    assert!(told.stdout_text().contains("backup full at "), "{}", told.stdout_text());
+    let next =
+        "remove the target directory, and run the restore again: it begins anew with the backup";
+    for text in [told.stderr_text(), run(&[]).run().expect_failure().stderr_text()] {
+        assert!(
+            text.contains("an earlier replay was interrupted") && text.contains(next),
+            "{text}"
+        );
+    }
+    std::fs::remove_dir_all(&target).unwrap();
+    let planned = run(&["--dry-run"]).run().expect(0).stdout_text();
+    assert!(!planned.contains("earlier run"), "{planned}");
+    let _ = run(&[]).run().expect(0);
+}
+
+/// Writes a program of these lines of the shell.
+fn program(shop: &Shop, name: &str, lines: &str) -> String {
+    let path = shop.scratch.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
 }
 
 #[test]
@@ -922,6 +1037,31 @@ fn a_trial_proves_the_backup_with_its_log() {
     {
         assert!(text.contains("slave_skip_errors=all") && text.contains("--mysqld-opts"), "{text}");
     }
+    // So is a server that is not of the origin's series, or not of its kind.
+    let is_replayed_by = |version: &str, more: &[&str]| {
+        let server = program(
+            &shop,
+            &format!("mysqld-{version}"),
+            &format!("echo mysqld  Ver {version} for Linux"),
+        );
+        let server = format!("--mysqld={server}");
+        let words = [&[&*server], more].concat();
+        let planned = shop.restore("full", "latest", &[&words[..], &["--dry-run"]].concat()).run();
+        if planned.code() == 0 {
+            return true;
+        }
+        let told = [planned.stderr_text(), shop.refused("full", "latest", &words)];
+        let why = format!("the server program is {version}, but the backup or its log is from ");
+        assert!(
+            told.iter().all(|text| text.contains(&why) && text.contains("--upgrade")),
+            "{told:?}"
+        );
+        false
+    };
+    assert!(!is_replayed_by("99.1.2-MariaDB", &[]));
+    assert!(is_replayed_by("99.1.2-MariaDB", &["--upgrade"]));
+    assert!(!is_replayed_by("10.4.9-MariaDB", &["--upgrade"]));
+    assert!(!is_replayed_by("99.7.0", &["--upgrade"]));
     let count = "--check-sql=SELECT 1 / 0 FROM d.t HAVING COUNT(*) <> 1";
     let (_, key) = xb_encryptor::SigningKey::generate().unwrap();
     std::fs::write(shop.scratch.join("signing"), &*key).unwrap();

@@ -85,18 +85,37 @@ impl Archive {
 
     /// Starts a receiver that can be ended in an orderly way, or that has ended at once.
     pub(crate) fn receive(&self, more: &[&str]) -> Running {
-        let mut receiver = self
-            .cmd(&["binlog", "receive", &self.store.root_url(), SERVER, "--rpo=1s"])
-            .args([
-                format!("--login-file={}", self.path("login")),
-                format!("--encrypt-key-file={}", self.path("key")),
-                format!("--state-dir={}", self.path("state")),
-                format!("--binlog-metrics-file={}", self.path("binlog.prom")),
-            ])
-            .args(more)
+        let mut receiver = self.cmd(&[]).args(self.receiver_words(more)).spawn();
+        receiver.until_handled(Signal::TERM);
+        receiver
+    }
+
+    /// The same, with its messages in a file, where they can be waited for.
+    pub(crate) fn receive_telling(&self, file: &Path, more: &[&str]) -> Running {
+        let mut receiver = Cmd::new("/bin/sh")
+            .args(["-c", "exec \"$@\" 2>\"$0\""])
+            .args([file.as_os_str(), env!("CARGO_BIN_EXE_xbcloud-rs").as_ref()])
+            .args(self.store.options())
+            .args(self.receiver_words(more))
             .spawn();
         receiver.until_handled(Signal::TERM);
         receiver
+    }
+
+    fn receiver_words(&self, more: &[&str]) -> Vec<String> {
+        let mut words = vec![
+            "binlog".to_owned(),
+            "receive".to_owned(),
+            self.store.root_url(),
+            SERVER.to_owned(),
+            "--rpo=1s".to_owned(),
+            format!("--login-file={}", self.path("login")),
+            format!("--encrypt-key-file={}", self.path("key")),
+            format!("--state-dir={}", self.path("state")),
+            format!("--binlog-metrics-file={}", self.path("binlog.prom")),
+        ];
+        words.extend(more.iter().map(|word| (*word).to_owned()));
+        words
     }
 
     pub(crate) fn back_up(&self, name: &str) -> Ran {

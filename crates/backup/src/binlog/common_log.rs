@@ -4,31 +4,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use xb_binlog::{Event, GtidState, SentEvent, SentReader};
-use xb_mysql::{Access, Client, DumpItem, Start as From, Timeouts};
 use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::listing::streams;
+use xb_repo::archive::log_beginning::LogBeginning;
 use xb_repo::archive::stream::{Link, Origin};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
-use crate::binlog::log_request::{LOGIN_LIMIT, LogRequest};
-use crate::binlog::sent_log::checksums;
 use crate::binlog::start::ServerLog;
-
-/// Beginning of a log: when it was made, in seconds since 1970, and the transactions before it, as far as they are known.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct LogBeginning {
-    made: Option<u32>,
-    gtids: Option<GtidState>,
-}
-
-impl LogBeginning {
-    fn is(&self, other: &Self) -> bool {
-        let gtids = self.gtids.as_ref().zip(other.gtids.as_ref());
-        self.made == other.made && gtids.is_none_or(|(own, its)| own == its)
-    }
-}
 
 /// The beginnings of the logs that the archive has of this server, in the history that ends with the segment `last`.
 pub(super) async fn stored(
@@ -48,8 +31,7 @@ pub(super) async fn stored(
             break;
         }
         for segment in stream.segments.values().filter(|segment| segment.from.offset == 4) {
-            let beginning = LogBeginning { made: segment.log_made, gtids: segment.before() };
-            found.entry(segment.from.log.to_string()).or_insert(beginning);
+            found.entry(segment.from.log.to_string()).or_insert_with(|| LogBeginning::of(segment));
         }
         next = head.begins.after().and_then(|link| all.get(&*link.stream));
     }
@@ -57,13 +39,15 @@ pub(super) async fn stored(
 }
 
 /// The newest of these logs of the server that is a stored one, by as few looks as possible; the oldest if none is. `None` if
-/// nothing can be compared.
+/// nothing can be compared. A log that cannot be looked at is passed over: that does not make it another one than the stored
+/// one, and a later log that is a stored one shows that it is none.
 pub(super) fn newest_common(
     logs: &[ServerLog],
     stored: &BTreeMap<String, LogBeginning>,
     mut look: impl FnMut(&str) -> Result<LogBeginning, ArchiveError>,
 ) -> Result<Option<String>, ArchiveError> {
-    let both: Vec<_> = logs.iter().filter_map(|(log, _)| Some((log, stored.get(log)?))).collect();
+    let mut both: Vec<_> =
+        logs.iter().filter_map(|(log, _)| Some((log, stored.get(log)?))).collect();
     if both.is_empty() {
         return Ok(None);
     }
@@ -72,67 +56,18 @@ pub(super) fn newest_common(
     while common < differing {
         let middle = usize::midpoint(common, differing);
         let Some((log, of)) = both.get(middle) else { break };
-        match look(log)?.is(of) {
-            true => common = middle + 1,
-            false => differing = middle,
-        }
-    }
-    let newest = common.checked_sub(1).and_then(|n| both.get(n)).map(|(log, _)| (*log).clone());
-    Ok(newest.or_else(|| logs.first().map(|(log, _)| log.clone())))
-}
-
-/// The beginning of a log, as the server sends it; nothing of one that it cannot send.
-pub(super) fn look(
-    access: &Access,
-    log: &str,
-    request: LogRequest,
-) -> Result<LogBeginning, ArchiveError> {
-    let timeouts = Timeouts { login: LOGIN_LIMIT, reply: Some(LOGIN_LIMIT) };
-    let client = Client::connect(&access.target, &access.account, timeouts)?;
-    let (replica, limit) = request.replica(false);
-    let from = From::Position { log: log.to_owned(), offset: 4 };
-    let mut dump = client.dump(&replica, &from, limit)?;
-    let mut reader = SentReader::new(checksums(&dump));
-    let mut found = LogBeginning::default();
-    loop {
-        let is_whole = dump.next(|dumped| match dumped {
-            DumpItem::Event(part) => begins(&mut reader, &mut found, part.bytes),
-            DumpItem::End => Ok(true),
-        });
-        match is_whole.map_err(ArchiveError::from).flatten() {
-            Ok(false) => {}
-            Ok(true) => return Ok(found),
-            Err(ArchiveError::Server(xb_mysql::Error::Server(_)) | ArchiveError::Log(_)) => {
-                return Ok(LogBeginning::default());
+        match look(log) {
+            Ok(found) if found.is(of) => common = middle + 1,
+            Ok(_) => differing = middle,
+            Err(ArchiveError::Unread { .. } | ArchiveError::Log(_)) => {
+                both.remove(middle);
+                differing -= 1;
             }
             Err(error) => return Err(error),
         }
     }
-}
-
-/// Takes bytes of a log from its beginning on; returns whether that is known.
-fn begins(
-    reader: &mut SentReader,
-    found: &mut LogBeginning,
-    mut input: &[u8],
-) -> Result<bool, ArchiveError> {
-    let mut bytes = Vec::new();
-    while let Some(sent) = reader.next(&mut input, &mut bytes)? {
-        let SentEvent::Log(entry) = sent else { continue };
-        match entry.event {
-            Event::Format(_) => {
-                found.made = Some(entry.header.seconds).filter(|seconds| *seconds > 0);
-            }
-            Event::GtidList(list) => found.gtids = Some(list.position().into()),
-            Event::PreviousGtids(set) => found.gtids = Some(GtidState::MySql(set)),
-            Event::StartEncryption => {}
-            _ => return Ok(true),
-        }
-        if found.gtids.is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let newest = common.checked_sub(1).and_then(|n| both.get(n)).map(|(log, _)| (*log).clone());
+    Ok(newest.or_else(|| logs.first().map(|(log, _)| log.clone())))
 }
 
 #[cfg(test)]
@@ -140,7 +75,8 @@ mod tests {
     use super::*;
 
     fn beginning(made: u32, gtids: &str) -> LogBeginning {
-        LogBeginning { made: Some(made), gtids: Some(gtids.parse().unwrap()) }
+        let before = Some((4, gtids.parse().unwrap()));
+        LogBeginning { made: Some(made), is_of_start: false, before }
     }
 
     #[test]
@@ -174,6 +110,27 @@ mod tests {
             Ok(beginning(n, &format!("0-1-{}", n + u32::from(n > 10))))
         });
         assert_eq!(found.unwrap(), Some(name(10)));
+        // The server cannot send some of them for the moment, the one that would be looked at first among them.
+        let unread = |log: &str| ArchiveError::Unread { log: log.to_owned(), what: String::new() };
+        let found = newest_common(&logs, &stored, |log| {
+            let n: u32 = log[4..].parse().unwrap();
+            match n {
+                30..=60 | 80 => Err(unread(log)),
+                n => Ok(beginning(n + u32::from(n > 90) * 1000, &format!("0-1-{n}"))),
+            }
+        });
+        assert_eq!(found.unwrap(), Some(name(90)));
+        let found = newest_common(&logs, &stored, |log| {
+            let n: u32 = log[4..].parse().unwrap();
+            match n {
+                40..=102 => Err(unread(log)),
+                n => Ok(beginning(n, &format!("0-1-{n}"))),
+            }
+        });
+        assert_eq!(found.unwrap(), Some(name(39)));
+        // A server that is away tells nothing.
+        let found = newest_common(&logs, &stored, |_| Err(ArchiveError::Ended));
+        assert!(matches!(found, Err(ArchiveError::Ended)));
         let nothing = BTreeMap::new();
         let found = newest_common(&logs, &nothing, |_| panic!("nothing can be compared"));
         assert_eq!(found.unwrap(), None);

@@ -217,7 +217,7 @@ async fn look_for_clone(
     Ok(CoverageCheck::Behind { ends, is_alive: is_alive(streams) })
 }
 
-/// Why the present history does not go on from a backup whose position this stream has, and whether it may have that position
+/// Why the present history does not continue from a backup whose position this stream has, and whether it may have that position
 /// itself; `None` if nothing speaks against it.
 fn left_by(branches: &Branches<'_>, stream: &Outline, taken: Timestamp) -> Option<(String, bool)> {
     let branch = branches.left_by(&stream.head.content.stream, taken)?;

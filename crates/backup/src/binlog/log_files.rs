@@ -1,4 +1,4 @@
-//! Reads log files from the disk of a lost server, and passes them on as the server would send them.
+//! Log files from the disk of a server that is lost, as the server would send them.
 
 use std::collections::VecDeque;
 use std::fs::File;

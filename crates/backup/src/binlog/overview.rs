@@ -41,7 +41,7 @@ pub struct ArchiveState {
     pub branches: Vec<ArchiveBranch>,
     /// Transactions of other servers that the present history lacks.
     pub stranded: Vec<Stranded>,
-    /// Why the last stream ended, if its receiver could not go on.
+    /// Why the last stream ended, if its receiver could not continue.
     pub trouble: Option<String>,
     /// Why the archive does not have the position of the newest backup, and its name, if so.
     pub uncovered: Option<(String, String)>,

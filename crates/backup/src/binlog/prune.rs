@@ -136,22 +136,22 @@ async fn confirm(session: &Session, verdict: &mut LogVerdict) -> Result<(), Back
 }
 
 /// Removes what no backup needs that is kept: of those that were listed before the backups were pruned, and of
-/// those that are listed now. `gone` has the names of the backups that were removed in between.
+/// those that are listed now. `removed` has the names of the backups that were removed in between.
 ///
 /// # Errors
 /// [`BackupError::Repo`]. What is removed by then is behind a floor.
 pub async fn prune_logs(
     session: &Session,
     mut kept: Vec<KeptBackup>,
-    gone: &[String],
+    removed: &[String],
     within: Option<Duration>,
 ) -> Result<Vec<LogVerdict>, BackupError> {
     if session.cancel.or(servers(&session.root)).await?.is_empty() {
         return Ok(Vec::new());
     }
     let listed = session.cancel.or(list_by_key(&session.root)).await?;
-    let is_gone = |name: &str| gone.iter().any(|of| of == name);
-    kept.retain(|backup| !is_gone(&backup.name));
+    let is_removed = |name: &str| removed.iter().any(|of| of == name);
+    kept.retain(|backup| !is_removed(&backup.name));
     // The first listing of them is old: they need their log, and stand in for no other.
     kept.iter_mut().for_each(|backup| backup.is_restorable = false);
     kept.extend(kept_backups(&listed));

@@ -1,4 +1,4 @@
-//! Archives log files from the disk of a lost server.
+//! Archives log files from the disk of a server that is lost.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,23 +1,19 @@
 //! Receives a server's binary log, and stores it: one stream for each connection, for as long as nothing
 //! cancels it.
 
-// Long because the life of a stream is one loop, and its end decides what the next one, and its roll-ups, begin with.
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, OptionFuture};
 use futures::stream::{FuturesOrdered, FuturesUnordered};
 use futures::{FutureExt as _, StreamExt as _};
-use jiff::Timestamp;
 use tokio::time::{Instant, MissedTickBehavior};
-use xb_binlog::{GtidState, LogPosition};
 use xb_compressor::Algorithm;
 use xb_encryptor::KeySlots;
-use xb_mysql::{Access, Client};
+use xb_mysql::Access;
 use xb_repo::archive::ended::{self, EndedStream, STREAMS_AT_ONCE};
 use xb_repo::archive::newest::{last_stored, stream_head};
 use xb_repo::archive::record::Record;
@@ -28,23 +24,19 @@ use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::clock;
-use crate::binlog::common_log::{self, newest_common};
-use crate::binlog::elsewhere::{ArchiveEnd, LogPlace};
 use crate::binlog::finding::{Finding, Unread};
-use crate::binlog::last_start::last_start;
 use crate::binlog::log_request::LogRequest;
+use crate::binlog::next_start::{NextStart, StreamBreak};
 use crate::binlog::notice::{Notice, Tell};
-use crate::binlog::search_outcome::{OtherServer, Outcome};
 use crate::binlog::segmenter::segment_size;
 use crate::binlog::semi_sync::{self, Claim, TimedSample};
 use crate::binlog::session::{
-    Acknowledge, Message, Receiving, Server, connect, find, receive as receive_log,
+    Acknowledge, Message, Receiving, Server, connect, receive as receive_log,
 };
 use crate::binlog::sources::Sources;
-use crate::binlog::start::{
-    ServerLog, Start, behind_cut, behind_hole, branch, on_another, repeated, start_on,
-};
+use crate::binlog::start::Start;
 use crate::binlog::state::StateFile;
+use crate::binlog::unlogged::Unlogged;
 use crate::binlog::watch::{FoundSettings, Watch};
 use crate::binlog::writer::{PackedSegment, StreamWriter};
 use crate::error::BackupError;
@@ -67,8 +59,6 @@ const END_RECORDS_LIMIT: Duration = Duration::from_secs(10);
 const MOST_ENDED: usize = 4 << 20;
 /// The longest pause between two connections, in seconds.
 const LONGEST_PAUSE: u64 = 30;
-/// Why another server cannot be recognised.
-const UNRECOGNISED: &str = "the last segments of the archive do not record the effects of their transactions: they have none, an earlier version of this program stored them, or their GTIDs are out of order";
 /// Why the commits of a server that lacks the marks of semi-synchronous replication do not wait.
 const DECLINED: &str = "the server requests no acknowledgements on this connection; restart the receiver once semi-synchronous replication is on";
 
@@ -144,10 +134,10 @@ pub async fn receive(
             }
         };
         if sources.has_unlogged() {
-            receiver.is_unlogged()?;
+            receiver.unlogged.note()?;
         }
         let outcome = match outcome {
-            Err(ArchiveError::NoLog) if receiver.is_unlogged()? => Err(ArchiveError::Unlogged),
+            Err(ArchiveError::NoLog) if receiver.unlogged.note()? => Err(ArchiveError::Unlogged),
             other => other,
         };
         if stored {
@@ -237,31 +227,9 @@ pub(super) struct Receiver<'a> {
     stored: Mutex<Option<String>>,
     /// Streams that have ended, and are in no roll-up yet.
     ended: Mutex<Vec<EndedStream>>,
-    /// The server's time without a log that no stream tells yet.
-    unlogged: Mutex<Unlogged>,
+    unlogged: Unlogged,
     /// The settings for which the next stream begins.
     found: Mutex<Option<FoundSettings>>,
-}
-
-/// A time in which the server had no log.
-#[derive(Debug, Default)]
-struct Unlogged {
-    /// Since when.
-    since: Option<String>,
-    /// Something is archived of the server, which lacks what it committed then.
-    is_archived: bool,
-    /// The stream that is being stored tells it.
-    is_told: bool,
-}
-
-/// Reason why the next stream does not continue.
-enum StreamBreak {
-    /// The server's history differs from the archive's.
-    Differs(String),
-    /// This log does not follow the one before it.
-    Hole { log: String, reason: String },
-    /// The server cannot send this log to its end.
-    Cut { log: String, reason: String },
 }
 
 /// Why a stream ends.
@@ -288,7 +256,7 @@ impl<'a> Receiver<'a> {
         let (waiting, others, patience) = (None, Vec::new(), None);
         let ended = state.as_ref().map(StateFile::read_ended).unwrap_or_default();
         let (stored, ended) = (Mutex::new(None), Mutex::new(ended));
-        let (unlogged, found) = (Mutex::default(), Mutex::new(None));
+        let (unlogged, found) = (Unlogged::new(state.clone()), Mutex::new(None));
         Self {
             session,
             settings,
@@ -302,54 +270,6 @@ impl<'a> Receiver<'a> {
             unlogged,
             found,
         }
-    }
-
-    fn unlogged(&self) -> MutexGuard<'_, Unlogged> {
-        self.unlogged.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes that the server runs without a log. Returns whether anything of it is archived, without which nothing is lost.
-    fn is_unlogged(&self) -> Result<bool, ArchiveError> {
-        let mut unlogged = self.unlogged();
-        if unlogged.is_archived && unlogged.since.is_none() {
-            let since = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            unlogged.since = Some(since.clone());
-            if let Some(state) = &self.state {
-                state.write_unlogged(&since)?;
-            }
-        }
-        Ok(unlogged.is_archived)
-    }
-
-    /// The start of a stream of a server that has run without a log since the archive ends: its logs from then on follow the
-    /// stored ones as if nothing was between them. Older backups must not be found behind the gap, so it ends where the server
-    /// was started last.
-    async fn behind_unlogged(
-        &self,
-        start: Start,
-        logs: &[ServerLog],
-        access: &Access,
-    ) -> Result<Start, ArchiveError> {
-        // Another server that took over never had what was committed without a log.
-        let is_anew = match start.begins {
-            StreamOrigin::First
-            | StreamOrigin::Branch { .. }
-            | StreamOrigin::Continues { at: Some(_), .. } => true,
-            StreamOrigin::Continues { at: None, .. } | StreamOrigin::Gap { .. } => false,
-        };
-        let since = self.unlogged().since.clone();
-        let Some(since) = since else { return Ok(start) };
-        self.unlogged().is_told = true;
-        // No older backup is replayed with such a stream.
-        if is_anew {
-            return Ok(start);
-        }
-        let (access, logs, request) = (access.clone(), logs.to_vec(), self.log_request()?);
-        let looking = tokio::task::spawn_blocking(move || last_start(&access, &logs, request));
-        let log =
-            looking.await.map_err(|_| ArchiveError::Bug("the thread that looks panicked"))??;
-        let reason = format!("the server ran without a binary log at {since}");
-        Ok(behind_hole(&start, &log, reason))
     }
 
     fn root(&self) -> &Root {
@@ -366,7 +286,7 @@ impl<'a> Receiver<'a> {
                 Some(_) => self.newest().await?,
                 None => None,
             };
-            self.remember(of.is_some())?;
+            self.unlogged.remember(of.is_some())?;
             let of = of.as_ref().map(|of| &of.content);
             sources.choose(of, !self.settings.accept_no_crc).await.map(Some)
         };
@@ -509,17 +429,6 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Reads whether the server has run without a log, also while an earlier process received from it.
-    fn remember(&self, is_archived: bool) -> Result<(), ArchiveError> {
-        let mut unlogged = self.unlogged();
-        unlogged.is_archived |= is_archived;
-        unlogged.is_told = false;
-        if let (None, Some(state)) = (&unlogged.since, &self.state) {
-            unlogged.since = state.read_unlogged()?;
-        }
-        Ok(())
-    }
-
     /// Connects, and asks for what follows the archive.
     async fn begin(
         &self,
@@ -527,7 +436,7 @@ impl<'a> Receiver<'a> {
         fork: Option<StreamBreak>,
     ) -> Result<(Server, Start, Receiving), ArchiveError> {
         let before = self.before().await?;
-        self.remember(before.is_some())?;
+        self.unlogged.remember(before.is_some())?;
         let needs_checksums = !self.settings.accept_no_crc;
         let (access, again) = (access.clone(), access);
         let must_wait = self.waiting.is_some();
@@ -558,168 +467,26 @@ impl<'a> Receiver<'a> {
             Some(what) if before.is_some() => (self.tell)(Notice::NotWaiting(what.to_owned())),
             Some(what) => return Err(ArchiveError::NoSemiSync(what.to_owned())),
         }
-        let (client, server, start) = self.start(client, server, before, fork, again).await?;
-        let start = self.behind_unlogged(start, &server.logs, again).await?;
         // Another replica with the same number would end this connection, and this one its.
         let request = self.log_request()?;
+        let next = NextStart {
+            root: self.root(),
+            name: &self.settings.server,
+            access: again,
+            needs_checksums,
+            request,
+            patience: self.patience,
+            tell: &self.tell,
+            cancel: &self.session.cancel,
+        };
+        let (client, server, start) = next.find(client, server, before, fork).await?;
+        let start = self.unlogged.behind(start, &server.logs, (again, request)).await?;
         let (begun, acknowledge) = (start.clone(), self.acknowledge(&start));
         let receiving =
             tokio::task::spawn_blocking(move || receive_log(client, &begun, request, acknowledge));
         let receiving =
             receiving.await.map_err(|_| ArchiveError::Bug("the thread that asks panicked"))??;
         Ok((server, start, receiving))
-    }
-
-    /// Decides where the next stream begins. A search on another server takes its connection, and needs another one.
-    async fn start(
-        &self,
-        client: Client,
-        server: Server,
-        mut before: Option<Record<SegmentHead>>,
-        fork: Option<StreamBreak>,
-        access: &Access,
-    ) -> Result<(Client, Server, Start), ArchiveError> {
-        let logs = &server.logs;
-        let (root, name) = (self.root(), self.settings.server.as_str());
-        let now = server.origin();
-        let mut start = start_on(root, name, before.as_ref(), now, logs).await?;
-        if matches!(start.begins, StreamOrigin::Gap { .. } | StreamOrigin::Branch { .. }) {
-            // Another receiver may have stored what this one has missed, or the branch.
-            before = last_stored(root, name).await?;
-            start = start_on(root, name, before.as_ref(), now, logs).await?;
-        }
-        let of = match &before {
-            Some(before) => stream_head(root, name, &before.content.stream).await?,
-            None => None,
-        };
-        let moved = of.as_ref().and_then(|of| of.content.origin().differs_from(now));
-        // The bytes of one server's log decide, whoever it says that it is.
-        let is_unproven = start.overlap.is_none() && start.begins != StreamOrigin::First;
-        if let (Some(before), Some(how)) = (&before, moved)
-            && (matches!(fork, Some(StreamBreak::Differs(_))) || (is_unproven && fork.is_none()))
-        {
-            let outcome = self.search(client, &server, before, &how).await?;
-            let start = on_another(before, outcome, logs)?;
-            let (access, needs_checksums) = (access.clone(), !self.settings.accept_no_crc);
-            let again = tokio::task::spawn_blocking(move || connect(&access, needs_checksums));
-            let (client, again) = again
-                .await
-                .map_err(|_| ArchiveError::Bug("the thread that connects panicked"))??;
-            return match again.standing.who == server.standing.who
-                && again.role.node == server.role.node
-            {
-                true => Ok((client, again, start)),
-                // A name that leads to several servers.
-                false => Err(ArchiveError::Ended),
-            };
-        }
-        if let (None, Some(of)) = (&fork, &of) {
-            start.repeats = repeated(&of.content, &start);
-        }
-        let mut start = match fork {
-            Some(StreamBreak::Differs(what)) => branch(start, what),
-            Some(StreamBreak::Hole { log, reason }) => behind_hole(&start, &log, reason),
-            Some(StreamBreak::Cut { log, reason }) => {
-                match behind_cut(&start, logs, &log, reason.clone()) {
-                    Some(start) => start,
-                    None => {
-                        (self.tell)(Notice::Damaged(reason));
-                        start
-                    }
-                }
-            }
-            None => start,
-        };
-        if let StreamOrigin::Branch { after, .. } = &start.begins
-            && let Some(log) = self.newest_common(&server, after, &start.at.log, access).await?
-        {
-            start.at = StoredPosition { log: log.as_str().into(), offset: 4 };
-        }
-        Ok((client, server, start))
-    }
-
-    /// The log in which the histories of the server and of the archive parted, as far as can be told: no later one than
-    /// `differing`, unless that is the oldest one because nothing was compared.
-    async fn newest_common(
-        &self,
-        server: &Server,
-        after: &Link,
-        differing: &str,
-        access: &Access,
-    ) -> Result<Option<String>, ArchiveError> {
-        let (root, name) = (self.root(), self.settings.server.as_str());
-        let stored = common_log::stored(root, name, after, server.origin()).await?;
-        let (mut logs, access, request) =
-            (server.logs.clone(), access.clone(), self.log_request()?);
-        if let Some(last @ 1..) = logs.iter().position(|(log, _)| log == differing) {
-            logs.truncate(last + 1);
-        }
-        let looking = tokio::task::spawn_blocking(move || {
-            newest_common(&logs, &stored, |log| common_log::look(&access, log, request))
-        });
-        looking.await.map_err(|_| ArchiveError::Bug("the thread that looks panicked"))?
-    }
-
-    /// Looks for the archive's end on another server, which differs from that of the archive's end as `how` says.
-    async fn search(
-        &self,
-        client: Client,
-        server: &Server,
-        before: &Record<SegmentHead>,
-        how: &str,
-    ) -> Result<Outcome, ArchiveError> {
-        let unknown = |why: String| Ok(Outcome::Unknown(why).said_of(how));
-        if let Some(apart) = &server.role.apart {
-            return unknown(format!("its log cannot be compared with the archive: {apart}"));
-        }
-        let (root, name) = (self.root(), self.settings.server.as_str());
-        let Some(archive) = ArchiveEnd::read(root, name, before).await? else {
-            return unknown(UNRECOGNISED.to_owned());
-        };
-        if matches!(archive.gtids, GtidState::MySql(_)) != server.uuid.is_some() {
-            return unknown("one is a MySQL server, the other MariaDB".to_owned());
-        }
-        let logs = server.logs.clone();
-        let end = logs.last().and_then(|(log, size)| LogPosition::new(log, *size));
-        let other = OtherServer {
-            id: server.id,
-            uuid: server.uuid.as_ref().and_then(|uuid| uuid.parse().ok()),
-            applied: server.role.applied.clone(),
-            executed: server.role.executed.clone(),
-            end: end.ok_or(ArchiveError::NoLog)?,
-            is_node: server.role.node.is_some(),
-        };
-        let request = self.log_request()?;
-        let (tell, cancel) = (Arc::clone(&self.tell), self.session.cancel.clone());
-        let patience = self.patience;
-        let searching = tokio::task::spawn_blocking(move || {
-            let mut client = client;
-            let log = match archive.look(&mut client, &logs)? {
-                LogPlace::From(log) => log,
-                LogPlace::Purged(reason) => return Ok(Outcome::Unknown(reason)),
-                LogPlace::Other(reason) => {
-                    let log = logs.first().map(|(log, _)| log.clone()).unwrap_or_default();
-                    return Ok(Outcome::Branch { log, reason });
-                }
-            };
-            let told = std::cell::Cell::new(None);
-            let behind = |what| {
-                if told.get().is_none() {
-                    told.set(Some(Instant::now()));
-                    tell(Notice::Behind(what));
-                }
-            };
-            let has_waited = || {
-                let since = told.get().zip(patience);
-                since.is_some_and(|(since, patience)| since.elapsed() >= patience)
-            };
-            let is_cancelled = || cancel.reason().is_some() || has_waited();
-            find(client, &log, archive, other, request, is_cancelled, behind)
-        });
-        let outcome = searching
-            .await
-            .map_err(|_| ArchiveError::Bug("the thread that searches panicked"))??;
-        Ok(outcome.said_of(how))
     }
 
     fn log_request(&self) -> Result<LogRequest, ArchiveError> {
@@ -890,7 +657,7 @@ impl<'a> Receiver<'a> {
                 if let Some(state) = &self.state {
                     state.write(&packed.record)?;
                 }
-                self.has_told()?;
+                self.unlogged.has_stored()?;
                 let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
                 *stored = Some(packed.digest.clone());
                 drop(stored);
@@ -906,16 +673,6 @@ impl<'a> Receiver<'a> {
             ReceiveStep::Confirm(stored) => drop(stored.send(writer.stored().position.clone())),
         }
         Ok(Vec::new())
-    }
-
-    /// A stream that tells of the server's time without a log has a segment, so that the archive has it.
-    fn has_told(&self) -> Result<(), ArchiveError> {
-        let mut unlogged = self.unlogged();
-        if std::mem::take(&mut unlogged.is_told) {
-            unlogged.since = None;
-            self.state.as_ref().map_or(Ok(()), StateFile::remove_unlogged)?;
-        }
-        Ok(())
     }
 
     /// The segment that a new stream follows.

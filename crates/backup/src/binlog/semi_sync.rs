@@ -127,7 +127,7 @@ impl Claim {
                 && sample.flushed.abs_diff(first.flushed) <= 1
                 && sample.not_waited == first.not_waited
                 && sample.waited >= last.waited
-                // Another replica may have come and gone.
+                // Another replica may have connected, and ended its connection.
                 && sample.registered == first.registered
                 // More than we have sent came from another replica.
                 && sample.acknowledged >= last.acknowledged
@@ -170,7 +170,7 @@ mod tests {
             // A commit that did not wait, or was given up.
             (Sample { not_waited: [4, 1], ..later }, 20),
             (Sample { not_waited: [3, 2], ..later }, 20),
-            // Another replica has come, and may have gone; or has acknowledged.
+            // Another replica has connected, and may have ended its connection; or has acknowledged.
             (Sample { registered: 3, ..later }, 20),
             (Sample { acknowledged: 90, ..later }, 20),
             // The server was started again, or its counters were set back.

@@ -43,9 +43,9 @@ const LAST_READS: Duration = Duration::from_secs(5);
 /// How long a connection stays open after an acknowledgement, so that the server reads it.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// A server's error for a log or a position that it cannot send.
-const NO_SUCH_POSITION: u16 = 1236;
+pub(super) const NO_SUCH_POSITION: u16 = 1236;
 /// The same for a log that is in its index and not on its disk.
-const NO_FILE: u16 = 29;
+pub(super) const NO_FILE: u16 = 29;
 /// Parts of its message if the server lacks memory or file descriptors, or its disk does not answer.
 const UNREAD: [&str; 4] = ["could not open", "memory", "i/o error", "open log file"];
 

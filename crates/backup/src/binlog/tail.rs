@@ -48,7 +48,7 @@ pub(crate) enum Tail {
         /// Why that is not known.
         what: String,
     },
-    /// Another stream may go on behind the end of the last one.
+    /// Another stream may continue behind the end of the last one.
     InDoubt {
         /// ID of the last one.
         stream: String,
@@ -144,7 +144,7 @@ pub(crate) async fn tail(
     }
 }
 
-/// Says why a stream may go on behind the end of the last one.
+/// Says why a stream may continue behind the end of the last one.
 pub(crate) fn may_go_on(further: &Stream, last: &Stream) -> String {
     let gtids = further.segments.values().next_back().and_then(|last| last.after());
     let gtids = gtids.map(|gtids| gtids.to_string()).unwrap_or_default();

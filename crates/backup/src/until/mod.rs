@@ -18,7 +18,9 @@ mod same_log;
 mod scan;
 
 pub use self::plan::{UntilPlan, plan_until};
-pub use self::replay::{ReplayOptions, UntilReport, replaying_program, restore_until};
+pub use self::replay::{
+    ReplayOptions, UntilReport, continuation, replaying_program, restore_until,
+};
 pub(crate) use self::replay::{remarks, replay_onto, series};
 pub use self::request::UntilRequest;
 pub use self::scan::Neighbour;

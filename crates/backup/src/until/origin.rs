@@ -225,7 +225,7 @@ struct Course {
 
 impl Course {
     /// Reads what the streams found. A change is made where the server was started since the stream before, and otherwise
-    /// where it was found: nobody knows of a SET GLOBAL when it was, and what came before it must not get the new value.
+    /// where it was found: nothing tells the time of a SET GLOBAL, and what came before it must not get the new value.
     fn of(earlier: Option<&LogPart<'_>>, parts: &[LogPart<'_>]) -> Self {
         let mut known = earlier.and_then(|earlier| earlier.settings).cloned().unwrap_or_default();
         let mut this = Self { first: known.clone(), ..Self::default() };

@@ -214,23 +214,25 @@ async fn plan_from(
     let base = histories.locate(&noted).ok_or_else(unplaced)?;
     let gtids = base.gtids.clone().ok_or_else(no_position)?;
     let of_log = taken_from.log.as_ref().filter(|(at, _)| *at == base.position);
-    let (planned, base) =
-        match planned(session, archive, (&histories, &name), &base, of_log, &request.stop).await? {
-            Ok(planned) => planned,
-            Err(error) => {
-                if matches!(error, PlanError::BeforeBackup { .. }) {
-                    match session.cancel.or(listed(session)).await {
-                        Ok(listed) => {
-                            too_early(&candidates(&listed, archive), archive, &request.stop)?;
-                        }
-                        Err(interrupted @ BackupError::Interrupted(_)) => return Err(interrupted),
-                        // Without the listing, nothing can be added to the error.
-                        Err(_) => {}
+    let (stop, histories) = (&request.stop, &histories);
+    let search =
+        HistorySearch { session, archive, histories, backup: &name, base: &base, of_log, stop };
+    let (planned, base) = match search.planned().await? {
+        Ok(planned) => planned,
+        Err(error) => {
+            if matches!(error, PlanError::BeforeBackup { .. }) {
+                match session.cancel.or(listed(session)).await {
+                    Ok(listed) => {
+                        too_early(&candidates(&listed, archive), archive, &request.stop)?;
                     }
+                    Err(interrupted @ BackupError::Interrupted(_)) => return Err(interrupted),
+                    // Without the listing, nothing can be added to the error.
+                    Err(_) => {}
                 }
-                return Err(UntilError::Plan { backup: name.to_string(), error }.into());
             }
-        };
+            return Err(UntilError::Plan { backup: name.to_string(), error }.into());
+        }
+    };
     let needed = needed(&planned.pieces, archive);
     let mut relay = RelayPlan {
         start: gtids.clone(),
@@ -315,55 +317,71 @@ async fn plan_from(
     ))
 }
 
-/// Plans a replay in the history whose log up to the position is that of the backup, byte by byte, if it has a digest: `of_log`.
-/// Where bytes are missing, clocks tell the history.
-async fn planned<'a>(
-    session: &Session,
-    archive: &Archive,
-    (histories, backup): (&Histories<'a>, &BackupName),
-    base: &Base,
-    of_log: Option<&(LogPosition, LogDigest)>,
-    stop: &RestoreStop,
-) -> Result<Result<(Plan<'a>, Base), PlanError>, BackupError> {
-    if let Some((at, noted)) = of_log {
-        let shown = Base { is_shown_by_bytes: true, ..base.clone() };
-        if let Ok(planned) = histories.plan(&shown, stop) {
-            let log = log_of(histories, archive, &planned);
-            if same_log::is_same(session, &archive.server, log, at.offset(), noted).await?
-                == Some(true)
-            {
-                return Ok(Ok((planned, shown)));
-            }
+/// A search for the history that a backup is of.
+struct HistorySearch<'a, 'b> {
+    session: &'b Session,
+    archive: &'b Archive,
+    histories: &'b Histories<'a>,
+    /// Name of the backup.
+    backup: &'b BackupName,
+    base: &'b Base,
+    /// Its position, and the digest of its log up to there, if it has one.
+    of_log: Option<&'b (LogPosition, LogDigest)>,
+    stop: &'b RestoreStop,
+}
+
+/// A plan and its base, or why there is none.
+type Planned<'a> = Result<(Plan<'a>, Base), PlanError>;
+
+impl<'a> HistorySearch<'a, '_> {
+    /// Plans a replay in the history whose log is that of the backup, byte by byte. If bytes are missing, clocks tell the history.
+    async fn planned(&self) -> Result<Planned<'a>, BackupError> {
+        match self.by_bytes().await? {
+            Some(planned) => Ok(Ok(planned)),
+            None => self.by_clocks().await,
         }
     }
-    let planned = match histories.plan(base, stop) {
-        Ok(planned) => planned,
-        Err(error) => return Ok(Err(error)),
-    };
-    if let (Some((at, noted)), Some(first)) = (of_log, planned.pieces.first()) {
-        let log = log_of(histories, archive, &planned);
-        if same_log::is_same(session, &archive.server, log, at.offset(), noted).await?
-            == Some(false)
+
+    /// A plan that no clock decides; `None` if nothing shows that the log in which it begins is that of the backup.
+    async fn by_bytes(&self) -> Result<Option<(Plan<'a>, Base)>, BackupError> {
+        if self.of_log.is_none() {
+            return Ok(None);
+        }
+        let shown = Base { is_shown_by_bytes: true, ..self.base.clone() };
+        let Ok(planned) = self.histories.plan(&shown, self.stop) else { return Ok(None) };
+        let is_same = self.begins_in_log_of_backup(&planned).await?;
+        Ok((is_same == Some(true)).then_some((planned, shown)))
+    }
+
+    /// A plan by the times at which the backup was taken and the log was received, unless bytes show that this log is another one.
+    async fn by_clocks(&self) -> Result<Planned<'a>, BackupError> {
+        let planned = match self.histories.plan(self.base, self.stop) {
+            Ok(planned) => planned,
+            Err(error) => return Ok(Err(error)),
+        };
+        if let (Some((at, _)), Some(first)) = (self.of_log, planned.pieces.first())
+            && self.begins_in_log_of_backup(&planned).await? == Some(false)
         {
             return Err(UntilError::AnotherLog {
-                backup: backup.to_string(),
+                backup: self.backup.to_string(),
                 log: at.log().to_owned(),
                 stream: first.stream.to_owned(),
             }
             .into());
         }
+        Ok(Ok((planned, self.base.clone())))
     }
-    Ok(Ok((planned, base.clone())))
-}
 
-/// The segments of the log in which a plan begins, up to there.
-fn log_of<'a>(
-    histories: &Histories<'a>,
-    archive: &Archive,
-    planned: &Plan<'a>,
-) -> Vec<NeededSegment> {
-    let log = planned.pieces.first().map(|first| histories.log_up_to(first)).unwrap_or_default();
-    needed(&log, archive).to_vec()
+    /// Whether the log in which a plan begins is that of the backup; `None` if that cannot be told.
+    async fn begins_in_log_of_backup(
+        &self,
+        planned: &Plan<'a>,
+    ) -> Result<Option<bool>, BackupError> {
+        let Some((at, noted)) = self.of_log else { return Ok(None) };
+        let log = planned.pieces.first().map(|first| self.histories.log_up_to(first));
+        let log = needed(&log.unwrap_or_default(), self.archive).to_vec();
+        same_log::is_same(self.session, &self.archive.server, log, at.offset(), noted).await
+    }
 }
 
 fn described(server: &str, work: ReplayWork, scanned: Scanned, remarks: Vec<String>) -> UntilPlan {

@@ -126,7 +126,8 @@ pub async fn restore_until(
     let lock = TargetLock::take(target)?;
     let done = finished(plan);
     let begun = begun(&plan.gtids, options.begins_cluster);
-    if done.as_ref().and_then(|done| done.found(target)).is_some() {
+    let earlier = earlier_run(plan, target)?;
+    if matches!(earlier, Some(EarlierRun::Finished)) {
         xb_replay::remove_note(target).map_err(UntilError::from)?;
         let earlier = "an earlier run of this command has finished everything";
         let remarks = [vec![earlier.to_owned()], begun].concat();
@@ -143,13 +144,7 @@ pub async fn restore_until(
         }
         Ok(xb_replay::remove_note(target).map_err(UntilError::from)?)
     };
-    if let Some(note) = xb_replay::noted_end(target).map_err(UntilError::from)? {
-        let other = |at| UntilError::OtherReplay { target: target.to_owned(), at };
-        let ended: ReplayResult =
-            serde_json::from_slice(&note).map_err(|_| other(String::new()))?;
-        if Some(&ended.what) != what(plan).as_ref() {
-            return Err(other(format!(": it is at {}:{}", ended.log, ended.offset)).into());
-        }
+    if let Some(EarlierRun::Replayed(ended)) = earlier {
         finish(&ended)?;
         let earlier =
             "an earlier run of this command has replayed everything; its end is recorded now";
@@ -157,7 +152,6 @@ pub async fn restore_until(
         return Ok(UntilReport { restored: None, replayed: None, remarks });
     }
     let program = replaying_program(session, plan, options).await?;
-    xb_replay::check_untouched(target).map_err(UntilError::from)?;
     // The relay logs lie beside the data until they are applied.
     let how = RestoreOptions { room_beside: how.room_beside + plan.log_bytes, ..how };
     let restored = restore_locked(session, get, target, how, &ready, on_line, Some(&lock)).await?;
@@ -172,6 +166,49 @@ pub async fn restore_until(
     drop(lock);
     let remarks = [restored.remarks.clone(), ended.remarks, begun].concat();
     Ok(UntilReport { restored: Some(restored), replayed: Some(replayed), remarks })
+}
+
+/// What an earlier run of a restore to a stop has done in its target.
+#[derive(Debug)]
+enum EarlierRun {
+    Finished,
+    /// Only the end of the replay is left to be recorded.
+    Replayed(ReplayResult),
+}
+
+/// Returns what an earlier run of the same restore has done in `target`; `None` if it has not replayed anything.
+///
+/// # Errors
+/// [`UntilError::Replay`] if a replay was interrupted there, or a server has changed its data since;
+/// [`UntilError::OtherReplay`].
+fn earlier_run(plan: &UntilPlan, target: &Path) -> Result<Option<EarlierRun>, UntilError> {
+    if finished(plan).and_then(|done| done.found(target)).is_some() {
+        return Ok(Some(EarlierRun::Finished));
+    }
+    let Some(note) = xb_replay::noted_end(target)? else {
+        xb_replay::check_untouched(target)?;
+        return Ok(None);
+    };
+    let other = |at| UntilError::OtherReplay { target: target.to_owned(), at };
+    let ended: ReplayResult = serde_json::from_slice(&note).map_err(|_| other(String::new()))?;
+    match Some(&ended.what) == what(plan).as_ref() {
+        true => Ok(Some(EarlierRun::Replayed(ended))),
+        false => Err(other(format!(": it is at {}:{}", ended.log, ended.offset))),
+    }
+}
+
+/// Says what [`restore_until`] makes of what an earlier run has replayed onto `target`, for a dry run; `None` if there is nothing
+/// of that kind.
+///
+/// # Errors
+/// Those of a restore that would have to be repeated from the beginning: [`UntilError::Replay`], [`UntilError::OtherReplay`].
+pub fn continuation(plan: &UntilPlan, target: &Path) -> Result<Option<&'static str>, BackupError> {
+    Ok(earlier_run(plan, target)?.map(|earlier| match earlier {
+        EarlierRun::Finished => "an earlier run of this command has finished everything",
+        EarlierRun::Replayed(_) => {
+            "an earlier run of this command has replayed everything: only its end is left to be recorded"
+        }
+    }))
 }
 
 /// What to do with data that a server of a newer series than these has changed; `None` if it is of none.

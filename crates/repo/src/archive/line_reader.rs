@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::archive::chain::{Piece, Stream, takes_over};
+use crate::archive::log_beginning::LogBeginning;
 use crate::archive::plan_error::PlanError;
 use crate::archive::stream::{StoredPosition, StreamOrigin};
 
@@ -142,15 +143,11 @@ impl<'a> LineReader<'a> {
     }
 }
 
-/// Whether the log in which a stream begins is one of another stream: made at the same time, behind the same transactions.
-/// Before a server makes a log, it has one history.
+/// Whether the log in which a stream begins is one of another stream.
 fn begins_in_log_of(stream: &Stream, other: &Stream) -> bool {
     let Some(first) = stream.segments.values().next() else { return false };
     let same = other.segments.values().find(|segment| segment.from.log == first.from.log);
-    same.is_some_and(|same| {
-        let gtids = first.before().zip(same.before()).filter(|_| first.from == same.from);
-        first.log_made == same.log_made && gtids.is_none_or(|(own, its)| own == its)
-    })
+    same.is_some_and(|same| LogBeginning::of(first).is(&LogBeginning::of(same)))
 }
 
 pub(super) fn by_id(streams: &[Stream]) -> HashMap<&str, &Stream> {

@@ -26,6 +26,7 @@ mod line_pieces;
 mod line_reader;
 pub mod listed_segment;
 pub mod listing;
+pub mod log_beginning;
 pub mod names;
 pub mod newest;
 pub mod plan;

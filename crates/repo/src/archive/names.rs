@@ -49,7 +49,7 @@ pub(crate) fn parse_segment(name: &str) -> Option<u64> {
     is_number.then(|| name.parse().ok()).flatten()
 }
 
-/// Name of the record that segments before this one may be gone.
+/// Name of the record that segments before this one may have been removed.
 #[must_use]
 pub fn floor_name(number: u64) -> String {
     format!("{FLOOR}{}", segment_name(number))

@@ -485,7 +485,7 @@ impl Outline {
         };
         let own = listed.iter().filter(|listed| parse_floor(&listed.key).is_none());
         let written = own.map(|listed| listed.modified).max().and_then(store_time);
-        // Segments before a floor may be gone.
+        // Segments before a floor may have been removed.
         let floor = listed.iter().filter_map(|l| parse_floor(&l.key)).max().unwrap_or(0);
         let first = from.max(floor);
         let sizes = listed.iter().filter_map(|l| Some((parse_segment(&l.key)?, l.size)));

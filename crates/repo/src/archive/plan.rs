@@ -225,7 +225,7 @@ impl<'a> Histories<'a> {
         Some((last, self.ends.iter().filter_map(|end| end.life).max()))
     }
 
-    /// A stream that may go on behind the end of the archive: that of another server of MariaDB whose receiver has ended, and
+    /// A stream that may continue behind the end of the archive: that of another server of MariaDB whose receiver has ended, and
     /// whether the present one will have all its transactions is not known; or one that is received beside the present one, in
     /// another history.
     #[must_use]

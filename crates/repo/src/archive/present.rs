@@ -71,7 +71,7 @@ pub(super) fn present(ends: &[LineEnd<'_>]) -> Option<usize> {
     newest(last(ends)).or_else(|| newest((0..ends.len()).collect()))
 }
 
-/// Of the histories that no other one passes, those that may go on behind the end of this one, as far as the records show:
+/// Of the histories that no other one passes, those that may continue behind the end of this one, as far as the records show:
 /// those of another server of MariaDB, whose GTIDs do not tell whether it has lost transactions, and those that are received
 /// beside it.
 pub(super) fn unproven(ends: &[LineEnd<'_>], one: usize) -> Vec<usize> {
@@ -332,7 +332,7 @@ fn is_parted<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> boo
     differs && (!took_over(ends, one, other) || took_over(ends, other, one))
 }
 
-/// Whether a history went on from the server of another one to another server.
+/// Whether a history continued from the server of another one on another server.
 fn took_over<'a>(ends: &Ends<'a>, one: &LineEnd<'a>, other: &LineEnd<'a>) -> bool {
     line(ends, one).windows(2).any(|pair| match pair {
         [next, before] => {

@@ -1,4 +1,4 @@
-//! `binlog push`: archives the log files of a server that is gone.
+//! `binlog push`: archives the log files of a server that is lost.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -124,7 +124,11 @@ impl Context {
         });
         let ((plan, done), end) = outcome.map_err(|failure| output.explain(failure))?;
         let (Some(done), Some((target, _))) = (done, place) else {
-            return report::printed(print_until(&plan));
+            report::printed(print_until(&plan))?;
+            return match args.target_dir.as_deref() {
+                Some(target) => continued(&plan, target),
+                None => Ok(()),
+            };
         };
         if let Some(restored) = &done.restored {
             self.reporting.restore(restored);
@@ -264,6 +268,14 @@ fn print_until(plan: &UntilPlan) -> std::io::Result<()> {
         writeln!(out, "{}", printable(line))?;
     }
     out.flush()
+}
+
+/// Prints what a restore makes of what an earlier one has left in its target.
+fn continued(plan: &UntilPlan, target: &Path) -> Result<(), Failure> {
+    match xb_backup::continuation(plan, target).map_err(report::failure)? {
+        Some(how) => report::printed(writeln!(std::io::stdout(), "{}: {how}", target.display())),
+        None => Ok(()),
+    }
 }
 
 fn finished(

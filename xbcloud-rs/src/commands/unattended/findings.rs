@@ -83,7 +83,7 @@ pub(crate) fn archives(
         .collect()
 }
 
-/// A state without any transaction for each of these servers that has backups and no archive: a log that is gone is no good
+/// A state without any transaction for each of these servers that has backups and no archive: a missing log is no good
 /// one.
 pub(crate) fn without_archive(
     found: &[BackupFacts],
