@@ -26,7 +26,7 @@ use crate::binlog::start::{
 use crate::cancel::CancelToken;
 
 /// Why another server cannot be recognised.
-const UNRECOGNISED: &str = "the last segments of the archive do not say what their transactions do: they have none, an earlier version of this program has stored them, or their GTIDs are out of order";
+const UNRECOGNISED: &str = "the last segments of the archive do not record the effects of their transactions: they have none, an earlier version of this program stored them, or their GTIDs are out of order";
 
 /// Reason why the next stream does not continue.
 pub(super) enum StreamBreak {
