@@ -380,6 +380,18 @@ impl Dump {
         self.connection.link.dumped(&mut self.reply, DUMP, pass)
     }
 
+    /// As [`Dump::next`], for all bytes that were read at once: until `pass` returns something, or the server asks for an
+    /// acknowledgement.
+    ///
+    /// # Errors
+    /// As [`Dump::next`].
+    pub fn next_together<R>(
+        &mut self,
+        pass: impl FnMut(DumpItem<'_>) -> Option<R>,
+    ) -> Result<Option<R>, Error> {
+        self.connection.link.dumped_together(&mut self.reply, DUMP, pass)
+    }
+
     /// Returns whether the server has asked for an acknowledgement of what it has sent, since the last call.
     pub fn take_request(&mut self) -> bool {
         self.reply.take_request()

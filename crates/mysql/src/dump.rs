@@ -175,6 +175,12 @@ impl DumpReply {
         self.marks == Marks::Declined
     }
 
+    /// Returns whether the server has asked for an acknowledgement since the last call of [`DumpReply::take_request`].
+    #[must_use]
+    pub fn has_request(&self) -> bool {
+        self.has_asked
+    }
+
     /// Returns whether the server has asked for an acknowledgement of what it has sent, since the last call.
     pub fn take_request(&mut self) -> bool {
         std::mem::take(&mut self.has_asked)

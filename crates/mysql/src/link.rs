@@ -66,6 +66,26 @@ impl<S: Read + Write> Link<S> {
         self.take(doing, |packets, input| Ok(reply.take(packets, input)?.map(&mut pass)))
     }
 
+    /// The same, of all bytes that were read at once, until `pass` returns something or the server asks for an acknowledgement.
+    pub(crate) fn dumped_together<R>(
+        &mut self,
+        reply: &mut DumpReply,
+        doing: &'static str,
+        mut pass: impl FnMut(DumpItem<'_>) -> Option<R>,
+    ) -> Result<Option<R>, Error> {
+        self.take(doing, |packets, input| {
+            let mut has_passed = false;
+            while let Some(item) = reply.take(packets, input)? {
+                let found = pass(item);
+                if found.is_some() || reply.has_request() {
+                    return Ok(Some(found));
+                }
+                has_passed = true;
+            }
+            Ok(has_passed.then_some(None))
+        })
+    }
+
     /// Passes bytes to `step` as they arrive, until it returns something.
     fn take<R>(
         &mut self,

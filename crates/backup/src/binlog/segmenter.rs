@@ -179,6 +179,13 @@ pub(crate) struct Progress {
     pub(crate) is_idle: bool,
 }
 
+impl Progress {
+    /// Returns whether it is that of most events.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.cuts.is_empty() && !self.is_idle
+    }
+}
+
 /// Turns events into segments.
 #[derive(Debug)]
 pub(crate) struct Segmenter {

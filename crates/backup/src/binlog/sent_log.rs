@@ -48,6 +48,14 @@ pub(super) trait SentLog {
         &mut self,
         pass: impl FnMut(DumpItem<'_>) -> Result<R, ArchiveError>,
     ) -> Result<R, ArchiveError>;
+
+    /// The same of all bytes that were read at once, until `pass` returns something or an acknowledgement is asked for.
+    fn next_together<R>(
+        &mut self,
+        mut pass: impl FnMut(DumpItem<'_>) -> Option<Result<R, ArchiveError>>,
+    ) -> Result<Option<R>, ArchiveError> {
+        self.next(|dumped| pass(dumped).transpose())
+    }
 }
 
 /// A log that a server sends.
@@ -106,6 +114,13 @@ impl SentLog for ConnectedLog {
         pass: impl FnMut(DumpItem<'_>) -> Result<R, ArchiveError>,
     ) -> Result<R, ArchiveError> {
         self.dump.next(pass).map_err(ArchiveError::from).flatten()
+    }
+
+    fn next_together<R>(
+        &mut self,
+        pass: impl FnMut(DumpItem<'_>) -> Option<Result<R, ArchiveError>>,
+    ) -> Result<Option<R>, ArchiveError> {
+        self.dump.next_together(pass)?.transpose()
     }
 }
 

@@ -393,13 +393,16 @@ fn run(
             (read, now) = (at, Timestamp::now());
         }
         let received = answered.and_then(|()| {
-            log.next(|dumped| match dumped {
-                DumpItem::Event(part) => segmenter.take(part.bytes, part.is_last, now),
-                DumpItem::End => Err(ArchiveError::Ended),
+            log.next_together(|dumped| match dumped {
+                DumpItem::Event(part) => match segmenter.take(part.bytes, part.is_last, now) {
+                    Ok(progress) if progress.is_nothing() => None,
+                    other => Some(other),
+                },
+                DumpItem::End => Some(Err(ArchiveError::Ended)),
             })
         });
         let (mut progress, ended) = match received {
-            Ok(progress) => (progress, None),
+            Ok(progress) => (progress.unwrap_or_default(), None),
             // A fault of the log is there from its beginning on.
             Err(
                 error @ (ArchiveError::Log(xb_binlog::Error::History { .. })
