@@ -106,7 +106,7 @@ pub struct StreamReport {
     /// Segments that are missing because they were removed, as texts. They are among the gaps.
     #[serde(skip)]
     removed: Vec<String>,
-    /// Remarks on states that cost requests, and nothing else.
+    /// Remarks on states that cost requests, and on clocks that went back.
     pub remarks: Vec<String>,
 }
 
@@ -487,6 +487,10 @@ async fn report(
     let (problem, limit) = tail(&session.root, server, (&histories, &empty), ours).await?.found();
     report.problems.extend(problem);
     report.stranded = histories.stranded().iter().map(ToString::to_string).collect();
+    for step in histories.clock_steps() {
+        let of = report.streams.iter_mut().filter(|stream| stream.stream == step.stream);
+        of.for_each(|stream| stream.remarks.push(step.to_string()));
+    }
     for (name, base) in backups {
         let base = match base {
             Ok(base) => base,

@@ -16,6 +16,7 @@ mod all_lines;
 pub mod authority;
 pub mod base;
 mod chain;
+pub mod clock_step;
 mod digest;
 pub mod domain;
 pub mod ended;
