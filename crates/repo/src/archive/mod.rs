@@ -21,6 +21,7 @@ mod digest;
 pub mod domain;
 pub mod ended;
 mod fit;
+pub mod followed;
 mod history_line;
 pub mod killed;
 mod line_pieces;
