@@ -41,6 +41,9 @@ pub(crate) fn keys_hint(what: &str) -> &'static str {
     if what.contains(": checking the passphrase needs ") {
         return "raise --memory, and run the command again";
     }
+    if what.contains(" of the archive: ") {
+        return "give the key of this stream, too: an identity file may hold several identities (of several --identity-file, the last one counts); without it, name a stop that does not need the stream, or a later backup";
+    }
     "give the key that the backup was sealed for: --encrypt-key-file, --identity-file, --passphrase-file or --key-command"
 }
 

@@ -237,6 +237,9 @@ impl UntilError {
                 PlanError::Renumbered { .. } => Some(
                     "name a stop before that, or a backup that was taken after it; if there is none yet, take one now",
                 ),
+                PlanError::TwoPlaces { .. } => Some(
+                    "name the stop by a transaction, which no clock decides: the GTID of the last one that you want (`binlog show` shows them); or a backup that was taken after the clock went back",
+                ),
                 PlanError::NotReached { .. } => Some(
                     "name an earlier stop or `latest`; `binlog list` shows how far the archive reaches",
                 ),

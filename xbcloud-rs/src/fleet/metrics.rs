@@ -200,7 +200,8 @@ fn of_lines() -> Vec<(&'static str, &'static str, Value)> {
             "Whether the archived binary log can be replayed onto the last backup.",
             Box::new(|line| {
                 let archive = line.archive.as_ref().filter(|_| line.newest.is_some())?;
-                Some(u8::from(archive.uncovered.is_none()).to_string())
+                let is_archived = archive.uncovered.is_none() && archive.missing.is_none();
+                Some(u8::from(is_archived).to_string())
             }),
         ),
         // Not the times that a receiver writes every few seconds: these stay as they are until the next look.
@@ -217,7 +218,10 @@ fn of_lines() -> Vec<(&'static str, &'static str, Value)> {
         (
             "xbcloud_fleet_binlog_gap",
             "Whether logs after the newest backup are lost.",
-            Box::new(|line| Some(u8::from(line.archive.as_ref()?.gap.is_some()).to_string())),
+            Box::new(|line| {
+                let archive = line.archive.as_ref()?;
+                Some(u8::from(archive.gap.is_some() || archive.missing.is_some()).to_string())
+            }),
         ),
     ]
 }

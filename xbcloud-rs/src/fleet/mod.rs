@@ -201,6 +201,7 @@ pub(crate) fn trend_text(trend: (u64, u64)) -> Option<String> {
 pub(crate) fn log_text(archive: &ArchiveFacts, age: impl Fn(u64) -> String) -> String {
     match (&archive.gap, &archive.uncovered, archive.behind) {
         (Some(_), ..) => "gap".to_owned(),
+        _ if archive.missing.is_some() => "missing".to_owned(),
         _ if archive.branch.is_some() => "branch".to_owned(),
         (None, Some(_), _) => "no replay".to_owned(),
         (None, None, Some(behind)) => age(behind.as_secs()),

@@ -21,6 +21,8 @@ pub(crate) struct ArchiveFacts {
     pub(crate) stranded: Vec<String>,
     /// Why the last receiver could not go on, if so.
     pub(crate) trouble: Option<String>,
+    /// Which segments that a receiver has stored are missing, if any are.
+    pub(crate) missing: Option<String>,
     /// Name of the newest backup, and why the archive does not have its position, if so.
     pub(crate) uncovered: Option<(String, String)>,
     /// Age of the newest state to which a trial has replayed it.
@@ -68,6 +70,11 @@ pub(crate) fn judge_archive(found: &ArchiveFacts, limits: ArchiveLimits) -> Rema
         remarks.critical.push(format!(
             "{name} has a time {} in the future: a clock is or was wrong, so the age of its end is unknown",
             span(ahead)
+        ));
+    }
+    if let Some(what) = &found.missing {
+        remarks.critical.push(format!(
+            "{name}: {what}: restart its receiver, which asks the server for them again, take a backup, and find out who removed them"
         ));
     }
     if let Some(reason) = &found.gap {
@@ -124,6 +131,7 @@ mod tests {
             branch: None,
             stranded: Vec::new(),
             trouble: None,
+            missing: None,
             uncovered: None,
             proven: None,
             ahead: None,
@@ -167,6 +175,9 @@ mod tests {
         let uncovered = Some(("n".to_owned(), "it ends before".to_owned()));
         let uncovered = verdict(&ArchiveFacts { uncovered, ..good.clone() }, limit);
         assert!(uncovered.code == 2 && uncovered.line.contains("backup n: it ends before"));
+        let missing = Some("segment 3 of stream 0a is missing".to_owned());
+        let missing = verdict(&ArchiveFacts { missing, ..good.clone() }, limit);
+        assert!(missing.code == 2 && missing.line.contains("segment 3"), "{}", missing.line);
         let trouble = Some("the server cannot send bin.000001".to_owned());
         let trouble = verdict(&ArchiveFacts { trouble, ..good.clone() }, limit);
         assert!(trouble.code == 2 && trouble.line.contains("FLUSH BINARY LOGS"));

@@ -63,6 +63,7 @@ pub(crate) fn archive_json(found: &ArchiveFacts) -> Value {
         "branch": found.branch,
         "trouble": found.trouble,
         "stranded": found.stranded,
+        "missing": found.missing,
         "uncovered": found.uncovered.as_ref().map(|(name, why)| json!({ "name": name, "why": why })),
     })
 }

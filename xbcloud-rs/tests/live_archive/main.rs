@@ -9,6 +9,8 @@ mod binlog;
 mod compare;
 mod copied_log;
 mod failover;
+mod lost_key;
+mod lost_segments;
 mod many_segments;
 mod new_cluster;
 mod receivers;

@@ -139,6 +139,36 @@ fn a_receiver_whose_clock_was_ahead_hides_nothing() {
     assert!(said.contains("does not reach the stop"), "{said}");
 }
 
+/// As if both were on one host, whose clock was set right in between.
+#[test]
+fn a_time_that_came_twice_because_the_clock_went_back_is_refused() {
+    let Some(env) = clock("+2h") else { return };
+    let archive = Archive::new(Store::folder());
+    let _ = archive.catch_up();
+    let _ = archive.back_up("one");
+    archive.write(1);
+    let _ = archive.catch_up();
+    let before = Timestamp::now();
+    let state = format!("--state-dir={}", archive.path("state"));
+    let mut ahead = receive_with(&archive, &[&state], &env);
+    archive.server.sql("SET timestamp = UNIX_TIMESTAMP() + 7200; INSERT INTO d.t (v) VALUES (7)");
+    let of_ahead = last(&archive);
+    archive.wait(&mut ahead);
+    let _ = stop(ahead);
+    archive.write(1);
+    let of_right = last(&archive);
+    let _ = archive.catch_up();
+    let said = restore(&archive, &Timestamp::now().to_string(), &[]).expect(1).stderr_text();
+    let shown = format!("between {of_ahead} of ");
+    assert!(said.contains(&shown) && said.contains(&format!("up to {of_right}")), "{said}");
+    assert!(said.contains("the GTID of the last one that you want"), "{said}");
+    assert_is_latest(&archive, &of_right);
+    let shown = restore(&archive, &before.to_string(), &[]).expect(0).stdout_text();
+    assert!(!shown.contains(&of_right), "{shown}");
+    let list = archive.list();
+    assert!(list.contains("note: the clock of the server and its receiver went back"), "{list}");
+}
+
 /// Its server's is ahead of its own.
 #[test]
 fn a_receiver_whose_clock_is_behind_makes_no_stop_by_time_another_one() {

@@ -12,6 +12,8 @@ use xb_repo::names::RunId;
 use crate::error::BackupError;
 use crate::session::Session;
 
+/// What begins the problem of a stream that the keys do not open.
+pub(crate) const OF_KEYS: &str = "keys: ";
 /// Streams that cannot be tried before no other one is.
 const FAILURES: usize = 3;
 
@@ -49,7 +51,7 @@ impl OpenedStream {
             }
             Self::Empty => Readable::Nothing(None),
             Self::NoSlots => Readable::Nothing(Some(NO_SLOTS.to_owned())),
-            Self::Locked(what) => Readable::Nothing(Some(format!("keys: {what}"))),
+            Self::Locked(what) => Readable::Nothing(Some(format!("{OF_KEYS}{what}"))),
         }
     }
 }

@@ -13,6 +13,9 @@ use xb_repo::root::Root;
 
 use crate::binlog::coverage::{Coverage, covers_now};
 
+/// Streams at the end of an archive in which missing segments are looked for.
+const LOOKED_AT: usize = 2;
+
 /// A stream whose server's history differs from the stored one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -43,6 +46,8 @@ pub struct ArchiveState {
     pub stranded: Vec<Stranded>,
     /// Why the last stream ended, if its receiver could not continue.
     pub trouble: Option<String>,
+    /// Which segments that a receiver has stored are missing at the end, if any are.
+    pub missing: Option<String>,
     /// Why the archive does not have the position of the newest backup, and its name, if so.
     pub uncovered: Option<(String, String)>,
 }
@@ -61,6 +66,7 @@ impl ArchiveState {
             branches,
             stranded,
             trouble: None,
+            missing: None,
             uncovered: None,
         }
     }
@@ -81,7 +87,8 @@ pub async fn archive_states(
         match outlines(root, &server).await {
             Ok(found) => {
                 let mut state = state(root, server, &found).await?;
-                if let Some(name) = newest(&state.server) {
+                // What is found by its head would seem to be missing.
+                if let Some(name) = newest(&state.server).filter(|_| state.missing.is_none()) {
                     state.uncovered = uncovered(root, &state.server, &name).await?;
                 }
                 states.push(state);
@@ -146,13 +153,42 @@ async fn state(root: &Root, server: String, found: &[Outline]) -> Result<Archive
     let trouble = last.and_then(|alive| alive.content.trouble.clone());
     let alive = records().map(|alive| alive.written).max();
     let stranded = stranded(root, found).await?;
+    let missing = missing(root, found, &counted).await?;
     Ok(ArchiveState {
+        missing,
         gaps,
         branches,
         stranded,
         trouble,
         ..ArchiveState::new(&server, stored_until, alive)
     })
+}
+
+/// Which segments are missing at the end of a stream that is `counted`, unless the stream that follows it has them again, or another
+/// receiver has all up to there.
+async fn missing(
+    root: &Root,
+    found: &[Outline],
+    counted: &[&Outline],
+) -> Result<Option<String>, RepoError> {
+    let mut looked = Vec::new();
+    for outline in counted.iter().rev().take(LOOKED_AT) {
+        looked.push((*outline, outline.missing(root).await?));
+    }
+    let position = |outline: &Outline| outline.alive.as_ref()?.content.position.position();
+    Ok(looked.iter().find_map(|(outline, missing)| {
+        let ((first, count), id) = ((*missing)?, &outline.head.content.stream);
+        let links = found.iter().filter_map(|one| one.head.content.begins.after());
+        let is_again = links.filter(|link| link.stream == *id).any(|link| link.number < first);
+        let has_all = |(other, missing): &(&Outline, Option<_>)| {
+            let is_whole = missing.is_none() && other.head.content.stream != *id;
+            is_whole && position(other) >= position(outline)
+        };
+        (!is_again && !looked.iter().any(has_all)).then(|| match count {
+            1 => format!("segment {first} of stream {id} is missing, which its receiver has stored"),
+            _ => format!("{count} segments of stream {id} from {first} on are missing, which its receiver has stored"),
+        })
+    }))
 }
 
 /// The streams that say how far the archive reaches: not one that has ended, if another one that says so itself follows it.
@@ -282,5 +318,12 @@ mod tests {
         let states = archive_states(&root, |_| None).await.unwrap();
         let [state] = &states[..] else { panic!("{states:?}") };
         assert_eq!((state.alive, state.stored_until), (Some(time(2000)), Some(time(2000))));
+        assert_eq!(state.missing, None);
+        // The sign of life of the last one states a segment.
+        let segment = format!(".xb-binlog/shop/{:032x}/{}", 1, segment_name(0));
+        std::fs::remove_file(folder.path().join(segment)).unwrap();
+        let states = archive_states(&root, |_| None).await.unwrap();
+        let missing = states[0].missing.as_deref().unwrap();
+        assert!(missing.starts_with("segment 0 of stream 0000"), "{missing}");
     }
 }

@@ -145,6 +145,8 @@ impl Cut {
     pub(crate) fn join(&mut self, next: Self, size: usize) -> Option<Self> {
         if self.next_log.is_some()
             || self.to != next.from
+            // Both state their times: they show that the clock went back.
+            || next.received[0] < self.received[0]
             || self.bytes.len() + next.bytes.len() > size
         {
             return Some(next);

@@ -21,7 +21,7 @@ use xb_repo::names::BackupName;
 use xb_repo::resolve::KnownManifests;
 
 use crate::binlog::lent_streams::with_streams;
-use crate::binlog::open::{Readable, StreamKeys, open};
+use crate::binlog::open::{OF_KEYS, OpenedStream, Readable, StreamKeys, open};
 use crate::binlog::prune::edge;
 use crate::binlog::read::fetch_segment;
 use crate::binlog::tail::{Remembered, remembered, tail};
@@ -53,10 +53,10 @@ pub struct ArchiveReport {
 }
 
 impl ArchiveReport {
-    /// Returns whether nothing is damaged, missing or altered.
+    /// Returns whether nothing is damaged, missing or altered, as far as it could be read.
     #[must_use]
     pub fn is_undamaged(&self) -> bool {
-        self.problems.is_empty() && self.streams.iter().all(|stream| stream.problems.is_empty())
+        self.problems.is_empty() && self.streams.iter().all(StreamReport::is_undamaged)
     }
 
     /// Returns whether logs are lost, or a backup that the archive knows does not reach its end. A backup from before
@@ -103,11 +103,22 @@ pub struct StreamReport {
     pub sealed: bool,
     /// A text that says what is wrong with it.
     pub problems: Vec<String>,
+    /// The keys do not open it, which is one of its problems.
+    #[serde(skip)]
+    pub is_locked: bool,
     /// Segments that are missing because they were removed, as texts. They are among the gaps.
     #[serde(skip)]
     removed: Vec<String>,
-    /// Remarks on states that cost requests, and nothing else.
+    /// Remarks on states that cost requests, and on clocks that went back.
     pub remarks: Vec<String>,
+}
+
+impl StreamReport {
+    /// Returns whether nothing is damaged, missing or altered, as far as it could be read.
+    fn is_undamaged(&self) -> bool {
+        let is_of_keys = |problem: &String| self.is_locked && problem.starts_with(OF_KEYS);
+        self.problems.iter().all(is_of_keys)
+    }
 }
 
 /// A server of an archive.
@@ -237,6 +248,8 @@ struct CheckedStream {
     met: HashMap<LogPosition, EventsBefore>,
     /// Segments whose events could not be read.
     unread: BTreeSet<u64>,
+    /// The keys do not open it.
+    is_locked: bool,
 }
 
 /// Facts from the events up to the position of a backup.
@@ -253,12 +266,13 @@ async fn verify_stream(
     (own, wanted): (&StreamKeys<'_>, &HashSet<LogPosition>),
 ) -> Result<CheckedStream, BackupError> {
     let opened = open(&mut found, server, own)?;
+    let is_locked = matches!(opened, OpenedStream::Locked(_));
     let (key, wrong) = match opened.readable(own.keys()) {
         Readable::Segments(key, wrong) => (key, wrong),
         Readable::Nothing(why) => {
             let is_new = |what: &String| found.problems.iter().all(|known| known.what != *what);
             let problems = why.into_iter().filter(is_new).collect();
-            return Ok(CheckedStream { problems, ..CheckedStream::unread(found) });
+            return Ok(CheckedStream { problems, is_locked, ..CheckedStream::unread(found) });
         }
     };
     let mut problems = Vec::from_iter(wrong);
@@ -324,7 +338,7 @@ async fn verify_stream(
             end.segments
         ));
     }
-    Ok(CheckedStream { found, problems, met, unread })
+    Ok(CheckedStream { found, problems, met, unread, is_locked })
 }
 
 /// Returns whether a stream has this number of segments, and the last of them this head.
@@ -343,7 +357,9 @@ fn has(stream: &Stream, segments: u64, head: &str) -> bool {
 
 impl CheckedStream {
     fn unread(found: ListedStream) -> Self {
-        Self { found, problems: Vec::new(), met: HashMap::new(), unread: BTreeSet::new() }
+        let unread = found.stream.iter().flat_map(|stream| stream.segments.keys().copied());
+        let unread = unread.collect();
+        Self { found, problems: Vec::new(), met: HashMap::new(), unread, is_locked: false }
     }
 }
 
@@ -490,6 +506,10 @@ async fn report(
     let (problem, limit) = tail(&session.root, server, (&histories, &empty), ours).await?.found();
     report.problems.extend(problem);
     report.stranded = histories.stranded().iter().map(ToString::to_string).collect();
+    for step in histories.clock_steps() {
+        let of = report.streams.iter_mut().filter(|stream| stream.stream == step.stream);
+        of.for_each(|stream| stream.remarks.push(step.to_string()));
+    }
     for (name, base) in backups {
         let base = match base {
             Ok(base) => base,
@@ -668,7 +688,8 @@ fn window(
     window
 }
 
-fn stream_report(CheckedStream { found, problems, .. }: &CheckedStream) -> StreamReport {
+fn stream_report(checked: &CheckedStream) -> StreamReport {
+    let CheckedStream { found, problems, is_locked, .. } = checked;
     let problems = found.problems.iter().map(ToString::to_string).chain(problems.iter().cloned());
     let mut report = StreamReport {
         stream: found.id.to_string(),
@@ -687,6 +708,7 @@ fn stream_report(CheckedStream { found, problems, .. }: &CheckedStream) -> Strea
         alive: found.alive.as_ref().map(|alive| alive.content.written),
         sealed: found.is_sealed(),
         problems: problems.collect(),
+        is_locked: *is_locked,
         removed: Vec::new(),
         remarks: found.remarks.clone(),
     };

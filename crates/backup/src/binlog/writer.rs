@@ -20,7 +20,7 @@ use xb_repo::archive::names::{
 };
 use xb_repo::archive::record::{Content, FORMAT, Record, digest};
 use xb_repo::archive::rollup::{PendingHeads, RollUp};
-use xb_repo::archive::segment::{Body, SegmentHead, StoredBarrier};
+use xb_repo::archive::segment::{AHEAD, Body, SegmentHead, StoredBarrier};
 use xb_repo::archive::stream::{Alive, End, Link, StoredPosition, StreamHead};
 use xb_repo::error::RepoError;
 use xb_repo::hex::hex;
@@ -282,7 +282,7 @@ impl StreamWriter {
 
     /// Notes that everything up to this time is stored.
     pub(crate) fn cover(&mut self, until: Timestamp) {
-        self.stored.covered_until = self.stored.covered_until.max(Some(until));
+        self.stored.covered_until = Some(covered(self.stored.covered_until, until));
     }
 
     /// Notes why nothing more is received.
@@ -433,4 +433,29 @@ fn may_pass(error: &StoreError) -> bool {
         error.kind,
         StoreErrorKind::AlreadyExists | StoreErrorKind::Settings | StoreErrorKind::Fenced
     )
+}
+
+/// The later of two times up to which everything is stored, the second of which was read now. If that one is far behind, the clock
+/// went back: it was ahead when the first one was read.
+fn covered(known: Option<Timestamp>, until: Timestamp) -> Timestamp {
+    let is_small = |known: &Timestamp| known.duration_since(until).as_secs() <= AHEAD;
+    known.filter(is_small).map_or(until, |known| known.max(until))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_is_complete_up_to_what_the_clock_says_that_went_back() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        for (known, until, expected) in [
+            (None, 7200, 7200),
+            (Some(7200), 7230, 7230),
+            (Some(7200), 7197, 7200),
+            (Some(7200), 60, 60),
+        ] {
+            assert_eq!(covered(known.map(at), at(until)), at(expected));
+        }
+    }
 }

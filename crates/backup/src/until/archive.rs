@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xb_encryptor::DataKey;
+use xb_repo::archive::base::BasePosition;
+use xb_repo::archive::followed::unfollowed;
 use xb_repo::archive::listing::{Part, Problem, streams};
 use xb_repo::archive::plan::{Histories, Stream};
 use xb_repo::archive::stop::RestoreStop;
+use xb_repo::archive::stream::StreamOrigin;
 
 use crate::binlog::choose_archive::no_archive;
 use crate::binlog::open::{OpenedStream, StreamKeys, open};
@@ -23,11 +26,14 @@ pub(super) struct Archive {
     pub(super) streams: Vec<Stream>,
     /// Keys of the sealed streams, by their IDs.
     pub(super) keys: BTreeMap<String, Arc<DataKey>>,
+    /// Streams that the keys do not open, and why.
+    locked: Vec<(Stream, String)>,
 }
 
 impl Archive {
     /// Reads the records of all streams. A stream that cannot be read or trusted is an error, even if the stop
-    /// may lie before it: without it, an older state would look like the newest one.
+    /// may lie before it: without it, an older state would look like the newest one. One that the keys do not open, such as that
+    /// of an earlier key, is none if another one shows that it is history.
     pub(super) async fn read(
         session: &Session,
         server: String,
@@ -35,7 +41,8 @@ impl Archive {
         get: &GetRequest,
     ) -> Result<Self, BackupError> {
         let (keys, accept) = (&get.keys, get.accept);
-        let mut this = Self { server, streams: Vec::new(), keys: BTreeMap::new() };
+        let (opened, locked) = (BTreeMap::new(), Vec::new());
+        let mut this = Self { server, streams: Vec::new(), keys: opened, locked };
         let mut empty = Vec::new();
         let ours = remembered(&session.root, &this.server, request.state.as_deref())?;
         let own = StreamKeys::new(keys, session);
@@ -66,7 +73,8 @@ impl Archive {
                 }
                 OpenedStream::NoSlots => return Err(wrong("its key slots are missing")),
                 OpenedStream::Locked(what) => {
-                    return Err(BackupError::Keys(format!("{id}: {what}")));
+                    this.locked.extend(found.stream.map(|stream| (stream, what)));
+                    continue;
                 }
             }
             // A fault of a segment counts if it is on the way, where it is missing then; that of a record of
@@ -76,6 +84,9 @@ impl Archive {
                 return Err(wrong(&problem.to_string()));
             }
             this.streams.extend(found.stream);
+        }
+        if let Some(error) = this.hidden_end(request) {
+            return Err(error);
         }
         if this.streams.is_empty() {
             return Err(no_archive(session, &this.server).await?);
@@ -113,6 +124,50 @@ impl Archive {
             }
         }
         Ok(this)
+    }
+
+    /// The error of a locked stream that may have the end of the archive, or the moment of the stop a second time. A GTID
+    /// is looked for in what is there, unless such a stream began another history.
+    fn hidden_end(&self, request: &UntilRequest) -> Option<BackupError> {
+        let locked: Vec<&Stream> = self.locked.iter().map(|(stream, _)| stream).collect();
+        let hidden = unfollowed(&self.streams, &locked);
+        let is_branch =
+            |stream: &Stream| matches!(stream.head.content.begins, StreamOrigin::Branch { .. });
+        let is_in_the_way = |stream: &&&Stream| match request.stop {
+            RestoreStop::Gtid(_) | RestoreStop::BeforeGtid(_) => is_branch(stream),
+            _ => true,
+        };
+        let accepts = request.accept_lost_end && !self.streams.is_empty();
+        let hidden = hidden.iter().filter(|_| !accepts).find(is_in_the_way);
+        let hidden =
+            hidden.copied().or_else(|| locked.first().copied().filter(|_| self.streams.is_empty()));
+        hidden.and_then(|hidden| self.locked(hidden.id()))
+    }
+
+    /// The error of a stream that the keys do not open.
+    fn locked(&self, stream: &str) -> Option<BackupError> {
+        let (_, what) = self.locked.iter().find(|(locked, _)| locked.id() == stream)?;
+        Some(BackupError::Keys(format!("stream {stream} of the archive: {what}")))
+    }
+
+    /// The error of one of these backups that could be restored to a stop with a stream that the keys do not open.
+    pub(super) fn needs_locked(
+        &self,
+        backups: impl Iterator<Item = BasePosition>,
+        stop: &RestoreStop,
+    ) -> Option<BackupError> {
+        if self.locked.is_empty() {
+            return None;
+        }
+        let locked = self.locked.iter().map(|(stream, _)| stream);
+        let mut all: Vec<Stream> = self.streams.iter().chain(locked).cloned().collect();
+        all.sort_by_key(|stream| stream.head.content.started);
+        let histories = Histories::new(&all);
+        let mut needed = backups.filter_map(|noted| {
+            let planned = histories.plan(&histories.locate(&noted)?, stop).ok()?;
+            planned.pieces.iter().find_map(|piece| self.locked(piece.stream))
+        });
+        needed.next()
     }
 
     pub(super) fn key(&self, stream: &str) -> Option<Arc<DataKey>> {

@@ -155,7 +155,15 @@ pub async fn plan_until(
     let listed = session.cancel.or(listed(session)).await?;
     let (mut passed, mut remarks) = (BTreeMap::new(), Vec::new());
     loop {
-        get.name = newest_fitting(&listed, &archive, &request.stop, &passed)?;
+        get.name = match newest_fitting(&listed, &archive, &request.stop, &passed) {
+            Ok(name) => name,
+            Err(error) => {
+                let candidates = candidates(&listed, &archive);
+                let noted = candidates.iter().filter_map(|(_, of)| BasePosition::replayed(of));
+                let locked = archive.needs_locked(noted, &request.stop);
+                return Err(locked.unwrap_or_else(|| error.into()));
+            }
+        };
         let proven = proven(session, get).await?;
         let error = match plan_from(session, request, &archive, (&get.name, proven)).await {
             Err(BackupError::Until(error)) => error,
@@ -220,6 +228,9 @@ async fn plan_from(
     let (planned, base) = match search.planned().await? {
         Ok(planned) => planned,
         Err(error) => {
+            if let Some(locked) = archive.needs_locked(std::iter::once(noted), &request.stop) {
+                return Err(locked);
+            }
             if matches!(error, PlanError::BeforeBackup { .. }) {
                 match session.cancel.or(listed(session)).await {
                     Ok(listed) => {

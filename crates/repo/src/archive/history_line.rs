@@ -9,6 +9,7 @@ use xb_binlog::{AnyGtid, Gtid, GtidState, LogPosition};
 use crate::archive::all_lines::{AllLines, LineSearch};
 use crate::archive::base::Base;
 use crate::archive::chain::{Piece, Stream};
+use crate::archive::clock_step::is_one_place;
 use crate::archive::line_pieces::{LinePieces, has_barrier};
 use crate::archive::line_reader::LineReader;
 use crate::archive::plan_error::PlanError;
@@ -54,6 +55,8 @@ pub(super) struct Way<'p, 'a> {
     barred: Option<usize>,
     /// [`LinePieces::may_renumber`].
     may_renumber: bool,
+    /// The pieces of the line behind them.
+    behind: &'p [Piece<'a>],
 }
 
 /// One history: streams, each of which follows the one before it.
@@ -179,7 +182,7 @@ impl<'a> HistoryLine<'a> {
         // Segments behind a break cannot be reached.
         let broken = line.break_behind(start);
         let end = broken.map_or(line.pieces.len(), |(behind, _)| *behind);
-        let pieces = line.pieces.get(..end).unwrap_or_default();
+        let (pieces, behind) = line.pieces.split_at_checked(end).unwrap_or_default();
         if let Some(first) = pieces.get(start) {
             self.belongs(base, first)?;
         }
@@ -189,6 +192,7 @@ impl<'a> HistoryLine<'a> {
             broken: broken.map(|(_, error)| error.clone()),
             barred: line.barrier_from(start),
             may_renumber: line.may_renumber(),
+            behind,
         })
     }
 
@@ -223,7 +227,7 @@ impl<'a> HistoryLine<'a> {
         let barred = barred.map(|number| way.start + number);
         let start = way.start;
         let (pieces, broken, may_renumber) = (Cow::Owned(pieces), None, true);
-        (start <= at).then_some(Way { pieces, start, broken, barred, may_renumber })
+        (start <= at).then_some(Way { pieces, start, broken, barred, may_renumber, behind: &[] })
     }
 
     /// Identity of the server of a piece, as far as its stream states it.
@@ -235,7 +239,7 @@ impl<'a> HistoryLine<'a> {
 
     pub(super) fn plan_way(
         &self,
-        Way { pieces, start, broken, barred, may_renumber }: Way<'_, 'a>,
+        Way { pieces, start, broken, barred, may_renumber, behind }: Way<'_, 'a>,
         base: &Base,
         stop: &RestoreStop,
     ) -> Result<Plan<'a>, PlanError> {
@@ -253,6 +257,9 @@ impl<'a> HistoryLine<'a> {
         before_backup(base, stop, is_one_server)?;
         if let RestoreStop::Time(time) = stop {
             before_log(before, base, *time)?;
+            if let Some(first) = pieces.iter().position(|piece| piece.is_beyond(time.as_second())) {
+                is_one_place(pieces.iter().skip(first).chain(behind), *time)?;
+            }
         }
         let reached = pieces.last().and_then(|piece| piece.segment.after());
         if let Some(at_most) = &base.at_most

@@ -28,6 +28,9 @@ use crate::error::RepoError;
 use crate::names::RunId;
 use crate::root::Root;
 
+/// Stated segments that are looked for at the end of a stream: about as many as one answer of a store lists.
+const LOOKED_AT: u64 = 900;
+
 /// A stream without its segments.
 #[derive(Debug)]
 pub struct Outline {
@@ -384,6 +387,37 @@ impl Outline {
     /// Number of segments that its sign of life states.
     fn stated(&self) -> Option<u64> {
         self.alive.as_ref().map(|alive| alive.content.segments)
+    }
+
+    /// Segments that its sign of life states and that are missing: the number of the first one, and how many they are. Of a long
+    /// stream, only its end is looked at. Takes a request, and two more if any are missing.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`] if the store cannot be listed or reached.
+    pub async fn missing(&self, root: &Root) -> Result<Option<(u64, u64)>, RepoError> {
+        let Some((first, _)) = self.lacking(root).await? else { return Ok(None) };
+        // One answer of a store may lack something, and `prune` may be at work.
+        let key = format!("{}/{}", self.folder, segment_name(first));
+        match root.store().size(&root.key(&key)).await? {
+            Some(_) => Ok(None),
+            None => self.lacking(root).await,
+        }
+    }
+
+    /// The same by one listing.
+    async fn lacking(&self, root: &Root) -> Result<Option<(u64, u64)>, RepoError> {
+        let stated = self.stated().unwrap_or(0);
+        let from = stated.saturating_sub(LOOKED_AT);
+        let listed = match from.checked_sub(1) {
+            Some(before) => root.list_below_after(&self.folder, &segment_name(before)).await?,
+            None => root.list_below(&self.folder).await?,
+        };
+        let floor = listed.iter().filter_map(|listed| parse_floor(&listed.key)).max().unwrap_or(0);
+        let stored: HashSet<u64> =
+            listed.iter().filter_map(|listed| parse_segment(&listed.key)).collect();
+        let mut missing = (from.max(floor)..stated).filter(|number| !stored.contains(number));
+        let first = missing.next();
+        Ok(first.map(|first| (first, 1 + missing.count() as u64)))
     }
 
     /// Its end, as it was found. That of one that is followed is not read.

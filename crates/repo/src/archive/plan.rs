@@ -12,6 +12,7 @@ use xb_binlog::GtidState;
 use crate::archive::all_lines::AllLines;
 use crate::archive::base::{Base, BasePosition};
 pub use crate::archive::chain::{MISSING, Piece, Stream};
+use crate::archive::clock_step::{ClockStep, clock_steps};
 pub use crate::archive::fit::{are_apart, misplaced};
 pub use crate::archive::history_line::Plan;
 use crate::archive::history_line::{HistoryLine, LinesWith, Way, covers, id, joins};
@@ -261,6 +262,13 @@ impl<'a> Histories<'a> {
             Some((end, gtids))
         });
         together(found)
+    }
+
+    /// Finds the places of the present history where the clock of the server and its receiver went back.
+    #[must_use]
+    pub fn clock_steps(&self) -> Vec<ClockStep> {
+        let newest = self.lines.first();
+        newest.map(|newest| clock_steps(&self.pieces(newest).pieces)).unwrap_or_default()
     }
 
     /// Whether these streams have this segment, or had it before a floor.

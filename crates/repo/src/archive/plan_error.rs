@@ -60,6 +60,20 @@ pub enum PlanError {
         /// Until when it is complete.
         known: String,
     },
+    /// The clock of the server and its receiver went back behind the stop.
+    #[error(
+        "the stop {stop} is two places in the log: the clock of the server and its receiver went back between {before} and {after}, and the transactions from there up to {until} have times before it, too"
+    )]
+    TwoPlaces {
+        /// The stop.
+        stop: String,
+        /// The last transactions before the clock went back, and their time.
+        before: String,
+        /// The first ones that are known behind that, and their time.
+        after: String,
+        /// The last ones that may be before the stop.
+        until: String,
+    },
     /// Two servers of the history have this position in their logs.
     #[error("the position {stop} exists in the logs of two archived servers: give a GTID")]
     Ambiguous {

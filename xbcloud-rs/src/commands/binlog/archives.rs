@@ -141,5 +141,13 @@ fn judged(found: &[ArchiveReport]) -> Result<(), Failure> {
         .ending(Exit::Damaged)
         .hint("run `verify` on this backup, which reports whether it is damaged"));
     }
+    let mut streams = found.iter().flat_map(|report| &report.streams);
+    if let Some(locked) = streams.find(|stream| stream.is_locked) {
+        let what = locked.problems.first().map(String::as_str).unwrap_or_default();
+        return Err(Failure::new(format!("stream {} was not read: {what}", locked.stream))
+            .stage("check")
+            .ending(Exit::NotPermitted)
+            .hint("all else is whole; give the keys of all streams: an identity file may hold several identities"));
+    }
     Ok(())
 }

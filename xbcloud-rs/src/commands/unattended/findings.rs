@@ -130,6 +130,7 @@ fn found_archive(
         branch: branch.map(|branch| branch.reason.clone()),
         stranded: stranded.map(ToString::to_string).collect(),
         trouble: archive.trouble.clone(),
+        missing: archive.missing.clone(),
         uncovered: archive.uncovered.clone(),
         proven: proven.map(age),
         ahead: ahead.map(|seconds| Duration::from_secs(seconds.unsigned_abs())),
