@@ -1238,7 +1238,7 @@ fn logs_of_a_dead_server_are_archived() {
         .run()
         .expect(1);
     let text = mistyped.stderr_text();
-    assert!(text.contains("there is none for shap; there is one for shop"), "{text}");
+    assert!(text.contains("no log of shap is archived here, but logs of shop are"), "{text}");
     assert_eq!(archive.stored(), stored);
     std::fs::write(dead.join(all[0]), &whole).unwrap();
 

@@ -816,7 +816,7 @@ fn a_domain_that_is_numbered_anew_limits_how_far_a_backup_is_restored() {
     let _ = shop.back_up("late", &[]);
     of_domain(5);
     receiver.stop();
-    let anew = "numbered the transactions of domain 7 anew";
+    let anew = "restarted the numbering of domain 7";
     let report = verified(&shop, facts(&Keys::default(), None)).unwrap();
     let problem = |name: &str| {
         let window = report.backups.iter().find(|window| window.backup == name).unwrap();

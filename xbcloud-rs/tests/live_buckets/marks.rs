@@ -110,7 +110,7 @@ fn a_command_that_loses_its_claim_is_to_be_run_again() {
         shop.proxy.release();
         let said = removing.wait().expect(1).stderr_text();
         assert!(said.contains("another run took over"), "{said}");
-        let advice = "hint: run the command again when no other works on this name";
+        let advice = "hint: run the command again when no other command works on this name";
         assert!(said.contains(advice) && !said.contains("take a new backup"), "{said}");
     }
 }

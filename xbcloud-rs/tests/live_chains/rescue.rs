@@ -504,7 +504,7 @@ fn a_replacement_takes_nothing_from_a_live_server() {
     // Changes since the backup.
     server.sql("USE shop; CREATE TRIGGER since BEFORE INSERT ON par FOR EACH ROW SET NEW.f = 1");
     let told = replace().run().expect(1).stderr_text();
-    assert!(told.contains("trigger since; drop it before"), "{told}");
+    assert!(told.contains("trigger since; drop that first"), "{told}");
     let told = shop.rescue_into(server, "full", &["shop.par", "--as=Par", "--replace"]).run();
     let told = told.expect(1).stderr_text();
     assert!(told.contains("give the name in lower case"), "{told}");
@@ -636,7 +636,7 @@ fn triggers_that_a_login_cannot_see_are_not_lost() {
     };
     for (user, table, why) in [
         ("blind", "shop.par", "lacks the privilege TRIGGER on shop.par"),
-        ("seeing", "shop.par", "trigger since; drop it before"),
+        ("seeing", "shop.par", "trigger since; drop that first"),
         ("seeing", "shop.orders", "SET GLOBAL log_bin_trust_function_creators = 1"),
     ] {
         let told = replace(user, table).expect(1).stderr_text();

@@ -28,9 +28,9 @@ const CHANGED: [(&str, &str); 8] = [
     ("east", "generated columns (d)"),
     ("seconds", "generated columns (s)"),
     ("days", "generated columns (d)"),
-    ("read_days", "in the index of its generated columns (d)"),
-    ("read_index", "in the index of its generated columns (d)"),
-    ("read_isam", "in the index of its generated columns (d)"),
+    ("read_days", "the index of the generated columns (d)"),
+    ("read_index", "the index of the generated columns (d)"),
+    ("read_isam", "the index of the generated columns (d)"),
     ("digits", "more digits than its definition says (d, f)"),
     ("digits_before", "more digits than its definition says (d)"),
 ];

@@ -96,7 +96,7 @@ fn evidence_is_of_what_was_done_and_of_the_host_that_did_it() {
     let shown = host.check_own(&file).expect(0).stdout_text();
     assert!(shown.contains("monday in file://") && shown.contains("not restored"), "{shown}");
     assert!(shown.contains("checksum  ok") && !shown.contains("pages"), "{shown}");
-    assert!(shown.contains("up to checksum (asked for: checksum)"), "{shown}");
+    assert!(shown.contains("up to checksum (requested: checksum)"), "{shown}");
     assert!(shown.contains("authenticity: not-sealed") && shown.contains("not signed"), "{shown}");
     // Demands on the evidence.
     let check = |options: &[&str]| host.check(&file, &host.signer, options);
@@ -114,8 +114,8 @@ fn evidence_is_of_what_was_done_and_of_the_host_that_did_it() {
         let _ = check(&[&format!("--root={same}")]).expect(0);
     }
     for (wrong, told) in [
-        ("--name=tuesday", "it is of backup monday, but tuesday is demanded"),
-        ("--root=s3://other/root", "but s3://other/root is demanded"),
+        ("--name=tuesday", "it is for backup monday, but tuesday is required"),
+        ("--root=s3://other/root", "but s3://other/root is required"),
     ] {
         let ran = check(&[wrong]).expect(7);
         assert!(ran.stderr_text().contains(told), "{ran:?}");

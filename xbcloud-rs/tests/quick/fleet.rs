@@ -211,7 +211,7 @@ fn missing_servers_and_repositories_are_named() {
         let prom = place.path("deep.prom");
         let file = format!("--metrics-file={}", prom.display());
         let ran = place.fleet(&["--quiet", &file]).expect(if stray { 2 } else { 1 });
-        assert!(ran.stdout_text().contains("WARNING: not looked for deeper"), "{ran:?}");
+        assert!(ran.stdout_text().contains("WARNING: not searched more than"), "{ran:?}");
         assert!(ran.stdout_text().contains("logs/2026/11"), "{ran:?}");
         let text = std::fs::read_to_string(&prom).unwrap();
         let found = text.lines().find(|line| line.starts_with("xbcloud_fleet_too_deep{")).unwrap();

@@ -94,7 +94,7 @@ pub(super) fn refuse_other_values(
         let said = check_table(private, &source.from).map_err(|error| of_backup(&error))?;
         if let Some(said) = said {
             return Err(format!(
-                "the index of generated columns would have different values in the new table than in the backup ({}), and would find different rows ({}): they were computed in a session with different settings, such as its time zone, or the index is damaged; {RESTORE}",
+                "the index of the generated columns ({}) would have different values in the new table than in the backup, and would find different rows ({}): they were computed in a session with different settings, such as its time zone, or the index is damaged; {RESTORE}",
                 indexed.join(", "),
                 Printable::new(said.as_bytes())
             ));
@@ -150,7 +150,7 @@ pub(super) fn try_generated(
         Err(RowsError::Refused(what) | RowsError::Other(what)) => return Err(what),
     };
     Err(format!(
-        "the generated columns of the new table would have different values ({}){why}: they were computed in a session with different settings, such as its time zone; {RESTORE}, or import its file with --physical",
+        "the generated columns ({}) would have different values in the new table{why}: they were computed in a session with different settings, such as its time zone; {RESTORE}, or import its file with --physical",
         columns.join(", ")
     ))
 }

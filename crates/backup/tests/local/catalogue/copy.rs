@@ -386,7 +386,7 @@ static TELL: Mutex<Option<Sender<()>>> = Mutex::new(None);
 fn reporting(store: &Store, tell: Sender<()>) -> Root {
     *TELL.lock().unwrap() = Some(tell);
     xb_uploader::report_retries(|why, _| {
-        if why.to_string().contains("the end of a removal of n0")
+        if why.to_string().contains("finished removing n0")
             && let Some(tell) = TELL.lock().unwrap().as_ref()
         {
             let _ = tell.send(());
