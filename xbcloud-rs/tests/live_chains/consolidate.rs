@@ -2,7 +2,7 @@
 //! restore, and a base for more increments.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::support::*;
 use serde_json::Value;
@@ -376,6 +376,17 @@ fn a_chain_that_is_not_whole_is_refused_with_the_name_of_the_link() {
         assert_eq!(site.left(), 0);
         text
     };
+    // The same link is named by a restore, and by its plan, which reads only manifests.
+    let restored = |link: &str, is_seen_before: bool| {
+        let target = format!("--target-dir={}", site.scratch.join(link).display());
+        let restore = |options: &[&str]| site.xbcloud(&["restore"], "two").args(options).run();
+        let text = restore(&["--prepare", &target]).expect_failure().stderr_text();
+        assert!(text.contains(link) && !text.contains("can start on these files"), "{text}");
+        assert_ne!(site.scratch.join(link).exists(), is_seen_before, "{text}");
+        let planned = restore(&["--dry-run"]);
+        assert_eq!(planned.code() != 0, is_seen_before, "{planned:?}");
+        assert!((planned.stdout_text() + &planned.stderr_text()).contains(link), "{planned:?}");
+    };
     // Damaged.
     let (run, number, _) = packed_objects(&site.store, "one")[0].clone();
     let object = folder.join(format!("one/{run}/{number:09}"));
@@ -385,15 +396,18 @@ fn a_chain_that_is_not_whole_is_refused_with_the_name_of_the_link() {
     damaged[middle] ^= 1;
     std::fs::write(&object, damaged).unwrap();
     let _ = refused("one");
+    restored("one", false);
     std::fs::write(&object, bytes).unwrap();
     // Missing.
     let manifest = folder.join(format!("{CATALOG}/one"));
     let kept = std::fs::read(&manifest).unwrap();
     std::fs::remove_file(&manifest).unwrap();
     let _ = refused("its base one is missing");
+    restored("its base one is missing", true);
     // Of another run.
     let _ = site.back_up("one", &["--incremental-from=full"]).expect(0);
     let _ = refused("one was replaced by another backup");
+    restored("one was replaced by another backup", true);
     std::fs::write(&manifest, kept).unwrap();
     // A name that is taken is refused before anything is read.
     let taken = site.consolidate("two", &["--as=full"]).run().expect_failure().stderr_text();
@@ -436,21 +450,29 @@ fn nothing_is_based_on_a_prepared_copy() {
     let copy = site.scratch.join("copy");
     let run = site.xbcloud(&["restore", "--prepare"], "full").arg("--target-dir").arg(&copy);
     let _ = run.run().expect(0);
-    let stored = |name: &str| {
-        let list = Cmd::new("find").args([".", "-type", "f", "-printf", "%P\\n"]).cwd(&copy);
+    let stored = |copy: &Path, name: &str| {
+        let list = Cmd::new("find").args([".", "-type", "f", "-printf", "%P\\n"]).cwd(copy);
         let files = list.run().expect(0).stdout_text();
         let mut files: Vec<&str> = files.lines().collect();
         files.sort_by_key(|file| (file.ends_with("_info"), *file));
-        let stream = Cmd::new(xb_testkit::tools::find("mbstream")).arg("-c").args(files).cwd(&copy);
+        let stream = Cmd::new(xb_testkit::tools::find("mbstream")).arg("-c").args(files).cwd(copy);
         let stream = stream.run().expect(0).stdout;
         put_bytes(&site.store, name, &["--server=db1"], &stream)
     };
-    let _ = stored("prepared");
+    let _ = stored(&copy, "prepared");
     let on = |name: &str| {
         let base = format!("--incremental-from={name}");
         site.back_up("no", &["--accept-history", &base]).expect_failure().stderr_text()
     };
     let refused = on("prepared");
+    assert!(refused.contains("prepared before it was stored"), "{refused}");
+    // Its tables were opened by a server, and their files rewritten for the export.
+    let exported = site.scratch.join("exported");
+    let run = site.xbcloud(&["restore", "--prepare", "--export"], "full").arg("--target-dir");
+    let _ = run.arg(&exported).run().expect(0);
+    assert!(exported.join("shop/a.cfg").exists());
+    let _ = stored(&exported, "exported");
+    let refused = on("exported");
     assert!(refused.contains("prepared before it was stored"), "{refused}");
     // A checkpoints file that was made to look like one of a server does not help.
     drop(MariaDb::start_on(&copy).shut_down());
@@ -460,7 +482,7 @@ fn nothing_is_based_on_a_prepared_copy() {
     let checkpoints = checkpoints.unwrap();
     let text = std::fs::read_to_string(&checkpoints).unwrap();
     std::fs::write(&checkpoints, text.replace("log-applied", "full-backuped")).unwrap();
-    let _ = stored("touched");
+    let _ = stored(&copy, "touched");
     let refused = on("touched");
     assert!(refused.contains("a server has run on its files"), "{refused}");
 }

@@ -11,6 +11,7 @@ use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::{MariaDb, Sample};
 use xb_testkit::short_disk::ShortDisk;
 use xb_testkit::store::Store;
+use xb_testkit::stream::StreamWriter;
 use xb_testkit::tools::find;
 
 /// A MariaDB whose checkpoint stays where it is.
@@ -88,6 +89,7 @@ fn a_checkpoint_moves_each_increment_and_without_one_a_warning_says_so() {
         "{refused}"
     );
     assert!(refused.contains("like its base"), "{refused}");
+    assert!(refused.contains("give the producer's login the privilege SUPER"), "{refused}");
 }
 
 #[test]
@@ -300,6 +302,52 @@ fn a_disk_that_fails_before_a_chain_is_prepared_fails_the_restore() {
     assert!(said.contains("in one pass: 1"), "{said}");
     assert!(said.contains("the disk did not store everything"), "{said}");
     assert!(!said.contains("can start on these files"), "{said}");
+}
+
+/// mariadb-backup stores no list of the buffer pool's pages; another program, or a later version, may.
+#[test]
+fn the_list_of_the_buffer_pool_comes_back_if_a_stream_has_it() {
+    let scratch = Scratch::new();
+    let store = Store::folder();
+    let server = MariaDb::start();
+    server.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)");
+    let options = |command: &str, name: &str| {
+        let run = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args([command, &store.url(name)]);
+        run.args(["--no-progress"]).args(store.options())
+    };
+    let mut since = None;
+    for (name, pages) in [("full", "0,1\n"), ("one", "0,1\n0,5\n")] {
+        // The program's own stream comes behind this part of it.
+        let program = scratch.join("mariadb-backup-with-pool");
+        let part = scratch.join("part");
+        let mut stream = StreamWriter::new(Vec::new());
+        stream.payload("ib_buffer_pool", 0, pages.as_bytes()).end("ib_buffer_pool");
+        std::fs::write(&part, stream.finish()).unwrap();
+        let real = find("mariadb-backup").display().to_string();
+        let script = format!(
+            "#!/bin/sh\ncase \" $* \" in *\" --backup \"*) cat {} ;; esac\nexec {real} \"$@\"\n",
+            part.display()
+        );
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let run = options("backup", name).args(["--server=a", "--accept-history"]).args(&since);
+        let run = run.arg(format!("--state-dir={}", scratch.join("state").display()));
+        let words = server.backup_command();
+        let _ = run.arg("--").arg(program).args(&words[1..]).run().expect(0);
+        server.sql("REPLACE INTO shop.t VALUES (1), (2)");
+        since = Some(format!("--incremental-from={name}"));
+    }
+    let pool = |name: &str, how: &[&str]| {
+        let target = scratch.join(format!("{name}{}", how.len()));
+        let run = options("restore", name).arg(format!("--target-dir={}", target.display()));
+        let _ = run.args(how).run().expect(0);
+        std::fs::read_to_string(target.join("ib_buffer_pool")).unwrap()
+    };
+    assert_eq!(pool("full", &["--prepare"]), "0,1\n");
+    assert_eq!(pool("one", &["--prepare"]), "0,1\n0,5\n");
+    let tmp = format!("--scratch-dir={}", scratch.path().display());
+    let _ = options("consolidate", "one").arg(tmp).run().expect(0);
+    assert_eq!(pool("one-full", &[]), "0,1\n0,5\n");
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod killed;
 mod line;
 mod members;
 mod open_files;
+mod peers;
 mod pipe;
 mod proof;
 mod random_catalogues;

@@ -144,6 +144,7 @@ fn every_option_reaches_every_call() {
     let calls = scene.calls();
     assert_eq!(calls.len(), 2, "{calls:?}");
     assert!(calls[1].starts_with("--prepare --target-dir=trial/"), "{calls:?}");
+    assert!(calls[1].contains(&format!(" {memory} ")), "{calls:?}");
     assert!(calls[1].ends_with(&all), "{calls:?}");
 }
 

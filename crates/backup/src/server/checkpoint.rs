@@ -40,10 +40,54 @@ pub enum Checkpoint {
         /// Time that it took.
         took: Duration,
     },
-    /// There is none, and why.
-    Skipped(String),
+    /// There is none.
+    Skipped(NoCheckpoint),
     /// The producer's server needs none, or is not known.
     NotNeeded,
+}
+
+/// Reason why the server wrote no checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoCheckpoint {
+    /// It was not asked, because it has too much to write.
+    #[error("the server would have to write {} MiB at once, and the limit is {} MiB", dirty >> 20, MAX_DIRTY >> 20)]
+    TooMuch {
+        /// Bytes of changed pages in memory.
+        dirty: u64,
+    },
+    /// It took too long.
+    #[error("the server did not write it within {} s", MAX_WAIT.as_secs())]
+    TooLong,
+    /// The privilege is missing.
+    #[error("the login has no SUPER privilege")]
+    Denied,
+    /// The server has no such variable.
+    #[error("this server has no innodb_log_checkpoint_now")]
+    Unknown,
+    /// The server could not be asked.
+    #[error("the server cannot be asked with the producer's login: {0}")]
+    NotAsked(String),
+}
+
+impl NoCheckpoint {
+    /// The refusal of a server with so many bytes of changed pages in memory.
+    fn of_dirty(dirty: u64) -> Option<Self> {
+        (dirty > MAX_DIRTY).then_some(Self::TooMuch { dirty })
+    }
+
+    /// The next step for those whose increments do not get smaller for lack of a checkpoint.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            // What --checkpoint=auto and SUPER can do is done.
+            Self::TooMuch { .. } | Self::TooLong => {
+                "have the server write a checkpoint when it is quiet (SET GLOBAL innodb_log_checkpoint_now = ON), or keep fewer changed pages in memory (innodb_max_dirty_pages_pct)"
+            }
+            Self::Denied => "give the producer's login the privilege SUPER",
+            Self::Unknown => "take a full backup when the increments have become too large",
+            Self::NotAsked(_) => "see that the options of the producer give its login",
+        }
+    }
 }
 
 /// Has the server of the producer `argv` write a checkpoint, if it is a MariaDB and has little to
@@ -66,10 +110,9 @@ pub async fn checkpoint(
     match outcome {
         Ok(outcome) => Ok(outcome),
         Err(LoginError::Session(SessionError::Own(error))) => Err(error),
-        Err(error) => Ok(Checkpoint::Skipped(match denied(&error) {
-            Some(why) => why.to_owned(),
-            None => format!("cannot query the server with the producer's login: {error}"),
-        })),
+        Err(error) => Ok(Checkpoint::Skipped(
+            refusal(&error).unwrap_or_else(|| NoCheckpoint::NotAsked(error.to_string())),
+        )),
     }
 }
 
@@ -79,30 +122,46 @@ async fn write(session: &mut Session, cancel: &CancelToken) -> Result<Checkpoint
         let [_, value] = row.texts()?;
         dirty = value.parse().map_err(|_| Error::Unexpected)?;
     }
-    if dirty > MAX_DIRTY {
-        let (mib, most) = (dirty >> 20, MAX_DIRTY >> 20);
-        return Ok(Checkpoint::Skipped(format!(
-            "the server would have to write {mib} MiB at once, and the limit is {most} MiB"
-        )));
+    if let Some(too_much) = NoCheckpoint::of_dirty(dirty) {
+        return Ok(Checkpoint::Skipped(too_much));
     }
     let begin = Instant::now();
     match session.run_within(CHECKPOINT_NOW, MAX_WAIT, cancel).await? {
         true => Ok(Checkpoint::Done { dirty, took: begin.elapsed() }),
-        false => Ok(Checkpoint::Skipped(format!(
-            "the server did not write it within {} s",
-            MAX_WAIT.as_secs()
-        ))),
+        false => Ok(Checkpoint::Skipped(NoCheckpoint::TooLong)),
     }
 }
 
 /// Returns the meaning of the server's refusal.
-fn denied(error: &LoginError) -> Option<&'static str> {
+fn refusal(error: &LoginError) -> Option<NoCheckpoint> {
     let LoginError::Session(SessionError::Server(Error::Server(said))) = error else {
         return None;
     };
     match said.code {
-        DENIED => Some("the login has no SUPER privilege"),
-        UNKNOWN => Some("this server has no innodb_log_checkpoint_now"),
+        DENIED => Some(NoCheckpoint::Denied),
+        UNKNOWN => Some(NoCheckpoint::Unknown),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_with_much_to_write_is_not_asked() {
+        assert_eq!(NoCheckpoint::of_dirty(0), None);
+        assert_eq!(NoCheckpoint::of_dirty(512 << 20), None);
+        let refused = NoCheckpoint::of_dirty(715 << 20).unwrap();
+        assert_eq!(
+            refused.to_string(),
+            "the server would have to write 715 MiB at once, and the limit is 512 MiB"
+        );
+        // It was given what else is advised.
+        for refused in [refused, NoCheckpoint::TooLong] {
+            let hint = refused.hint();
+            assert!(!hint.contains("SUPER") && hint.contains("when it is quiet"), "{hint}");
+        }
+        assert!(NoCheckpoint::Denied.hint().contains("SUPER"));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use xb_binlog::Fork;
 use xb_mysql::Row;
-use xb_process::{HIGHEST, OPEN_ALL, VERSION, WITHOUT_TABLESPACE, lists_opened};
+use xb_process::{DiscardedSearch, HIGHEST, VERSION, lists_opened};
 use xb_repo::manifest::history::HighestNumbers;
 
 use crate::cancel::CancelToken;
@@ -67,27 +67,16 @@ impl<'a> ImportSearch<'a> {
     /// # Errors
     /// [`LoginError::Session`].
     pub(super) async fn discarded(&mut self) -> Result<BTreeMap<u32, String>, LoginError> {
-        if !self.lists_opened || self.without_tablespace().await?.is_empty() {
+        if !self.lists_opened {
             return Ok(BTreeMap::new());
         }
-        // A server lists only the tablespaces that it has opened since its start. For this list, it opens all.
-        self.ask_within(OPEN_ALL, OPENING_LIMIT).await?;
-        let found = self.without_tablespace().await?;
-        if found.is_empty() {
-            return Ok(BTreeMap::new());
+        let mut search = DiscardedSearch::default();
+        while let Some(question) = search.question() {
+            let limit = if question.opens_all { OPENING_LIMIT } else { REPLY_LIMIT };
+            let rows = self.ask_within(question.sql, limit).await?;
+            search.answer(rows.iter().map(Row::texts).collect::<Result<_, _>>()?);
         }
-        // The two lists are not taken at one instant: a table that is created or dropped between them is missing from one.
-        let again = self.without_tablespace().await?.into_iter();
-        let both = again.filter(|(numbers, _)| found.contains_key(numbers));
-        let numbered = both.map(|([_, space], name)| Some((space.parse().ok()?, name)));
-        Ok(numbered.collect::<Option<_>>().ok_or(xb_mysql::Error::Unexpected)?)
-    }
-
-    /// Names of the tables of which the server lists no tablespace, by their numbers and those of their tablespaces.
-    async fn without_tablespace(&mut self) -> Result<BTreeMap<[String; 2], String>, LoginError> {
-        let rows = self.ask(WITHOUT_TABLESPACE).await?;
-        let named = |row: &Row| row.texts().map(|[table, space, name]| ([table, space], name));
-        Ok(rows.iter().map(named).collect::<Result<_, _>>()?)
+        Ok(search.found().ok_or(xb_mysql::Error::Unexpected)?)
     }
 
     /// A table whose tablespace was imported since the highest numbers were `then`: it has a newer number than its

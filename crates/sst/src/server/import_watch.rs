@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use xb_pipeline::Scanned;
 use xb_process::{
-    DroppedTablespaces, OPEN_ALL, StreamedTables, TablesBefore, TakenForDropped, VERSION,
-    WITHOUT_TABLESPACE, lists_opened,
+    DiscardedSearch, DroppedTablespaces, StreamedTables, TablesBefore, TakenForDropped, VERSION,
+    lists_opened,
 };
 
 use crate::cancel::CancelToken;
@@ -66,17 +66,11 @@ impl ImportWatch {
 
 /// The tablespaces of tables that have none now, because they were discarded.
 fn discarded(sql: &Sql, cancel: &CancelToken) -> Option<BTreeSet<u32>> {
-    let without = || {
+    let mut search = DiscardedSearch::default();
+    while let Some(question) = search.question() {
         cancel.check().ok()?;
-        sql.ask_within::<3>(LIMIT, WITHOUT_TABLESPACE)
-    };
-    if without()?.is_empty() {
-        return Some(BTreeSet::new());
+        let limit = if question.opens_all { OPENING_LIMIT } else { LIMIT };
+        search.answer(sql.ask_within(limit, question.sql)?);
     }
-    sql.ask_within::<1>(OPENING_LIMIT, OPEN_ALL)?;
-    // The two lists of a server are not of one moment: what is made or dropped in between is missing in one, once.
-    let found = without()?;
-    let again = if found.is_empty() { Vec::new() } else { without()? };
-    let both = again.into_iter().filter(|row| found.contains(row));
-    Some(both.filter_map(|[_, space, _]| space.parse().ok()).collect())
+    Some(search.found()?.into_keys().collect())
 }

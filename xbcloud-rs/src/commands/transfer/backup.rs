@@ -36,6 +36,8 @@ const BASE: &str = "incremental-";
 /// A backup that was stored.
 pub(crate) struct StoredBackup {
     pub(crate) report: PutReport,
+    /// What came of the checkpoint before it; `None` if none was wanted.
+    pub(crate) checkpoint: Option<Checkpoint>,
     /// Whether its server's archive has its position; `None` if there is none, or this is not known.
     pub(crate) archived: Option<Coverage>,
     /// What is missed in the ROOT.
@@ -112,12 +114,12 @@ impl Context {
             can_lock(root, lock.as_ref(), cancel).await?;
             let missed = self.warn_if_missed(root, cancel, run).await?;
             let guard = lock_guard(&args.producer_options);
-            let report = match origin {
+            let (report, checkpoint) = match origin {
                 Origin::Server(access) => {
                     let log = self.log.clone();
                     let clone = clone_request(args, access, request.layout.is_encrypted());
                     let start = || CloneSource::start(clone, &guard, move |text| log.info(text));
-                    xb_backup::backup(&session, &request, start).await?
+                    (xb_backup::backup(&session, &request, start).await?, None)
                 }
                 Origin::Program(mut producer) => {
                     let (since, own) = (since.as_ref(), own.as_ref());
@@ -131,7 +133,7 @@ impl Context {
                     if let Some(checkpoint) = &checkpoint {
                         self.say_checkpoint(checkpoint);
                     }
-                    report
+                    (report, checkpoint)
                 }
             };
             // The backup is complete; without this note, `--incremental-from` may need a key, and only the store shows
@@ -144,7 +146,7 @@ impl Context {
             self.note_stored(root, &report.manifest, run);
             lock_all(&session, &report.manifest.name, lock.as_ref(), &self.log).await?;
             let archived = self.archived(&session, &report).await;
-            Ok(StoredBackup { report, archived, missed })
+            Ok(StoredBackup { report, checkpoint, archived, missed })
         });
         if let Some(messages) = &messages
             && let Some(path) = messages.path()
@@ -160,7 +162,7 @@ impl Context {
             None => failure,
         })?;
         self.say_stored(&stored.report, &end, lock.as_ref());
-        if let Some(warning) = stuck(&stored.report) {
+        if let Some(warning) = stuck(&stored.report, stored.checkpoint.as_ref()) {
             self.unusual(&warning);
         }
         Ok(stored)
@@ -292,12 +294,21 @@ impl Context {
 }
 
 /// Warns about an increment before which the server has written no checkpoint since its base.
-pub(crate) fn stuck(report: &PutReport) -> Option<String> {
+pub(crate) fn stuck(report: &PutReport, checkpoint: Option<&Checkpoint>) -> Option<String> {
     let lsn = report.manifest.source.stuck_lsn()?;
     Some(format!(
-        "{} begins at LSN {lsn} like its base, because the server has written no checkpoint since: it carries all changes since then, and so will the next increment; let backups begin with a checkpoint (--checkpoint=auto, SUPER for the login)",
-        report.manifest.name
+        "{} begins at LSN {lsn} like its base, because the server has written no checkpoint since: it carries all changes since then, and so will the next increment; {}",
+        report.manifest.name,
+        unstick(checkpoint)
     ))
+}
+
+/// The next step, by what came of the checkpoint before the increment.
+fn unstick(checkpoint: Option<&Checkpoint>) -> &'static str {
+    match checkpoint {
+        Some(Checkpoint::Skipped(why)) => why.hint(),
+        _ => "let backups begin with a checkpoint (--checkpoint=auto, SUPER for the login)",
+    }
 }
 
 /// Warns about a backup onto which the archived log of its server cannot be replayed.
@@ -326,7 +337,19 @@ pub(crate) fn lock_guard(args: &ProducerOptions) -> LockGuard {
 
 #[cfg(test)]
 mod tests {
+    use xb_backup::NoCheckpoint;
+
     use super::*;
+
+    #[test]
+    fn what_was_given_is_not_advised_to_those_whose_increment_is_stuck() {
+        let advised = |checkpoint: Option<Checkpoint>| unstick(checkpoint.as_ref());
+        let skipped = |why| Some(Checkpoint::Skipped(why));
+        assert!(advised(None).contains("--checkpoint=auto, SUPER"));
+        let limit = advised(skipped(NoCheckpoint::TooMuch { dirty: 715 << 20 }));
+        assert!(!limit.contains("--checkpoint") && limit.contains("when it is quiet"), "{limit}");
+        assert!(advised(skipped(NoCheckpoint::Denied)).contains("SUPER"));
+    }
 
     #[test]
     fn a_base_is_seen_however_it_is_written() {

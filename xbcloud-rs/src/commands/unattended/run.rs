@@ -140,11 +140,11 @@ impl Job<'_> {
             let origin = Origin::installed(&args.backup)?;
             let (root, asked) = backup_place(&place, common, true)?;
             let new = NewPlace { root, name: asked, generated };
-            let StoredBackup { report, archived, missed } =
+            let StoredBackup { report, checkpoint, archived, missed } =
                 context.back_up(new, origin, &args.backup, common)?;
             unusual.extend(missed.any().cloned());
             may_come_back = missed.forbids_removals();
-            unusual.extend(stuck(&report));
+            unusual.extend(stuck(&report, checkpoint.as_ref()));
             let unarchived = unarchived(&report, &archived);
             unusual.extend(unarchived.inspect(|text| context.unusual(text)));
             let manifest = &report.manifest;
