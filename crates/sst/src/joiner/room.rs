@@ -26,7 +26,7 @@ use crate::swap::{self, NEW, OLD, WORK_DIR, make_folders};
 /// backup runs.
 const SLACK: u64 = 16 << 20;
 /// Size of the temporary tablespace, which a server creates beside its system tablespace.
-const TEMPORARY: u64 = 12 << 20;
+pub(super) const TEMPORARY: u64 = 12 << 20;
 /// Space in a directory elsewhere, in bytes, for the directories and notes of a transfer.
 const OWN: u64 = 1 << 20;
 
@@ -343,7 +343,7 @@ fn nearest(dir: &Path) -> io::Result<(PathBuf, u64)> {
     Err(missing)
 }
 
-fn free_bytes(path: &Path) -> Result<u64, SstError> {
+pub(super) fn free_bytes(path: &Path) -> Result<u64, SstError> {
     let stat = rustix::fs::statvfs(path)
         .map_err(|error| SstError::NoStat { path: path.to_owned(), source: error.into() })?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
