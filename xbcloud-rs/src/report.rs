@@ -228,6 +228,11 @@ fn clone_done(log: &Log, clone: &CloneReport) {
             clone.version
         ));
     }
+    if let Some(value) = &clone.lower_case_table_names {
+        log.info(format!(
+            "a server starts on these files only with lower_case_table_names={value}, which is in backup-my.cnf"
+        ));
+    }
     for (from, to) in &clone.moved {
         log.warn(format!(
             "{from} was outside of the server's data directory, and is {to} in it now"

@@ -551,7 +551,7 @@ impl BackupError {
             ),
             Self::TakenForDropped(found) => Some(found.hint()),
             Self::Clone(_) => Some(
-                "no backup was made: run `xbcloud-rs check` with the same --from, which shows what the server lacks",
+                "no backup was made: run `xbcloud-rs check` with the same --from, which shows whether a clone can begin",
             ),
             Self::Program { program, what } if what.contains(KILLED) && program == CLONE_SERVER => {
                 Some(

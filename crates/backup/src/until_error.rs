@@ -1,7 +1,7 @@
 //! Why a restore to a stop is refused, or failed.
 
 use xb_binlog::{LogPosition, RelayError};
-use xb_replay::ReplayError;
+use xb_replay::{LEAVE_OUT, ReplayError};
 use xb_repo::archive::plan::PlanError;
 
 /// Reason why a restore to a stop is not possible.
@@ -316,6 +316,11 @@ impl UntilError {
             Self::Replay(ReplayError::FullDisk { .. }) => {
                 Some("make room there, remove the target directory, and run the same command again")
             }
+            Self::Replay(ReplayError::Transaction { error, .. }) if error.contains(LEAVE_OUT) => {
+                Some(
+                    "remove the target directory, and run the same command again with that option, as --mysqld-opts=OPTION",
+                )
+            }
             Self::Replay(ReplayError::Transaction { .. }) => Some(
                 "the same command fails there again: remove the target directory, and restore to before this transaction (--until=before:GTID), without it (--exclude-gtid=GTID), or with what the private server lacks (--mysqld-opts)",
             ),
@@ -349,6 +354,10 @@ mod tests {
             failed.contains("--exclude-gtid") && failed.contains("--until=before:"),
             "{failed}"
         );
+        let (what, error) = ("x".to_owned(), format!("error 1032; {LEAVE_OUT}t.m"));
+        let memory = hint(ReplayError::Transaction { what, error });
+        assert!(memory.contains("--mysqld-opts=OPTION"), "{memory}");
+        assert!(!memory.contains("--exclude-gtid"), "{memory}");
         let not_repaired = hint(ReplayError::NotRepaired("x.m: crashed".to_owned()));
         assert!(not_repaired.contains("another backup"), "{not_repaired}");
         let stuck = hint(ReplayError::Stuck { seconds: 900, at: "bin.000001:4".to_owned() });

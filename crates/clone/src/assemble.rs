@@ -14,13 +14,14 @@
 //! Each step can be done again, so that a run that was killed is repeated from its begin.
 
 use std::fs::File;
-use std::io::{BufReader, Write as _};
+use std::io::{BufReader, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 
 use xb_reader::{IfMissing, RelPath, TargetDir};
 
 use crate::error::Error;
-use crate::heads::{self, FileHeads};
+use crate::heads::{self, FileHeads, REDO_HEAD};
+use crate::keys;
 use crate::layout::Layout;
 use crate::moved::{MOVED, own};
 use crate::patches::{Patch, PatchReader, PatchTarget};
@@ -102,8 +103,9 @@ pub fn check_extracted(target: &TargetDir, paths: &[Vec<u8>]) -> Result<(), Erro
     layout.refuse_unlisted(paths)
 }
 
-/// Names of the files in `target` whose keys are protected only by a public constant. None are
-/// left once a server with a keyring has started on the files.
+/// Names of the files in `target` whose keys are protected only by a public constant. No tablespace is
+/// left once a server with a keyring has started on the files; the redo log is, until that server rotates its master key.
+/// The key of the redo log counts only if there are encrypted files: it protects nothing else.
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Target`], [`Error::Output`].
@@ -118,6 +120,28 @@ pub fn exposed_keys(target: &TargetDir, info: &CloneInfo) -> Result<Vec<String>,
             exposed.push(file.target.to_string());
         }
     }
+    if info.is_encrypted() {
+        exposed.extend(exposed_redo(target)?);
+    }
+    Ok(exposed)
+}
+
+/// Names of the files of the redo log in `target` that have a key which only a public constant protects, or nothing. A
+/// server goes on with the last one of the clone, in which the donor's records stay: it keeps the key as it is there.
+///
+/// # Errors
+/// [`Error::Target`], [`Error::Output`].
+pub fn exposed_redo(target: &TargetDir) -> Result<Vec<String>, Error> {
+    let mut exposed = Vec::new();
+    for name in target.names_in(&own(REDO)?)? {
+        let mut head = Vec::new();
+        let file = target.open_in_place(&name, IfMissing::Fail)?;
+        file.take(REDO_HEAD as u64).read_to_end(&mut head)?;
+        if keys::is_exposed_in_redo(&head) {
+            exposed.push(name.to_string());
+        }
+    }
+    exposed.sort_unstable();
     Ok(exposed)
 }
 

@@ -124,6 +124,19 @@ pub(crate) fn gtids(client: &mut Client) -> Result<String, Error> {
     Ok(gtids.replace('\n', ""))
 }
 
+/// Refuses a server whose history was begun anew since it had the transactions `from`: nothing says then which of them, and
+/// which of the new ones with the same numbers, are in the clone.
+pub(crate) fn history(client: &mut Client, from: &str, to: &str) -> Result<(), Error> {
+    let rows = client.rows(format!("SELECT GTID_SUBSET('{from}', '{to}')"))?;
+    let [has_all] = one(&rows)?;
+    match has_all == "1" {
+        true => Ok(()),
+        false => refused(&format!(
+            "the server had the transactions {from} during the clone, and has only {to:?} after it, so its binary log was reset meanwhile (RESET BINARY LOGS AND GTIDS): take another backup"
+        )),
+    }
+}
+
 /// Position up to which the server has written its redo log, in bytes since it was made.
 pub(crate) fn redo_position(client: &mut Client) -> Result<u64, Error> {
     let rows = client.rows("SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_current_lsn'")?;

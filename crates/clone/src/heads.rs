@@ -1,4 +1,4 @@
-//! The first pages and the head of the redo log that have keys, with these wrapped.
+//! The first pages and the heads of the files of the redo log that have keys, with these wrapped.
 //!
 //! They are written to a file of their own before any other file is changed: a page of which only a part was
 //! written, when a run was killed, is then written again, and not read.
@@ -17,7 +17,7 @@ use crate::layout::{FilePlace, Layout};
 use crate::moved::own;
 use crate::patches::{MAGIC, Patch, PatchReader, PatchTarget, end, head};
 
-/// Bytes at the beginning of the redo log among which its key is.
+/// Bytes at the beginning of each file of the redo log, among which its key is.
 pub(crate) const REDO_HEAD: usize = 2048;
 
 /// Name of the file, and of the one that becomes it.
@@ -30,8 +30,8 @@ pub(crate) struct FileHeads {
     /// Where the last first page of a file is among the patches, by the index of the file; `None` if it has no key. The pages
     /// themselves would take gigabytes: there may be one for each of a million encrypted tables.
     pages: BTreeMap<u32, Option<u64>>,
-    /// The head of the first file of the redo log, as far as it came.
-    redo: Vec<u8>,
+    /// Heads of the files of the redo log, by their index, as far as they came: each of them has the key.
+    redo: BTreeMap<u32, Vec<u8>>,
 }
 
 impl FileHeads {
@@ -44,19 +44,20 @@ impl FileHeads {
                 // Those without a key are replaced by nothing, too.
                 self.pages.insert(index, has_key.then_some(at));
             }
-            PatchTarget::Redo(0) => {
+            PatchTarget::Redo(index) => {
                 let Some(begin) = usize::try_from(patch.offset).ok().filter(|at| *at < REDO_HEAD)
                 else {
                     return;
                 };
                 let bytes = patch.bytes.get(..REDO_HEAD - begin).unwrap_or(&patch.bytes);
                 let end = begin + bytes.len();
-                self.redo.resize(self.redo.len().max(end), 0);
-                if let Some(there) = self.redo.get_mut(begin..end) {
+                let head = self.redo.entry(index).or_default();
+                head.resize(head.len().max(end), 0);
+                if let Some(there) = head.get_mut(begin..end) {
                     there.copy_from_slice(bytes);
                 }
             }
-            PatchTarget::File(_) | PatchTarget::Redo(_) => {}
+            PatchTarget::File(_) => {}
         }
     }
 
@@ -118,14 +119,14 @@ impl FileHeads {
                 add(PatchTarget::File(index), page)?;
             }
         }
-        let mut redo = self.redo;
-        if redo.len() < REDO_HEAD {
+        if self.redo.get(&0).is_none_or(|head| head.len() < REDO_HEAD) {
             return damaged("the head of the redo log is missing".to_owned());
         }
-        if let Some(at) = keys::offset_in_redo(&redo) {
-            let key = redo.get_mut(at..).unwrap_or_default();
-            wrap_key(key).map_err(|()| unknown_key(&"the redo log"))?;
-            add(PatchTarget::Redo(0), redo)?;
+        for (index, mut head) in self.redo {
+            let unknown = |()| unknown_key(&format_args!("the redo log {index}"));
+            if keys::wrap_in_redo(&mut head).map_err(unknown)? {
+                add(PatchTarget::Redo(index), head)?;
+            }
         }
         out.write_all(&end(count))?;
         out.into_inner().map_err(|error| Error::Output(error.into_error()))?.sync_all()?;

@@ -19,6 +19,9 @@ const KEY: std::ops::Range<usize> = 43..107;
 const SUM: std::ops::Range<usize> = 107..111;
 /// Bytes of all of it.
 pub(crate) const LEN: usize = SUM.end;
+/// The block that has the key, in the head of a file of the redo log. What looks like a damaged key in another one is a
+/// position in the log.
+const REDO_BLOCK: std::ops::Range<usize> = 1024..1536;
 
 /// Content of the place of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +91,32 @@ pub(crate) fn offset_in_redo(head: &[u8]) -> Option<usize> {
     head.windows(LEN).position(|bytes| find(bytes) != KeyContent::Nothing)
 }
 
+/// Wraps the key in the head of a file of the redo log. Returns whether there is one.
+///
+/// # Errors
+/// If it has an unknown form.
+pub(crate) fn wrap_in_redo(head: &mut [u8]) -> Result<bool, ()> {
+    let (mut has_key, mut at) = (false, 0);
+    while let Some(bytes) = head.get_mut(at..).filter(|rest| !rest.is_empty()) {
+        let content = find(bytes);
+        match content {
+            KeyContent::Clear => wrap(bytes),
+            KeyContent::Unknown if REDO_BLOCK.contains(&at) => return Err(()),
+            KeyContent::Wrapped | KeyContent::Unknown | KeyContent::Nothing => {}
+        }
+        let is_key = matches!(content, KeyContent::Clear | KeyContent::Wrapped);
+        has_key |= is_key;
+        at += if is_key { LEN } else { 1 };
+    }
+    Ok(has_key)
+}
+
+/// Returns whether the head of a file of the redo log has a key in clear, or one that is wrapped by the constant.
+pub(crate) fn is_exposed_in_redo(head: &[u8]) -> bool {
+    let is_exposed = |bytes: &[u8]| matches!(find(bytes), KeyContent::Clear | KeyContent::Wrapped);
+    head.windows(LEN).any(is_exposed)
+}
+
 fn cipher() -> Aes256 {
     let mut key = [0; 32];
     key[..CONSTANT.len()].copy_from_slice(CONSTANT);
@@ -145,5 +174,25 @@ mod tests {
         let head = [&[0; 1040][..], &clear(), &[0; 100]].concat();
         assert_eq!(offset_in_redo(&head), Some(1040));
         assert_eq!(offset_in_redo(&head[..1040]), None);
+    }
+
+    #[test]
+    fn a_position_in_the_log_is_no_damaged_key() {
+        let with = |at: usize, bytes: &[u8]| {
+            let mut head = vec![0; 2048];
+            head[at..at + bytes.len()].copy_from_slice(bytes);
+            head
+        };
+        assert_eq!(wrap_in_redo(&mut with(520, b"lCA")), Ok(false));
+        assert_eq!(wrap_in_redo(&mut with(1072, b"lCA")), Err(()));
+        let mut head = with(1072, &clear());
+        head[8..11].copy_from_slice(b"lCC");
+        assert!(is_exposed_in_redo(&head));
+        assert_eq!(wrap_in_redo(&mut head), Ok(true));
+        assert_eq!(find(&head[1072..]), KeyContent::Wrapped);
+        assert!(is_exposed_in_redo(&head));
+        // As the key of a server that is wrapped by its own master key.
+        head[1072 + 50] ^= 1;
+        assert!(!is_exposed_in_redo(&head));
     }
 }

@@ -22,8 +22,7 @@ const BELIEVED: [&str; 12] =
 /// Offsets in a page of its number and its tablespace's.
 const PAGE_NUMBER: usize = 4;
 const PAGE_SPACE: usize = 34;
-/// Flags of a tablespace: it is that of one table and lies elsewhere; many tables share it.
-const DATA_DIRECTORY: u32 = 1 << 10;
+/// Flag of a tablespace: many tables share it.
 pub(crate) const SHARED: u32 = 1 << 11;
 /// The tablespace of the server itself, and the first number that only undo tablespaces have.
 const SYSTEM: u32 = 0;
@@ -130,12 +129,7 @@ impl Layout {
                 info.format
             )));
         }
-        if !info.page_size.is_power_of_two() || !(4096..=65536).contains(&info.page_size) {
-            return damaged(format!("pages of {} bytes", info.page_size));
-        }
-        let files = info.files.iter().zip(0..).map(|(file, index)| place(file, index, info));
-        let files: Vec<FilePlace> = files.collect::<Result<_, _>>()?;
-        distinct(&files)?;
+        let files = places(&info.files, info.page_size, info.allows_ddl)?;
         if info.redo.is_empty() {
             return damaged("there is no redo log".to_owned());
         }
@@ -216,7 +210,26 @@ impl Layout {
 /// Largest size of a file, in bytes.
 const MAX_SIZE: u64 = i64::MAX as u64;
 
-fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<FilePlace, Error> {
+/// The places of files of a server with pages of this size.
+///
+/// # Errors
+/// As [`Layout::new`].
+pub(crate) fn places(
+    files: &[StoredFile],
+    page_size: u32,
+    allows_ddl: bool,
+) -> Result<Vec<FilePlace>, Error> {
+    if !page_size.is_power_of_two() || !(4096..=65536).contains(&page_size) {
+        return damaged(format!("pages of {page_size} bytes"));
+    }
+    let placed = files.iter().zip(0..);
+    let placed = placed.map(|(file, index)| place(file, index, page_size, allows_ddl));
+    let placed: Vec<FilePlace> = placed.collect::<Result<_, _>>()?;
+    distinct(files, &placed)?;
+    Ok(placed)
+}
+
+fn place(file: &StoredFile, index: u32, most: u32, allows_ddl: bool) -> Result<FilePlace, Error> {
     let bad = |what: &str| damaged(format!("file {index}, {:?}, {what}", file.name));
     if file.index != index {
         return bad(&format!("has the index {}", file.index));
@@ -226,8 +239,8 @@ fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<FilePlace, E
     }
     let page_size = match (file.space, file.space_flags >> 1 & 15) {
         (None, _) => 0,
-        (Some(_), 0) => info.page_size,
-        (Some(_), zip @ 1..=5) if 512 << zip <= info.page_size => 512 << zip,
+        (Some(_), 0) => most,
+        (Some(_), zip @ 1..=5) if 512 << zip <= most => 512 << zip,
         (Some(_), zip) => return bad(&format!("has pages of the unknown size {zip}")),
     };
     if file.page_size != page_size {
@@ -239,10 +252,10 @@ fn place(file: &StoredFile, index: u32, info: &CloneInfo) -> Result<FilePlace, E
     let (Ok(stored), Ok(parked_at)) = (path(&file.path), path(&parked)) else {
         return bad(&format!("has the path {:?}", file.path));
     };
-    if (file.is_late || file.is_removed) && !info.allows_ddl {
+    if (file.is_late || file.is_removed) && !allows_ddl {
         return bad("was created or removed by DDL, which waited");
     }
-    let is_stored_so = match (file.is_late || file.name.starts_with('/'), info.allows_ddl) {
+    let is_stored_so = match (file.is_late || file.name.starts_with('/'), allows_ddl) {
         (true, false) => file.path == parked,
         (false, false) => file.path == file.name,
         // Under the name that it had first.
@@ -294,38 +307,38 @@ fn is_name_of_data(path: &str, space: Option<u32>) -> bool {
 }
 
 /// Returns the path at which a server finds a file: one from outside the data directory, in the folder of its schema, or at the
-/// top if many tables share it.
+/// top if many tables share it. A table's file lies outside because of DATA DIRECTORY, or because it was moved there while no
+/// server ran: the server finds it by the number of its tablespace, and only the former has a flag.
 fn target_name(file: &StoredFile) -> Result<String, Error> {
     let Some(path) = file.name.strip_prefix('/') else { return Ok(file.name.clone()) };
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let schema = folder.rsplit('/').next().unwrap_or_default();
-    let is_of_one = file.space_flags & (DATA_DIRECTORY | SHARED) == DATA_DIRECTORY;
     let is_at_top = match file.space {
         None => true,
         Some(space) => space == SYSTEM || space >= FIRST_UNDO || file.space_flags & SHARED != 0,
     };
-    match (is_of_one && !schema.is_empty() && name.ends_with(".ibd"), is_at_top) {
-        (true, _) => Ok(format!("{schema}/{name}")),
-        (false, true) => Ok(name.to_owned()),
+    match (is_at_top, !schema.is_empty() && name.ends_with(".ibd")) {
+        (true, _) => Ok(name.to_owned()),
+        (false, true) => Ok(format!("{schema}/{name}")),
         (false, false) => Err(Error::Refused(format!(
-            "{} was outside of the server's data directory, and there is no place in it where a server would find it: move the table there with ALTER TABLE, and take another backup",
+            "{} was outside of the server's data directory, and its path does not say in which folder there a server would find it: stop the server, move the file to SCHEMA/TABLE.ibd in the data directory, start it, and take another backup",
             file.name
         ))),
     }
 }
 
 /// Refuses two files for one place, and a file where another one needs a folder.
-fn distinct(files: &[FilePlace]) -> Result<(), Error> {
+fn distinct(described: &[StoredFile], files: &[FilePlace]) -> Result<(), Error> {
     let mut stored = BTreeSet::new();
     if let Some(file) = files.iter().find(|file| !stored.insert(file.stored.as_bytes())) {
         return damaged(format!("two files are stored as {}", file.stored));
     }
     let mut names = BTreeMap::new();
-    for file in files.iter().filter(|file| !file.is_removed) {
-        if let Some(other) = names.insert(file.target.as_bytes(), file) {
+    for (described, file) in described.iter().zip(files).filter(|(_, file)| !file.is_removed) {
+        if let Some(other) = names.insert(file.target.as_bytes(), described) {
             return Err(Error::Refused(format!(
-                "two files of the clone have one place, {}: {} and {}",
-                file.target, other.stored, file.stored
+                "two files have one place in the data directory of a restored server, {}: {} and {}: give one of them another file name, or drop it, and take another backup",
+                file.target, other.name, described.name
             )));
         }
     }
@@ -412,9 +425,12 @@ mod tests {
             ("/far/undo_001", Some(0xffff_ffef), 0, Some("undo_001")),
             ("/ibdata1", Some(0), 0, Some("ibdata1")),
             ("/far/pool", None, u32::MAX, Some("pool")),
+            // Moved there while no server ran.
+            ("/far/t/x.ibd", Some(5), 0x4021, Some("t/x.ibd")),
             // Nothing tells where it belongs.
-            ("/far/t/x.ibd", Some(5), 0x4021, None),
             ("/x.ibd", Some(5), 0x4421, None),
+            ("/x.ibd", Some(5), 0x4021, None),
+            ("/far/t/x", Some(5), 0x4021, None),
         ] {
             let layout = Layout::new(&info(vec![file(0, name, space, flags)]));
             let found = layout.ok().map(|layout| layout.files[0].target.to_string());
@@ -508,7 +524,7 @@ mod tests {
         let mut info = sound();
         info.files[3].name = "/far/t/a.ibd".to_owned();
         let error = Layout::new(&info).unwrap_err().to_string();
-        assert!(error.contains("t/a.ibd"), "{error}");
+        assert!(error.contains("t/a.ibd and /far/t/a.ibd"), "{error}");
     }
 
     #[test]

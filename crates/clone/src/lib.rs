@@ -36,7 +36,9 @@ mod sink;
 mod stored;
 mod text;
 
-pub use assemble::{assemble, check_extracted, exposed_keys, is_assembled, remove_parts};
+pub use assemble::{
+    assemble, check_extracted, exposed_keys, exposed_redo, is_assembled, remove_parts,
+};
 pub use error::Error;
 pub use findings::{ServerFacts, look, try_clone};
 pub use notice::Notice;

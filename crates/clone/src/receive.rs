@@ -139,6 +139,10 @@ fn receive_into<'scope, W: Write>(
             may_resume && since.elapsed() < patience && !settings.cancel.is_cancelled();
         let Some(reinit) = job.recipient.resume().filter(|_| may_resume) else {
             return Err(match error {
+                // It would have been continued elsewhere.
+                error if may_resume && !is_busy && job.is_begun => Error::Refused(format!(
+                    "{error}: the connection broke before the first block of a stage, where no clone can be continued: run the backup again"
+                )),
                 // Another clone must not begin in the same stream.
                 Error::Busy if job.is_begun => Error::Refused(
                     "the connection broke, and the server did not continue the clone in time (error 3634)".to_owned(),
@@ -163,18 +167,20 @@ fn receive_into<'scope, W: Write>(
         return Err(Error::Refused("the server did not end the clone".to_owned()));
     }
     // The server waits for nothing any more.
+    let gtids_from = job.gtids_from.take().unwrap_or_default();
     let (tables, gtids_to, has_binlog) = job.ask(patience.max(MIN_FINAL_LIMIT), |last| {
         // DDL may have made one meanwhile.
         let tables = guards::server(last, settings)?;
-        Ok((tables, guards::gtids(last)?, guards::has_binlog(last)?))
+        let gtids_to = guards::gtids(last)?;
+        guards::history(last, &gtids_from, &gtids_to)?;
+        Ok((tables, gtids_to, guards::has_binlog(last)?))
     })?;
     job.empty_tables.extend(tables);
     let mut info = info(&job.recipient)?;
     info.has_keys = Some(job.has_keys || job.recipient.files().iter().any(|f| f.is_encrypted));
     info.allows_ddl = settings.allow_ddl;
     info.empty_tables = job.empty_tables.into_iter().collect();
-    info.gtids_from = job.gtids_from.unwrap_or_default();
-    (info.gtids_to, info.has_binlog) = (gtids_to, has_binlog);
+    (info.gtids_from, info.gtids_to, info.has_binlog) = (gtids_from, gtids_to, has_binlog);
     job.sink.finish(info)
 }
 
@@ -239,7 +245,9 @@ impl<W: Write> Job<'_, '_, '_, W> {
                 let settings = self.donor.settings;
                 if !self.is_begun {
                     no_clear_keys(&self.recipient, settings)?;
-                    self.sink.begin(self.recipient.files())?;
+                    let settings = self.donor.settings;
+                    let page_size = self.recipient.donor().page_size();
+                    self.sink.begin(self.recipient.files(), page_size, settings.allow_ddl)?;
                     self.is_begun = true;
                 }
                 if has_clear_key(&self.recipient, &block) {
@@ -360,7 +368,7 @@ fn no_clear_key(block: &Block<'_>, settings: &Settings) -> Result<(), Error> {
     }
 }
 
-/// Returns whether a block has a key: one lies in the first page of a file, and in the head of the redo log.
+/// Returns whether a block has a key: one lies in the first page of a file, and in the head of each file of the redo log.
 fn has_clear_key(recipient: &Recipient, block: &Block<'_>) -> bool {
     const REDO_HEAD: u32 = 2048;
     if block.offset != 0 {

@@ -8,6 +8,7 @@ use xb_reader::{ChunkWriter, RelPath};
 
 use crate::error::Error;
 use crate::late::first_page;
+use crate::layout::places;
 use crate::patches::{MAGIC, PatchTarget, end, head, removed};
 use crate::stored::{CloneInfo, INFO, KEYS_TEXT, PATCHES, README, README_TEXT, StoredFile};
 
@@ -45,10 +46,22 @@ impl<W: Write> Sink<W> {
     }
 
     /// Begins the stream. All files are known.
-    pub(crate) fn begin(&mut self, files: &[CloneFile]) -> Result<(), Error> {
-        for file in files {
-            let path = StoredFile::new(file)?.path;
-            let path = RelPath::new(path.as_bytes())
+    pub(crate) fn begin(
+        &mut self,
+        files: &[CloneFile],
+        page_size: u32,
+        allows_ddl: bool,
+    ) -> Result<(), Error> {
+        let stored = files.iter().map(StoredFile::new).collect::<Result<Vec<_>, _>>()?;
+        // What a restore would refuse is refused before hours of data.
+        places(&stored, page_size, allows_ddl).map_err(|error| match error {
+            Error::Damaged(what) => Error::Refused(format!(
+                "a clone of the server could not be restored: {what}: give that file another name or place, and take another backup"
+            )),
+            error => error,
+        })?;
+        for (file, stored) in files.iter().zip(&stored) {
+            let path = RelPath::new(stored.path.as_bytes())
                 .map_err(|e| Error::Refused(format!("the file {}: {e}", file.name)))?;
             self.paths.push(path);
         }

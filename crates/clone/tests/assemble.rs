@@ -7,8 +7,8 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use xb_clone::{
-    CloneInfo, Error, assemble, binlog_position, check_extracted, exposed_keys, has_shared_keys,
-    is_assembled, remove_parts,
+    CloneInfo, Error, assemble, binlog_position, check_extracted, exposed_keys, exposed_redo,
+    has_shared_keys, is_assembled, remove_parts,
 };
 use xb_pages::FirstPage;
 use xb_reader::TargetDir;
@@ -56,7 +56,11 @@ fn a_clone_is_put_together() {
         drop(target);
         // Nothing but the constant protects them.
         assert_eq!(exposed.is_empty(), !is_encrypted, "{exposed:?}");
-        for name in exposed {
+        let redo = ["#innodb_redo/#ib_redo0", "#innodb_redo/#ib_redo1"];
+        assert_eq!(exposed.iter().filter(|name| redo.contains(&name.as_str())).count(), {
+            if is_encrypted { 2 } else { 0 }
+        });
+        for name in exposed.into_iter().filter(|name| !redo.contains(&name.as_str())) {
             let file = std::fs::read(scratch.path().join(&name)).unwrap();
             let page_size = done
                 .files
@@ -78,6 +82,11 @@ fn a_key_of_a_tablespace_that_is_not_encrypted_any_more_is_not_exposed() {
     clone.extract(scratch.path());
     let done = run(scratch.path(), usize::MAX).unwrap();
     let target = TargetDir::open_kept(scratch.path()).unwrap();
+    let redo = ["#innodb_redo/#ib_redo0", "#innodb_redo/#ib_redo1"];
+    assert_eq!(exposed_redo(&target).unwrap(), redo);
+    for name in redo {
+        std::fs::write(scratch.path().join(name), "of a server that has wrapped it").unwrap();
+    }
     assert_eq!(exposed_keys(&target, &done).unwrap(), ["shop/first.ibd", "shop/second.ibd"]);
     let path = scratch.path().join("shop/first.ibd");
     let mut bytes = std::fs::read(&path).unwrap();
@@ -85,6 +94,24 @@ fn a_key_of_a_tablespace_that_is_not_encrypted_any_more_is_not_exposed() {
     bytes[FLAGS..FLAGS + 4].copy_from_slice(&(flags & !(1 << 13)).to_be_bytes());
     std::fs::write(path, bytes).unwrap();
     assert_eq!(exposed_keys(&target, &done).unwrap(), ["shop/second.ibd"]);
+}
+
+/// A server goes on in the last file of the redo log, and keeps the key that the clone has there.
+#[test]
+fn the_key_of_the_redo_log_is_exposed_only_if_it_protects_something() {
+    let (clone, scratch) = (MadeClone::new(true), Scratch::new());
+    clone.extract(scratch.path());
+    let mut done = run(scratch.path(), usize::MAX).unwrap();
+    let target = TargetDir::open_kept(scratch.path()).unwrap();
+    // A later server has other files.
+    let log = scratch.path().join("#innodb_redo");
+    std::fs::rename(log.join("#ib_redo1"), log.join("#ib_redo9_tmp")).unwrap();
+    let redo = ["#innodb_redo/#ib_redo0", "#innodb_redo/#ib_redo9_tmp"];
+    assert_eq!(exposed_redo(&target).unwrap(), redo);
+    assert!(exposed_keys(&target, &done).unwrap().ends_with(&redo.map(str::to_owned)));
+    done.files.iter_mut().for_each(|file| file.is_encrypted = false);
+    let exposed = exposed_keys(&target, &done).unwrap();
+    assert!(!exposed.iter().any(|name| name.starts_with("#innodb_redo")), "{exposed:?}");
 }
 
 /// Encryption is changed in place only where many tables share a tablespace: there, or in the redo log, is a key then.
@@ -270,6 +297,15 @@ fn damage_is_refused_before_a_byte_is_written() {
     clone.patches.retain(|(is_redo, index, offset, _)| !(*is_redo && *index == 0 && *offset == 0));
     clone.info["patches"] = json!(clone.patches.len());
     assert!(refused(&clone, "the redo log has no head").contains("head of the redo log"));
+    // Each file of the redo log has a key, and none may be left in clear.
+    for index in 0..2 {
+        let mut clone = sound.clone();
+        let mut of_redo = clone.patches.iter_mut();
+        let head = of_redo.find(|patch| (patch.0, patch.1, patch.2) == (true, index, 0)).unwrap();
+        head.3[1072 + 50] ^= 1;
+        let error = refused(&clone, "a key of the redo log is damaged");
+        assert!(error.contains(&format!("the key of the redo log {index}")), "{error}");
+    }
 }
 
 /// A server could start on a redo log from the stream, and notes of a restore that are not its own would be believed.

@@ -631,6 +631,13 @@ fn a_broken_clone_resumes_with_the_same_stream() {
         let (received, _) = resumed(broken(&messages, at, at + 2), keeps, Vec::new());
         assert!(received.is_err(), "{stage}: a block is lost");
     }
+    // Before the first block of a stage, no server continues it: the user has to know, since all others are continued.
+    for stage in 3..=4 {
+        let at = blocks(&messages, stage)[0];
+        let (received, told) = resumed(broken(&messages, at, at), keeps, Vec::new());
+        let error = received.map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("before the first block of a stage") && told == 0, "{error}");
+    }
     // A server that keeps no broken clone is not asked.
     let at = blocks(&messages, 2)[5];
     let (received, told) = resumed(broken(&messages, at, at), |_| None, Vec::new());
@@ -680,6 +687,75 @@ fn the_bound_of_the_transactions_is_that_before_the_first_acknowledgement() {
     let (received, told) = resumed(broken(&messages, answer, end), script, Vec::new());
     let (info, _) = received.unwrap();
     assert_eq!((info.gtids_from.as_str(), info.gtids_to.as_str(), told), ("a:1-11", "a:1-12", 1));
+}
+
+/// The server goes on with the numbers of transactions that the clone has, or with fewer.
+#[test]
+fn a_server_whose_history_is_begun_anew_meanwhile_ends_the_clone() {
+    let asked = AtomicUsize::new(0);
+    let script = move |sql: &str| {
+        let row = |text: &str| Some(vec![vec![text.to_owned()]]);
+        match sql {
+            _ if sql.contains("GTID_SUBSET('a:1-5', 'a:1')") => row("0"),
+            _ if sql.contains("gtid_executed") => match asked.fetch_add(1, Ordering::Relaxed) {
+                0 => row("a:1-5"),
+                _ => row("a:1"),
+            },
+            _ => None,
+        }
+    };
+    let (received, sink) = receive_from(vec![recorded()], &Settings::default(), script);
+    let error = received.unwrap_err();
+    assert!(matches!(error, Error::Refused(_)), "{error}");
+    assert!(error.to_string().contains("RESET BINARY LOGS") && !sink.has_end, "{error}");
+}
+
+/// Gives files other names, of the same length.
+fn renamed(names: &[(&str, &str)]) -> Vec<Message> {
+    let mut messages = recorded();
+    for (from, to) in names {
+        assert_eq!(from.len(), to.len());
+        let end = format!("{from}\0");
+        let mut count = 0;
+        for message in &mut messages {
+            let Content::Bytes(bytes) = &mut message.content else { continue };
+            if bytes[0] == 2 && bytes.ends_with(end.as_bytes()) {
+                let at = bytes.len() - end.len();
+                bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+                count += 1;
+            }
+        }
+        assert!(count > 0, "{from}");
+    }
+    messages
+}
+
+/// The file of a table that was moved while no server ran has no flag that says so.
+#[test]
+fn a_table_that_was_moved_outside_is_taken() {
+    let (received, sink) =
+        play(&renamed(&[("./shop/t.ibd", "/o/sho/t.ibd")]), &Settings::default());
+    let moved = received.unwrap().moved().unwrap();
+    assert_eq!(moved, [("/o/sho/t.ibd".to_owned(), "sho/t.ibd".to_owned())]);
+    assert!(sink.has_end);
+}
+
+/// Hours later, a restore would refuse them.
+#[test]
+fn files_for_which_there_is_no_place_end_the_clone_before_a_byte_is_written() {
+    for (names, words) in [
+        (
+            &[("undo_002", "/a/u.ibu"), ("undo_001", "/b/u.ibu")][..],
+            "u.ibu: /a/u.ibu and /b/u.ibu: give one of them another file name",
+        ),
+        (&[("./shop/t.ibd", "/shop/tt.ib_")], "stop the server, move the file"),
+        (&[("./shop/t.ibd", "xb_clone.ibd")], "a name that is not a table's: give that file"),
+    ] {
+        let (received, sink) = play(&renamed(names), &Settings::default());
+        let error = received.unwrap_err();
+        assert!(matches!(error, Error::Refused(_)), "{error}");
+        assert!(error.to_string().contains(words) && sink.len == 0, "{error}");
+    }
 }
 
 /// Takes no patches before the clone was let go.

@@ -12,7 +12,7 @@ use xb_mysql::{Client, Error, Row};
 use xb_server::{Server, free_bytes};
 
 use crate::dialect::Dialect;
-use crate::error::ReplayError;
+use crate::error::{LEAVE_OUT, ReplayError};
 use crate::relay_files::{RelayFiles, SettingsChange};
 use crate::request::{Progress, Watch};
 use crate::settings::{ENGINES, assignment};
@@ -25,6 +25,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const DESCRIBED: u64 = 1 << 20;
 /// Error for an XA transaction that is there already.
 const XA_IS_THERE: u64 = 1440;
+/// The code of the error for a change of a row that is not there.
+const NO_SUCH_ROW: u64 = 1032;
 /// Errors for a table and a sequence that are not there.
 const NOT_THERE: [u64; 2] = [1051, 4091];
 /// Changed pages that may be left for the stop.
@@ -332,7 +334,27 @@ impl Applier<'_> {
             false => status.error,
         };
         self.refuse_full(format!("{what}: {error}"))?;
+        let error = match status.code == NO_SUCH_ROW {
+            true => self.with_option(error),
+            false => error,
+        };
         Ok(ReplayError::Transaction { what, error })
+    }
+
+    /// Adds the option that leaves out a table of which no backup has rows, if the error names one.
+    fn with_option(&mut self, error: String) -> String {
+        let tables = self.settings(
+            "SELECT table_schema, table_name FROM information_schema.tables \
+             WHERE engine = 'MEMORY' AND table_type = 'BASE TABLE'",
+        );
+        let tables = tables.unwrap_or_default();
+        let mut names = tables.iter().map(|table| table.replacen('=', ".", 1));
+        match names.find(|name| error.contains(&format!(" on table {name};"))) {
+            None => error,
+            Some(name) => format!(
+                "{error}; no backup has the rows of a MEMORY table: leave it out with {LEAVE_OUT}{name}"
+            ),
+        }
     }
 
     /// The end in its relay log of a DROP of several tables or sequences that has failed because the data lacks some of them:

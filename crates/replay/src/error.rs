@@ -154,6 +154,10 @@ pub enum ReplayError {
     Abandoned,
 }
 
+/// Beginning of the option that the error of a transaction names, if the server passes over that transaction with it and loses
+/// nothing that the backup has.
+pub const LEAVE_OUT: &str = "--replicate-ignore-table=";
+
 const AGAIN: &str = "; the data cannot be used any more: restore and prepare the backup again";
 
 impl ReplayError {

@@ -27,7 +27,7 @@ mod settings;
 mod status;
 mod tables_in_use;
 
-pub use error::ReplayError;
+pub use error::{LEAVE_OUT, ReplayError};
 pub use place::{check_untouched, noted_end, remove_note};
 pub use replay::replay;
 pub use request::{Piece, Progress, ReplayReport, ReplayRequest, Watch};

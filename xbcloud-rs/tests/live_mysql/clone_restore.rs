@@ -254,6 +254,47 @@ fn keys_under_the_constant_are_refused_without_a_word() {
     same_as_donor(&copy, &donor, ENCRYPTED);
 }
 
+/// The keys in the heads of the files of a redo log.
+fn redo_keys(target: &Path) -> Vec<Vec<u8>> {
+    let log = std::fs::read_dir(target.join("#innodb_redo")).unwrap();
+    let heads = log.map(|file| std::fs::read(file.unwrap().path()).unwrap());
+    let keys = heads.map(|head| head.get(1072..1072 + 111).unwrap_or_default().to_vec());
+    keys.filter(|key| key.starts_with(b"lCC")).collect()
+}
+
+/// A busy server keeps many files of its redo log for a clone, and each of them has the key. The server that recovers leaves it
+/// as it is.
+#[test]
+fn the_key_of_an_encrypted_redo_log_is_wrapped_in_every_file() {
+    if skipped() {
+        return;
+    }
+    let donor = Donor::start(&["--innodb-redo-log-encrypt=ON", "--innodb-redo-log-capacity=8M"]);
+    let updates = ["c", "d", "e"].map(|b| format!("UPDATE t.secret SET b = REPEAT('{b}', 900);"));
+    let moments = Moments {
+        server: &donor.server,
+        plan: vec![Vec::new(), vec![updates.concat()]],
+        started: Vec::new(),
+        waiting: 0,
+        stream: Vec::new(),
+    };
+    let load = || Some(donor.server.sql(LOAD)).map(drop);
+    let site = Site::of(donor.clone_beside(load, |_| (), moments).stream);
+    let target = site.folder.join("u");
+    let _ = site.restore(&target, &["--allow-exposed-keys"]).expect(0);
+    let keys = redo_keys(&target);
+    assert!(keys.len() > 4, "{}", keys.len());
+    // As the first one, which any server accepts: under the constant.
+    assert!(keys.iter().all(|key| key == &keys[0] && key[3..7] == [0; 4]), "{keys:?}");
+    let (target, keyring) = (site.folder.join("t"), site.keyring());
+    let options: Vec<&str> = keyring.iter().map(String::as_str).chain(["--prepare"]).collect();
+    let _ = site.restore(&target, &options).expect(0);
+    let after = redo_keys(&target);
+    assert!(after.iter().all(|key| key[3..7] != [0; 4]), "{after:?}");
+    let copy = MySql::start_on(&target, &OWN);
+    same_as_donor(&copy, &donor, ENCRYPTED);
+}
+
 #[test]
 fn a_position_from_before_the_binary_log_was_turned_off_is_not_noted() {
     if skipped() {

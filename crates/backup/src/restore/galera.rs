@@ -73,16 +73,21 @@ impl<'a> NodePosition<'a> {
     /// Takes the position that the manifest states, before a restore that may take hours.
     ///
     /// # Errors
-    /// [`BackupError::NoPosition`] if one is needed and there will be none; [`BackupError::Donor`] if the donor cannot
-    /// provide the write sets after it.
+    /// [`BackupError::NoPosition`] if one is needed and there will be none; [`BackupError::Selection`] if there never is one;
+    /// [`BackupError::Donor`] if the donor cannot provide the write sets after it.
     pub(crate) async fn stated(
         ready: &'a AfterRestore,
         name: &'a BackupName,
         links: &[ChosenBackup],
         cancel: &'a CancelToken,
     ) -> Result<Self, BackupError> {
-        let position = stated_position(ready, links)?;
-        let mut node = Self { ready, name, cancel, position, behind: None };
+        let mut node = Self { ready, name, cancel, position: None, behind: None };
+        if node.is_needed() && links.iter().any(ChosenBackup::is_clone) {
+            return Err(BackupError::Selection(format!(
+                "{name} is a clone of MySQL, which is no node of a Galera cluster: restore it without --galera and without a donor"
+            )));
+        }
+        node.position = stated_position(ready, links)?;
         node.ask_donor().await?;
         Ok(node)
     }

@@ -65,7 +65,7 @@ pub enum NoCheckpoint {
     #[error("this server has no innodb_log_checkpoint_now")]
     Unknown,
     /// The server could not be asked.
-    #[error("the server cannot be asked with the producer's login: {0}")]
+    #[error("cannot query the server with the producer's login: {0}")]
     NotAsked(String),
 }
 

@@ -25,8 +25,10 @@ const ELSEWHERE: u32 = PLAIN | 1 << 10;
 const SHARED: u32 = PLAIN | 1 << 11;
 /// Position at which recovery starts: behind the pages of the files, before those of the patches.
 const CHECKPOINT: u64 = 0x1_0180;
-/// Offset of the key in the first page.
+/// Offset of the key in the first page, and in the head of a file of the redo log, and its length.
 const KEY: usize = 10390;
+const REDO_KEY: usize = 1072;
+const KEY_LEN: usize = 111;
 
 /// A made-up clone. All fields may be changed before it is written.
 #[derive(Debug, Clone)]
@@ -82,7 +84,10 @@ impl MadeClone {
         }
         let mut head = redo_head(CHECKPOINT);
         if is_encrypted {
-            head[1040..1040 + 111].copy_from_slice(&key(9));
+            head[REDO_KEY..REDO_KEY + KEY_LEN].copy_from_slice(&key(9));
+            // Each file has it.
+            let (_, _, _, body) = this.patches.last_mut().unwrap();
+            body[REDO_KEY..REDO_KEY + KEY_LEN].copy_from_slice(&key(9));
         }
         this.patches.push((true, 0, 0, head));
         this.patches.push((true, 1, 6000, vec![8; 512]));
@@ -286,11 +291,12 @@ pub fn content(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Keys in what the clone becomes, if it is encrypted: file and offset.
-const KEYS: [(&str, usize); 3] =
-    [("shop/first.ibd", KEY), ("shop/second.ibd", KEY), ("#innodb_redo/#ib_redo0", 1040)];
-
-/// Bytes of a key.
-const KEY_LEN: usize = 111;
+const KEYS: [(&str, usize); 4] = [
+    ("shop/first.ibd", KEY),
+    ("shop/second.ibd", KEY),
+    ("#innodb_redo/#ib_redo0", REDO_KEY),
+    ("#innodb_redo/#ib_redo1", REDO_KEY),
+];
 
 impl MadeClone {
     /// Checks that a directory has what the clone becomes, and nothing else.

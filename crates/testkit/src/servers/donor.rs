@@ -202,6 +202,7 @@ impl Donor {
 fn answer(sql: &str) -> Rows {
     let row = |texts: &[&str]| vec![texts.iter().map(|text| (*text).to_owned()).collect()];
     match sql {
+        _ if sql.contains("GTID_SUBSET") => row(&["1"]),
         _ if sql.contains("gtid_executed") => row(&["11111111-2222-3333-4444-555555555555:1-7"]),
         _ if sql.contains("server_uuid") => {
             row(&["11111111-2222-3333-4444-555555555555", "2000000000", "1000"])

@@ -30,7 +30,7 @@ const SHARED: &str = "SELECT table_schema, table_name FROM information_schema.ta
 const FAILURES: [&str; 4] =
     ["ssertion failure", "got signal", "page corruption", "cannot read the table"];
 /// How a server says that it has no keyring, or another one. It may end by an assertion after that.
-const NO_KEY: &str = "master key";
+const NO_KEY: [&str; 2] = ["master key", "keyring is not loaded"];
 
 /// Waits until the server encrypts and decrypts no tablespace any more.
 ///
@@ -90,14 +90,15 @@ pub(super) fn explained(error: BackupError, is_doubtful: bool) -> BackupError {
         return of_server(what);
     }
     let is_of_change = || FAILURES.iter().any(|words| what.contains(words));
-    let advice = if what.to_lowercase().contains(NO_KEY) {
+    let said = what.to_lowercase();
+    let advice = if NO_KEY.iter().any(|words| said.contains(words)) {
         "the server found no master key for what is encrypted: empty the directory, and restore again with --datadir-file and --mysqld-opts that give it a keyring; with --mysqld-writes, if the keyring is a file elsewhere, because the server can write nowhere else"
     } else if is_doubtful && is_of_change() {
         "MySQL may not recover if the encryption of a tablespace was changed while the clone was taken: take another backup, and run no ALTER TABLESPACE ... ENCRYPTION meanwhile"
     } else {
         return BackupError::Program { program, what };
     };
-    BackupError::Program { program, what: format!("{advice}: {what}") }
+    BackupError::Program { program, what: format!("{what}; {advice}") }
 }
 
 pub(super) fn of_server(what: String) -> BackupError {
@@ -118,7 +119,11 @@ mod tests {
         let killed = error(&format!("ended: {KILLED}"));
         assert!(killed.hint().is_some_and(|hint| hint.contains("empty the directory")), "{killed}");
         let keyless = error("Can't find master key from keyring").to_string();
+        assert!(keyless.starts_with("mysqld Can't find master key"), "{keyless}");
+        assert!(keyless.contains("keyring; the server found no master key"), "{keyless}");
         assert!(keyless.contains("--mysqld-writes"), "{keyless}");
+        let encrypted_log = error("Redo log was encrypted, but keyring is not loaded.").to_string();
+        assert!(encrypted_log.contains("--mysqld-writes"), "{encrypted_log}");
     }
 
     #[test]
@@ -145,7 +150,7 @@ mod tests {
         ] {
             let error = explained(of_server(what.to_owned()), is_doubtful);
             let BackupError::Program { what: said, .. } = error else { panic!("{what}") };
-            assert!(said.contains(advice) && said.ends_with(what), "{is_doubtful}: {said}");
+            assert!(said.contains(advice) && said.starts_with(what), "{is_doubtful}: {said}");
             assert_eq!(said.contains("ALTER TABLESPACE"), advice == "take another backup");
         }
     }

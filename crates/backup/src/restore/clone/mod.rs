@@ -97,11 +97,12 @@ impl RestoredClone {
         session.observer.begin_phase("prepare");
         let started = start_once(session, target, &about, &info, &server, asked.memory).await?;
         if !asked.allow_exposed_keys {
-            refuse_exposed(target, &info)?;
+            refuse_exposed(target, &info, started.unwrapped.as_deref())?;
         }
         Ok(CloneReport {
             position: Some(started.position),
             prepared_xa: started.prepared_xa,
+            lower_case_table_names: started.lower_case_table_names,
             unconfined: started.unconfined,
             server: server.program,
             ..reported(info)

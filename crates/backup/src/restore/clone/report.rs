@@ -16,6 +16,8 @@ pub struct CloneReport {
     pub position: Option<ClonePosition>,
     /// XA transactions that are prepared in it, as `XA RECOVER` prints them; known once a server has started on it.
     pub prepared_xa: Vec<String>,
+    /// The `lower_case_table_names` without which no server starts on it, unless that is 0; known once a server has started.
+    pub lower_case_table_names: Option<String>,
     /// The server that prepared it.
     pub server: Option<PathBuf>,
     /// Why the server that prepared it could write anywhere; `None` if it could not.

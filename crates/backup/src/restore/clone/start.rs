@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use xb_clone::{CloneInfo, binlog_position, exposed_keys, has_shared_keys};
+use xb_clone::{CloneInfo, binlog_position, exposed_keys, exposed_redo, has_shared_keys};
 use xb_files::or_none;
 use xb_reader::TargetDir;
 use xb_server::recovery_memory;
@@ -42,6 +42,11 @@ const QUIET: [&str; 6] = [
 ];
 /// Identity of a server, which it makes when there is none: every restored server must get its own.
 const IDENTITY: &str = "auto.cnf";
+/// The option file that putting a clone together has made.
+const SETTINGS: &str = "backup-my.cnf";
+/// Wraps the key of the redo log, too. A server leaves that as the clone has it, whether or not it goes on encrypting its
+/// redo log, and goes on in the last file of the clone, in which records of encrypted tables stay.
+const WRAP_REDO_KEY: &str = "ALTER INSTANCE ROTATE INNODB MASTER KEY";
 
 /// Findings of a private start.
 #[derive(Debug, Default)]
@@ -49,6 +54,10 @@ pub(crate) struct StartReport {
     pub(crate) position: ClonePosition,
     /// XA transactions that are prepared, as `XA RECOVER` prints them.
     pub(crate) prepared_xa: Vec<String>,
+    /// The `lower_case_table_names` without which no server starts on it; `None` if that is the usual one.
+    pub(crate) lower_case_table_names: Option<String>,
+    /// Why the key of the redo log could not be wrapped anew.
+    pub(crate) unwrapped: Option<String>,
     /// Why the server could write anywhere; `None` if it could not.
     pub(crate) unconfined: Option<&'static str>,
 }
@@ -145,9 +154,11 @@ pub(crate) async fn start_once(
     let of_clone = |error: xb_clone::Error| failed(error.to_string());
     let doubts = || has_shared_keys(&TargetDir::open_kept(&target)?, info);
     let is_doubtful = info.allows_ddl && tokio::task::block_in_place(doubts).map_err(of_clone)?;
+    let has_redo_key = || Ok(!exposed_redo(&TargetDir::open_kept(&target)?)?.is_empty());
+    let has_redo_key = tokio::task::block_in_place(has_redo_key).map_err(of_clone)?;
     let started = async {
         let server = launch_marked(&target, scratch.path(), about, &options)?;
-        run(server, info, true, cancel).await
+        run(server, info, Round::First { has_redo_key }, cancel).await
     };
     let (found, unconfined) = started.await.map_err(|error| explained(error, is_doubtful))?;
     let binlog = TargetDir::open_kept(&target)
@@ -157,7 +168,7 @@ pub(crate) async fn start_once(
     if is_doubtful {
         let again = async {
             let server = Server::launch(&target, scratch.path(), &options)?;
-            run(server, info, false, cancel).await
+            run(server, info, Round::Second, cancel).await
         };
         let _ = again.await.map_err(|error| explained(error, is_doubtful))?;
     }
@@ -165,8 +176,22 @@ pub(crate) async fn start_once(
     or_none(std::fs::remove_file(target.join(IDENTITY)))
         .map_err(|error| failed(format!("{IDENTITY}: {error}")))?;
     note(&target, &position).map_err(|error| failed(format!("{POSITION}: {error}")))?;
+    let lower_case_table_names = Some(found.lower_case_table_names).filter(|value| value != "0");
+    if let Some(value) = &lower_case_table_names {
+        note_names(&target, value).map_err(|error| failed(format!("{SETTINGS}: {error}")))?;
+    }
     note_start(&target, about, false)?;
-    Ok(StartReport { position, prepared_xa: found.prepared_xa, unconfined })
+    let Transactions { prepared_xa, unwrapped, .. } = found;
+    Ok(StartReport { position, prepared_xa, lower_case_table_names, unwrapped, unconfined })
+}
+
+/// The purpose of a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// To recover. If the redo log has a key, that is wrapped anew.
+    First { has_redo_key: bool },
+    /// To read what the first server has written.
+    Second,
 }
 
 /// Starts the server that recovers. That it may be at work is noted first, because this program can be killed at any
@@ -185,18 +210,17 @@ fn launch_marked(
     launched
 }
 
-/// Waits for a server that was started, and stops it: for the first time, to recover, or to read what it has written
-/// then. Returns what it has, and why it could write anywhere.
+/// Waits for a server that was started, has it do what it is for, and stops it. Returns what it has, and why it could
+/// write anywhere.
 async fn run(
     mut server: Server,
     info: &CloneInfo,
-    is_first: bool,
+    round: Round,
     cancel: &CancelToken,
 ) -> Result<(Transactions, Option<&'static str>), BackupError> {
     server.answers(cancel).await?;
     let done = match ask(&mut server, info, cancel).await {
-        Ok(found) if is_first => finish(&mut server, cancel).await.map(|()| found),
-        Ok(found) => read_shared(&mut server, cancel).await.map(|()| found),
+        Ok(found) => finish_round(&mut server, round, found, cancel).await,
         Err(error) => Err(error),
     };
     let found = match done {
@@ -211,11 +235,35 @@ async fn run(
     Ok((found, unconfined))
 }
 
-/// The transactions that a server has.
+async fn finish_round(
+    server: &mut Server,
+    round: Round,
+    mut found: Transactions,
+    cancel: &CancelToken,
+) -> Result<Transactions, BackupError> {
+    match round {
+        Round::Second => read_shared(server, cancel).await?,
+        Round::First { has_redo_key } => {
+            finish(server, cancel).await?;
+            if has_redo_key {
+                found.unwrapped = server.run(WRAP_REDO_KEY, cancel).await?.err();
+            }
+        }
+    }
+    if found.unwrapped.is_some() && server.has_ended() {
+        return Err(of_server(format!("ended: {}", server.cause())));
+    }
+    Ok(found)
+}
+
+/// The transactions that a server has, and what it says about itself.
 struct Transactions {
     gtids: String,
     /// Prepared by XA, as `XA RECOVER` prints them.
     prepared_xa: Vec<String>,
+    lower_case_table_names: String,
+    /// Why the key of its redo log could not be wrapped anew.
+    unwrapped: Option<String>,
 }
 
 /// The transactions that the server has, if they are those of the clone.
@@ -226,10 +274,10 @@ async fn ask(
 ) -> Result<Transactions, BackupError> {
     let (from, to) = (set(&info.gtids_from)?, set(&info.gtids_to)?);
     let statement = format!(
-        "SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', ''), GTID_SUBSET('{from}', @@GLOBAL.gtid_executed), GTID_SUBSET(@@GLOBAL.gtid_executed, '{to}')"
+        "SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', ''), GTID_SUBSET('{from}', @@GLOBAL.gtid_executed), GTID_SUBSET(@@GLOBAL.gtid_executed, '{to}'), @@GLOBAL.lower_case_table_names"
     );
-    let rows = server.rows::<3>(&statement, cancel).await?.map_err(of_server)?;
-    let Some([gtids, has_all, has_no_more]) = rows.into_iter().next() else {
+    let rows = server.rows::<4>(&statement, cancel).await?.map_err(of_server)?;
+    let Some([gtids, has_all, has_no_more, names]) = rows.into_iter().next() else {
         return Err(of_server("does not say which transactions it has".to_owned()));
     };
     if (&*has_all, &*has_no_more) != ("1", "1") {
@@ -239,7 +287,9 @@ async fn ask(
     }
     let xa = server.rows::<4>("XA RECOVER CONVERT XID", cancel).await?.map_err(of_server)?;
     let prepared_xa = xa.into_iter().map(|[_, _, _, name]| name.to_string()).collect();
-    Ok(Transactions { gtids: gtids.to_string(), prepared_xa })
+    let lower_case_table_names = names.to_string();
+    let gtids = gtids.to_string();
+    Ok(Transactions { gtids, prepared_xa, lower_case_table_names, unwrapped: None })
 }
 
 /// A set of GTIDs that may stand in a statement.
@@ -268,6 +318,14 @@ fn note(target: &Path, position: &ClonePosition) -> std::io::Result<()> {
     std::fs::rename(new, target.join(POSITION))
 }
 
+/// Adds `lower_case_table_names` to the option file: of it, no other file of the directory tells, and no server with another
+/// value starts there.
+fn note_names(target: &Path, value: &str) -> std::io::Result<()> {
+    let mut file = File::options().append(true).open(target.join(SETTINGS))?;
+    file.write_all(format!("lower_case_table_names={value}\n").as_bytes())?;
+    file.sync_all()
+}
+
 /// The position that a finished restore has noted.
 pub(crate) fn noted(target: &Path) -> Option<ClonePosition> {
     let text = read_small(&target.join(POSITION))?;
@@ -277,17 +335,23 @@ pub(crate) fn noted(target: &Path) -> Option<ClonePosition> {
     Some(ClonePosition { binlog: Some((file, offset)), gtids })
 }
 
-/// Refuses data whose keys are still protected by a constant alone, although a server has started on it.
+/// Refuses data whose keys are still protected by a constant alone, although a server has started on it. `unwrapped` is why that of
+/// the redo log could not be wrapped anew.
 ///
 /// # Errors
 /// [`BackupError::Restore`] with the first of the files.
-pub(crate) fn refuse_exposed(target: &Path, info: &CloneInfo) -> Result<(), BackupError> {
+pub(crate) fn refuse_exposed(
+    target: &Path,
+    info: &CloneInfo,
+    unwrapped: Option<&str>,
+) -> Result<(), BackupError> {
     let failed = |what: String| BackupError::of_target(target, what);
     let folder = TargetDir::open_kept(target).map_err(|error| failed(error.to_string()))?;
     match exposed_keys(&folder, info).map_err(|error| failed(error.to_string()))?.as_slice() {
         [] => Ok(()),
         [first, ..] => Err(failed(format!(
-            "the key of {first} is protected only by a public constant, also after the start of a server, which has no keyring or did not use it: give it one with --datadir-file and --mysqld-opts, or accept that with --allow-exposed-keys"
+            "the key of {first} is protected only by a public constant, also after the start of a server, which has no keyring or did not use it{}: give it one with --datadir-file and --mysqld-opts, or accept that with --allow-exposed-keys",
+            unwrapped.map_or_else(String::new, |why| format!(" ({WRAP_REDO_KEY}: {why})"))
         ))),
     }
 }
@@ -330,6 +394,18 @@ mod tests {
         std::fs::create_dir(dir.path().join(POSITION)).unwrap();
         note(dir.path(), &ClonePosition::default()).unwrap();
         assert_eq!(noted(dir.path()), None);
+    }
+
+    #[test]
+    fn the_case_of_names_is_noted_behind_the_other_settings() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(SETTINGS);
+        // Without the file, nothing was put together.
+        assert!(note_names(dir.path(), "1").is_err());
+        std::fs::write(&path, "[mysqld]\ninnodb_page_size=16384\n").unwrap();
+        note_names(dir.path(), "1").unwrap();
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(text, "[mysqld]\ninnodb_page_size=16384\nlower_case_table_names=1\n");
     }
 
     #[test]
