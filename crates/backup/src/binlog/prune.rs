@@ -13,7 +13,7 @@ use serde::Serialize;
 use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listed_segment::ListedSegment;
-use xb_repo::archive::listing::{ListedStream, is_stored, servers, streams};
+use xb_repo::archive::listing::{ListedStream, Part, Problem, is_stored, servers, streams};
 use xb_repo::archive::names::{
     floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
@@ -242,9 +242,15 @@ fn verdict(
         verdict.keep("no backup of it is kept".to_owned());
         return verdict;
     };
-    if let Some(found) = found.iter().find(|found| !found.problems.is_empty()) {
-        let id = found.id;
-        let what = found.problems.first().map(ToString::to_string).unwrap_or_default();
+    // What another stream has received again is history.
+    let is_again = |found: &ListedStream| {
+        found.stream.as_ref().is_some_and(|of| histories.received_again(of).is_some())
+    };
+    let fault = |found: &ListedStream| {
+        let counts = |problem: &&Problem| problem.part != Part::Missing || !is_again(found);
+        Some((found.id, found.problems.iter().find(counts)?.to_string()))
+    };
+    if let Some((id, what)) = found.iter().find_map(fault) {
         verdict.keep(format!("stream {id}: {what}; run `binlog verify`"));
         return verdict;
     }
@@ -268,13 +274,14 @@ fn verdict(
         let mut before =
             floor.map_or(Some(stream.head.digest), |floor| RecordDigest::parse(&floor.head));
         let mut expected = first;
+        let may_lack = !found.problems.is_empty();
         for (number, segment) in &stream.segments {
             // A receiver continues behind the last segment of what is not followed yet.
             let is_last = !is_followed && stream.segments.keys().next_back() == Some(number);
             let follows = match expected == *number {
                 true => before.is_some() && segment.previous == before,
-                // Those between were removed.
-                false => *number <= stream.removed_below,
+                // Those between were removed, or received again.
+                false => *number <= stream.removed_below || may_lack,
             };
             if is_last || !follows || !goes(segment) {
                 break;
@@ -389,7 +396,6 @@ async fn remove_named(
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use xb_repo::archive::listing::{Part, Problem};
 
     use xb_repo::archive::record::digest;
     use xb_repo::archive::segment::{Body, SegmentHead};
