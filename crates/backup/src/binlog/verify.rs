@@ -176,6 +176,12 @@ async fn verify_stream(
 ) -> Result<CheckedStream, BackupError> {
     let opened = open(&mut found, server, own)?;
     let is_locked = matches!(opened, OpenedStream::Locked(_));
+    // `prune` has removed what the key would open.
+    let is_gone =
+        found.sizes.is_empty() && found.stream.as_ref().is_some_and(|of| of.floor.is_some());
+    if is_locked && is_gone {
+        return Ok(CheckedStream::unread(found));
+    }
     let (key, wrong) = match opened.readable(own.keys()) {
         Readable::Segments(key, wrong) => (key, wrong),
         Readable::Nothing(why) => {

@@ -16,8 +16,8 @@ use crate::archive::ended::ended;
 use crate::archive::listed_segment::ListedSegment;
 use crate::archive::listing::{PARALLEL, record, segment_head, store_time, streams};
 use crate::archive::names::{
-    ALIVE, END, HEAD, STREAMS, parse_floor, parse_segment, segment_name, server_folder,
-    stream_folder,
+    ALIVE, BEFORE_SEGMENTS, END, HEAD, STREAMS, parse_floor, parse_segment, segment_name,
+    server_folder, stream_folder,
 };
 use crate::archive::plan::Histories;
 use crate::archive::present::{LineEnd, by_id, last, line, lost_end, may_be_passed, present};
@@ -150,10 +150,9 @@ async fn lacking(
     folder: &str,
     numbers: &Range<u64>,
 ) -> Result<Option<(u64, u64)>, RepoError> {
-    let listed = match numbers.start.checked_sub(1) {
-        Some(before) => root.list_below_after(folder, &segment_name(before)).await?,
-        None => root.list_below(folder).await?,
-    };
+    let before = numbers.start.checked_sub(1).map(segment_name);
+    let before = before.as_deref().unwrap_or(BEFORE_SEGMENTS);
+    let listed = root.list_below_after(folder, before).await?;
     let floor = listed.iter().filter_map(|listed| parse_floor(&listed.key)).max().unwrap_or(0);
     let stored: HashSet<u64> =
         listed.iter().filter_map(|listed| parse_segment(&listed.key)).collect();
