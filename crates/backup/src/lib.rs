@@ -69,9 +69,8 @@ pub use binlog::receive::{ArchiveSettings, ReceiveRequest, receive};
 pub use binlog::show::{
     ArchiveSearch, FoundTransaction, HistoryBreak, SearchLine, Searched, search_archive,
 };
-pub use binlog::verify::{
-    ArchiveFacts, ArchiveReport, OriginReport, StreamReport, Window, list_archive, verify_archive,
-};
+pub use binlog::stream_report::{OriginReport, StreamReport};
+pub use binlog::verify::{ArchiveFacts, ArchiveReport, Window, list_archive, verify_archive};
 pub use cancel::{CancelToken, OrInterrupted};
 pub use check::binlog::check_binlog;
 pub use check::clone::check_clone;

@@ -10,7 +10,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::{AnyGtid, Gtid, GtidPosition, GtidState, LogPosition};
 use xb_repo::archive::base::{Base, BasePosition};
-use xb_repo::archive::followed::unfollowed;
 use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::plan::{Histories, PlanError, Stream, holders, witness};
 use xb_repo::archive::record::{FORMAT, FORMAT_OF_ANOTHER, Record, RecordError};
@@ -792,37 +791,4 @@ fn numbers_that_were_given_twice_are_seen_as_far_as_the_heads_show_them() {
     let within = numbered(&[1, 2, 3, 4, 5, 6, 7, 8, 5, 6], &[296 + 50, 50, 50, 25, 75]);
     assert_eq!(recurs(&within, 2, "0-1-5"), (2, true));
     assert_eq!(recurs(&within, 2, "0-1-3"), (1, false));
-}
-
-/// Of keys that are lost: a known stream shows that all before it is history.
-#[test]
-fn a_locked_stream_that_is_followed_hides_no_end() {
-    let changes = changes(40);
-    let mut streams = vec![simple(&changes[..8], StreamOrigin::First, 0, (1, 4))];
-    for number in 1..4_u8 {
-        let last = streams.last().unwrap();
-        let begin = last.segments.values().next_back().unwrap().to.offset;
-        let begins = StreamOrigin::Continues { after: link_to_end(last), at: None };
-        let count = 8 * (usize::from(number) + 1);
-        streams.push(simple(&changes[..count], begins, number, (1, begin)));
-    }
-    let hidden = |known: &[Stream], locked: &[&Stream]| {
-        let hidden = unfollowed(known, locked).into_iter();
-        hidden.map(|stream| stream.id().to_owned()).collect::<Vec<_>>()
-    };
-    let [one, two, three, four] = &streams[..] else { panic!("four streams") };
-    assert_eq!(hidden(&streams[3..], &[one, two, three]), [""; 0]);
-    // Also once nothing is left of them.
-    let (first, second) = (removed(one), removed(two));
-    assert_eq!(hidden(&streams[2..], &[&first, &second]), [""; 0]);
-    // The last one may have anything.
-    assert_eq!(hidden(&streams[..3], &[four]), [four.id()]);
-    // So may one that another receiver has written beyond what is followed, or says so.
-    let longer = simple(&changes[..20], StreamOrigin::First, 0, (1, 4));
-    let stated = Stream { stated: one.stated + 1, ..one.clone() };
-    for more in [longer, stated] {
-        assert_eq!(hidden(&streams[1..], &[&more]), [more.id()]);
-    }
-    let gone = &streams[2..];
-    assert_eq!(hidden(gone, &[one]), [one.id()], "what follows it is gone");
 }

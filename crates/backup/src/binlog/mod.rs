@@ -1,5 +1,6 @@
 //! The archive of a server's binary logs: receive, push, list, show, verify.
 
+pub(crate) mod before_hole;
 pub(crate) mod choose_archive;
 pub(crate) mod clock;
 mod common_log;
@@ -37,6 +38,7 @@ pub(crate) mod sources;
 pub(crate) mod standing;
 mod start;
 mod state;
+pub(crate) mod stream_report;
 mod system_zone;
 pub(crate) mod tail;
 mod unlogged;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listed_segment::ListedSegment;
-use xb_repo::archive::listing::{ListedStream, is_stored, servers, streams};
+use xb_repo::archive::listing::{ListedStream, Part, Problem, is_stored, servers, streams};
 use xb_repo::archive::names::{
     floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
@@ -242,9 +242,15 @@ fn verdict(
         verdict.keep("no backup of it is kept".to_owned());
         return verdict;
     };
-    if let Some(found) = found.iter().find(|found| !found.problems.is_empty()) {
-        let id = found.id;
-        let what = found.problems.first().map(ToString::to_string).unwrap_or_default();
+    // What another stream has received again is history.
+    let is_again = |found: &ListedStream| {
+        found.stream.as_ref().is_some_and(|of| histories.received_again(of).is_some())
+    };
+    let fault = |found: &ListedStream| {
+        let counts = |problem: &&Problem| problem.part != Part::Missing || !is_again(found);
+        Some((found.id, found.problems.iter().find(counts)?.to_string()))
+    };
+    if let Some((id, what)) = found.iter().find_map(fault) {
         verdict.keep(format!("stream {id}: {what}; run `binlog verify`"));
         return verdict;
     }
@@ -268,13 +274,14 @@ fn verdict(
         let mut before =
             floor.map_or(Some(stream.head.digest), |floor| RecordDigest::parse(&floor.head));
         let mut expected = first;
+        let may_lack = !found.problems.is_empty();
         for (number, segment) in &stream.segments {
             // A receiver continues behind the last segment of what is not followed yet.
             let is_last = !is_followed && stream.segments.keys().next_back() == Some(number);
             let follows = match expected == *number {
                 true => before.is_some() && segment.previous == before,
-                // Those between were removed.
-                false => *number <= stream.removed_below,
+                // Those between were removed, or received again.
+                false => *number <= stream.removed_below || may_lack,
             };
             if is_last || !follows || !goes(segment) {
                 break;
@@ -389,11 +396,10 @@ async fn remove_named(
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use xb_repo::archive::listing::{Part, Problem};
 
     use xb_repo::archive::record::digest;
     use xb_repo::archive::segment::{Body, SegmentHead};
-    use xb_repo::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
+    use xb_repo::archive::stream::{Link, StoredPosition, StreamHead, StreamOrigin};
     use xb_repo::manifest::clone_facts::CloneFacts;
     use xb_repo::manifest::{Manifest, sample};
     use xb_repo::root::Root;
@@ -617,6 +623,63 @@ mod tests {
         let is_there = paths.map(|path| path.symlink_metadata().is_ok());
         assert_eq!(is_there, [true, false, false, false]);
         assert_eq!((all[0].segments, all[0].bytes, all[0].left.is_some()), (3, 30, true));
+    }
+
+    /// A stream with these segments: their numbers, and the offsets of their beginnings and ends.
+    fn stream_of(id: &str, begins: StreamOrigin, segments: &[(u64, u64, u64)]) -> ListedStream {
+        let mut stream = stream();
+        let mut head = stream.head.content.clone();
+        let first = segments[0].1;
+        (head.stream, head.begins, head.start) = (id.repeat(32), begins, at(first));
+        head.gtids = Some(format!("{UUID}:1-{first}"));
+        stream.head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
+        let one = stream.segments.remove(&0).unwrap();
+        let mut previous = stream.head.digest;
+        for (number, from, to) in segments {
+            let mut segment = ListedSegment::clone(&one);
+            (segment.stream, segment.number) = (id.repeat(32).as_str().into(), *number);
+            (segment.from, segment.to, segment.previous) = (at(*from), at(*to), Some(previous));
+            segment.gtids_before = Some(format!("{UUID}:1-{from}").as_str().into());
+            segment.gtids_after = Some(format!("{UUID}:1-{to}").as_str().into());
+            segment.digest =
+                RecordDigest::parse(&digest(&[&to.to_be_bytes()[..], id.as_bytes()].concat()))
+                    .unwrap();
+            previous = segment.digest;
+            stream.segments.insert(*number, Arc::new(segment));
+        }
+        stream.stated = segments.last().unwrap().0 + 1;
+        ListedStream {
+            id: RunId::parse(stream.id()).unwrap(),
+            stream: Some(stream),
+            alive: None,
+            end: None,
+            sizes: segments.iter().map(|(number, ..)| (*number, 10)).collect(),
+            left: BTreeMap::new(),
+            rollups: Vec::new(),
+            keys: None,
+            problems: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_received_again_holds_up_no_removal() {
+        let mut lacking = stream_of("0", StreamOrigin::First, &[(0, 4, 500), (2, 900, 1300)]);
+        let what = "segment 1 is missing".to_owned();
+        lacking.problems.push(Problem { part: Part::Missing, what });
+        let of_first = lacking.stream.as_ref().unwrap().segments[&0].digest.to_string();
+        let after = Link { stream: "0".repeat(32), number: 0, head: of_first };
+        let begins = StreamOrigin::Continues { after, at: None };
+        let again = stream_of("1", begins, &[(0, 500, 1300), (1, 1300, 2500)]);
+        let kept =
+            [kept(20_000, by_xtrabackup("filename 'bin.000001', position '2000'".to_owned()))];
+        let decide = |found: &[ListedStream]| verdict("shop".to_owned(), found, &kept, None);
+        let all = [lacking, again];
+        let decided = decide(&all);
+        let removed: Vec<&[u64]> = decided.removals.iter().map(|of| &of.numbers[..]).collect();
+        assert_eq!((removed, &decided.kept), (vec![&[0, 2][..], &[0]], &None));
+        let alone = decide(&all[..1]).kept.unwrap();
+        assert!(alone.contains("segment 1 is missing; run `binlog verify`"), "{alone}");
     }
 
     #[test]

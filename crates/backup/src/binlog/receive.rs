@@ -23,6 +23,7 @@ use xb_repo::archive::stream::{Link, StoredPosition, StreamHead, StreamOrigin};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
+use crate::binlog::before_hole::before_hole;
 use crate::binlog::clock;
 use crate::binlog::finding::{Finding, Unread};
 use crate::binlog::log_request::LogRequest;
@@ -677,6 +678,13 @@ impl<'a> Receiver<'a> {
 
     /// The segment that a new stream follows.
     pub(super) async fn before(&self) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
+        let Some(last) = self.last_known().await? else { return Ok(None) };
+        let (root, server) = (self.root(), &self.settings.server);
+        Ok(Some(before_hole(root, server, last, &self.tell).await?))
+    }
+
+    /// The last stored segment: that which this host remembers, if it is there.
+    async fn last_known(&self) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
         let stored = async || Ok(last_stored(self.root(), &self.settings.server).await?);
         let Some(state) = &self.state else { return stored().await };
         let Some(ours) = state.read()? else { return stored().await };

@@ -12,18 +12,18 @@ use xb_encryptor::Keys;
 use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listing::{ListedStream, streams, streams_by_records};
-use xb_repo::archive::plan::{Histories, MISSING, PlanError, Stream, are_apart, holders};
+use xb_repo::archive::plan::{Histories, PlanError, Stream, are_apart, holders};
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
-use xb_repo::archive::stream::{Origin, StreamHead, StreamOrigin};
 use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_repo::resolve::KnownManifests;
 
 use crate::binlog::lent_streams::with_streams;
-use crate::binlog::open::{OF_KEYS, OpenedStream, Readable, StreamKeys, open};
+use crate::binlog::open::{OpenedStream, Readable, StreamKeys, open};
 use crate::binlog::prune::edge;
 use crate::binlog::read::fetch_segment;
+use crate::binlog::stream_report::{StreamReport, stream_report};
 use crate::binlog::tail::{Remembered, remembered, tail};
 use crate::error::BackupError;
 use crate::session::Session;
@@ -64,99 +64,6 @@ impl ArchiveReport {
     #[must_use]
     pub fn has_gap(&self) -> bool {
         !self.gaps.is_empty() || self.backups.iter().any(Window::is_cut)
-    }
-}
-
-/// A stream.
-#[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct StreamReport {
-    /// ID of the stream.
-    pub stream: String,
-    /// When it began.
-    pub started: Option<Timestamp>,
-    /// `first`, `continues`, `gap` or `branch`.
-    pub begins: Option<String>,
-    /// Why, of a gap or a branch.
-    pub reason: Option<String>,
-    /// The server that it was received from.
-    pub origin: Option<OriginReport>,
-    /// Position in the logs of the server before up to which its stream counts, if this one took over from it.
-    pub takes_over_at: Option<String>,
-    /// Position of its first byte.
-    pub from: Option<String>,
-    /// Position behind its last byte.
-    pub to: Option<String>,
-    /// GTIDs up to there.
-    pub gtids: Option<String>,
-    /// Number of its segments.
-    pub segments: u64,
-    /// Transactions in them.
-    pub transactions: u64,
-    /// Bytes of its objects.
-    pub bytes: u64,
-    /// Everything up to this time is in it.
-    pub covered_until: Option<Timestamp>,
-    /// When the receiver last gave a sign of life.
-    pub alive: Option<Timestamp>,
-    /// Whether it is sealed.
-    pub sealed: bool,
-    /// A text that says what is wrong with it.
-    pub problems: Vec<String>,
-    /// The keys do not open it, which is one of its problems.
-    #[serde(skip)]
-    pub is_locked: bool,
-    /// Segments that are missing because they were removed, as texts. They are among the gaps.
-    #[serde(skip)]
-    removed: Vec<String>,
-    /// Remarks on states that cost requests, and on clocks that went back.
-    pub remarks: Vec<String>,
-}
-
-impl StreamReport {
-    /// Returns whether nothing is damaged, missing or altered, as far as it could be read.
-    fn is_undamaged(&self) -> bool {
-        let is_of_keys = |problem: &String| self.is_locked && problem.starts_with(OF_KEYS);
-        self.problems.iter().all(is_of_keys)
-    }
-}
-
-/// A server of an archive.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct OriginReport {
-    /// Its `server_id`.
-    pub server_id: u32,
-    /// Its `server_uuid`, of MySQL.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub server_uuid: Option<String>,
-    /// Its `wsrep_node_name`, of Galera.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
-    /// `HOST:PORT`, as it states it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host: Option<String>,
-}
-
-impl OriginReport {
-    fn of(head: &StreamHead) -> Self {
-        let (server_uuid, node) = (head.server_uuid.clone(), head.node.clone());
-        Self { server_id: head.server_id, server_uuid, node, host: head.host.clone() }
-    }
-
-    /// Returns the identity, without the name of the host.
-    #[must_use]
-    pub fn identity(&self) -> String {
-        let (uuid, node) = (self.server_uuid.as_deref(), self.node.as_deref());
-        Origin { id: self.server_id, uuid, node }.to_string()
-    }
-}
-
-/// `server_id 2 (db2:3306)`
-impl std::fmt::Display for OriginReport {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.identity())?;
-        self.host.as_ref().map_or(Ok(()), |host| write!(f, " ({host})"))
     }
 }
 
@@ -250,6 +157,8 @@ struct CheckedStream {
     unread: BTreeSet<u64>,
     /// The keys do not open it.
     is_locked: bool,
+    /// Those of the problems that say no more than that segments are missing.
+    lacking: Vec<String>,
 }
 
 /// Facts from the events up to the position of a backup.
@@ -267,6 +176,12 @@ async fn verify_stream(
 ) -> Result<CheckedStream, BackupError> {
     let opened = open(&mut found, server, own)?;
     let is_locked = matches!(opened, OpenedStream::Locked(_));
+    // `prune` has removed what the key would open.
+    let is_gone =
+        found.sizes.is_empty() && found.stream.as_ref().is_some_and(|of| of.floor.is_some());
+    if is_locked && is_gone {
+        return Ok(CheckedStream::unread(found));
+    }
     let (key, wrong) = match opened.readable(own.keys()) {
         Readable::Segments(key, wrong) => (key, wrong),
         Readable::Nothing(why) => {
@@ -322,10 +237,11 @@ async fn verify_stream(
             Err(what) => problems.push(wrong(what)),
         }
     }
+    let mut lacking = Vec::new();
     if let Some(alive) = found.alive.as_ref().map(|alive| &alive.content)
         && !has(stream, alive.segments, &alive.head)
     {
-        problems.push(format!(
+        lacking.push(format!(
             "it ends before its sign of life of {}, up to {}",
             alive.written, alive.position
         ));
@@ -333,12 +249,10 @@ async fn verify_stream(
     if let Some(end) = found.end.as_ref().map(|end| &end.content)
         && !has(stream, end.segments, &end.head)
     {
-        problems.push(format!(
-            "its `end` record counts {} segments and names a different last head",
-            end.segments
-        ));
+        lacking.push(format!("its `end` record counts {} segments and names a different last head", end.segments));
     }
-    Ok(CheckedStream { found, problems, met, unread, is_locked })
+    problems.extend(lacking.iter().cloned());
+    Ok(CheckedStream { found, problems, met, unread, is_locked, lacking })
 }
 
 /// Returns whether a stream has this number of segments, and the last of them this head.
@@ -356,10 +270,15 @@ fn has(stream: &Stream, segments: u64, head: &str) -> bool {
 }
 
 impl CheckedStream {
+    fn report(&self) -> StreamReport {
+        stream_report(&self.found, &self.problems, &self.lacking, self.is_locked)
+    }
+
     fn unread(found: ListedStream) -> Self {
         let unread = found.stream.iter().flat_map(|stream| stream.segments.keys().copied());
         let unread = unread.collect();
-        Self { found, problems: Vec::new(), met: HashMap::new(), unread, is_locked: false }
+        let (problems, met, is_locked, lacking) = (Vec::new(), HashMap::new(), false, Vec::new());
+        Self { found, problems, met, unread, is_locked, lacking }
     }
 }
 
@@ -487,7 +406,7 @@ async fn report(
     let within = facts.and_then(|facts| facts.kept_within);
     let mut report = ArchiveReport {
         server: server.to_owned(),
-        streams: looked.iter().map(stream_report).collect(),
+        streams: looked.iter().map(CheckedStream::report).collect(),
         backups: Vec::new(),
         gaps: Vec::new(),
         past_gaps: Vec::new(),
@@ -506,6 +425,12 @@ async fn report(
     let (problem, limit) = tail(&session.root, server, (&histories, &empty), ours).await?.found();
     report.problems.extend(problem);
     report.stranded = histories.stranded().iter().map(ToString::to_string).collect();
+    for stream in &streams {
+        if let Some(again) = histories.received_again(stream) {
+            let of = report.streams.iter_mut().filter(|of| of.stream == stream.id());
+            of.for_each(|of| of.pass_over_missing(again.id()));
+        }
+    }
     for step in histories.clock_steps() {
         let of = report.streams.iter_mut().filter(|stream| stream.stream == step.stream);
         of.for_each(|stream| stream.remarks.push(step.to_string()));
@@ -688,82 +613,10 @@ fn window(
     window
 }
 
-fn stream_report(checked: &CheckedStream) -> StreamReport {
-    let CheckedStream { found, problems, is_locked, .. } = checked;
-    let problems = found.problems.iter().map(ToString::to_string).chain(problems.iter().cloned());
-    let mut report = StreamReport {
-        stream: found.id.to_string(),
-        started: None,
-        begins: None,
-        reason: None,
-        origin: None,
-        takes_over_at: None,
-        from: None,
-        to: None,
-        gtids: None,
-        segments: found.sizes.len() as u64,
-        transactions: 0,
-        bytes: found.sizes.values().sum(),
-        covered_until: found.alive.as_ref().and_then(|alive| alive.content.covered_until),
-        alive: found.alive.as_ref().map(|alive| alive.content.written),
-        sealed: found.is_sealed(),
-        problems: problems.collect(),
-        is_locked: *is_locked,
-        removed: Vec::new(),
-        remarks: found.remarks.clone(),
-    };
-    let Some(stream) = &found.stream else { return report };
-    let head = &stream.head.content;
-    report.started = Some(head.started);
-    report.from = Some(head.start.to_string());
-    report.origin = Some(OriginReport::of(head));
-    if let StreamOrigin::Continues { at: Some(at), .. } = &head.begins {
-        report.takes_over_at = Some(at.to_string());
-    }
-    let (kind, reason) = match &head.begins {
-        StreamOrigin::First => ("first", None),
-        StreamOrigin::Continues { .. } => ("continues", None),
-        StreamOrigin::Gap { reason, .. } => ("gap", Some(reason.clone())),
-        StreamOrigin::Branch { reason, .. } => ("branch", Some(reason.clone())),
-    };
-    report.begins = Some(kind.to_owned());
-    report.reason = reason;
-    let (pieces, breaks) = stream.chain();
-    if let Some(last) = pieces.last() {
-        report.covered_until = report.covered_until.max(last.segment.last_commit());
-        report.to = Some(last.segment.to.to_string());
-        report.gtids = last.segment.gtids_after.as_deref().map(str::to_owned);
-    }
-    // The heads of an archive without a key may state anything.
-    let stated = pieces.iter().map(|piece| piece.segment.transactions);
-    report.transactions = stated.fold(0, u64::saturating_add);
-    for (_, error) in breaks.iter().filter(|(_, error)| !is_named(found, error)) {
-        let text = error.to_string();
-        let into = if is_removed(error) { &mut report.removed } else { &mut report.problems };
-        if !into.contains(&text) {
-            into.push(text);
-        }
-    }
-    report
-}
-
-/// Returns whether a problem of the stream says already why a segment cannot be read.
-fn is_named(found: &ListedStream, error: &PlanError) -> bool {
-    let PlanError::Segment { number, what, .. } = error else { return false };
-    let [one, other] = [format!("segment {number} "), format!("segment {number}:")];
-    let names = |what: &str| what.starts_with(&one) || what.starts_with(&other);
-    what == MISSING && found.problems.iter().any(|problem| names(&problem.what))
-}
-
-/// Returns whether segments are missing that were removed as a floor says, which is a gap for backups before it, and no damage.
-fn is_removed(error: &PlanError) -> bool {
-    matches!(error, PlanError::Gap { .. })
-}
-
 #[cfg(test)]
 mod tests {
     use xb_repo::archive::record::{FORMAT, Record};
-    use xb_repo::archive::stream::{Floor, StoredPosition};
+    use xb_repo::archive::stream::{Floor, StoredPosition, StreamHead, StreamOrigin};
 
     use super::*;
 

@@ -77,6 +77,8 @@ pub enum Part {
     Stream,
     /// A segment: it counts if it is on the way.
     Segment,
+    /// The same, of one that is missing: it counts unless another stream has received it again.
+    Missing,
     /// A record that shows how far the stream reaches.
     End,
 }
@@ -395,7 +397,7 @@ async fn read(
                     missing += 1;
                     if number < stated && missing <= 8 {
                         let what = format!("segment {number} is missing");
-                        problems.push(Problem::new(Part::Segment, what));
+                        problems.push(Problem::new(Part::Missing, what));
                     }
                 }
             }

@@ -19,6 +19,8 @@ const FLOOR: &str = "floor-";
 const ROLL_UP: &str = ".heads-";
 /// Folder of the roll-ups of streams that have ended, in that of a server. It is no ID of a stream.
 pub const STREAMS: &str = ".streams";
+/// Lies behind the names of roll-ups, and before those of segments, floors and records.
+pub(crate) const BEFORE_SEGMENTS: &str = ".~";
 /// Digits of a segment's number.
 const DIGITS: usize = 12;
 

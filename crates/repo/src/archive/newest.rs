@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -15,8 +16,8 @@ use crate::archive::ended::ended;
 use crate::archive::listed_segment::ListedSegment;
 use crate::archive::listing::{PARALLEL, record, segment_head, store_time, streams};
 use crate::archive::names::{
-    ALIVE, END, HEAD, STREAMS, parse_floor, parse_segment, segment_name, server_folder,
-    stream_folder,
+    ALIVE, BEFORE_SEGMENTS, END, HEAD, STREAMS, parse_floor, parse_segment, segment_name,
+    server_folder, stream_folder,
 };
 use crate::archive::plan::Histories;
 use crate::archive::present::{LineEnd, by_id, last, line, lost_end, may_be_passed, present};
@@ -30,6 +31,8 @@ use crate::root::Root;
 
 /// Stated segments that are looked for at the end of a stream: about as many as one answer of a store lists.
 const LOOKED_AT: u64 = 900;
+/// Segments before the last one that a receiver looks for when it starts: those of a day and more.
+const LOOKED_BACK: u64 = 20_000;
 
 /// A stream without its segments.
 #[derive(Debug)]
@@ -107,6 +110,56 @@ pub async fn one_segment_head(
         Some(size) => Ok(segment_head(root, &key, size).await?.ok()),
         None => Ok(None),
     }
+}
+
+/// The number of the first segment that is missing before this one of a stream, if one is. Takes a request for 1000 segments before
+/// it, and 20 at most.
+///
+/// # Errors
+/// [`RepoError::Name`]; [`RepoError::Store`] if the store cannot be listed or reached.
+pub async fn missing_before(
+    root: &Root,
+    server: &str,
+    stream: &str,
+    number: u64,
+) -> Result<Option<u64>, RepoError> {
+    let Some(id) = RunId::parse(stream) else { return Ok(None) };
+    let folder = stream_folder(&server_folder(server)?, id);
+    let found = missing(root, &folder, number.saturating_sub(LOOKED_BACK)..number).await?;
+    Ok(found.map(|(first, _)| first))
+}
+
+/// Those of these segments of a stream that are missing, and were not removed: the number of the first one, and how many they are.
+async fn missing(
+    root: &Root,
+    folder: &str,
+    numbers: Range<u64>,
+) -> Result<Option<(u64, u64)>, RepoError> {
+    let Some((first, _)) = lacking(root, folder, &numbers).await? else { return Ok(None) };
+    // One answer of a store may lack something, and `prune` may be at work.
+    let key = format!("{folder}/{}", segment_name(first));
+    match root.store().size(&root.key(&key)).await? {
+        Some(_) => Ok(None),
+        None => lacking(root, folder, &numbers).await,
+    }
+}
+
+/// The same by one listing.
+async fn lacking(
+    root: &Root,
+    folder: &str,
+    numbers: &Range<u64>,
+) -> Result<Option<(u64, u64)>, RepoError> {
+    let before = numbers.start.checked_sub(1).map(segment_name);
+    let before = before.as_deref().unwrap_or(BEFORE_SEGMENTS);
+    let listed = root.list_below_after(folder, before).await?;
+    let floor = listed.iter().filter_map(|listed| parse_floor(&listed.key)).max().unwrap_or(0);
+    let stored: HashSet<u64> =
+        listed.iter().filter_map(|listed| parse_segment(&listed.key)).collect();
+    let all = numbers.start.max(floor)..numbers.end;
+    let mut missing = all.filter(|number| !stored.contains(number));
+    let first = missing.next();
+    Ok(first.map(|first| (first, 1 + missing.count() as u64)))
 }
 
 /// The last segment of the archive: that at which a restore of its latest state ends. Takes three requests for each
@@ -395,29 +448,8 @@ impl Outline {
     /// # Errors
     /// [`RepoError::Store`] if the store cannot be listed or reached.
     pub async fn missing(&self, root: &Root) -> Result<Option<(u64, u64)>, RepoError> {
-        let Some((first, _)) = self.lacking(root).await? else { return Ok(None) };
-        // One answer of a store may lack something, and `prune` may be at work.
-        let key = format!("{}/{}", self.folder, segment_name(first));
-        match root.store().size(&root.key(&key)).await? {
-            Some(_) => Ok(None),
-            None => self.lacking(root).await,
-        }
-    }
-
-    /// The same by one listing.
-    async fn lacking(&self, root: &Root) -> Result<Option<(u64, u64)>, RepoError> {
         let stated = self.stated().unwrap_or(0);
-        let from = stated.saturating_sub(LOOKED_AT);
-        let listed = match from.checked_sub(1) {
-            Some(before) => root.list_below_after(&self.folder, &segment_name(before)).await?,
-            None => root.list_below(&self.folder).await?,
-        };
-        let floor = listed.iter().filter_map(|listed| parse_floor(&listed.key)).max().unwrap_or(0);
-        let stored: HashSet<u64> =
-            listed.iter().filter_map(|listed| parse_segment(&listed.key)).collect();
-        let mut missing = (from.max(floor)..stated).filter(|number| !stored.contains(number));
-        let first = missing.next();
-        Ok(first.map(|first| (first, 1 + missing.count() as u64)))
+        missing(root, &self.folder, stated.saturating_sub(LOOKED_AT)..stated).await
     }
 
     /// Its end, as it was found. That of one that is followed is not read.

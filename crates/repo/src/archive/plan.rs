@@ -23,7 +23,7 @@ pub use crate::archive::plan_error::PlanError;
 use crate::archive::present::{self, Left, LineEnd, lacks_end, of_one_server, present, reaching};
 use crate::archive::stop::RestoreStop;
 use crate::archive::stranded::{Lack, Stranded, lacks, only, together};
-use crate::archive::stream::StreamOrigin;
+use crate::archive::stream::{StoredPosition, StreamOrigin};
 
 /// All histories of an archive. To look at several backups, make it once.
 #[derive(Debug)]
@@ -269,6 +269,30 @@ impl<'a> Histories<'a> {
     pub fn clock_steps(&self) -> Vec<ClockStep> {
         let newest = self.lines.first();
         newest.map(|newest| clock_steps(&self.pieces(newest).pieces)).unwrap_or_default()
+    }
+
+    /// The stream of the present history that has received again what is missing of this one, and all that is behind it: a
+    /// receiver that had stored it found that it is gone, and asked the server once more.
+    #[must_use]
+    pub fn received_again(&self, stream: &Stream) -> Option<&'a Stream> {
+        let newest = self.lines.first()?;
+        let (own, breaks) = stream.chain();
+        let missing = breaks.iter().find_map(|(_, error)| match error {
+            PlanError::Segment { number, what, .. } if what == MISSING => Some(*number),
+            _ => None,
+        })?;
+        let (_, next) = newest.parts.iter().find(|(part, _)| part.id() == stream.id())?;
+        let next = (*next)?;
+        match &next.head.content.begins {
+            StreamOrigin::Continues { after, at: None } if after.number < missing => {}
+            _ => return None,
+        }
+        let pieces = self.pieces(newest);
+        let first = pieces.pieces.iter().position(|piece| piece.stream == stream.id())?;
+        let end = stream.end.as_ref().and_then(StoredPosition::position);
+        let end = end.or_else(|| own.last()?.segment.end())?;
+        let reaches = pieces.pieces.last().and_then(|last| last.segment.end()) >= Some(end);
+        (reaches && pieces.break_behind(first).is_none()).then_some(next)
     }
 
     /// Whether these streams have this segment, or had it before a floor.
