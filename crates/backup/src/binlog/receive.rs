@@ -23,7 +23,7 @@ use xb_repo::archive::newest::{last_stored, stream_head};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::RollUp;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::{Link, StoredPosition, StreamHead, StreamOrigin};
+use xb_repo::archive::stream::{Link, StoredPosition, StreamHead, StreamOrigin, UNLOGGED};
 use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
@@ -348,7 +348,7 @@ impl<'a> Receiver<'a> {
         let looking = tokio::task::spawn_blocking(move || last_start(&access, &logs, request));
         let log =
             looking.await.map_err(|_| ArchiveError::Bug("the thread that looks panicked"))??;
-        let reason = format!("the server ran without a binary log at {since}");
+        let reason = format!("{UNLOGGED} at {since}");
         Ok(behind_hole(&start, &log, reason))
     }
 

@@ -38,3 +38,4 @@ mod shared_text;
 pub mod stop;
 pub mod stranded;
 pub mod stream;
+mod unlogged;
