@@ -94,6 +94,17 @@ impl Archive {
         found.into_iter().filter_map(|found| Some((found.stream?, found.keys))).collect()
     }
 
+    /// Where the last transaction of the archive ends.
+    fn last_transaction(&self) -> LogPosition {
+        let streams: Vec<Stream> = self.streams().into_iter().map(|(stream, _)| stream).collect();
+        let first = streams[0].head.content.start.position().unwrap();
+        let taken = jiff::Timestamp::now();
+        let position = first.clone();
+        let base = Base { position, gtids: None, at_most: None, taken, is_shown_by_bytes: false };
+        let plan = Histories::new(&streams).plan(&base, &RestoreStop::Latest).unwrap();
+        plan.end(&first).unwrap().0
+    }
+
     /// The bytes of each log in the archive's newest history.
     fn logs(&self) -> BTreeMap<String, Vec<u8>> {
         let session = self.session();
@@ -435,6 +446,30 @@ fn a_store_that_is_away_stops_the_reading_and_loses_nothing() {
     archive.assert_equal();
 }
 
+/// What is stored in the mount point of a disk that is away is missing once the disk is back.
+#[test]
+fn a_folder_that_is_unmounted_beneath_the_receiver_takes_nothing() {
+    let archive = Archive::new();
+    let root = archive.folder.path().join("root");
+    let (receiver, told) = Receiver::start(archive.server.socket(), &archive.session());
+    archive.write(5);
+    archive.wait_for(&told);
+    let disk = archive.folder.path().join("disk");
+    std::fs::rename(&root, &disk).unwrap();
+    std::fs::create_dir(&root).unwrap();
+    archive.write(5);
+    let is_told =
+        |notice: &Notice| matches!(notice, Notice::StoreAway(what) if what.contains("unmounted"));
+    until(|| told.lock().unwrap().iter().any(is_told));
+    std::fs::remove_dir(&root).unwrap();
+    std::fs::rename(&disk, &root).unwrap();
+    archive.write(1);
+    archive.wait_for(&told);
+    receiver.stop();
+    let report = archive.verify();
+    assert!(report.is_undamaged() && report.streams.len() == 1, "{report:#?}");
+}
+
 /// Fails every write while it is set.
 #[derive(Debug, Default)]
 struct Switch(AtomicBool);
@@ -551,6 +586,9 @@ fn logs_that_a_server_purges_while_nobody_writes_are_no_gap() {
         assert_eq!(begins(&told), "Continues", "{told:?}");
         let report = archive.verify();
         assert!(report.is_undamaged() && report.gaps.is_empty(), "{report:#?}");
+        // Without a transaction, the new stream ends nothing.
+        let log = if rows == 0 { "bin.000001" } else { "bin.000003" };
+        assert_eq!(archive.last_transaction().log(), log);
     }
     assert!(archive.logs()["bin.000003"].len() > 500);
 }

@@ -407,6 +407,48 @@ fn a_gap_and_a_barrier_are_not_crossed() {
     assert!(plan(&streams, &base, &RestoreStop::Gtid("0-1-3".parse().unwrap())).is_ok());
 }
 
+/// An idle server purges the log with its last transaction. Its next stream begins with a log that has none yet.
+#[test]
+fn a_stream_without_transactions_ends_no_archive_before_those_of_the_streams_before_it() {
+    let mut changes = changes(6);
+    changes[5].log = 2;
+    let first = stream(&changes, 0, ((1, 4), StreamOrigin::First), &[2000, 296], None);
+    let continues =
+        |before: &Stream, at| StreamOrigin::Continues { after: link_to_end(before), at };
+    let begins = ((2, 4), continues(&first, None));
+    let idle = stream(&changes, 1, begins, &[200, 96], Some(NOW));
+    assert!(idle.segments.values().all(|segment| segment.last.is_none()));
+    let begins = ((2, 300), continues(&idle, Some(at(2, 300))));
+    let moved = stream(&changes, OTHER_SERVER, begins, &[20], Some(NOW));
+    let (base, _) = base_at(&changes, 2);
+    let (late, _) = base_at(&changes[..5], 5);
+    let end = |streams: &[Stream], base: &Base, stop: &str| {
+        let plan = plan(streams, base, &stop.parse().unwrap()).unwrap();
+        plan.end(&base.position).unwrap()
+    };
+    let time = Timestamp::from_second(NOW).unwrap().to_string();
+    let all = [first.clone(), idle.clone(), moved];
+    for streams in [&all[..1], &all[..2], &all[..]] {
+        assert_eq!(end(streams, &base, "latest"), (position(1, 425), 0), "{}", streams.len());
+        assert_eq!(end(streams, &late, "latest"), (late.position.clone(), 0));
+    }
+    assert_eq!(end(&all[..2], &base, &time), (position(1, 425), 0));
+    assert_eq!(end(&all, &base, "bin.000001:350"), (position(1, 350), 0));
+    // Once the server writes again.
+    let begins = ((2, 4), continues(&first, None));
+    let streams = [first.clone(), stream(&changes, 1, begins, &[200, 2000], None)];
+    assert_eq!(end(&streams, &base, "latest"), (position(2, changes[5].end), 0));
+    // No receiver writes a head that has transactions and no last one.
+    let mut damaged = first;
+    let mut head = head_of(&damaged.segments[&0]);
+    head.last = None;
+    damaged.segments.insert(0, listed(head));
+    damaged.segments.pop_last();
+    let streams = [damaged];
+    let plan = plan(&streams, &base, &RestoreStop::Latest).unwrap();
+    assert!(matches!(plan.end(&base.position), Err(PlanError::Segment { number: 0, .. })));
+}
+
 #[test]
 fn the_branch_that_goes_on_is_the_default() {
     let changes = changes(10);

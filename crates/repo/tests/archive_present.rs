@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use xb_binlog::{AnyGtid, GtidPosition, GtidState};
 use xb_repo::archive::authority::Keyless;
-use xb_repo::archive::base::BasePosition;
+use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::listing::{self, Problem};
 use xb_repo::archive::names::segment_name;
@@ -467,6 +467,52 @@ fn what_one_receiver_missed_is_taken_from_another_one() {
     assert!(matches!(error, PlanError::Gap { .. }), "{error}");
 }
 
+/// Of two receivers, one was away while the server ran without a log: for that one, its logs follow each other.
+#[test]
+fn what_a_server_did_not_log_is_taken_from_no_receiver() {
+    let changes = in_three_logs();
+    let made = |mut stream: Stream, second: u32| {
+        made_at(&mut stream, |log| second + log as u32);
+        stream
+    };
+    let whole = |stop: usize, life| {
+        let begins = ((1, 4), StreamOrigin::First);
+        made(stream(&changes[..stop], 0, begins, &[50; 60], Some(NOW + life)), 1000)
+    };
+    let saw = made(simple(&changes[..6], StreamOrigin::First, 1, (1, 4)), 1000);
+    let tells = |reason: &str, life: i64| {
+        let gap = StreamOrigin::Gap { after: link_to_end(&saw), reason: reason.to_owned() };
+        stream(&changes, 2, ((2, 4), gap), &[50; 60], Some(NOW + life))
+    };
+    let unlogged = "the server ran without a binary log at 2026-11-30T22:00:00Z";
+    let (base, _) = base_at(&changes, 2);
+    let (behind, _) = base_at(&changes, 10);
+    let is_gap = |streams: &[Stream], base: &Base| {
+        let found = plan(streams, base, &RestoreStop::Latest);
+        match found {
+            Ok(_) => false,
+            Err(PlanError::Gap { reason, .. }) => reason == unlogged,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    // Whichever of them is the present one.
+    for (life, other) in [(10, 5000), (5000, 10)] {
+        for stop in [14, 30] {
+            let streams = [whole(stop, life), saw.clone(), made(tells(unlogged, other), 1000)];
+            assert!(is_gap(&streams, &base), "{life} {stop}");
+            assert!(!is_gap(&streams, &behind), "{life} {stop}");
+            let before = plan(&streams, &base, &"0-1-7".parse().unwrap()).unwrap();
+            assert_eq!(replayed(&before, &changes, &base).len(), 5);
+            // What was only missed, another receiver has.
+            let streams = [whole(30, life), saw.clone(), made(tells("purged", other), 1000)];
+            assert!(!is_gap(&streams, &base), "{life}");
+            // A log of the same name that was made at another time, as after RESET MASTER, is another one.
+            let streams = [whole(30, 5000), saw.clone(), made(tells(unlogged, 10), 2000)];
+            assert!(!is_gap(&streams, &base));
+        }
+    }
+}
+
 /// The first bytes of the format description event of a log that was made at this second.
 fn made_at(streams: &mut Stream, seconds: impl Fn(u64) -> u32) {
     let mut previous = streams.head.digest.to_string();
@@ -817,6 +863,30 @@ proptest! {
 }
 
 /// Many connections, and a backup that none of their histories has: each history shares what comes before with others.
+/// The power failed while it was written, or a copy was cut.
+#[test]
+fn a_last_segment_that_cannot_be_read_hides_none_before_it() {
+    let changes = changes(20);
+    let streams = [simple(&changes, StreamOrigin::First, 0, (1, 4))];
+    let (folder, root) = stored_root(&streams);
+    let place = folder.path().join(".xb-binlog/shop").join(streams[0].id());
+    let count = streams[0].segments.len() as u64;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let found = || {
+        runtime.block_on(async {
+            let outlines = outlines(&root, "shop").await.unwrap();
+            let last = outlines[0].last_segment(&root).await.unwrap();
+            let stored = last_stored(&root, "shop").await.unwrap();
+            [last, stored].map(|last| last.map(|last| last.content.number))
+        })
+    };
+    assert_eq!(found(), [Some(count - 1); 2]);
+    for cut in 1..4 {
+        std::fs::write(place.join(segment_name(count - cut)), b"").unwrap();
+        assert_eq!(found(), [Some(count - 1 - cut); 2]);
+    }
+}
+
 #[test]
 fn histories_share_what_they_have_in_common() {
     const STREAMS: usize = 1500;

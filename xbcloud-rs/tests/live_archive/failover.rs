@@ -563,6 +563,33 @@ fn two_servers_that_can_be_written_to_are_not_archived() {
 }
 
 /// Both servers run on, so nothing ends the connection to the one that is a replica now.
+/// The old server was idle, and had purged the log with its last transaction: the archive ends with a stream that has none.
+#[test]
+fn a_server_takes_over_behind_a_stream_without_transactions() {
+    let mut pair = Pair::new(&[]);
+    let receiver = pair.shop.receive();
+    let _ = pair.shop.back_up("full", &[]);
+    pair.shop.server.sql("INSERT INTO d.t VALUES (1, 'one'); FLUSH BINARY LOGS");
+    pair.shop.wait_for(&receiver);
+    receiver.stop();
+    pair.catch_up();
+    // InnoDB needs a log for a moment.
+    while !pair.shop.server.sql("SHOW BINARY LOGS").starts_with("bin.000002") {
+        pair.shop.server.sql("PURGE BINARY LOGS TO 'bin.000002'");
+    }
+    let receiver = pair.shop.receive();
+    pair.shop.wait_for(&receiver);
+    receiver.stop();
+    pair.fail_over();
+    pair.shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
+    let receiver = pair.shop.receive();
+    pair.shop.wait_for(&receiver);
+    assert_takes_over(&receiver);
+    receiver.stop();
+    assert!(streams(&pair.shop).iter().all(|stream| stream["begins"] != "gap"));
+    lead_to_latest(&pair.shop, &["full"]);
+}
+
 #[test]
 fn a_receiver_follows_a_planned_switch() {
     let mut pair = Pair::new(&["--read-only=ON"]);

@@ -267,3 +267,24 @@ fn a_damaged_packet_at_a_reconnect_is_no_branch() {
     let begins: Vec<&str> = streams.filter_map(|stream| stream["begins"].as_str()).collect();
     assert_eq!(begins, ["first", "continues"]);
 }
+
+/// Its next stream begins with a log that has no transaction, and so has the one after that.
+#[test]
+fn an_idle_server_that_purges_its_log_makes_the_latest_no_older_state() {
+    let archive = Archive::new(Store::folder());
+    archive.write(1);
+    archive.catch_up();
+    let _ = archive.back_up("one");
+    archive.write(5);
+    let gtid = last(&archive);
+    for log in ["bin.000002", "bin.000003"] {
+        archive.server.sql("FLUSH BINARY LOGS");
+        archive.catch_up();
+        archive.purge_to(log);
+        archive.catch_up();
+        assert_is_latest(&archive, &gtid);
+    }
+    archive.write(1);
+    archive.catch_up();
+    assert_is_latest(&archive, &last(&archive));
+}

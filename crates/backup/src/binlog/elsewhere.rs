@@ -14,9 +14,11 @@ use xb_repo::root::Root;
 
 use crate::archive_error::ArchiveError;
 
-/// Stretches that are compared, at most; and heads that are read for them.
+/// Stretches that are compared, at most; heads that are read for them; and those without a transaction that are passed over, as
+/// an idle server makes them with each log.
 const STRETCHES: usize = 8;
 const HEADS: usize = 64;
+const IDLE_HEADS: usize = 1024;
 
 /// The end of the archive.
 #[derive(Debug, Clone)]
@@ -47,11 +49,14 @@ impl ArchiveEnd {
         last: &Record<SegmentHead>,
     ) -> Result<Option<Self>, ArchiveError> {
         let mut heads = vec![last.clone()];
+        let mut idle = 0;
         while let Some(head) = heads.last()
-            && heads.len() < HEADS
+            && heads.len() - idle < HEADS
+            && idle < IDLE_HEADS
             && stretches(&heads).len() < STRETCHES
         {
             let SegmentHead { stream, number, previous, .. } = &head.content;
+            idle += usize::from(head.content.transactions == 0);
             let (found, digest) = match number.checked_sub(1) {
                 Some(before) => {
                     (one_segment_head(root, server, stream, before).await?, previous.clone())
@@ -76,7 +81,7 @@ impl ArchiveEnd {
         }
         let stretches = stretches(&heads);
         let gtids = match last.content.after() {
-            Some(gtids) if last.content.last.is_some() => gtids,
+            Some(gtids) if has_end(&last.content) => gtids,
             _ => return Ok(None),
         };
         Ok((!stretches.is_empty()).then_some(Self { gtids, stretches }))
@@ -113,6 +118,12 @@ impl ArchiveEnd {
             false => LogPlace::Other(what),
         }
     }
+}
+
+/// Whether the place is known up to which a segment at the end of the archive counts. In the stream of an idle server, no
+/// transaction ends; then all of it counts, unless one begins in it.
+fn has_end(head: &SegmentHead) -> bool {
+    head.last.is_some() || !head.ends_inside
 }
 
 /// The stretches of heads, the newest first, up to one that does not say enough; the oldest is the first of them.

@@ -116,19 +116,19 @@ pub(crate) fn on_another(
 ) -> Result<Start, ArchiveError> {
     let (oldest, _) = logs.first().ok_or(ArchiveError::NoLog)?;
     let after = link(before);
-    Ok(match (outcome, &before.content.last) {
-        (Outcome::Here(here), Some(last)) => {
+    Ok(match outcome {
+        Outcome::Here(here) => {
             let Takeover { at, last: overlap, gtids, repeats } = *here;
-            let begins = StreamOrigin::Continues { after, at: Some(last.to.clone()) };
+            // A stream of an idle server has no transaction.
+            let head = &before.content;
+            let end = head.last.as_ref().map_or(&head.to, |last| &last.to);
+            let begins = StreamOrigin::Continues { after, at: Some(end.clone()) };
             Start { begins, at, gtids: Some(gtids.to_string()), overlap, repeats, made: None }
         }
-        (Outcome::Here(_), None) => {
-            return Err(ArchiveError::Bug("a search for no transaction"));
-        }
-        (Outcome::Branch { log, reason }, _) => {
+        Outcome::Branch { log, reason } => {
             Start::whole(&log, StreamOrigin::Branch { after, reason })
         }
-        (Outcome::Unknown(reason), _) => Start::whole(oldest, StreamOrigin::Gap { after, reason }),
+        Outcome::Unknown(reason) => Start::whole(oldest, StreamOrigin::Gap { after, reason }),
     })
 }
 

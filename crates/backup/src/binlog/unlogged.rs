@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use xb_mysql::Access;
-use xb_repo::archive::stream::StreamOrigin;
+use xb_repo::archive::stream::{StreamOrigin, UNLOGGED};
 
 use crate::archive_error::ArchiveError;
 use crate::binlog::log_beginning::log_beginning;
@@ -88,7 +88,7 @@ impl Unlogged {
         let looking = tokio::task::spawn_blocking(move || last_start(&access, &logs, request));
         let log =
             looking.await.map_err(|_| ArchiveError::Bug("the thread that looks panicked"))??;
-        let reason = format!("the server ran without a binary log at {since}");
+        let reason = format!("{UNLOGGED} at {since}");
         Ok(behind_hole(&start, &log, reason))
     }
 

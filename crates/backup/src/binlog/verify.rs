@@ -249,7 +249,10 @@ async fn verify_stream(
     if let Some(end) = found.end.as_ref().map(|end| &end.content)
         && !has(stream, end.segments, &end.head)
     {
-        lacking.push(format!("its `end` record counts {} segments and names a different last head", end.segments));
+        lacking.push(format!(
+            "its `end` record counts {} segments and names a different last head",
+            end.segments
+        ));
     }
     problems.extend(lacking.iter().cloned());
     Ok(CheckedStream { found, problems, met, unread, is_locked, lacking })

@@ -259,19 +259,20 @@ async fn plan_from(
         return Err(UntilError::InData { backup, gtid }.into());
     }
     let outside = planned.pieces.first().map(|piece| piece.outside(&base));
+    let of_plan = |error| UntilError::Plan { backup: name.to_string(), error };
+    let (end, servers) = planned.end(&base.position).map_err(of_plan)?;
     let span = Span {
         start: base.position.clone(),
         gtids,
         outside: outside.unwrap_or_default(),
         stop: request.stop.clone(),
-        end: end_of(&planned, &base.position, &request.stop),
-        servers: servers(&needed),
+        end,
+        servers,
         must_be_found: planned.must_be_found,
         plan: relay.clone(),
     };
     let scanned = scan(session, (&archive.server, &name), &needed, span).await?;
-    past_backup(&base, &scanned, request)
-        .map_err(|error| UntilError::Plan { backup: name.to_string(), error })?;
+    past_backup(&base, &scanned, request).map_err(of_plan)?;
     relay.stop = xb_binlog::ReplayStop::At(scanned.stop.clone());
     relay.servers = scanned.servers;
     relay.never_ended.clone_from(&scanned.end.never_ended);
@@ -319,7 +320,7 @@ async fn plan_from(
             needed,
             origin,
             versions,
-            source_id: source_id(archive, &planned),
+            source_id: source_id(archive, &planned, scanned.servers),
             is_partial: taken_from.is_partial,
             doubts,
         },
@@ -616,11 +617,6 @@ fn needed(pieces: &[Piece<'_>], archive: &Archive) -> Arc<[NeededSegment]> {
     needed.collect()
 }
 
-/// Number of servers before that of the last segment.
-fn servers(needed: &[NeededSegment]) -> usize {
-    needed.last().map_or(0, |needed| needed.server)
-}
-
 /// Checks that the stop lies behind all that the data of a clone may have.
 fn past_backup(base: &Base, scanned: &Scanned, request: &UntilRequest) -> Result<(), PlanError> {
     match &base.at_most {
@@ -632,21 +628,10 @@ fn past_backup(base: &Base, scanned: &Scanned, request: &UntilRequest) -> Result
     }
 }
 
-/// Where the reading ends at the latest.
-fn end_of(plan: &Plan<'_>, start: &LogPosition, stop: &RestoreStop) -> LogPosition {
-    if let RestoreStop::Position(at) = stop {
-        return at.clone();
-    }
-    let last = plan.pieces.last();
-    let end = last.and_then(|piece| piece.segment.last.as_ref()?[1].position());
-    // Positions of two servers do not compare.
-    let is_moved = last.zip(plan.pieces.first()).is_some_and(|(one, two)| one.server != two.server);
-    end.filter(|end| is_moved || end > start).unwrap_or_else(|| start.clone())
-}
-
-/// The server of the last log.
-fn source_id(archive: &Archive, plan: &Plan<'_>) -> Option<u32> {
-    let last = plan.pieces.last()?;
+/// The server of the log in which the stop lies, by its number from that of the first piece on.
+fn source_id(archive: &Archive, plan: &Plan<'_>, number: usize) -> Option<u32> {
+    let first = plan.pieces.first()?.server;
+    let last = plan.pieces.iter().rfind(|piece| piece.server - first == number)?;
     let stream = archive.streams.iter().find(|stream| stream.id() == last.stream)?;
     Some(stream.head.content.server_id)
 }

@@ -148,3 +148,33 @@ fn links_in_a_circle_and_unusable_names_stop_no_command() {
     std::fs::remove_file(&odd).unwrap();
     block_on(xb_backup::delete(&store.root, &name("monday"))).unwrap();
 }
+
+/// A disk that is unmounted beneath a long run leaves its mount point.
+#[test]
+fn nothing_is_written_or_read_where_the_opened_folder_is_not() {
+    let store = Store::new();
+    store.put("monday", Layout::Packed, 500, stream_reader()).unwrap();
+    let (root, away) = (below(&store, ""), store.folder.path().join("away"));
+    let refused = |what: &str| {
+        let error = match what {
+            "put" => store.put("tuesday", Layout::Packed, 500, stream_reader()).map(drop),
+            "delete" => block_on(xb_backup::delete(&store.root, &name("monday"))).map(drop),
+            _ => block_on(xb_repo::list::list(&store.root)).map(drop).map_err(BackupError::from),
+        };
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("is its disk unmounted?"), "{what}: {error}");
+    };
+    std::fs::rename(&root, &away).unwrap();
+    for is_there in [false, true] {
+        if is_there {
+            std::fs::create_dir(&root).unwrap();
+        }
+        for what in ["put", "delete", "list"] {
+            refused(what);
+        }
+        assert!(!root.exists() || std::fs::read_dir(&root).unwrap().next().is_none());
+    }
+    std::fs::remove_dir(&root).unwrap();
+    std::fs::rename(&away, &root).unwrap();
+    store.put("tuesday", Layout::Packed, 500, stream_reader()).unwrap();
+}

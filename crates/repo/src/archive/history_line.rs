@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use xb_binlog::{AnyGtid, Gtid, GtidState, LogPosition};
@@ -16,6 +17,7 @@ use crate::archive::plan_error::PlanError;
 use crate::archive::stop::{RestoreStop, TimesBefore};
 use crate::archive::stranded::{Passage, is_behind_gap};
 use crate::archive::stream::{StoredPosition, StreamHead, StreamOrigin};
+use crate::archive::unlogged::{UnloggedStart, add_breaks};
 
 /// Segments that a replay needs, in order.
 #[derive(Debug, Clone)]
@@ -38,6 +40,41 @@ pub struct Plan<'a> {
 }
 
 impl Plan<'_> {
+    /// Where the last transaction of the pieces ends, unless the stop is a position, or `start` if none ends behind that; and the
+    /// number of the server whose log this is in, from that of the first piece on. The stream of an idle server may have no
+    /// transaction: then those of the streams before it are the last ones.
+    ///
+    /// # Errors
+    /// [`PlanError::Segment`] of a head that states transactions, but not where they end.
+    pub fn end(&self, start: &LogPosition) -> Result<(LogPosition, usize), PlanError> {
+        let first = self.pieces.first().map_or(0, |first| first.server);
+        if let RestoreStop::Position(at) = &self.stop {
+            let last = self.pieces.last().map_or(first, |last| last.server);
+            return Ok((at.clone(), last - first));
+        }
+        for piece in self.pieces.iter().rev() {
+            let head = piece.segment;
+            let Some(end) = head.last.as_ref().map(|last| &last[1]) else {
+                if head.transactions == 0 {
+                    continue;
+                }
+                let (stream, number) = (piece.stream.to_owned(), head.number);
+                let what = "its head does not say where its last transaction ends".to_owned();
+                return Err(PlanError::Segment { stream, number, what });
+            };
+            // Another stream has what lies behind the end of the piece.
+            if end.log == head.from.log && piece.until < end.offset {
+                continue;
+            }
+            let server = piece.server - first;
+            // Positions of two servers do not compare.
+            let is_behind = |end: &LogPosition| server > 0 || end > start;
+            let end = end.position().filter(is_behind);
+            return Ok(end.map_or_else(|| (start.clone(), 0), |end| (end, server)));
+        }
+        Ok((start.clone(), 0))
+    }
+
     pub(super) fn left(self, left_by: Option<PlanError>) -> Self {
         Self { is_left: true, left_by, ..self }
     }
@@ -66,6 +103,8 @@ pub(super) struct HistoryLine<'a> {
     pub(super) parts: Vec<(&'a Stream, Option<&'a Stream>)>,
     /// Number of the last one in the archive.
     pub(super) last: usize,
+    /// Of the whole archive.
+    unlogged: Arc<[UnloggedStart<'a>]>,
 }
 
 impl<'a> HistoryLine<'a> {
@@ -73,6 +112,7 @@ impl<'a> HistoryLine<'a> {
         streams: &HashMap<&str, &'a Stream>,
         number: usize,
         last: &'a Stream,
+        unlogged: &Arc<[UnloggedStart<'a>]>,
     ) -> Self {
         let mut parts = vec![(last, None)];
         let mut seen = HashSet::from([last.id()]);
@@ -87,7 +127,7 @@ impl<'a> HistoryLine<'a> {
             first = before;
         }
         parts.reverse();
-        Self { parts, last: number }
+        Self { parts, last: number, unlogged: Arc::clone(unlogged) }
     }
 
     /// Checks that the backup belongs to this history: a branch has the same positions as the history that it
@@ -132,7 +172,13 @@ impl<'a> HistoryLine<'a> {
         for (stream, next) in &self.parts {
             reader.add(stream, *next);
         }
-        LinePieces::new(reader.pieces, reader.breaks)
+        let LineReader { pieces, mut breaks, .. } = reader;
+        let origin = |piece: &Piece<'a>| {
+            let part = self.parts.iter().find(|(stream, _)| stream.id() == piece.stream);
+            part.map(|(stream, _)| stream.head.content.origin())
+        };
+        add_breaks(&self.unlogged, &pieces, &mut breaks, origin);
+        LinePieces::new(pieces, breaks)
     }
 
     /// Where the domain of a transaction passes its number.
@@ -205,7 +251,7 @@ impl<'a> HistoryLine<'a> {
     }
 
     /// The way from a backup in another line to `behind`, the pieces of this line behind its last break, and then on there. None,
-    /// unless these follow in the other line.
+    /// unless these follow in the other line: what was never logged does not.
     pub(super) fn joined<'p>(
         &self,
         behind: &[Piece<'a>],
@@ -214,6 +260,10 @@ impl<'a> HistoryLine<'a> {
         base: &Base,
     ) -> Option<Way<'p, 'a>> {
         let next = behind.first()?;
+        let (stream, _) = self.parts.iter().find(|(stream, _)| stream.id() == next.stream)?;
+        if stream.head.content.begins.is_behind_unlogged() {
+            return None;
+        }
         let way = other.way(line, base).ok()?;
         let is_joint =
             |piece: &Piece<'a>| self.server(next) == other.server(piece) && joins(piece, next);

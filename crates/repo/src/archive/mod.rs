@@ -41,3 +41,4 @@ mod shared_text;
 pub mod stop;
 pub mod stranded;
 pub mod stream;
+mod unlogged;

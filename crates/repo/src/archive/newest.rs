@@ -33,6 +33,8 @@ use crate::root::Root;
 const LOOKED_AT: u64 = 900;
 /// Segments before the last one that a receiver looks for when it starts: those of a day and more.
 const LOOKED_BACK: u64 = 20_000;
+/// Segments at the end of a stream that cannot be read, and are passed over.
+const UNREAD: usize = 8;
 
 /// A stream without its segments.
 #[derive(Debug)]
@@ -465,8 +467,8 @@ impl Outline {
     }
 
     /// The last segment up to which the stream has no hole, as far as its sign of life does not say that there
-    /// is none; `None` if it has no segment, or if that one cannot be read. Lists only what was stored after
-    /// the sign of life.
+    /// is none; `None` if it has no segment. Lists only what was stored after the sign of life. If the last one cannot be read,
+    /// as one that was cut when the power failed, it is the last one before it that can.
     ///
     /// # Errors
     /// [`RepoError::Store`] if the store cannot be reached.
@@ -485,12 +487,25 @@ impl Outline {
             (None, _) if from > 0 => self.tail(root, 0).await?,
             found => found,
         };
-        let Some((number, size)) = last else { return Ok((None, written)) };
-        let key = format!("{}/{}", self.folder, segment_name(number));
-        let head = segment_head(root, &key, size).await?;
-        let last = head.ok().filter(|head| head.content.number == number);
-        let last = last.map(|last| (ListedSegment::of(&last, None), last));
-        Ok((last.map(|(listed, last)| (last, listed)), written))
+        let mut next = last;
+        for _ in 0..UNREAD {
+            let Some((number, size)) = next else { break };
+            let key = format!("{}/{}", self.folder, segment_name(number));
+            let head = segment_head(root, &key, size).await?;
+            if let Some(last) = head.ok().filter(|head| head.content.number == number) {
+                let listed = ListedSegment::of(&last, None);
+                return Ok((Some((last, listed)), written));
+            }
+            next = match number.checked_sub(1) {
+                Some(before) => {
+                    let key = format!("{}/{}", self.folder, segment_name(before));
+                    let size = root.store().size(&root.key(&key)).await?;
+                    size.map(|size| (before, size))
+                }
+                None => None,
+            };
+        }
+        Ok((None, written))
     }
 
     /// The first segment up to number `last` that has a position, or the beginning of what follows it; `None` if

@@ -24,6 +24,7 @@ use crate::archive::present::{self, Left, LineEnd, lacks_end, of_one_server, pre
 use crate::archive::stop::RestoreStop;
 use crate::archive::stranded::{Lack, Stranded, lacks, only, together};
 use crate::archive::stream::{StoredPosition, StreamOrigin};
+use crate::archive::unlogged::unlogged_starts;
 
 /// All histories of an archive. To look at several backups, make it once.
 #[derive(Debug)]
@@ -53,8 +54,9 @@ impl<'a> Histories<'a> {
         let mut last: Vec<(usize, &Stream)> = streams.iter().enumerate().rev().collect();
         last.sort_by_key(|(n, _)| std::cmp::Reverse((Some(*n) == present, life(*n))));
         let by_id = by_id(streams);
-        let lines =
-            last.into_iter().map(|(n, last)| HistoryLine::ending_with(&by_id, n, last)).collect();
+        let unlogged = unlogged_starts(streams).into();
+        let line = |(n, last)| HistoryLine::ending_with(&by_id, n, last, &unlogged);
+        let lines = last.into_iter().map(line).collect();
         Self {
             streams,
             ends,

@@ -232,7 +232,16 @@ pub enum StreamOrigin {
     },
 }
 
+/// The reason of a gap in which the server ran without a log begins with this.
+pub const UNLOGGED: &str = "the server ran without a binary log";
+
 impl StreamOrigin {
+    /// Whether what is lacking was never logged, so that no other receiver has it.
+    #[must_use]
+    pub fn is_behind_unlogged(&self) -> bool {
+        matches!(self, Self::Gap { reason, .. } if reason.starts_with(UNLOGGED))
+    }
+
     /// The segment that the stream follows.
     #[must_use]
     pub fn after(&self) -> Option<&Link> {

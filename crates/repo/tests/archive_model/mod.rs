@@ -171,7 +171,10 @@ pub(crate) fn stream(
             .map(|each| each.seconds)
             .filter(|time| i64::from(*time) <= NOW + 5)
             .collect();
-        let last = changes.iter().rfind(|each| (each.log, each.end) <= (log, to));
+        // Before its first transaction, a stream knows only one that it receives again: it begins behind that.
+        let is_last =
+            |each: &&Change| start <= (each.log, each.end) && (each.log, each.end) <= (log, to);
+        let last = changes.iter().rfind(is_last);
         let number = segments.len() as u64;
         let previous = segments.values().next_back().map_or(head.digest, |last| last.digest);
         let is_end = to == end && log < last_log;

@@ -154,6 +154,7 @@ impl Store {
         let path = path_of(Operation::Abort, &upload.key)?;
         let outcome = match (&self.multipart, &self.traits.raw_api) {
             (_, RawApi::Folder(root)) => {
+                self.refuse_other_folder(Operation::Abort, &upload.key).await?;
                 let file = root.join(format!("{}#{}", upload.key, upload.id));
                 or_none(std::fs::remove_file(file)).map(drop).map_err(|error| {
                     let kind = StoreErrorKind::Rejected;

@@ -100,6 +100,7 @@ pub(crate) fn open(
         // A copy in Azure may still be running when the response arrives.
         copies: false,
         empty_folders: false,
+        opened: None,
     };
     Ok(Store::new(store.clone(), Some(store), traits, opening.policy, opening.traffic))
 }

@@ -73,6 +73,7 @@ pub(crate) fn open(
         rate: None,
         copies: google.storage_class.is_none(),
         empty_folders: false,
+        opened: None,
     };
     Ok(Store::new(store.clone(), Some(store), traits, opening.policy, opening.traffic))
 }

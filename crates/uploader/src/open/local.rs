@@ -19,6 +19,7 @@ use crate::service::NO_ACCESS;
 use crate::settings::StoreSettings;
 use crate::settings::location::Location;
 use crate::settings::provider::StoreLimits;
+use crate::store::opened_folder::OpenedFolder;
 use crate::store::{Store, StoreTraits};
 
 pub(crate) fn open(
@@ -50,6 +51,8 @@ pub(crate) fn open(
         .with_fsync(true)
         // Remote stores have no empty folders.
         .with_automatic_cleanup(true);
+    let opened = OpenedFolder::new(Path::new(&folder))
+        .map_err(|error| refused(&folder, error.to_string()))?;
     let traits = StoreTraits {
         limits: StoreLimits::S3,
         protection: "the file system; synced before a file gets its name",
@@ -63,6 +66,7 @@ pub(crate) fn open(
         // A hard link is not a copy: both names would share one file.
         copies: false,
         empty_folders: false,
+        opened: Some(Arc::new(opened)),
     };
     let store = Store::new(Arc::new(store), None, traits, policy, Traffic::default());
     Ok((store, String::new()))

@@ -89,6 +89,7 @@ pub(crate) fn open(
         rate: None,
         copies,
         empty_folders: provider.may_list_empty_folders(),
+        opened: None,
     };
     Ok(Store::new(store.clone(), Some(store), traits, opening.policy, opening.traffic))
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
+use crate::operation::Operation;
 use crate::request::raw_request::RawApi;
 use crate::store::Store;
 use crate::store::retry_loop::jitter;
@@ -17,6 +18,8 @@ impl Store {
     /// stores, and where the folder cannot be locked within [`LOCK_LIMIT`]. A missing one is made if `makes_folder`.
     pub(crate) async fn lock_beside(&self, key: &str, makes_folder: bool) -> Option<fs::File> {
         let RawApi::Folder(root) = &self.traits.raw_api else { return None };
+        // In the place of a disk that is away, no folder is made.
+        self.refuse_other_folder(Operation::Put, key).await.ok()?;
         if self.link_in(key).is_some() {
             return None;
         }

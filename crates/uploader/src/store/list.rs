@@ -147,6 +147,7 @@ impl Store {
         is_it: fn(&str) -> bool,
     ) -> Result<bool, StoreError> {
         if let RawApi::Folder(root) = &self.traits.raw_api {
+            self.refuse_other_folder(Operation::List, prefix).await?;
             return self.has_file_like(root, prefix, is_it);
         }
         let path = path_of(Operation::List, prefix)?;

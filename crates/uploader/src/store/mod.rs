@@ -12,6 +12,7 @@ pub(crate) mod folder_lock;
 pub(crate) mod guarded;
 pub(crate) mod list;
 pub(crate) mod object_lock;
+pub(crate) mod opened_folder;
 pub(crate) mod read;
 pub(crate) mod retry_loop;
 pub(crate) mod write;
@@ -36,6 +37,7 @@ use crate::service::Service;
 use crate::settings::provider::StoreLimits;
 use crate::store::faults::Faults;
 use crate::store::fence::Fence;
+use crate::store::opened_folder::OpenedFolder;
 
 /// Store with its retry policy. Clones are cheap and share client and counters.
 #[derive(Debug, Clone)]
@@ -81,6 +83,8 @@ pub(crate) struct StoreTraits {
     pub(crate) copies: bool,
     /// Whether a listing by folders may show folders without objects.
     pub(crate) empty_folders: bool,
+    /// The folder, if the store is one.
+    pub(crate) opened: Option<Arc<OpenedFolder>>,
 }
 
 /// Wrapper of the trait object, which has no `Debug` of its own.

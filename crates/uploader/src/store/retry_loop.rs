@@ -111,6 +111,7 @@ impl Store {
         let mut failing_since = None;
         let (mut checked, mut asked_once_more) = (false, false);
         loop {
+            self.refuse_other_folder(operation, key).await?;
             if let Some(change) = change(operation) {
                 self.refuse_link(operation, key)?;
                 self.check_fence(change).await?;

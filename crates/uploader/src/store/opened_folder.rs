@@ -1,0 +1,93 @@
+//! Whether the folder of a store is still the one that was opened. A disk that is unmounted leaves an empty folder of the same
+//! path, and what a long run writes there is missing once the disk is back.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::operation::Operation;
+use crate::store::Store;
+
+const NOT_MOUNTED: &str =
+    "mount its disk, or put the directory back; if this one is right, start the command again";
+
+/// The folder of a store, as it was opened.
+#[derive(Debug)]
+pub(crate) struct OpenedFolder {
+    path: PathBuf,
+    id: FolderId,
+}
+
+/// What tells a folder from another one of the same path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FolderId {
+    inode: u64,
+    device: u64,
+    /// When it was made, if the file system knows that.
+    made: Option<SystemTime>,
+}
+
+impl FolderId {
+    fn of(path: &Path) -> io::Result<Self> {
+        let facts = fs::metadata(path)?;
+        Ok(Self { inode: facts.ino(), device: facts.dev(), made: facts.created().ok() })
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.inode == other.inode
+            && match self.made.zip(other.made) {
+                // A disk that was mounted again may have another number; a folder that was made anew may have the same inode.
+                Some((one, two)) => one == two,
+                None => self.device == other.device,
+            }
+    }
+}
+
+impl OpenedFolder {
+    /// Notes which folder this is.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), id: FolderId::of(path)? })
+    }
+
+    /// Returns why it is not the one that was opened; `None` if it is.
+    fn lost(&self) -> Option<String> {
+        let path = self.path.display();
+        match FolderId::of(&self.path) {
+            Ok(now) if self.id.is(&now) => None,
+            Ok(_) => Some(format!(
+                "{path} is another directory than the one that was opened: is its disk unmounted?"
+            )),
+            Err(error) => {
+                Some(format!("{path}, which was opened, is away: is its disk unmounted? ({error})"))
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Fails if this is a folder that is not the one that was opened.
+    pub(crate) async fn refuse_other_folder(
+        &self,
+        operation: Operation,
+        key: &str,
+    ) -> Result<(), StoreError> {
+        let Some(opened) = self.traits.opened.clone() else { return Ok(()) };
+        // A mount may hang.
+        let lost = tokio::task::spawn_blocking(move || opened.lost()).await;
+        unless_lost(operation, key, lost.ok().flatten())
+    }
+}
+
+fn unless_lost(operation: Operation, key: &str, lost: Option<String>) -> Result<(), StoreError> {
+    match lost {
+        None => Ok(()),
+        Some(what) => Err(StoreError::new(operation, key, StoreErrorKind::Unavailable, what)
+            .with_hint(Some(NOT_MOUNTED.into()))),
+    }
+}
