@@ -39,6 +39,28 @@ pub enum SstError {
         /// The directory.
         path: PathBuf,
     },
+    /// Small files cannot be made in the directory for them.
+    #[error("cannot {what} {}: {source}", path.display())]
+    NoTmpdir {
+        /// The attempted operation.
+        what: &'static str,
+        /// The directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// This node's MyRocks would not find the donor's data.
+    #[error(
+        "the donor has data of MyRocks, and this node's server would not read it: a transfer brings it to {}, and {option} names {}", new.display(), dir.display()
+    )]
+    RocksDb {
+        /// The option.
+        option: &'static str,
+        /// The directory that it names.
+        dir: PathBuf,
+        /// The directory that a transfer brings.
+        new: PathBuf,
+    },
     /// The old data cannot be removed yet.
     #[error("no server has started on the data that the last transfer brought to {}", datadir.display())]
     Untried {
@@ -202,6 +224,8 @@ pub enum SstError {
         what: String,
         /// Its log.
         log: PathBuf,
+        /// A directory of the received data, if the server probably found no room there.
+        full: Option<PathBuf>,
     },
     /// The swap of the data failed.
     #[error(transparent)]
@@ -308,6 +332,8 @@ fn program_hint(words: &[String]) -> Option<String> {
         Some("correct wsrep_sst_auth; a password in [client], [mariabackup] or [xtrabackup] of the option files counts before it, so remove that one".into())
     } else if says("Too many open files") {
         Some("raise the server's limit of open files (LimitNOFILE of its unit, ulimit -n): the backup program opens every tablespace".into())
+    } else if says("Failing assertion: size != os_offset_t(-1)") {
+        Some("if the donor's data directory has a directory whose name is `undo` and a number, the backup program takes it for an undo tablespace: move the tables of such a schema to another one with RENAME TABLE, and drop it".into())
     } else {
         None
     }
@@ -348,6 +374,7 @@ impl SstError {
             Self::Wire(_) | Self::Bind(_) | Self::Server(_) | Self::Get(_) => 32,
             Self::Offer(_) => 93,
             Self::Room(_) | Self::NoStat { .. } => 28,
+            Self::SecondStart { full: Some(_), .. } => 28,
             error if is_full(error) => 28,
             Self::Child(ChildError::Start { .. }) | Self::NoServer(_) => 2,
             Self::FailedTwice { second, .. } => second.status(),
@@ -392,6 +419,15 @@ impl SstError {
                 "nothing was changed: start the server on the present data, or let this node join again".into(),
             ),
             Self::InUse { .. } => Some("stop the server first".into()),
+            Self::NoTmpdir { .. } if is_full(self) => Some(
+                "make room there, or set tmpdir in [sst] to a directory with more room".into(),
+            ),
+            Self::NoTmpdir { .. } => Some(
+                "set tmpdir in [sst] to a directory in which this server's user can make files".into(),
+            ),
+            Self::RocksDb { option, .. } => Some(format!(
+                "remove {option} from this node's settings, so that MyRocks has its data in the data directory; or let this node join with the stock method"
+            )),
             Self::Tmpdir { .. } => Some("set tmpdir in [sst] to a directory with a short, plain path".into()),
             Self::Swap(SwapError::NothingMoved { source }) => taken_hint(source).or_else(|| Some(
                 "start the server on the present data; or correct the cause (the directories must belong to the user of this program), and run it again".into(),
@@ -453,6 +489,10 @@ impl SstError {
                 "restart the server if it was upgraded while it ran; else set second-start=no in [sst], and after the join lock the user mysql.pxc.sst.user and run STOP REPLICA; RESET REPLICA ALL"
                     .into(),
             ),
+            Self::SecondStart { full: Some(path), .. } => Some(format!(
+                "make room on the file system of {}, and start the node again; unless keep-old=no has made room, its data is unchanged",
+                path.display()
+            )),
             Self::SecondStart { .. } => Some(
                 "unless keep-old=no has made room, the data of this node is unchanged; correct what the log names and start the node again (in [sst], second-start-timeout sets the time limit, and second-start=no leaves the start out)"
                     .into(),

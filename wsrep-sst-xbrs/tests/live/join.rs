@@ -69,6 +69,12 @@ fn every_schema_arrives_and_no_other() {
 #[test]
 fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
     let mut cluster = cluster(2);
+    // Names of its own: with an index or a log of the old data, the server would not start on the new, or drop tables of it.
+    let logs = cluster.scratch().join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    let at = logs.display();
+    let names = "log-tc=my-tc.log\nlog-ddl-recovery=my-ddl";
+    cluster.configure(2, "", &format!("log-bin={at}/bl\nlog-bin-index={at}/bl.idx\n{names}"));
     cluster.bootstrap();
     cluster.start(2);
     cluster.wait_synced(2);
@@ -96,6 +102,7 @@ fn a_short_absence_costs_write_sets_and_a_long_one_keeps_the_old_data() {
     let old = datadir.join("#sql-xb/.old");
     assert_eq!(std::fs::read(old.join("shop/left-over.txt")).unwrap(), b"old");
     assert!(old.join("ibdata1").exists() && old.join("mysql").is_dir());
+    assert!(old.join("my-ddl.log").exists() && logs.join("#sql-xb/.old/bl.idx").exists());
     assert!(datadir.join("galera.cache").exists() && !old.join("galera.cache").exists());
 
     let log = cluster.log(2);

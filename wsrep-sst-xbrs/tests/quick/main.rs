@@ -14,6 +14,7 @@ mod exchange;
 mod hostile;
 mod left_journal;
 mod names;
+mod own_names;
 mod percona;
 mod present_data;
 mod room;

@@ -376,6 +376,19 @@ fn a_server_that_refuses_the_data_leaves_the_old_data() {
     assert!(log.contains(cause));
 }
 
+/// A hint about settings would not help.
+#[test]
+fn a_second_start_that_finds_a_full_disk_says_so() {
+    let scene = scene(&[]);
+    let cause = "[ERROR] [MY-012144] [InnoDB] preallocating 12582912 bytes for file ./ibtmp1 failed with error 28";
+    put(&scene, "mysqld.fails", &format!("{cause}\n"));
+    let (joiner, _) = transfer(&scene);
+    assert_eq!(joiner.status.code(), Some(28), "{}", joiner.log);
+    let hint = "hint: make room on the file system of";
+    assert!(joiner.log.contains(cause) && joiner.log.contains(hint), "{}", joiner.log);
+    scene.assert_untouched();
+}
+
 #[test]
 fn statements_that_did_not_work_leave_the_old_data() {
     let scene = scene(&[]);

@@ -35,7 +35,7 @@ pub(crate) fn join_by_write_sets(scene: &Scene, words: &[&str]) {
 }
 
 /// Joins in vain; the donor, too, is told what the joiner's log says.
-fn is_refused(scene: &Scene, words: &[&str], why: &str) -> Ended {
+pub(crate) fn is_refused(scene: &Scene, words: &[&str], why: &str) -> Ended {
     let mut joiner = scene.joiner_with(&[], words).start();
     let ready = joiner.ready();
     let donor = scene.donor(&ready).start().wait();

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags, access, statx};
 use xb_files::{exists, or_none};
 
-use crate::contract::args::Args;
+use crate::contract::args::{Args, Product};
 use crate::contract::keep_patterns::Keep;
 use crate::contract::option_files::OptionFiles;
 
@@ -27,13 +27,17 @@ pub enum Kind {
     Aria,
     /// The binary log with this base name.
     Binlog(OsString),
-    /// What the server notes of unfinished work, or of its sources as a replica, in a file with this name and in others that
-    /// are named after it: `master-CONNECTION.info` and `multi-master.info` after `master.info`.
+    /// What the server notes of its sources as a replica, in a file with this name and in others that are named after it:
+    /// `master-CONNECTION.info` and `multi-master.info` after `master.info`.
     Notes(OsString),
+    /// One file with this name: a log of unfinished work, or the list of the binary log's files.
+    File(OsString),
 }
 
-/// Options that name a file of [`Kind::Notes`]. On other data, a server would undo, finish or apply once more what they say.
-const NOTES: [&str; 4] = ["log-ddl-recovery", "log-tc", "master-info-file", "relay-log-info-file"];
+/// Options that name a file of [`Kind::Notes`]. On other data, a server would apply once more what they say.
+const NOTES: [&str; 2] = ["master-info-file", "relay-log-info-file"];
+/// Options that say where MyRocks has its data. Unless they are set, this is one directory in the data directory.
+const ROCKSDB: [&str; 2] = ["rocksdb-datadir", "rocksdb-wal-dir"];
 
 impl Kind {
     /// Returns whether the file `name`, of a backup or of such a directory, is of this kind.
@@ -72,6 +76,7 @@ impl Kind {
                     || name.starts_with(&[&stem[..], b"-"].concat())
                         && part(name_of.extension()) == end
             }
+            Self::File(file) => name == file.as_bytes(),
         }
     }
 }
@@ -87,7 +92,7 @@ impl Kind {
     /// Returns whether a server has files of this kind in a directory, or can make some there. Notes need not be anywhere: a
     /// server that is no replica makes none. A directory that cannot be listed may have some.
     fn may_be_in(&self, dir: &Path) -> bool {
-        if !matches!(self, Self::Notes(_))
+        if !matches!(self, Self::Notes(_) | Self::File(_))
             || access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok()
         {
             return true;
@@ -128,6 +133,11 @@ pub struct Layout {
     pub inside: Vec<KindDir>,
     /// Kinds with a directory elsewhere.
     pub outside: Vec<KindDir>,
+    /// Kinds that options name in the data directory itself: they go with the data, whatever pattern their names match.
+    pub named: Vec<Kind>,
+    /// Directories in which this node's MyRocks has its data, other than the one that a backup brings, and the options that
+    /// name them.
+    pub rocksdb: Vec<(&'static str, PathBuf)>,
     /// Directories below the data directory, relative to it, that a backup has nothing for, and that a server needs
     /// nevertheless: without the one of `secure-file-priv` it does not start.
     pub needed: Vec<PathBuf>,
@@ -174,24 +184,51 @@ impl Layout {
         }
         if let Some((dir, base)) = binlog(args, files, &option) {
             layout.binlog = Some(base.clone());
+            let stays = layout.stay(dir.as_deref(), &base, keep)?;
             if let Some(dir) = dir {
                 layout.place(Kind::Binlog(base), &dir, keep)?;
             }
-            // The index may have its own name and directory.
+            // The index may have its own name and directory. It names files that must not be gone.
             let index = args.binlog_index.clone().or_else(|| option("log-bin-index"));
-            let index = index.map(PathBuf::from).unwrap_or_default();
-            if let (Some(dir), Some(base)) = (index.parent(), index.file_stem()) {
-                layout.place(Kind::Binlog(base.to_owned()), dir, keep)?;
+            if let Some(index) = index.filter(|_| !stays) {
+                layout.place_file(Kind::File, &index_file(index), keep)?;
             }
         }
-        for name in NOTES {
-            let Some(path) = option(name).map(PathBuf::from) else { continue };
-            // The server gives the one log this ending.
-            let log = (name == "log-ddl-recovery").then(|| path.with_extension("log"));
-            for path in [path].into_iter().chain(log) {
-                if let (Some(dir), Some(name)) = (path.parent(), path.file_name()) {
-                    layout.place(Kind::Notes(name.to_owned()), dir, keep)?;
-                }
+        if let Some(index) = option("relay-log-index") {
+            let log = option("relay-log").map(PathBuf::from).unwrap_or_default();
+            let dir = log.parent().filter(|dir| !dir.as_os_str().is_empty());
+            let base = log.file_stem().unwrap_or(OsStr::new("relay-bin"));
+            let is_outside = dir.map_or(Ok(None), |dir| layout.find_place(dir, keep))?;
+            let is_outside = matches!(is_outside, Some(Place::Outside(_)));
+            let index = index_file(index);
+            let is_here = layout.find_place(index.parent().unwrap_or(&index), keep)?.is_none();
+            if is_here && !is_outside && !layout.stay(dir, base, keep)? {
+                layout.place_file(Kind::File, &index, keep)?;
+            }
+        }
+        for path in NOTES.into_iter().filter_map(option) {
+            layout.place_file(Kind::Notes, Path::new(&path), keep)?;
+        }
+        if let Some(path) = option("log-tc") {
+            layout.place_file(Kind::File, Path::new(&path), keep)?;
+        }
+        if let Some(path) = option("log-ddl-recovery").map(PathBuf::from) {
+            // The server gives both of its files this ending, in the place of any other.
+            let mut backup = path.file_stem().unwrap_or_default().to_owned();
+            backup.push("-backup.log");
+            for path in [path.with_extension("log"), path.with_file_name(backup), path] {
+                layout.place_file(Kind::File, &path, keep)?;
+            }
+        }
+        let usual = layout.datadir.join(rocksdb_dir(args.product));
+        for name in ROCKSDB {
+            let Some(dir) = option(name) else { continue };
+            // Without a slash at the end, and without following a link there: a swap replaces the link.
+            let dir: PathBuf = layout.datadir.join(dir).components().collect();
+            let real = dir.parent().and_then(|above| std::fs::canonicalize(above).ok());
+            let real = real.zip(dir.file_name()).map(|(above, name)| above.join(name));
+            if real.as_ref() != Some(&usual) {
+                layout.rocksdb.push((name, dir));
             }
         }
         for (name, is_file) in
@@ -224,12 +261,35 @@ impl Layout {
     fn plain(datadir: PathBuf) -> Self {
         let (inside, outside) = (Vec::new(), Vec::new());
         let (needed, all_needed) = (Vec::new(), Vec::new());
-        Self { datadir, inside, outside, needed, all_needed, binlog: None }
+        let (named, rocksdb) = (Vec::new(), Vec::new());
+        Self { datadir, inside, outside, named, rocksdb, needed, all_needed, binlog: None }
+    }
+
+    /// Places the kind of a file with this path.
+    fn place_file(
+        &mut self,
+        kind: impl FnOnce(OsString) -> Kind,
+        path: &Path,
+        keep: &Keep,
+    ) -> io::Result<()> {
+        match (path.parent(), path.file_name()) {
+            (Some(dir), Some(name)) => self.place(kind(name.to_owned()), dir, keep),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether logs with this base name stay in the data directory, because the operator says so.
+    fn stay(&self, dir: Option<&Path>, base: &OsStr, keep: &Keep) -> io::Result<bool> {
+        let is_here =
+            dir.map_or(Ok(true), |dir| Ok::<_, io::Error>(self.find_place(dir, keep)?.is_none()))?;
+        Ok(is_here && keep.keeps(&[base.as_bytes(), b".000001"].concat(), false))
     }
 
     fn place(&mut self, kind: Kind, dir: &Path, keep: &Keep) -> io::Result<()> {
         match self.find_place(dir, keep)? {
-            None => {}
+            // The operator may keep a binary log.
+            None if matches!(kind, Kind::Binlog(_)) => {}
+            None => self.named.push(kind),
             Some(Place::Inside(dir)) => self.inside.push(KindDir { kind, dir }),
             Some(Place::Outside(dir)) if !kind.may_be_in(&dir) => {}
             Some(Place::Outside(dir)) => self.outside.push(KindDir { kind, dir }),
@@ -274,6 +334,12 @@ impl Layout {
             || path.is_symlink() && self.all_needed.iter().any(|dir| holds(dir))
     }
 
+    /// Returns whether an option names this entry of the data directory as a part of the data.
+    #[must_use]
+    pub(crate) fn is_named(&self, name: &OsStr, facts: &Metadata) -> bool {
+        self.named.iter().any(|kind| kind.has_entry(name, facts))
+    }
+
     /// The directories outside the data directory, each once.
     #[must_use]
     pub(crate) fn folders_outside(&self) -> Vec<PathBuf> {
@@ -285,6 +351,24 @@ impl Layout {
         }
         folders
     }
+}
+
+/// Returns the directory that a backup has of MyRocks.
+#[must_use]
+pub(crate) fn rocksdb_dir(product: Product) -> &'static str {
+    match product {
+        Product::MariaDb => "#rocksdb",
+        Product::Percona => ".rocksdb",
+    }
+}
+
+/// Returns the path of an index: the server appends an ending only to a name that has none.
+fn index_file(index: OsString) -> PathBuf {
+    let mut path = PathBuf::from(index);
+    if path.file_name().is_some_and(|name| !name.as_bytes().contains(&b'.')) {
+        path.as_mut_os_string().push(".index");
+    }
+    path
 }
 
 /// Returns whether `path` is a mount point; what does not exist is none.
@@ -421,10 +505,11 @@ mod tests {
         ];
         let layout = find(folder.path(), &options);
         assert_eq!(layout.needed, [PathBuf::from("relay"), "exports".into()]);
-        let notes =
-            |name: &str, dir: &Path| KindDir { kind: Kind::Notes(name.into()), dir: dir.into() };
-        assert_eq!(layout.inside, [notes("log", Path::new("tc"))]);
-        assert_eq!(layout.outside, ["ddl", "ddl.log"].map(|name| notes(name, &elsewhere)));
+        let file =
+            |name: &str, dir: &Path| KindDir { kind: Kind::File(name.into()), dir: dir.into() };
+        assert_eq!(layout.inside, [file("log", Path::new("tc"))]);
+        let names = ["ddl.log", "ddl-backup.log", "ddl"];
+        assert_eq!(layout.outside, names.map(|name| file(name, &elsewhere)));
         for none in ["", "./", "NULL", "null"] {
             let options = [("secure_file_priv", none), ("relay_log", "bin")];
             assert!(find(folder.path(), &options).needed.is_empty());
@@ -434,10 +519,79 @@ mod tests {
     #[test]
     fn the_index_of_the_binary_log_may_lie_elsewhere() {
         let folder = tempfile::tempdir().unwrap();
-        let options = [("log_bin", "b"), ("log_bin_index", "/idx/list.index")];
-        let layout = find(folder.path(), &options);
-        let index = KindDir { kind: Kind::Binlog("list".into()), dir: "/idx".into() };
-        assert_eq!((layout.outside, layout.binlog), (vec![index], Some("b".into())));
+        // As MariaDB 10.11.19 names it: only a name without an ending gets one.
+        let other = tempfile::tempdir().unwrap();
+        let dir = std::fs::canonicalize(other.path()).unwrap();
+        for (option, name) in [
+            ("list.index", "list.index"),
+            ("list", "list.index"),
+            ("b.idx", "b.idx"),
+            ("db1.example.com-bin", "db1.example.com-bin"),
+        ] {
+            let path = dir.join(option);
+            let options = [("log_bin", "b"), ("log_bin_index", path.to_str().unwrap())];
+            let layout = find(folder.path(), &options);
+            let index = KindDir { kind: Kind::File(name.into()), dir: dir.clone() };
+            assert_eq!((layout.outside, layout.binlog), (vec![index], Some("b".into())));
+        }
+    }
+
+    #[test]
+    fn what_options_name_in_the_data_directory_is_data_whatever_its_name_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = std::fs::canonicalize(folder.path()).unwrap();
+        let ddl = data.join("my.ddl");
+        let options = [
+            ("log_bin", "b"),
+            ("log_bin_index", "list.log"),
+            ("relay_log_index", "./relay.err"),
+            ("master_info_file", "master.log"),
+            ("log_tc", ".tc"),
+            ("log_ddl_recovery", ddl.to_str().unwrap()),
+            ("innodb_data_file_path", "system.log:12M"),
+        ];
+        std::fs::write(data.join("any"), "").unwrap();
+        let facts = data.join("any").metadata().unwrap();
+        let is_named = |options: &[(&str, &str)], name: &str| {
+            find(&data, options).is_named(name.as_ref(), &facts)
+        };
+        for name in [
+            "list.log",
+            "relay.err",
+            "master.log",
+            "master-c2.log",
+            ".tc",
+            "my.log",
+            "my-backup.log",
+            "system.log",
+        ] {
+            assert!(is_named(&options, name), "{name}");
+            assert!(!is_named(&[("log_bin", "b")], name), "{name}");
+        }
+        for name in ["slow.log", "my-slow.log", "b.000001", ".my.cnf"] {
+            assert!(!is_named(&options, name), "{name}");
+        }
+        // The index of relay logs that stay elsewhere names files that are there.
+        let options = [("relay_log", "/elsewhere/r"), ("relay_log_index", "r.log")];
+        assert!(!is_named(&options, "r.log"));
+    }
+
+    /// The received data is in this directory, and this node's server reads others.
+    #[test]
+    fn directories_of_myrocks_elsewhere_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = std::fs::canonicalize(folder.path()).unwrap();
+        std::os::unix::fs::symlink(&data, data.join("here")).unwrap();
+        let usual = data.join("#rocksdb/");
+        for dir in ["#rocksdb", "./#rocksdb/", usual.to_str().unwrap(), "here/#rocksdb", ""] {
+            let options = [("loose_rocksdb_datadir", dir), ("rocksdb_wal_dir", dir)];
+            assert!(find(&data, &options).rocksdb.is_empty(), "{dir}");
+        }
+        std::os::unix::fs::symlink("/ssd", data.join("#rocksdb")).unwrap();
+        for dir in ["/ssd", "rocks", "/ssd/..", "/none/there/#rocksdb"] {
+            let layout = find(&data, &[("rocksdb_datadir", "#rocksdb"), ("rocksdb_wal_dir", dir)]);
+            assert_eq!(layout.rocksdb, [("rocksdb-wal-dir", data.join(dir))], "{dir}");
+        }
     }
 
     #[test]

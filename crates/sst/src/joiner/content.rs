@@ -4,8 +4,11 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use xb_files::or_none;
+
 use super::donor_files;
 use crate::contract::args::Product;
+use crate::contract::datadir::{Layout, rocksdb_dir};
 use crate::contract::position::Position;
 use crate::error::SstError;
 use crate::swap::list;
@@ -54,6 +57,35 @@ pub(super) fn check(
         }
         (position, _) => Ok(position),
     }
+}
+
+/// Refuses data of MyRocks that this node's server would not find: it would go on with what it has elsewhere. `has` returns whether
+/// the donor's data has this directory.
+///
+/// # Errors
+/// [`SstError::RocksDb`]; the error of `has`.
+pub(super) fn refuse_rocksdb(
+    layout: &Layout,
+    product: Product,
+    has: impl FnOnce(&str) -> Result<bool, SstError>,
+) -> Result<(), SstError> {
+    let Some((option, dir)) = layout.rocksdb.first().cloned() else { return Ok(()) };
+    let name = rocksdb_dir(product);
+    if !has(name)? {
+        return Ok(());
+    }
+    let new = layout.datadir.join(name);
+    Err(SstError::RocksDb { option, dir, new })
+}
+
+/// Returns whether a received directory has data of MyRocks: the backup program sends any directory of the donor's, with an empty
+/// file in it.
+///
+/// # Errors
+/// If it cannot be listed.
+pub(super) fn has_rocksdb(dir: &Path) -> Result<bool, SstError> {
+    let is_dir = or_none(dir.symlink_metadata()).map_err(SstError::io("look at", dir))?;
+    Ok(is_dir.is_some_and(|facts| facts.is_dir()) && !donor_files::is_empty(dir)?)
 }
 
 /// Refuses names of schemas and tables that a server with `lower_case_table_names=1` does not find: it asks for them in lower case.

@@ -5,6 +5,7 @@ mod content;
 pub(crate) mod datadir_lock;
 mod destination;
 mod donor_files;
+mod free_space;
 mod prepare;
 mod present_data;
 mod receive;
@@ -25,6 +26,7 @@ use self::present_data::PresentData;
 pub use self::present_data::has_old;
 use self::request::{OfferedBackup, Request, Transfer};
 use self::room::ReceiveFolders;
+pub(crate) use self::second_start::check_tmpdir;
 use crate::context::Context;
 use crate::contract::error_log::ErrorLog;
 use crate::contract::position::Position;
@@ -126,6 +128,9 @@ fn get_ready<'a>(
     backup: &'a OfferedBackup,
 ) -> Result<(Option<PathBuf>, ReceiveFolders<'a>), SstError> {
     data.check_swap()?;
+    content::refuse_rocksdb(&context.layout, context.args.product, |name| {
+        Ok(backup.places.files.contains_key(name))
+    })?;
     let program = second_start::get_ready(context)?;
     let folders = ReceiveFolders::make(data, backup)?;
     context.server.total(backup.bytes).map_err(SstError::Server)?;

@@ -121,7 +121,11 @@ impl<'a> PresentData<'a> {
         let kind = metadata.file_type();
         let moves = kind.is_dir() || kind.is_file() || kind.is_symlink();
         let is_dir = kind.is_dir() || kind.is_symlink() && layout.datadir.join(name).is_dir();
+        // The name of a log that belongs to the data may match a pattern of logs that stay.
+        let is_data =
+            layout.is_named(name, metadata) && settings.keep.option(name.as_bytes()).is_none();
         let stays = settings.keep.keeps(name.as_bytes(), is_dir)
+            && !is_data
             && !second_start::is_renewed(&layout.datadir, name);
         moves && !stays && !layout.leads_outside(name)
     }

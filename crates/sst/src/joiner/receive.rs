@@ -64,7 +64,13 @@ pub(super) fn receive(
         progress.begin_again();
     };
     let (new, offered) = (&folders.destination.new, backup.position.as_ref());
-    let stated = match content::check(new, args.product, settings.lower_case_names, offered) {
+    let checked =
+        content::check(new, args.product, settings.lower_case_names, offered).and_then(|stated| {
+            // A donor need not have said that it has some.
+            let has = |name: &str| content::has_rocksdb(&new.join(name));
+            content::refuse_rocksdb(&context.layout, args.product, has).map(|()| stated)
+        });
+    let stated = match checked {
         Ok(stated) => stated,
         Err(error) => {
             incoming.refuse(&error.to_string());

@@ -14,9 +14,10 @@ use xb_process::can_confine;
 use xb_server::{cause_in_log, end_of_log, private_args, recovery_tmpdir, socket_in};
 
 use super::destination::Destination;
+use super::free_space::{TEMPORARY, free_bytes};
 use crate::context::Context;
 use crate::contract::args::{Args, Product};
-use crate::contract::datadir::Kind;
+use crate::contract::datadir::{Kind, rocksdb_dir};
 use crate::contract::error_log::ErrorLog;
 use crate::contract::keep_patterns::Keep;
 use crate::contract::settings::Settings;
@@ -42,7 +43,8 @@ const MAX_VERSION: usize = 4096;
 /// As [`PERCONA_READY`], of MariaDB's servers.
 const MARIADB_READY: &str = "ready for connections";
 /// Entries that MariaDB's servers create besides, and would create again.
-const MARIADB_OWN: [&str; 4] = ["ibtmp1", "tc.log", "ddl_recovery.log", "multi-master.info"];
+const MARIADB_OWN: [&str; 5] =
+    ["ibtmp1", "tc.log", "ddl_recovery.log", "multi-master.info", "#rocksdb"];
 /// Part of the message with which a MariaDB server refuses data that has prepared transactions and no binary log that says what
 /// becomes of them. A backup of a donor with a binary log may have some, if there was load.
 const IN_DOUBT: &str = " prepared transactions! ";
@@ -63,6 +65,10 @@ const OF_EITHER_FAMILY: [&str; 9] = [
     "--slow-query-log=OFF",
     "--read-only=OFF",
 ];
+/// Part of a directory for small files, in bytes, that must be free: these files need less.
+const SMALL_FILES: usize = 1 << 20;
+/// Messages by which a server says that a disk is full.
+const DISK_IS_FULL: [&str; 4] = ["No space left", "error 28", "errno: 28", "error: 28"];
 /// Names of MariaDB's server program.
 const MARIADB_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 
@@ -70,15 +76,34 @@ const MARIADB_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 /// made where preparing and this start have theirs. Returns `None` if this join needs no second start.
 ///
 /// # Errors
-/// [`SstError::NoServer`]; [`SstError::Tmpdir`], or if a directory cannot be made there.
+/// [`SstError::NoServer`]; [`SstError::Tmpdir`], or as [`check_tmpdir`].
 pub(super) fn get_ready(context: &Context) -> Result<Option<PathBuf>, SstError> {
     let program = find(context)?;
-    let work = work_folder(context, &context.layout.datadir)?;
+    let work = check_tmpdir(context)?;
     if program.is_some() {
         // This start has a socket there.
         check_path(work.path())?;
     }
     Ok(program)
+}
+
+/// Makes the directory for small files, and checks that there is room for them.
+///
+/// # Errors
+/// [`SstError::NoTmpdir`].
+pub(crate) fn check_tmpdir(context: &Context) -> Result<WorkFolder, SstError> {
+    let work = work_folder(context, &context.layout.datadir)?;
+    let path = work.path().join("room");
+    let write = || {
+        let mut file = std::fs::File::create_new(&path)?;
+        file.write_all(&vec![0; SMALL_FILES])?;
+        // Some file systems say only then that they are full.
+        file.sync_data()?;
+        std::fs::remove_file(&path)
+    };
+    let what = "write 1 MiB in";
+    write().map_err(|source| SstError::NoTmpdir { what, path: work.path().to_owned(), source })?;
+    Ok(work)
 }
 
 fn find(context: &Context) -> Result<Option<PathBuf>, SstError> {
@@ -260,7 +285,12 @@ fn on(
             _ => None,
         }
     };
-    let failed = |what| SstError::SecondStart { program: program.into(), what, log: log.clone() };
+    let failed = |what| SstError::SecondStart {
+        program: program.into(),
+        what,
+        log: log.clone(),
+        full: None,
+    };
     let writable = match is_mariadb {
         true => {
             if let Err(why) = can_confine() {
@@ -295,7 +325,12 @@ fn on(
             // It writes to the log only once it has read its options.
             let text = end_of_log(&log);
             let text = if text.is_empty() { words.join("\n") } else { text };
-            failed(format!("{how}: {}", cause_in_log(&text)))
+            SstError::SecondStart {
+                program: program.into(),
+                what: format!("{how}: {}", cause_in_log(&text)),
+                log: log.clone(),
+                full: full_disk(&text, data, destination),
+            }
         }
         error => error.into(),
     })?;
@@ -308,6 +343,16 @@ fn on(
         false => sql.check(error_log).map_err(failed)?,
     }
     take_back(&layout.datadir, &settings.keep, data, &before)
+}
+
+/// Returns the directory whose file system is full, by what a server says that has failed or by what is free: not every
+/// message of a server that finds no room says so.
+fn full_disk(text: &str, data: &Path, destination: &Destination) -> Option<PathBuf> {
+    let dirs = || std::iter::once(data.to_owned()).chain(destination.dirs_of(|_| true));
+    let free = |dir: &PathBuf| free_bytes(dir).unwrap_or(u64::MAX);
+    let says_so = DISK_IS_FULL.iter().any(|words| text.contains(words));
+    let fullest = dirs().min_by_key(free)?;
+    (says_so || free(&fullest) < TEMPORARY).then_some(fullest)
 }
 
 fn too_long(limit: Duration) -> String {
@@ -351,6 +396,9 @@ fn mariadb_args(
         option("--log-tc", work.join("tc.log")),
         option("--master-info-file", work.join("master.info")),
         option("--relay-log-info-file", work.join("relay-log.info")),
+        // MyRocks would write to the present data, where an option names it.
+        option("--loose-rocksdb-datadir", data.join(rocksdb_dir(args.product))),
+        option("--loose-rocksdb-wal-dir", data.join(rocksdb_dir(args.product))),
     ]);
     let data_files = settings.second_start.data_files.as_deref();
     words.extend(data_files.map(|files| option("--innodb-data-file-path", files)));
@@ -393,6 +441,8 @@ fn percona_args(
         "--innodb-log-group-home-dir=./",
         "--innodb-undo-directory=./",
         "--innodb-directories=",
+        "--loose-rocksdb-datadir=./.rocksdb",
+        "--loose-rocksdb-wal-dir=./.rocksdb",
         "--log-error-services=log_filter_internal; log_sink_internal",
         "--log-error-verbosity=2",
         "--lc-messages=en_US",
@@ -571,5 +621,89 @@ mod tests {
         let of_log = |word: &&OsString| word.to_string_lossy().starts_with("--log-b");
         assert_eq!(words.iter().filter(of_log).collect::<Vec<_>>(), [] as [&OsString; 0]);
         assert!(words.contains(&"--innodb-page-size=8192".into()));
+    }
+
+    /// The private server would open what options name, and write to it.
+    #[test]
+    fn a_second_start_has_myrocks_in_the_received_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = "--role joiner --address h --datadir /d --mysqld-args --loose-rocksdb-datadir=/ssd --rocksdb-wal-dir=/wal";
+        let line: Vec<_> = line.split(' ').map(OsString::from).collect();
+        let args = Args::parse(&line).unwrap();
+        let settings = Settings::read(&args, &OptionFiles::default(), None, 1).unwrap();
+        let layout = Layout::of(folder.path()).unwrap();
+        let destination = Destination::of(&layout, args.product);
+        let [data, other] = ["/new", "/other"].map(Path::new);
+        let words = mariadb_args(&args, &settings, &destination, other, other, data);
+        let of_rocksdb = |word: &&OsString| word.to_string_lossy().contains("rocksdb");
+        let expected =
+            ["--loose-rocksdb-datadir=/new/#rocksdb", "--loose-rocksdb-wal-dir=/new/#rocksdb"];
+        assert_eq!(words.iter().filter(of_rocksdb).collect::<Vec<_>>(), expected);
+        let words = percona_args(&args, None, other, data);
+        let expected = ["--loose-rocksdb-datadir=./.rocksdb", "--loose-rocksdb-wal-dir=./.rocksdb"];
+        assert_eq!(words.iter().filter(of_rocksdb).collect::<Vec<_>>(), expected);
+    }
+
+    /// It cannot notice what the present node has in files that it replaces by its own: so the swap must move them.
+    #[test]
+    fn what_a_second_start_has_elsewhere_is_known_to_the_swap() {
+        let [folder, other] = [0; 2].map(|_| tempfile::tempdir().unwrap());
+        let line = "--role joiner --address h --datadir /d --mysqld-args";
+        let line: Vec<_> = line.split(' ').map(OsString::from).collect();
+        let mut args = Args::parse(&line).unwrap();
+        args.datadir = Some(folder.path().to_owned());
+        let settings = Settings::read(&args, &OptionFiles::default(), None, 1).unwrap();
+        let with = |name: &str, value: &OsStr| {
+            let own = ("mysqld".to_owned(), name.to_owned(), Some(value.to_owned()));
+            let files = OptionFiles::new([own], args.product, None);
+            Layout::find(&args, &files, &settings.keep).unwrap()
+        };
+        let plain = with("none", OsStr::new(""));
+        let destination = Destination::of(&plain, args.product);
+        let [work, data] = ["/work", "/new"].map(Path::new);
+        let words = mariadb_args(&args, &settings, &destination, folder.path(), work, data);
+        std::fs::write(folder.path().join("own.log"), "").unwrap();
+        let facts = folder.path().join("own.log").metadata().unwrap();
+        let mut known = 0;
+        for word in &words {
+            let word = word.to_str().unwrap();
+            let Some((name, value)) = word.trim_start_matches("--").split_once('=') else {
+                continue;
+            };
+            let name = name.trim_start_matches("loose-");
+            let is_place = [work, data].iter().any(|dir| Path::new(value).starts_with(dir));
+            // Nothing that is in these is left for another start.
+            if !is_place || ["datadir", "innodb-tmpdir"].contains(&name) {
+                continue;
+            }
+            known += 1;
+            assert_ne!(with(name, other.path().join("own.log").as_os_str()), plain, "{name}");
+            let is_file =
+                !name.ends_with("-dir") && !name.ends_with("dir") && !name.ends_with("path");
+            // By its ending, this is a log that stays. Those of a relay log have a number at their end.
+            if is_file && !name.ends_with("directory") && name != "relay-log" {
+                assert!(
+                    with(name, OsStr::new("own.log")).is_named("own.log".as_ref(), &facts),
+                    "{name}"
+                );
+            }
+        }
+        assert!(known > 8, "{words:?}");
+    }
+
+    /// A server that cannot make its temporary tablespace may say only that it was unable to.
+    #[test]
+    fn a_full_disk_is_found_by_what_a_server_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::of(folder.path()).unwrap();
+        let destination = Destination::of(&layout, crate::contract::args::Product::MariaDb);
+        let full = |text: &str| full_disk(text, folder.path(), &destination);
+        assert_eq!(full("[ERROR] InnoDB: The innodb_system data file must be writable"), None);
+        for text in [
+            "preallocating 16777216 bytes failed with error 28",
+            "(28 \"No space left on device\")",
+        ] {
+            assert_eq!(full(text).as_deref(), Some(folder.path()), "{text}");
+        }
     }
 }

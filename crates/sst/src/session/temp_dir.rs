@@ -2,6 +2,7 @@
 //! transfers have left.
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -41,7 +42,16 @@ impl WorkFolder {
     pub(crate) fn make(role: Role, dir: Option<&Path>, datadir: &Path) -> Result<Self, SstError> {
         let mut prefix = format!("xbrs-{}-", role.word());
         let mut dir = dir.map_or_else(std::env::temp_dir, Path::to_owned);
-        let failed = |dir: &Path| SstError::io("create a directory in", dir.to_owned());
+        let failed = |dir: &Path| {
+            let path = dir.to_owned();
+            |source: io::Error| {
+                // The path is in the message already.
+                let text = source.to_string();
+                let plain = text.split(" at path ").next().unwrap_or(&text).to_owned();
+                let source = io::Error::new(source.kind(), plain);
+                SstError::NoTmpdir { what: "create a directory in", path, source }
+            }
+        };
         let mut holder = None;
         if is_same(&dir, datadir) {
             // Backup programs send any directory there as a schema. A joiner knows that this one is none.

@@ -22,12 +22,13 @@ const OF_DATA: [&str; 9] = [
     "secure-file-priv",
 ];
 /// Options that name such a file by a path that need not be absolute; a relative one is of the data directory.
-const OF_THE_NODE: [&str; 19] = [
+const OF_THE_NODE: [&str; 20] = [
     "file-key-management-filekey",
     "file-key-management-filename",
     "general-log-file",
     "innodb-tmpdir",
     "log-error",
+    "log-slow-query-file",
     "pid-file",
     "slave-load-tmpdir",
     "slow-query-log-file",
