@@ -144,6 +144,57 @@ fn tablespaces_outside_the_data_directory_need_room_where_they_go() {
     assert!(joiner.status.success(), "{}", joiner.log);
 }
 
+/// Backup programs follow such links, and a joiner receives plain files.
+#[test]
+fn data_of_the_donors_behind_links_needs_room() {
+    if !may_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let (data, far) = (scene.data("joiner"), scene.scratch.join("far/shop"));
+    put(&far.join("t.ibd"), 8 * MIB);
+    std::os::unix::fs::symlink("../far/shop", scene.data("donor").join("shop")).unwrap();
+    // 16 MiB in reserve, and the log.
+    for (mib, fits) in [(24, false), (34, true)] {
+        let log = "--innodb-log-file-size=4M";
+        let ended = join_with_disk(&scene, (&data, mib), NOTHING, &[log]);
+        if fits {
+            assert!(ended.0.status.success(), "{}", ended.0.log);
+        } else {
+            assert_refused(&ended, &data);
+        }
+    }
+}
+
+/// The second start would find out when everything has arrived.
+#[test]
+fn a_directory_for_small_files_without_room_is_noticed_before_data_is_sent() {
+    if !may_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let tmp = scene.scratch.dir("tmp");
+    scene.options(&format!("[sst_of_joiner]\ntmpdir={}", tmp.display()));
+    let words = ["--defaults-group-suffix", "_of_joiner"];
+    for (options, status, why, hint) in [
+        ("size=512k", 28, "cannot write 1 MiB in", "make room there, or set tmpdir in [sst]"),
+        ("ro", 22, "cannot create a directory in", "hint: set tmpdir in [sst] to a directory"),
+    ] {
+        let script = format!("mount -t tmpfs -o {options} none \"$0\" && exec \"$@\"");
+        let through = ["unshare", "-m", "sh", "-c", &script, tmp.to_str().unwrap()];
+        let mut joiner = scene.joiner_with(&words, &[]).through(&through).start();
+        let ready = joiner.ready();
+        let donor = scene.donor(&ready).start().wait();
+        let joiner = joiner.wait();
+        assert_eq!(joiner.status.code(), Some(status), "{}", joiner.log);
+        let why = format!("{why} {}", tmp.display());
+        assert!(joiner.log.contains(&why) && donor.log.contains(&why), "{}", joiner.log);
+        assert!(joiner.log.contains(hint) && !joiner.log.contains("at path"), "{}", joiner.log);
+        assert!(!joiner.log.contains("received"), "{}", joiner.log);
+        scene.assert_untouched();
+    }
+}
+
 #[test]
 fn old_data_that_may_be_the_only_good_one_is_not_deleted_for_lack_of_room() {
     if !may_mount() {

@@ -50,7 +50,7 @@ fn bypass(context: &Context) -> Result<(), SstError> {
 /// Sends a backup of this node's server.
 fn full(context: &Context) -> Result<(), SstError> {
     let Context { settings, error_log, .. } = context;
-    let size = estimate(&context.layout);
+    let size = estimate(&context.layout, context.args.product);
     error_log.info(format_args!(
         "SST: full backup of about {} MiB to {}",
         size.bytes >> 20,

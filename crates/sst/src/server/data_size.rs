@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::contract::datadir::{Kind, KindDir, Layout};
+use crate::contract::args::Product;
+use crate::contract::datadir::{Kind, KindDir, Layout, rocksdb_dir};
 use crate::contract::link_file::read_link;
 use crate::offer::Places;
 use crate::swap::WORK_DIR;
@@ -18,7 +19,7 @@ const ENDINGS: [&str; 16] = [
     "par", "opt", "sdi",
 ];
 
-/// Directories of MyRocks, of MariaDB and of Percona.
+/// Directories that a backup has of MyRocks, of MariaDB and of Percona.
 const ROCKSDB: [&str; 2] = ["#rocksdb", ".rocksdb"];
 
 /// Approximate size of the data.
@@ -67,11 +68,26 @@ fn add_to(sizes: &mut BTreeMap<String, u64>, name: &str, metadata: &Metadata) {
     *size = size.saturating_add(on_disk(metadata));
 }
 
-/// Adds up the files that a backup of this server would contain. Unreadable files are not counted.
+/// Adds up the files that a backup of this server would contain, also behind links, which backup programs follow. Unreadable
+/// files are not counted.
 #[must_use]
-pub(crate) fn estimate(layout: &Layout) -> Size {
+pub(crate) fn estimate(layout: &Layout, product: Product) -> Size {
+    let mut size = sum(layout, true);
+    // A backup has one directory of them, wherever they are.
+    for (_, folder) in &layout.rocksdb {
+        for (_, metadata) in files_of(folder) {
+            size.add(&metadata);
+            add_to(&mut size.places.files, rocksdb_dir(product), &metadata);
+        }
+    }
+    size
+}
+
+/// Adds up files of the data. What is behind a link does not move with it.
+fn sum(layout: &Layout, follows_links: bool) -> Size {
     let mut size = Size::default();
-    walk(&layout.datadir, 0, &mut |path, depth, metadata| {
+    let links = follows_links.then_some(layout.datadir.as_path());
+    walk(&layout.datadir, 0, links, &mut |path, depth, metadata| {
         let name = path.file_name().unwrap_or_default();
         // The data directory itself also holds logs, caches and the like.
         match depth {
@@ -79,7 +95,14 @@ pub(crate) fn estimate(layout: &Layout) -> Size {
             0 => {}
             1 if path.extension() == Some(OsStr::new("isl")) => size.add_linked(path),
             _ if is_inside(layout, path) => size.add_top(name, metadata),
-            _ if is_of_table(path) => size.add(metadata),
+            _ if is_of_table(path) => {
+                size.add(metadata);
+                // A joiner whose MyRocks has its data elsewhere needs to know.
+                let of_rocksdb = |dir: &&&str| path.parent() == Some(&*layout.datadir.join(dir));
+                if let Some(dir) = ROCKSDB.iter().find(of_rocksdb) {
+                    add_to(&mut size.places.files, dir, metadata);
+                }
+            }
             // Of no backup, and of no swap: logs, a gcache or temporary files in a directory of their own.
             _ => {}
         }
@@ -98,14 +121,14 @@ pub(crate) fn estimate(layout: &Layout) -> Size {
 /// Returns the space that data of this layout takes on disk where a swap has it in the directory `part`, in bytes.
 #[must_use]
 pub(crate) fn disk_of(layout: &Layout, part: PathBuf) -> u64 {
-    estimate(&Layout { datadir: part, outside: Vec::new(), ..layout.clone() }).disk
+    sum(&Layout { datadir: part, outside: Vec::new(), ..layout.clone() }, false).disk
 }
 
 /// Returns the space that the data in each directory of the layout takes on disk, in bytes: what a
 /// swap would move out there.
 #[must_use]
 pub(crate) fn by_folder(layout: &Layout) -> Vec<(PathBuf, u64)> {
-    let own = estimate(&Layout { outside: Vec::new(), ..layout.clone() });
+    let own = sum(&Layout { outside: Vec::new(), ..layout.clone() }, false);
     let linked = own.places.dirs.values().fold(0, |sum: u64, disk| sum.saturating_add(*disk));
     let mut folders = vec![(layout.datadir.clone(), own.disk.saturating_sub(linked))];
     for folder in layout.folders_outside() {
@@ -170,14 +193,30 @@ fn files_of(folder: &Path) -> Vec<(std::ffi::OsString, Metadata)> {
     files.filter(|(_, metadata)| metadata.is_file()).collect()
 }
 
-fn walk(folder: &Path, depth: u32, each: &mut impl FnMut(&Path, u32, &Metadata)) {
+/// Calls `each` for every file, with its depth. Links are followed if `links` is given, the data directory: except those that
+/// lead back to it.
+fn walk(
+    folder: &Path,
+    depth: u32,
+    links: Option<&Path>,
+    each: &mut impl FnMut(&Path, u32, &Metadata),
+) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let Ok(metadata) = entry.metadata() else { continue };
+        let path = entry.path();
+        let Ok(mut metadata) = entry.metadata() else { continue };
+        if metadata.is_symlink() {
+            let followed = links.and_then(|datadir| {
+                let to = std::fs::canonicalize(&path).ok()?;
+                (!datadir.starts_with(&to)).then(|| to.metadata().ok())?
+            });
+            let Some(facts) = followed else { continue };
+            metadata = facts;
+        }
         let name = entry.file_name();
         if metadata.is_file() {
-            each(&entry.path(), depth, &metadata);
+            each(&path, depth, &metadata);
         } else if metadata.is_dir() && depth < 2 && name != WORK_DIR && name != "#innodb_redo" {
-            walk(&entry.path(), depth + 1, each);
+            walk(&path, depth + 1, links, each);
         }
     }
 }
@@ -210,9 +249,54 @@ mod tests {
         }
         let datadir = folder.path().to_owned();
         let layout = Layout::of(&datadir).unwrap();
-        let size = estimate(&layout);
+        let size = estimate(&layout, Product::MariaDb);
         assert_eq!((size.bytes, size.places.redo), (1327, 9000));
         assert!(size.disk > 0);
+    }
+
+    /// Backup programs follow them, and a joiner receives plain files. On the joiner, what is behind a link is not removed.
+    #[test]
+    fn data_behind_links_is_sent_and_is_not_freed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [data, far] = ["data", "far"].map(|name| folder.path().join(name));
+        put(&data.join("plain/t.ibd"), 5000);
+        put(&far.join("shop/t.ibd"), 5000);
+        put(&far.join("t.MYD"), 5000);
+        put(&far.join("ibdata1"), 5000);
+        put(&far.join("etc/x.conf"), 5000);
+        let link = |to: &Path, from: &str| std::os::unix::fs::symlink(to, data.join(from)).unwrap();
+        link("../far/shop".as_ref(), "shop");
+        link(&far.join("t.MYD"), "plain/t.MYD");
+        link(&far.join("ibdata1"), "ibdata1");
+        link(&far.join("etc"), "etc");
+        link(".".as_ref(), "again");
+        link("none".as_ref(), "loose");
+        let layout = Layout::of(&data).unwrap();
+        let size = estimate(&layout, Product::MariaDb);
+        assert_eq!(size.bytes, 20_000);
+        let disk = std::fs::metadata(far.join("ibdata1")).unwrap().blocks() * 512;
+        assert_eq!(size.places.files, [("ibdata1".to_owned(), disk)].into());
+        assert_eq!(size.disk, 4 * disk);
+        assert_eq!(by_folder(&layout), [(layout.datadir.clone(), disk)]);
+        assert_eq!(disk_of(&layout, layout.datadir.clone()), disk);
+    }
+
+    #[test]
+    fn data_of_myrocks_counts_wherever_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let [data, ssd, wal] = ["data", "ssd", "wal"].map(|name| folder.path().join(name));
+        put(&data.join("#rocksdb/000012.sst"), 5000);
+        put(&ssd.join("000013.sst"), 5000);
+        put(&wal.join("000014.log"), 5000);
+        let disk = std::fs::metadata(ssd.join("000013.sst")).unwrap().blocks() * 512;
+        let of = |dirs: &[(&'static str, &PathBuf)]| {
+            let rocksdb = dirs.iter().map(|(option, dir)| (*option, (*dir).clone())).collect();
+            let layout = Layout { rocksdb, ..Layout::of(&data).unwrap() };
+            (estimate(&layout, Product::MariaDb).places.files, disk_of(&layout, data.clone()))
+        };
+        assert_eq!(of(&[]), ([("#rocksdb".to_owned(), disk)].into(), disk));
+        let elsewhere = [("rocksdb-datadir", &ssd), ("rocksdb-wal-dir", &wal)];
+        assert_eq!(of(&elsewhere), ([("#rocksdb".to_owned(), 3 * disk)].into(), disk));
     }
 
     #[test]
@@ -235,7 +319,7 @@ mod tests {
             }
         }
         let layout = Layout { inside, ..Layout::of(&data).unwrap() };
-        let size = estimate(&layout);
+        let size = estimate(&layout, Product::MariaDb);
         assert_eq!(size.bytes, 15_000);
         let disk = std::fs::metadata(data.join("home/system")).unwrap().blocks() * 512;
         let names = ["aria_log.00000001", "system", "undo001"];
@@ -258,7 +342,7 @@ mod tests {
         let kind = Kind::Data(vec!["system".into()]);
         let outside = vec![KindDir { kind, dir: home.clone() }];
         let layout = Layout { outside, ..Layout::of(&data).unwrap() };
-        let size = estimate(&layout);
+        let size = estimate(&layout, Product::MariaDb);
         assert_eq!(size.bytes, 20_000);
         let disk = std::fs::metadata(home.join("system")).unwrap().blocks() * 512;
         let sizes = |names: &[&str]| names.iter().map(|n| ((*n).to_owned(), disk)).collect();
