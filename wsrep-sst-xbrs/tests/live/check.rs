@@ -33,6 +33,7 @@ fn a_node_is_checked_before_its_first_transfer() {
     let text = check(&cluster).expect(0).stderr_text();
     assert!(text.contains("ok: login: the server accepts it as sst@localhost"), "{text}");
     assert!(!text.contains("hunter2"), "{text}");
+    assert!(text.contains("ok: tmpdir: small files can be made in "), "{text}");
 
     // Another program uses the port.
     let listener = TcpListener::bind((cluster.address(1), 4444)).unwrap();
