@@ -24,6 +24,9 @@ const SIGTERM: i32 = 15;
 /// Number of last message lines that are kept for the error.
 const LAST_LINES: usize = 20;
 
+/// Words in the line with which a backup program of InnoDB's code aborts.
+const ASSERTION: &str = "Failing assertion";
+
 /// Failure of a program.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -292,6 +295,8 @@ struct LastMessages(Arc<Mutex<Words>>);
 #[derive(Debug)]
 struct Words {
     lines: VecDeque<String>,
+    /// The first line about an assertion: many others may follow it.
+    assertion: Option<String>,
     file: Option<File>,
     left_out: Option<String>,
     dropped: DroppedTablespaces,
@@ -302,7 +307,8 @@ impl LastMessages {
         // The program can run without a log, too.
         let file = log.and_then(|path| File::create(path).ok());
         let (lines, dropped) = (VecDeque::new(), DroppedTablespaces::default());
-        Self(Arc::new(Mutex::new(Words { lines, file, left_out: None, dropped })))
+        let words = Words { lines, assertion: None, file, left_out: None, dropped };
+        Self(Arc::new(Mutex::new(words)))
     }
 
     fn add(&self, line: &[u8]) {
@@ -317,7 +323,11 @@ impl LastMessages {
         if words.lines.len() == LAST_LINES {
             words.lines.pop_front();
         }
-        words.lines.push_back(String::from_utf8_lossy(line).into_owned());
+        let line = String::from_utf8_lossy(line).into_owned();
+        if words.assertion.is_none() && line.contains(ASSERTION) {
+            words.assertion = Some(line.clone());
+        }
+        words.lines.push_back(line);
     }
 
     fn left_out(&self) -> Option<String> {
@@ -330,8 +340,10 @@ impl LastMessages {
 
     fn get(&self) -> Vec<String> {
         let words = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The very last lines mostly describe the error.
-        words.lines.iter().skip(words.lines.len().saturating_sub(4)).cloned().collect()
+        // The very last lines mostly describe the error. An assertion is followed by a general advice.
+        let last = words.lines.iter().skip(words.lines.len().saturating_sub(4));
+        let assertion = words.assertion.iter().filter(|line| !last.clone().any(|l| l == *line));
+        assertion.chain(last.clone()).cloned().collect()
     }
 }
 
@@ -375,6 +387,22 @@ mod tests {
         let limit = run("sh", &["-c", "ulimit -S -n"]).output(&CancelToken::new(), 100);
         setrlimit(Resource::Nofile, before).unwrap();
         assert_eq!(String::from_utf8(limit.unwrap()).unwrap().trim(), hard.to_string());
+    }
+
+    /// InnoDB's code says more after it, which tells nothing about the cause.
+    #[test]
+    fn an_assertion_that_failed_is_among_the_last_words() {
+        let said = |lines: &[&str]| {
+            let words = LastMessages::new(None);
+            lines.iter().for_each(|line| words.add(line.as_bytes()));
+            words.get()
+        };
+        let cause = "InnoDB: Failing assertion: size != 1";
+        let advice = ["1"; 2 * LAST_LINES];
+        let all = [&["0", cause], &advice[..]].concat();
+        assert_eq!(said(&all), [cause, "1", "1", "1", "1"]);
+        assert_eq!(said(&["0", cause, "1"]), ["0", cause, "1"]);
+        assert_eq!(said(&["0", "1", "2", "3", "4"]), ["1", "2", "3", "4"]);
     }
 
     #[test]

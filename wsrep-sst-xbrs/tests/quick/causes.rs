@@ -75,6 +75,19 @@ fn a_failure_of_the_backup_program_that_an_operator_can_end_has_a_hint() {
     }
 }
 
+/// mariadb-backup takes a directory with such a name for an undo tablespace, and gives general advice after its end.
+#[test]
+fn a_schema_that_the_backup_program_takes_for_an_undo_tablespace_is_named() {
+    let scene = Scene::new();
+    std::fs::write(scene.bin().join("stream"), "").unwrap();
+    let cause = "InnoDB: Failing assertion: size != os_offset_t(-1)";
+    let advice = "InnoDB: immediately after the mariadbd startup, there may be\n".repeat(5);
+    std::fs::write(scene.bin().join("fail"), format!("{cause}\n{advice}")).unwrap();
+    let (joiner, donor) = fails(&scene, &["env"]);
+    assert!(donor.log.contains(cause) && joiner.log.contains(cause), "{}", donor.log);
+    assert!(donor.log.contains("a directory whose name is `undo` and a number"), "{}", donor.log);
+}
+
 #[test]
 fn a_joiner_that_cannot_write_says_so_while_the_donor_is_silent() {
     let limit = ["bash", "-c", "trap '' XFSZ; ulimit -f 1024; exec \"$@\"", "sh"];

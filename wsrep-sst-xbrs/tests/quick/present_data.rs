@@ -674,11 +674,15 @@ fn directories_of_the_donors_are_not_in_the_way_of_links() {
 fn old_data_behind_a_link_is_named() {
     let scene = Scene::new();
     let (data, big) = (scene.data("joiner"), scene.scratch.dir("big"));
-    std::os::unix::fs::symlink(&big, data.join("shop")).unwrap();
+    // The second one is no schema, and its target may be of use elsewhere.
+    std::os::unix::fs::symlink("../big", data.join("shop")).unwrap();
+    std::os::unix::fs::symlink(&big, data.join("notes")).unwrap();
     std::fs::write(big.join("t.frm"), "old").unwrap();
     let joiner = join(&scene, &[]);
     assert!(joiner.status.success(), "{}", joiner.log);
-    let why = format!("shop was a link to {}", big.display());
+    let why = format!("shop was a link to {}: the new data is in", big.display());
+    assert!(joiner.log.contains(&why), "{}", joiner.log);
+    let why = format!("notes was a link to {}, and the donor has nothing of", big.display());
     assert!(joiner.log.contains(&why), "{}", joiner.log);
     assert!(data.join("shop/orders.ibd").exists() && !big.join("orders.ibd").exists());
     assert!(by_hand("roll-back", &data).status.success());

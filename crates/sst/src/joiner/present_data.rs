@@ -212,17 +212,25 @@ impl<'a> PresentData<'a> {
         }
     }
 
-    /// Names what the old data had behind links: the new data is in the data directory, and nothing removes what is there.
+    /// Names what the old data had behind links: nothing removes what is there.
     fn report_links(&self) {
         let Context { layout, error_log, .. } = self.context;
         let entries = std::fs::read_dir(layout.datadir.join(WORK_DIR).join(OLD));
         for entry in entries.into_iter().flatten().flatten() {
-            if let Ok(target) = std::fs::read_link(entry.path()) {
-                error_log.warn(format_args!(
-                    "{} was a link to {}: the new data is in the data directory, and the link's target stays until you remove it",
-                    entry.file_name().to_string_lossy(),
-                    target.display()
-                ));
+            let Ok(target) = std::fs::read_link(entry.path()) else { continue };
+            // As seen from where the link was.
+            let target = layout.datadir.join(target);
+            let target = std::fs::canonicalize(&target).unwrap_or(target);
+            let name = entry.file_name();
+            let (link, target) = (name.to_string_lossy(), target.display());
+            // Others, such as links to settings, may be of use elsewhere.
+            match layout.datadir.join(&name).symlink_metadata() {
+                Ok(_) => error_log.warn(format_args!(
+                    "{link} was a link to {target}: the new data is in the data directory, and the link's target stays until you remove it"
+                )),
+                Err(_) => error_log.warn(format_args!(
+                    "{link} was a link to {target}, and the donor has nothing of that name: the link is now in #sql-xb/.old, and its target is unchanged"
+                )),
             }
         }
     }
