@@ -141,7 +141,7 @@ fn receive_into<'scope, W: Write>(
             return Err(match error {
                 // It would have been continued elsewhere.
                 error if may_resume && !is_busy && job.is_begun => Error::Refused(format!(
-                    "{error}: the connection broke before the first block of a stage, where no clone can be continued: run the backup again"
+                    "the connection broke before the first block of a stage, where no clone can be continued ({error}): run the backup again"
                 )),
                 // Another clone must not begin in the same stream.
                 Error::Busy if job.is_begun => Error::Refused(

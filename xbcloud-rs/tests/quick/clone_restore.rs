@@ -184,6 +184,7 @@ fn an_impossible_restore_of_a_clone_is_refused_before_any_data() {
     refused(&["--prepare", "--prepare-opts=--x"], "--mysqld-opts");
     refused(&["--prepare", "--prepare-program=xtrabackup"], "--mysqld");
     refused(&["--prepare", "--mysqld=/no/such"], "cannot start /no/such");
+    refused(&["--galera", "--allow-exposed-keys"], "is no node of a Galera cluster");
     let ran = site.run(&["rescue", &site.url(), "shop.plain"]).run().expect_failure();
     assert!(ran.stderr_text().contains("dump the tables there"), "{}", ran.stderr_text());
 }

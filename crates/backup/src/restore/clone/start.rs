@@ -44,9 +44,11 @@ const QUIET: [&str; 6] = [
 const IDENTITY: &str = "auto.cnf";
 /// The option file that putting a clone together has made.
 const SETTINGS: &str = "backup-my.cnf";
-/// Wraps the key of the redo log, too. A server leaves that as the clone has it, whether or not it goes on encrypting its
-/// redo log, and goes on in the last file of the clone, in which records of encrypted tables stay.
-const WRAP_REDO_KEY: &str = "ALTER INSTANCE ROTATE INNODB MASTER KEY";
+/// Wrap the key of the redo log. A server leaves that as the clone has it, whether or not it goes on encrypting its redo
+/// log, and goes on in the last file of the clone, in which records of encrypted tables stay. The second alone wraps it
+/// only sometimes.
+const WRAP_REDO_KEY: [&str; 2] =
+    ["SET GLOBAL innodb_redo_log_encrypt = ON", "ALTER INSTANCE ROTATE INNODB MASTER KEY"];
 
 /// Findings of a private start.
 #[derive(Debug, Default)]
@@ -245,8 +247,11 @@ async fn finish_round(
         Round::Second => read_shared(server, cancel).await?,
         Round::First { has_redo_key } => {
             finish(server, cancel).await?;
-            if has_redo_key {
-                found.unwrapped = server.run(WRAP_REDO_KEY, cancel).await?.err();
+            for statement in WRAP_REDO_KEY.iter().filter(|_| has_redo_key) {
+                if let Err(why) = server.run(statement, cancel).await? {
+                    found.unwrapped = Some(format!("{statement}: {why}"));
+                    break;
+                }
             }
         }
     }
@@ -351,7 +356,7 @@ pub(crate) fn refuse_exposed(
         [] => Ok(()),
         [first, ..] => Err(failed(format!(
             "the key of {first} is protected only by a public constant, also after the start of a server, which has no keyring or did not use it{}: give it one with --datadir-file and --mysqld-opts, or accept that with --allow-exposed-keys",
-            unwrapped.map_or_else(String::new, |why| format!(" ({WRAP_REDO_KEY}: {why})"))
+            unwrapped.map_or_else(String::new, |why| format!(" ({why})"))
         ))),
     }
 }
