@@ -38,6 +38,23 @@ const BARE: [&str; 5] = ["CURRENT_USER", "CURRENT_ROLE", "NEXTVAL", "CURRVAL", "
 const UNLOGGED_IN_DEFINITIONS: [&str; 2] = ["RAND", "CONNECTION_ID"];
 /// What a session has drawn from a sequence.
 const DRAWN: [&str; 2] = ["LASTVAL", "CURRVAL"];
+/// Words before the name of a table or an index, which may be that of a function, with `(` behind it.
+const BEFORE_NAMES: [&str; 12] = [
+    "DELAYED",
+    "HIGH_PRIORITY",
+    "IGNORE",
+    "INDEX",
+    "INSERT",
+    "INTO",
+    "KEY",
+    "LOW_PRIORITY",
+    "REFERENCES",
+    "REPLACE",
+    "TABLE",
+    "WITH",
+];
+/// First words of statements that change rows. A server that chooses the format logs rows if one has a `LIMIT`.
+const CHANGES: [&str; 5] = ["DELETE", "INSERT", "REPLACE", "UPDATE", "WITH"];
 /// First words of statements that change no rows themselves.
 const DEFINITIONS: [&str; 14] = [
     "ANALYZE",
@@ -72,7 +89,8 @@ pub enum StatementDoubt {
     /// It uses a variable of a stored program, or a parameter of `EXECUTE`. The log has a literal in its place: of a `FLOAT`
     /// a rounded one, and of other types one of a different type.
     ProgramVariable,
-    /// It calls a function whose result no log has, and was logged as a statement (`binlog_format=STATEMENT`).
+    /// It calls a function whose result no log has, or has a `LIMIT`, and was logged as a statement
+    /// (`binlog_format=STATEMENT`).
     Function,
 }
 
@@ -96,7 +114,7 @@ impl fmt::Display for StatementDoubt {
                 "uses a variable of a stored program or a parameter of EXECUTE, which the log may have rounded or with a different type (set binlog_format=ROW)"
             }
             Self::Function => {
-                "calls a function whose result no log has, such as UUID() or USER() (set binlog_format=ROW)"
+                "calls a function whose result no log has, such as UUID() or USER(), or has a LIMIT (set binlog_format=ROW)"
             }
         })
     }
@@ -107,8 +125,10 @@ pub(crate) fn doubt(query: &Query) -> Option<StatementDoubt> {
     let mut words = Words::quoted(&query.text, query.quoting);
     let tokens: Vec<Token<'_>> = std::iter::from_fn(|| words.token()).collect();
     let first = tokens.iter().find_map(word).unwrap_or_default();
-    let is_table = tokens.iter().filter_map(word).take(4).any(|word| word == "TABLE");
-    if has_program_variable(&tokens, first == "CREATE" && is_table) {
+    let is_table = tokens.iter().filter_map(word).take(5).any(|word| word == "TABLE");
+    // Behind the part that is kept, there may be another one.
+    let is_unsure = first == "CREATE" && is_table || query.is_cut();
+    if has_program_variable(&tokens, is_unsure) {
         return Some(StatementDoubt::ProgramVariable);
     }
     let default = tokens.iter().position(|token| is(token, "DEFAULT"));
@@ -131,7 +151,10 @@ pub(crate) fn doubt(query: &Query) -> Option<StatementDoubt> {
         }
         "ALTER" => None,
         first if DEFINITIONS.contains(&first) && !tokens.iter().any(|t| is(t, "STATEMENT")) => None,
-        _ => has_hidden(&tokens).then_some(StatementDoubt::Function),
+        first => {
+            let has_limit = CHANGES.contains(&first) && tokens.iter().any(|t| is(t, "LIMIT"));
+            (has_limit || has_hidden(&tokens)).then_some(StatementDoubt::Function)
+        }
     }
 }
 
@@ -151,7 +174,11 @@ fn is(token: &Token<'_>, name: &str) -> bool {
 fn has_hidden(tokens: &[Token<'_>]) -> bool {
     tokens.iter().enumerate().any(|(at, token)| {
         let next = tokens.get(at + 1);
-        let is_called = next == Some(&Token::Sign(b'('));
+        let before = at.checked_sub(1).and_then(|before| tokens.get(before));
+        let is_name = before.is_some_and(|before| {
+            *before == Token::Sign(b'.') || BEFORE_NAMES.iter().any(|name| is(before, name))
+        });
+        let is_called = next == Some(&Token::Sign(b'(')) && !is_name;
         let is_of = |names: &[&str]| names.iter().any(|name| is(token, name));
         let is_drawn = ["NEXT", "PREVIOUS"].iter().any(|name| is(token, name));
         (is_called && is_of(&HIDDEN)) || is_of(&BARE) || (is_drawn && is_value(next))
@@ -170,8 +197,9 @@ fn is_value(token: Option<&Token<'_>>) -> bool {
     token.is_some_and(|token| is(token, "VALUE"))
 }
 
-/// Returns whether a literal stands for a variable of a stored program that it may not equal. In a definition, its type counts, too.
-fn has_program_variable(tokens: &[Token<'_>], is_definition: bool) -> bool {
+/// Returns whether a literal stands for a variable of a stored program that it may not equal. In a definition, its type counts, too:
+/// then it is not sure of any.
+fn has_program_variable(tokens: &[Token<'_>], is_unsure: bool) -> bool {
     tokens.iter().enumerate().any(|(at, token)| {
         let value = match tokens.get(at + 1..) {
             Some([Token::Sign(b'('), Token::Text, Token::Sign(b','), value @ ..])
@@ -181,7 +209,7 @@ fn has_program_variable(tokens: &[Token<'_>], is_definition: bool) -> bool {
             }
             _ => return false,
         };
-        is_definition || !is_exact(value)
+        is_unsure || !is_exact(value)
     })
 }
 
@@ -212,6 +240,8 @@ mod tests {
     fn statements_that_no_log_repeats_are_in_doubt() {
         use StatementDoubt::{Function, NewColumn, ProgramVariable, SequenceDefault};
         let long = format!("ALTER TABLE t ADD ({}", "a INT, ".repeat(200));
+        let exact_and_long =
+            format!("INSERT INTO q VALUES (NAME_CONST('i',1), '{}')", "a".repeat(1100));
         for (text, expected) in [
             ("ALTER TABLE e ADD COLUMN u VARCHAR(40) DEFAULT UUID()", Some(NewColumn)),
             ("alter table e add u char(36) default (uuid ())", Some(NewColumn)),
@@ -232,6 +262,14 @@ mod tests {
             ("INSERT INTO t VALUES (CURRENT_USER())", Some(Function)),
             ("SET STATEMENT max_statement_time=1 FOR UPDATE t SET a = SYSDATE(6)", Some(Function)),
             ("UPDATE t SET a = RAND(), user = 'USER()' WHERE version = 1", None),
+            ("INSERT INTO user (id, b) VALUES (1, 2)", None),
+            ("REPLACE `a`.version (id) SELECT 1 FROM user", None),
+            ("INSERT INTO t VALUES (EXTRACT(YEAR FROM SYSDATE()))", Some(Function)),
+            ("ALTER TABLE e ADD a INT DEFAULT 1, ADD KEY uuid (uuid)", None),
+            ("INSERT INTO t SELECT i FROM u ORDER BY i LIMIT 1", Some(Function)),
+            ("DELETE FROM t LIMIT 5", Some(Function)),
+            ("CREATE OR REPLACE TEMPORARY TABLE n SELECT UUID() u", Some(Function)),
+            (&exact_and_long, Some(ProgramVariable)),
             ("SET PASSWORD FOR user@`%` = 'x'", None),
             ("INSERT INTO q VALUES ( NAME_CONST('f',0.1))", Some(ProgramVariable)),
             ("INSERT INTO q VALUES (NAME_CONST('f',1e0))", Some(ProgramVariable)),

@@ -47,6 +47,8 @@ pub(crate) struct StatementTables {
     pub(crate) is_sure: bool,
     /// It asks for the number of its session.
     pub(crate) asks_session: bool,
+    /// MariaDB marks each statement of its kind as one that depends on its session.
+    pub(crate) is_always_marked: bool,
     /// It is one of the usual changes of rows, without names that it makes up.
     pub(crate) is_plain: bool,
 }
@@ -72,8 +74,8 @@ pub(crate) enum Does {
         /// All of them exist.
         all_exist: bool,
     },
-    /// It drops tables of which none is temporary: the server has told them apart.
-    DropOthers,
+    /// It concerns no temporary table: a schema or a view, or tables that the server has told apart.
+    Others,
     /// It renames tables, one after the other.
     Rename(Vec<(TableName, TableName)>),
 }
@@ -232,8 +234,11 @@ impl Reader<'_> {
             }
             "DELETE" => {
                 self.found.is_plain = true;
+                self.skip_any(&["LOW_PRIORITY", "QUICK", "IGNORE", "HISTORY"]);
+                let begin = self.at;
                 // The names before it are of those behind it.
                 self.skip_to(&["FROM"])?;
+                self.found.is_always_marked = self.at > begin + 1 || self.is_using();
                 self.rest(Place::Table)
             }
             "TRUNCATE" => {
@@ -247,8 +252,30 @@ impl Reader<'_> {
         }
     }
 
+    /// Whether `USING` follows names: these are of tables behind it.
+    fn is_using(&self) -> bool {
+        let is_name = |token: &&Token<'_>| match token {
+            Token::Word(word, _) => !word.eq_ignore_ascii_case(b"USING"),
+            Token::Name(_) => true,
+            Token::Sign(sign) => b".,*".contains(sign),
+            Token::Text => false,
+        };
+        let names = self.tokens.iter().skip(self.at).take_while(is_name);
+        // An alias is the second of two names without a sign between them, as any other word is.
+        let names: Vec<&Token<'_>> = names.collect();
+        let is_list =
+            names.windows(2).all(|two| two.iter().any(|token| matches!(token, Token::Sign(_))));
+        is_list && self.word(self.at + names.len()).as_deref() == Some("USING")
+    }
+
     fn create(&mut self) -> Option<()> {
         let replaces = self.skip(&["OR", "REPLACE"]);
+        let stored =
+            ["VIEW", "ALGORITHM", "DEFINER", "SQL", "FUNCTION", "PROCEDURE", "TRIGGER", "EVENT"];
+        if stored.iter().any(|word| self.skip(&[*word])) {
+            self.found.does = Does::Others;
+            return Some(());
+        }
         let is_temporary = self.skip(&["TEMPORARY"]);
         self.skip_any(&["UNIQUE", "FULLTEXT", "SPATIAL"]);
         if self.skip(&["INDEX"]) {
@@ -269,6 +296,7 @@ impl Reader<'_> {
             || self.is_sign(self.at, b'(') && self.word(self.at + 1).as_deref() == Some("LIKE")
         {
             self.at += if is_like { 0 } else { 2 };
+            self.found.is_always_marked = replaces && !is_temporary;
             return self.use_name();
         }
         let second = self.word(self.at + 1);
@@ -284,6 +312,10 @@ impl Reader<'_> {
         if self.skip(&["INDEX"]) {
             self.skip_to(&["ON"])?;
             return self.use_name();
+        }
+        if self.skip(&["DATABASE"]) || self.skip(&["SCHEMA"]) {
+            self.found.does = Does::Others;
+            return Some(());
         }
         let is_temporary = self.skip(&["TEMPORARY"]);
         if !["TABLE", "TABLES", "SEQUENCE"].iter().any(|word| self.skip(&[*word])) {
@@ -305,7 +337,7 @@ impl Reader<'_> {
             let all_exist = is_end || !may_lack && self.query.error == 0;
             Does::Drop { names, is_end, all_exist }
         } else if self.query.text.trim_ascii_end().ends_with(GENERATED) {
-            Does::DropOthers
+            Does::Others
         } else {
             self.found.uses.extend(names);
             Does::Nothing
@@ -581,5 +613,38 @@ mod tests {
         }
         let long = format!("DELETE /* {} */ t FROM t, u", "y".repeat(1100));
         assert!(uses(&long).ends_with('?'));
+    }
+
+    /// As MariaDB 10.11 marks them, without any temporary table.
+    #[test]
+    fn statements_that_are_always_marked_are_known() {
+        for (text, expected) in [
+            ("DELETE t FROM t JOIN u USING (id)", true),
+            ("DELETE QUICK t.*, b.u FROM t, b.u", true),
+            ("DELETE FROM t, `u` USING t JOIN u", true),
+            ("DELETE FROM t.* USING t, u", true),
+            ("CREATE OR REPLACE TABLE t LIKE u", true),
+            ("DELETE FROM t WHERE id IN (SELECT id FROM u JOIN v USING (id))", false),
+            ("DELETE HISTORY FROM t", false),
+            ("DELETE FROM t RETURNING id", false),
+            ("CREATE TABLE t LIKE u", false),
+            ("CREATE OR REPLACE TEMPORARY TABLE t LIKE u", false),
+            ("CREATE OR REPLACE TABLE t (i INT)", false),
+        ] {
+            let found = StatementTables::of(&Query::of_text("a", text));
+            assert_eq!(found.is_always_marked, expected, "{text}");
+        }
+        for text in [
+            "DROP DATABASE b",
+            "drop schema if exists `b`",
+            "CREATE OR REPLACE VIEW v AS SELECT CONNECTION_ID()",
+            "CREATE ALGORITHM=UNDEFINED DEFINER=`r`@`%` SQL SECURITY DEFINER VIEW v AS SELECT 1",
+        ] {
+            assert_eq!(
+                StatementTables::of(&Query::of_text("a", text)).does,
+                Does::Others,
+                "{text}"
+            );
+        }
     }
 }

@@ -328,6 +328,32 @@ fn what_a_server_leaves_out_of_its_log_is_said_wherever_one_looks() {
     ] {
         assert!(planned.stdout_text().contains(doubt), "{doubt}: {}", planned.stdout_text());
     }
+    // The tables are in order, but no time is proven.
+    let (key, place) =
+        (format!("--encrypt-key-file={}", shop.scratch.join("key").display()), shop.place("full"));
+    let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args([
+            "--no-defaults",
+            "verify",
+            &place,
+            &key,
+            "--level=restore",
+            "--until=latest",
+            "--json",
+        ])
+        .run()
+        .expect(0);
+    let (report, told) = (ran.stdout_text(), ran.stderr_text());
+    assert!(
+        told.contains("proves no time") && report.contains("\"doubtful\": true"),
+        "{report}{told}"
+    );
+    let root = shop.place("");
+    let listed = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["--no-defaults", "list", root.trim_end_matches('/'), "--json"])
+        .run();
+    let listed = listed.expect(0).stdout_text();
+    assert!(listed.contains("\"restore\"") && !listed.contains("\"proven_until\""), "{listed}");
 }
 
 /// Statements do not name them, so a replay with those of the beginning gives a table that was created later another engine.
@@ -1015,7 +1041,11 @@ fn a_trial_proves_the_backup_with_its_log() {
     let shop = Shop::new();
     let receiver = shop.receive();
     let _ = shop.back_up("full", &[]);
-    shop.server.sql("INSERT INTO d.t VALUES (1, 'one'); CREATE TABLE d.n (id INT) ENGINE=Aria");
+    // The last one has the mark of temporary tables.
+    shop.server.sql(
+        "INSERT INTO d.t VALUES (1, 'one'); CREATE TABLE d.n (id INT) ENGINE=Aria;
+         CREATE DATABASE gone; CREATE TABLE gone.t (id INT); DROP DATABASE gone",
+    );
     shop.wait_for(&receiver);
     receiver.stop();
     let command = |words: &[&str]| {
@@ -1093,8 +1123,8 @@ fn a_trial_proves_the_backup_with_its_log() {
         serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     assert_eq!((&evidence["until"], &evidence["result"]), (&"latest".into(), &"ok".into()));
     let trial = &evidence["verification"]["restore"];
-    assert_eq!((&trial["replayed"]["transactions"], &trial["statements"]), (&2.into(), &2.into()));
-    assert!(text.contains("replayed before: 2 transactions"), "{text}");
+    assert_eq!((&trial["replayed"]["transactions"], &trial["statements"]), (&5.into(), &2.into()));
+    assert!(text.contains("replayed before: 5 transactions"), "{text}");
     assert!(proven() && is_measured());
     let ran = command(&["verify", &place, "--level=pages", "--until=latest"]);
     assert!(ran.stderr_text().contains("--level=restore"), "{}", ran.stderr_text());
