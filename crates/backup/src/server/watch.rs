@@ -25,7 +25,7 @@ use crate::server::login::{LoginError, fork_of, log_in};
 
 /// Variables of the server that name its files, or the server itself.
 const VARIABLES: &str = "'datadir', 'innodb_data_home_dir', 'innodb_data_file_path', \
-     'innodb_log_group_home_dir', 'log_bin', 'log_bin_basename', 'server_uuid'";
+     'innodb_log_group_home_dir', 'innodb_undo_tablespaces', 'log_bin', 'log_bin_basename', 'server_uuid'";
 
 /// A server before its backup.
 #[derive(Debug)]
@@ -145,6 +145,7 @@ struct ServerFiles {
     /// Directory of the binary log, if the server writes one.
     binlogs: Option<PathBuf>,
     server_uuid: Option<String>,
+    undo_tablespaces: Option<u32>,
 }
 
 impl ServerWatch {
@@ -275,6 +276,7 @@ impl ServerFiles {
             data_file: within("innodb_data_home_dir").join(first),
             binlogs: binlogs.and_then(|base| Some(datadir.join(base).parent()?.to_owned())),
             server_uuid: of("server_uuid").map(str::to_owned),
+            undo_tablespaces: of("innodb_undo_tablespaces").and_then(|number| number.parse().ok()),
         })
     }
 
@@ -323,6 +325,7 @@ impl ServerFiles {
             binlog: own.and_then(digest).filter(|digest| *digest != LogDigest::Shorter),
             binlog_at_base: base.and_then(|base| digest(&base.source)),
             highest: None,
+            undo_tablespaces: self.undo_tablespaces,
             imported: None,
             accepted: false,
             accepted_imports: false,
@@ -389,11 +392,12 @@ mod tests {
         let of = |text: &str| files(text).unwrap();
         let usual = of(
             "datadir\t/var/lib/mysql/\ninnodb_data_home_dir\t\ninnodb_data_file_path\tibdata1:12M:autoextend\n\
-             innodb_log_group_home_dir\t./\nlog_bin\tON\nlog_bin_basename\t/var/log/mysql/bin\n",
+             innodb_log_group_home_dir\t./\ninnodb_undo_tablespaces\t3\nlog_bin\tON\nlog_bin_basename\t/var/log/mysql/bin\n",
         );
         assert_eq!(usual.redo.join("ib_logfile0"), Path::new("/var/lib/mysql/./ib_logfile0"));
         assert_eq!(usual.data_file, Path::new("/var/lib/mysql/ibdata1"));
         assert_eq!(usual.binlogs.as_deref(), Some(Path::new("/var/log/mysql")));
+        assert_eq!(usual.undo_tablespaces, Some(3));
         let moved = of(
             "datadir\t/d/\ninnodb_data_home_dir\t/e\ninnodb_data_file_path\tsys1:1G;sys2:1G:autoextend\n\
              innodb_log_group_home_dir\t/f\nlog_bin\tOFF\nlog_bin_basename\t\nserver_uuid\tu\n",

@@ -198,6 +198,16 @@ pub async fn since(
     if is_of_mariadb(manifest) && now.as_ref().is_some_and(|now| !is_known(now)) {
         let knows_now = now.is_some_and(|now| now.highest.is_some());
         let lacks = match (knows_now, request.watch.and_then(ServerWatch::discarded)) {
+    let undo_tablespaces = |of: Option<&History>| of.and_then(|of| of.undo_tablespaces);
+    if is_of_mariadb(manifest)
+        && let (Some(then), Some(now)) =
+            (undo_tablespaces(manifest.history.as_ref()), undo_tablespaces(now.as_ref()))
+        && then != now
+    {
+        return Err(refused(format!(
+            "its base {name} was taken with innodb_undo_tablespaces={then}, and the server has {now}: mariadb-backup takes no increment across that; take a full backup (`--or-full` does it)"
+        )));
+    }
             (true, _) => {
                 "the base does not state its highest numbers of tables: an earlier version took it, a table was discarded then, or the server did not answer".to_owned()
             }

@@ -28,6 +28,9 @@ pub struct History {
     /// they also say that no tablespace was imported since that base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub highest: Option<HighestNumbers>,
+    /// `innodb_undo_tablespaces` when the backup was taken: with another number, mariadb-backup takes no increment on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo_tablespaces: Option<u32>,
     /// A table whose tablespace was imported since the base; such an increment is not stored.
     #[serde(skip)]
     pub imported: Option<String>,
