@@ -144,6 +144,9 @@ fn row(line: &Listing) -> [String; 6] {
             _ => none(),
         },
     };
+    if line.is_partial {
+        kind += ", partial";
+    }
     if line.pinned.is_some() {
         kind = format!("pinned, {kind}");
     }

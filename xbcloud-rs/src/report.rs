@@ -62,6 +62,9 @@ pub(crate) fn put_done(log: &Log, report: &PutReport, end: &ProgressEnd, stock: 
         pace(manifest.stream_bytes, end),
         extras(report.requests, report.retries),
     ));
+    if manifest.source.is_partial {
+        log.info(format!("note: {} is partial: {PARTIAL}", manifest.name));
+    }
     if let Some(empty) = manifest.mysql_clone.as_ref().and_then(|clone| clone.empty_tables.as_ref())
     {
         log.warn(format!(
@@ -179,7 +182,11 @@ pub(crate) fn restore_done(
         unsealed(log, keyed, name, &restored.get);
     }
     if args.ready.prepare().is_some() {
+        let is_partial = has_a_part(report);
         let what = match (args.files.is_empty(), args.ready.preparing.export) {
+            (true, false) if is_partial => {
+                "prepared, but partial: these files have only the tables that the producer was asked for"
+            }
             (true, false) => "prepared: a server can start on these files",
             (_, true) => {
                 "prepared for import, table by table: no server should start on these files"
@@ -255,6 +262,18 @@ fn clone_done(log: &Log, clone: &CloneReport) {
     }
 }
 
+/// What a partial backup is.
+pub(crate) const PARTIAL: &str = "it has only the databases and tables that its producer was asked for, and counts for no whole backup";
+
+/// How a restored partial backup comes into use.
+pub(crate) const NEXT_OF_PARTIAL: &str = "take single tables out of the backup with `rescue`; put these files in place of no server's data: the tables that they lack would be gone, and without the schema mysql no server starts on them";
+
+/// Whether the backup that was restored is partial. So is each of its chain.
+pub(crate) fn has_a_part(report: &RestoreChainReport) -> bool {
+    let last = report.restored.last().and_then(|(_, restored)| restored.get.manifest.as_ref());
+    last.is_some_and(|manifest| manifest.source.is_partial)
+}
+
 /// Says at which position restored data is, and what to do next.
 pub(crate) fn next_step(log: &Log, args: &RestoreArgs, target: &Path, report: &RestoreChainReport) {
     let last = report.restored.last().and_then(|(_, restored)| restored.get.manifest.as_ref());
@@ -270,6 +289,7 @@ pub(crate) fn next_step(log: &Log, args: &RestoreArgs, target: &Path, report: &R
         (_, _, true) => {
             "copy the files of each table beside an empty one of the same definition, after ALTER TABLE ... DISCARD TABLESPACE, then run ALTER TABLE ... IMPORT TABLESPACE".to_owned()
         }
+        (true, true, _) if has_a_part(report) => NEXT_OF_PARTIAL.to_owned(),
         (true, true, _) => swap(target),
         (true, false, _) if last.is_some_and(|manifest| manifest.source.to_lsn.is_some()) => {
             "prepare the files before a server starts on them: mariadb-backup --prepare, or xtrabackup --prepare, with this directory as --target-dir".to_owned()
@@ -572,6 +592,7 @@ pub(crate) fn details(l: &Listing) -> Vec<(&'static str, String)> {
             (BackupKind::Incremental, None, _) => "incremental".to_owned(),
         }),
     );
+    add("partial", l.is_partial.then(|| PARTIAL.to_owned()));
     let merged: Vec<&str> = l.consolidated_from.iter().map(|link| &*link.name).collect();
     add("merged from", (!merged.is_empty()).then(|| merged.join(", ")));
     let unknown = match l.kind {

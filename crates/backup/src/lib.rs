@@ -115,6 +115,7 @@ pub use until::{
 };
 pub use until_error::UntilError;
 pub use verify::{Trial, VerifyRequest, verify, verify_by_restore};
+pub use write::chooses_tables::chooses_tables;
 pub use write::clone_source::{CloneRequest, CloneSource};
 pub use write::incremental::{LocalRunLog, SinceRequest, since};
 pub use write::name_template::{DEFAULT_NAME_TEMPLATE, TemplateError, fill_in, is_name_template};

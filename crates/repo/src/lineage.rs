@@ -85,8 +85,12 @@ pub fn find_base<'a>(
         manifest.finished <= increment.started
             && lineage.is_based_on(&Lineage::of(name.as_str(), manifest))
     })
-    // Of the same data, the backup of the server: another one may not be proven yet.
-    .max_by_key(|(name, manifest)| (manifest.finished, manifest.stands_for().is_none(), *name))
+    .max_by_key(|(name, manifest)| {
+        // One of the other kind is no base, and the error says so. Of the same data, the backup of the server: another one
+        // may not be proven yet.
+        let fits = increment.source.mixes_with(&manifest.source).is_none();
+        (fits, manifest.finished, manifest.stands_for().is_none(), *name)
+    })
     .map(|(name, manifest)| Base { name: name.to_string(), run: manifest.run.clone() })
 }
 
@@ -112,6 +116,9 @@ pub(crate) fn misfit(
             return Some(format!("it starts at LSN {from}, but its base {name} ends at LSN {to}"));
         }
         _ => {}
+    }
+    if let Some(what) = increment.source.mixes_with(&found.source) {
+        return Some(format!("its base {name} is {what}"));
     }
     match judge(found, increment.history.as_ref()) {
         Verdict::Other(what) => Some(format!("its base {name} belongs to another history: {what}")),
@@ -159,6 +166,31 @@ mod tests {
             find_base(all.into_iter(), &late).map(|base| base.name).as_deref(),
             Some("b-full")
         );
+    }
+
+    /// Restored in one, they have lost rows, or whole schemas.
+    #[test]
+    fn partial_and_whole_backups_are_no_bases_of_each_other() {
+        let of = |name: &str, run, lsn, is_partial| {
+            let (name, mut manifest) = backup(name, run, lsn);
+            (manifest.source.tool_name, manifest.source.is_partial) =
+                (Some("mariadb-backup".to_owned()), is_partial);
+            (name, manifest)
+        };
+        let (whole, partial) = (of("w", '1', (0, 10), false), of("p", '2', (0, 10), true));
+        for (is_partial, own, other) in [(true, &partial, &whole), (false, &whole, &partial)] {
+            let increment = of("i", '3', (10, 20), is_partial).1;
+            let refused = |(name, found): &(BackupName, Manifest)| {
+                let base = Base { name: name.to_string(), run: found.run.clone() };
+                misfit(&increment, &base, name, found)
+            };
+            assert_eq!(refused(own), None);
+            assert!(refused(other).unwrap().contains("partial"));
+            // Of two that end where it begins, the one of its kind is its base.
+            let all = [own, other].map(|(name, manifest)| (name, manifest));
+            let found = find_base(all.into_iter(), &increment).map(|base| base.name);
+            assert_eq!(found.as_deref(), Some(own.0.as_str()));
+        }
     }
 
     /// A clone states no LSN, so it would be the base of every increment that states none, and `delete` would keep it.

@@ -280,13 +280,15 @@ async fn accept_bases(root: &Root, listings: &mut [Listing]) -> Result<(), RepoE
 /// Finds the backups that are much smaller than those of their kind and server before them. An
 /// acceptance makes a size the usual one; without it, no later backup becomes usual by its number.
 async fn judge_sizes(root: &Root, listings: &mut [Listing]) -> Result<(), RepoError> {
-    let mut kinds: BTreeMap<(Option<String>, bool), (UsualSize, usize)> = BTreeMap::new();
+    let mut kinds: BTreeMap<(Option<String>, bool, bool), (UsualSize, usize)> = BTreeMap::new();
     let mut order: Vec<&mut Listing> =
         listings.iter_mut().filter(|line| line.state == State::Complete && !line.raw).collect();
     order.sort_by(|a, b| (a.finished, &a.name).cmp(&(b.finished, &b.name)));
     for (n, line) in order.iter_mut().enumerate() {
         let incremental = line.kind == Some(BackupKind::Incremental);
-        let (usual, newest) = kinds.entry((line.server.clone(), incremental)).or_default();
+        // A partial backup has fewer tables than a whole one, and is one of its own kind.
+        let kind = (line.server.clone(), incremental, line.is_partial);
+        let (usual, newest) = kinds.entry(kind).or_default();
         *newest = n;
         // After a quiet day an increment is small, but it has the files of all tables.
         let bytes = line.stream_bytes.filter(|_| !incremental);

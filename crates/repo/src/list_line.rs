@@ -81,6 +81,9 @@ pub struct Listing {
     pub mysql_clone: Option<CloneFacts>,
     /// Full or incremental, if the producer reported it.
     pub kind: Option<BackupKind>,
+    /// Whether its producer was told to take only some of the databases or tables.
+    #[serde(rename = "partial")]
+    pub is_partial: bool,
     /// Base of an incremental backup.
     pub base: Option<Base>,
     /// The chain that was merged into this full backup, the full one first.
@@ -252,6 +255,7 @@ pub(crate) fn fill_in(listing: &mut Listing, manifest: Manifest) {
         (false, Some(_), _) | (false, _, Some(_)) => Some(BackupKind::Full),
         (false, None, None) => None,
     };
+    listing.is_partial = facts.is_partial;
     listing.mysql_clone = manifest.mysql_clone;
     listing.base = manifest.base;
     listing.may_lack_imports = may_lack_imports;
@@ -282,6 +286,7 @@ pub(crate) fn empty(name: &str, state: State) -> Listing {
         without_files: None,
         mysql_clone: None,
         kind: None,
+        is_partial: false,
         base: None,
         consolidated_from: Vec::new(),
         may_lack_imports: false,

@@ -103,8 +103,8 @@ pub struct ResolvedBackup {
 }
 
 /// Finds the name of the requested backup. A search by time considers only backups that can be
-/// restored now, by their end times. A backup whose end lies in the future is chosen only if there is no
-/// other.
+/// restored now, by their end times. A partial backup is chosen only if there is no whole one, and one whose end lies in
+/// the future only if there is no other.
 ///
 /// A name is returned unchanged, without a request. `server` limits the choice to backups of that
 /// server; it is required if ROOT holds backups of several servers.
@@ -130,6 +130,48 @@ pub async fn resolve_with(
     server: Option<&str>,
     cache: Option<&ListCache>,
 ) -> Result<ResolvedBackup, RepoError> {
+    find(root, wanted, server, cache, Kind::Whole { tells: true }).await
+}
+
+/// Like [`resolve`], for the base of a backup, which is of its own kind if there is one: partial or whole.
+///
+/// # Errors
+/// As [`resolve`].
+pub async fn resolve_base(
+    root: &Root,
+    wanted: &BackupSelector,
+    server: Option<&str>,
+    is_partial: bool,
+) -> Result<ResolvedBackup, RepoError> {
+    let kind = if is_partial { Kind::Partial } else { Kind::Whole { tells: false } };
+    find(root, wanted, server, None, kind).await
+}
+
+/// Which backups are chosen first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Those with all tables.
+    Whole {
+        /// Whether the user hears of a partial one that is newer.
+        tells: bool,
+    },
+    /// Those of only some databases or tables.
+    Partial,
+}
+
+impl Kind {
+    fn is_of(self, manifest: &Manifest) -> bool {
+        manifest.source.is_partial == (self == Self::Partial)
+    }
+}
+
+async fn find(
+    root: &Root,
+    wanted: &BackupSelector,
+    server: Option<&str>,
+    cache: Option<&ListCache>,
+    kind: Kind,
+) -> Result<ResolvedBackup, RepoError> {
     let by = match wanted {
         BackupSelector::Name(name) => {
             return Ok(ResolvedBackup { name: name.clone(), doubts: Vec::new() });
@@ -149,7 +191,7 @@ pub async fn resolve_with(
     let name = loop {
         let all = sound.iter().map(|(name, stored)| (name, &stored.manifest));
         let all = all.filter(|(name, _)| left.contains(name));
-        let Some(name) = choose(all, by, now, server)?.cloned() else {
+        let Some(name) = choose(all, by, now, server, kind)?.cloned() else {
             return Err(nothing_found(wanted, unread, &doubts));
         };
         let why = match why_not(root, (sound, &unreadable), &name).await? {
@@ -162,12 +204,36 @@ pub async fn resolve_with(
         }
         left.remove(&name);
     };
+    if kind == (Kind::Whole { tells: true }) {
+        doubts.extend(newer_partial(sound, &name, by, now));
+    }
     let ends = sound.iter().map(|(of, stored)| (of, stored.manifest.finished));
     doubts.extend(ends.filter(|(_, finished)| is_ahead(*finished, now)).map(|(of, finished)| {
         let what = if *of == name { "using it, because there is no other" } else { "skipped" };
         format!("{of} finished in the future by its clock, {finished}: {what}")
     }));
     Ok(ResolvedBackup { name, doubts })
+}
+
+/// What is to be said of the newest partial backup of the same server, if it is newer than the whole one that was chosen.
+fn newer_partial(
+    sound: &ReadableManifests,
+    name: &BackupName,
+    by: Timestamp,
+    now: Timestamp,
+) -> Option<String> {
+    let chosen = &sound.get(name)?.manifest;
+    if chosen.source.is_partial {
+        return None;
+    }
+    let ends = |manifest: &Manifest| manifest.finished <= by && !is_ahead(manifest.finished, now);
+    let others = sound.iter().filter(|(_, StoredManifest { manifest, .. })| {
+        manifest.source.is_partial && server_of(manifest) == server_of(chosen) && ends(manifest)
+    });
+    let (partial, stored) = others.max_by_key(|(_, stored)| stored.manifest.finished)?;
+    (stored.manifest.finished > chosen.finished).then(|| {
+        format!("{partial} is newer, but partial: it does not count while there is a whole backup; name it to use it")
+    })
 }
 
 /// Returns why `name` cannot be restored now, as far as the catalogue shows; see [`crate::restorable`].
@@ -279,6 +345,7 @@ fn choose<'a>(
     by: Timestamp,
     now: Timestamp,
     server: Option<&str>,
+    kind: Kind,
 ) -> Result<Option<&'a BackupName>, RepoError> {
     let of_server = all.filter(|(_, manifest)| server.is_none_or(|id| server_of(manifest) == id));
     if server.is_none() {
@@ -299,7 +366,8 @@ fn choose<'a>(
         .max_by_key(|(name, manifest)| {
             // Of the same data, a full backup is restored sooner, and makes increments depend on less.
             let is_merged = manifest.stands_for().is_some();
-            (!is_ahead(manifest.finished, now), manifest.finished, is_merged, *name)
+            let is_past = !is_ahead(manifest.finished, now);
+            (kind.is_of(manifest), is_past, manifest.finished, is_merged, *name)
         })
         .map(|(name, _)| name))
 }
@@ -576,6 +644,42 @@ mod tests {
         }
     }
 
+    const WHOLE: Kind = Kind::Whole { tells: true };
+
+    #[test]
+    fn a_partial_backup_is_the_newest_only_without_a_whole_one() {
+        let named = |name: &str, is_partial: bool, end: i64| {
+            let mut manifest = crate::manifest::sample();
+            manifest.source.is_partial = is_partial;
+            manifest.finished = Timestamp::from_second(end).unwrap();
+            let stored = Manifest::decode(&manifest.encode(None).unwrap()).unwrap();
+            (BackupName::new(name).unwrap(), stored)
+        };
+        let all: ReadableManifests =
+            [named("w", false, 10), named("p1", true, 20), named("p2", true, 30)].into();
+        let newest = |all: &ReadableManifests, by: i64, kind| {
+            let by = Timestamp::from_second(by).unwrap();
+            let pairs = all.iter().map(|(name, stored)| (name, &stored.manifest));
+            choose(pairs, by, Timestamp::MAX, None, kind).unwrap().unwrap().to_string()
+        };
+        assert_eq!(newest(&all, 99, WHOLE), "w");
+        assert_eq!(newest(&all, 99, Kind::Partial), "p2");
+        let told = |all: &ReadableManifests, name: &str, by: i64| {
+            let (name, by) = (BackupName::new(name).unwrap(), Timestamp::from_second(by).unwrap());
+            newer_partial(all, &name, by, Timestamp::MAX).unwrap_or_default()
+        };
+        assert!(told(&all, "w", 99).starts_with("p2 is newer, but partial"));
+        assert!(told(&all, "w", 29).starts_with("p1 is newer, but partial"));
+        assert_eq!((told(&all, "w", 19), told(&all, "p2", 99)), (String::new(), String::new()));
+        // Alone, they count as before.
+        let mut alone = all;
+        alone.retain(|_, stored| stored.manifest.source.is_partial);
+        assert_eq!(
+            (newest(&alone, 99, WHOLE), newest(&alone, 29, WHOLE)),
+            ("p2".into(), "p1".into())
+        );
+    }
+
     #[test]
     fn of_several_servers_one_must_be_named() {
         let named = |name: &str, server: Option<&str>, end: i64| {
@@ -587,7 +691,7 @@ mod tests {
         let all = [named("a1", Some("a"), 10), named("b1", Some("b"), 20), named("old", None, 30)];
         let pick = |by: i64, server| {
             let by = Timestamp::from_second(by).unwrap();
-            choose(all.iter().map(|(n, m)| (n, m)), by, Timestamp::MAX, server)
+            choose(all.iter().map(|(n, m)| (n, m)), by, Timestamp::MAX, server, WHOLE)
         };
         let error = pick(99, None).unwrap_err();
         assert!(
@@ -600,7 +704,7 @@ mod tests {
         assert_eq!(pick(99, Some("none")).unwrap().unwrap().as_str(), "old");
         let one = [named("b1", Some("b"), 20), named("old", Some("b"), 30)];
         let at = |now: Timestamp| {
-            let newest = choose(one.iter().map(|(n, m)| (n, m)), Timestamp::MAX, now, None);
+            let newest = choose(one.iter().map(|(n, m)| (n, m)), Timestamp::MAX, now, None, WHOLE);
             newest.unwrap().unwrap().as_str()
         };
         assert_eq!(at(Timestamp::MAX), "old");

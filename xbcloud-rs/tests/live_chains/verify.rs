@@ -999,4 +999,30 @@ fn a_partial_backup_is_no_damaged_one() {
     // The other one, and those of the server.
     assert!(found["restore"]["others"]["left_out"].as_u64() >= Some(2), "{found}");
     assert_eq!(found["restore"]["tables"], 1);
+
+    // A whole increment on it would lack the other tables, and is refused before the producer runs.
+    let backup = |name: &str, options: &[&str], chosen: &[&str]| {
+        let backup = xbcloud(&store, "backup", name, options).arg("--");
+        backup.args(server.backup_command()).args(chosen).run()
+    };
+    let on = "--incremental-from=n";
+    let refused = backup("i", &[on], &[]).expect_failure().stderr_text();
+    assert!(refused.contains("its base n is a partial backup"), "{refused}");
+    assert!(refused.contains("--or-full") && !refused.contains("mariadb-backup:"), "{refused}");
+    let _ = backup("p", &[on], &["--databases=x"]).expect(0);
+    let told = backup("w", &[on, "--or-full"], &[]).expect(0).stderr_text();
+    assert!(told.contains("a full backup is taken instead of an increment"), "{told}");
+    let refused = backup("q", &["--incremental-from=w"], &["--databases-exclude=y"]);
+    let refused = refused.expect_failure().stderr_text();
+    assert!(refused.contains("its base w is a whole backup"), "{refused}");
+
+    let restored = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        .args(["restore", "--prepare", &store.url("p")])
+        .args(store.options())
+        .arg(format!("--target-dir={}", scratch.join("p").display()))
+        .run()
+        .expect(0)
+        .stderr_text();
+    assert!(restored.contains("prepared, but partial"), "{restored}");
+    assert!(restored.contains("next: take single tables out of the backup"), "{restored}");
 }

@@ -81,6 +81,50 @@ fn backup((from, to): (u64, u64)) -> Vec<u8> {
     stream.finish()
 }
 
+/// The same, with an info file that says whether it is partial.
+fn of_kind((from, to): (u64, u64), partial: &str) -> Vec<u8> {
+    let mut stream = StreamWriter::new(Vec::new());
+    stream.file("shop/t.frm", &[7; 5000], 1000).positions(from, to);
+    let info = format!("tool_name = mariadb-backup\npartial = {partial}\n");
+    stream.file("xtrabackup_info", info.as_bytes(), 1000);
+    stream.finish()
+}
+
+/// By its size, it may be no smaller: then it was the newest, and the whole one was pruned.
+#[test]
+fn a_partial_backup_counts_for_no_whole_one() {
+    let site = Site::new();
+    let (whole, partial) = ("N", "Y");
+    site.put("alone", &[], &of_kind((0, 10), partial));
+    let told = site.run(&["show"], "latest").expect(0).stdout_text();
+    assert!(told.contains("partial      it has only the databases and tables"), "{told}");
+    let _ = site.run(&["monitor", "--max-age=1d"], "").expect(0);
+
+    site.put("whole", &[], &of_kind((0, 20), whole));
+    let told = site.put("part", &[], &of_kind((0, 30), partial)).stderr_text();
+    assert!(told.contains("part is partial"), "{told}");
+    let _ = site.run(&["verify", "--level=checksum"], "part").expect(0);
+    let listed = site.run(&["list"], "").expect(0).stdout_text();
+    assert!(listed.contains("full, partial"), "{listed}");
+    let latest = site.run(&["show", "--no-files"], "latest").expect(0);
+    assert!(latest.stdout_text().contains("name         whole"), "{latest:?}");
+    assert!(latest.stderr_text().contains("part is newer, but partial"), "{latest:?}");
+    let found = site.run(&["monitor", "--max-age=1d"], "").expect(0).stdout_text();
+    assert!(found.contains("newest backup whole"), "{found}");
+    // Neither is the base of the other, and what is asked for by LSN says so, too.
+    for (name, stream, base) in [
+        ("w1", of_kind((30, 40), whole), "its base part is a partial backup"),
+        ("p1", of_kind((20, 40), partial), "its base whole is a whole backup"),
+    ] {
+        let put = site.cmd(&["put"], name).stdin_bytes(stream).run();
+        assert!(put.code() != 0 && put.stderr_text().contains(base), "{put:?}");
+    }
+    site.put("p2", &[], &of_kind((30, 40), partial));
+    let _ = site.run(&["prune", "--keep-last=1", "--yes"], "").expect(0);
+    let left = ["alone", "whole", "part", "p2"].map(|name| site.has(name));
+    assert_eq!(left, [false, true, true, true]);
+}
+
 /// In a directory, an object `NAME` is called `NAME#N` until it is complete.
 #[test]
 fn a_name_like_that_of_an_unfinished_file_is_no_remains() {

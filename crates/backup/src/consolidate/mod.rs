@@ -226,6 +226,10 @@ fn refuse_unfit(chain: &[Link]) -> Result<(), BackupError> {
                 format!("only backups of mariadb-backup can be merged, and {tool} made this one"),
             ));
         }
+        if stored.manifest.source.is_partial {
+            let what = "it is partial, and only whole backups can be merged: leave out the producer's options that choose databases or tables, and take a full backup";
+            return Err(unfit_chain(name.as_str(), what.to_owned()));
+        }
         if let Some(why) = stored.manifest.why_no_base() {
             return Err(unfit_chain(name.as_str(), format!("it {why}")));
         }

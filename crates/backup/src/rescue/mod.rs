@@ -240,7 +240,8 @@ pub async fn rescue(
         };
         let mut remarks = live.as_ref().map(|live| live.remarks.clone()).unwrap_or_default();
         remarks.extend(replayed.iter().flat_map(crate::until::remarks));
-        remarks.extend(lost.as_deref().map(lost_pages));
+        let is_partial = last.manifest().is_some_and(|last| last.source.is_partial);
+        remarks.extend(lost.as_deref().map(|lost| lost_pages(lost, is_partial)));
         if !left.is_empty() {
             remarks.push(format!(
                 "the file names of these are not encoded, as for a copy in the data directory, so a pattern leaves them out: {}; name those that you want",

@@ -312,9 +312,15 @@ pub(crate) async fn prepare(
 }
 
 /// What is to be said of the file of a tablespace that no backup of a chain has, or not all of.
-pub(crate) fn lost_pages(lost: &Path) -> String {
+pub(crate) fn lost_pages(lost: &Path, is_partial: bool) -> String {
+    let cause = match is_partial {
+        true => {
+            "the backups are partial, and the producer of one of them was probably asked to leave it out"
+        }
+        false => "its tablespace was probably imported",
+    };
     format!(
-        "{}: the chain lacks pages of it, so its rows are lost, unless it was discarded on the server: its tablespace was probably imported; take a full backup, and bring the table back from another one",
+        "{}: the chain lacks pages of it, so its rows are lost, unless it was discarded on the server: {cause}; take a full backup, and bring the table back from another one",
         lost.display()
     )
 }

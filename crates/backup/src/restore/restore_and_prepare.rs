@@ -135,8 +135,9 @@ pub(crate) async fn restore_locked(
             let id = finished.as_ref().and_then(|finished| finished.id(target));
             let chain = Chain { dir: target, increments: &increments, of: id.as_deref() };
             let lost = prepare(session, chain, options, durable, on_line).await?;
-            remarks.extend(lost.as_deref().map(lost_pages));
             let last = links.last().and_then(ChosenBackup::manifest);
+            let is_partial = last.is_some_and(|last| last.source.is_partial);
+            remarks.extend(lost.as_deref().map(|lost| lost_pages(lost, is_partial)));
             remarks.extend(last.and_then(|last| last.without_tablespace.as_ref()).map(|lone| {
                 format!(
                     "InnoDB has no .ibd file in the backup for {lone}, or not for each partition: what has none has no rows, unless it is in the system tablespace; it was discarded, or lost by the producer"

@@ -12,9 +12,10 @@ use xb_repo::lineage::RememberedIncrement;
 use xb_repo::lineage::same_server;
 use xb_repo::list::fault_of;
 use xb_repo::manifest::history::History;
+use xb_repo::manifest::source_info::SourceInfo;
 use xb_repo::manifest::{Base, Manifest, StoredManifest};
 use xb_repo::names::{BackupName, RunId};
-use xb_repo::resolve::{BackupSelector, ResolvedBackup, resolve};
+use xb_repo::resolve::{BackupSelector, ResolvedBackup, resolve_base};
 use xb_repo::root::Root;
 
 use crate::error::BackupError;
@@ -23,6 +24,10 @@ use crate::read::unlock::{Accept, ReadKeys, unlock, unsealed};
 use crate::server::login::fork_of;
 use crate::server::watch::ServerWatch;
 use crate::write::IncrementalBase;
+
+/// What to do where a partial backup and a whole one would be in one chain.
+pub(super) const NEXT_OF_MIXED: &str =
+    "take a full backup (`--or-full` does it), or choose the same tables by the producer's options";
 
 /// Local record of the backups that this host wrote: their manifests, one file for each run. An
 /// attacker who can write to the store cannot change these files.
@@ -99,6 +104,8 @@ pub struct SinceRequest<'a> {
     pub watch: Option<&'a ServerWatch>,
     /// Whether to accept a base although it is unknown whether the server continues its history.
     pub accept_history: bool,
+    /// Whether the options of the producer choose databases or tables: see [`chooses_tables`](crate::chooses_tables).
+    pub is_partial: Option<bool>,
     /// Whether a full backup is taken where no base fits: then one on which no increment can be proven does not.
     pub or_full: bool,
 }
@@ -119,10 +126,14 @@ pub async fn since(
     root: &Root,
     request: &SinceRequest<'_>,
 ) -> Result<(IncrementalBase, Vec<String>), BackupError> {
-    let SinceRequest { wanted, server, .. } = *request;
+    let SinceRequest { wanted, server, is_partial, .. } = *request;
     // In a ROOT with several servers, choose the newest backup of the new backup's server.
-    let ResolvedBackup { name, mut doubts } = match resolve(root, wanted, None).await {
-        Err(RepoError::WhichServer { .. }) => resolve(root, wanted, server).await?,
+    let prefers_partial = is_partial.unwrap_or(false);
+    let found = resolve_base(root, wanted, None, prefers_partial).await;
+    let ResolvedBackup { name, mut doubts } = match found {
+        Err(RepoError::WhichServer { .. }) => {
+            resolve_base(root, wanted, server, prefers_partial).await?
+        }
         found => found?,
     };
     let Some(stored) = root.stored_manifest(&name).await? else {
@@ -143,6 +154,9 @@ pub async fn since(
     request.demand_vouched(root, &name, &stored).await?;
     if let Some(why) = manifest.why_no_base() {
         return Err(refused(format!("{name} {why}: take a full backup with a producer")));
+    }
+    if let Some(what) = is_partial.and_then(|is_partial| mixed(&manifest.source, is_partial)) {
+        return Err(refused(format!("its base {name} is {what}")));
     }
     let Some(base_ends) = manifest.source.to_lsn else {
         return Err(refused(format!(
@@ -184,6 +198,16 @@ pub async fn since(
         Some(watch) => watch.before(manifest).await,
         None => None,
     };
+    let undo_tablespaces = |of: Option<&History>| of.and_then(|of| of.undo_tablespaces);
+    if is_of_mariadb(manifest)
+        && let (Some(then), Some(now)) =
+            (undo_tablespaces(manifest.history.as_ref()), undo_tablespaces(now.as_ref()))
+        && then != now
+    {
+        return Err(refused(format!(
+            "its base {name} was taken with innodb_undo_tablespaces={then}, and the server has {now}: mariadb-backup takes no increment across that; take a full backup (`--or-full` does it)"
+        )));
+    }
     let verdict = judge(manifest, now.as_ref());
     if let Some(doubt) = accepted(name.as_str(), verdict, accept_history).map_err(|error| {
         // A lack on this host explains more than incomplete evidence does.
@@ -198,16 +222,6 @@ pub async fn since(
     if is_of_mariadb(manifest) && now.as_ref().is_some_and(|now| !is_known(now)) {
         let knows_now = now.is_some_and(|now| now.highest.is_some());
         let lacks = match (knows_now, request.watch.and_then(ServerWatch::discarded)) {
-    let undo_tablespaces = |of: Option<&History>| of.and_then(|of| of.undo_tablespaces);
-    if is_of_mariadb(manifest)
-        && let (Some(then), Some(now)) =
-            (undo_tablespaces(manifest.history.as_ref()), undo_tablespaces(now.as_ref()))
-        && then != now
-    {
-        return Err(refused(format!(
-            "its base {name} was taken with innodb_undo_tablespaces={then}, and the server has {now}: mariadb-backup takes no increment across that; take a full backup (`--or-full` does it)"
-        )));
-    }
             (true, _) => {
                 "the base does not state its highest numbers of tables: an earlier version took it, a table was discarded then, or the server did not answer".to_owned()
             }
@@ -225,6 +239,12 @@ pub async fn since(
     let base = Base { name: name.to_string(), run: manifest.run.clone() };
     let lsn = begin(manifest).unwrap_or(base_ends);
     Ok((IncrementalBase { base, lsn, base_ends, accept_history }, doubts))
+}
+
+/// Why a new backup is no increment on `base`, if only one of them is partial, as far as known before it is taken.
+fn mixed(base: &SourceInfo, is_partial: bool) -> Option<String> {
+    let new = SourceInfo { is_partial, tool_name: Some(String::new()), ..SourceInfo::default() };
+    new.mixes_with(base).map(|what| format!("{what}: {NEXT_OF_MIXED}"))
 }
 
 /// Where an increment on this base begins, if not where the base ends: where its redo log begins. Then the increment

@@ -1,6 +1,7 @@
 //! `put` and `backup`: store a stream, and write the manifest once all of the stream is proven
 //! complete. A run goes through `plan`, `detect_input`, `claim`, `upload` and `commit`, in this order.
 
+pub(crate) mod chooses_tables;
 mod claim;
 pub(crate) mod clone_keys;
 pub(crate) mod clone_source;

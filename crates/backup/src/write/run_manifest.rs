@@ -19,7 +19,7 @@ use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
 
 use super::claim::RunFolder;
-use super::incremental::accepted;
+use super::incremental::{NEXT_OF_MIXED, accepted};
 use super::upload::UploadOutcome;
 use super::{MergedChain, PutLayout, PutRequest};
 use crate::error::BackupError;
@@ -154,6 +154,9 @@ pub(super) async fn find_its_base(
         {
             return Err(BackupError::NoBase { name: manifest.name.clone(), lsn });
         }
+        if let Some(found) = &found {
+            refuse_mixed(manifest, found)?;
+        }
         // The user has chosen the base by the producer's own options, so only proof counts against it.
         return record_history(request, manifest, found.as_ref(), true).await;
     };
@@ -184,8 +187,20 @@ pub(super) async fn find_its_base(
         }
         None => return refused(format!("its base {base} is missing")),
     };
+    refuse_mixed(manifest, &found)?;
     manifest.base = Some(since.base.clone());
     record_history(request, manifest, Some(&found), since.accept_history).await
+}
+
+/// Refuses an increment of which only one is partial, it or its base: the options of its producer may not have shown it.
+fn refuse_mixed(manifest: &Manifest, base: &Manifest) -> Result<(), BackupError> {
+    match manifest.source.mixes_with(&base.source) {
+        None => Ok(()),
+        Some(what) => {
+            let what = format!("its base {} is {what}: {NEXT_OF_MIXED}", base.name);
+            Err(BackupError::Repo(RepoError::Chain { name: manifest.name.clone(), what }))
+        }
+    }
 }
 
 /// Fails if no backup here can be the base of an increment that is to begin at `lsn`.

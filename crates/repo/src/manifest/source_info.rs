@@ -67,6 +67,23 @@ impl SourceInfo {
         (from > 0 && moved <= IDLE_REDO && last.saturating_sub(start) > IDLE_REDO).then_some(start)
     }
 
+    /// Why an increment of this source cannot be applied to `base`, if one of the two is a partial backup and the other is known
+    /// to be whole. A whole increment has only the changed pages of the tables that a partial base lacks; a prepare removes
+    /// whatever files a partial increment lacks.
+    #[must_use]
+    pub fn mixes_with(&self, base: &Self) -> Option<&'static str> {
+        let is_whole = |of: &Self| !of.is_partial && of.tool_name.is_some();
+        match (self.is_partial, base.is_partial) {
+            (false, true) if is_whole(self) => Some(
+                "a partial backup, without the tables that its producer left out, and this one is not",
+            ),
+            (true, false) if is_whole(base) => Some(
+                "a whole backup, and this one is partial: a restore would lose the tables that it lacks",
+            ),
+            _ => None,
+        }
+    }
+
     /// Extracts the facts from captured files: name to content.
     #[must_use]
     pub fn from_files(files: &BTreeMap<String, Vec<u8>>) -> Self {
@@ -195,6 +212,13 @@ mod tests {
             ]));
             assert_eq!(facts.server_version.as_deref(), Some("10.11.19-MariaDB"));
             assert!(facts.is_partial);
+            let whole = SourceInfo { is_partial: false, ..facts.clone() };
+            assert!(facts.mixes_with(&whole).unwrap().starts_with("a whole backup"));
+            assert!(whole.mixes_with(&facts).unwrap().starts_with("a partial backup"));
+            assert_eq!((whole.mixes_with(&whole), facts.mixes_with(&facts)), (None, None));
+            // Without its text, nothing is known.
+            let unknown = SourceInfo::default();
+            assert_eq!((unknown.mixes_with(&facts), facts.mixes_with(&unknown)), (None, None));
             assert_eq!(
                 (facts.from_lsn, facts.to_lsn, facts.last_lsn),
                 (Some(0), Some(46912), Some(46928))

@@ -198,8 +198,10 @@ impl Context {
             cancel.or(xb_backup::refuse_without_base(root, request, lsn)).await?;
         }
         request.watch = Some(ServerWatch::begin(producer, cancel).await);
+        let is_partial = xb_backup::chooses_tables(producer);
         if let Some((wanted, keys)) = since {
-            request.since = self.find_base(session, request, wanted, keys, args, own).await?;
+            request.since =
+                self.find_base(session, request, wanted, keys, args, (own, is_partial)).await?;
         }
         if let Some(since) = &request.since {
             producer.push(format!("--incremental-lsn={}", since.lsn).into());
@@ -233,7 +235,7 @@ impl Context {
         wanted: &BackupSelector,
         keys: &Keys,
         args: &BackupOptions,
-        own: Option<&LocalRunLog>,
+        (own, is_partial): (Option<&LocalRunLog>, Option<bool>),
     ) -> Result<Option<IncrementalBase>, BackupError> {
         let since = SinceRequest {
             wanted,
@@ -245,6 +247,7 @@ impl Context {
             own,
             watch: request.watch.as_ref(),
             accept_history: args.accept_history,
+            is_partial,
             or_full: args.or_full,
         };
         match session.cancel.or(xb_backup::since(&session.root, &since)).await {

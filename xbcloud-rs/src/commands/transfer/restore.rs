@@ -309,6 +309,9 @@ fn finished(
         plan.gtids,
         end.elapsed.as_secs_f64()
     ));
+    if done.restored.as_ref().is_some_and(report::has_a_part) {
+        return log.info(format!("next: {}", report::NEXT_OF_PARTIAL));
+    }
     let next = match args.ready.galera {
         true => report::new_cluster(target),
         false => format!("{} with a server_id that its origin never had", report::swap(target)),

@@ -142,7 +142,8 @@ pub(crate) fn newest_of(listings: &[Listing], server: &str) -> Option<BackupName
     let own = listings.iter().filter(|line| {
         is_backup(line) && line.restorable && line.server.as_deref().is_none_or(|of| of == server)
     });
-    let (_, name) = own.filter_map(|line| Some((line.finished?, &line.name))).max()?;
+    let own = own.filter_map(|line| Some((!line.is_partial, line.finished?, &line.name)));
+    let (.., name) = own.max()?;
     BackupName::new(name).ok()
 }
 
@@ -176,8 +177,13 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> BackupF
     let unreadable = || listings.iter().filter(|line| is_unreadable(line));
     let missing = || listings.iter().filter(|line| is_missing(line) && line.server == *server);
     let failed = |line: &&Listing| line.verified.is_some_and(|proof| proof.failed.is_some());
+    // A partial backup is no newest one, and proves nothing, while there is a whole one.
+    let has_whole = complete().any(|line| !line.is_partial);
     // Only what can be restored now counts as a backup, or an accepted increment whose base is elsewhere.
-    let meant = || complete().filter(|line| line.restorable || line.is_accepted_without_base());
+    let meant = || {
+        let can_be_used = |l: &&Listing| l.restorable || l.is_accepted_without_base();
+        complete().filter(can_be_used).filter(|line| !(has_whole && line.is_partial))
+    };
     let aged = meant().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
     // A later try that failed at the requested level, or below it, leaves the proof in doubt. One that could not
     // begin does not.

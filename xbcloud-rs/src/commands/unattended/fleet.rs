@@ -553,6 +553,6 @@ fn trend(listings: &[Listing], server: Option<&String>) -> Option<(u64, u64)> {
             && line.server.as_ref() == server
             && line.kind != Some(BackupKind::Incremental)
     });
-    let newest = full.max_by_key(|line| (line.finished, &line.name))?;
+    let newest = full.max_by_key(|line| (!line.is_partial, line.finished, &line.name))?;
     newest.stream_bytes.zip(newest.usual_bytes)
 }

@@ -405,7 +405,7 @@ impl Job<'_> {
         let listings = listed.ok()?.0?.ok()?;
         let own =
             listings.iter().filter(|line| line.restorable && line.server == self.result.server);
-        Some(match own.max_by_key(|line| line.finished) {
+        Some(match own.max_by_key(|line| (!line.is_partial, line.finished)) {
             Some(line) => {
                 let finished = line.finished?.strftime("%Y-%m-%d %H:%M UTC");
                 let level = line.verified.and_then(|proof| proof.level);

@@ -12,7 +12,8 @@ use crate::admin::prune::same_data::counted_for;
 use crate::admin::prune::verdict::{KeepReason, Verdict};
 
 /// Retention rules. Each rule keeps backups independently; days, weeks (from Monday) and months are
-/// UTC, and only periods with a backup count. All rules apply to each server separately.
+/// UTC, and only periods with a backup count. All rules apply to each server separately, and to its partial backups apart
+/// from the whole ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct Keep {
@@ -59,9 +60,11 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
     order.sort_by_key(|&n| all.get(n).map(|c| std::cmp::Reverse((c.finished, &c.name))));
     let sorted: Vec<&Candidate> = order.iter().filter_map(|&n| all.get(n)).collect();
     let mut kept: Vec<BTreeSet<KeepReason>> = vec![BTreeSet::new(); sorted.len()];
-    let mut servers: BTreeMap<(&Option<String>, bool), Vec<usize>> = BTreeMap::new();
+    let mut servers: BTreeMap<(&Option<String>, bool, bool), Vec<usize>> = BTreeMap::new();
     for (n, candidate) in sorted.iter().enumerate() {
-        servers.entry((&candidate.server, candidate.raw)).or_default().push(n);
+        // No backup goes in favour of one that lacks some of its tables.
+        let kind = (&candidate.server, candidate.raw, candidate.is_partial);
+        servers.entry(kind).or_default().push(n);
     }
     let counted_for = counted_for(&sorted);
     let mut note = |n: usize, why: KeepReason| {
@@ -90,7 +93,10 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
     }
     // An increment of it may be running, which began before its consolidated backup was proven.
     for &copy in counted_for.keys().filter(|&&n| sorted[n].stands_for.is_none()) {
-        let of_server = sorted.iter().filter(|other| other.server == sorted[copy].server);
+        let is_of_kind = |other: &Candidate| {
+            other.server == sorted[copy].server && other.is_partial == sorted[copy].is_partial
+        };
+        let of_server = sorted.iter().filter(|other| is_of_kind(other));
         let mut later = of_server.filter(|other| other.finished > sorted[copy].finished);
         if sorted[copy].counts() && !later.any(|other| other.counts()) {
             kept[copy].insert(KeepReason::MayBeContinued);

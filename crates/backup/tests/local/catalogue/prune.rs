@@ -375,7 +375,7 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
     };
     put("i1").unwrap();
     rewrite(&store, "i1", |manifest| manifest["source"]["to_lsn"] = 20.into());
-    let since = || {
+    let since_of = |is_partial| {
         let wanted = xb_repo::resolve::BackupSelector::Name(name("i1"));
         let request = xb_backup::SinceRequest {
             wanted: &wanted,
@@ -387,11 +387,21 @@ fn an_incremental_one_does_not_become_a_backup_when_its_base_is_gone() {
             own: None,
             watch: None,
             accept_history: true,
+            is_partial,
             or_full: false,
         };
         block_on(xb_backup::since(&store.root, &request))
     };
+    let since = || since_of(None);
     assert_eq!(since().unwrap().0.lsn, 20);
+    // Of one kind with its base, as far as the options of the producer show it.
+    rewrite(&store, "i1", |manifest| manifest["source"]["tool_name"] = "mariadb-backup".into());
+    assert_eq!(since_of(Some(false)).unwrap().0.lsn, 20);
+    let refused = since_of(Some(true)).unwrap_err().to_string();
+    assert!(
+        refused.contains("its base i1 is a whole backup") && refused.contains("--or-full"),
+        "{refused}"
+    );
     block_on(xb_backup::delete(&store.root, &name("full"))).unwrap();
     let before = store.files();
     assert!(matches!(put("i2"), Err(BackupError::Repo(RepoError::Chain { .. }))));

@@ -14,6 +14,7 @@ fn candidate(name: &str, at: i64) -> Candidate {
         finished: Timestamp::from_second(at).unwrap(),
         base: None,
         stands_for: None,
+        is_partial: false,
         is_clone: false,
         is_incremental: false,
         from_lsn: Some(0),
@@ -349,6 +350,21 @@ fn an_uninspected_backup_counts_only_among_its_own_kind() {
     };
     all.extend((1..4).map(raw));
     assert_eq!(kept(&all, Keep { last: Some(1), ..Keep::default() }), ["r3", "b3"]);
+}
+
+/// One that was proven by a trial restore, too: it has shown that it can be restored, not that it has all tables.
+#[test]
+fn no_whole_backup_goes_in_favour_of_a_partial_one() {
+    let mut all: Vec<Candidate> = (1..4).map(|n| candidate(&format!("w{n}"), n * DAY)).collect();
+    let partial = |n: i64| Candidate {
+        is_partial: true,
+        proven: Some(Level::Restore),
+        ..candidate(&format!("p{n}"), (10 + n) * DAY)
+    };
+    all.extend((1..4).map(partial));
+    let keep = Keep { last: Some(1), ..Keep::default() };
+    assert_eq!(kept(&all, keep), ["p3", "w3"]);
+    assert_eq!(kept(&all[3..], keep), ["p3"], "alone, they are kept as before");
 }
 
 #[test]
