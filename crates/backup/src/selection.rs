@@ -42,6 +42,8 @@ pub struct Selection {
     /// Tablespaces that were renamed during the backup, by their old names without suffix.
     renamed: BTreeSet<String>,
     for_prepare: bool,
+    /// Whether the names and patterns are known to match files of a chain: one of its backups need not have any.
+    is_of_chain: bool,
 }
 
 /// Reason why a file is selected.
@@ -92,14 +94,32 @@ impl Selection {
         self.for_prepare && !self.is_all()
     }
 
-    /// Takes from the names of a backup's files which tablespaces were renamed during the backup: prepare
-    /// renames them in every backup of the chain, whatever is selected.
-    pub(crate) fn find_renamed<'n>(&mut self, files: impl Iterator<Item = &'n str>) {
-        let stem = |file: &'n str| {
-            let name = std::str::from_utf8(logical_name(file.as_bytes())).ok()?;
-            name.strip_suffix(RENAMED).map(str::to_owned)
-        };
-        self.renamed.extend(files.filter_map(stem));
+    /// Takes the names of tablespaces that are selected, whatever else is: those that prepare renames in a backup.
+    pub(crate) fn set_renamed(&mut self, names: BTreeSet<String>) {
+        self.renamed = names;
+    }
+
+    /// Returns whether the user selected a file of this name.
+    pub(crate) fn asks_for(&self, path: &[u8]) -> bool {
+        self.judge(path, &mut MatchedNames::default()) == Some(SelectReason::Asked)
+    }
+
+    /// Fails if a name or a pattern matches no file of a chain, of which these are all names. A table that was created after the
+    /// full backup, or dropped before the last one, is not in each of them.
+    ///
+    /// # Errors
+    /// [`BackupError`], as [`Selection::check`].
+    pub(crate) fn check_chain<'n>(
+        &mut self,
+        files: impl Iterator<Item = &'n str>,
+    ) -> Result<(), BackupError> {
+        let mut matched = MatchedNames::default();
+        for file in files {
+            let _ = self.judge(file.as_bytes(), &mut matched);
+        }
+        self.check(&matched)?;
+        self.is_of_chain = true;
+        Ok(())
     }
 
     /// Takes an exact name out. Returns whether anything is still selected.
@@ -197,6 +217,9 @@ impl Selection {
     /// # Errors
     /// [`BackupError::Selection`].
     pub(crate) fn check(&self, matched: &MatchedNames) -> Result<(), BackupError> {
+        if self.is_of_chain {
+            return Ok(());
+        }
         if let Some(name) = self.exact.iter().find(|name| !matched.exact.contains(*name)) {
             return Err(BackupError::NoFile { file: name.clone() });
         }
@@ -239,6 +262,16 @@ fn encoded(pattern: &str) -> Option<String> {
     };
     let encoded = stem.chars().map(character).collect::<String>() + extension;
     (encoded != pattern).then_some(encoded)
+}
+
+/// The tablespaces that were renamed during a backup, by the names of its files: prepare renames them in that backup and in
+/// each one before it.
+pub(crate) fn renamed<'n>(files: impl Iterator<Item = &'n str>) -> BTreeSet<String> {
+    let stem = |file: &'n str| {
+        let name = std::str::from_utf8(logical_name(file.as_bytes())).ok()?;
+        name.strip_suffix(RENAMED).map(str::to_owned)
+    };
+    files.filter_map(stem).collect()
 }
 
 /// Names and patterns of a selection that matched a file.
@@ -443,7 +476,7 @@ mod tests {
     fn prepare_gets_every_tablespace_that_it_renames() {
         let mut selection = globs(&["shop/new.*"]).with_what_prepare_needs(true);
         let files = ["shop/old.ren", "shop/p#P#p0.ren.qp", "12.ren", "shop/gone.del", "shop/u.ibd"];
-        selection.find_renamed(files.into_iter());
+        selection.set_renamed(renamed(files.into_iter()));
         let mut matched = MatchedNames::default();
         for (name, why) in [
             ("shop/new.frm", Some(SelectReason::Asked)),
@@ -486,6 +519,17 @@ mod tests {
         }
         assert!(!selection.is_all());
         selection.check(&matched).unwrap();
+    }
+
+    /// A table that was made after the full backup is in the others only.
+    #[test]
+    fn a_pattern_need_not_match_in_each_backup_of_a_chain() {
+        let mut selection = globs(&["shop/late.*"]);
+        let error = selection.check_chain(["shop/t.ibd"].into_iter()).unwrap_err();
+        assert!(error.to_string().contains("no file in the backup matches"), "{error}");
+        selection.check_chain(["shop/t.ibd", "shop/late.ibd.delta"].into_iter()).unwrap();
+        selection.check(&MatchedNames::default()).unwrap();
+        assert!(selection.asks_for(b"shop/late.ibd.meta") && !selection.asks_for(b"shop/t.ibd"));
     }
 
     #[test]

@@ -118,7 +118,8 @@ fn a_selection_that_misses_pages_of_a_chain_is_refused() {
          INSERT INTO kept SELECT * FROM u;",
     );
     let _ = back_up(&store, &server, &state, "full", &[]).expect(0);
-    server.sql("USE shop; RENAME TABLE t TO old, u TO t; UPDATE t SET v = 'x' WHERE id = 5; UPDATE kept SET v = 'x' WHERE id = 5");
+    server.sql("USE shop; RENAME TABLE t TO old, u TO t; UPDATE t SET v = 'x' WHERE id = 5; UPDATE kept SET v = 'x' WHERE id = 5;
+         CREATE TABLE late (i INT) ENGINE=MyISAM; INSERT INTO late VALUES (1); CREATE TABLE later (i INT) ENGINE=InnoDB");
     let _ = back_up(&store, &server, &state, "inc", &["--incremental-from=latest"]).expect(0);
     let select = |files: &str, folder: &str| {
         let files = format!("--files={files}");
@@ -134,6 +135,13 @@ fn a_selection_that_misses_pages_of_a_chain_is_refused() {
     assert!(!scratch.join("renamed/shop/t.cfg").exists());
     let _ = select("shop/kept.*", "kept").expect(0);
     assert!(scratch.join("kept/shop/kept.cfg").exists());
+    // Those that were made after the full backup are not in it: one is whole in the increment.
+    let _ = select("shop/late.*", "late").expect(0);
+    assert!(scratch.join("late/shop/late.MYD").exists());
+    let refused = select("shop/later.*", "later").expect(1).stderr_text();
+    assert!(refused.contains("was created, renamed or rebuilt"), "{refused}");
+    let refused = select("shop/none.*", "none").expect_failure().stderr_text();
+    assert!(refused.contains("no file in the backup matches `shop/none.*`"), "{refused}");
 }
 
 /// Restores one schema of a backup in the form in which its tables can be imported elsewhere.

@@ -439,7 +439,9 @@ async fn restored(
     let how = RestoreOptions { sync: Durability::None, room_beside, ..RestoreOptions::default() };
     let failed = |what: String| BackupError::Restore { target: data.display().to_string(), what };
     let mut fetched = fetch(session, get, links, data, how, on_line).await?;
-    let covered = is_covered(data, &fetched.folders[1..]);
+    let selected = get.files.clone();
+    let asks_for = |name: &str| selected.asks_for(name.as_bytes());
+    let covered = is_covered(data, &fetched.folders[1..], asks_for);
     let covered = covered.map_err(|error| failed(format!("cannot read its files: {error}")))?;
     if !covered && !get.files.is_all() {
         std::fs::remove_dir_all(data).map_err(|error| failed(error.to_string()))?;

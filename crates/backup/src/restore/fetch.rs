@@ -40,7 +40,7 @@ use crate::restore::request::{AfterRestore, RestoreOptions, RestoreReport, Resum
 use crate::restore::room::{Room, doubtful_room};
 use crate::restore::same_space::is_covered;
 use crate::restore::target_lock::{OTHER_TARGET, unseen};
-use crate::selection::Resumable;
+use crate::selection::{Resumable, Selection, renamed};
 use crate::session::Session;
 
 /// The files of a chain.
@@ -92,7 +92,7 @@ pub(super) async fn fetch_usable(
             refuse_unknown_clone(&request.name, &fetched.folders)?;
         }
         false if ready.prepare().is_some() && !fetched.is_merging => {
-            refuse_uncovered(target, &fetched.folders)?;
+            refuse_uncovered(target, &fetched.folders, &request.files)?;
         }
         _ => {}
     }
@@ -119,11 +119,17 @@ pub(crate) async fn fetch(
         }
     }
     session.observer.begin_phase("fetch");
+    let mut renamed_in = Vec::new();
     if request.files.is_part_for_prepare() {
+        let mut all = Vec::new();
         for link in links {
             let files = files_of(&session.root, &link.name, link.manifest(), link.key());
             let files = session.cancel.or(files).await?;
-            request.files.find_renamed(files.iter().map(|file| &file.path[..]));
+            renamed_in.push(renamed(files.iter().map(|file| &file.path[..])));
+            all.extend(files);
+        }
+        if links.len() > 1 {
+            request.files.check_chain(all.iter().map(|file| &file.path[..]))?;
         }
     }
     let folders = folders_of(target, links.len());
@@ -132,6 +138,9 @@ pub(crate) async fn fetch(
         let bytes = later().map(|(link, _)| link.stream_bytes());
         session.observer.expect_later(bytes.fold(0, u64::saturating_add));
         request.name = link.name.clone();
+        // What a later one renames has its old name here; what an earlier one renames may be the name of another table.
+        let names = renamed_in.iter().skip(number).flatten().cloned();
+        request.files.set_renamed(names.collect());
         let unlocked = link.unlocked();
         // All of them are there at the same time. Of those that an earlier run has begun, it is not known how much is.
         // One that cannot be looked at fails when its turn comes.
@@ -190,8 +199,13 @@ fn end(folders: &[PathBuf]) -> Result<(), BackupError> {
 
 /// Fails if selected files of a chain may not belong together: preparing them would end without an error,
 /// and without the rows of a table that had another name when an earlier backup was taken.
-fn refuse_uncovered(target: &Path, folders: &[PathBuf]) -> Result<(), BackupError> {
-    let what = match is_covered(target, folders.get(1..).unwrap_or_default()) {
+fn refuse_uncovered(
+    target: &Path,
+    folders: &[PathBuf],
+    files: &Selection,
+) -> Result<(), BackupError> {
+    let asks_for = |name: &str| files.asks_for(name.as_bytes());
+    let what = match is_covered(target, folders.get(1..).unwrap_or_default(), asks_for) {
         Ok(true) => return Ok(()),
         Ok(false) => {
             end(folders)?;
