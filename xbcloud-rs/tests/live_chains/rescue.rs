@@ -367,6 +367,13 @@ fn an_encrypted_table_without_its_keys_is_no_damaged_one() {
     let args = ["shop.secret", "--as=found", &plugin, &file];
     let _ = shop.rescue_into(server, "full", &args).run().expect(0);
     assert_eq!(server.sql("SELECT i FROM shop.found"), "1\n");
+    // Nor does a server without keys take it; that is no matter of strict mode, and none of a read-only session.
+    let plain = MariaDb::start_with(&["--transaction-read-only=ON"]);
+    let args = ["shop.secret", "shop.empty", "--as=there.{table}", &plugin, &file];
+    let told = shop.rescue_into(&plain, "full", &args).run().expect(1).stderr_text();
+    assert!(told.contains("load the key plugin") && !told.contains("strict"), "{told}");
+    let dumped = shop.rescue("full", &["shop.secret", &plugin, &file]).run().expect(0);
+    assert!(dumped.stderr_text().contains("load the key plugin there before"), "{dumped:?}");
 }
 
 /// What is written to a table of MERGE goes into other tables, which may be in use.
@@ -634,7 +641,11 @@ fn triggers_that_a_login_cannot_see_are_not_lost() {
         let args = [table, "--as={table}", "--replace"];
         shop.rescue_into(server, "full", &args).env("HOME", &home).run()
     };
+    server.sql(
+        "CREATE USER poor@localhost; GRANT SELECT, INSERT, CREATE ON shop.* TO poor@localhost",
+    );
     for (user, table, why) in [
+        ("poor", "shop.par", "GRANT ALTER, DROP ON `shop`.*"),
         ("blind", "shop.par", "lacks the privilege TRIGGER on shop.par"),
         ("seeing", "shop.par", "trigger since; drop that first"),
         ("seeing", "shop.orders", "SET GLOBAL log_bin_trust_function_creators = 1"),
@@ -872,8 +883,9 @@ fn a_table_comes_back_with_the_sequence_that_it_takes_values_from() {
 }
 
 /// Tables that cannot be imported, and the reason that the error gives.
-const PLAIN_ONLY: [(&str, &str); 6] = [
+const PLAIN_ONLY: [(&str, &str); 7] = [
     ("words", "full-text index"),
+    ("in_system", "in the system tablespace"),
     ("parts", "in partitions"),
     ("versioned", "SYSTEM VERSIONED"),
     ("seq1", "SEQUENCE"),
@@ -888,7 +900,9 @@ fn tables_are_imported_as_files() {
     shop.server.sql(
         "USE shop; CREATE TABLE shop.plain (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(99), w INT AS (LENGTH(v)) VIRTUAL, KEY (v), blob_ LONGBLOB) ROW_FORMAT=DYNAMIC;
          INSERT INTO shop.plain (v, blob_) SELECT MD5(seq), REPEAT(seq, 3000) FROM seq_1_to_500;
-         CREATE TABLE shop.words (id INT PRIMARY KEY, t TEXT, FULLTEXT (t)) ENGINE=InnoDB",
+         CREATE TABLE shop.words (id INT PRIMARY KEY, t TEXT, FULLTEXT (t)) ENGINE=InnoDB;
+         CREATE TABLE shop.hashed (id INT, v VARCHAR(100), UNIQUE KEY (v) USING HASH); INSERT INTO shop.hashed VALUES (1, 'a');
+         SET GLOBAL innodb_file_per_table = 0; CREATE TABLE shop.in_system (i INT) ENGINE=InnoDB; SET GLOBAL innodb_file_per_table = 1",
     );
     let _ = shop.back_up("full", &[]);
     shop.server.sql(
@@ -940,9 +954,12 @@ fn tables_are_imported_as_files() {
     for (table, why) in PLAIN_ONLY {
         refused(&again, &[&format!("shop.{table}"), "--as=`sh-op`.{table}"], why);
     }
+    // A server that rebuilds this one prints another definition.
+    let told = rescue(&again, &["shop.hashed", "--as=`sh-op`.{table}"]).expect(0).stderr_text();
+    assert!(told.contains("since it has rebuilt the imported table"), "{told}");
     refused(&shop.server, &["shop.plain"], "writes a binary log");
     let small = MariaDb::start_with(&["--innodb-page-size=4096"]);
     refused(&small, &["shop.plain", "--as=other.{table}"], "pages of 4096 bytes");
-    assert_eq!(again.sql("SHOW TABLES FROM `sh-op`"), "more\nplain_back\n");
+    assert_eq!(again.sql("SHOW TABLES FROM `sh-op`"), "hashed\nmore\nplain_back\n");
     assert_eq!(small.sql("SHOW DATABASES LIKE 'other'"), "");
 }

@@ -1,8 +1,9 @@
 //! Copies tables from the private server to where they go. A table gets its name when all tables are
 //! complete, and on a server proven to be equal.
 
-use std::collections::HashMap;
+use std::cell::Cell;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicBool;
 
 use xb_mysql::{Client, Error, Row, ServerError};
@@ -77,8 +78,17 @@ pub(super) fn copy(
     cancel: &CancelToken,
     in_use: &AtomicBool,
 ) -> Result<CopyOutcome, BackupError> {
-    let mut copier =
-        Copier { order, private, sink, observer, cancel, in_use, named: Vec::new(), todo: None };
+    let mut copier = Copier {
+        order,
+        private,
+        sink,
+        observer,
+        cancel,
+        in_use,
+        named: Vec::new(),
+        charsets: BTreeMap::new(),
+        todo: None,
+    };
     let outcome = copier.run();
     let named = copier.named;
     let Err(error) = outcome else { return outcome };
@@ -108,6 +118,7 @@ impl Copier<'_> {
         self.private.run(SESSION).map_err(of_all)?;
         let mut copied = CopyOutcome::default();
         let sources = self.sources(&mut copied)?;
+        self.find_charsets(&sources, &mut copied.remarks).map_err(of_all)?;
         self.sink
             .begin(&self.order.about, &self.order.run)
             .map_err(|error| failed("the tables", error))?;
@@ -156,17 +167,22 @@ impl Copier<'_> {
     ) -> Result<Vec<Source>, BackupError> {
         let mut complete = Vec::with_capacity(sources.len());
         for source in sources {
-            let filled = self.fill(&source, &mut copied.remarks);
-            let filled = filled.map_err(|unfilled| match unfilled {
-                // The server may only have found what is wrong with the table.
-                Unfilled::Refused(what) => {
-                    Unfilled::Lost(self.try_generated(&source).err().unwrap_or(what))
-                }
-                unfilled => unfilled,
-            });
+            let mut filled = self.fill(&source, &mut copied.remarks);
+            // The server may only have found what is wrong with the table, or that strict mode is.
+            if let Err(Unfilled::Refused(what)) = filled {
+                filled = match self.try_generated(&source) {
+                    Err(what) => Err(Unfilled::Lost(what)),
+                    Ok(()) if source.is_lenient.get() => {
+                        self.fill_again(&source, &mut copied.remarks)
+                    }
+                    Ok(()) => Err(Unfilled::Lost(what)),
+                };
+            }
             let rows = match filled {
                 Ok(rows) => rows,
-                Err(Unfilled::Lost(what)) if !source.by_name && self.is_answered() => {
+                Err(Unfilled::Lost(what) | Unfilled::Refused(what))
+                    if !source.by_name && self.is_answered() =>
+                {
                     let drop = format!("DROP TABLE IF EXISTS {}", source.unfinished.name());
                     let dropped = self.sink.run(drop.as_bytes());
                     dropped.map_err(|error| failed(&source.shown, error))?;
@@ -192,6 +208,42 @@ impl Copier<'_> {
             complete.push(source);
         }
         Ok(complete)
+    }
+
+    /// Fills a table whose rows the server refused, once it is known how they are written.
+    fn fill_again(&mut self, source: &Source, remarks: &mut Vec<String>) -> Result<u64, Unfilled> {
+        let drop = format!("DROP TABLE IF EXISTS {}", source.unfinished.name());
+        self.sink.run(drop.as_bytes())?;
+        self.fill(source, remarks)
+    }
+
+    /// Finds out the character set of each schema that is created: a later table or routine there has it, too.
+    fn find_charsets(
+        &mut self,
+        sources: &[Source],
+        remarks: &mut Vec<String>,
+    ) -> Result<(), Error> {
+        if !self.order.create_schema {
+            return Ok(());
+        }
+        let mut of_schemas = BTreeMap::new();
+        for row in self.private.rows("SELECT schema_name, CONCAT(' CHARACTER SET ', default_character_set_name, ' COLLATE ', default_collation_name) FROM information_schema.schemata")? {
+            let [schema, charset] = row.texts()?;
+            of_schemas.insert(schema, charset);
+        }
+        for source in sources {
+            let Some(to) = &source.to.schema else { continue };
+            let charset = of_schemas.get(&source.schema).cloned();
+            let known = self.charsets.entry(to.clone()).or_insert_with(|| charset.clone());
+            if known.is_some() && *known != charset {
+                *known = None;
+                remarks.push(format!(
+                    "schema {}: its tables come from schemas with different character sets, so it has that of the server unless it is there; ALTER DATABASE gives it another one for later tables",
+                    Printable::new(to.as_bytes())
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Returns whether the private server works: one that has ended gives no table.
@@ -393,7 +445,8 @@ impl Copier<'_> {
             keys.iter().try_for_each(|key| taken("foreign key", key, owners.of_key(key)))?;
         }
         if let (true, Sink::Server(live)) = (self.order.physical, &mut *self.sink) {
-            physical::check(self.private, &mut live.client, held).map_err(Unfilled::Lost)?;
+            let file = self.order.data.join(format!("{}.ibd", held.files));
+            physical::check(self.private, &mut live.client, held, &file).map_err(Unfilled::Lost)?;
             if same_place && definition.foreign_keys.iter().any(|key| definition.needs_copy(key)) {
                 return Err(Unfilled::Lost("the server adds one of its foreign keys only while it copies the table, and then computes the generated columns again; leave out --physical, or give another name with --as".to_owned()));
             }
@@ -413,6 +466,7 @@ impl Copier<'_> {
         }
         Ok(Source {
             shown: held.to_string(),
+            schema: held.schema.clone(),
             by_name: *by_name,
             from,
             trial: format!("{}.{}", sql(&held.schema), sql(&unfinished.table)),
@@ -426,6 +480,7 @@ impl Copier<'_> {
             same_place,
             is_sequence,
             ddl,
+            is_lenient: Cell::new(false),
         })
     }
 
@@ -450,6 +505,12 @@ impl Copier<'_> {
         // Rows that go into a server are compared there, which says more.
         if let Sink::Dump(_) = self.sink {
             self.try_generated(source).map_err(Unfilled::Lost)?;
+            if source.definition.needs_key() {
+                remarks.push(format!(
+                    "{}: it is encrypted, and a server that has no key of that number takes neither it nor the other tables of this dump: load the key plugin there before the dump",
+                    source.shown
+                ));
+            }
         }
         self.enter(&source.to)?;
         if source.layout.has_history() {
@@ -465,6 +526,8 @@ impl Copier<'_> {
         self.sink.create(&source.unfinished, &create).map_err(|error| {
             let next = if error.is_unknown_table() && source.definition.uses_sequence() {
                 "; a column takes its values from a sequence, which must exist first: rescue the sequence with the table, and give both their names back with --as='{table}'"
+            } else if error.is_of_strict_mode() && source.definition.needs_key() {
+                "; the table is encrypted, and the server has no key of that number: load the key plugin with the keys of the origin there, or rescue the table into a server that has them"
             } else if error.is_of_strict_mode() {
                 "; if it was made without innodb_strict_mode, run SET GLOBAL innodb_strict_mode = OFF on the server, its replicas and the nodes of its cluster, and ON again after the rescue"
             } else {
@@ -496,6 +559,15 @@ impl Copier<'_> {
                 self.cancel,
             )
             .map_err(Unfilled::Lost)?;
+            // The server rebuilds it, which changes some definitions.
+            let (schema, unfinished) = source.unfinished.names();
+            let made = live.definition(schema, unfinished).map_err(SinkError::from)?;
+            if let Some((_, [ours, theirs])) = source.definition.difference(&made) {
+                remarks.push(format!(
+                    "{}: the server has `{theirs}`, where the backup has `{ours}`, since it has rebuilt the imported table (ALTER TABLE ... FORCE); leave out --physical to get it as it was",
+                    source.shown
+                ));
+            }
         }
         for pass in source.layout.passes() {
             match source.files {
@@ -594,7 +666,7 @@ impl Copier<'_> {
             values.clear();
             values.shrink_to(batch);
             pass.write(row, &mut values);
-            let next = pass.is_lenient(row);
+            let next = source.is_lenient.get() || pass.is_lenient(row);
             if next != lenient || statement.len() + values.len() + 2 > batch {
                 flush(&mut statement)?;
                 lenient = next;

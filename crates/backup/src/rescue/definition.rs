@@ -99,6 +99,18 @@ impl Definition {
         std::str::from_utf8(&rest[..end]).unwrap_or_default()
     }
 
+    /// Returns whether a server needs an encryption key for the table, as its options say.
+    pub(super) fn needs_key(&self) -> bool {
+        let options = String::from_utf8_lossy(&self.options).to_lowercase();
+        let has = |option: &str, value: &str| {
+            [format!("`{option}`={value}"), format!("`{option}`='{value}'")]
+                .iter()
+                .any(|text| options.contains(text))
+        };
+        has("encrypted", "yes")
+            || (options.contains("`encryption_key_id`=") && !has("encrypted", "no"))
+    }
+
     /// Returns whether the default value of a column may come from a sequence.
     pub(super) fn uses_sequence(&self) -> bool {
         let takes =

@@ -16,6 +16,8 @@ use crate::cancel::CancelToken;
 pub(super) const ALLOW_HISTORY: &str = "SET system_versioning_insert_history = 1";
 /// Codes of a server for a table whose tablespace was discarded or is missing.
 const WITHOUT_TABLESPACE: [u16; 2] = [1812, 1814];
+/// Codes of a server that refuses a value in strict mode, and else stores what is nearest to it.
+const OF_STRICT_MODE: [u16; 5] = [1264, 1265, 1292, 1366, 1406];
 /// What to do if a table cannot be made anew as it was.
 const RESTORE: &str = "to get it as it was, restore the whole backup with `restore --prepare`, and start a server on that";
 
@@ -103,6 +105,12 @@ pub(super) fn refuse_other_values(
     if source.files.is_some() {
         return Ok(());
     }
+    let instant = source.layout.count_without_duration(private, &source.from, filter);
+    if let Some((rows, others)) = instant.map_err(|error| of_backup(&error))? {
+        return Err(format!(
+            "{rows} rows of its history ended when they began, as those that one statement writes twice (REPLACE, or SET timestamp), and no server takes them again; {RESTORE}, import its file with --physical, or leave out these rows with --where='{others}'"
+        ));
+    }
     let rounded = source.layout.find_rounded(private, &source.from, filter);
     let rounded = rounded.map_err(|error| of_backup(&error))?;
     match rounded.is_empty() {
@@ -126,7 +134,8 @@ pub(super) fn check_table(client: &mut Client, table: &str) -> Result<Option<Str
 
 /// Fails if a server computes other values for generated columns than the table has, or refuses them: those of a session
 /// in another time zone, for one. Tries it on a copy of the table beside it, without its place in the dump: a server that
-/// reads the dump does the same.
+/// reads the dump does the same. Values that only strict mode refuses, as those that did not fit when they were computed
+/// without it, are written without it, too, if they are the same then.
 pub(super) fn try_generated(
     private: &mut Client,
     source: &Source,
@@ -138,10 +147,25 @@ pub(super) fn try_generated(
         return Ok(());
     }
     let (from, copy) = (&source.from, &source.trial);
-    let create = format!("{}CREATE TABLE {copy} LIKE {from}", source.ddl);
-    private.run(create).map_err(|error| of_backup(&error))?;
-    let tried = copied_alike(private, source, filter, cancel);
-    private.run(format!("DROP TABLE {copy}")).map_err(|error| of_backup(&error))?;
+    let mut attempt = |lenient| {
+        let create = format!("{}CREATE TABLE {copy} LIKE {from}", source.ddl);
+        private.run(create).map_err(RowsError::Server)?;
+        let tried = copied_alike(private, source, filter, lenient, cancel);
+        private.run(format!("DROP TABLE {copy}")).map_err(RowsError::Server)?;
+        tried
+    };
+    let is_strict = |error: &RowsError| matches!(error, RowsError::Server(Error::Server(refused)) if OF_STRICT_MODE.contains(&refused.code));
+    let tried = match attempt(false) {
+        Err(error) if is_strict(&error) => match attempt(true) {
+            Ok(true) => {
+                source.is_lenient.set(true);
+                return Ok(());
+            }
+            Err(RowsError::Other(what)) => return Err(what),
+            _ => Err(error),
+        },
+        tried => tried,
+    };
     let why = match tried {
         Ok(true) => return Ok(()),
         Ok(false) => String::new(),
@@ -160,6 +184,7 @@ fn copied_alike(
     private: &mut Client,
     source: &Source,
     filter: Option<&str>,
+    lenient: bool,
     cancel: &CancelToken,
 ) -> Result<bool, RowsError> {
     if source.layout.has_history() {
@@ -167,7 +192,7 @@ fn copied_alike(
     }
     let passes = source.layout.passes();
     for pass in &passes {
-        for copy in pass.copy(&source.from, &source.trial, filter) {
+        for copy in pass.copy(&source.from, &source.trial, filter, lenient) {
             private.run(copy).map_err(RowsError::Server)?;
         }
     }

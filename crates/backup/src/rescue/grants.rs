@@ -14,6 +14,9 @@ const UNTRUSTED: u16 = 1419;
 /// It has looked at the privilege: others hold the table, there is no such schema or table, the trigger is in another schema.
 const LOOKED: [u16; 4] = [1205, 1049, 1146, 1435];
 
+/// The other privileges that a rescue needs on the schema of the new tables.
+const NEEDED: [&str; 5] = ["SELECT", "INSERT", "CREATE", "ALTER", "DROP"];
+
 /// A privilege that the login needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
@@ -71,11 +74,26 @@ pub(super) fn refuse_without_trigger(
 fn holds_trigger(client: &mut Client, schema: &str, table: &str) -> Result<bool, Error> {
     let grants = client.rows("SHOW GRANTS")?;
     let grants = grants.iter().filter_map(|row| row.get(0));
-    Ok(grants.map(String::from_utf8_lossy).any(|grant| gives_trigger(&grant, schema, table)))
+    Ok(grants.map(String::from_utf8_lossy).any(|grant| gives(&grant, "TRIGGER", schema, table)))
 }
 
-/// Returns whether a line of `SHOW GRANTS` gives the privilege TRIGGER on a table.
-fn gives_trigger(grant: &str, schema: &str, table: &str) -> bool {
+/// The privileges on a schema that a rescue needs and the login does not have: the new tables are created there, filled, read
+/// back, renamed, and dropped if the rescue fails.
+///
+/// # Errors
+/// Any error of the server; one that has no accounts does not answer.
+pub(super) fn lacking(client: &mut Client, schema: &str) -> Result<Vec<&'static str>, Error> {
+    let grants = client.rows("SHOW GRANTS")?;
+    let grants: Vec<_> = grants.iter().filter_map(|row| row.get(0)).collect();
+    let has = |right: &str| {
+        let mut texts = grants.iter().map(|grant| String::from_utf8_lossy(grant));
+        texts.any(|grant| gives(&grant, right, schema, PREFIX))
+    };
+    Ok(NEEDED.into_iter().filter(|right| !has(right)).collect())
+}
+
+/// Returns whether a line of `SHOW GRANTS` gives a privilege on a table.
+fn gives(grant: &str, right: &str, schema: &str, table: &str) -> bool {
     let tokens = Tokens::new(grant.as_bytes(), DoubleQuoted::Names);
     let tokens: Option<Vec<&[u8]>> = tokens.map(|token| Some(token.ok()?.text)).collect();
     let tokens = tokens.unwrap_or_default();
@@ -85,9 +103,13 @@ fn gives_trigger(grant: &str, schema: &str, table: &str) -> bool {
     };
     // Names of columns stand in parentheses.
     let mut depth = 0;
-    let has = rights.iter().any(|token| {
+    let has = rights.iter().enumerate().any(|(at, token)| {
         depth += i32::from(*token == b"(") - i32::from(*token == b")");
-        depth == 0 && [&b"TRIGGER"[..], b"ALL"].contains(token)
+        // Not ALTER ROUTINE for ALTER, and not the columns of a table for all of it.
+        let is_whole = |next: &&[u8]| [&b","[..], b"PRIVILEGES"].contains(next);
+        depth == 0
+            && [right.as_bytes(), b"ALL"].contains(token)
+            && rights.get(at + 1).is_none_or(is_whole)
     });
     let (schema, table) = (letters(schema), letters(table));
     has && match (*of, *on) {
@@ -147,7 +169,11 @@ mod tests {
             ("GRANT TRIGGER ON `my_sh", false),
             ("", false),
         ] {
-            assert_eq!(gives_trigger(grant, "my_shop", "par`t"), gives, "{grant}");
+            assert_eq!(super::gives(grant, "TRIGGER", "my_shop", "par`t"), gives, "{grant}");
         }
+        let grant =
+            "GRANT SELECT, INSERT, CREATE, CREATE VIEW, ALTER ROUTINE ON `my_shop`.* TO `a`@`%`";
+        let lacks = NEEDED.map(|right| !super::gives(grant, right, "my_shop", PREFIX));
+        assert_eq!(lacks, [false, false, false, true, true]);
     }
 }

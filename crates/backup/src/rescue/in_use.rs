@@ -251,11 +251,14 @@ impl Copier<'_> {
     /// Makes the schema the default: names without one in a definition refer to it.
     pub(super) fn enter(&mut self, place: &QuotedTable) -> Result<(), String> {
         let Some(schema) = &place.schema else { return Ok(()) };
-        let create = self.order.create_schema;
+        let create = self.order.create_schema.then(|| {
+            let charset = self.charsets.get(schema).and_then(Option::as_deref).unwrap_or_default();
+            format!("CREATE DATABASE IF NOT EXISTS {}{charset}", sql(schema))
+        });
         let entered = self.patiently(
             |sink| {
-                if create {
-                    sink.run(format!("CREATE DATABASE IF NOT EXISTS {}", sql(schema)).as_bytes())?;
+                if let Some(create) = &create {
+                    sink.run(create.as_bytes())?;
                 }
                 sink.enter(schema)
             },

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use xb_mysql::{Client, Error, Row, Timeouts};
 
-use super::rows::{SESSION, literal, sql};
+use super::rows::{READ_WRITE, SESSION, literal, sql};
 use super::sink::{LOGIN, LiveServer, Sink, SinkError, is_lost};
 use crate::cancel::CancelToken;
 
@@ -114,6 +114,7 @@ impl LiveServer {
             self.end_lost_connection()?;
         }
         self.client.run(SESSION)?;
+        self.client.run(READ_WRITE)?;
         match &self.schema {
             Some(schema) => self.client.run(format!("USE {}", sql(schema))),
             None => Ok(()),

@@ -46,6 +46,7 @@ pub(super) fn check(
     private: &mut Client,
     live: &mut Client,
     held: &StoredTable,
+    file: &Path,
 ) -> Result<(), String> {
     let versions = [&*private, &*live].map(|client| client.greeting().version.clone());
     let [of_private, of_live] = versions.each_ref().map(|version| series(version));
@@ -76,11 +77,16 @@ pub(super) fn check(
         is_table(schema, table)
     ));
     let what = match (&*kind, full_text.map_err(ours_failed)?.is_empty()) {
+        ("BASE TABLE of InnoDB", true) if matches!(file.try_exists(), Ok(false)) => {
+            "it is in the system tablespace".to_owned()
+        }
         ("BASE TABLE of InnoDB", true) => return Ok(()),
         ("BASE TABLE of InnoDB", false) => "it has a full-text index".to_owned(),
         (other, _) => format!("it is a {other}"),
     };
-    Err(format!("{what}, and only plain InnoDB tables can be imported; leave out --physical"))
+    Err(format!(
+        "{what}, and only plain InnoDB tables with a file of their own can be imported; leave out --physical"
+    ))
 }
 
 /// Puts the pages of `from` into the empty table `to`, both quoted for SQL, whose name within its schema is `name`:

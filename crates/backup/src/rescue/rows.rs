@@ -23,6 +23,9 @@ pub(crate) const SESSION: &str = "SET NAMES utf8mb4, character_set_results = NUL
 const LENIENT: &str = "SET STATEMENT sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION,NO_UNSIGNED_SUBTRACTION' FOR ";
 /// A strict server's error for an ENUM or SET of which two labels are equal in its collation.
 const EQUAL_LABELS: u16 = 1291;
+/// Lets a session write to a server that is read-only for others (`transaction_read_only`): this is a statement of its own,
+/// since it has to come after the end of a transaction.
+pub(super) const READ_WRITE: &str = "SET SESSION TRANSACTION READ WRITE";
 /// A statement that waits for the lock of a table in use holds up all later ones that use it, so it gives up after these
 /// seconds. All others wait as the server says: for a backup of it, too.
 pub(super) const SHORT_WAIT: &str = "SET lock_wait_timeout = 20";
@@ -269,6 +272,21 @@ impl Layout {
         self.history.is_some()
     }
 
+    /// Counts the rows of history that no server takes: they ended when they began, or before. Also returns the condition
+    /// that leaves them out.
+    pub(super) fn count_without_duration(
+        &self,
+        client: &mut Client,
+        table: &str,
+        filter: Option<&str>,
+    ) -> Result<Option<(String, String)>, Error> {
+        let Some(History { start, end }) = &self.history else { return Ok(None) };
+        let found = format!("CAST(COALESCE(SUM({start} >= {end}), 0) AS CHAR)");
+        let rows = client.rows(self.of_all(&found, table, filter))?;
+        let [found] = rows.first().ok_or(Error::Unexpected)?.texts()?;
+        Ok((found != "0").then(|| (found, format!("{start} < {end}"))))
+    }
+
     pub(super) fn has_timestamps(&self) -> bool {
         self.has_timestamps
     }
@@ -352,8 +370,15 @@ impl TablePass {
         format!("{lenient}{} VALUES\n", self.insert_into(table)).into_bytes()
     }
 
-    /// The statements that copy the rows of a table into another one on the same server, as [`write`](Self::write) does.
-    pub(super) fn copy(&self, from: &str, to: &str, filter: Option<&str>) -> Vec<String> {
+    /// The statements that copy the rows of a table into another one on the same server, as [`write`](Self::write) does;
+    /// with `lenient`, all of them as that does with rows whose ENUM has none of its values.
+    pub(super) fn copy(
+        &self,
+        from: &str,
+        to: &str,
+        filter: Option<&str>,
+        lenient: bool,
+    ) -> Vec<String> {
         let written = self.written();
         let columns: Vec<&str> = written.iter().map(|column| &column.read[..]).collect();
         let copy = |lenient: &str, filter: Option<&str>| {
@@ -365,8 +390,8 @@ impl TablePass {
             .filter(|column| column.kind == Kind::Label)
             .map(|column| format!("{} <=> 0", column.read))
             .collect();
-        if wrong.is_empty() {
-            return vec![copy("", filter)];
+        if wrong.is_empty() || lenient {
+            return vec![copy(if lenient { LENIENT } else { "" }, filter)];
         }
         let wrong = wrong.join(" OR ");
         let filter = filter.map_or_else(String::new, |filter| format!("({filter}) AND "));
@@ -636,7 +661,11 @@ mod tests {
         assert_eq!(layout.rounded, [Rounded { name: "f".to_owned(), differs }]);
         let from = "(`id`, `f`, `e`, `t`, `x`) SELECT `id`, CAST(`f` AS DOUBLE), CAST(`e` AS UNSIGNED), `t`, `x` FROM t WHERE";
         assert_eq!(
-            pass.copy("t", "c", Some("y")),
+            pass.copy("t", "c", None, true),
+            [format!("{LENIENT}INSERT INTO c {}", from.trim_end_matches(" WHERE"))]
+        );
+        assert_eq!(
+            pass.copy("t", "c", Some("y"), false),
             [
                 format!("INSERT INTO c {from} ((y) AND NOT (CAST(`e` AS UNSIGNED) <=> 0))"),
                 format!("{LENIENT}INSERT INTO c {from} ((y) AND (CAST(`e` AS UNSIGNED) <=> 0))"),
@@ -671,7 +700,7 @@ mod tests {
         assert_eq!(insert(false), "INSERT INTO t (`id`, `a`) VALUES\n");
         assert_eq!(insert(true), format!("{LENIENT}{}", insert(false)));
         let copy = "INSERT INTO c (`id`, `a`) SELECT `id`, `a` FROM t WHERE (x)";
-        assert_eq!(passes[1].copy("t", "c", Some("x")), [copy]);
+        assert_eq!(passes[1].copy("t", "c", Some("x"), false), [copy]);
         let by_transaction = [row(["a", "bigint", "", "ALWAYS", "ROW START", ""])];
         assert!(Layout::of(&by_transaction, true).is_err());
         assert!(Layout::of(&[], false).is_err());

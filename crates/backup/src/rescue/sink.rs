@@ -7,7 +7,9 @@ use xb_mysql::{Access, Client, Error, Row, Timeouts};
 use xb_reader::Printable;
 
 use super::definition::Definition;
-use super::rows::{LONG_WAIT, LOOK, SESSION, SHORT_WAIT, is_table, literal, sql, trigger_names};
+use super::rows::{
+    LONG_WAIT, LOOK, READ_WRITE, SESSION, SHORT_WAIT, is_table, literal, sql, trigger_names,
+};
 use crate::error::BackupError;
 
 /// Time limit of each step of a login.
@@ -30,6 +32,8 @@ const LOST: [u16; 9] = [1053, 1158, 1159, 1160, 1161, 1927, 2003, 2006, 2013];
 const HELD: [u16; 2] = [1205, 1213];
 /// Code of a statement that a server cannot write to its binary log as such: one that sets a sequence.
 const ROWS_ONLY: u16 = 1665;
+/// Code of a statement that a server refuses because of an option: a table of another engine than `enforce_storage_engine`.
+const BY_OPTION: u16 = 1290;
 
 /// Returns whether the error leaves open whether the statement ran.
 pub(super) fn is_lost(error: &Error) -> bool {
@@ -119,6 +123,11 @@ pub(super) fn next_step(error: &Error) -> &'static str {
         Error::Server(refused) if refused.code == ROWS_ONLY => {
             "; SET GLOBAL binlog_format = MIXED on the server, and run the command again"
         }
+        Error::Server(refused)
+            if refused.code == BY_OPTION && refused.message.contains("NO_ENGINE_SUBSTITUTION") =>
+        {
+            "; the server makes tables of one engine only: SET GLOBAL enforce_storage_engine = NULL there for the rescue"
+        }
         _ => "",
     }
 }
@@ -173,7 +182,8 @@ impl Sink {
             }
             Self::Server(live) => live.mark_connection(run)?,
         }
-        self.run(SESSION.as_bytes())
+        self.run(SESSION.as_bytes())?;
+        self.run(READ_WRITE.as_bytes())
     }
 
     /// Makes the schema the default.
@@ -212,7 +222,9 @@ impl Sink {
         place: &QuotedTable,
         statement: &[u8],
     ) -> Result<(), SinkError> {
-        if let Self::Server(live) = self {
+        if let Self::Server(live) = self
+            && !live.unfinished.contains(&place.name())
+        {
             live.unfinished.push(place.name());
         }
         self.run(statement)

@@ -1,6 +1,7 @@
 //! The tables that are copied, and what copies them.
 
-use std::collections::BTreeSet;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -45,6 +46,8 @@ pub(super) struct Order {
 pub(super) struct Source {
     /// Its name for people.
     pub(super) shown: String,
+    /// Its schema in the backup.
+    pub(super) schema: String,
     /// Whether it was named exactly, not by a pattern.
     pub(super) by_name: bool,
     /// Its name for SQL on the private server.
@@ -65,6 +68,8 @@ pub(super) struct Source {
     pub(super) is_sequence: bool,
     /// Begins each statement that creates or alters it.
     pub(super) ddl: &'static str,
+    /// Whether its rows are written as the session of the backup did that computed its columns: without strict mode.
+    pub(super) is_lenient: Cell<bool>,
 }
 
 /// Copies tables.
@@ -78,6 +83,8 @@ pub(super) struct Copier<'a> {
     pub(super) in_use: &'a AtomicBool,
     /// Tables that have their new names.
     pub(super) named: Vec<String>,
+    /// The clause with the character set of each schema, by its new name, if all its tables are of schemas with that one.
+    pub(super) charsets: BTreeMap<String, Option<String>>,
     /// The table with the statements that complete the others, if this run is killed.
     pub(super) todo: Option<QuotedTable>,
 }

@@ -6,6 +6,7 @@ use xb_mysql::{Access, Client, Row, Timeouts};
 use xb_reader::Printable;
 
 use super::completing::TODO;
+use super::grants::lacking;
 use super::names::NamedTable;
 use super::owners::referring;
 use super::physical;
@@ -122,6 +123,15 @@ fn look(live: &mut LiveServer, wish: &TargetRequest<'_>, address: &str) -> Resul
                 return Err(failed(schema, what));
             }
             continue;
+        }
+        let lacking = lacking(&mut live.client, schema).unwrap_or_default();
+        if !lacking.is_empty() {
+            let what = format!(
+                "the login lacks privileges on this schema of the server: GRANT {} ON {}.*",
+                lacking.join(", "),
+                Printable::new(sql(schema).as_bytes())
+            );
+            return Err(failed(schema, what));
         }
         let left = live.look(format!(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = {} AND table_name LIKE '{}%'",
