@@ -368,7 +368,8 @@ fn an_encrypted_table_without_its_keys_is_no_damaged_one() {
     let _ = shop.rescue_into(server, "full", &args).run().expect(0);
     assert_eq!(server.sql("SELECT i FROM shop.found"), "1\n");
     // Nor does a server without keys take it; that is no matter of strict mode, and none of a read-only session.
-    let plain = MariaDb::start_with(&["--transaction-read-only=ON"]);
+    let plain = MariaDb::start();
+    plain.sql("SET GLOBAL tx_read_only = ON");
     let args = ["shop.secret", "shop.empty", "--as=there.{table}", &plugin, &file];
     let told = shop.rescue_into(&plain, "full", &args).run().expect(1).stderr_text();
     assert!(told.contains("load the key plugin") && !told.contains("strict"), "{told}");
