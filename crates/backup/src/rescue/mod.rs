@@ -20,6 +20,7 @@ mod sink;
 mod source;
 mod target;
 mod tokens;
+mod tried;
 mod trigger;
 mod unfilled;
 
@@ -264,6 +265,7 @@ pub async fn rescue(
                 replace: wanted.replace,
                 physical: wanted.physical,
                 data: data.clone(),
+                is_partial,
                 // A log may have made it anew.
                 lost: lost.filter(|_| replayed.is_none()).as_deref().and_then(files_at),
                 in_use: in_use.iter().filter_map(|file| files_at(Path::new(file))).collect(),

@@ -34,6 +34,8 @@ pub(super) struct Order {
     pub(super) physical: bool,
     /// The table of which the chain lacks pages, in the encoding of file names.
     pub(super) lost: Option<String>,
+    /// Whether the backups of the chain are partial.
+    pub(super) is_partial: bool,
     /// Tables that were in use when they were copied, as `SCHEMA/TABLE` in the encoding of file names.
     pub(super) in_use: BTreeSet<String>,
     /// Text in a dump about its origin.
