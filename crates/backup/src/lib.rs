@@ -57,20 +57,24 @@ pub use admin::prune::{Step as PruneStep, prune, prune_known};
 pub use admin::rewrap::{RewrapRequest, rewrap};
 pub use admin::show::{BackupDescription, ShowRequest, show, show_slots};
 pub use archive_error::ArchiveError;
-pub use binlog::choose_archive::choose_archive;
-pub use binlog::copy::ArchiveCopy;
-pub use binlog::coverage::{Coverage, coverage};
-pub use binlog::notice::Notice;
-pub use binlog::overview::{ArchiveBranch, ArchiveState, archive_states};
-pub use binlog::prune::{KeptBackup, LogVerdict, kept_backups, plan_log_prune, prune_logs};
-pub use binlog::push::{PushReport, push};
-pub use binlog::read::{FetchedSegment, fetch_segment};
-pub use binlog::receive::{ArchiveSettings, ReceiveRequest, receive};
-pub use binlog::show::{
+pub use binlog::archive::choose_archive::choose_archive;
+pub use binlog::archive::copy::ArchiveCopy;
+pub use binlog::archive::coverage::{Coverage, coverage};
+pub use binlog::archive::overview::{ArchiveBranch, ArchiveState, archive_states};
+pub use binlog::archive::prune::{
+    KeptBackup, LogVerdict, kept_backups, plan_log_prune, prune_logs,
+};
+pub use binlog::archive::read::{FetchedSegment, fetch_segment};
+pub use binlog::archive::show::{
     ArchiveSearch, FoundTransaction, HistoryBreak, SearchLine, Searched, search_archive,
 };
-pub use binlog::stream_report::{OriginReport, StreamReport};
-pub use binlog::verify::{ArchiveFacts, ArchiveReport, Window, list_archive, verify_archive};
+pub use binlog::archive::stream_report::{OriginReport, StreamReport};
+pub use binlog::archive::verify::{
+    ArchiveFacts, ArchiveReport, Window, list_archive, verify_archive,
+};
+pub use binlog::receive::notice::Notice;
+pub use binlog::receive::push::{PushReport, push};
+pub use binlog::receive::receiver::{ArchiveSettings, ReceiveRequest, receive};
 pub use cancel::{CancelToken, OrInterrupted};
 pub use check::binlog::check_binlog;
 pub use check::clone::check_clone;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use xb_mysql::{Access, Client, Timeouts};
 
-use crate::binlog::clock;
-use crate::binlog::doubts::{Doubt, doubts};
-use crate::binlog::sources::name;
-use crate::binlog::standing::Standing;
+use crate::binlog::receive::clock;
+use crate::binlog::receive::sources::name;
+use crate::binlog::source::doubts::{Doubt, doubts};
+use crate::binlog::source::standing::Standing;
 use crate::check::CheckLine;
 use crate::error::BackupError;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use xb_binlog::GtidState;
 use xb_mysql::{Access, Error, Row};
 
-use crate::binlog::role::filters;
+use crate::binlog::source::role::filters;
 use crate::cancel::CancelToken;
 use crate::compare::request::CompareOptions;
 use crate::compare_error::CompareError;

@@ -12,7 +12,7 @@ use super::owners::referring;
 use super::physical;
 use super::rows::{SESSION, is_table, literal, sql};
 use super::sink::{LOGIN, LiveServer, PREFIX, QuotedTable, next_step};
-use crate::binlog::standing::Standing;
+use crate::binlog::source::standing::Standing;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::server::address::Address;

@@ -11,9 +11,9 @@ use xb_repo::archive::plan::{Histories, Stream};
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::archive::stream::StreamOrigin;
 
-use crate::binlog::choose_archive::no_archive;
-use crate::binlog::open::{OpenedStream, StreamKeys, open};
-use crate::binlog::tail::{Tail, may_go_on, remembered, tail};
+use crate::binlog::archive::choose_archive::no_archive;
+use crate::binlog::archive::open::{OpenedStream, StreamKeys, open};
+use crate::binlog::archive::tail::{Tail, may_go_on, remembered, tail};
 use crate::error::BackupError;
 use crate::read::request::GetRequest;
 use crate::session::Session;

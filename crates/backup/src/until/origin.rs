@@ -8,7 +8,7 @@ use xb_replay::lost_settings;
 use xb_repo::archive::plan::{Piece, Plan};
 use xb_repo::archive::stream::{StoredPosition, StreamHead};
 
-use crate::binlog::settings::changed;
+use crate::binlog::source::settings::changed;
 use crate::until::archive::Archive;
 
 /// Settings of the origin on which the result of statements depends.

@@ -14,8 +14,8 @@ use xb_repo::manifest::Manifest;
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
-use crate::binlog::choose_archive::choose_archive;
-use crate::binlog::pieces::{NeededSegment, fetch};
+use crate::binlog::archive::choose_archive::choose_archive;
+use crate::binlog::archive::pieces::{NeededSegment, fetch};
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::find::stock_files;

@@ -9,7 +9,7 @@ use xb_replay::{
     Piece, Progress, ReplayReport, ReplayRequest, Watch, lenient_option, origin_options, replay,
 };
 
-use crate::binlog::pieces::{SegmentEvents, fetch};
+use crate::binlog::archive::pieces::{SegmentEvents, fetch};
 use crate::child::OnLine;
 use crate::error::BackupError;
 use crate::read::request::GetRequest;

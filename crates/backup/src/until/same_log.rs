@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use xb_binlog::{LogDigest, MAGIC};
 
-use crate::binlog::pieces::{NeededSegment, fetch};
+use crate::binlog::archive::pieces::{NeededSegment, fetch};
 use crate::error::BackupError;
 use crate::session::Session;
 use crate::until_error::UntilError;

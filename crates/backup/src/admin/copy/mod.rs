@@ -35,7 +35,7 @@ use crate::admin::copy::copying::{CopyContext, CopyKeys};
 use crate::admin::copy::request::{CopyReport, CopyRequest};
 use crate::admin::copy::source::{Source, failed_trial};
 use crate::admin::key_slots::KeySlotsClaim;
-use crate::binlog::copy::{ArchiveCopy, archive_of, copy_archive};
+use crate::binlog::archive::copy::{ArchiveCopy, archive_of, copy_archive};
 use crate::cancel::{CancelToken, OrInterrupted as _};
 use crate::error::BackupError;
 use crate::objects::ledger::Ledger;
