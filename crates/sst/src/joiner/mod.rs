@@ -5,6 +5,7 @@ mod content;
 pub(crate) mod datadir_lock;
 mod destination;
 mod donor_files;
+mod free_space;
 mod prepare;
 mod present_data;
 mod receive;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::destination::Destination;
+use super::free_space::{TEMPORARY, free_bytes};
 use super::present_data::PresentData;
 use super::recover::{drop_new, remove_old};
 use super::request::OfferedBackup;
@@ -25,8 +26,6 @@ use crate::swap::{self, NEW, OLD, WORK_DIR, make_folders};
 /// Space for what is not in the estimate, in bytes: the server's temporary tablespace, and files that grow while the
 /// backup runs.
 const SLACK: u64 = 16 << 20;
-/// Size of the temporary tablespace, which a server creates beside its system tablespace.
-pub(super) const TEMPORARY: u64 = 12 << 20;
 /// Space in a directory elsewhere, in bytes, for the directories and notes of a transfer.
 const OWN: u64 = 1 << 20;
 
@@ -343,12 +342,6 @@ fn nearest(dir: &Path) -> io::Result<(PathBuf, u64)> {
     Err(missing)
 }
 
-pub(super) fn free_bytes(path: &Path) -> Result<u64, SstError> {
-    let stat = rustix::fs::statvfs(path)
-        .map_err(|error| SstError::NoStat { path: path.to_owned(), source: error.into() })?;
-    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -413,13 +406,6 @@ mod tests {
         // On one file system, nothing counts twice.
         let of_all = Need { data: SLACK + (16 << 20), arriving: 0, redo };
         assert_eq!(need(&all, &|_| 1), of_all);
-    }
-
-    #[test]
-    fn a_file_system_that_does_not_answer_has_no_endless_room() {
-        let error = free_bytes(Path::new("/no/such/directory")).unwrap_err();
-        assert!(matches!(error, SstError::NoStat { .. }), "{error}");
-        assert_eq!(error.status(), 28);
     }
 
     #[test]

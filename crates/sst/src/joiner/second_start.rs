@@ -14,7 +14,7 @@ use xb_process::can_confine;
 use xb_server::{cause_in_log, end_of_log, private_args, recovery_tmpdir, socket_in};
 
 use super::destination::Destination;
-use super::room::{TEMPORARY, free_bytes};
+use super::free_space::{TEMPORARY, free_bytes};
 use crate::context::Context;
 use crate::contract::args::{Args, Product};
 use crate::contract::datadir::{Kind, rocksdb_dir};
