@@ -433,7 +433,7 @@ fn a_stream_without_transactions_ends_no_archive_before_those_of_the_streams_bef
         assert_eq!(end(streams, &late, "latest"), (late.position.clone(), 0));
     }
     assert_eq!(end(&all[..2], &base, &time), (position(1, 425), 0));
-    assert_eq!(end(&all, &base, "bin.000002:300"), (position(2, 300), 1));
+    assert_eq!(end(&all, &base, "bin.000001:350"), (position(1, 350), 0));
     // Once the server writes again.
     let begins = ((2, 4), continues(&first, None));
     let streams = [first.clone(), stream(&changes, 1, begins, &[200, 2000], None)];
@@ -444,6 +444,7 @@ fn a_stream_without_transactions_ends_no_archive_before_those_of_the_streams_bef
     head.last = None;
     damaged.segments.insert(0, listed(head));
     damaged.segments.pop_last();
+    damaged.stated = 1;
     let streams = [damaged];
     let plan = plan(&streams, &base, &RestoreStop::Latest).unwrap();
     assert!(matches!(plan.end(&base.position), Err(PlanError::Segment { number: 0, .. })));

@@ -578,7 +578,7 @@ fn a_server_takes_over_behind_a_stream_without_transactions() {
         pair.shop.server.sql("PURGE BINARY LOGS TO 'bin.000002'");
     }
     let receiver = pair.shop.receive();
-    receiver.wait_to_tell(|notice| matches!(notice, Notice::Stored { .. }).then_some(()));
+    pair.shop.wait_for(&receiver);
     receiver.stop();
     pair.fail_over();
     pair.shop.server.sql("INSERT INTO d.t VALUES (2, 'two')");
