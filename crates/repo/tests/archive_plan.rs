@@ -444,6 +444,7 @@ fn a_stream_without_transactions_ends_no_archive_before_those_of_the_streams_bef
     head.last = None;
     damaged.segments.insert(0, listed(head));
     damaged.segments.pop_last();
+    damaged.stated = 1;
     let streams = [damaged];
     let plan = plan(&streams, &base, &RestoreStop::Latest).unwrap();
     assert!(matches!(plan.end(&base.position), Err(PlanError::Segment { number: 0, .. })));
