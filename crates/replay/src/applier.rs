@@ -479,8 +479,8 @@ impl Applier<'_> {
         self.run(doing, &format!("XA ROLLBACK {xid}"))
     }
 
-    /// The `SET PASSWORD` for an account whose first method is the system's. The server warns of it; the applier takes the warning
-    /// for an error.
+    /// The `SET PASSWORD` for an account whose first method is the system's. A server without a binary log says that it has failed,
+    /// and sets the password even so.
     fn password(&self, status: &Status) -> Option<PasswordChange> {
         let is_it = !self.dialect.is_mysql() && status.code == NO_PASSWORD;
         let (log, offset) = &status.relay;
@@ -488,7 +488,10 @@ impl Applier<'_> {
         let length = head.get(MAGIC.len()..)?.first_chunk().map(EventHeader::parse)?.length;
         let format = head.get(MAGIC.len()..)?.get(..usize::try_from(length).ok()?)?;
         let events = self.read(log, *offset, DESCRIBED).ok()?;
-        let (mut reader, mut input) = (Reader::resume(format, *offset).ok()?, &events[..]);
+        // Events have their places in the log of the origin.
+        let first = events.first_chunk().map(EventHeader::parse)?;
+        let begin = first.end.wrapping_sub(first.length).into();
+        let (mut reader, mut input) = (Reader::resume(format, begin).ok()?, &events[..]);
         let Event::MariaDbBegin(begin) = reader.next(&mut input).ok()??.event else { return None };
         let entry = reader.next(&mut input).ok()??;
         let Event::Query(query) = entry.event else { return None };
@@ -505,7 +508,20 @@ impl Applier<'_> {
         self.run(doing, self.dialect.stop)?;
         // The account has the time of its last change.
         self.run(doing, &format!("SET SESSION timestamp = {}", change.time))?;
-        self.run(doing, &change.statement)?;
+        match self.client.run(&change.statement) {
+            Err(Error::Server(error)) if u64::from(error.code) == NO_PASSWORD => {
+                let hash = change.statement.rsplit('\'').nth(1).unwrap_or_default();
+                let found = format!(
+                    "SELECT COUNT(*) FROM mysql.global_priv WHERE INSTR(priv, {}) > 0",
+                    hex(hash)
+                );
+                let found = value(self.client, &found);
+                if found.map_err(|error| self.broken(doing, error))? == "0" {
+                    return Err(self.broken(doing, Error::Server(error)));
+                }
+            }
+            run => run.map_err(|error| self.broken(doing, error))?,
+        }
         self.run(doing, "SET SESSION timestamp = DEFAULT")?;
         let mut gtids = self.gtids()?;
         if !gtids.add(change.gtid.clone()) {
