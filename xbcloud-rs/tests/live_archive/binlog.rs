@@ -1023,7 +1023,8 @@ fn the_end_of_an_archive_is_found_with_few_requests() {
     receiver.signal(Signal::TERM);
     let _ = receiver.wait().expect(0);
     assert_eq!(proxy.count("GET", "continuation-token"), 0);
-    assert!(asked <= 8, "{asked} requests");
+    // One of them looks for segments that are missing.
+    assert!(asked <= 9, "{asked} requests");
 }
 
 #[test]
