@@ -14,7 +14,7 @@ mod plan;
 mod replay;
 mod request;
 mod result;
-mod same_log;
+pub(crate) mod same_log;
 mod scan;
 
 pub use self::plan::{UntilPlan, plan_until};
