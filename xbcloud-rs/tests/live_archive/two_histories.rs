@@ -139,3 +139,30 @@ fn the_log_of_a_copied_server_is_not_replayed_onto_the_backup_of_the_other() {
     assert!(said.contains("is not that of b") || said.contains("history"), "{said}");
     assert!(!said.contains("not a boundary"), "{said}");
 }
+
+/// A copy of a server that was started beside it, and backed up under its name. Its log has a position that the archived one has,
+/// too, with the same GTID.
+#[test]
+fn a_backup_of_a_copied_server_stands_in_for_no_older_one() {
+    let mut archive = Archive::new(Store::folder());
+    insert(&archive.server, 1);
+    let _ = archive.catch_up();
+    let _ = archive.back_up("older");
+    let (live, copy) = (place(&archive, "live"), place(&archive, "copy"));
+    move_to(&mut archive, &[&copy, &live]);
+    insert(&archive.server, 20);
+    let _ = archive.back_up("of-copy");
+    start(&mut archive, &live);
+    insert(&archive.server, 10);
+    insert(&archive.server, 11);
+    let _ = archive.catch_up();
+    let said = archive.verify().expect(7).stdout_text();
+    assert!(said.contains("backup of-copy: the log bin.000002 in stream"), "{said}");
+    assert!(!said.contains("backup older:"), "{said}");
+    // The archive is sealed, and who prunes has no key.
+    let root = archive.store.root_url();
+    let prune = ["prune", &root, "--keep-last=10", "--keep-binlog-within=0h", "--yes"];
+    let said = archive.cmd(&prune).run().expect(0).stderr_text();
+    assert!(said.contains("the log of an older backup is kept, too"), "{said}");
+    assert!(said.contains("whether the log of of-copy is the archived one"), "{said}");
+}

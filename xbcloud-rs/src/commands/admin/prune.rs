@@ -198,6 +198,12 @@ fn show(tell: &Log, pruned: &Pruned, json: bool) -> std::io::Result<()> {
         };
         tell.info(format!("binary log of {}: {what}", log.server));
     }
+    for (log, name) in logs.iter().filter_map(|log| Some((log, log.doubted.as_ref()?))) {
+        tell.info(format!(
+            "binary log of {}: the log of an older backup is kept, too, because it is not known whether the log of {name} is the archived one: `xbcloud-rs verify` with --level=restore --until=latest shows it",
+            log.server
+        ));
+    }
     let backups = |number: usize| format_count(number as u64, "backup");
     let go = plan.iter().filter(|verdict| verdict.goes()).count();
     tell.info(match gone {

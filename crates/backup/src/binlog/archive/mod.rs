@@ -9,6 +9,7 @@ pub(crate) mod overview;
 pub(crate) mod pieces;
 pub(crate) mod prune;
 pub(crate) mod read;
+pub(crate) mod same_log;
 pub(crate) mod show;
 pub(crate) mod state;
 pub(crate) mod stream_report;

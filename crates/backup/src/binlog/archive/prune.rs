@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use xb_binlog::{GtidState, LogDigest, LogPosition};
 use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listed_segment::ListedSegment;
@@ -17,7 +18,7 @@ use xb_repo::archive::listing::{ListedStream, Part, Problem, is_stored, servers,
 use xb_repo::archive::names::{
     floor_name, rollup_name, segment_name, server_folder, stream_folder,
 };
-use xb_repo::archive::plan::{Histories, Stream, reach, witness};
+use xb_repo::archive::plan::{Histories, Piece, Stream, reach, witness};
 use xb_repo::archive::record::{FORMAT, Record, RecordDigest};
 use xb_repo::archive::rollup::Span;
 use xb_repo::archive::stop::RestoreStop;
@@ -26,6 +27,8 @@ use xb_repo::error::RepoError;
 use xb_repo::list::{ListedRoot, State, list_by_key};
 use xb_repo::names::RunId;
 
+use crate::binlog::archive::same_log;
+use crate::binlog::pieces::NeededSegment;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::objects::remove::remove_objects;
@@ -45,7 +48,18 @@ pub struct KeptBackup {
     is_restorable: bool,
     /// A log can be replayed onto it.
     is_replayed: bool,
+    /// A trial has replayed the archived log onto it.
+    is_proven: bool,
     noted: Option<BasePosition>,
+    /// A position in its server's log, and the digest of the log up to there.
+    log: Option<(LogPosition, LogDigest)>,
+}
+
+/// How long a log is kept at most, and whether the log of these backups, by name, is the archived one; `None` if that cannot be
+/// told.
+struct KeptWithin {
+    within: Duration,
+    logs: BTreeMap<String, Option<bool>>,
 }
 
 /// Objects of one server's archive that are removed.
@@ -63,6 +77,10 @@ pub struct LogVerdict {
     /// Why the store keeps segments that an earlier removal has left, if it does. They are behind a floor: only their room is lost.
     #[serde(skip)]
     pub left: Option<String>,
+    /// The backup that would be the oldest one whose log is kept, if only its log were known to be the archived one. An older one
+    /// keeps its log, too.
+    #[serde(skip)]
+    pub doubted: Option<String>,
     #[serde(skip)]
     removals: Vec<Removal>,
 }
@@ -85,6 +103,11 @@ struct Removal {
 pub fn kept_backups(listed: &ListedRoot) -> Vec<KeptBackup> {
     let restorable = listed.lines.iter().filter(|line| line.restorable);
     let restorable: BTreeSet<&str> = restorable.map(|line| line.name.as_str()).collect();
+    let proven = listed
+        .lines
+        .iter()
+        .filter(|line| line.verified.as_ref().is_some_and(|proof| proof.proven_until.is_some()));
+    let proven: BTreeSet<&str> = proven.map(|line| line.name.as_str()).collect();
     let kept = listed.sound.iter().map(|(name, stored)| KeptBackup {
         name: name.to_string(),
         server: stored.manifest.server.clone(),
@@ -92,7 +115,9 @@ pub fn kept_backups(listed: &ListedRoot) -> Vec<KeptBackup> {
         is_restorable: restorable.contains(name.as_str()),
         is_replayed: BasePosition::replayed(&stored.manifest).is_some()
             && !stored.manifest.source.is_partial,
+        is_proven: proven.contains(name.as_str()),
         noted: BasePosition::of(&stored.manifest),
+        log: same_log::noted(&stored.manifest),
     });
     kept.collect()
 }
@@ -111,7 +136,14 @@ pub async fn plan_log_prune(
     let mut verdicts = Vec::new();
     for server in session.cancel.or(servers(&session.root)).await? {
         let found = session.cancel.or(streams(&session.root, &server, &Keyless)).await?;
-        let mut verdict = verdict(server, &found, kept, within);
+        let within = match within {
+            Some(within) => {
+                let logs = logs_of_bases(session, &server, &found, kept, within).await?;
+                Some(KeptWithin { within, logs })
+            }
+            None => None,
+        };
+        let mut verdict = verdict(server, &found, kept, within.as_ref());
         session.cancel.or(confirm(session, &mut verdict)).await?;
         verdicts.push(verdict);
     }
@@ -225,18 +257,27 @@ fn verdict(
     server: String,
     found: &[ListedStream],
     kept: &[KeptBackup],
-    within: Option<Duration>,
+    within: Option<&KeptWithin>,
 ) -> LogVerdict {
-    let mut verdict =
-        LogVerdict { server, segments: 0, bytes: 0, kept: None, left: None, removals: Vec::new() };
+    let mut verdict = LogVerdict {
+        server,
+        segments: 0,
+        bytes: 0,
+        kept: None,
+        left: None,
+        doubted: None,
+        removals: Vec::new(),
+    };
     let is_own = |backup: &&KeptBackup| {
         backup.server.as_ref().is_none_or(|server| *server == verdict.server)
     };
     let mut kept: Vec<&KeptBackup> = kept.iter().filter(is_own).collect();
     let all: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
     let histories = Histories::new(&all);
-    if let Some(edge) = within.and_then(|within| edge(&all, within, Timestamp::now())) {
-        limit(&mut kept, &verdict.server, &histories, edge);
+    if let Some(within) = within
+        && let Some(edge) = edge(&all, within.within, Timestamp::now())
+    {
+        verdict.doubted = limit(&mut kept, &verdict.server, &histories, (edge, &within.logs));
     }
     let Some(oldest) = kept.iter().map(|backup| backup.started).min() else {
         verdict.keep("no backup of it is kept".to_owned());
@@ -332,22 +373,104 @@ fn verdict(
     verdict
 }
 
-/// Leaves out the backups for which no log is kept: those from before this time, but for the newest backup of
-/// the server among them from which the end of the archive can be reached. Without one, all stay.
-fn limit(kept: &mut Vec<&KeptBackup>, server: &str, histories: &Histories<'_>, edge: Timestamp) {
+/// Whether the log of each backup that may be the oldest one whose log is kept is the archived one, up to one that is. A copy of a
+/// server has a log of the same name, positions and GTIDs: its bytes tell, which can be read without a key unless they are sealed,
+/// and a trial that has replayed the log.
+async fn logs_of_bases(
+    session: &Session,
+    server: &str,
+    found: &[ListedStream],
+    kept: &[KeptBackup],
+    within: Duration,
+) -> Result<BTreeMap<String, Option<bool>>, BackupError> {
+    let all: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
+    let sealed = found.iter().filter(|found| found.is_sealed());
+    let sealed: BTreeSet<String> = sealed.map(|found| found.id.to_string()).collect();
+    let histories = Histories::new(&all);
+    let mut logs = BTreeMap::new();
+    let Some(edge) = edge(&all, within, Timestamp::now()) else { return Ok(logs) };
+    let mut kept: Vec<&KeptBackup> = kept.iter().collect();
     kept.sort_by_key(|backup| std::cmp::Reverse(backup.started));
-    let is_base = |backup: &&KeptBackup| {
-        let base = backup.noted.as_ref().and_then(|noted| histories.locate(noted));
-        // On a branch that has ended, or behind a gap, it is none.
-        let reaches = base.is_some_and(|base| {
-            base.taken <= edge && histories.plan(&base, &RestoreStop::Latest).is_ok()
-        });
-        let is_usable = backup.is_restorable && backup.is_replayed;
-        is_usable && reaches && backup.server.as_deref() == Some(server)
-    };
-    if let Some(base) = kept.iter().position(is_base) {
-        kept.truncate(base + 1);
+    let mut doubts = 0;
+    for backup in kept {
+        let Some((base, first)) = backup.as_base(server, &histories, edge) else { continue };
+        let is_of_mysql = matches!(base.gtids, Some(GtidState::MySql(_)));
+        let is_same = match &backup.log {
+            // The GTIDs of MySQL name the server.
+            _ if backup.is_proven || is_of_mysql => Some(true),
+            Some((at, noted)) if *at == base.position => {
+                let log = histories.log_up_to(&first);
+                let is_sealed = log.iter().any(|piece| sealed.contains(piece.stream));
+                let log = log.iter().map(|piece| NeededSegment {
+                    segment: piece.segment.clone(),
+                    key: None,
+                    until: piece.until,
+                    server: 0,
+                    repeats: None,
+                });
+                match is_sealed {
+                    true => None,
+                    false => {
+                        let log = log.collect();
+                        same_log::is_same(session, server, log, at.offset(), noted).await?
+                    }
+                }
+            }
+            _ => None,
+        };
+        logs.insert(backup.name.clone(), is_same);
+        doubts += usize::from(is_same.is_none());
+        if is_same == Some(true) || doubts > 1 {
+            break;
+        }
     }
+    Ok(logs)
+}
+
+impl KeptBackup {
+    /// Where a replay to the end of the archive begins, if it can stand in for all older ones.
+    fn as_base<'a>(
+        &self,
+        server: &str,
+        histories: &Histories<'a>,
+        edge: Timestamp,
+    ) -> Option<(Base, Piece<'a>)> {
+        let is_usable = self.is_restorable && self.is_replayed;
+        if !is_usable || self.server.as_deref() != Some(server) {
+            return None;
+        }
+        let base = histories.locate(self.noted.as_ref()?).filter(|base| base.taken <= edge)?;
+        // On a branch that has ended, or behind a gap, it is none.
+        let plan = histories.plan(&base, &RestoreStop::Latest).ok()?;
+        let first = plan.pieces.first().copied()?;
+        Some((base, first))
+    }
+}
+
+/// Leaves out the backups for which no log is kept: those from before this time, but for the newest backup of
+/// the server among them from which the end of the archive can be reached. Without one, all stay. If it cannot be told whether
+/// its log is the archived one, it is returned, and the next one of them stays, too.
+fn limit(
+    kept: &mut Vec<&KeptBackup>,
+    server: &str,
+    histories: &Histories<'_>,
+    (edge, logs): (Timestamp, &BTreeMap<String, Option<bool>>),
+) -> Option<String> {
+    kept.sort_by_key(|backup| std::cmp::Reverse(backup.started));
+    let mut doubted = None;
+    for (number, backup) in kept.iter().enumerate() {
+        let is_same = logs.get(&backup.name).copied();
+        if is_same == Some(Some(false)) || backup.as_base(server, histories, edge).is_none() {
+            continue;
+        }
+        if is_same == Some(None) && doubted.is_none() {
+            doubted = Some(backup.name.clone());
+            continue;
+        }
+        kept.truncate(number + 1);
+        break;
+    }
+    doubted
 }
 
 /// The time from which on logs are kept, if they are for `within`. A clock that is ahead removes nothing.
@@ -494,7 +617,9 @@ mod tests {
             started: manifest.started,
             is_restorable: true,
             is_replayed: BasePosition::replayed(&manifest).is_some(),
+            is_proven: false,
             noted: BasePosition::of(&manifest),
+            log: None,
         }
     }
 
@@ -618,7 +743,9 @@ mod tests {
         std::fs::remove_file(&paths[0]).unwrap();
         std::os::unix::fs::symlink("/nowhere", &paths[0]).unwrap();
         let (server, kept, left) = ("shop".to_owned(), None, None);
-        let mut all = [LogVerdict { server, segments: 4, bytes: 40, kept, left, removals }];
+        let doubted = None;
+        let mut all =
+            [LogVerdict { server, segments: 4, bytes: 40, kept, left, doubted, removals }];
         remove_all(&session, &mut all).await.unwrap();
         let is_there = paths.map(|path| path.symlink_metadata().is_ok());
         assert_eq!(is_there, [true, false, false, false]);
@@ -716,9 +843,22 @@ mod tests {
             assert!(newer.noted.is_some());
             let (older, oldest) = (kept(400, clone_of_mysql), kept(300, clone_of_mysql));
             let mut left = vec![&oldest, &newer, &older];
-            limit(&mut left, "shop", &Histories::new(&streams), second(800));
+            let histories = Histories::new(&streams);
+            let doubted = limit(&mut left, "shop", &histories, (second(800), &BTreeMap::new()));
             let names: Vec<&str> = left.iter().map(|backup| &*backup.name).collect();
-            assert_eq!(names, ["500", "400"]);
+            assert_eq!((names, doubted), (vec!["500", "400"], None));
+            // One with another log is none; of one whose log is not known, an older one stays, too.
+            for (is_same, names, doubted) in [
+                (Some(true), vec!["500", "400"], None),
+                (Some(false), vec!["500", "400", "300"], None),
+                (None, vec!["500", "400", "300"], Some("400".to_owned())),
+            ] {
+                let mut left = vec![&oldest, &newer, &older];
+                let logs = BTreeMap::from([("400".to_owned(), is_same)]);
+                assert_eq!(limit(&mut left, "shop", &histories, (second(800), &logs)), doubted);
+                let left: Vec<&str> = left.iter().map(|backup| &*backup.name).collect();
+                assert_eq!(left, names);
+            }
         }
     }
 }

@@ -3,16 +3,17 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use xb_binlog::{GtidState, History, LogPosition, SentReader};
-use xb_encryptor::Keys;
+use xb_binlog::{GtidState, History, LogDigest, LogPosition, SentReader};
+use xb_encryptor::{DataKey, Keys};
 use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listing::{ListedStream, streams, streams_by_records};
-use xb_repo::archive::plan::{Histories, PlanError, Stream, are_apart, holders};
+use xb_repo::archive::plan::{Histories, MISSING, Piece, PlanError, Stream, are_apart, holders};
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::manifest::Manifest;
@@ -21,8 +22,10 @@ use xb_repo::resolve::KnownManifests;
 
 use crate::binlog::archive::lent_streams::with_streams;
 use crate::binlog::archive::open::{OpenedStream, Readable, StreamKeys, open};
+use crate::binlog::archive::pieces::NeededSegment;
 use crate::binlog::archive::prune::edge;
 use crate::binlog::archive::read::fetch_segment;
+use crate::binlog::archive::same_log;
 use crate::binlog::archive::stream_report::{StreamReport, stream_report};
 use crate::binlog::archive::tail::{Remembered, remembered, tail};
 use crate::error::BackupError;
@@ -106,7 +109,8 @@ pub async fn list_archive(
     known.refresh(&session.root).await?;
     let backups = backups(known, server, &mut found);
     let looked = found.into_iter().map(CheckedStream::unread).collect();
-    report(session, server, looked, (backups, None), &Remembered::default()).await
+    let (logs, ours) = (NotedLogs::new(), Remembered::default());
+    report(session, server, looked, (backups, None), &logs, &ours).await
 }
 
 /// Backups against which an archive is verified.
@@ -143,7 +147,64 @@ pub async fn verify_archive(
         looked.push(verify_stream(session, server, found, (&own, &wanted)).await?);
     }
     own.check()?;
-    report(session, server, looked, (backups, Some(facts)), &ours).await
+    let logs = known.iter().filter_map(|(name, of)| Some((name.clone(), same_log::noted(of)?)));
+    let logs = logs.collect();
+    report(session, server, looked, (backups, Some(facts)), &logs, &ours).await
+}
+
+/// The backups whose log has other bytes than the archived one with their position, as texts: those of a copy of the server that
+/// was started, or of one that went back to an earlier state.
+async fn logs_of_others(
+    session: &Session,
+    server: &str,
+    histories: &Histories<'_>,
+    keys: &HashMap<String, Option<Arc<DataKey>>>,
+    (backups, noted): (&Backups, &NotedLogs),
+) -> Result<Vec<String>, BackupError> {
+    let mut found = Vec::new();
+    for (name, base) in &backups.0 {
+        let (Ok(base), Some((at, digest))) = (base, noted.get(name)) else { continue };
+        if *at != base.position {
+            continue;
+        }
+        // Of several histories, the bytes tell which one is meant.
+        let mut is_of_other = None;
+        for is_shown_by_bytes in [false, true] {
+            let base = Base { is_shown_by_bytes, ..base.clone() };
+            let plan = histories.plan(&base, &RestoreStop::Latest);
+            let Some(first) = plan.ok().and_then(|plan| plan.pieces.first().copied()) else {
+                continue;
+            };
+            let needed = |piece: &Piece<'_>| NeededSegment {
+                segment: piece.segment.clone(),
+                key: keys.get(piece.stream).cloned().flatten(),
+                until: piece.until,
+                server: 0,
+                repeats: None,
+            };
+            let log = histories.log_up_to(&first);
+            // Why it cannot be read is said elsewhere.
+            if !log.iter().all(|piece| keys.contains_key(piece.stream)) {
+                continue;
+            }
+            let log = log.iter().map(needed).collect();
+            match same_log::is_same(session, server, log, at.offset(), digest).await? {
+                Some(false) => is_of_other = is_of_other.or(Some(first.stream)),
+                Some(true) => {
+                    is_of_other = None;
+                    break;
+                }
+                None => {}
+            }
+        }
+        if let Some(stream) = is_of_other {
+            found.push(format!(
+                "backup {name}: the log {} in stream {stream} is not that of the backup: it has other bytes",
+                at.log()
+            ));
+        }
+    }
+    Ok(found)
 }
 
 /// A stream, and what its events show.
@@ -159,6 +220,8 @@ struct CheckedStream {
     is_locked: bool,
     /// Those of the problems that say no more than that segments are missing.
     lacking: Vec<String>,
+    /// Its key, if it is sealed and was opened.
+    key: Option<Arc<DataKey>>,
 }
 
 /// Facts from the events up to the position of a backup.
@@ -255,7 +318,7 @@ async fn verify_stream(
         ));
     }
     problems.extend(lacking.iter().cloned());
-    Ok(CheckedStream { found, problems, met, unread, is_locked, lacking })
+    Ok(CheckedStream { found, problems, met, unread, is_locked, lacking, key: key.map(Arc::new) })
 }
 
 /// Returns whether a stream has this number of segments, and the last of them this head.
@@ -281,7 +344,7 @@ impl CheckedStream {
         let unread = found.stream.iter().flat_map(|stream| stream.segments.keys().copied());
         let unread = unread.collect();
         let (problems, met, is_locked, lacking) = (Vec::new(), HashMap::new(), false, Vec::new());
-        Self { found, problems, met, unread, is_locked, lacking }
+        Self { found, problems, met, unread, is_locked, lacking, key: None }
     }
 }
 
@@ -402,7 +465,8 @@ async fn report(
     session: &Session,
     server: &str,
     looked: Vec<CheckedStream>,
-    ((backups, unreadable), facts): (Backups, Option<ArchiveFacts<'_>>),
+    (backups, facts): (Backups, Option<ArchiveFacts<'_>>),
+    logs: &NotedLogs,
     ours: &Remembered,
 ) -> Result<ArchiveReport, BackupError> {
     let verified = facts.is_some();
@@ -415,11 +479,15 @@ async fn report(
         past_gaps: Vec::new(),
         stranded: Vec::new(),
         problems: Vec::new(),
-        unreadable,
+        unreadable: backups.1.clone(),
         verified,
     };
     let (mut streams, mut empty, mut met) = (Vec::new(), Vec::new(), HashMap::new());
-    for CheckedStream { found, met: of_stream, unread, .. } in looked {
+    let mut keys = HashMap::new();
+    for CheckedStream { found, met: of_stream, unread, key, .. } in looked {
+        if unread.is_empty() {
+            keys.insert(found.id.to_string(), key);
+        }
         met.insert(found.id.to_string(), (of_stream, unread));
         let into = if found.is_empty() && found.keys.is_none() { &mut empty } else { &mut streams };
         into.extend(found.stream);
@@ -438,7 +506,9 @@ async fn report(
         let of = report.streams.iter_mut().filter(|stream| stream.stream == step.stream);
         of.for_each(|stream| stream.remarks.push(step.to_string()));
     }
-    for (name, base) in backups {
+    let of_others = logs_of_others(session, server, &histories, &keys, (&backups, logs)).await?;
+    report.problems.extend(of_others);
+    for (name, base) in backups.0 {
         let base = match base {
             Ok(base) => base,
             Err(window) => {
@@ -525,6 +595,9 @@ fn displaced(
 
 /// The place of each backup, or the window of one that has none; and those, as texts, whose manifests cannot be read.
 type Backups = (Vec<(BackupName, Result<Base, Window>)>, Vec<String>);
+
+/// Positions of backups in the log of their server, and the digests of these logs up to there.
+type NotedLogs = HashMap<BackupName, (LogPosition, LogDigest)>;
 
 /// The backups of a server onto which a log can be replayed.
 fn backups(known: &KnownManifests, server: &str, found: &mut [ListedStream]) -> Backups {

@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use xb_binlog::{LogDigest, MAGIC};
+use xb_binlog::{LogDigest, LogPosition, MAGIC};
+use xb_repo::manifest::Manifest;
 
 use crate::binlog::archive::pieces::{NeededSegment, fetch};
 use crate::error::BackupError;
@@ -77,12 +78,19 @@ fn is_encrypted(mut head: &[u8]) -> bool {
     false
 }
 
+/// The position of a backup in its server's log, and the digest of the log up to there, if its manifest has one.
+pub(crate) fn noted(manifest: &Manifest) -> Option<(LogPosition, LogDigest)> {
+    let at = manifest.source.binlog_pos.as_ref().and_then(|noted| noted.position().cloned())?;
+    let digest = manifest.history.as_ref().and_then(|history| history.binlog.clone());
+    Some((at, digest.filter(|digest| matches!(digest, LogDigest::Bytes(_)))?))
+}
+
 /// Returns whether the archived log with the position `offset` of a backup is that of the backup, whose digest is `noted`; `None`
 /// if that cannot be told. `log` has its segments from the first event on, as far as they are stored.
 ///
 /// # Errors
 /// Those of the store and of keys.
-pub(super) async fn is_same(
+pub(crate) async fn is_same(
     session: &Session,
     server: &str,
     mut log: Vec<NeededSegment>,
