@@ -269,7 +269,8 @@ fn the_key_of_an_encrypted_redo_log_is_wrapped_in_every_file() {
     if skipped() {
         return;
     }
-    let donor = Donor::start(&["--innodb-redo-log-encrypt=ON", "--innodb-redo-log-capacity=8M"]);
+    let donor = Donor::start(&["--innodb-redo-log-capacity=8M"]);
+    donor.server.sql("SET GLOBAL innodb_redo_log_encrypt = ON");
     let updates = ["c", "d", "e"].map(|b| format!("UPDATE t.secret SET b = REPEAT('{b}', 900);"));
     let moments = Moments {
         server: &donor.server,
