@@ -99,6 +99,10 @@ pub struct RelayEnd {
     pub later: u64,
     /// Those of the written transactions that begin a two-phase `ALTER TABLE` that never ends.
     pub never_ended: BTreeSet<AnyGtid>,
+    /// Whether changes of rows were among them, and not statements only.
+    pub has_rows: bool,
+    /// Time of the last transaction that was written, in seconds since 1970; 0 if none was.
+    pub last_time: u32,
     /// The first statement in doubt for each reason: its result may differ.
     pub doubts: BTreeMap<StatementDoubt, LogPosition>,
     /// The result of one of the written transactions depends on those before it: they have to be applied one after the other.
@@ -146,6 +150,8 @@ impl RelayWriter {
             left_out: 0,
             later: 0,
             never_ended: BTreeSet::new(),
+            has_rows: false,
+            last_time: 0,
             doubts: BTreeMap::new(),
             needs_order: false,
             free_server_id: HIGHEST_ID,
@@ -400,6 +406,7 @@ impl RelayWriter {
             _ => {
                 if entry.header.event_type == EventType::TABLE_MAP {
                     self.temporary.change();
+                    self.end.has_rows = true;
                 }
                 return Ok(());
             }
@@ -505,7 +512,7 @@ impl RelayWriter {
         };
         self.end.reached = Some(at.clone());
         if is_written {
-            self.end.last = Some(at.clone());
+            (self.end.last, self.end.last_time) = (Some(at.clone()), ended.seconds);
             self.end.transactions += 1;
             self.end.later += u64::from(self.end.left_out > 0);
         } else {

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use xb_binlog::{AnyGtid, EventHeader, GtidState, SystemZone, TransactionSummary, Xid};
+use xb_binlog::{
+    AnyGtid, Event, EventHeader, GtidState, MAGIC, Reader, SystemZone, TransactionSummary, Xid,
+};
 use xb_mysql::{Client, Error, Row};
 use xb_server::{Server, free_bytes};
 
@@ -25,6 +27,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 const DESCRIBED: u64 = 1 << 20;
 /// Error for an XA transaction that is there already.
 const XA_IS_THERE: u64 = 1440;
+/// Bytes of a statement that is certainly not cut.
+const WHOLE: usize = 1000;
+/// Error for a password of an account whose first method has none.
+const NO_PASSWORD: u64 = 1699;
 /// Errors for a table and a sequence that are not there.
 const NOT_THERE: [u64; 2] = [1051, 4091];
 /// Changed pages that may be left for the stop.
@@ -66,6 +72,13 @@ pub(crate) struct Applied {
 enum WaitEnd {
     Done,
     Failed(Status),
+}
+
+/// A `SET PASSWORD` that only a client can run.
+struct PasswordChange {
+    gtid: AnyGtid,
+    time: u32,
+    statement: String,
 }
 
 /// Finds out that a server does nothing.
@@ -272,24 +285,30 @@ impl Applier<'_> {
                 {
                     break;
                 }
-                WaitEnd::Failed(status) => match self.end_of_drop(&status) {
-                    Some(drop) => self.drop_what_is_there(&status, drop, watch)?,
-                    None if done.retried.is_none() => {
-                        (watch.progress)(Progress::Serially);
-                        done.retried = Some(status.error);
-                        self.run("applying serially", self.dialect.stop)?;
-                        self.run("applying serially", self.dialect.serially)?;
-                    }
-                    None => match self.xa_ahead(&status) {
-                        Some(xid) => {
-                            self.roll_back(&xid)?;
-                            done.ahead_xa.push(xid.to_string());
-                            // That was the reason.
+                WaitEnd::Failed(status) => {
+                    match (self.password(&status), self.end_of_drop(&status)) {
+                        (Some(password), _) => {
+                            self.set_password(&password)?;
                             done.retried = None;
                         }
-                        None => return Err(self.failure(status)?),
-                    },
-                },
+                        (None, Some(drop)) => self.drop_what_is_there(&status, drop, watch)?,
+                        (None, None) if done.retried.is_none() => {
+                            (watch.progress)(Progress::Serially);
+                            done.retried = Some(status.error);
+                            self.run("applying serially", self.dialect.stop)?;
+                            self.run("applying serially", self.dialect.serially)?;
+                        }
+                        (None, None) => match self.xa_ahead(&status) {
+                            Some(xid) => {
+                                self.roll_back(&xid)?;
+                                done.ahead_xa.push(xid.to_string());
+                                // That was the reason.
+                                done.retried = None;
+                            }
+                            None => return Err(self.failure(status)?),
+                        },
+                    }
+                }
             }
             self.start(end)?;
         }
@@ -369,6 +388,58 @@ impl Applier<'_> {
         self.run(doing, &format!("XA ROLLBACK {xid}"))
     }
 
+    /// The `SET PASSWORD` for an account whose first method is the system's. A server without a binary log says that it has failed,
+    /// and sets the password even so.
+    fn password(&self, status: &Status) -> Option<PasswordChange> {
+        let is_it = !self.dialect.is_mysql() && status.code == NO_PASSWORD;
+        let (log, offset) = &status.relay;
+        let head = self.read(log, 0, DESCRIBED).ok().filter(|_| is_it)?;
+        let length = head.get(MAGIC.len()..)?.first_chunk().map(EventHeader::parse)?.length;
+        let format = head.get(MAGIC.len()..)?.get(..usize::try_from(length).ok()?)?;
+        let events = self.read(log, *offset, DESCRIBED).ok()?;
+        // Events have their places in the log of the origin.
+        let first = events.first_chunk().map(EventHeader::parse)?;
+        let begin = first.end.wrapping_sub(first.length).into();
+        let (mut reader, mut input) = (Reader::resume(format, begin).ok()?, &events[..]);
+        let Event::MariaDbBegin(begin) = reader.next(&mut input).ok()??.event else { return None };
+        let entry = reader.next(&mut input).ok()??;
+        let Event::Query(query) = entry.event else { return None };
+        let statement = String::from_utf8(query.text).ok()?;
+        let is_password = statement.starts_with("SET PASSWORD FOR ") && statement.len() < WHOLE;
+        let change =
+            PasswordChange { gtid: begin.gtid.into(), time: entry.header.seconds, statement };
+        is_password.then_some(change)
+    }
+
+    /// Sets a password in the place of the applier, which goes on behind it.
+    fn set_password(&mut self, change: &PasswordChange) -> Result<(), ReplayError> {
+        let doing = "setting a password";
+        self.run(doing, self.dialect.stop)?;
+        // The account has the time of its last change.
+        self.run(doing, &format!("SET SESSION timestamp = {}", change.time))?;
+        match self.client.run(&change.statement) {
+            Err(Error::Server(error)) if u64::from(error.code) == NO_PASSWORD => {
+                let hash = change.statement.rsplit('\'').nth(1).unwrap_or_default();
+                let found = format!(
+                    "SELECT COUNT(*) FROM mysql.global_priv WHERE INSTR(priv, {}) > 0",
+                    hex(hash)
+                );
+                let found = value(self.client, &found);
+                if found.map_err(|error| self.broken(doing, error))? == "0" {
+                    return Err(self.broken(doing, Error::Server(error)));
+                }
+            }
+            run => run.map_err(|error| self.broken(doing, error))?,
+        }
+        self.run(doing, "SET SESSION timestamp = DEFAULT")?;
+        let mut gtids = self.gtids()?;
+        if !gtids.add(change.gtid.clone()) {
+            return Err(self.broken(doing, Error::Unexpected));
+        }
+        self.note_position(&gtids)?;
+        self.run(doing, "SET GLOBAL sql_slave_skip_counter = 1")
+    }
+
     /// Applies a DROP up to `end` in its relay log, without those that are not there.
     fn drop_what_is_there(
         &mut self,
@@ -431,7 +502,7 @@ impl Applier<'_> {
         Ok(rows.into_iter().map(|[name, value]| format!("{name}={value}")).collect())
     }
 
-    fn texts<const N: usize>(
+    pub(crate) fn texts<const N: usize>(
         &mut self,
         doing: &'static str,
         statement: &str,
@@ -442,7 +513,7 @@ impl Applier<'_> {
     }
 
     /// The rows of a statement that may take long. A cancel leaves it to the end of the server.
-    fn long<const N: usize>(
+    pub(crate) fn long<const N: usize>(
         &mut self,
         doing: &'static str,
         statement: &str,

@@ -20,6 +20,8 @@ pub(crate) struct Dialect {
     pub(crate) worker_error: Option<&'static str>,
     /// Events that are disabled as those of a replica.
     pub(crate) disabled_events: &'static str,
+    /// What a replay does to versioned tables and to events that ran once; not of MySQL.
+    pub(crate) unlogged: Option<&'static Unlogged>,
     pub(crate) prepared: &'static str,
     /// Names and values of what lets the applier leave out a part of the logs.
     pub(crate) filters: &'static str,
@@ -31,6 +33,37 @@ pub(crate) struct Dialect {
     pub(crate) deadlocked: Option<&'static str>,
     pub(crate) dirty: &'static str,
 }
+
+/// Statements about what MariaDB changes without a word in its log.
+#[derive(Debug)]
+pub(crate) struct Unlogged {
+    /// Number of foreign keys that change rows.
+    pub(crate) cascades: &'static str,
+    /// Versioned tables whose rows one of them may have changed since the server started, and those made since.
+    pub(crate) cascaded: &'static str,
+    /// The last transaction of which versioned tables have the number.
+    pub(crate) last_number: &'static str,
+    /// Versioned tables with numbers of transactions.
+    pub(crate) numbered: &'static str,
+    /// Enabled events that run once, of the table `mysql.event`; their time in UTC follows.
+    pub(crate) once: &'static str,
+}
+
+/// A foreign key is changed by InnoDB, and rows have whole seconds in the log. A table with one is never evicted, so that the server
+/// knows when it was changed.
+const UNLOGGED: Unlogged = Unlogged {
+    cascades: "SELECT COUNT(*) FROM information_schema.innodb_sys_foreign WHERE type & 15 <> 0",
+    cascaded: "SELECT DISTINCT CONCAT(c.constraint_schema, '.', c.table_name) FROM information_schema.referential_constraints c \
+               JOIN information_schema.tables t ON t.table_schema = c.constraint_schema AND t.table_name = c.table_name \
+               WHERE t.table_type = 'SYSTEM VERSIONED' \
+               AND (c.delete_rule IN ('CASCADE', 'SET NULL') OR c.update_rule IN ('CASCADE', 'SET NULL')) \
+               AND (t.update_time IS NOT NULL OR t.create_time > NOW() - INTERVAL (SELECT variable_value \
+               FROM information_schema.global_status WHERE variable_name = 'Uptime') SECOND) ORDER BY 1",
+    last_number: "SELECT COALESCE(MAX(transaction_id), 0) FROM mysql.transaction_registry",
+    numbered: "SELECT DISTINCT CONCAT(table_schema, '.', table_name) FROM information_schema.columns \
+               WHERE generation_expression = 'ROW START' AND data_type = 'bigint' ORDER BY 1",
+    once: "status = 'ENABLED' AND execute_at <= '1970-01-01' + INTERVAL",
+};
 
 /// MariaDB.
 pub(crate) const MARIADB: Dialect = Dialect {
@@ -52,6 +85,7 @@ pub(crate) const MARIADB: Dialect = Dialect {
     gtids: "SELECT @@GLOBAL.gtid_slave_pos",
     worker_error: None,
     disabled_events: "SELECT CONCAT(db, '.', name) FROM mysql.event WHERE status = 'SLAVESIDE_DISABLED'",
+    unlogged: Some(&UNLOGGED),
     prepared: "XA RECOVER FORMAT='SQL'",
     filters: "SELECT LOWER(variable_name), variable_value FROM information_schema.global_variables \
               WHERE variable_name IN ('replicate_do_db', 'replicate_do_table', 'replicate_ignore_db', \
@@ -104,6 +138,7 @@ pub(crate) const MYSQL: Dialect = Dialect {
     ),
     disabled_events: "SELECT CONCAT(event_schema, '.', event_name) FROM information_schema.events \
                       WHERE status NOT IN ('ENABLED', 'DISABLED')",
+    unlogged: None,
     prepared: "XA RECOVER CONVERT XID",
     filters: "SELECT DISTINCT LOWER(filter_name), filter_rule FROM \
               (SELECT filter_name, filter_rule FROM performance_schema.replication_applier_global_filters UNION ALL \

@@ -94,10 +94,14 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     let repairs = applier.repair(&in_use, watch)?;
     let missing_engines = applier.missing_engines(&request.engines)?;
     let disabled = applier.disabled_events()?;
+    let last_number = applier.last_number()?;
     let applying = Instant::now();
     let applied = applier.apply(watch)?;
     let applied_in = applying.elapsed();
     let disabled_events = applier.disabled_events()?.difference(&disabled).cloned().collect();
+    let past_events = applier.disable_past_events()?;
+    let cascaded_history = applier.cascaded_history(watch)?;
+    let numbered_history = applier.numbered_history(&last_number, watch)?;
     let prepared_xa = applier.client.rows(dialect.prepared);
     let prepared_xa =
         prepared_xa.map_err(|error| applier.broken("listing XA transactions", error))?;
@@ -117,6 +121,9 @@ pub fn replay<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         later: end.later,
         prepared_xa: prepared_xa.iter().map(name_of_xa).collect(),
         disabled_events,
+        past_events,
+        cascaded_history,
+        numbered_history,
         retried: applied.retried,
         ahead_xa: applied.ahead_xa,
         filters: applied.filters,

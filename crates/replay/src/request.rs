@@ -114,6 +114,15 @@ pub struct ReplayReport {
     /// Events of the event scheduler that the replay created or changed, as `schema.name`. The server has
     /// disabled them, as those of a replica, and does not tell which of them the origin ran.
     pub disabled_events: Vec<String>,
+    /// Events, as `schema.name`, whose one time came before the last transaction, and which the data still had: the origin may
+    /// have run them, which it does not log. They are disabled, too.
+    pub past_events: Vec<String>,
+    /// Versioned tables, as `schema.table`, whose rows foreign keys may have changed. No log has the times of that, so the
+    /// history of the data has others.
+    pub cascaded_history: Vec<String>,
+    /// Versioned tables, as `schema.table`, if the replay changed one whose history has numbers of transactions: those of the data
+    /// are its own, and their times are those of the replay.
+    pub numbered_history: Vec<String>,
     /// Error of the server after which the rest was applied serially.
     pub retried: Option<String>,
     /// Options of the operator by which the server has left out a part of the logs, as `NAME=VALUE`. What they leave out
@@ -138,4 +147,12 @@ pub struct ReplayReport {
     pub applied_in: Duration,
     /// Time of everything.
     pub seconds: Duration,
+}
+
+impl ReplayReport {
+    /// Returns whether the data may differ from that of the origin, in what no log has.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        !self.cascaded_history.is_empty() || !self.numbered_history.is_empty()
+    }
 }

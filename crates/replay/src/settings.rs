@@ -14,8 +14,9 @@ use crate::request::ReplayRequest;
 /// gets, and that its logs lack. A caller records their values, and gives them to [`origin_options`].
 /// `sysdate_is_now` is an option only: [`SYSDATE_IS_NOW`] asks for it.
 /// Plugins, and what encryption needs, come in addition.
-pub const ORIGIN_SETTINGS: [&str; 56] = [
+pub const ORIGIN_SETTINGS: [&str; 63] = [
     "alter_algorithm",
+    "analyze_sample_percentage",
     "aria_encrypt_tables",
     "aria_page_checksum",
     "automatic_sp_privileges",
@@ -38,6 +39,8 @@ pub const ORIGIN_SETTINGS: [&str; 56] = [
     "ft_query_expansion_limit",
     "ft_stopword_file",
     "group_concat_max_len",
+    "histogram_size",
+    "histogram_type",
     "innodb_autoinc_lock_mode",
     "innodb_compression_algorithm",
     "innodb_compression_default",
@@ -57,18 +60,22 @@ pub const ORIGIN_SETTINGS: [&str; 56] = [
     "max_heap_table_size",
     "max_recursive_iterations",
     "max_sort_length",
+    "max_sp_recursion_depth",
     "mysql56_temporal_format",
     "ngram_token_size",
     "old_mode",
+    "old_passwords",
     "partial_revokes",
     "restrict_fk_on_non_standard_key",
     "sql_generate_invisible_primary_key",
     "sql_mode",
     "sql_require_primary_key",
+    "standard_compliant_cte",
     "sysdate_is_now",
     "system_versioning_alter_history",
     "table_encryption_privilege_check",
     "updatable_views_with_limit",
+    "use_stat_tables",
     "windowing_use_high_precision",
     "xa_detach_on_prepare",
 ];
@@ -117,11 +124,16 @@ pub(crate) fn assignment(name: &str, value: &str) -> Option<String> {
         "" if MAY_BE_EMPTY.contains(&name) => "''".to_owned(),
         _ if NO_VALUES.contains(&value) => "NULL".to_owned(),
         _ if name == PACKET && !is_plain(&(name, value)) => return None,
-        number if number.bytes().all(|byte| byte.is_ascii_digit()) => number.to_owned(),
+        number if is_number(number) => number.to_owned(),
         signs if name == OPERATORS && is_plain(&(name, signs)) => format!("x'{}'", hex(signs)),
         plain => is_plain(&(name, plain)).then(|| format!("'{plain}'"))?,
     };
     Some(format!("SET GLOBAL {name} = {value}"))
+}
+
+fn is_number(value: &str) -> bool {
+    let is_of_one = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    value.bytes().all(is_of_one) && value.parse::<f64>().is_ok()
 }
 
 fn hex(text: &str) -> String {
@@ -370,6 +382,14 @@ mod tests {
             ("innodb_ft_user_stopword_table", "", Some("innodb_ft_user_stopword_table = NULL")),
             ("innodb_ft_user_stopword_table", "a/b", Some("innodb_ft_user_stopword_table = 'a/b'")),
             ("max_heap_table_size", "16384", Some("max_heap_table_size = 16384")),
+            ("max_sp_recursion_depth", "5", Some("max_sp_recursion_depth = 5")),
+            ("standard_compliant_cte", "OFF", Some("standard_compliant_cte = 'OFF'")),
+            ("old_passwords", "ON", Some("old_passwords = 'ON'")),
+            (
+                "analyze_sample_percentage",
+                "100.000000",
+                Some("analyze_sample_percentage = 100.000000"),
+            ),
             ("innodb_strict_mode", "ON", Some("innodb_strict_mode = OFF")),
             ("old_mode", "x' --", None),
             ("ft_boolean_syntax", "+ -'", Some("ft_boolean_syntax = x'2b202d27'")),

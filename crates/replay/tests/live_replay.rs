@@ -36,6 +36,15 @@ CREATE TABLE m (c INT, n INT) ENGINE=MyISAM;
 CREATE TABLE a (c INT, n INT) ENGINE=Aria;
 CREATE TABLE account (id INT PRIMARY KEY, balance BIGINT NOT NULL) ENGINE=InnoDB;
 INSERT INTO account SELECT seq, 1000 FROM seq_0_to_99;
+CREATE DATABASE v; CREATE TABLE v.par (id INT PRIMARY KEY); INSERT INTO v.par VALUES (1);
+CREATE TABLE v.chi (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES v.par (id) ON UPDATE CASCADE)
+WITH SYSTEM VERSIONING; INSERT INTO v.chi VALUES (1, 1);
+CREATE TABLE v.still (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES v.par (id) ON DELETE SET NULL)
+WITH SYSTEM VERSIONING;
+CREATE TABLE v.numbered (id INT PRIMARY KEY, a BIGINT UNSIGNED GENERATED ALWAYS AS ROW START,
+b BIGINT UNSIGNED GENERATED ALWAYS AS ROW END, PERIOD FOR SYSTEM_TIME (a, b)) WITH SYSTEM VERSIONING;
+CREATE EVENT once ON SCHEDULE AT NOW() + INTERVAL 2 SECOND ON COMPLETION PRESERVE DO SELECT 1;
+CREATE EVENT later ON SCHEDULE AT NOW() + INTERVAL 1 DAY DO SELECT 1;
 CREATE USER old IDENTIFIED BY 'x'; CREATE EVENT old ON SCHEDULE EVERY 1 DAY DO SELECT 1;
 DELIMITER //
 CREATE PROCEDURE fill(c INT, n INT) BEGIN
@@ -74,6 +83,10 @@ XA START 'b'; INSERT INTO t VALUES (92, 2, ''); XA END 'b'; XA PREPARE 'b'; XA R
 XA START 'c'; INSERT INTO t VALUES (92, 3, ''); XA END 'c'; XA COMMIT 'c' ONE PHASE;
 SET SESSION binlog_alter_two_phase = 1; ALTER TABLE big DROP COLUMN w; SET SESSION binlog_alter_two_phase = 0;
 CREATE USER u IDENTIFIED BY 'secret' REQUIRE SSL; CREATE ROLE r; GRANT SELECT ON x1.* TO r; GRANT r TO u;
+CREATE USER y@localhost IDENTIFIED VIA unix_socket OR mysql_native_password USING 'invalid';
+SET PASSWORD FOR y@localhost = PASSWORD('q');
+SET SESSION binlog_format = ROW; UPDATE v.par SET id = 2; INSERT INTO v.numbered (id) VALUES (1);
+SET SESSION binlog_format = MIXED;
 GRANT INSERT ON x1.t TO u; DROP USER old; SET PASSWORD FOR u = PASSWORD('other');
 CREATE EVENT e ON SCHEDULE EVERY 1 SECOND DO INSERT INTO x1.m VALUES (99, 99);
 CREATE EVENT f ON SCHEDULE EVERY 1 DAY DISABLE DO SELECT 1;
@@ -132,6 +145,10 @@ fn a_whole_history_is_replayed() {
     assert_eq!(report.position.to_string(), origin.position());
     assert_eq!(report.prepared_xa, ["'left'"]);
     assert_eq!(report.disabled_events, ["x1.e", "x1.f", "x1.old"]);
+    assert_eq!(report.past_events, ["x1.once"]);
+    assert_eq!(report.cascaded_history, ["v.chi"]);
+    assert_eq!(report.numbered_history, ["v.numbered"]);
+    assert!(report.is_doubtful());
     assert_eq!((report.retried, report.left_out), (None, 0));
     assert!(seen.contains(&Progress::Starting) && seen.contains(&Progress::Stopping));
     let all = |progress: &Progress| matches!(progress, Progress::Applying(n, all) if n == all);
@@ -152,6 +169,10 @@ fn a_whole_history_is_replayed() {
     assert!(copy.checksums("x").len() >= 7);
     copy.check_tables("x");
     assert_eq!(copy.sql(DEFINITIONS), origin.server.sql(DEFINITIONS));
+    let later = "SELECT status FROM mysql.event WHERE name = 'later'";
+    assert_eq!(copy.sql(later), "ENABLED\n");
+    let created = "SELECT created FROM mysql.event WHERE name = 'once'";
+    assert_eq!(copy.sql(created), origin.server.sql(created));
     assert_eq!(copy.sql("SELECT @@gtid_slave_pos"), format!("{}\n", report.gtids));
     assert_eq!(copy.sql("SHOW ALL SLAVES STATUS"), "");
     let left = std::fs::read_dir(data.path()).unwrap().map(|e| e.unwrap().file_name());
@@ -195,10 +216,20 @@ fn a_number_that_is_in_the_logs_leaves_nothing_out() {
     origin
         .server
         .sql("INSERT INTO x.t VALUES (1); SET SESSION server_id = 77; INSERT INTO x.t VALUES (2)");
+    // At the end, it is run by a client.
+    origin.server.sql(
+        "CREATE USER y@localhost IDENTIFIED VIA unix_socket OR mysql_native_password USING 'invalid';
+         SET PASSWORD FOR y@localhost = PASSWORD('q')",
+    );
     let (data, mut request) = backup.request(ReplayStop::End);
     request.settings.push("--server-id=77".into());
-    replay(&origin, &request, 1000, |_| {}).unwrap();
-    assert_eq!(MariaDb::start_on(data.path()).sql("SELECT i FROM x.t ORDER BY i"), "1\n2\n");
+    let report = replay(&origin, &request, 1000, |_| {}).unwrap();
+    assert!(!report.is_doubtful() && report.past_events.is_empty(), "{report:?}");
+    let copy = MariaDb::start_on(data.path());
+    assert_eq!(copy.sql("SELECT i FROM x.t ORDER BY i"), "1\n2\n");
+    let account = "SELECT JSON_VALUE(priv, '$.authentication_string'),
+                   JSON_VALUE(priv, '$.password_last_changed') FROM mysql.global_priv WHERE user = 'y'";
+    assert_eq!(copy.sql(account), origin.server.sql(account));
 }
 
 /// GTIDs and positions are the planned ones nevertheless.

@@ -296,6 +296,24 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
             replayed.disabled_events.join(", ")
         ));
     }
+    if !replayed.past_events.is_empty() {
+        remarks.push(format!(
+            "events of the scheduler that run once are disabled, because their time came before the stop and the server may have run them: {}",
+            replayed.past_events.join(", ")
+        ));
+    }
+    if !replayed.cascaded_history.is_empty() {
+        remarks.push(format!(
+            "the data may differ from that of the server: foreign keys changed the history of versioned tables, or may have, and the log does not have the times of that; AS OF may find other rows of {}",
+            replayed.cascaded_history.join(", ")
+        ));
+    }
+    if !replayed.numbered_history.is_empty() {
+        remarks.push(format!(
+            "the data may differ from that of the server: the history of versioned tables has numbers of transactions, which are those of the replay now, with its times: {}",
+            replayed.numbered_history.join(", ")
+        ));
+    }
     if !replayed.ahead_xa.is_empty() {
         remarks.push(format!(
             "the backup had XA transactions prepared that its position does not have; they were rolled back, and the log applies them again: {}",
