@@ -388,6 +388,7 @@ mod tests {
             transactions: 0,
             proven_until: Timestamp::from_second(3).unwrap(),
             left: false,
+            doubtful: false,
         };
         let mut restore = RestoreTest { replayed: Some(replayed), ..RestoreTest::default() };
         let proven = |restore: &RestoreTest, level, at| {
@@ -402,6 +403,10 @@ mod tests {
         assert_eq!(of(Level::Pages, 5), None);
         // The archive has gone on in another history.
         restore.replayed.as_mut().unwrap().left = true;
+        assert_eq!(proven(&restore, Level::Restore, 5), None);
+        // The data may differ.
+        let replayed = restore.replayed.as_mut().unwrap();
+        (replayed.left, replayed.doubtful) = (false, true);
         assert_eq!(proven(&restore, Level::Restore, 5), None);
     }
 

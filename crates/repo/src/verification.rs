@@ -260,13 +260,17 @@ pub struct Replayed {
     /// It lies in a history that the archive's present one left, of which it proves nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left: bool,
+    /// The data may differ from that of the server, so that nothing is proven of the log.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub doubtful: bool,
 }
 
 impl RestoreTest {
     /// The time up to which a trial that ended at this time, and passed, proves the archived log: that of the last transaction
     /// that was replayed. It proves nothing that was committed after it: a session may have set a time.
     pub(crate) fn proven_until(&self, finished: Timestamp) -> Option<Timestamp> {
-        let replayed = self.replayed.as_ref().filter(|replayed| !replayed.left)?;
+        let is_proven = |replayed: &&Replayed| !replayed.left && !replayed.doubtful;
+        let replayed = self.replayed.as_ref().filter(is_proven)?;
         Some(replayed.proven_until.min(finished))
     }
 }

@@ -54,6 +54,8 @@ const LOGIN: Duration = Duration::from_secs(60);
 
 /// Remark on a replay that proves nothing of the present history.
 const LEFT: &str = "the replayed log is from a history that the archive has left, so it proves nothing about the present one";
+/// What a doubt means for a trial: the tables are in order all the same.
+const DOUBTFUL: &str = "the replay is in doubt for the reasons above, so this trial proves no time up to which the archived log can be replayed; a new backup begins behind them";
 /// Why the replay of a trial proves nothing.
 const FILTERED: &str = "options of the private server leave a part of the log out";
 const PARTIAL: &str = "the backup is partial";
@@ -466,6 +468,10 @@ async fn try_out(
         if replay.plan.is_left() {
             found.replay_remarks.push(LEFT.to_owned());
         }
+        let doubtful = done.is_doubtful() || !replay.plan.doubts().is_empty();
+        if doubtful {
+            found.replay_remarks.push(DOUBTFUL.to_owned());
+        }
         if done.is_partial {
             found = found.doubted(Some(FILTERED));
         }
@@ -481,6 +487,7 @@ async fn try_out(
             transactions: done.transactions,
             proven_until: replay.plan.time(),
             left: replay.plan.is_left(),
+            doubtful,
         });
     }
     observer.begin_phase("check");
