@@ -16,11 +16,37 @@ pub(super) fn displaced(
     repeats: Option<&Repeats>,
     (start, gtids): (&LogPosition, &GtidState),
 ) -> Option<String> {
+    let history = match read_before(head, (description, events), repeats, start)? {
+        Ok(history) => history,
+        Err(what) => return Some(what),
+    };
+    let found = history.gtids().filter(|found| are_two(found, gtids))?;
+    Some(format!("the archive has {found} at {start}, and the backup notes {gtids}"))
+}
+
+/// Returns the GTIDs that the first segment has at `start`; `None` if it begins within a transaction, or cannot be read.
+pub(super) fn gtids_at(
+    head: &ListedSegment,
+    read: (&[u8], &[u8]),
+    repeats: Option<&Repeats>,
+    start: &LogPosition,
+) -> Option<GtidState> {
+    read_before(head, read, repeats, start)?.ok()?.gtids().cloned()
+}
+
+/// Reads the first segment up to `start`, and says what is wrong there. `None` if it begins within a transaction.
+fn read_before(
+    head: &ListedSegment,
+    (description, events): (&[u8], &[u8]),
+    repeats: Option<&Repeats>,
+    start: &LogPosition,
+) -> Option<Result<History, String>> {
     let (false, Some(before)) = (head.starts_inside, head.before()) else { return None };
     let from = start.offset().checked_sub(head.from.offset)?;
     let mut input = events.get(..usize::try_from(from).ok()?)?;
-    let no_boundary = || Some(format!("{start} is not a boundary between two transactions"));
-    let unread = |error: Error| Some(format!("the log before {start} cannot be read: {error}"));
+    let no_boundary = || Some(Err(format!("{start} is not a boundary between two transactions")));
+    let unread =
+        |error: Error| Some(Err(format!("the log before {start} cannot be read: {error}")));
     let mut reader = match Reader::resume(description, head.from.offset) {
         Ok(reader) => reader,
         Err(error) => return unread(error),
@@ -40,8 +66,7 @@ pub(super) fn displaced(
     if reader.open().is_some() || history.open().is_some() {
         return no_boundary();
     }
-    let found = history.gtids().filter(|found| are_two(found, gtids))?;
-    Some(format!("the archive has {found} at {start}, and the backup notes {gtids}"))
+    Some(Ok(history))
 }
 
 /// Checks by the transactions before `start` in the first segment that a stop by time does not lie before it. Nothing is

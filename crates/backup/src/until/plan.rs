@@ -25,7 +25,7 @@ use crate::restore::prepare::PrepareTool;
 use crate::restore::request::AfterRestore;
 use crate::session::Session;
 use crate::until::archive::Archive;
-use crate::until::beginning::{before_stop, displaced};
+use crate::until::beginning::{before_stop, displaced, gtids_at};
 use crate::until::origin::{OriginSettings, heads, origin};
 use crate::until::request::UntilRequest;
 use crate::until::same_log;
@@ -656,8 +656,14 @@ async fn scan(
         {
             return Err(UntilError::Displaced { backup: backup.to_string(), what }.into());
         }
+        let read = (&fetched.description[..], &fetched.bytes[..]);
+        if fetched.number == 0
+            && scanner.has_outside()
+            && let Some(found) = gtids_at(&one.segment, read, one.repeats.as_ref(), &start)
+        {
+            scanner.has_before(&found);
+        }
         if let (0, RestoreStop::Time(time)) = (fetched.number, &stop) {
-            let read = (&fetched.description[..], &fetched.bytes[..]);
             before_stop(&one.segment, read, one.repeats.as_ref(), (&start, *time))
                 .map_err(|error| UntilError::Plan { backup: backup.to_string(), error })?;
         }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use jiff::Timestamp;
 use xb_binlog::{
-    AnyGtid, Entry, Error, GtidPosition, GtidState, History, LogPosition, MAGIC, Reader, RelayEnd,
-    RelayError, RelayPlan, RelayWriter, Repeats, Step, Transaction, TransactionSummary,
+    AnyGtid, Entry, Error, Gtid, GtidPosition, GtidState, History, LogPosition, MAGIC, Reader,
+    RelayEnd, RelayError, RelayPlan, RelayWriter, Repeats, Step, Transaction, TransactionSummary,
 };
 use xb_repo::archive::segment::AHEAD;
 use xb_repo::archive::stop::{Cutter, RestoreStop};
@@ -243,6 +243,20 @@ impl Scanner {
             }
         }
         Ok(())
+    }
+
+    /// Whether a domain counts as one of which the log has nothing before the start.
+    pub(super) fn has_outside(&self) -> bool {
+        self.span.outside.iter().next().is_some()
+    }
+
+    /// Takes the GTIDs that the log has at the start: of these domains, it has something before it.
+    pub(super) fn has_before(&mut self, found: &GtidState) {
+        let GtidState::MariaDb(found) = found else { return };
+        let mut outside = GtidPosition::default();
+        let is_left = |gtid: &&Gtid| found.get(gtid.domain).is_none();
+        self.span.outside.iter().filter(is_left).for_each(|gtid| outside.advance(*gtid));
+        self.span.outside = outside;
     }
 
     /// Returns whether the present server's logs have the end, and the stop if it is a position.
@@ -485,7 +499,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
-    use xb_binlog::Gtid;
 
     use super::*;
 
@@ -543,11 +556,11 @@ mod tests {
         cuts: &[usize],
         clock: i64,
     ) -> Result<Scanned, UntilError> {
-        scan_onto(GtidPosition::default(), log, start, stop, end, (cuts, clock))
+        scan_onto((GtidPosition::default(), None), log, start, stop, end, (cuts, clock))
     }
 
     fn scan_onto(
-        outside: GtidPosition,
+        (outside, before): (GtidPosition, Option<&GtidState>),
         log: &[u8],
         (start, gtids): (u64, &GtidState),
         stop: &RestoreStop,
@@ -572,6 +585,7 @@ mod tests {
             must_be_found: false,
             plan,
         });
+        before.into_iter().for_each(|before| scanner.has_before(before));
         let description = description(log);
         let mut offset = usize::try_from(start).unwrap();
         for cut in cuts.iter().cycle() {
@@ -595,14 +609,18 @@ mod tests {
         for (sequence, is_known) in [(0, false), (gtid.sequence, true), (u64::MAX, true)] {
             let mut outside = GtidPosition::default();
             outside.advance(Gtid { server: gtid.server + 1, sequence, ..gtid });
-            let found = scan_onto(
-                outside,
-                &log,
-                (begin, &first),
-                &RestoreStop::Latest,
-                end,
-                (&[4096], CLOCK),
-            );
+            let latest = &RestoreStop::Latest;
+            let onto = |before| {
+                let outside = (outside.clone(), before);
+                scan_onto(outside, &log, (begin, &first), latest, end, (&[4096], CLOCK))
+            };
+            let found = onto(None);
+            // The log has something of the domain before the start, where numbers may go back.
+            let mut before = GtidPosition::default();
+            before.advance(Gtid { domain: gtid.domain + 1, ..gtid });
+            assert_eq!(onto(Some(&before.clone().into())).is_ok(), found.is_ok());
+            before.advance(Gtid { server: gtid.server + 1, ..gtid });
+            assert!(onto(Some(&before.into())).is_ok());
             let is_refused = matches!(&found, Err(UntilError::Logs(RelayError::Known(_))));
             assert_eq!((is_refused, found.is_ok()), (is_known, !is_known), "{:?}", found.err());
         }
