@@ -86,7 +86,7 @@ pub enum StatementDoubt {
     NewColumn,
     /// It gives a column a default that depends on what a session has drawn from a sequence.
     SequenceDefault,
-    /// It uses a variable of a stored program, or a parameter of `EXECUTE`. The log has a literal in its place: of a `FLOAT`
+    /// It uses a variable of a stored program. The log has a literal in its place: of a `FLOAT`
     /// a rounded one, and of other types one of a different type.
     ProgramVariable,
     /// It calls a function whose result no log has, or has a `LIMIT`, and was logged as a statement
@@ -111,7 +111,7 @@ impl fmt::Display for StatementDoubt {
                 "gives a column a default that depends on the session, such as LASTVAL(): rows that later statements insert may get a different value (set binlog_format=ROW)"
             }
             Self::ProgramVariable => {
-                "uses a variable of a stored program or a parameter of EXECUTE, which the log may have rounded or with a different type (set binlog_format=ROW)"
+                "uses a variable of a stored program, which the log may have rounded or with a different type (set binlog_format=ROW)"
             }
             Self::Function => {
                 "calls a function whose result no log has, such as UUID() or USER(), or has a LIMIT (set binlog_format=ROW)"

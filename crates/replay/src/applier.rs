@@ -593,7 +593,7 @@ impl Applier<'_> {
         Ok(rows.into_iter().map(|[name, value]| format!("{name}={value}")).collect())
     }
 
-    fn texts<const N: usize>(
+    pub(crate) fn texts<const N: usize>(
         &mut self,
         doing: &'static str,
         statement: &str,
@@ -604,7 +604,7 @@ impl Applier<'_> {
     }
 
     /// The rows of a statement that may take long. A cancel leaves it to the end of the server.
-    fn long<const N: usize>(
+    pub(crate) fn long<const N: usize>(
         &mut self,
         doing: &'static str,
         statement: &str,

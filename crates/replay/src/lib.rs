@@ -26,6 +26,7 @@ mod request;
 mod settings;
 mod status;
 mod tables_in_use;
+mod unlogged;
 
 pub use error::{LEAVE_OUT, ReplayError};
 pub use place::{check_untouched, noted_end, remove_note};

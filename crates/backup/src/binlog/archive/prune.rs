@@ -27,8 +27,8 @@ use xb_repo::error::RepoError;
 use xb_repo::list::{ListedRoot, State, list_by_key};
 use xb_repo::names::RunId;
 
+use crate::binlog::archive::pieces::NeededSegment;
 use crate::binlog::archive::same_log;
-use crate::binlog::pieces::NeededSegment;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::objects::remove::remove_objects;
