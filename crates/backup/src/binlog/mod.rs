@@ -21,6 +21,7 @@ pub(crate) mod push;
 pub(crate) mod read;
 pub(crate) mod receive;
 pub(crate) mod role;
+pub(crate) mod same_log;
 mod search;
 mod search_by_domain;
 mod search_by_set;

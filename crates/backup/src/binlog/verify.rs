@@ -1,4 +1,5 @@
 //! Lists an archive, and verifies it: chain, seal, checksums of every event, and continuity from every backup.
+// Long because a report puts together what the records, the events and the backups show.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Write;
@@ -26,10 +27,10 @@ use crate::binlog::open::{Readable, StreamKeys, open};
 use crate::binlog::pieces::NeededSegment;
 use crate::binlog::prune::edge;
 use crate::binlog::read::fetch_segment;
+use crate::binlog::same_log;
 use crate::binlog::tail::{Remembered, remembered, tail};
 use crate::error::BackupError;
 use crate::session::Session;
-use crate::until::same_log;
 
 /// The archive of a server.
 #[derive(Debug, Clone, Serialize)]

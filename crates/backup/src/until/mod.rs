@@ -14,7 +14,6 @@ mod plan;
 mod replay;
 mod request;
 mod result;
-pub(crate) mod same_log;
 mod scan;
 
 pub use self::plan::{UntilPlan, plan_until};

@@ -16,6 +16,7 @@ use xb_repo::verification::Level;
 
 use crate::binlog::choose_archive::choose_archive;
 use crate::binlog::pieces::{NeededSegment, fetch};
+use crate::binlog::same_log;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::read::find::stock_files;
@@ -28,7 +29,6 @@ use crate::until::archive::Archive;
 use crate::until::beginning::{before_stop, displaced};
 use crate::until::origin::{OriginSettings, heads, origin};
 use crate::until::request::UntilRequest;
-use crate::until::same_log;
 use crate::until::scan::{Neighbour, Scanned, Scanner, Span};
 use crate::until_error::UntilError;
 
