@@ -21,6 +21,8 @@ use crate::store::{Store, path_of};
 
 /// Appended to a name that cannot be a key, so that it never looks like an object of ours.
 const UNUSABLE: &str = " (unusable name)";
+const NOT_MOUNTED: &str =
+    "mount its disk, or put the directory back; if this one is right, start the command again";
 const NO_LINKS: &str =
     "a local store needs a file system with hard links: use a directory on another one";
 
@@ -37,6 +39,22 @@ pub(crate) fn is_number(text: &str) -> bool {
 }
 
 impl Store {
+    /// Fails if this is a folder that is not the one that was opened.
+    pub(crate) async fn refuse_other_folder(
+        &self,
+        operation: Operation,
+        key: &str,
+    ) -> Result<(), StoreError> {
+        let Some(opened) = self.traits.opened.clone() else { return Ok(()) };
+        // A mount may hang.
+        let lost = tokio::task::spawn_blocking(move || opened.lost()).await;
+        match lost.ok().flatten() {
+            None => Ok(()),
+            Some(what) => Err(StoreError::new(operation, key, StoreErrorKind::Unavailable, what)
+                .with_hint(Some(NOT_MOUNTED.into()))),
+        }
+    }
+
     /// Returns the first symbolic link in the path of `key`, or in the folder `key`, as a path below
     /// the store's folder; `None` without links, and for other stores.
     #[must_use]

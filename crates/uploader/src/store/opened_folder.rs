@@ -7,13 +7,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::error::{StoreError, StoreErrorKind};
-use crate::operation::Operation;
-use crate::store::Store;
-
-const NOT_MOUNTED: &str =
-    "mount its disk, or put the directory back; if this one is right, start the command again";
-
 /// The folder of a store, as it was opened.
 #[derive(Debug)]
 pub(crate) struct OpenedFolder {
@@ -56,7 +49,7 @@ impl OpenedFolder {
     }
 
     /// Returns why it is not the one that was opened; `None` if it is.
-    fn lost(&self) -> Option<String> {
+    pub(crate) fn lost(&self) -> Option<String> {
         let path = self.path.display();
         match FolderId::of(&self.path) {
             Ok(now) if self.id.is(&now) => None,
@@ -67,27 +60,5 @@ impl OpenedFolder {
                 Some(format!("{path}, which was opened, is away: is its disk unmounted? ({error})"))
             }
         }
-    }
-}
-
-impl Store {
-    /// Fails if this is a folder that is not the one that was opened.
-    pub(crate) async fn refuse_other_folder(
-        &self,
-        operation: Operation,
-        key: &str,
-    ) -> Result<(), StoreError> {
-        let Some(opened) = self.traits.opened.clone() else { return Ok(()) };
-        // A mount may hang.
-        let lost = tokio::task::spawn_blocking(move || opened.lost()).await;
-        unless_lost(operation, key, lost.ok().flatten())
-    }
-}
-
-fn unless_lost(operation: Operation, key: &str, lost: Option<String>) -> Result<(), StoreError> {
-    match lost {
-        None => Ok(()),
-        Some(what) => Err(StoreError::new(operation, key, StoreErrorKind::Unavailable, what)
-            .with_hint(Some(NOT_MOUNTED.into()))),
     }
 }

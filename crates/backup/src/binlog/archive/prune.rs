@@ -3,6 +3,7 @@
 //! A segment goes only if it is before the position of every kept backup in every history, *and* was received
 //! long before the oldest of them began. A host that prunes may have no keys, so both rest on what can be read
 //! without one; `verify` with a key finds what was removed wrongly.
+// Long because what goes and what stays is one decision, and its tests make archives by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

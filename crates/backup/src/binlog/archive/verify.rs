@@ -1,4 +1,5 @@
 //! Lists an archive, and verifies it: chain, seal, checksums of every event, and continuity from every backup.
+// Long because a report puts together what the records, the events and the backups show.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Write;
