@@ -7,14 +7,13 @@ use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use xb_binlog::{
-    AnyGtid, Event, EventHeader, GtidState, MAGIC, Reader, SystemZone, TransactionSummary, Xid,
-};
+use xb_binlog::{AnyGtid, EventHeader, GtidState, SystemZone, TransactionSummary, Xid};
 use xb_mysql::{Client, Error, Row};
 use xb_server::{Server, free_bytes};
 
 use crate::dialect::Dialect;
 use crate::error::{LEAVE_OUT, ReplayError};
+use crate::password_change::PasswordChange;
 use crate::relay_files::{RelayFiles, SettingsChange};
 use crate::request::{Progress, Watch};
 use crate::settings::{ENGINES, assignment};
@@ -29,8 +28,6 @@ const DESCRIBED: u64 = 1 << 20;
 const XA_IS_THERE: u64 = 1440;
 /// The code of the error for a change of a row that is not there.
 const NO_SUCH_ROW: u64 = 1032;
-/// Bytes of a statement that is certainly not cut.
-const WHOLE: usize = 1000;
 /// Error for a password of an account whose first method has none.
 const NO_PASSWORD: u64 = 1699;
 /// Errors for a table and a sequence that are not there.
@@ -74,13 +71,6 @@ pub(crate) struct Applied {
 enum WaitEnd {
     Done,
     Failed(Status),
-}
-
-/// A `SET PASSWORD` that only a client can run.
-struct PasswordChange {
-    gtid: AnyGtid,
-    time: u32,
-    statement: String,
 }
 
 /// Finds out that a server does nothing.
@@ -485,21 +475,7 @@ impl Applier<'_> {
         let is_it = !self.dialect.is_mysql() && status.code == NO_PASSWORD;
         let (log, offset) = &status.relay;
         let head = self.read(log, 0, DESCRIBED).ok().filter(|_| is_it)?;
-        let length = head.get(MAGIC.len()..)?.first_chunk().map(EventHeader::parse)?.length;
-        let format = head.get(MAGIC.len()..)?.get(..usize::try_from(length).ok()?)?;
-        let events = self.read(log, *offset, DESCRIBED).ok()?;
-        // Events have their places in the log of the origin.
-        let first = events.first_chunk().map(EventHeader::parse)?;
-        let begin = first.end.wrapping_sub(first.length).into();
-        let (mut reader, mut input) = (Reader::resume(format, begin).ok()?, &events[..]);
-        let Event::MariaDbBegin(begin) = reader.next(&mut input).ok()??.event else { return None };
-        let entry = reader.next(&mut input).ok()??;
-        let Event::Query(query) = entry.event else { return None };
-        let statement = String::from_utf8(query.text).ok()?;
-        let is_password = statement.starts_with("SET PASSWORD FOR ") && statement.len() < WHOLE;
-        let change =
-            PasswordChange { gtid: begin.gtid.into(), time: entry.header.seconds, statement };
-        is_password.then_some(change)
+        PasswordChange::parse(&head, &self.read(log, *offset, DESCRIBED).ok()?)
     }
 
     /// Sets a password in the place of the applier, which goes on behind it.

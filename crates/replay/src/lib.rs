@@ -19,6 +19,7 @@
 mod applier;
 mod dialect;
 mod error;
+mod password_change;
 mod place;
 mod relay_files;
 mod replay;
