@@ -30,6 +30,8 @@ use crate::stored::{CloneInfo, INFO, OUTSIDE, PATCHES, README};
 /// Directories in which the redo log grows, and in which a server looks for it.
 const NEW_REDO: &str = "xb_clone.redo";
 pub(crate) const REDO: &str = "#innodb_redo";
+/// Ending of files in which a server will go on with its redo log. One that was a file of the clone may still have its head.
+const SPARE: &[u8] = b"_tmp";
 /// The server's own settings that describe its files, as backup programs write them.
 const SETTINGS: &str = "backup-my.cnf";
 /// Files that tell a server to make the tables of other engines again, empty.
@@ -127,13 +129,15 @@ pub fn exposed_keys(target: &TargetDir, info: &CloneInfo) -> Result<Vec<String>,
 }
 
 /// Names of the files of the redo log in `target` that have a key which only a public constant protects, or nothing. A
-/// server goes on with the last one of the clone, in which the donor's records stay: it keeps the key as it is there.
+/// server goes on with the last one of the clone, in which the donor's records stay: it keeps the key as it is there. Spare
+/// files do not count.
 ///
 /// # Errors
 /// [`Error::Target`], [`Error::Output`].
 pub fn exposed_redo(target: &TargetDir) -> Result<Vec<String>, Error> {
     let mut exposed = Vec::new();
-    for name in target.names_in(&own(REDO)?)? {
+    let names = target.names_in(&own(REDO)?)?;
+    for name in names.into_iter().filter(|name| !name.as_bytes().ends_with(SPARE)) {
         let mut head = Vec::new();
         let file = target.open_in_place(&name, IfMissing::Fail)?;
         file.take(REDO_HEAD as u64).read_to_end(&mut head)?;

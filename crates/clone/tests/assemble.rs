@@ -105,8 +105,9 @@ fn the_key_of_the_redo_log_is_exposed_only_if_it_protects_something() {
     let target = TargetDir::open_kept(scratch.path()).unwrap();
     // A later server has other files.
     let log = scratch.path().join("#innodb_redo");
-    std::fs::rename(log.join("#ib_redo1"), log.join("#ib_redo9_tmp")).unwrap();
-    let redo = ["#innodb_redo/#ib_redo0", "#innodb_redo/#ib_redo9_tmp"];
+    std::fs::rename(log.join("#ib_redo1"), log.join("#ib_redo9")).unwrap();
+    std::fs::copy(log.join("#ib_redo9"), log.join("#ib_redo10_tmp")).unwrap();
+    let redo = ["#innodb_redo/#ib_redo0", "#innodb_redo/#ib_redo9"];
     assert_eq!(exposed_redo(&target).unwrap(), redo);
     assert!(exposed_keys(&target, &done).unwrap().ends_with(&redo.map(str::to_owned)));
     done.files.iter_mut().for_each(|file| file.is_encrypted = false);
