@@ -14,7 +14,7 @@ use xb_encryptor::{DataKey, Keys};
 use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::base::{Base, BasePosition};
 use xb_repo::archive::listing::{ListedStream, streams, streams_by_records};
-use xb_repo::archive::plan::{Histories, MISSING, Piece, PlanError, Stream, are_apart, holders};
+use xb_repo::archive::plan::{Histories, Piece, PlanError, Stream, are_apart, holders};
 use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stop::RestoreStop;
 use xb_repo::manifest::Manifest;
