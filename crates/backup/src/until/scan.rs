@@ -610,7 +610,7 @@ mod tests {
             let mut outside = GtidPosition::default();
             outside.advance(Gtid { server: gtid.server + 1, sequence, ..gtid });
             let latest = &RestoreStop::Latest;
-            let onto = |before| {
+            let onto = |before: Option<&GtidState>| {
                 let outside = (outside.clone(), before);
                 scan_onto(outside, &log, (begin, &first), latest, end, (&[4096], CLOCK))
             };

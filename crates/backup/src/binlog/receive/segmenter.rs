@@ -585,7 +585,7 @@ fn turn(gtids: &GtidState, next: &AnyGtid) -> Option<Gtid> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::binlog) mod tests {
     use proptest::prelude::*;
     use xb_binlog::{ChecksumKind, Reader};
 
