@@ -425,7 +425,7 @@ fn a_listing_that_lags_behind_is_waited_for() {
     assert_eq!(proxy.count("GET", "list-type=2") as u64, listings + 2);
     // It is not waited for without end.
     let (ran, _) = put("o", vec![lag]);
-    assert!(ran.expect_failure().stderr_text().contains("are there"));
+    assert!(ran.expect_failure().stderr_text().contains(" exist"));
 }
 
 /// An altered answer is no damage if the second answer is right.
