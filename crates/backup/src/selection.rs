@@ -104,8 +104,8 @@ impl Selection {
         self.judge(path, &mut MatchedNames::default()) == Some(SelectReason::Asked)
     }
 
-    /// Fails if a name or a pattern matches no file of a chain, of which these are all names. A table that was created after the
-    /// full backup, or dropped before the last one, is not in each of them.
+    /// Fails if a name or a pattern matches no file of the last backup of a chain, of which these are all names. The links before it
+    /// need not have it: a table may have been created after the full backup.
     ///
     /// # Errors
     /// [`BackupError`], as [`Selection::check`].

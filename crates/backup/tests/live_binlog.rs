@@ -779,7 +779,9 @@ fn a_log_that_was_cut_or_written_again_is_a_branch() {
     assert_eq!(begins(&told), "Gap", "{told:?}");
     assert!(archive.verify().has_gap());
     // Its logs begin anew; then the same log again, longer, with other transactions.
-    for (number, reason) in [(100, "no longer has log bin.000002"), (400, "differs from the stored one")] {
+    for (number, reason) in
+        [(100, "no longer has log bin.000002"), (400, "differs from the stored one")]
+    {
         archive.server.sql("RESET MASTER");
         archive.write(number);
         let told = archive.catch_up();

@@ -142,7 +142,8 @@ pub(crate) fn doubt(query: &Query) -> Option<StatementDoubt> {
                         || UNLOGGED_IN_DEFINITIONS.iter().any(|name| is(token, name))
                 });
             let adds = tokens.iter().any(|token| is(token, "ADD"));
-            (query.is_cut() || adds && is_filled).then_some(StatementDoubt::NewColumn)
+            let may_add = query.is_cut() && !changes_partitions(&tokens);
+            (may_add || adds && is_filled).then_some(StatementDoubt::NewColumn)
         }
         "CREATE" if is_table => {
             let rows = tokens.iter().position(|token| is(token, "SELECT"));
@@ -156,6 +157,15 @@ pub(crate) fn doubt(query: &Query) -> Option<StatementDoubt> {
             (has_limit || has_hidden(&tokens)).then_some(StatementDoubt::Function)
         }
     }
+}
+
+/// Returns whether an `ALTER TABLE` only adds, drops or changes partitions, whose list may be long.
+fn changes_partitions(tokens: &[Token<'_>]) -> bool {
+    const WHAT: [&str; 4] = ["ADD", "DROP", "REORGANIZE", "TRUNCATE"];
+    tokens.windows(2).any(|pair| match pair {
+        [what, partition] => WHAT.iter().any(|of| is(what, of)) && is(partition, "PARTITION"),
+        _ => false,
+    })
 }
 
 /// A word, in capitals.
@@ -240,6 +250,7 @@ mod tests {
     fn statements_that_no_log_repeats_are_in_doubt() {
         use StatementDoubt::{Function, NewColumn, ProgramVariable, SequenceDefault};
         let long = format!("ALTER TABLE t ADD ({}", "a INT, ".repeat(200));
+        let partitions = format!("ALTER TABLE t ADD PARTITION ({}", "PARTITION p, ".repeat(200));
         let exact_and_long =
             format!("INSERT INTO q VALUES (NAME_CONST('i',1), '{}')", "a".repeat(1100));
         for (text, expected) in [
@@ -250,6 +261,7 @@ mod tests {
             ("ALTER TABLE e ADD u INT DEFAULT @x", Some(NewColumn)),
             ("ALTER TABLE e ADD u VARCHAR(90) DEFAULT CURRENT_USER", Some(NewColumn)),
             (&long, Some(NewColumn)),
+            (&partitions, None),
             ("ALTER TABLE e ADD u INT DEFAULT LASTVAL(s)", Some(SequenceDefault)),
             ("CREATE TABLE d (id INT, v INT DEFAULT PREVIOUS VALUE FOR s)", Some(SequenceDefault)),
             ("CREATE TABLE d (v CHAR(36) DEFAULT UUID())", None),

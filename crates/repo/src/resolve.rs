@@ -133,7 +133,8 @@ pub async fn resolve_with(
     find(root, wanted, server, cache, Kind::Whole { tells: true }).await
 }
 
-/// Like [`resolve`], for the base of a backup, which is of its own kind if there is one: partial or whole.
+/// Like [`resolve`], for the base of a backup, which is of its own kind if there is one: partial or whole. Of which kind the backup
+/// will be is unknown if `is_partial` is `None`: then the newest one is taken.
 ///
 /// # Errors
 /// As [`resolve`].
@@ -141,9 +142,13 @@ pub async fn resolve_base(
     root: &Root,
     wanted: &BackupSelector,
     server: Option<&str>,
-    is_partial: bool,
+    is_partial: Option<bool>,
 ) -> Result<ResolvedBackup, RepoError> {
-    let kind = if is_partial { Kind::Partial } else { Kind::Whole { tells: false } };
+    let kind = match is_partial {
+        Some(true) => Kind::Partial,
+        Some(false) => Kind::Whole { tells: false },
+        None => Kind::Any,
+    };
     find(root, wanted, server, None, kind).await
 }
 
@@ -157,11 +162,13 @@ enum Kind {
     },
     /// Those of only some databases or tables.
     Partial,
+    /// Either, by their time alone.
+    Any,
 }
 
 impl Kind {
     fn is_of(self, manifest: &Manifest) -> bool {
-        manifest.source.is_partial == (self == Self::Partial)
+        self == Self::Any || manifest.source.is_partial == (self == Self::Partial)
     }
 }
 

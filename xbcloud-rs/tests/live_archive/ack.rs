@@ -146,8 +146,7 @@ fn a_commit_waits_until_it_is_stored() {
     let said = receiver.wait().expect(0).stderr_text();
     assert!(said.contains("every commit of shop waits for the archive since"), "{said}");
     assert!(
-        said.contains("not every commit of shop waited")
-            || said.contains("it is unknown whether"),
+        said.contains("not every commit of shop waited") || said.contains("it is unknown whether"),
         "{said}"
     );
 }
@@ -217,8 +216,7 @@ fn a_store_that_is_away_lets_commits_wait_for_the_servers_timeout_only() {
     receiver.signal(Signal::TERM);
     let said = receiver.wait().expect(0).stderr_text();
     assert!(
-        said.contains("not every commit of shop waited")
-            || said.contains("it is unknown whether"),
+        said.contains("not every commit of shop waited") || said.contains("it is unknown whether"),
         "{said}"
     );
 }

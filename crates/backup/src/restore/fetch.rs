@@ -121,15 +121,16 @@ pub(crate) async fn fetch(
     session.observer.begin_phase("fetch");
     let mut renamed_in = Vec::new();
     if request.files.is_part_for_prepare() {
-        let mut all = Vec::new();
+        // A table that was dropped before the last backup is not in it.
+        let mut last = Vec::new();
         for link in links {
             let files = files_of(&session.root, &link.name, link.manifest(), link.key());
             let files = session.cancel.or(files).await?;
             renamed_in.push(renamed(files.iter().map(|file| &file.path[..])));
-            all.extend(files);
+            last = files;
         }
         if links.len() > 1 {
-            request.files.check_chain(all.iter().map(|file| &file.path[..]))?;
+            request.files.check_chain(last.iter().map(|file| &file.path[..]))?;
         }
     }
     let folders = folders_of(target, links.len());

@@ -26,7 +26,7 @@ use crate::server::watch::ServerWatch;
 use crate::write::IncrementalBase;
 
 /// What to do where a partial backup and a whole one would be in one chain.
-pub(super) const NEXT_OF_MIXED: &str =
+const NEXT_OF_MIXED: &str =
     "take a full backup (`--or-full` does it), or choose the same tables by the producer's options";
 
 /// Local record of the backups that this host wrote: their manifests, one file for each run. An
@@ -128,11 +128,10 @@ pub async fn since(
 ) -> Result<(IncrementalBase, Vec<String>), BackupError> {
     let SinceRequest { wanted, server, is_partial, .. } = *request;
     // In a ROOT with several servers, choose the newest backup of the new backup's server.
-    let prefers_partial = is_partial.unwrap_or(false);
-    let found = resolve_base(root, wanted, None, prefers_partial).await;
+    let found = resolve_base(root, wanted, None, is_partial).await;
     let ResolvedBackup { name, mut doubts } = match found {
         Err(RepoError::WhichServer { .. }) => {
-            resolve_base(root, wanted, server, prefers_partial).await?
+            resolve_base(root, wanted, server, is_partial).await?
         }
         found => found?,
     };

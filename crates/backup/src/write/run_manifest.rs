@@ -19,7 +19,7 @@ use xb_repo::resolve::manifests;
 use xb_repo::root::Root;
 
 use super::claim::RunFolder;
-use super::incremental::{NEXT_OF_MIXED, accepted};
+use super::incremental::accepted;
 use super::upload::UploadOutcome;
 use super::{MergedChain, PutLayout, PutRequest};
 use crate::error::BackupError;
@@ -194,10 +194,11 @@ pub(super) async fn find_its_base(
 
 /// Refuses an increment of which only one is partial, it or its base: the options of its producer may not have shown it.
 fn refuse_mixed(manifest: &Manifest, base: &Manifest) -> Result<(), BackupError> {
+    const NEXT: &str = "take a full backup, or give the backup program and its options as words of their own, so that this is known before it starts";
     match manifest.source.mixes_with(&base.source) {
         None => Ok(()),
         Some(what) => {
-            let what = format!("its base {} is {what}: {NEXT_OF_MIXED}", base.name);
+            let what = format!("its base {} is {what}: {NEXT}", base.name);
             Err(BackupError::Repo(RepoError::Chain { name: manifest.name.clone(), what }))
         }
     }

@@ -273,28 +273,35 @@ impl<'a> Histories<'a> {
         newest.map(|newest| clock_steps(&self.pieces(newest).pieces)).unwrap_or_default()
     }
 
-    /// The stream of the present history that has received again what is missing of this one, and all that is behind it: a
-    /// receiver that had stored it found that it is gone, and asked the server once more.
+    /// The stream that has received again what is missing of this one, and all that is behind it: a receiver that had stored it
+    /// found that it is gone, and asked the server once more. Of several histories, one is enough; what comes behind the end of this
+    /// stream does not matter.
     #[must_use]
     pub fn received_again(&self, stream: &Stream) -> Option<&'a Stream> {
-        let newest = self.lines.first()?;
         let (own, breaks) = stream.chain();
         let missing = breaks.iter().find_map(|(_, error)| match error {
             PlanError::Segment { number, what, .. } if what == MISSING => Some(*number),
             _ => None,
         })?;
-        let (_, next) = newest.parts.iter().find(|(part, _)| part.id() == stream.id())?;
-        let next = (*next)?;
-        match &next.head.content.begins {
-            StreamOrigin::Continues { after, at: None } if after.number < missing => {}
-            _ => return None,
-        }
-        let pieces = self.pieces(newest);
-        let first = pieces.pieces.iter().position(|piece| piece.stream == stream.id())?;
         let end = stream.end.as_ref().and_then(StoredPosition::position);
-        let end = end.or_else(|| own.last()?.segment.end())?;
-        let reaches = pieces.pieces.last().and_then(|last| last.segment.end()) >= Some(end);
-        (reaches && pieces.break_behind(first).is_none()).then_some(next)
+        let end = Some(end.or_else(|| own.last()?.segment.end())?);
+        self.lines.iter().find_map(|line| {
+            let (_, next) = line.parts.iter().find(|(part, _)| part.id() == stream.id())?;
+            let next = (*next)?;
+            match &next.head.content.begins {
+                StreamOrigin::Continues { after, at: None } if after.number < missing => {}
+                _ => return None,
+            }
+            let line = self.pieces(line);
+            let first = line.pieces.iter().position(|piece| piece.stream == next.id())?;
+            let again = line.pieces.get(first..)?;
+            // Positions of another server's logs tell nothing.
+            let server = again.first()?.server;
+            let of_server = again.iter().take_while(|piece| piece.server == server);
+            let last = first + of_server.clone().position(|piece| piece.segment.end() >= end)?;
+            let is_whole = line.breaks.iter().all(|(at, _)| *at <= first || *at > last);
+            is_whole.then_some(next)
+        })
     }
 
     /// Whether these streams have this segment, or had it before a floor.

@@ -30,12 +30,14 @@ impl FolderId {
     }
 
     fn is(&self, other: &Self) -> bool {
-        self.inode == other.inode
-            && match self.made.zip(other.made) {
-                // A disk that was mounted again may have another number; a folder that was made anew may have the same inode.
-                Some((one, two)) => one == two,
-                None => self.device == other.device,
-            }
+        let (is_inode, is_device) = (self.inode == other.inode, self.device == other.device);
+        match self.made.zip(other.made) {
+            // A disk that was mounted again may have another number; a folder that was made anew may have the same inode.
+            Some((one, two)) => is_inode && one == two,
+            // Of a file system over a network: it may number its folders anew while it is used, and have another number itself once
+            // it is mounted again. An empty folder in its place differs in both.
+            None => is_inode || is_device,
+        }
     }
 }
 

@@ -177,13 +177,11 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> BackupF
     let unreadable = || listings.iter().filter(|line| is_unreadable(line));
     let missing = || listings.iter().filter(|line| is_missing(line) && line.server == *server);
     let failed = |line: &&Listing| line.verified.is_some_and(|proof| proof.failed.is_some());
-    // A partial backup is no newest one, and proves nothing, while there is a whole one.
-    let has_whole = complete().any(|line| !line.is_partial);
     // Only what can be restored now counts as a backup, or an accepted increment whose base is elsewhere.
-    let meant = || {
-        let can_be_used = |l: &&Listing| l.restorable || l.is_accepted_without_base();
-        complete().filter(can_be_used).filter(|line| !(has_whole && line.is_partial))
-    };
+    let can_be_used = |l: &&Listing| l.restorable || l.is_accepted_without_base();
+    // A partial backup is no newest one, and proves nothing, while there is a whole one that can be used.
+    let has_whole = complete().filter(can_be_used).any(|line| !line.is_partial);
+    let meant = || complete().filter(can_be_used).filter(|line| !(has_whole && line.is_partial));
     let aged = meant().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
     // A later try that failed at the requested level, or below it, leaves the proof in doubt. One that could not
     // begin does not.

@@ -32,7 +32,7 @@ use xb_uploader::{ListedObject, StoreError, StoreErrorKind};
 use crate::archive_error::ArchiveError;
 use crate::binlog::archive::choose_archive::choose_archive;
 use crate::binlog::archive::open::{Readable, StreamKeys, open};
-use crate::binlog::archive::prune::floors;
+use crate::binlog::archive::prune::{floors, open_problems};
 use crate::binlog::archive::read::object;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
@@ -139,9 +139,12 @@ pub(crate) async fn copy_archive(
         opened.push((found.id, key));
     }
     let mut copies = Vec::new();
+    let all: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
+    let histories = Histories::new(&all);
     for (id, key) in opened {
         let Some(found) = found.iter().find(|found| found.id == id) else { continue };
-        let of_stream = found.problems.iter().map(|what| format!("stream {}: {what}", found.id));
+        let problems = open_problems(&histories, found);
+        let of_stream = problems.map(|what| format!("stream {}: {what}", found.id));
         report.notes.extend(of_stream);
         let Some(stream) = found.stream.as_ref() else { continue };
         let there = there.iter().find(|there| there.id == found.id);

@@ -47,6 +47,8 @@ pub struct KeptBackup {
     started: Timestamp,
     /// Nothing is known that prevents a restore.
     is_restorable: bool,
+    /// It has some of the databases or tables only.
+    is_partial: bool,
     /// A log can be replayed onto it.
     is_replayed: bool,
     /// A trial has replayed the archived log onto it.
@@ -114,6 +116,7 @@ pub fn kept_backups(listed: &ListedRoot) -> Vec<KeptBackup> {
         server: stored.manifest.server.clone(),
         started: stored.manifest.started,
         is_restorable: restorable.contains(name.as_str()),
+        is_partial: stored.manifest.source.is_partial,
         is_replayed: BasePosition::replayed(&stored.manifest).is_some()
             && !stored.manifest.source.is_partial,
         is_proven: proven.contains(name.as_str()),
@@ -273,6 +276,10 @@ fn verdict(
         backup.server.as_ref().is_none_or(|server| *server == verdict.server)
     };
     let mut kept: Vec<&KeptBackup> = kept.iter().filter(is_own).collect();
+    // The newest partial one stays however old it is: its log would stay with it.
+    if kept.iter().any(|backup| backup.is_restorable && !backup.is_partial) {
+        kept.retain(|backup| !backup.is_partial);
+    }
     let all: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
     let histories = Histories::new(&all);
     if let Some(within) = within
@@ -284,13 +291,8 @@ fn verdict(
         verdict.keep("no backup of it is kept".to_owned());
         return verdict;
     };
-    // What another stream has received again is history.
-    let is_again = |found: &ListedStream| {
-        found.stream.as_ref().is_some_and(|of| histories.received_again(of).is_some())
-    };
     let fault = |found: &ListedStream| {
-        let counts = |problem: &&Problem| problem.part != Part::Missing || !is_again(found);
-        Some((found.id, found.problems.iter().find(counts)?.to_string()))
+        Some((found.id, open_problems(&histories, found).next()?.to_string()))
     };
     if let Some((id, what)) = found.iter().find_map(fault) {
         verdict.keep(format!("stream {id}: {what}; run `binlog verify`"));
@@ -426,6 +428,17 @@ async fn logs_of_bases(
         }
     }
     Ok(logs)
+}
+
+/// The problems of a stream, but for segments that another stream has received again: those are history.
+pub(super) fn open_problems<'f>(
+    histories: &Histories<'_>,
+    found: &'f ListedStream,
+) -> impl Iterator<Item = &'f Problem> + use<'f> {
+    let has_missing = found.problems.iter().any(|problem| problem.part == Part::Missing);
+    let again = found.stream.as_ref().filter(|_| has_missing);
+    let is_again = again.is_some_and(|stream| histories.received_again(stream).is_some());
+    found.problems.iter().filter(move |problem| problem.part != Part::Missing || !is_again)
 }
 
 impl KeptBackup {
@@ -617,6 +630,7 @@ mod tests {
             server: Some("shop".to_owned()),
             started: manifest.started,
             is_restorable: true,
+            is_partial: manifest.source.is_partial,
             is_replayed: BasePosition::replayed(&manifest).is_some(),
             is_proven: false,
             noted: BasePosition::of(&manifest),

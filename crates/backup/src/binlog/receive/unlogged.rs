@@ -103,15 +103,20 @@ impl Unlogged {
     }
 }
 
-/// The log that the server made when it was started last, which has nothing from before. If that is purged, its oldest one.
+/// The log that the server made when it was started last, which has nothing from before. If that is purged, its oldest one; if one on
+/// the way cannot be read, the one behind it, so that no log is waited for without end.
 fn last_start(
     access: &Access,
     logs: &[ServerLog],
     request: LogRequest,
 ) -> Result<String, ArchiveError> {
+    let mut later = None;
     for (log, _) in logs.iter().rev() {
-        if log_beginning(access, log, request)?.is_of_start {
-            return Ok(log.clone());
+        match (log_beginning(access, log, request), later) {
+            (Ok(found), _) if found.is_of_start => return Ok(log.clone()),
+            (Ok(_), _) => later = Some(log),
+            (Err(ArchiveError::Unread { .. }), Some(later)) => return Ok(String::clone(later)),
+            (Err(error), _) => return Err(error),
         }
     }
     let (oldest, _) = logs.first().ok_or(ArchiveError::NoLog)?;
