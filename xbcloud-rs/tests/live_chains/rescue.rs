@@ -601,7 +601,7 @@ fn tables_in_use_are_complete_when_another_one_fails() {
     // Two triggers of one event that fire in another order since the backup.
     server.sql("DROP TRIGGER shop.first; CREATE TRIGGER shop.first BEFORE INSERT ON shop.zz FOR EACH ROW FOLLOWS known SET NEW.id = NEW.id");
     let told = shop.rescue_into(server, "full", &both).run().expect(1).stderr_text();
-    assert!(told.contains("not: the order of its triggers, which differs"), "{told}");
+    assert!(told.contains("lack: the order of its triggers, which differs"), "{told}");
     server.sql("DROP TRIGGER shop.first");
     server.sql(first);
 
