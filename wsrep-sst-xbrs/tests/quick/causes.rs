@@ -120,7 +120,7 @@ fn a_table_that_the_backup_program_leaves_out_is_missed() {
     };
     says(40);
     let (joiner, donor) = fails(&scene, &["env"]);
-    let why = "has left ./shop/far.MAI out, because it is a symbolic link";
+    let why = "left ./shop/far.MAI out, because it is a symbolic link";
     assert!(donor.log.contains(why) && joiner.log.contains(why), "{}{}", donor.log, joiner.log);
     assert!(donor.log.contains("hint: dump the table"), "{}", donor.log);
     scene.assert_untouched();

@@ -245,7 +245,7 @@ mod tests {
         checked(&format!("{}{b}", error("NoSuchKey"))).unwrap();
         for silent in ["", a, b, &error("NoSuchKey")] {
             let error = checked(silent).unwrap_err().to_string();
-            assert!(error.contains("does not say whether"), "{error}");
+            assert!(error.contains("does not state whether"), "{error}");
         }
         for code in ["AccessDenied", "MalformedXML", "SlowDown", "ConditionalRequestConflict"] {
             let outcome = checked(&format!("{a}{b}{}", error(code))).unwrap_err();

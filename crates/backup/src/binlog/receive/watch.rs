@@ -355,7 +355,7 @@ mod tests {
         };
         let (open, closed) = (standing("1", None, &[]), standing("1", Some("is closed"), &[]));
         let other = standing("2", None, &[]);
-        assert!(moved(open.clone(), Some(other.clone())).unwrap().contains("can both be written"));
+        assert!(moved(open.clone(), Some(other.clone())).unwrap().contains("both accept writes"));
         assert!(moved(closed.clone(), Some(other)).unwrap().contains("/2 is the primary now"));
         assert_eq!(moved(open.clone(), None), None);
         // Another name of the same one.

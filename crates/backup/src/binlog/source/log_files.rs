@@ -348,7 +348,7 @@ mod tests {
         assert!(refused(&[make("bin.000002"), make("bin.000004")]).contains("between them"));
         assert!(refused(&[make("bin.000002"), make("other.000003")]).contains("another sequence"));
         assert!(refused(&[make("bin.000002"), make("bin.000002")]).contains("twice"));
-        assert!(refused(&[make("bin.index")]).contains("as the server names it"));
+        assert!(refused(&[make("bin.index")]).contains("not the name of a log"));
         let missing = open(&[folder.path().join("bin.000009")]).unwrap_err();
         assert!(missing.to_string().contains("No such file"), "{missing}");
         assert!(missing.hint().is_some_and(|hint| hint.contains("paths of the log files")));
