@@ -6,6 +6,7 @@
 //! the removal of it. This crate knows nothing of how backups are written or read.
 
 pub mod archive;
+mod backup_kind;
 pub mod catalogue;
 pub mod chain;
 pub mod claim;

@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use xb_uploader::ListedObject;
 
+use crate::backup_kind::Kind;
 use crate::catalogue::{Catalogue, ObjectStat};
 use crate::claim::DEAD;
 use crate::claim::mark::removing;
@@ -150,26 +151,6 @@ pub async fn resolve_base(
         None => Kind::Any,
     };
     find(root, wanted, server, None, kind).await
-}
-
-/// Which backups are chosen first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Those with all tables.
-    Whole {
-        /// Whether the user hears of a partial one that is newer.
-        tells: bool,
-    },
-    /// Those of only some databases or tables.
-    Partial,
-    /// Either, by their time alone.
-    Any,
-}
-
-impl Kind {
-    fn is_of(self, manifest: &Manifest) -> bool {
-        self == Self::Any || manifest.source.is_partial == (self == Self::Partial)
-    }
 }
 
 async fn find(
