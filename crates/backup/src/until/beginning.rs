@@ -110,9 +110,9 @@ fn are_two(archived: &GtidState, noted: &GtidState) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use xb_repo::archive::record::{FORMAT, Record, digest};
-    use xb_repo::archive::segment::{Body, SegmentHead};
-    use xb_repo::archive::stream::StoredPosition;
+    use xb_repo::archive::record::Record;
+    use xb_repo::archive::sample::segment_head;
+    use xb_repo::archive::segment::SegmentHead;
 
     use super::*;
 
@@ -122,31 +122,11 @@ mod tests {
     fn a_position_with_other_gtids_than_the_backup_has_is_named() {
         let log = xb_testkit::vectors::read("binlog/mariadb.000001.gz");
         let length = u32::from_le_bytes(log[13..17].try_into().unwrap());
-        let at = |offset: usize| StoredPosition { log: LOG.into(), offset: offset as u64 };
         let head = SegmentHead {
-            format: FORMAT,
-            stream: "0".repeat(32),
-            number: 0,
-            previous: digest(b""),
-            from: at(4),
-            to: at(log.len()),
-            next_log: None,
-            description: String::new(),
             gtids_before: Some(String::new()),
-            gtids_after: None,
-            starts_inside: false,
-            ends_inside: false,
             transactions: 8,
-            domains: None,
-            turns: None,
-            commits: None,
             received: [Timestamp::now(); 2],
-            last: None,
-            barriers: Vec::new(),
-            more_barriers: 0,
-            prepared: 0,
-            altering: 0,
-            body: Body { id: None, len: 1, sha256: digest(b"") },
+            ..segment_head(&"0".repeat(32), 0, [4, log.len() as u64], b" ")
         };
         let record = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
         let mut head = (*ListedSegment::of(&record, None)).clone();

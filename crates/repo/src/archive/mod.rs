@@ -36,6 +36,8 @@ mod plan_error;
 mod present;
 pub mod record;
 pub mod rollup;
+#[cfg(any(test, feature = "testing"))]
+pub mod sample;
 pub mod segment;
 mod shared_text;
 pub mod stop;

@@ -276,12 +276,11 @@ fn is_alive(streams: &[Outline]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use xb_repo::archive::names::segment_name;
-    use xb_repo::archive::record::{FORMAT, Record, digest};
-    use xb_repo::archive::segment::Body;
-    use xb_repo::archive::stream::{StoredPosition, StreamHead};
+    use xb_repo::archive::record::Record;
+    use xb_repo::archive::sample::{at, segment_head, stream_head};
+    use xb_repo::archive::stream::StreamHead;
     use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
     use super::*;
@@ -290,10 +289,6 @@ mod tests {
 
     /// Bytes in place of the native stream of a segment.
     const BODY: &[u8] = b"whatever";
-
-    fn at(offset: u64) -> StoredPosition {
-        StoredPosition { log: "bin.000001".into(), offset }
-    }
 
     fn gtids(last: u64) -> String {
         format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-{last}")
@@ -305,30 +300,15 @@ mod tests {
         (before, after): (u64, u64),
         (starts_inside, ends_inside): (bool, bool),
     ) -> SegmentHead {
+        let from = 200 + number * 100;
         SegmentHead {
-            format: FORMAT,
-            stream: STREAM.to_owned(),
-            number,
-            previous: digest(b""),
-            from: at(200 + number * 100),
-            to: at(300 + number * 100),
-            next_log: None,
             description: "0f".repeat(100),
             gtids_before: Some(gtids(before)),
             gtids_after: Some(gtids(after)),
             starts_inside,
             ends_inside,
             transactions: after - before,
-            domains: None,
-            turns: None,
-            commits: None,
-            received: [Timestamp::UNIX_EPOCH; 2],
-            last: None,
-            barriers: Vec::new(),
-            more_barriers: 0,
-            prepared: 0,
-            altering: 0,
-            body: Body { id: None, len: BODY.len() as u64, sha256: digest(BODY) },
+            ..segment_head(STREAM, number, [from, from + 100], BODY)
         }
     }
 
@@ -339,28 +319,7 @@ mod tests {
         let location = Location { place: StorePlace::Local, path };
         let root =
             Root::open(&location, &StoreSettings::default(), Policy::default(), true).unwrap();
-        let stream = StreamHead {
-            format: FORMAT,
-            stream: STREAM.to_owned(),
-            server: "shop".to_owned(),
-            tool: "test".to_owned(),
-            started: Timestamp::UNIX_EPOCH,
-            server_version: "9.7.4".to_owned(),
-            server_id: 1,
-            server_uuid: None,
-            node: None,
-            host: None,
-            repeats: None,
-            start: at(200),
-            gtids: None,
-            begins: StreamOrigin::First,
-            settings: BTreeMap::new(),
-            settings_at: None,
-            system_zone: None,
-            engines: Vec::new(),
-            doubts: Vec::new(),
-            sealed: Vec::new(),
-        };
+        let stream = StreamHead { start: at(200), ..stream_head(STREAM) };
         let place = folder.path().join(".xb-binlog/shop").join(STREAM);
         std::fs::create_dir_all(&place).unwrap();
         std::fs::write(place.join("head"), Record::encode(&stream, None).unwrap()).unwrap();

@@ -208,12 +208,12 @@ fn counted(found: &[Outline]) -> Vec<&Outline> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use xb_repo::archive::names::segment_name;
     use xb_repo::archive::record::{FORMAT, Record, digest};
-    use xb_repo::archive::segment::{Body, Commits, SegmentHead};
-    use xb_repo::archive::stream::{Alive, End, Link, StoredPosition, StreamHead};
+    use xb_repo::archive::sample::{at, segment_head, stream_head};
+    use xb_repo::archive::segment::{Commits, SegmentHead};
+    use xb_repo::archive::stream::{Alive, End, Link, StreamHead};
     use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
     use super::*;
@@ -226,61 +226,26 @@ mod tests {
     fn store(folder: &std::path::Path, id: u8, now: i64, last: u32, has_ended: bool) {
         const BODY: &[u8] = b"whatever";
         let name = |id: u8| format!("{id:032x}");
-        let at = |offset| StoredPosition { log: "bin.000001".into(), offset };
         let after = id.checked_sub(1).map(|before| Link {
             stream: name(before),
             number: 0,
             head: digest(b""),
         });
         let head = StreamHead {
-            format: FORMAT,
-            stream: name(id),
-            server: "shop".to_owned(),
-            tool: "test".to_owned(),
             started: time(now),
             server_version: "10.11.19-MariaDB".to_owned(),
-            server_id: 1,
-            server_uuid: None,
-            node: None,
-            host: None,
-            repeats: None,
-            start: at(4),
-            gtids: None,
             begins: match after {
                 Some(after) => StreamOrigin::Continues { after, at: None },
                 None => StreamOrigin::First,
             },
-            settings: BTreeMap::new(),
-            settings_at: None,
-            system_zone: None,
-            engines: Vec::new(),
-            doubts: Vec::new(),
-            sealed: Vec::new(),
+            ..stream_head(&name(id))
         };
         let segment = SegmentHead {
-            format: FORMAT,
-            stream: name(id),
-            number: 0,
-            previous: digest(b""),
-            from: at(4),
-            to: at(300),
-            next_log: None,
             description: "0f".repeat(100),
-            gtids_before: None,
-            gtids_after: None,
-            starts_inside: false,
-            ends_inside: false,
             transactions: 1,
-            domains: None,
-            turns: None,
             commits: Some(Commits { first: last, last, greatest: last }),
             received: [time(now); 2],
-            last: None,
-            barriers: Vec::new(),
-            more_barriers: 0,
-            prepared: 0,
-            altering: 0,
-            body: Body { id: None, len: BODY.len() as u64, sha256: digest(BODY) },
+            ..segment_head(&name(id), 0, [4, 300], BODY)
         };
         let alive = Alive {
             format: FORMAT,

@@ -58,10 +58,11 @@ pub struct KeptBackup {
     log: Option<(LogPosition, LogDigest)>,
 }
 
-/// How long a log is kept at most, and whether the log of these backups, by name, is the archived one; `None` if that cannot be
-/// told.
+/// Limit on the age of a log.
 struct KeptWithin {
-    within: Duration,
+    /// The time from which on logs are kept, of one look at the clock.
+    edge: Timestamp,
+    /// Whether the log of these backups, by name, is the archived one; `None` if that is unknown.
     logs: BTreeMap<String, Option<bool>>,
 }
 
@@ -141,10 +142,7 @@ pub async fn plan_log_prune(
     for server in session.cancel.or(servers(&session.root)).await? {
         let found = session.cancel.or(streams(&session.root, &server, &Keyless)).await?;
         let within = match within {
-            Some(within) => {
-                let logs = logs_of_bases(session, &server, &found, kept, within).await?;
-                Some(KeptWithin { within, logs })
-            }
+            Some(within) => kept_within(session, &server, &found, kept, within).await?,
             None => None,
         };
         let mut verdict = verdict(server, &found, kept, within.as_ref());
@@ -282,10 +280,8 @@ fn verdict(
     }
     let all: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
     let histories = Histories::new(&all);
-    if let Some(within) = within
-        && let Some(edge) = edge(&all, within.within, Timestamp::now())
-    {
-        verdict.doubted = limit(&mut kept, &verdict.server, &histories, (edge, &within.logs));
+    if let Some(within) = within {
+        verdict.doubted = limit(&mut kept, &verdict.server, &histories, within);
     }
     let Some(oldest) = kept.iter().map(|backup| backup.started).min() else {
         verdict.keep("no backup of it is kept".to_owned());
@@ -376,22 +372,22 @@ fn verdict(
     verdict
 }
 
-/// Whether the log of each backup that may be the oldest one whose log is kept is the archived one, up to one that is. A copy of a
-/// server has a log of the same name, positions and GTIDs: its bytes tell, which can be read without a key unless they are sealed,
-/// and a trial that has replayed the log.
-async fn logs_of_bases(
+/// Finds out whether the log of each backup that may be the oldest one whose log is kept is the archived one, up to one that is. A
+/// copy of a server has a log of the same name, positions and GTIDs: its bytes tell, which can be read without a key unless they are
+/// sealed, and a trial that has replayed the log. `None` if nothing is archived.
+async fn kept_within(
     session: &Session,
     server: &str,
     found: &[ListedStream],
     kept: &[KeptBackup],
     within: Duration,
-) -> Result<BTreeMap<String, Option<bool>>, BackupError> {
+) -> Result<Option<KeptWithin>, BackupError> {
     let all: Vec<Stream> = found.iter().filter_map(|found| found.stream.clone()).collect();
     let sealed = found.iter().filter(|found| found.is_sealed());
     let sealed: BTreeSet<String> = sealed.map(|found| found.id.to_string()).collect();
     let histories = Histories::new(&all);
     let mut logs = BTreeMap::new();
-    let Some(edge) = edge(&all, within, Timestamp::now()) else { return Ok(logs) };
+    let Some(edge) = edge(&all, within, Timestamp::now()) else { return Ok(None) };
     let mut kept: Vec<&KeptBackup> = kept.iter().collect();
     kept.sort_by_key(|backup| std::cmp::Reverse(backup.started));
     let mut doubts = 0;
@@ -427,7 +423,7 @@ async fn logs_of_bases(
             break;
         }
     }
-    Ok(logs)
+    Ok(Some(KeptWithin { edge, logs }))
 }
 
 /// The problems of a stream, but for segments that another stream has received again: those are history.
@@ -468,13 +464,14 @@ fn limit(
     kept: &mut Vec<&KeptBackup>,
     server: &str,
     histories: &Histories<'_>,
-    (edge, logs): (Timestamp, &BTreeMap<String, Option<bool>>),
+    within: &KeptWithin,
 ) -> Option<String> {
     kept.sort_by_key(|backup| std::cmp::Reverse(backup.started));
     let mut doubted = None;
     for (number, backup) in kept.iter().enumerate() {
-        let is_same = logs.get(&backup.name).copied();
-        if is_same == Some(Some(false)) || backup.as_base(server, histories, edge).is_none() {
+        let is_same = within.logs.get(&backup.name).copied();
+        if is_same == Some(Some(false)) || backup.as_base(server, histories, within.edge).is_none()
+        {
             continue;
         }
         if is_same == Some(None) && doubted.is_none() {
@@ -535,8 +532,9 @@ mod tests {
     use std::sync::Arc;
 
     use xb_repo::archive::record::digest;
-    use xb_repo::archive::segment::{Body, SegmentHead};
-    use xb_repo::archive::stream::{Link, StoredPosition, StreamHead, StreamOrigin};
+    use xb_repo::archive::sample::{at, segment_head, stream_head};
+    use xb_repo::archive::segment::SegmentHead;
+    use xb_repo::archive::stream::{Link, StreamHead, StreamOrigin};
     use xb_repo::manifest::clone_facts::CloneFacts;
     use xb_repo::manifest::{Manifest, sample};
     use xb_repo::root::Root;
@@ -547,10 +545,6 @@ mod tests {
 
     const UUID: &str = "11111111-2222-3333-4444-555555555555";
 
-    fn at(offset: u64) -> StoredPosition {
-        StoredPosition { log: "bin.000001".into(), offset }
-    }
-
     fn second(number: i64) -> Timestamp {
         Timestamp::from_second(number).unwrap()
     }
@@ -558,53 +552,15 @@ mod tests {
     /// A stream of one segment, with transactions 1 to 9.
     fn stream() -> Stream {
         let id = "0".repeat(32);
-        let head = StreamHead {
-            format: FORMAT,
-            stream: id.clone(),
-            server: "shop".to_owned(),
-            tool: "test".to_owned(),
-            started: second(100),
-            server_version: "9.7.4".to_owned(),
-            server_id: 1,
-            server_uuid: None,
-            node: None,
-            host: None,
-            repeats: None,
-            start: at(4),
-            gtids: None,
-            begins: StreamOrigin::First,
-            settings: BTreeMap::new(),
-            settings_at: None,
-            system_zone: None,
-            engines: Vec::new(),
-            doubts: Vec::new(),
-            sealed: Vec::new(),
-        };
+        let head = StreamHead { started: second(100), ..stream_head(&id) };
         let head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
         let segment = SegmentHead {
-            format: FORMAT,
-            stream: id,
-            number: 0,
             previous: head.digest.to_string(),
-            from: at(4),
-            to: at(900),
-            next_log: None,
-            description: String::new(),
             gtids_before: Some(format!("{UUID}:1")),
             gtids_after: Some(format!("{UUID}:1-9")),
-            starts_inside: false,
-            ends_inside: false,
             transactions: 8,
-            domains: None,
-            turns: None,
-            commits: None,
             received: [second(900); 2],
-            last: None,
-            barriers: Vec::new(),
-            more_barriers: 0,
-            prepared: 0,
-            altering: 0,
-            body: Body { id: None, len: 1, sha256: digest(b"") },
+            ..segment_head(&id, 0, [4, 900], b" ")
         };
         let segment = Record::decode(&Record::encode(&segment, None).unwrap()).unwrap();
         let segments = BTreeMap::from([(0, ListedSegment::of(&segment, None))]);
@@ -859,7 +815,8 @@ mod tests {
             let (older, oldest) = (kept(400, clone_of_mysql), kept(300, clone_of_mysql));
             let mut left = vec![&oldest, &newer, &older];
             let histories = Histories::new(&streams);
-            let doubted = limit(&mut left, "shop", &histories, (second(800), &BTreeMap::new()));
+            let within = |logs| KeptWithin { edge: second(800), logs };
+            let doubted = limit(&mut left, "shop", &histories, &within(BTreeMap::new()));
             let names: Vec<&str> = left.iter().map(|backup| &*backup.name).collect();
             assert_eq!((names, doubted), (vec!["500", "400"], None));
             // One with another log is none; of one whose log is not known, an older one stays, too.
@@ -869,8 +826,8 @@ mod tests {
                 (None, vec!["500", "400", "300"], Some("400".to_owned())),
             ] {
                 let mut left = vec![&oldest, &newer, &older];
-                let logs = BTreeMap::from([("400".to_owned(), is_same)]);
-                assert_eq!(limit(&mut left, "shop", &histories, (second(800), &logs)), doubted);
+                let within = within(BTreeMap::from([("400".to_owned(), is_same)]));
+                assert_eq!(limit(&mut left, "shop", &histories, &within), doubted);
                 let left: Vec<&str> = left.iter().map(|backup| &*backup.name).collect();
                 assert_eq!(left, names);
             }

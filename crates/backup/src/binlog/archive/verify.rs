@@ -185,7 +185,7 @@ async fn logs_of_others(
                 repeats: None,
             };
             let log = histories.log_up_to(&first);
-            // Why it cannot be read is said elsewhere.
+            // The stream's own problems say why it cannot be read.
             if !log.iter().all(|piece| keys.contains_key(piece.stream)) {
                 continue;
             }
@@ -694,39 +694,20 @@ fn window(
 #[cfg(test)]
 mod tests {
     use xb_repo::archive::record::{FORMAT, Record};
-    use xb_repo::archive::stream::{Floor, StoredPosition, StreamHead, StreamOrigin};
+    use xb_repo::archive::sample::{at, stream_head};
+    use xb_repo::archive::stream::{Floor, StreamHead};
 
     use super::*;
 
     /// A stream without the log of the clone in it says which of the two it is.
     #[test]
     fn a_clone_whose_log_is_gone_is_reported() {
-        let at = StoredPosition { log: "bin.000001".into(), offset: 4 };
         let stream = "0".repeat(32);
-        let head = StreamHead {
-            format: FORMAT,
-            stream: stream.clone(),
-            server: "shop".to_owned(),
-            tool: "test".to_owned(),
-            started: Timestamp::from_second(100).unwrap(),
-            server_version: "9.7.4".to_owned(),
-            server_id: 1,
-            server_uuid: None,
-            node: None,
-            host: None,
-            repeats: None,
-            start: at.clone(),
-            gtids: None,
-            begins: StreamOrigin::First,
-            settings: Default::default(),
-            settings_at: None,
-            system_zone: None,
-            engines: Vec::new(),
-            doubts: Vec::new(),
-            sealed: Vec::new(),
-        };
+        let head =
+            StreamHead { started: Timestamp::from_second(100).unwrap(), ..stream_head(&stream) };
         let head = Record::decode(&Record::encode(&head, None).unwrap()).unwrap();
-        let floor = Floor { format: FORMAT, stream, number: 7, head: head.digest.to_string(), at };
+        let floor =
+            Floor { format: FORMAT, stream, number: 7, head: head.digest.to_string(), at: at(4) };
         let mut stream = Stream {
             head,
             segments: Default::default(),
