@@ -289,6 +289,11 @@ fn what(plan: &UntilPlan) -> Option<String> {
     serde_json::to_string(&what).ok()
 }
 
+/// Says something of a list, unless it is empty.
+fn listed(list: &[String], said: fn(&str) -> String) -> Option<String> {
+    (!list.is_empty()).then(|| said(&list.join(", ")))
+}
+
 /// Remarks on a replay, for the user.
 pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
     let mut remarks = Vec::new();
@@ -300,69 +305,21 @@ pub(crate) fn remarks(replayed: &ReplayReport) -> Vec<String> {
     if let Some(why) = replayed.unconfined {
         remarks.push(format!("the private server was not confined: {why}"));
     }
-    if !replayed.filters.is_empty() {
-        remarks.push(format!(
-            "options of the private server left parts of the logs out, which it counts as applied: {}",
-            replayed.filters.join(", ")
-        ));
-    }
-    if !replayed.missing_engines.is_empty() {
-        remarks.push(format!(
-            "the private server lacks engines of the origin ({}): tables that the log created with one of them may have another engine now, if their sql_mode lacked NO_ENGINE_SUBSTITUTION; add the plugin with --mysqld-opts=--plugin-load-add=NAME",
-            replayed.missing_engines.join(", ")
-        ));
-    }
-    if !replayed.unchanged.is_empty() {
-        remarks.push(format!(
-            "the private server could not change these settings where the origin did, so what the log created after that may differ: {}",
-            replayed.unchanged.join(", ")
-        ));
-    }
-    if !replayed.in_use.is_empty() {
-        remarks.push(format!(
-            "tables were in use while the backup copied them, were repaired before the replay, and may lack rows from just before its position: {}; compare them with the origin, or replay onto another backup",
-            replayed.in_use.join(", ")
-        ));
-    }
+    remarks.extend(listed(&replayed.filters, |list| format!("options of the private server left parts of the logs out, which it counts as applied: {list}")));
+    remarks.extend(listed(&replayed.missing_engines, |list| format!("the private server lacks engines of the origin ({list}): tables that the log created with one of them may have another engine now, if their sql_mode lacked NO_ENGINE_SUBSTITUTION; add the plugin with --mysqld-opts=--plugin-load-add=NAME")));
+    remarks.extend(listed(&replayed.unchanged, |list| format!("the private server could not change these settings where the origin did, so what the log created after that may differ: {list}")));
+    remarks.extend(listed(&replayed.in_use, |list| format!("tables were in use while the backup copied them, were repaired before the replay, and may lack rows from just before its position: {list}; compare them with the origin, or replay onto another backup")));
     if !replayed.repairs.is_empty() {
         remarks.push(format!("the repair of these tables: {}", replayed.repairs.join("; ")));
     }
-    if !replayed.disabled_events.is_empty() {
-        remarks.push(format!(
-            "events of the scheduler that the logs created or changed are disabled; enable those that should run: {}",
-            replayed.disabled_events.join(", ")
-        ));
-    }
-    if !replayed.past_events.is_empty() {
-        remarks.push(format!(
-            "events of the scheduler that run once are disabled, because their time came before the stop and the server may have run them: {}",
-            replayed.past_events.join(", ")
-        ));
-    }
-    if !replayed.cascaded_history.is_empty() {
-        remarks.push(format!(
-            "the data may differ from that of the server: foreign keys changed the history of versioned tables, or may have, and the log does not have the times of that; AS OF may find other rows of {}",
-            replayed.cascaded_history.join(", ")
-        ));
-    }
-    if !replayed.numbered_history.is_empty() {
-        remarks.push(format!(
-            "the data may differ from that of the server: the history of versioned tables has numbers of transactions, which are those of the replay now, with its times: {}",
-            replayed.numbered_history.join(", ")
-        ));
-    }
-    if !replayed.ahead_xa.is_empty() {
-        remarks.push(format!(
-            "the backup had XA transactions prepared that its position does not have; they were rolled back, and the log applies them again: {}",
-            replayed.ahead_xa.join(", ")
-        ));
-    }
-    if !replayed.prepared_xa.is_empty() {
-        remarks.push(format!(
-            "XA transactions are prepared, and wait for XA COMMIT or XA ROLLBACK: {}",
-            replayed.prepared_xa.join(", ")
-        ));
-    }
+    remarks.extend(listed(&replayed.disabled_events, |list| format!("events of the scheduler that the logs created or changed are disabled; enable those that should run: {list}")));
+    remarks.extend(listed(&replayed.past_events, |list| format!("events of the scheduler that run once are disabled, because their time came before the stop and the server may have run them: {list}")));
+    remarks.extend(listed(&replayed.cascaded_history, |list| format!("the data may differ from that of the server: foreign keys changed the history of versioned tables, or may have, and the log does not have the times of that; AS OF may find other rows of {list}")));
+    remarks.extend(listed(&replayed.numbered_history, |list| format!("the data may differ from that of the server: the history of versioned tables has numbers of transactions, which are those of the replay now, with its times: {list}")));
+    remarks.extend(listed(&replayed.ahead_xa, |list| format!("the backup had XA transactions prepared that its position does not have; they were rolled back, and the log applies them again: {list}")));
+    remarks.extend(listed(&replayed.prepared_xa, |list| {
+        format!("XA transactions are prepared, and wait for XA COMMIT or XA ROLLBACK: {list}")
+    }));
     remarks
 }
 
