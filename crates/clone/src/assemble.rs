@@ -30,7 +30,7 @@ use crate::stored::{CloneInfo, INFO, OUTSIDE, PATCHES, README};
 /// Directories in which the redo log grows, and in which a server looks for it.
 const NEW_REDO: &str = "xb_clone.redo";
 pub(crate) const REDO: &str = "#innodb_redo";
-/// Ending of files in which a server will go on with its redo log. One that was a file of the clone may still have its head.
+/// Ending of the files in which a server will continue its redo log. A former file of the clone may still have its head.
 const SPARE: &[u8] = b"_tmp";
 /// The server's own settings that describe its files, as backup programs write them.
 const SETTINGS: &str = "backup-my.cnf";
@@ -129,7 +129,7 @@ pub fn exposed_keys(target: &TargetDir, info: &CloneInfo) -> Result<Vec<String>,
 }
 
 /// Names of the files of the redo log in `target` that have a key which only a public constant protects, or nothing. A
-/// server goes on with the last one of the clone, in which the donor's records stay: it keeps the key as it is there. Spare
+/// server continues in the last one of the clone, where the donor's records stay, and keeps the key as it is there. Spare
 /// files do not count.
 ///
 /// # Errors

@@ -96,7 +96,7 @@ fn a_key_of_a_tablespace_that_is_not_encrypted_any_more_is_not_exposed() {
     assert_eq!(exposed_keys(&target, &done).unwrap(), ["shop/second.ibd"]);
 }
 
-/// A server goes on in the last file of the redo log, and keeps the key that the clone has there.
+/// A server continues in the last file of the redo log, and keeps the key that the clone has there.
 #[test]
 fn the_key_of_the_redo_log_is_exposed_only_if_it_protects_something() {
     let (clone, scratch) = (MadeClone::new(true), Scratch::new());

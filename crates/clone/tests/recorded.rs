@@ -689,7 +689,7 @@ fn the_bound_of_the_transactions_is_that_before_the_first_acknowledgement() {
     assert_eq!((info.gtids_from.as_str(), info.gtids_to.as_str(), told), ("a:1-11", "a:1-12", 1));
 }
 
-/// The server goes on with the numbers of transactions that the clone has, or with fewer.
+/// The server continues from the transaction numbers of the clone, or from lower ones.
 #[test]
 fn a_server_whose_history_is_begun_anew_meanwhile_ends_the_clone() {
     let asked = AtomicUsize::new(0);

@@ -409,7 +409,7 @@ impl Applier<'_> {
         PasswordChange::parse(&head, &self.read(log, *offset, DESCRIBED).ok()?)
     }
 
-    /// Sets a password in the place of the applier, which goes on behind it.
+    /// Sets a password in place of the applier, which continues after it.
     fn set_password(&mut self, change: &PasswordChange) -> Result<(), ReplayError> {
         let doing = "setting a password";
         self.run(doing, self.dialect.stop)?;

@@ -2,9 +2,9 @@
 
 use crate::archive::chain::Stream;
 
-/// Of these `locked` streams, those that may have something behind all that is `known`: whose last segment no known stream names
-/// as the one that it follows, nor a locked one that is followed itself. Who can write to the store may forge that of a locked
-/// one, and could as well remove it.
+/// Returns those of the `locked` streams that may hide the end of the archive: no known stream names their last segment as the one
+/// that it follows, and no locked stream does that is followed itself. Whoever can write to the store may forge the head of a locked
+/// stream, but could as well remove the stream.
 #[must_use]
 pub fn unfollowed<'a>(known: &[Stream], locked: &[&'a Stream]) -> Vec<&'a Stream> {
     let mut followers: Vec<&Stream> = known.iter().collect();

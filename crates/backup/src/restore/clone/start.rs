@@ -44,9 +44,9 @@ const QUIET: [&str; 6] = [
 const IDENTITY: &str = "auto.cnf";
 /// The option file that putting a clone together has made.
 const SETTINGS: &str = "backup-my.cnf";
-/// Wrap the key of the redo log. A server leaves that as the clone has it, whether or not it goes on encrypting its redo
-/// log, and goes on in the last file of the clone, in which records of encrypted tables stay. The second alone wraps it
-/// only sometimes.
+/// Statements that wrap the key of the redo log. A server keeps the key as the clone has it, whether or not it still encrypts its
+/// redo log, and continues in the last file of the clone, where records of encrypted tables stay. The second statement alone wraps
+/// the key only sometimes.
 const WRAP_REDO_KEY: [&str; 2] =
     ["SET GLOBAL innodb_redo_log_encrypt = ON", "ALTER INSTANCE ROTATE INNODB MASTER KEY"];
 
