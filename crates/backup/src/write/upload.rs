@@ -147,7 +147,7 @@ impl RunFolder {
         observer: &Observer,
     ) -> Result<(PackResult, Uploaded), BackupError> {
         let mut counted = Uploaded::default();
-        while let Some(part) = arriving.recv().await {
+        while let Some(part) = sender.until(arriving.recv()).await? {
             records.part(&part);
             let key = self.keys.at(&part.object).into();
             // Blocks while as many parts as allowed are on their way.

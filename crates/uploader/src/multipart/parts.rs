@@ -320,6 +320,25 @@ impl PartSender {
         Ok(())
     }
 
+    /// Waits for `next`, and takes the store's responses meanwhile: what was lost is sent again, and a failure is
+    /// reported, before there is another part. `next` may need the memory of parts that are still held.
+    ///
+    /// # Errors
+    /// The first failure of any part so far. After an error, call [`PartSender::abort`].
+    pub async fn until<T>(&mut self, next: impl Future<Output = T>) -> Result<T, StoreError> {
+        let mut next = std::pin::pin!(next);
+        loop {
+            tokio::select! {
+                biased;
+                next = &mut next => return Ok(next),
+                Some(finished) = self.running.join_next() => {
+                    self.collect(finished)?;
+                    self.begin_again().await?;
+                }
+            }
+        }
+    }
+
     /// Waits until every object is acknowledged.
     ///
     /// # Errors

@@ -307,6 +307,40 @@ async fn a_forgotten_upload_is_sent_again_in_a_new_one() {
     }
 }
 
+/// What makes the next part may wait for the memory of those that are lost.
+#[tokio::test]
+async fn a_forgotten_upload_is_sent_again_before_there_is_another_part() {
+    let bucket = s3::bucket();
+    let lost = Action::Refuse { status: 404, code: "NoSuchUpload" };
+    // Each part is asked for twice.
+    let rule = Rule::new("PUT", "partNumber=", lost).times(4);
+    let proxy = Proxy::start(bucket.address(), vec![rule]);
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+    let mut sender = PartSender::new(store.clone(), 4);
+    let mut pieces = (0..3).map(|index| part("a/object", index, index == 2));
+    let content = pieces.clone().flat_map(|part| part.payload.concat()).collect();
+    for part in pieces.by_ref().take(2) {
+        sender.send(part).await.unwrap();
+    }
+    let sent_again = async {
+        while proxy.count("PUT", "partNumber=") < 6 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    sender.until(sent_again).await.unwrap();
+    assert_eq!(proxy.count("POST", "uploads"), 2);
+    sender.send(pieces.next().unwrap()).await.unwrap();
+    assert_eq!(sender.finish().await.unwrap().objects, 1);
+    assert_whole(&bucket, &store, &BTreeMap::from([("a/object".to_owned(), content)])).await;
+    // A store that never knows one ends the run, although there is no other part.
+    proxy.set_rules(vec![Rule::new("PUT", "partNumber=", lost)]);
+    let mut sender = PartSender::new(store, 4);
+    sender.send(part("a/other", 0, false)).await.unwrap();
+    let error = sender.until(std::future::pending::<()>()).await.unwrap_err();
+    assert!(error.hint().unwrap().contains("lifecycle rule"), "{error}");
+    sender.abort().await;
+}
+
 /// A store that ends the connection when a part of an upload arrives that it does not know, as versitygw does.
 #[tokio::test]
 async fn an_upload_is_known_to_be_forgotten_although_its_parts_get_no_answer() {

@@ -191,7 +191,7 @@ impl<'a> Sending<'a> {
         mut parts: impl Iterator<Item = Part>,
         check: &Mutex<Check>,
     ) -> Result<(), BackupError> {
-        while let Some(piece) = arriving.recv().await {
+        while let Some(piece) = self.sender.until(arriving.recv()).await? {
             // The fetching side reports the reason.
             let Some(bytes) = piece.map(Bytes::from) else { break };
             // Its checksum was computed before the piece arrived here, so a damaged object is
