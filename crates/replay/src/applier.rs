@@ -234,6 +234,9 @@ impl Applier<'_> {
             &format!("{}, RELAY_LOG_FILE='{first}', RELAY_LOG_POS=4", self.dialect.source),
         )?;
         self.files.check_lengths(self.dir)?;
+        if let Some((note, _)) = self.dialect.workers {
+            self.run("asking for its workers", note)?;
+        }
         let filters = self.strict_filters()?;
         let is_partial = self.leave_out_rows(&filters)?;
         let mut done = Applied { filters, is_partial, ..Applied::default() };
@@ -281,9 +284,12 @@ impl Applier<'_> {
                     match (self.password(&status), self.end_of_drop(&status)) {
                         (Some(password), _) => {
                             self.set_password(&password)?;
-                            done.retried = None;
+                            self.in_parallel(done)?;
                         }
-                        (None, Some(drop)) => self.drop_what_is_there(&status, drop, watch)?,
+                        (None, Some(drop)) => {
+                            self.drop_what_is_there(&status, drop, watch)?;
+                            self.in_parallel(done)?;
+                        }
                         (None, None) if done.retried.is_none() => {
                             (watch.progress)(Progress::Serially);
                             done.retried = Some(status.error);
@@ -305,6 +311,16 @@ impl Applier<'_> {
             self.start(end)?;
         }
         self.run("ending the applier", self.dialect.stop)
+    }
+
+    /// Gives the applier all its workers again. One of them may end it before the server has noted what the others have applied;
+    /// then only the serial retry shows which transaction it was, and with that done, there is no reason to go on serially.
+    fn in_parallel(&mut self, done: &mut Applied) -> Result<(), ReplayError> {
+        done.retried = None;
+        match self.dialect.workers {
+            Some((_, all)) => self.run("applying in parallel", all),
+            None => Ok(()),
+        }
     }
 
     /// Whether the applier has ended because everything up to there is applied.
@@ -446,8 +462,6 @@ impl Applier<'_> {
         watch: &mut Watch<'_>,
     ) -> Result<(), ReplayError> {
         let doing = "dropping what is there";
-        let threads = value(self.client, "SELECT @@GLOBAL.slave_parallel_threads")
-            .map_err(|error| self.broken(doing, error))?;
         self.run(doing, self.dialect.stop)?;
         self.run(doing, self.dialect.serially)?;
         self.run(doing, "SET GLOBAL slave_ddl_exec_mode = 'IDEMPOTENT'")?;
@@ -459,8 +473,7 @@ impl Applier<'_> {
             return Err(self.failure(stopped)?);
         }
         self.run(doing, self.dialect.stop)?;
-        self.run(doing, "SET GLOBAL slave_ddl_exec_mode = 'STRICT'")?;
-        self.run(doing, &format!("SET GLOBAL slave_parallel_threads = {threads}"))
+        self.run(doing, "SET GLOBAL slave_ddl_exec_mode = 'STRICT'")
     }
 
     /// The filters that the operator has set. Whatever an option does, GTIDs and positions are the planned ones in the end,
