@@ -37,6 +37,8 @@ const FEW_PAGES: u64 = 1000;
 
 /// Time without any change after which the disk is looked at.
 const STILL: Duration = Duration::from_secs(5);
+/// The most that counts between two looks: if it takes longer, the host was paused, and the server with it.
+const LOOK: Duration = Duration::from_secs(1);
 /// Below this number of free bytes, a server that does nothing waits for room.
 const NO_ROOM: u64 = 1 << 20;
 
@@ -77,17 +79,18 @@ enum WaitEnd {
 struct IdleDetector {
     limit: Duration,
     seen: String,
-    since: Instant,
+    looked: Instant,
+    still: Duration,
 }
 
 impl IdleDetector {
     fn new(limit: Duration) -> Self {
-        Self { limit, seen: String::new(), since: Instant::now() }
+        Self { limit, seen: String::new(), looked: Instant::now(), still: Duration::ZERO }
     }
 
     /// Whether nothing has changed for long enough to look for a reason.
     fn may_be_stopped(&self) -> bool {
-        self.since.elapsed() > STILL
+        self.still > STILL
     }
 
     /// Takes what changes while the server works.
@@ -95,9 +98,14 @@ impl IdleDetector {
     /// # Errors
     /// [`ReplayError::Stuck`] if nothing has changed for too long.
     fn check(&mut self, now: String, at: &str) -> Result<(), ReplayError> {
+        let passed = self.looked.elapsed().min(LOOK);
+        self.looked = Instant::now();
         if now != self.seen {
-            (self.seen, self.since) = (now, Instant::now());
-        } else if self.since.elapsed() > self.limit {
+            (self.seen, self.still) = (now, Duration::ZERO);
+            return Ok(());
+        }
+        self.still += passed;
+        if self.still > self.limit {
             let seconds = self.limit.as_secs();
             return Err(ReplayError::Stuck { seconds, at: at.to_owned() });
         }
@@ -748,4 +756,31 @@ fn places(index_file: &str) -> Option<(&str, &str)> {
 /// A text as a literal that means the same with any `sql_mode`.
 fn hex(text: &str) -> String {
     format!("X'{}'", base16ct::upper::encode_string(text.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+    use super::*;
+
+    /// A virtual machine is moved, or a terminal stops everything: afterwards nothing has changed, and the server is not idle.
+    #[test]
+    fn a_pause_of_the_host_is_no_idleness_of_the_server() {
+        let paused = Duration::from_secs(20);
+        let mut idle = IdleDetector::new(paused / 2);
+        let mut look = |before: Duration| {
+            idle.looked = Instant::now().checked_sub(before).unwrap();
+            let result = idle.check("same".to_owned(), "there");
+            (result.is_ok(), idle.may_be_stopped())
+        };
+        assert_eq!(look(Duration::ZERO), (true, false));
+        assert_eq!(look(paused), (true, false));
+        for _ in 0..4 {
+            assert_eq!(look(Duration::from_secs(1)), (true, false));
+        }
+        assert_eq!(look(Duration::from_secs(1)), (true, true));
+        let ends = (0..20).find(|_| !look(Duration::from_secs(1)).0);
+        assert!(ends.is_some());
+    }
 }
