@@ -37,6 +37,8 @@ const FEW_PAGES: u64 = 1000;
 
 /// Time without any change after which the disk is looked at.
 const STILL: Duration = Duration::from_secs(5);
+/// The most that counts between two looks: if it takes longer, the host was paused, and the server with it.
+const LOOK: Duration = Duration::from_secs(1);
 /// Below this number of free bytes, a server that does nothing waits for room.
 const NO_ROOM: u64 = 1 << 20;
 
@@ -77,17 +79,18 @@ enum WaitEnd {
 struct IdleDetector {
     limit: Duration,
     seen: String,
-    since: Instant,
+    looked: Instant,
+    still: Duration,
 }
 
 impl IdleDetector {
     fn new(limit: Duration) -> Self {
-        Self { limit, seen: String::new(), since: Instant::now() }
+        Self { limit, seen: String::new(), looked: Instant::now(), still: Duration::ZERO }
     }
 
     /// Whether nothing has changed for long enough to look for a reason.
     fn may_be_stopped(&self) -> bool {
-        self.since.elapsed() > STILL
+        self.still > STILL
     }
 
     /// Takes what changes while the server works.
@@ -95,9 +98,14 @@ impl IdleDetector {
     /// # Errors
     /// [`ReplayError::Stuck`] if nothing has changed for too long.
     fn check(&mut self, now: String, at: &str) -> Result<(), ReplayError> {
+        let passed = self.looked.elapsed().min(LOOK);
+        self.looked = Instant::now();
         if now != self.seen {
-            (self.seen, self.since) = (now, Instant::now());
-        } else if self.since.elapsed() > self.limit {
+            (self.seen, self.still) = (now, Duration::ZERO);
+            return Ok(());
+        }
+        self.still += passed;
+        if self.still > self.limit {
             let seconds = self.limit.as_secs();
             return Err(ReplayError::Stuck { seconds, at: at.to_owned() });
         }
@@ -234,6 +242,9 @@ impl Applier<'_> {
             &format!("{}, RELAY_LOG_FILE='{first}', RELAY_LOG_POS=4", self.dialect.source),
         )?;
         self.files.check_lengths(self.dir)?;
+        if let Some((note, _)) = self.dialect.workers {
+            self.run("asking for its workers", note)?;
+        }
         let filters = self.strict_filters()?;
         let is_partial = self.leave_out_rows(&filters)?;
         let mut done = Applied { filters, is_partial, ..Applied::default() };
@@ -281,9 +292,12 @@ impl Applier<'_> {
                     match (self.password(&status), self.end_of_drop(&status)) {
                         (Some(password), _) => {
                             self.set_password(&password)?;
-                            done.retried = None;
+                            self.in_parallel(done)?;
                         }
-                        (None, Some(drop)) => self.drop_what_is_there(&status, drop, watch)?,
+                        (None, Some(drop)) => {
+                            self.drop_what_is_there(&status, drop, watch)?;
+                            self.in_parallel(done)?;
+                        }
                         (None, None) if done.retried.is_none() => {
                             (watch.progress)(Progress::Serially);
                             done.retried = Some(status.error);
@@ -305,6 +319,16 @@ impl Applier<'_> {
             self.start(end)?;
         }
         self.run("ending the applier", self.dialect.stop)
+    }
+
+    /// Gives the applier all its workers again. One of them may end it before the server has noted what the others have applied;
+    /// then only the serial retry shows which transaction it was, and with that done, there is no reason to go on serially.
+    fn in_parallel(&mut self, done: &mut Applied) -> Result<(), ReplayError> {
+        done.retried = None;
+        match self.dialect.workers {
+            Some((_, all)) => self.run("applying in parallel", all),
+            None => Ok(()),
+        }
     }
 
     /// Whether the applier has ended because everything up to there is applied.
@@ -446,8 +470,6 @@ impl Applier<'_> {
         watch: &mut Watch<'_>,
     ) -> Result<(), ReplayError> {
         let doing = "dropping what is there";
-        let threads = value(self.client, "SELECT @@GLOBAL.slave_parallel_threads")
-            .map_err(|error| self.broken(doing, error))?;
         self.run(doing, self.dialect.stop)?;
         self.run(doing, self.dialect.serially)?;
         self.run(doing, "SET GLOBAL slave_ddl_exec_mode = 'IDEMPOTENT'")?;
@@ -459,8 +481,7 @@ impl Applier<'_> {
             return Err(self.failure(stopped)?);
         }
         self.run(doing, self.dialect.stop)?;
-        self.run(doing, "SET GLOBAL slave_ddl_exec_mode = 'STRICT'")?;
-        self.run(doing, &format!("SET GLOBAL slave_parallel_threads = {threads}"))
+        self.run(doing, "SET GLOBAL slave_ddl_exec_mode = 'STRICT'")
     }
 
     /// The filters that the operator has set. Whatever an option does, GTIDs and positions are the planned ones in the end,
@@ -735,4 +756,31 @@ fn places(index_file: &str) -> Option<(&str, &str)> {
 /// A text as a literal that means the same with any `sql_mode`.
 fn hex(text: &str) -> String {
     format!("X'{}'", base16ct::upper::encode_string(text.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+    use super::*;
+
+    /// A virtual machine is moved, or a terminal stops everything: afterwards nothing has changed, and the server is not idle.
+    #[test]
+    fn a_pause_of_the_host_is_no_idleness_of_the_server() {
+        let paused = Duration::from_secs(20);
+        let mut idle = IdleDetector::new(paused / 2);
+        let mut look = |before: Duration| {
+            idle.looked = Instant::now().checked_sub(before).unwrap();
+            let result = idle.check("same".to_owned(), "there");
+            (result.is_ok(), idle.may_be_stopped())
+        };
+        assert_eq!(look(Duration::ZERO), (true, false));
+        assert_eq!(look(paused), (true, false));
+        for _ in 0..4 {
+            assert_eq!(look(Duration::from_secs(1)), (true, false));
+        }
+        assert_eq!(look(Duration::from_secs(1)), (true, true));
+        let ends = (0..20).find(|_| !look(Duration::from_secs(1)).0);
+        assert!(ends.is_some());
+    }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Dialect {
     pub(crate) reset: &'static str,
     /// Applies one transaction after the other.
     pub(crate) serially: &'static str,
+    /// Notes in the session how many workers the server has, and gives it as many again; `None` if nothing asks for that.
+    pub(crate) workers: Option<(&'static str, &'static str)>,
     /// The transactions that the data has.
     pub(crate) gtids: &'static str,
     /// The errors of workers, behind that of the applier.
@@ -82,6 +84,10 @@ pub(crate) const MARIADB: Dialect = Dialect {
     stop: "STOP SLAVE",
     reset: "RESET SLAVE ALL",
     serially: "SET GLOBAL slave_parallel_threads = 0",
+    workers: Some((
+        "SET @workers = @@GLOBAL.slave_parallel_threads",
+        "SET GLOBAL slave_parallel_threads = @workers",
+    )),
     gtids: "SELECT @@GLOBAL.gtid_slave_pos",
     worker_error: None,
     disabled_events: "SELECT CONCAT(db, '.', name) FROM mysql.event WHERE status = 'SLAVESIDE_DISABLED'",
@@ -131,6 +137,7 @@ pub(crate) const MYSQL: Dialect = Dialect {
     stop: "STOP REPLICA",
     reset: "RESET REPLICA ALL",
     serially: "SET GLOBAL replica_parallel_workers = 1",
+    workers: None,
     gtids: "SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', '')",
     worker_error: Some(
         "SELECT last_error_message FROM performance_schema.replication_applier_status_by_worker \

@@ -62,6 +62,12 @@ pub(crate) fn says_shut_down(text: &str) -> bool {
     last.into_iter().any(|line| line.contains("Shutdown complete"))
 }
 
+/// Returns whether a server of MariaDB has said that it has shut down, wherever: a crash of another thread may have written
+/// its stack since. InnoDB has a line of its own, with further words.
+pub(crate) fn has_closed_all(text: &str) -> bool {
+    text.lines().any(|line| line.ends_with(": Shutdown complete"))
+}
+
 /// The position in the binary log that InnoDB reports after recovery: that of the last transaction
 /// in the data.
 pub(crate) fn recovered_position(text: &str) -> Option<BinlogPosition> {
@@ -94,6 +100,14 @@ mod tests {
         assert!(cause.starts_with("2 [ERROR]") && cause.ends_with("signal 6 ;"), "{cause}");
         assert_eq!(cause_in_log("a\nb\n"), "b");
         assert!(cause_in_log(&"ERROR ä".repeat(2000)).len() <= MAX_CAUSE);
+    }
+
+    #[test]
+    fn a_crash_counts_as_late_only_behind_the_end_of_the_shutdown() {
+        let before = "1 0 [Note] InnoDB: Shutdown completed; log sequence number 7\n2 [ERROR] x got signal 11 ;\nframe\n";
+        assert!(!has_closed_all(before));
+        let behind = "3 0 [Note] /usr/sbin/mariadbd: Shutdown complete\nframe\nframe\nframe\n";
+        assert!(has_closed_all(&format!("{before}{behind}")));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use xb_mysql::Client;
 use xb_server::{BinlogPosition, Login, Server, ServerError, Setup};
+use xb_testkit::command::Cmd;
 use xb_testkit::daemon::Scratch;
 use xb_testkit::mariadb::MariaDb;
 use xb_testkit::tools::find;
@@ -169,4 +170,34 @@ fn a_server_that_cannot_start_says_why() {
     let deep =
         Setup { scratch: scratch.path().join("x".repeat(120)), ..setup(scratch.path(), &scratch) };
     assert!(matches!(Server::start(deep), Err(ServerError::TooDeep(_))));
+}
+
+/// A thread in the background of MariaDB 10.11 crashes if it is so late with its work that all is closed. The stack that it writes
+/// has the last word of the log.
+#[test]
+fn a_crash_behind_the_last_word_of_a_shutdown_takes_no_proof_away() {
+    let scratch = Scratch::new();
+    let (text, program, begun) =
+        (scratch.join("text"), scratch.join("program"), scratch.join("begun"));
+    for (last, is_whole) in [
+        ("/usr/sbin/mariadbd: Shutdown complete", true),
+        ("InnoDB: Shutdown completed; log sequence number 7", false),
+    ] {
+        let script = format!(
+            "#!/bin/sh\ntrap 'echo 0 [Note] \"{last}\"; printf \"got signal 11 ;\\nframe\\nframe\\nframe\\n\"; kill -SEGV $$' TERM\n\
+             touch {}\nwhile :; do sleep 0.05; done\n",
+            begun.display()
+        );
+        std::fs::write(&text, script).unwrap();
+        // By another process: none that is forked meanwhile can have it open.
+        let install = Cmd::new("install").args(["-m", "755"]).arg(&text).arg(&program);
+        let _ = install.run().expect(0);
+        let mut setup = setup(&scratch.join("data"), &scratch);
+        setup.programs = vec![program.clone()];
+        let server = Server::start(setup).unwrap();
+        xb_testkit::until("it listens to signals", || begun.exists());
+        std::fs::remove_file(&begun).unwrap();
+        let stopped = server.stop(|| false);
+        assert_eq!(stopped.is_ok(), is_whole, "{last}: {stopped:?}");
+    }
 }

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Interval between checks whether a daemon has exited on its own.
 const POLL: Duration = Duration::from_millis(20);
+/// Time limit for the end of a process that was killed: it may have to write much to a busy disk first.
+const DEATH: Duration = Duration::from_secs(300);
 /// Below this, in bytes, no server's files are put into memory.
 const ROOM_IN_MEMORY: u64 = 8 << 30;
 
@@ -88,7 +90,7 @@ impl Daemon {
     /// Kills the process with SIGKILL and waits for its end.
     pub fn kill(&self) {
         let _ = self.kill.send(());
-        assert!(self.wait(Duration::from_secs(30)).is_some(), "process {} does not die", self.pid);
+        assert!(self.wait(DEATH).is_some(), "process {} does not die", self.pid);
     }
 
     /// Returns the output of the process so far.
@@ -116,7 +118,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.kill.send(());
-        let _ = self.wait(Duration::from_secs(30));
+        let _ = self.wait(DEATH);
     }
 }
 

@@ -25,8 +25,8 @@ use crate::process::tools::find;
 use crate::servers::listens;
 use crate::servers::new_data::{as_user, copy_new_data};
 
-/// Time limit for the start of a server, including recovery.
-const START_LIMIT: Duration = Duration::from_secs(60);
+/// Time limit for the start of a server, including recovery: longer than that takes on a busy machine.
+const START_LIMIT: Duration = Duration::from_secs(300);
 /// Size of the redo log. A server that finds another one makes its log anew.
 const LOG_SIZE: &str = "--innodb-log-file-size=64M";
 /// The data set, the same that `scripts/quickstart` uses.
@@ -188,6 +188,8 @@ impl MariaDb {
             format!("--pid-file={}", scratch.join("pid").display()),
             format!("--tmpdir={}", scratch.path().display()),
             "--skip-networking".to_owned(),
+            // A client of a busy machine may need longer than the ten seconds that a server gives it.
+            "--connect-timeout=300".to_owned(),
             "--character-set-server=utf8mb4".to_owned(),
             // The data need not survive a machine crash.
             "--innodb-flush-log-at-trx-commit=0".to_owned(),
