@@ -313,8 +313,8 @@ async fn a_forgotten_upload_is_sent_again_before_there_is_another_part() {
     let bucket = s3::bucket();
     let lost = Action::Refuse { status: 404, code: "NoSuchUpload" };
     // Each part is asked for twice.
-    let rule = Rule::new("PUT", "partNumber=", lost).times(4);
-    let proxy = Proxy::start(bucket.address(), vec![rule]);
+    let rule = Rule::new("PUT", "partNumber=", lost);
+    let proxy = Proxy::start(bucket.address(), vec![rule.clone().times(4)]);
     let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
     let mut sender = PartSender::new(store.clone(), 4);
     let mut pieces = (0..3).map(|index| part("a/object", index, index == 2));
@@ -333,7 +333,7 @@ async fn a_forgotten_upload_is_sent_again_before_there_is_another_part() {
     assert_eq!(sender.finish().await.unwrap().objects, 1);
     assert_whole(&bucket, &store, &BTreeMap::from([("a/object".to_owned(), content)])).await;
     // A store that never knows one ends the run, although there is no other part.
-    proxy.set_rules(vec![Rule::new("PUT", "partNumber=", lost)]);
+    proxy.set_rules(vec![rule]);
     let mut sender = PartSender::new(store, 4);
     sender.send(part("a/other", 0, false)).await.unwrap();
     let error = sender.until(std::future::pending::<()>()).await.unwrap_err();
