@@ -211,15 +211,8 @@ pub enum BackupError {
         what: String,
     },
     /// The producer ended with success, and without a table.
-    #[error(
-        "{program} left {file} out, because it is a symbolic link: no backup contains Aria tables with DATA DIRECTORY or INDEX DIRECTORY"
-    )]
-    LeftOut {
-        /// The program.
-        program: String,
-        /// The file, as the program names it.
-        file: String,
-    },
+    #[error(transparent)]
+    LeftOut(#[from] xb_process::LeftOut),
     /// The producer ended with success, and without the rows of a table whose tablespace was imported.
     #[error(transparent)]
     TakenForDropped(#[from] xb_process::TakenForDropped),
@@ -434,7 +427,7 @@ impl BackupError {
             Self::Compare(_) => "compare",
             Self::NotStarted { .. }
             | Self::Producer { .. }
-            | Self::LeftOut { .. }
+            | Self::LeftOut(_)
             | Self::TakenForDropped(_)
             | Self::Clone(_)
             | Self::LockStall { .. }
@@ -546,7 +539,7 @@ impl BackupError {
             ),
             Self::Damaged { .. } => Some("do not use the output; use another backup"),
             Self::Producer { .. } => Some("read the producer's messages, then take a new backup"),
-            Self::LeftOut { .. } => Some(
+            Self::LeftOut(_) => Some(
                 "no backup was made: dump the table, drop it, and load it again without these options; or exclude it by the program's own --tables-exclude",
             ),
             Self::TakenForDropped(found) => Some(found.hint()),

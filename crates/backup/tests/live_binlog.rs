@@ -200,7 +200,7 @@ fn session(root: &Root) -> Session {
 }
 
 fn keys() -> Keys {
-    Keys::default().with_key(KeyBytes::new(KEY).unwrap())
+    Keys { key: Some(KeyBytes::new(KEY).unwrap()), ..Keys::default() }
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -227,7 +227,7 @@ fn request(socket: &Path, state: Option<PathBuf>) -> ReceiveRequest {
         patience: Duration::ZERO,
         archive: ArchiveSettings {
             server: SERVER.to_owned(),
-            key_slots: KeySlots::default().with_key(KeyBytes::new(KEY).unwrap()),
+            key_slots: KeySlots { key: Some(KeyBytes::new(KEY).unwrap()), ..KeySlots::default() },
             compress: "zstd".parse().unwrap(),
             rpo: Duration::from_millis(200),
             state,
@@ -888,8 +888,10 @@ fn every_change_in_the_archive_is_named() {
     std::fs::write(&files[last], bytes).unwrap();
     problem("not authentic");
     // Another key, and none.
-    let wrong =
-        Keys::default().with_key(KeyBytes::new(b"another key of 32 bytes, exactly").unwrap());
+    let wrong = Keys {
+        key: Some(KeyBytes::new(b"another key of 32 bytes, exactly").unwrap()),
+        ..Keys::default()
+    };
     for keys in [wrong, Keys::default()] {
         let refused = verified(&archive, facts(&keys, None)).unwrap_err();
         assert!(matches!(refused, BackupError::Keys(_)), "{refused}");

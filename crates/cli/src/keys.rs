@@ -96,11 +96,12 @@ impl KeyOptions {
     pub fn key_slots(&self, recipients: &RecipientOptions, log: &Log) -> Result<KeySlots, Failure> {
         let recipients = list(&recipients.recipient, recipients.recipients_file.as_deref())?;
         let passphrase = new_passphrase("--passphrase-file", self.passphrase_file.as_deref())?;
-        Ok(KeySlots::default()
-            .with_key(self.key(log)?.map(sealing).transpose()?)
-            .with_recipients(recipients)
-            .with_passphrase(passphrase)
-            .with_command(command("--key-command", self.key_command.as_ref())?))
+        Ok(KeySlots {
+            key: self.key(log)?.map(sealing).transpose()?,
+            recipients,
+            passphrase,
+            command: command("--key-command", self.key_command.as_ref())?,
+        })
     }
 
     /// Returns the keys to open with; there may be none. The key may have a length for xbcrypt: use
@@ -112,11 +113,12 @@ impl KeyOptions {
         let identities = identities.identity_file.as_deref();
         let identities =
             identities.map(|path| in_file("--identity-file", path, Identities::read(path)));
-        Ok(Keys::default()
-            .with_key(self.key(log)?)
-            .with_identities(identities.transpose()?)
-            .with_passphrase(passphrase("--passphrase-file", self.passphrase_file.as_deref())?)
-            .with_command(command("--key-command", self.key_command.as_ref())?))
+        Ok(Keys {
+            key: self.key(log)?,
+            identities: identities.transpose()?,
+            passphrase: passphrase("--passphrase-file", self.passphrase_file.as_deref())?,
+            command: command("--key-command", self.key_command.as_ref())?,
+        })
     }
 
     /// Returns the key of `--encrypt-key-file` or `--encrypt-key`, of any AES length.
@@ -143,11 +145,12 @@ impl NewKeyOptions {
         let key = self.new_key_file.as_deref();
         let key = key.map(|path| key_file("--new-key-file", path, log)).transpose()?;
         let passphrase = self.new_passphrase_file.as_deref();
-        Ok(KeySlots::default()
-            .with_key(key.map(sealing).transpose()?)
-            .with_recipients(list(&self.recipient, self.recipients_file.as_deref())?)
-            .with_passphrase(new_passphrase("--new-passphrase-file", passphrase)?)
-            .with_command(command("--new-key-command", self.new_key_command.as_ref())?))
+        Ok(KeySlots {
+            key: key.map(sealing).transpose()?,
+            recipients: list(&self.recipient, self.recipients_file.as_deref())?,
+            passphrase: new_passphrase("--new-passphrase-file", passphrase)?,
+            command: command("--new-key-command", self.new_key_command.as_ref())?,
+        })
     }
 }
 

@@ -7,7 +7,6 @@ use crate::{
 
 /// The key slots to create for a new stream; each of them alone opens it.
 #[derive(Debug, Default)]
-#[non_exhaustive]
 pub struct KeySlots {
     /// A key of 32 bytes.
     pub key: Option<KeyBytes>,
@@ -20,34 +19,6 @@ pub struct KeySlots {
 }
 
 impl KeySlots {
-    /// Sets the key of 32 bytes.
-    #[must_use]
-    pub fn with_key(mut self, key: impl Into<Option<KeyBytes>>) -> Self {
-        self.key = key.into();
-        self
-    }
-
-    /// Sets the recipients.
-    #[must_use]
-    pub fn with_recipients(mut self, recipients: Vec<Recipient>) -> Self {
-        self.recipients = recipients;
-        self
-    }
-
-    /// Sets the passphrase.
-    #[must_use]
-    pub fn with_passphrase(mut self, passphrase: impl Into<Option<Passphrase>>) -> Self {
-        self.passphrase = passphrase.into();
-        self
-    }
-
-    /// Sets the program that wraps the key.
-    #[must_use]
-    pub fn with_command(mut self, command: impl Into<Option<KeyCommand>>) -> Self {
-        self.command = command.into();
-        self
-    }
-
     /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -67,7 +38,6 @@ impl KeySlots {
 
 /// The keys with which a reader can open a sealed stream. All are tried.
 #[derive(Debug, Default)]
-#[non_exhaustive]
 pub struct Keys {
     /// A key of 32 bytes; for single encrypted files of a backup also of 16 or 24.
     pub key: Option<KeyBytes>,
@@ -80,34 +50,6 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Sets the key.
-    #[must_use]
-    pub fn with_key(mut self, key: impl Into<Option<KeyBytes>>) -> Self {
-        self.key = key.into();
-        self
-    }
-
-    /// Sets the identities.
-    #[must_use]
-    pub fn with_identities(mut self, identities: impl Into<Option<Identities>>) -> Self {
-        self.identities = identities.into();
-        self
-    }
-
-    /// Sets the passphrase.
-    #[must_use]
-    pub fn with_passphrase(mut self, passphrase: impl Into<Option<Passphrase>>) -> Self {
-        self.passphrase = passphrase.into();
-        self
-    }
-
-    /// Sets the program that unwraps the key.
-    #[must_use]
-    pub fn with_command(mut self, command: impl Into<Option<KeyCommand>>) -> Self {
-        self.command = command.into();
-        self
-    }
-
     /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -49,7 +49,8 @@ const MAX_DECODED: usize = 8 << 20;
 type Outcome = (Vec<u8>, Option<Result<FileTotals, CodecError>>);
 
 fn decode(member: Member, mut data: &[u8], piece: usize, out: usize) -> Outcome {
-    let limits = FileCodecLimits::default().with_max_window(1 << 20).with_max_qpress_block(1 << 20);
+    let mut limits = FileCodecLimits::default();
+    (limits.max_window, limits.max_qpress_block) = (1 << 20, 1 << 20);
     let mut decoder = FileDecoder::with_limits(member, limits).expect("memory");
     let (mut plain, mut out) = (Vec::new(), vec![0; out]);
     loop {

@@ -10,7 +10,7 @@ use xb_backup::{
 use xb_frame::{TRAILER_LEN, Trailer};
 use xb_pipeline::object_key;
 use xb_repo::manifest::{Manifest, PackedFacts};
-use xb_repo::names::{BackupName, manifest_key, run_folder};
+use xb_repo::names::{BackupName, manifest_key};
 use xb_repo::root::Root;
 use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
@@ -78,7 +78,7 @@ fn store(manifest: &Manifest, stream: &[u8], chunk_size: u64) {
         fs::write(path, content).expect("room");
     };
     for (number, object) in stream.chunks(chunk_size as usize).enumerate() {
-        write(format!("{}/{}", run_folder(&name, run), object_key(number as u64)), object);
+        write(format!("{name}/{run}/{}", object_key(number as u64)), object);
     }
     write(manifest_key(&name), &text);
 }

@@ -176,8 +176,7 @@ impl DumpReply {
     }
 
     /// Returns whether the server has asked for an acknowledgement since the last call of [`DumpReply::take_request`].
-    #[must_use]
-    pub fn has_request(&self) -> bool {
+    pub(crate) fn has_request(&self) -> bool {
         self.has_asked
     }
 

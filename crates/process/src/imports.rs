@@ -6,7 +6,7 @@
 //! So the server tells, by the number, what was imported from what was dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 /// What stands before the number and the file, if mariadb-backup reads in the redo log that a tablespace is gone (observed with
 /// 10.11).
@@ -276,11 +276,8 @@ fn table_of(file: &str) -> &str {
 
 /// A string of bytes in SQL.
 fn hex(name: &str) -> String {
-    let mut text = String::from("X'");
-    for byte in name.bytes() {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text + "'"
+    let digits: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+    format!("X'{digits}'")
 }
 
 /// A backup program has ended with success, and without the rows of tables whose tablespaces were imported.

@@ -13,6 +13,18 @@ pub fn left_out(line: &[u8]) -> Option<String> {
     why.starts_with(IS_A_LINK).then(|| file.to_owned())
 }
 
+/// A backup program has ended with success, and without a table that it could not open.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{program} left {file} out, because it is a symbolic link: no backup contains Aria tables with DATA DIRECTORY or INDEX DIRECTORY"
+)]
+pub struct LeftOut {
+    /// The program.
+    pub program: String,
+    /// The file, as the program names it.
+    pub file: String,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -44,7 +44,7 @@ pub use imports::{
     DiscardedSearch, DroppedTablespaces, HIGHEST, StreamedTables, TablesBefore, TablesQuestion,
     TakenForDropped, VERSION, lists_opened,
 };
-pub use left_out::left_out;
+pub use left_out::{LeftOut, left_out};
 pub use lock_guard::{GuardedOutput, LockGuard, Stall, guard};
 pub use lock_messages::{Change, change};
 pub use memory::Memory;

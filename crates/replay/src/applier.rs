@@ -16,7 +16,7 @@ use crate::error::{LEAVE_OUT, ReplayError};
 use crate::password_change::PasswordChange;
 use crate::relay_files::{RelayFiles, SettingsChange};
 use crate::request::{Progress, Watch};
-use crate::settings::{ENGINES, assignment};
+use crate::settings::{ENGINES, assignment, hex};
 use crate::status::{Status, activity, value};
 use crate::tables_in_use::repair_table;
 
@@ -751,11 +751,6 @@ fn places(index_file: &str) -> Option<(&str, &str)> {
     let (schema, file) = index_file.split_once('/')?;
     let table = file.split(['#', '.']).next().filter(|table| !table.is_empty())?;
     Some((schema, table))
-}
-
-/// A text as a literal that means the same with any `sql_mode`.
-fn hex(text: &str) -> String {
-    format!("X'{}'", base16ct::upper::encode_string(text.as_bytes()))
 }
 
 #[cfg(test)]

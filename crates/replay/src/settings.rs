@@ -125,7 +125,7 @@ pub(crate) fn assignment(name: &str, value: &str) -> Option<String> {
         _ if NO_VALUES.contains(&value) => "NULL".to_owned(),
         _ if name == PACKET && !is_plain(&(name, value)) => return None,
         number if is_number(number) => number.to_owned(),
-        signs if name == OPERATORS && is_plain(&(name, signs)) => format!("x'{}'", hex(signs)),
+        signs if name == OPERATORS && is_plain(&(name, signs)) => hex(signs),
         plain => is_plain(&(name, plain)).then(|| format!("'{plain}'"))?,
     };
     Some(format!("SET GLOBAL {name} = {value}"))
@@ -136,8 +136,9 @@ fn is_number(value: &str) -> bool {
     value.bytes().all(is_of_one) && value.parse::<f64>().is_ok()
 }
 
-fn hex(text: &str) -> String {
-    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+/// A text as a literal that means the same with any `sql_mode`.
+pub(crate) fn hex(text: &str) -> String {
+    format!("x'{}'", base16ct::lower::encode_string(text.as_bytes()))
 }
 
 /// The variable whose value is made of the signs that others lack: no shell and no option file reads them.

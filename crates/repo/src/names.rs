@@ -117,12 +117,6 @@ pub fn manifest_key(name: &BackupName) -> String {
     format!("{CATALOG}/{name}")
 }
 
-/// Folder of a packed run, below ROOT.
-#[must_use]
-pub fn run_folder(name: &BackupName, run: RunId) -> String {
-    format!("{name}/{run}")
-}
-
 /// Folder of the claims of the classic runs of `name`, below ROOT.
 #[must_use]
 pub fn claims_folder(name: &BackupName) -> String {
@@ -169,7 +163,7 @@ pub fn in_packed_run(object: &str) -> bool {
 }
 
 /// Returns whether a key below the folder of a packed run is that of a data object.
-pub fn is_data_object(object: &str) -> bool {
+pub(crate) fn is_data_object(object: &str) -> bool {
     object.len() == 9 && object.bytes().all(|b| b.is_ascii_digit())
 }
 

@@ -32,7 +32,7 @@ fn object() -> Vec<u8> {
 fn key() -> DataKey {
     let slots = KeysObject::parse(&fixture("seal/keys")).unwrap();
     let key_file = KeyBytes::new(b"0123456789abcdefghijklmnopqrstuv").unwrap();
-    Keys::default().with_key(key_file).open(&slots, 1 << 30).unwrap().unwrap()
+    Keys { key: Some(key_file), ..Keys::default() }.open(&slots, 1 << 30).unwrap().unwrap()
 }
 
 fn mac() -> MacKey {

@@ -474,7 +474,7 @@ impl SstError {
                 "install it in this server's version, or set backup-program in [sst] ({program})"
             )),
             Self::Child(ChildError::Failed { words, .. }) => program_hint(words),
-            Self::Child(ChildError::LeftOut { .. }) => Some(
+            Self::Child(ChildError::LeftOut(_)) => Some(
                 "dump the table, drop it, and load it again without DATA DIRECTORY and INDEX DIRECTORY".into(),
             ),
             Self::Child(ChildError::TakenForDropped(found)) => Some(found.hint_of_join().into()),

@@ -41,10 +41,8 @@ pub use contract::settings::{
 pub use donor::donate;
 pub use error::{RoomShort, SstError};
 pub use joiner::datadir_lock::DatadirLock;
-pub use joiner::recover::{
-    Finished, drop_new, drop_old, drop_received, finish_interrupted, has_made_way, tidy,
-};
-pub use joiner::{EngineLocks, has_old, is_untried, join, take_back};
+pub use joiner::recover::{Finished, drop_new, drop_old, finish_interrupted, has_made_way, tidy};
+pub use joiner::{EngineLocks, is_untried, join, take_back};
 pub use offer::{Offer, OfferError, Places, TransferKind};
 pub use run::{ChildError, Run, Running};
 pub use server::backup_version::options_of_server;

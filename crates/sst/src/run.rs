@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::Signal;
 use xb_process::{
-    DroppedTablespaces, Exchange, GuardedOutput, LockGuard, Messages, NOT_STARTED, Output, Program,
-    RunError, Stall, TakenForDropped, Termination, can_confine, guard, how_it_ended, left_out,
+    DroppedTablespaces, Exchange, GuardedOutput, LeftOut, LockGuard, Messages, NOT_STARTED, Output,
+    Program, RunError, Stall, TakenForDropped, Termination, can_confine, guard, how_it_ended,
+    left_out,
 };
 
 use crate::cancel::{CancelHook, CancelReason, CancelToken};
@@ -50,15 +51,8 @@ pub enum ChildError {
         words: Vec<String>,
     },
     /// The backup program has ended with success, and without a table that it could not open.
-    #[error(
-        "{program} left {file} out, because it is a symbolic link: no backup contains Aria tables with DATA DIRECTORY or INDEX DIRECTORY"
-    )]
-    LeftOut {
-        /// The program.
-        program: String,
-        /// The file, as the program names it.
-        file: String,
-    },
+    #[error(transparent)]
+    LeftOut(#[from] LeftOut),
     /// The backup program has ended with success, and without the rows of a table whose tablespace was imported.
     #[error(transparent)]
     TakenForDropped(#[from] TakenForDropped),
@@ -262,7 +256,7 @@ impl Running {
         judge(&self.name, status, &self.words)?;
         let program = self.name.clone();
         if let Some(file) = self.words.left_out() {
-            return Err(ChildError::LeftOut { program, file });
+            return Err(LeftOut { program, file }.into());
         }
         Ok(self.words.dropped())
     }

@@ -1,6 +1,7 @@
 //! One end of a transfer: its limits, its end, and the state that its threads share, the same for both sides.
 
-use std::sync::{Arc, Weak};
+use std::ops::Deref;
+use std::sync::Arc;
 
 use xb_process::{CancelHook, CancelToken};
 
@@ -14,28 +15,42 @@ use crate::transfer_end::TransferEnd;
 
 /// State of one side's threads.
 pub(crate) trait SharedState: Send + 'static {
+    /// What only this side has; its threads share it without the lock of the state.
+    type Own: Send + Sync + 'static;
     /// The end of the transfer, once it has ended.
     fn over(&mut self) -> &mut Option<TransferEnd>;
     /// Wakes every thread that waits for a socket.
     fn wake_everybody(&self);
 }
 
-pub(crate) struct Endpoint<S> {
+pub(crate) struct Endpoint<S: SharedState> {
     pub(crate) monitor: Monitor<S>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) secret: Option<Secret>,
     pub(crate) limits: Limits,
     pub(crate) cancel: CancelToken<String>,
     pub(crate) observer: Observer,
+    pub(crate) own: S::Own,
+}
+
+impl<S: SharedState> Deref for Endpoint<S> {
+    type Target = S::Own;
+
+    fn deref(&self) -> &S::Own {
+        &self.own
+    }
+}
+
+impl<S: SharedState> std::fmt::Debug for Endpoint<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").finish_non_exhaustive()
+    }
 }
 
 impl<S: SharedState> Endpoint<S> {
     /// Wakes the threads of `shared` when the transfer is cancelled, as long as the result lives.
-    pub(crate) fn on_cancel<T>(shared: &Arc<T>) -> CancelHook<String>
-    where
-        T: std::ops::Deref<Target = Self> + Send + Sync + 'static,
-    {
-        let weak: Weak<T> = Arc::downgrade(shared);
+    pub(crate) fn on_cancel(shared: &Arc<Self>) -> CancelHook<String> {
+        let weak = Arc::downgrade(shared);
         shared.cancel.on_cancel(move || {
             if let Some(shared) = weak.upgrade() {
                 let state = shared.monitor.lock();

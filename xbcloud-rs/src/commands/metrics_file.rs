@@ -12,7 +12,7 @@ use xb_cli::{Failure, Personality, check_writable};
 
 use crate::commands::context::Context;
 use crate::commands::reporting::masked;
-use crate::commands::whole_files::{is_collected, unwritable, write};
+use crate::commands::whole_files::{check_collected, unwritable, write};
 use crate::job::{CommandEnd, Family, command_metrics};
 
 /// Number of attempts to take a lock, 10 ms apart.
@@ -41,7 +41,7 @@ impl CommandMetrics {
         repository: Option<&str>,
     ) -> Result<Option<Self>, Failure> {
         let Some(file) = file else { return Ok(None) };
-        check_name(file)?;
+        check_collected("--metrics-file", file)?;
         let repository = masked(repository.unwrap_or_default());
         Ok(Some(Self { file: file.to_owned(), family, repository, began: Timestamp::now() }))
     }
@@ -49,7 +49,7 @@ impl CommandMetrics {
 
 /// Refuses a file that cannot be written or read, or that the collector does not read.
 pub(crate) fn check_metrics_file(file: &Path) -> Result<(), Failure> {
-    check_name(file)?;
+    check_collected("--metrics-file", file)?;
     check_writable(file).map_err(|error| unwritable(file, error))?;
     earlier_metrics(file).map(drop)
 }
@@ -77,17 +77,6 @@ pub(crate) fn earlier_metrics(file: &Path) -> Result<Option<String>, Failure> {
         .stage("settings")
         .hint("make the file readable for this user, or remove it")),
     }
-}
-
-fn check_name(file: &Path) -> Result<(), Failure> {
-    if !is_collected(file) {
-        let path = file.display();
-        return Err(Failure::usage(format!(
-            "--metrics-file={path}: the collector reads only files whose names end in .prom"
-        ))
-        .hint(format!("name it {path}.prom")));
-    }
-    Ok(())
 }
 
 /// Replaces the file by what `text` makes of its content, while no other of our programs does.

@@ -15,6 +15,16 @@ pub(crate) fn is_collected(path: &Path) -> bool {
     path.is_dir() || path.extension().is_some_and(|extension| extension == "prom")
 }
 
+/// Refuses a file of `option` that the collector does not read.
+pub(crate) fn check_collected(option: &str, path: &Path) -> Result<(), Failure> {
+    if is_collected(path) {
+        return Ok(());
+    }
+    let path = path.display();
+    let what = "the collector reads only files whose names end in .prom";
+    Err(Failure::usage(format!("{option}={path}: {what}")).hint(format!("name it {path}.prom")))
+}
+
 /// The error for a file of `--result`, `--metrics-file` or `--report` that cannot be written.
 pub(crate) fn unwritable(file: &Path, error: std::io::Error) -> Failure {
     let text = error.to_string();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use xb_backup::ChainLock;
 
 use crate::fleet::{Fleet, FleetRow, NewestBackup, trend_text};
+use crate::job::shared_metrics::{self, Metric};
 use crate::job::{ArchiveFacts, LabelledText, escaped};
 
 /// Prefix of the names of the metrics of a fleet alone.
@@ -125,6 +126,7 @@ fn of_lines() -> Vec<(&'static str, &'static str, Value)> {
     fn archive(of: impl Fn(&ArchiveFacts) -> Option<Duration> + 'static) -> Value {
         Box::new(move |line| Some(of(line.archive.as_ref()?)?.as_secs().to_string()))
     }
+    let shared = |(name, help): Metric, value| (name, help, value);
     vec![
         (
             "xbcloud_fleet_state",
@@ -168,36 +170,15 @@ fn of_lines() -> Vec<(&'static str, &'static str, Value)> {
                 ChainLock::Unknown(_) => None,
             }),
         ),
-        (
-            "xbcloud_backup_stored_bytes",
-            "Size of the last backup in the store.",
-            newest(|newest| newest.stored_bytes),
-        ),
-        (
-            "xbcloud_backup_stream_bytes",
-            "Size of the last backup's stream.",
-            newest(|newest| newest.stream_bytes),
-        ),
-        ("xbcloud_backup_objects", "Objects of the last backup.", newest(|newest| newest.objects)),
-        ("xbcloud_backup_files", "Files in the last backup.", newest(|newest| newest.files)),
-        (
-            "xbcloud_backup_tables",
-            "User tables in the last backup.",
-            newest(|newest| newest.tables),
-        ),
-        (
-            "xbcloud_backup_shrunk",
-            "Whether the last backup is much smaller than usual and not accepted.",
-            newest(|newest| Some(newest.is_shrunk.into())),
-        ),
-        (
-            "xbcloud_backup_encrypted",
-            "Whether our programs have encrypted the last backup.",
-            newest(|newest| newest.encrypted.map(u64::from)),
-        ),
-        (
-            "xbcloud_backup_archived",
-            "Whether the archived binary log can be replayed onto the last backup.",
+        shared(shared_metrics::STORED_BYTES, newest(|newest| newest.stored_bytes)),
+        shared(shared_metrics::STREAM_BYTES, newest(|newest| newest.stream_bytes)),
+        shared(shared_metrics::OBJECTS, newest(|newest| newest.objects)),
+        shared(shared_metrics::FILES, newest(|newest| newest.files)),
+        shared(shared_metrics::TABLES, newest(|newest| newest.tables)),
+        shared(shared_metrics::SHRUNK, newest(|newest| Some(newest.is_shrunk.into()))),
+        shared(shared_metrics::ENCRYPTED, newest(|newest| newest.encrypted.map(u64::from))),
+        shared(
+            shared_metrics::ARCHIVED,
             Box::new(|line| {
                 let archive = line.archive.as_ref().filter(|_| line.newest.is_some())?;
                 let is_archived = archive.uncovered.is_none() && archive.missing.is_none();
@@ -228,14 +209,14 @@ fn of_lines() -> Vec<(&'static str, &'static str, Value)> {
 
 /// When each newest backup was verified, with the level as a label.
 fn verified(text: &mut LabelledText, fleet: &Fleet) {
-    let name = "xbcloud_verify_timestamp_seconds";
+    let (name, help) = shared_metrics::VERIFIED;
     let mut is_first = true;
     for line in &fleet.lines {
         let Some((level, at)) = line.newest.as_ref().and_then(|newest| newest.verified) else {
             continue;
         };
         if std::mem::take(&mut is_first) {
-            text.head(name, "When a backup was last verified by a run, by level.");
+            text.head(name, help);
         }
         let labels = format!("{},level=\"{level}\"", labels(line));
         text.sample(name, &labels, &at.as_second().to_string());

@@ -3,26 +3,34 @@
 use std::fmt::Write as _;
 
 use crate::job::result::{RunResult, RunStatus, Stage, StageStatus};
+use crate::job::shared_metrics::{self, Metric};
 
 /// Time of the last successful run: kept from the old file when a run fails.
 const LAST_SUCCESS: &str = "xbcloud_run_last_success_timestamp_seconds";
 
 /// Metrics that copy a number of a stage's details.
-const OF_DETAILS: [(&str, &str, &str, &str); 8] = [
-    (
-        "backup",
-        "stored_bytes",
-        "xbcloud_backup_stored_bytes",
-        "Size of the last backup in the store.",
-    ),
-    ("backup", "stream_bytes", "xbcloud_backup_stream_bytes", "Size of the last backup's stream."),
-    ("backup", "objects", "xbcloud_backup_objects", "Objects of the last backup."),
-    ("backup", "files", "xbcloud_backup_files", "Files in the last backup."),
-    ("backup", "tables", "xbcloud_backup_tables", "User tables in the last backup."),
-    ("backup", "retries", "xbcloud_backup_retries", "Retried requests of the last backup."),
-    ("prune", "kept", "xbcloud_prune_kept_backups", "Backups that the last prune kept."),
-    ("prune", "removed", "xbcloud_prune_removed_backups", "Backups that the last prune removed."),
+const OF_DETAILS: [(&str, &str, Metric); 8] = [
+    ("backup", "stored_bytes", shared_metrics::STORED_BYTES),
+    ("backup", "stream_bytes", shared_metrics::STREAM_BYTES),
+    ("backup", "objects", shared_metrics::OBJECTS),
+    ("backup", "files", shared_metrics::FILES),
+    ("backup", "tables", shared_metrics::TABLES),
+    ("backup", "retries", ("xbcloud_backup_retries", "Retried requests of the last backup.")),
+    ("prune", "kept", ("xbcloud_prune_kept_backups", "Backups that the last prune kept.")),
+    ("prune", "removed", ("xbcloud_prune_removed_backups", "Backups that the last prune removed.")),
 ];
+
+/// Whether the backups that this host had stored are gone.
+const BEGUN_ANEW: Metric = (
+    "xbcloud_repository_begun_anew",
+    "Whether all backups that this host had stored in the repository are gone, and this is not accepted.",
+);
+
+/// Whether an increment may have nothing new.
+const STUCK_LSN: Metric = (
+    "xbcloud_backup_stuck_lsn",
+    "Whether the last backup is an increment whose server has written no checkpoint since its base.",
+);
 
 /// Returns the metrics of an ended run. `old` is the text of the previous run's file, from which
 /// the time of the last success is kept if this run failed.
@@ -55,47 +63,30 @@ pub(crate) fn metrics(result: &RunResult, old: Option<&str>) -> String {
     text.one("xbcloud_run_duration_seconds", "Duration of the last run.", result.seconds);
     text.one("xbcloud_run_warnings", "Warnings of the last run.", result.warnings.len());
     stages(&mut text, result);
-    for (stage, field, name, help) in OF_DETAILS {
+    for (stage, field, (name, help)) in OF_DETAILS {
         let value = result.succeeded(stage).and_then(|stage| stage.details[field].as_u64());
         if let Some(value) = value {
             text.one(name, help, value);
         }
     }
-    if let Some(stage) = result.succeeded("backup") {
-        text.one(
-            "xbcloud_backup_shrunk",
-            "Whether the last backup is much smaller than usual and not accepted.",
-            u8::from(stage.details["shrunk"].is_string()),
-        );
-        text.one(
-            "xbcloud_repository_begun_anew",
-            "Whether all backups that this host had stored in the repository are gone, and this is not accepted.",
-            u8::from(stage.details["begun_anew"].is_string()),
-        );
-        text.one(
-            "xbcloud_backup_stuck_lsn",
-            "Whether the last backup is an increment whose server has written no checkpoint since its base.",
-            u8::from(stage.details["stuck_lsn"].is_u64()),
-        );
-        if let Some(encrypted) = stage.details["encrypted"].as_bool() {
-            text.one(
-                "xbcloud_backup_encrypted",
-                "Whether our programs have encrypted the last backup.",
-                u8::from(encrypted),
-            );
-        }
-        if let Some(archived) = stage.details["archived"].as_bool() {
-            text.one(
-                "xbcloud_backup_archived",
-                "Whether the archived binary log can be replayed onto the last backup.",
-                u8::from(archived),
-            );
+    if let Some(Stage { details, .. }) = result.succeeded("backup") {
+        let flags = [
+            (shared_metrics::SHRUNK, Some(details["shrunk"].is_string())),
+            (BEGUN_ANEW, Some(details["begun_anew"].is_string())),
+            (STUCK_LSN, Some(details["stuck_lsn"].is_u64())),
+            (shared_metrics::ENCRYPTED, details["encrypted"].as_bool()),
+            (shared_metrics::ARCHIVED, details["archived"].as_bool()),
+        ];
+        for ((name, help), flag) in flags {
+            if let Some(flag) = flag {
+                text.one(name, help, u8::from(flag));
+            }
         }
     }
     if let Some((stage, finished)) = result.succeeded("verify").zip(result.finished) {
         let level = stage.details["reached"].as_str().unwrap_or("none");
-        let name = "xbcloud_verify_timestamp_seconds";
-        text.head(name, "When a backup was last verified by a run, by level.");
+        let (name, help) = shared_metrics::VERIFIED;
+        text.head(name, help);
         text.sample(
             name,
             &format!(",level=\"{}\"", escaped(level)),

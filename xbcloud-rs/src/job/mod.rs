@@ -19,6 +19,7 @@ mod monitor_json;
 mod receiver;
 mod remarks;
 mod result;
+pub(crate) mod shared_metrics;
 
 pub(crate) use self::archive::{ArchiveFacts, ArchiveLimits};
 pub(crate) use self::command_metrics::{

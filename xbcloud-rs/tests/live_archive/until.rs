@@ -611,7 +611,7 @@ fn an_archive_that_may_have_lost_its_end_is_not_restored_to_its_latest() {
     // Nor does it tell that nothing happened until now.
     let text = shop.refused("latest", &time(shop.now() + 3600), &[]);
     assert!(text.contains("does not reach"), "{text}");
-    let keys = Keys::default().with_key(KeyBytes::new(KEY).unwrap());
+    let keys = Keys { key: Some(KeyBytes::new(KEY).unwrap()), ..Keys::default() };
     let report = verified(&shop, facts(&keys, None)).unwrap();
     assert!(!report.is_undamaged(), "{report:#?}");
     std::fs::remove_file(stream.join("alive")).unwrap();

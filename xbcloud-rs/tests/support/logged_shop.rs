@@ -42,10 +42,8 @@ impl Receiver {
         let cancel = CancelToken::new();
         let canceller = cancel.clone();
         let session = Session { cancel, ..session(scratch) };
-        let mut key_slots = KeySlots::default();
-        if is_sealed {
-            key_slots = key_slots.with_key(KeyBytes::new(KEY).unwrap());
-        }
+        let key = is_sealed.then(|| KeyBytes::new(KEY).unwrap());
+        let key_slots = KeySlots { key, ..KeySlots::default() };
         let request = ReceiveRequest {
             servers: sockets.iter().map(of).collect(),
             patience: Duration::from_secs(1),

@@ -84,6 +84,34 @@ pub(crate) async fn read(
     Ok(Err(format!("{key}: the checksum list does not match the root digest in the manifest")))
 }
 
+/// What is wrong if the header or the end of a stream is not the manifest's.
+pub(crate) const OTHER_STREAM: &str = "the objects hold a different stream than the manifest names";
+
+/// Root digest of objects that arrive in ranges.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectsRoot {
+    root: RootDigest,
+    summing: Summing,
+}
+
+impl ObjectsRoot {
+    /// Adds the CRC-64/NVME of a range; returns the checksum of the object that the range completes.
+    pub(crate) fn range(&mut self, range: &Range, sum: u64) -> Option<u64> {
+        let (len, crc) = self.summing.range(range, sum)?;
+        self.root.object(len, crc);
+        Some(crc)
+    }
+
+    /// Compares it with the one in the manifest; the error tells the difference.
+    pub(crate) fn compare(self, expected: &str) -> Result<(), String> {
+        let got = hex(&self.root.finish());
+        if got == expected {
+            return Ok(());
+        }
+        Err(format!("wrong root digest of the objects: {got}, the manifest has {expected}"))
+    }
+}
+
 /// Combines the checksums of consecutive ranges into those of objects.
 #[derive(Debug, Default)]
 pub(crate) struct Summing {

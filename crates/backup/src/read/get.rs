@@ -7,18 +7,17 @@ use bytes::Bytes;
 use xb_encryptor::DataKey;
 use xb_frame::{FrameHeader, STREAM_HEADER_LEN, Summary};
 use xb_pipeline::{
-    PassthroughError, RootDigest, Scanned, UnpackError, UnpackPlan, object_key, relay,
-    unpack_parts, unpack_watched,
+    PassthroughError, Scanned, UnpackError, UnpackPlan, object_key, relay, unpack_parts,
+    unpack_watched,
 };
 use xb_reader::ChunkHead;
-use xb_repo::hex::hex;
 use xb_repo::keys::RunKeys;
 use xb_repo::manifest::{Manifest, PackedFacts};
 use xb_uploader::StoreError;
 
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
-use crate::objects::checksums::{self, Summing, object_len};
+use crate::objects::checksums::{self, OTHER_STREAM, ObjectsRoot, object_len};
 use crate::objects::classic::ClassicFiles;
 use crate::objects::classic_checksums::Check;
 use crate::objects::range::Range;
@@ -153,7 +152,7 @@ impl Fetch<'_> {
     ) -> Result<Fetched<S>, BackupError> {
         let name = &self.request.name;
         let (chunk, total) = (facts.chunk_size, manifest.stored_bytes);
-        let mut digest = ObjectDigest::default();
+        let mut digest = ObjectsRoot::default();
         // Objects that are read in several ranges reach the stream before their checksum is known.
         let known = match chunk.min(total) <= self.plan.range {
             true => checksums::read(&self.session.root, name, manifest, facts, *run).await?.ok(),
@@ -165,7 +164,9 @@ impl Fetch<'_> {
             .unpack(
                 self.session,
                 self.plan,
-                |range, crc| digest.range(range, crc),
+                |range, crc| {
+                    digest.range(range, crc);
+                },
                 |_, _| {},
                 sink,
                 S::take,
@@ -180,11 +181,9 @@ impl Fetch<'_> {
         };
         let summary = self.outcome(fetched, summary, &recent, object).await?;
         if Some(summary.id.0) != manifest.stream_id() || summary.stream_len != total {
-            return Err(damaged(
-                "the objects hold a different stream than the manifest names".into(),
-            ));
+            return Err(damaged(OTHER_STREAM.to_owned()));
         }
-        digest.check(facts).map_err(damaged)?;
+        digest.compare(&facts.root).map_err(damaged)?;
         let bytes = summary.end.plain_bytes;
         if bytes != manifest.stream_bytes && !manifest.is_carried() {
             let stated = manifest.stream_bytes;
@@ -280,7 +279,7 @@ impl Fetch<'_> {
         let name = &self.request.name;
         let keys = self.session.root.run_keys(name, *run);
         let stream = PackedStream { keys, manifest, facts, key: None, known: None };
-        let mut digest = ObjectDigest::default();
+        let mut digest = ObjectsRoot::default();
         let observer = self.session.observer.clone();
         let TransferResults { fetched, taken: (written, sink), .. } = fetch_into(
             self.session,
@@ -305,7 +304,7 @@ impl Fetch<'_> {
         let written = written?;
         fetched.map_err(|error| not_found_as_damage(error, name))?;
         digest
-            .check(facts)
+            .compare(&facts.root)
             .map_err(|what| BackupError::Damaged { name: name.to_string(), what })?;
         Ok(Fetched::whole(manifest, written, sink))
     }
@@ -372,30 +371,6 @@ pub(crate) fn object_of(place: xb_frame::ErrorLocation, chunk: u64) -> Option<u6
         _ => place.position + STREAM_HEADER_LEN as u64,
     };
     position.checked_div(chunk)
-}
-
-/// Combines the checksums of ranges into the root digest of their objects.
-#[derive(Debug, Default)]
-struct ObjectDigest {
-    root: RootDigest,
-    summing: Summing,
-}
-
-impl ObjectDigest {
-    fn range(&mut self, range: &Range, crc: u64) {
-        if let Some((len, crc)) = self.summing.range(range, crc) {
-            self.root.object(len, crc);
-        }
-    }
-
-    /// Compares the totals with the manifest; the error describes the difference.
-    fn check(self, packed: &PackedFacts) -> Result<(), String> {
-        let digest = hex(&self.root.finish());
-        if digest == packed.root {
-            return Ok(());
-        }
-        Err(format!("wrong root digest of the objects: {digest}, the manifest has {}", packed.root))
-    }
 }
 
 /// The stream of a packed run.

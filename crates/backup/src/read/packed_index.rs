@@ -13,6 +13,7 @@ use xb_repo::names::{BackupName, RunId};
 use xb_repo::root::Root;
 
 use crate::error::BackupError;
+use crate::objects::checksums::OTHER_STREAM;
 use crate::objects::range::Range as ObjectRange;
 use crate::read::unlock::{not_found_as_damage, once_more};
 
@@ -53,9 +54,7 @@ impl PackedBody {
             let body =
                 Body::open(&front, total, key).map_err(|error| damaged(error.to_string()))?;
             if Some(body.header().id().0) != manifest.stream_id() {
-                return Err(damaged(
-                    "the objects hold a different stream than the manifest names".into(),
-                ));
+                return Err(damaged(OTHER_STREAM.to_owned()));
             }
             Ok(body)
         };

@@ -6,7 +6,6 @@ use xb_frame::{Record, STREAM_HEADER_LEN};
 use xb_pipeline::{
     IndexProof, IndexWatch, InspectError, InspectReport, Inspector, UnpackError, UnpackPlan,
 };
-use xb_repo::hex::hex;
 use xb_repo::manifest::End;
 use xb_repo::verification::{Level, MAX_PROBLEMS, Problem};
 use xb_uploader::{StoreError, StoreErrorKind};
@@ -20,7 +19,7 @@ use super::run::{ReadableBackup, Run};
 use super::sum_check::SumCheck;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
-use crate::objects::checksums;
+use crate::objects::checksums::{self, OTHER_STREAM};
 use crate::read::get::{PackedStream, is_of_content, object_of};
 use crate::read::packed_index::{Index, PackedBody};
 use crate::read::ranges::{TransferResults, fetch_into};
@@ -260,12 +259,10 @@ impl Run<'_> {
                 what: format!("its CRC-64 is {got:016x}, expected {expected:016x}{more}"),
             });
         }
-        let digest = hex(&check.root.finish());
-        if all && check.wrong.is_empty() && digest != packed.facts.root {
-            let what = format!(
-                "wrong root digest of the objects: {digest}, the manifest has {}",
-                packed.facts.root
-            );
+        if all
+            && check.wrong.is_empty()
+            && let Err(what) = check.root.compare(&packed.facts.root)
+        {
             self.found(Level::Checksum, None, what);
         }
     }
@@ -413,8 +410,7 @@ impl Run<'_> {
         };
         if Some(summary.id.0) != manifest.stream_id() || summary.stream_len != manifest.stored_bytes
         {
-            let what = "the objects hold a different stream than the manifest names".to_owned();
-            self.found(Level::Decrypt, None, what);
+            self.found(Level::Decrypt, None, OTHER_STREAM.to_owned());
         }
         self.compare(packed, check, true).await;
         let bytes = summary.end.plain_bytes;

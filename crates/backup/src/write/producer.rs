@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use xb_pipeline::{FifoNames, Fifos, Merge};
 pub use xb_process::LockGuard;
 use xb_process::{
-    DroppedTablespaces, GuardedOutput, Messages, Program, Running, Stall, guard as take_over,
-    how_it_ended,
+    DroppedTablespaces, GuardedOutput, LeftOut, Messages, Program, Running, Stall,
+    guard as take_over, how_it_ended,
 };
 
 use crate::error::BackupError;
@@ -213,9 +213,7 @@ impl Producer {
         self.drain_messages();
         match self.left_out.get() {
             _ if !status.success() => Err(self.failed(how_it_ended(status))),
-            Some(file) => {
-                Err(BackupError::LeftOut { program: self.program.clone(), file: file.clone() })
-            }
+            Some(file) => Err(LeftOut { program: self.program.clone(), file: file.clone() }.into()),
             None => Ok(()),
         }
     }
@@ -414,7 +412,7 @@ mod tests {
         let says = "echo \"Can't find file: './shop/far.MAI' (errno: 40 \\\"links\\\")\" >&2";
         let (mut producer, _out) = start(&["sh", "-c", says]).unwrap();
         let error = wait(&mut producer).unwrap_err();
-        assert!(matches!(&error, BackupError::LeftOut { file, .. } if file == "./shop/far.MAI"));
+        assert!(matches!(&error, BackupError::LeftOut(left) if left.file == "./shop/far.MAI"));
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn content(store: &Store, name: &str, sealed: bool) -> Result<Vec<u8>, BackupErr
     if !sealed {
         return store.get(name);
     }
-    let keys = Keys::default().with_key(KeyBytes::new(&KEY).unwrap());
+    let keys = Keys { key: Some(KeyBytes::new(&KEY).unwrap()), ..Keys::default() };
     let accept = Accept { unvouched: true, ..Accept::default() };
     let request = GetRequest { keys, accept, ..request(name) };
     let in_session = session(&store.root);
@@ -173,7 +173,7 @@ fn a_native_file_that_was_cut_is_never_a_backup() {
 fn a_native_file_is_not_transformed_again() {
     let store = Store::new();
     let [plain, sealed] = native_files(&store);
-    let key = || KeySlots::default().with_key(KeyBytes::new(&KEY).unwrap());
+    let key = || KeySlots { key: Some(KeyBytes::new(&KEY).unwrap()), ..KeySlots::default() };
     for native in [plain, sealed] {
         let asked = put_request("n", Layout::Packed, 333);
         for request in [
@@ -226,8 +226,8 @@ fn new_key_slots_move_no_data() {
         let request = RewrapRequest {
             name: BackupName::new("n").unwrap(),
             accept_unvouched: false,
-            keys: Keys::default().with_key(key(old)),
-            add: KeySlots::default().with_key(new.and_then(key)),
+            keys: Keys { key: key(old), ..Keys::default() },
+            add: KeySlots { key: new.and_then(key), ..KeySlots::default() },
             remove,
             memory: 64 << 20,
         };
@@ -259,7 +259,7 @@ fn new_key_slots_move_no_data() {
     let request = RewrapRequest {
         name: BackupName::new("plain").unwrap(),
         accept_unvouched: false,
-        keys: Keys::default().with_key(key(&KEY)),
+        keys: Keys { key: key(&KEY), ..Keys::default() },
         add: KeySlots::default(),
         remove: None,
         memory: 64 << 20,

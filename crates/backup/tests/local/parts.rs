@@ -30,12 +30,14 @@ fn globs(patterns: &[&str]) -> Selection {
 fn one_table_costs_little_more_than_its_bytes() {
     let store = Store::new();
     let (stream, files) = backup_stream();
-    let key = || Keys::default().with_key(KeyBytes::new(&[7; 32]).unwrap());
+    let key = || Keys { key: Some(KeyBytes::new(&[7; 32]).unwrap()), ..Keys::default() };
     for (name, sealed, compress) in
         [("plain", false, "none"), ("zstd", false, "zstd:1"), ("sealed", true, "lz4")]
     {
-        let key_slots =
-            KeySlots::default().with_key(sealed.then(|| KeyBytes::new(&[7; 32]).unwrap()));
+        let key_slots = KeySlots {
+            key: sealed.then(|| KeyBytes::new(&[7; 32]).unwrap()),
+            ..KeySlots::default()
+        };
         let request = PutRequest {
             layout: PutLayout::Packed { compress: compress.parse().unwrap(), key_slots },
             ..put_request(name, Layout::Packed, 5 * MIB as u64 + 11)

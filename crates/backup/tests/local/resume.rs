@@ -20,7 +20,7 @@ fn restore(
     (key, files): (bool, Selection),
 ) -> Result<RestoreReport, BackupError> {
     let key = key.then(|| KeyBytes::new(&[7; 32]).unwrap());
-    let request = GetRequest { keys: Keys::default().with_key(key), files, ..request("n") };
+    let request = GetRequest { keys: Keys { key, ..Keys::default() }, files, ..request("n") };
     let how = RestoreOptions { sync: Durability::End, ..RestoreOptions::default() };
     block_on(xb_backup::restore(&session(&store.root), &request, target, how))
 }
@@ -41,7 +41,7 @@ fn put(request: &PutRequest, stream: &[u8]) -> (Store, Vec<PathBuf>) {
 #[test]
 fn proven_files_are_not_fetched_again() {
     let (stream, files) = backup_stream();
-    let sealed = KeySlots::default().with_key(KeyBytes::new(&[7; 32]).unwrap());
+    let sealed = KeySlots { key: Some(KeyBytes::new(&[7; 32]).unwrap()), ..KeySlots::default() };
     let cases = [
         ("plain", false, put_request("n", Layout::Packed, MIB as u64)),
         (

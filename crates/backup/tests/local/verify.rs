@@ -22,7 +22,7 @@ fn verify(
     let request = VerifyRequest {
         name: BackupName::new(name).unwrap(),
         level,
-        keys: Keys::default().with_key(key.map(|key| KeyBytes::new(&key).unwrap())),
+        keys: Keys { key: key.map(|key| KeyBytes::new(&key).unwrap()), ..Keys::default() },
         accept: xb_backup::Accept::default(),
         // Writing a record for thousands of verifications would dominate the run time.
         record: None,

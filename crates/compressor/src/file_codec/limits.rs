@@ -12,22 +12,6 @@ pub struct FileCodecLimits {
     pub max_qpress_block: u32,
 }
 
-impl FileCodecLimits {
-    /// Sets the largest zstd window.
-    #[must_use]
-    pub fn with_max_window(mut self, max_window: u64) -> Self {
-        self.max_window = max_window;
-        self
-    }
-
-    /// Sets the most plain bytes in one qpress block.
-    #[must_use]
-    pub fn with_max_qpress_block(mut self, max_qpress_block: u32) -> Self {
-        self.max_qpress_block = max_qpress_block;
-        self
-    }
-}
-
 impl Default for FileCodecLimits {
     fn default() -> Self {
         Self { max_window: 128 << 20, max_qpress_block: 64 << 20 }

@@ -124,9 +124,8 @@ pub fn error(member: Member, stored: &[u8]) -> CodecError {
 
 /// A decoder with small limits, so that small tests reach them.
 pub fn limited(member: Member, max_window: u64, max_qpress_block: u32) -> FileDecoder {
-    let limits = FileCodecLimits::default()
-        .with_max_window(max_window)
-        .with_max_qpress_block(max_qpress_block);
+    let mut limits = FileCodecLimits::default();
+    (limits.max_window, limits.max_qpress_block) = (max_window, max_qpress_block);
     FileDecoder::with_limits(member, limits).unwrap()
 }
 

@@ -42,11 +42,11 @@ fn key(byte: u8) -> KeyBytes {
 }
 
 fn ways(byte: u8) -> KeySlots {
-    KeySlots::default().with_key(key(byte))
+    KeySlots { key: Some(key(byte)), ..KeySlots::default() }
 }
 
 fn keys(byte: u8) -> Keys {
-    Keys::default().with_key(key(byte))
+    Keys { key: Some(key(byte)), ..Keys::default() }
 }
 
 fn seal(plain: &[u8], reads: &[usize], key_slots: &KeySlots, compress: Codec) -> Vec<u8> {
@@ -99,19 +99,21 @@ fn native_files_around_frames_and_segments() {
 fn every_key_slot_opens_and_no_other_key_does() {
     let (identities, _) = Identities::generate();
     let passphrase = || Passphrase::new("correct horse".to_owned());
-    let ways = KeySlots::default()
-        .with_key(key(1))
-        .with_recipients(identities.recipients())
-        .with_passphrase(passphrase());
+    let ways = KeySlots {
+        key: Some(key(1)),
+        recipients: identities.recipients(),
+        passphrase: passphrase(),
+        ..KeySlots::default()
+    };
     let file = seal(b"plain", &[1], &ways, Codec::None);
     let (other, _) = Identities::generate();
     for (keys, opens) in [
         (keys(1), true),
-        (Keys::default().with_identities(identities), true),
-        (Keys::default().with_passphrase(passphrase()), true),
+        (Keys { identities: Some(identities), ..Keys::default() }, true),
+        (Keys { passphrase: passphrase(), ..Keys::default() }, true),
         (keys(2), false),
-        (Keys::default().with_identities(other), false),
-        (Keys::default().with_passphrase(Passphrase::new("x".to_owned())), false),
+        (Keys { identities: Some(other), ..Keys::default() }, false),
+        (Keys { passphrase: Passphrase::new("x".to_owned()), ..Keys::default() }, false),
     ] {
         let (out, outcome) = open(&file, &[100], &keys);
         if opens {

@@ -95,7 +95,7 @@ impl Keep {
     }
 
     /// As [`Keep::also`], of the file to which links in the path lead, from elsewhere or from another entry.
-    pub fn also_behind_links(&mut self, path: &Path, option: &str) {
+    pub(crate) fn also_behind_links(&mut self, path: &Path, option: &str) {
         let real = self.datadir.iter().find_map(|datadir| datadir.join(path).canonicalize().ok());
         if let Some(real) = real {
             self.also(&real, option);

@@ -23,7 +23,6 @@ use xb_wire::Offered;
 
 pub use self::acceptance::{EngineLocks, is_untried, take_back};
 use self::present_data::PresentData;
-pub use self::present_data::has_old;
 use self::request::{OfferedBackup, Request, Transfer};
 use self::room::ReceiveFolders;
 pub(crate) use self::second_start::check_tmpdir;

@@ -252,8 +252,7 @@ impl<'a> PresentData<'a> {
 }
 
 /// Returns whether there is old data in `DATADIR/#sql-xb/.old`.
-#[must_use]
-pub fn has_old(datadir: &Path) -> bool {
+fn has_old(datadir: &Path) -> bool {
     let old = datadir.join(WORK_DIR).join(OLD);
     std::fs::read_dir(old).is_ok_and(|mut entries| entries.next().is_some())
 }

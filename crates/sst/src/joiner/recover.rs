@@ -96,7 +96,7 @@ pub fn finish_interrupted(
 ///
 /// # Errors
 /// [`SstError::Swap`].
-pub fn drop_received(layout: &Layout, lock: &DatadirLock) -> Result<(), SstError> {
+pub(super) fn drop_received(layout: &Layout, lock: &DatadirLock) -> Result<(), SstError> {
     if swap::holds_taken_back(&layout.datadir) {
         return Ok(());
     }

@@ -19,7 +19,7 @@ use xb_process::{CancelHook, CancelToken};
 use self::block_builder::Pending;
 pub use self::questions::{Awaited, Questions, QuestionsWaker};
 use self::rate_limit::Rate;
-use self::state::{Shared, State, Worker};
+use self::state::{Own, Shared, State, Worker};
 use crate::announce::Announcement;
 use crate::counters::Counters;
 use crate::endpoint::{Endpoint, FailOnPanic};
@@ -97,21 +97,22 @@ pub fn connect(
         no_work: None,
         no_credit: None,
     };
-    let shared = Arc::new(Shared {
-        endpoint: Endpoint {
-            monitor: Monitor::new(state),
-            counters: Arc::new(Counters::default()),
-            secret: announcement.secret().cloned(),
-            limits,
-            cancel,
-            observer,
-        },
+    let own = Own {
         transfer: Transfer::new().map_err(SecurityError::from)?,
         offer: offer.to_vec(),
         begun: now,
         address,
         targets,
         tls,
+    };
+    let shared = Arc::new(Endpoint {
+        monitor: Monitor::new(state),
+        counters: Arc::new(Counters::default()),
+        secret: announcement.secret().cloned(),
+        limits,
+        cancel,
+        observer,
+        own,
     });
     let hook = Endpoint::on_cancel(&shared);
     let block = shared.limits.block_size();
@@ -255,7 +256,7 @@ impl Outgoing {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(format!("wire-{connection}"));
         let work = move || {
-            let fuse = FailOnPanic(&shared.endpoint);
+            let fuse = FailOnPanic(&shared);
             shared.work(connection, &wake);
             drop(fuse);
         };

@@ -1,7 +1,6 @@
 //! State shared by the threads of a donor's transfer.
 
 use std::net::SocketAddr;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -58,6 +57,8 @@ pub(super) struct State {
 }
 
 impl SharedState for State {
+    type Own = Own;
+
     fn over(&mut self) -> &mut Option<TransferEnd> {
         &mut self.over
     }
@@ -67,26 +68,14 @@ impl SharedState for State {
     }
 }
 
-pub(super) struct Shared {
-    pub(super) endpoint: Endpoint<State>,
+/// A donor, as its threads share it.
+pub(super) type Shared = Endpoint<State>;
+
+pub(super) struct Own {
     pub(super) transfer: Transfer,
     pub(super) offer: Vec<u8>,
     pub(super) begun: Instant,
     pub(super) address: HostPort,
     pub(super) targets: Vec<SocketAddr>,
     pub(super) tls: Option<DonorTls>,
-}
-
-impl Deref for Shared {
-    type Target = Endpoint<State>;
-
-    fn deref(&self) -> &Endpoint<State> {
-        &self.endpoint
-    }
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("address", &self.address).finish_non_exhaustive()
-    }
 }

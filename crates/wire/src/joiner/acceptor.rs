@@ -101,7 +101,7 @@ impl Shared {
         let accepted = AcceptedPeer { shared: Arc::clone(self), pending };
         let thread = std::thread::Builder::new().name("wire-in".to_owned());
         let welcome = move || {
-            let fuse = FailOnPanic(&accepted.shared.endpoint);
+            let fuse = FailOnPanic(&accepted.shared);
             accepted.shared.welcome(socket, peer, &accepted.pending);
             drop(fuse);
         };

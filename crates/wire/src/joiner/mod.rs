@@ -20,7 +20,7 @@ use xb_process::{CancelHook, CancelToken};
 pub use self::answers::Answers;
 pub use self::api::Receipt;
 use self::pending_peers::PendingPeers;
-use self::state::{Shared, State};
+use self::state::{Own, Shared, State};
 use crate::announce::address::HostPort;
 use crate::announce::secret::{Fingerprint, Secret};
 use crate::announce::{Announcement, Protection};
@@ -131,27 +131,28 @@ impl Listener {
             last_cause: "the donor did not reconnect".to_owned(),
             peer_threads: Vec::new(),
         };
-        let shared = Arc::new(Shared {
-            endpoint: Endpoint {
-                monitor: Monitor::new(state),
-                counters: Arc::new(Counters::default()),
-                secret,
-                limits,
-                cancel,
-                observer,
-            },
+        let own = Own {
             pool: Pool::new(block, window / block + usize::from(MAX_CONNECTIONS)),
             acceptor_wake,
             strangers_told: AtomicU32::new(0),
             listener,
             tls,
+        };
+        let shared = Arc::new(Endpoint {
+            monitor: Monitor::new(state),
+            counters: Arc::new(Counters::default()),
+            secret,
+            limits,
+            cancel,
+            observer,
+            own,
         });
         let hook = Endpoint::on_cancel(&shared);
         let acceptor = {
             let shared = Arc::clone(&shared);
             let thread = std::thread::Builder::new().name("wire-accept".to_owned());
             thread.spawn(move || {
-                let fuse = FailOnPanic(&shared.endpoint);
+                let fuse = FailOnPanic(&shared);
                 shared.accept_peers();
                 drop(fuse);
             })?

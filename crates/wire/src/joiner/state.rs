@@ -1,7 +1,6 @@
 //! State shared by the threads of a joiner's transfer.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
@@ -65,6 +64,8 @@ impl State {
 }
 
 impl SharedState for State {
+    type Own = Own;
+
     fn over(&mut self) -> &mut Option<TransferEnd> {
         &mut self.over
     }
@@ -76,25 +77,13 @@ impl SharedState for State {
     }
 }
 
-pub(super) struct Shared {
-    pub(super) endpoint: Endpoint<State>,
+/// A joiner, as its threads share it.
+pub(super) type Shared = Endpoint<State>;
+
+pub(super) struct Own {
     pub(super) pool: Pool,
     pub(super) acceptor_wake: Arc<Wake>,
     pub(super) strangers_told: AtomicU32,
     pub(super) listener: TcpListener,
     pub(super) tls: Option<JoinerTls>,
-}
-
-impl Deref for Shared {
-    type Target = Endpoint<State>;
-
-    fn deref(&self) -> &Endpoint<State> {
-        &self.endpoint
-    }
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("listener", &self.listener).finish_non_exhaustive()
-    }
 }

@@ -14,7 +14,7 @@ use crate::commands::binlog::watched::ReceiverStatus;
 use crate::commands::context::{Context, resources};
 use crate::commands::state_dir::state_dir;
 use crate::commands::unattended::run::commands;
-use crate::commands::whole_files::is_collected;
+use crate::commands::whole_files::check_collected;
 use crate::location::root_place;
 use crate::report;
 
@@ -134,13 +134,7 @@ async fn tick(watched: &ReceiverStatus, url: Option<&Secret>) {
 }
 
 fn check_metrics(path: &Path) -> Result<(), Failure> {
-    if !is_collected(path) {
-        let path = path.display();
-        return Err(Failure::usage(format!(
-            "--binlog-metrics-file={path}: the collector reads only files whose names end in .prom"
-        ))
-        .hint(format!("name it {path}.prom")));
-    }
+    check_collected("--binlog-metrics-file", path)?;
     check_writable(path)
         .stage("settings")
         .hint(&format!("make the directory of {} writable for this user", path.display()))

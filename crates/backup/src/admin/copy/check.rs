@@ -1,9 +1,6 @@
 //! The check that copied objects are those that were stored.
 
-use xb_pipeline::RootDigest;
-use xb_repo::hex::hex;
-
-use crate::objects::checksums::Summing;
+use crate::objects::checksums::{ObjectsRoot, Summing};
 use crate::objects::classic::ClassicFiles;
 use crate::objects::range::Range;
 
@@ -32,7 +29,7 @@ pub(super) enum Check {
     /// Each object against its own checksum; the expected ones are a stack with the next on top.
     Each { expected: Vec<(String, u64)>, wrong: Vec<String>, summing: Summing },
     /// All objects together, against the root digest.
-    Whole { root: RootDigest, summing: Summing },
+    Whole(ObjectsRoot),
     /// No checksum is known.
     Nothing,
 }
@@ -48,7 +45,7 @@ impl Check {
     /// `all`: no object is skipped.
     pub(super) fn whole(all: bool) -> Self {
         match all {
-            true => Self::Whole { root: RootDigest::default(), summing: Summing::default() },
+            true => Self::Whole(ObjectsRoot::default()),
             false => Self::Nothing,
         }
     }
@@ -63,10 +60,8 @@ impl Check {
                     wrong.push(key);
                 }
             }
-            Self::Whole { root, summing } => {
-                if let Some((len, crc)) = summing.range(range, sum) {
-                    root.object(len, crc);
-                }
+            Self::Whole(root) => {
+                root.range(range, sum);
             }
             Self::Nothing => {}
         }
@@ -82,13 +77,7 @@ impl Check {
 
     pub(super) fn finish(self, expected: &str) -> Result<(), String> {
         match self {
-            Self::Whole { root, .. } => {
-                let got = hex(&root.finish());
-                if got == expected {
-                    return Ok(());
-                }
-                Err(format!("wrong root digest of the objects: {got}, the manifest has {expected}"))
-            }
+            Self::Whole(root) => root.compare(expected),
             _ => Ok(()),
         }
     }

@@ -212,7 +212,7 @@ mod tests {
         let [old, new] = [7, 8].map(|byte| KeyBytes::new(&[byte; 32]).unwrap());
         let (stream, fresh) = (RunId([1; 16]), FreshKey::generate().unwrap());
         let seal = |key| KeysObject::seal(fresh.key(), stream.0, &[KeySlotSpec::Key(key)]).unwrap();
-        let reader = Keys::default().with_key(new.clone());
+        let reader = Keys { key: Some(new.clone()), ..Keys::default() };
         let session = session();
         let keys = StreamKeys::new(&reader, &session);
         assert!(keys.key(stream, &seal(&old)).is_none());
@@ -240,8 +240,8 @@ mod tests {
         // Neither a passphrase that has no slot nor another key hides it.
         let other = KeyBytes::new(&[8; 32]).unwrap();
         let passphrase = Passphrase::new("secret".to_owned());
-        let reader = Keys::default().with_command(failing()).with_key(other);
-        let reader = reader.with_passphrase(passphrase);
+        let reader = Keys { command: Some(failing()), key: Some(other), ..Keys::default() };
+        let reader = Keys { passphrase, ..reader };
         let keys = StreamKeys::new(&reader, &session);
         assert!(keys.key(one, &seal(one)).is_none() && keys.key(two, &seal(two)).is_none());
         let what = keys.untried.get().unwrap();
@@ -252,7 +252,7 @@ mod tests {
         // Twice for each.
         assert_eq!(std::fs::read_to_string(&ran).unwrap().lines().count(), 4);
         // Another key opens it.
-        let reader = Keys::default().with_command(failing()).with_key(key.clone());
+        let reader = Keys { command: Some(failing()), key: Some(key.clone()), ..Keys::default() };
         let keys = StreamKeys::new(&reader, &session);
         assert!(keys.key(one, &seal(one)).is_some() && keys.untried.get().is_none());
     }
@@ -265,7 +265,7 @@ mod tests {
             KeysObject::seal(fresh.key(), stream.0, &[KeySlotSpec::Key(&key)]).unwrap()
         };
         let [one, two] = [RunId([1; 16]), RunId([2; 16])];
-        let (reader, session) = (Keys::default().with_key(key.clone()), session());
+        let (reader, session) = (Keys { key: Some(key.clone()), ..Keys::default() }, session());
         let keys = StreamKeys::new(&reader, &session);
         assert!(keys.key(one, &seal(one)).is_some());
         session.cancel.cancel(15);

@@ -26,7 +26,7 @@ fn rewrap_with(
         name: name("n"),
         accept_unvouched: false,
         keys: keys(Some(key)),
-        add: KeySlots::default().with_key(Some(key_bytes(new))),
+        add: KeySlots { key: Some(key_bytes(new)), ..KeySlots::default() },
         remove: None,
         memory: 64 << 20,
     };

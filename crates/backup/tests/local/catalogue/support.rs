@@ -15,7 +15,7 @@ use crate::common::{Store, block_on, session};
 pub(crate) const KEY: [u8; 32] = [7; 32];
 
 pub(crate) fn keys(key: Option<[u8; 32]>) -> Keys {
-    Keys::default().with_key(key.map(|key| KeyBytes::new(&key).unwrap()))
+    Keys { key: key.map(|key| KeyBytes::new(&key).unwrap()), ..Keys::default() }
 }
 
 pub(crate) fn name(name: &str) -> BackupName {

@@ -191,7 +191,7 @@ pub(crate) fn put_sealed(
     let request = PutRequest {
         layout: PutLayout::Packed {
             compress: "zstd:1".parse().unwrap(),
-            key_slots: KeySlots::default().with_key(KeyBytes::new(key).unwrap()),
+            key_slots: KeySlots { key: Some(KeyBytes::new(key).unwrap()), ..KeySlots::default() },
         },
         ..put_request(name, Layout::Packed, 400)
     };
@@ -200,7 +200,7 @@ pub(crate) fn put_sealed(
 
 /// Like [`get_sealed`], and checks that no wrong bytes are returned before an error.
 pub(crate) fn get_watched(store: &Store, name: &str, key: &[u8; 32]) -> Result<(), BackupError> {
-    let keys = Keys::default().with_key(KeyBytes::new(key).unwrap());
+    let keys = Keys { key: Some(KeyBytes::new(key).unwrap()), ..Keys::default() };
     let request = GetRequest { keys, ..request(name) };
     let witness = Witness::default();
     let in_session = session(&store.root);
@@ -215,7 +215,7 @@ pub(crate) fn get_sealed(
     name: &str,
     key: &[u8; 32],
 ) -> Result<Vec<u8>, BackupError> {
-    let keys = Keys::default().with_key(KeyBytes::new(key).unwrap());
+    let keys = Keys { key: Some(KeyBytes::new(key).unwrap()), ..Keys::default() };
     let request = GetRequest { keys, ..request(name) };
     let in_session = session(&store.root);
     let run = xb_backup::get(&in_session, &request, Collected::default());
