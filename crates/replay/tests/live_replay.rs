@@ -137,7 +137,7 @@ fn a_whole_history_is_replayed() {
         file.display()
     ));
     origin.server.sql(AFTER);
-    origin.wait_for_checkpoint();
+    origin.server.wait_for_checkpoint();
     load(&origin, 4..7, 150);
     let (data, mut request) = backup.request(ReplayStop::End);
     request.settings = origin.settings();

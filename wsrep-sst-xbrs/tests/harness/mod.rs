@@ -17,7 +17,7 @@ use xb_testkit::stream::StreamWriter;
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_wsrep_sst_xbrs-rs");
 pub(crate) const STATE: &str = "9c9a4c3b-2b3c-11f0-8d3f-7b1b1f0f0a11:42";
 /// Time limit for anything that ends on its own.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// The fake backup program: `--prepare` leaves a mark, every other call writes the stream. It
 /// records its arguments.

@@ -288,13 +288,13 @@ fn a_commit_on_its_way_is_acknowledged_when_the_receiver_is_stopped() {
 #[test]
 fn a_roll_up_that_is_not_stored_holds_up_no_commit() {
     let (archive, proxy, through) = behind_proxy();
-    let receiver = acknowledging(&archive, &[&through]);
+    let mut receiver = acknowledging(&archive, &[&through]);
     let given_up = status(&archive, "no_times");
     proxy.set_rules(vec![Rule::new("PUT", "/.heads-", Action::Stall)]);
     for _ in 0..80 {
         archive.write(1);
     }
-    assert!(proxy.count("PUT", "/.heads-") > 0);
+    receiver.until("a roll-up is on its way", || proxy.count("PUT", "/.heads-") > 0);
     assert_eq!(status(&archive, "no_times"), given_up);
     proxy.set_rules(Vec::new());
     proxy.release();

@@ -326,7 +326,7 @@ pub(super) fn of_domain(domain: &str, gtids: &str) -> String {
 /// A session that holds a lock until it is dropped.
 fn locked(server: &MariaDb, table: &str) -> Client {
     let account = Account { user: b"root".to_vec(), ..Account::default() };
-    let limit = Duration::from_secs(30);
+    let limit = Duration::from_secs(300);
     let timeouts = Timeouts { login: limit, reply: Some(limit) };
     let target = Target::Socket(server.socket().to_owned());
     let mut client = Client::connect(&target, &account, timeouts).unwrap();
@@ -842,7 +842,7 @@ fn split_off(cluster: &Cluster, node: u8) {
         let mut looks = 0;
         while !is_so() {
             looks += 1;
-            assert!(looks < 1200, "{status} is not {value}: {}", cluster.log(node));
+            assert!(looks < 12_000, "{status} is not {value}: {}", cluster.log(node));
             std::thread::sleep(Duration::from_millis(50));
         }
     };

@@ -90,6 +90,10 @@ fn a_receiver_that_was_killed_while_it_caught_up_is_not_the_latest() {
     let other = format!("--state-dir={}", archive.path("other"));
     let mut ours = archive.receive(&[]);
     let mut behind = archive.receive(&[&other, &through]);
+    // One that begins when the other has stored all has nothing to store.
+    let heads = || archive.store.list(".xb-binlog/shop/").into_iter().map(|(key, _)| key);
+    let begun = || heads().filter(|key| key.ends_with("/head")).count();
+    behind.until("both have begun", || begun() == 2);
     archive.write(3);
     archive.wait(&mut ours);
     // Both have stored it: each remembers its own last segment.

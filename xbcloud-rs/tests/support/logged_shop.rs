@@ -17,6 +17,9 @@ use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
 pub(crate) const KEY: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
 
+/// Number of looks, 20 a second, after which what is waited for does not come.
+const WAITS: usize = 12_000;
+
 /// A server with its backups, and the archive of its log.
 pub(crate) struct Shop {
     pub(crate) server: MariaDb,
@@ -84,7 +87,7 @@ impl Receiver {
 
     /// Waits until it has told what `find` looks for. Returns the last of that.
     pub(crate) fn wait_to_tell<T>(&self, find: impl Fn(Notice) -> Option<T>) -> T {
-        for _ in 0..1200 {
+        for _ in 0..WAITS {
             if let Some(told) = self.told().into_iter().rev().find_map(&find) {
                 return told;
             }
@@ -221,7 +224,7 @@ pub(crate) fn wait_until(receiver: &Receiver, position: &str) {
         (log.to_owned(), offset.parse::<u64>().unwrap())
     };
     let end = place(position);
-    for _ in 0..1200 {
+    for _ in 0..WAITS {
         if receiver.stored.lock().unwrap().as_deref().is_some_and(|at| place(at) >= end) {
             return;
         }

@@ -70,5 +70,5 @@ fn a_server_that_waits_for_room_is_let_go_at_once() {
     let link = client.into_clone(LIMIT, LIMIT).unwrap();
     assert_eq!(told.recv_timeout(LIMIT), Ok(Event::Full));
     link.hang_up().unwrap().abort();
-    assert_eq!(told.recv_timeout(Duration::from_secs(15)), Ok(Event::Gone));
+    assert_eq!(told.recv_timeout(LIMIT), Ok(Event::Gone));
 }

@@ -47,18 +47,6 @@ impl Origin {
         status.split('\t').take(2).collect::<Vec<_>>().join(":")
     }
 
-    /// Waits until the log that a rotation began has the event that names the log itself. A thread in the background writes it
-    /// at any time, behind the last transaction, too.
-    pub(crate) fn wait_for_checkpoint(&self) {
-        let status = self.server.sql("SHOW MASTER STATUS");
-        let log = status.split('\t').next().unwrap();
-        let events = format!("SHOW BINLOG EVENTS IN '{log}'");
-        let is_it = |line: &str| line.contains("\tBinlog_checkpoint\t") && line.ends_with(log);
-        xb_testkit::until("the log has its checkpoint", || {
-            self.server.sql(&events).lines().any(is_it)
-        });
-    }
-
     /// The logs from a position on, in pieces of this size.
     fn pieces(&self, from: &LogPosition, piece: usize) -> Vec<Result<Piece, io::Error>> {
         pieces_in(self.server.datadir(), from, piece)

@@ -15,7 +15,7 @@ use crate::servers::listens;
 use crate::servers::new_data::{as_user, copy_new_data, install};
 
 /// Time limit for a node to become synced or to fail.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(300);
 /// Size of the redo log. A server that finds another one makes its log anew.
 const LOG_SIZE: &str = "--innodb-log-file-size=16M";
 

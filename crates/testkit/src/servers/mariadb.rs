@@ -22,6 +22,7 @@ use std::time::Duration;
 use crate::process::command::{Cmd, Ran};
 use crate::process::daemon::{Daemon, Scratch};
 use crate::process::tools::find;
+use crate::process::until;
 use crate::servers::listens;
 use crate::servers::new_data::{as_user, copy_new_data};
 
@@ -253,6 +254,19 @@ impl MariaDb {
             "--skip-column-names".to_owned(),
             "--default-character-set=utf8mb4".to_owned(),
         ]
+    }
+
+    /// Waits until the newest binary log has the event that names the log itself. A thread in the background writes it at any
+    /// time after a rotation, behind the last transaction, too; nothing but transactions follows it.
+    ///
+    /// # Panics
+    /// If the server does not answer, or has no binary log.
+    pub fn wait_for_checkpoint(&self) {
+        let status = self.sql("SHOW MASTER STATUS");
+        let log = status.split('\t').next().unwrap_or_default();
+        let events = format!("SHOW BINLOG EVENTS IN '{log}'");
+        let is_it = |line: &str| line.contains("\tBinlog_checkpoint\t") && line.ends_with(log);
+        until("the log has its checkpoint", || self.sql(&events).lines().any(is_it));
     }
 
     /// Loads the data set.

@@ -11,7 +11,7 @@ use crate::process::daemon::{Daemon, Scratch};
 use crate::servers::listens;
 
 /// Time limit for a server to start, and to end.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 const SERVER: &str = "/usr/sbin/mysqld";
 const CLIENT: &str = "/usr/bin/mysql";
 const LOG_READER: &str = "/usr/bin/mysqlbinlog";

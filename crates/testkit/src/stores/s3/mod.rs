@@ -27,7 +27,7 @@ use crate::process::tools;
 
 /// Time limit of the server's start. SeaweedFS was usable 4 to 7 s after its start; a busy machine
 /// takes longer.
-const START_LIMIT: Duration = Duration::from_secs(90);
+const START_LIMIT: Duration = Duration::from_secs(300);
 
 /// Creates a new, empty bucket on the server of this process. The first call starts the server.
 ///

@@ -10,7 +10,7 @@ use crate::process::ports::free_port;
 use crate::process::tools;
 
 /// Time limit of a server's start. Both are ready within two seconds.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(300);
 
 /// Starts the server of this name: `minio`, which is stricter about signatures and keys, or `versitygw`,
 /// which keeps objects as files. `None` if another program took its port first.
