@@ -160,8 +160,8 @@ pub async fn plan_until(
             Err(error) => {
                 let candidates = candidates(&listed, &archive);
                 let noted = candidates.iter().filter_map(|(_, of)| BasePosition::replayed(of));
-                let locked = archive.needs_locked(noted, &request.stop);
-                return Err(locked.unwrap_or_else(|| error.into()));
+                let unused = archive.needs_unused(noted, &request.stop);
+                return Err(unused.unwrap_or_else(|| error.into()));
             }
         };
         let proven = proven(session, get).await?;
@@ -228,8 +228,8 @@ async fn plan_from(
     let (planned, base) = match search.planned().await? {
         Ok(planned) => planned,
         Err(error) => {
-            if let Some(locked) = archive.needs_locked(std::iter::once(noted), &request.stop) {
-                return Err(locked);
+            if let Some(unused) = archive.needs_unused(std::iter::once(noted), &request.stop) {
+                return Err(unused);
             }
             if matches!(error, PlanError::BeforeBackup { .. }) {
                 match session.cancel.or(listed(session)).await {

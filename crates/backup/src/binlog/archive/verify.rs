@@ -13,6 +13,7 @@ use xb_binlog::{GtidState, History, LogDigest, LogPosition, SentReader};
 use xb_encryptor::{DataKey, Keys};
 use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::base::{Base, BasePosition};
+use xb_repo::archive::followed::unfollowed;
 use xb_repo::archive::listing::{ListedStream, streams, streams_by_records};
 use xb_repo::archive::plan::{Histories, Piece, PlanError, Stream, are_apart, holders};
 use xb_repo::archive::segment::SegmentHead;
@@ -220,6 +221,8 @@ struct CheckedStream {
     unread: BTreeSet<u64>,
     /// The keys do not open it.
     is_locked: bool,
+    /// It is not sealed, although a key was given: a text that says so.
+    unsealed: Option<String>,
     /// Those of the problems that say no more than that segments are missing.
     lacking: Vec<String>,
     /// Its key, if it is sealed and was opened.
@@ -247,7 +250,7 @@ async fn verify_stream(
     if is_locked && is_gone {
         return Ok(CheckedStream::unread(found));
     }
-    let (key, wrong) = match opened.readable(own.keys()) {
+    let (key, unsealed) = match opened.readable(own.keys()) {
         Readable::Segments(key, wrong) => (key, wrong),
         Readable::Nothing(why) => {
             let is_new = |what: &String| found.problems.iter().all(|known| known.what != *what);
@@ -255,7 +258,7 @@ async fn verify_stream(
             return Ok(CheckedStream { problems, is_locked, ..CheckedStream::unread(found) });
         }
     };
-    let mut problems = Vec::from_iter(wrong);
+    let mut problems = Vec::new();
     let Some(stream) = &found.stream else { return Ok(CheckedStream::unread(found)) };
     let (pieces, breaks) = stream.chain();
     let begins_anew: BTreeSet<usize> = breaks.iter().map(|(behind, _)| *behind).collect();
@@ -320,7 +323,8 @@ async fn verify_stream(
         ));
     }
     problems.extend(lacking.iter().cloned());
-    Ok(CheckedStream { found, problems, met, unread, is_locked, lacking, key: key.map(Arc::new) })
+    let key = key.map(Arc::new);
+    Ok(CheckedStream { found, problems, met, unread, is_locked, unsealed, lacking, key })
 }
 
 /// Returns whether a stream has this number of segments, and the last of them this head.
@@ -345,8 +349,9 @@ impl CheckedStream {
     fn unread(found: ListedStream) -> Self {
         let unread = found.stream.iter().flat_map(|stream| stream.segments.keys().copied());
         let unread = unread.collect();
-        let (problems, met, is_locked, lacking) = (Vec::new(), HashMap::new(), false, Vec::new());
-        Self { found, problems, met, unread, is_locked, lacking, key: None }
+        let (problems, met, lacking) = (Vec::new(), HashMap::new(), Vec::new());
+        let (is_locked, unsealed, key) = (false, None, None);
+        Self { found, problems, met, unread, is_locked, unsealed, lacking, key }
     }
 }
 
@@ -484,6 +489,7 @@ async fn report(
         unreadable: backups.1.clone(),
         verified,
     };
+    judge_unsealed(&looked, &mut report.streams);
     let (mut streams, mut empty, mut met) = (Vec::new(), Vec::new(), HashMap::new());
     let mut keys = HashMap::new();
     for CheckedStream { found, met: of_stream, unread, key, .. } in looked {
@@ -545,6 +551,30 @@ async fn report(
         false => report.gaps = lost,
     }
     Ok(report)
+}
+
+/// Says which streams are not sealed, although a key was given. From before the archive was sealed, that is no fault.
+fn judge_unsealed(looked: &[CheckedStream], reports: &mut [StreamReport]) {
+    let is_sealed = |one: &&CheckedStream| one.found.is_sealed();
+    let sealed: Vec<Stream> =
+        looked.iter().filter(is_sealed).filter_map(|one| one.found.stream.clone()).collect();
+    let unsealed = looked.iter().filter(|one| one.unsealed.is_some());
+    let unsealed: Vec<&Stream> = unsealed.filter_map(|one| one.found.stream.as_ref()).collect();
+    let hidden = unfollowed(&sealed, &unsealed);
+    let is_behind = |one: &CheckedStream| {
+        let id = one.found.id.to_string();
+        hidden.iter().any(|of| of.id() == id)
+    };
+    for (one, report) in looked.iter().zip(reports) {
+        match &one.unsealed {
+            None => {}
+            Some(what) if is_behind(one) => report.problems.push(what.clone()),
+            Some(_) => report.remarks.push(
+                "it is not sealed, and the stream that follows it is: a restore that needs it also needs --accept-unsealed"
+                    .to_owned(),
+            ),
+        }
+    }
 }
 
 /// A backup does without its log if logs are kept since a time, and a newer backup from before that time has its log:
