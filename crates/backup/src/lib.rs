@@ -59,7 +59,7 @@ pub use admin::show::{BackupDescription, ShowRequest, show, show_slots};
 pub use archive_error::ArchiveError;
 pub use binlog::archive::choose_archive::choose_archive;
 pub use binlog::archive::copy::ArchiveCopy;
-pub use binlog::archive::coverage::{Coverage, coverage};
+pub use binlog::archive::coverage::{Coverage, CoverageFacts, coverage};
 pub use binlog::archive::overview::{ArchiveBranch, ArchiveState, archive_states};
 pub use binlog::archive::prune::{
     KeptBackup, LogVerdict, kept_backups, plan_log_prune, prune_logs,

@@ -167,6 +167,43 @@ fn a_backup_of_a_copied_server_stands_in_for_no_older_one() {
     assert!(said.contains("whether the log of of-copy is the archived one"), "{said}");
 }
 
+/// The same, told at once where the archive can be read: by the key that seals the backup.
+#[test]
+fn a_backup_of_a_copied_server_is_noticed_when_it_is_taken() {
+    let mut archive = Archive::new(Store::folder());
+    insert(&archive.server, 1);
+    let _ = archive.catch_up();
+    let (live, copy) = (place(&archive, "live"), place(&archive, "copy"));
+    move_to(&mut archive, &[&live, &copy]);
+    // Of the same length in both.
+    insert(&archive.server, 10);
+    let _ = archive.catch_up();
+    let back_up = |archive: &Archive, name: &str, key: Option<String>| {
+        archive
+            .cmd(&["backup", SERVER, &archive.store.url(name)])
+            .args(key)
+            .arg("--")
+            .args(archive.server.backup_command())
+            .run()
+            .expect(0)
+            .stderr_text()
+    };
+    let key = Some(format!("--encrypt-key-file={}", archive.path("key")));
+    let said = back_up(&archive, "own", key.clone());
+    assert!(!said.contains("cannot be replayed"), "{said}");
+    start(&mut archive, &copy);
+    insert(&archive.server, 20);
+    let said = back_up(&archive, "of-copy", key);
+    assert!(
+        said.contains("cannot be replayed onto of-copy: the log bin.000002 in stream"),
+        "{said}"
+    );
+    assert!(said.contains("is not that of the backup: it has other bytes"), "{said}");
+    // Its key is elsewhere.
+    let said = back_up(&archive, "sealed", None);
+    assert!(!said.contains("cannot be replayed"), "{said}");
+}
+
 /// One was restored to a moment of the other one, and each is received again after the other: the log of each is stored again from
 /// its beginning, so that the newest history has it.
 #[test]
