@@ -68,6 +68,7 @@ pub use binlog::archive::read::{FetchedSegment, fetch_segment};
 pub use binlog::archive::show::{
     ArchiveSearch, FoundTransaction, HistoryBreak, SearchLine, Searched, search_archive,
 };
+pub use binlog::archive::state::forget_archives;
 pub use binlog::archive::stream_report::{OriginReport, StreamReport};
 pub use binlog::archive::verify::{
     ArchiveFacts, ArchiveReport, Window, list_archive, verify_archive,
