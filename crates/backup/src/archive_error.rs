@@ -103,6 +103,16 @@ pub enum ArchiveError {
     /// Log files do not continue the archive.
     #[error("the files do not continue the archive, so none of them was stored: {0}")]
     NoContinuation(String),
+    /// Nothing is left of an archive that this host has stored.
+    #[error(
+        "the archive of {server} is gone: this host has stored it up to {last}, and nothing of it is in this place; is its disk mounted?"
+    )]
+    Gone {
+        /// Name of the server.
+        server: String,
+        /// Position behind the last byte that this host has stored.
+        last: String,
+    },
     /// An archive cannot be copied.
     #[error("{0}")]
     Copy(String),
@@ -222,6 +232,9 @@ impl ArchiveError {
             ),
             Self::NoContinuation(_) => Some(
                 "give --server, and all logs from the one in which the archive ends; `binlog list` shows it",
+            ),
+            Self::Gone { .. } => Some(
+                "mount the disk, or correct the place; if a new archive is to begin here, run `xbcloud-rs accept ROOT --begun-anew` on this host, and then the same command again",
             ),
             Self::Remembered { .. } => Some(
                 "remove this file: the receiver then continues where the archive ends in the store; until it has stored a segment, this host cannot tell whether the archive has lost its end",

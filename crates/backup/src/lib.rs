@@ -59,7 +59,7 @@ pub use admin::show::{BackupDescription, ShowRequest, show, show_slots};
 pub use archive_error::ArchiveError;
 pub use binlog::archive::choose_archive::choose_archive;
 pub use binlog::archive::copy::ArchiveCopy;
-pub use binlog::archive::coverage::{Coverage, coverage};
+pub use binlog::archive::coverage::{Coverage, CoverageFacts, coverage};
 pub use binlog::archive::overview::{ArchiveBranch, ArchiveState, archive_states};
 pub use binlog::archive::prune::{
     KeptBackup, LogVerdict, kept_backups, plan_log_prune, prune_logs,
@@ -68,6 +68,7 @@ pub use binlog::archive::read::{FetchedSegment, fetch_segment};
 pub use binlog::archive::show::{
     ArchiveSearch, FoundTransaction, HistoryBreak, SearchLine, Searched, search_archive,
 };
+pub use binlog::archive::state::forget_archives;
 pub use binlog::archive::stream_report::{OriginReport, StreamReport};
 pub use binlog::archive::verify::{
     ArchiveFacts, ArchiveReport, Window, list_archive, verify_archive,

@@ -128,6 +128,14 @@ pub enum UntilError {
         /// The fault.
         what: String,
     },
+    /// A stream that is not sealed lies behind a sealed one, although a key was given.
+    #[error(
+        "stream {stream} of the archive: it is not sealed, and no sealed stream follows it, so anyone who can write to the store may have put it there"
+    )]
+    UnsealedEnd {
+        /// ID of the stream.
+        stream: String,
+    },
     /// The archive may lack its end.
     #[error("{what}")]
     LostEnd {
@@ -275,6 +283,9 @@ impl UntilError {
             Self::Stream { .. } | Self::Segment { .. } => {
                 Some("run `binlog verify`, which names everything that is wrong with the archive")
             }
+            Self::UnsealedEnd { .. } => Some(
+                "start the receiver with the keys of the archive, which compares the server's log with it and continues it; or restore to the end of what is sealed with --accept-lost-end",
+            ),
             Self::LostEnd { .. } => Some(
                 "run it again, as a store may have left out what it has; then start the receiver, which continues the archive, or restore what is left with --accept-lost-end",
             ),

@@ -160,8 +160,8 @@ pub(crate) struct AcceptArgs {
     /// Withdraw an earlier `accept`
     #[arg(long, conflicts_with = "reason")]
     pub(crate) undo: bool,
-    /// Accept that a repository begins anew because the backups that this host stored there are gone for good; give
-    /// ROOT in place of NAME
+    /// Accept that a repository begins anew because the backups and archived logs that this host stored there
+    /// are gone for good; give ROOT in place of NAME
     #[arg(long, conflicts_with_all = ["reason", "undo"])]
     pub(crate) begun_anew: bool,
     #[command(flatten)]

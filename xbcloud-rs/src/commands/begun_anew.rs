@@ -138,20 +138,28 @@ impl Context {
         common: &CommonOptions,
     ) -> Result<(), Failure> {
         let identity = root_identity(place, common)?;
-        let forgotten = match self.root_notes(&common.run) {
-            Some(notes) => notes.forget(&identity).map_err(|error| {
-                Failure::new(format!("cannot remove the note of this ROOT: {error}"))
-                    .stage("accept")
-                    .hint("run the command as the user who makes the backups")
-            })?,
-            None => false,
+        let failed = |error: io::Error| {
+            Failure::new(format!("cannot remove the note of this ROOT: {error}"))
+                .stage("accept")
+                .hint("run the command as the user who makes the backups")
         };
-        match forgotten {
-            true => {
-                self.log.info("accepted: the repository begins with the next backup, or with the existing ones");
-                Ok(())
-            }
-            false => Err(Failure::new("this host remembers no backup of this ROOT")
+        let notes = self.root_notes(&common.run);
+        let backups = notes.map(|notes| notes.forget(&identity)).transpose().map_err(failed)?;
+        let state = state_dir(&common.run);
+        let archives = state.map(|state| xb_backup::forget_archives(&state, &identity));
+        let archives = archives.transpose().map_err(failed)?;
+        let (backups, archives) = (backups == Some(true), archives == Some(true));
+        if backups {
+            self.log.info(
+                "accepted: the repository begins with the next backup, or with the existing ones",
+            );
+        }
+        if archives {
+            self.log.info("accepted: a receiver may begin a new archive of a binary log here");
+        }
+        match backups || archives {
+            true => Ok(()),
+            false => Err(Failure::new("this host remembers no backup and no archived log of this ROOT")
                 .stage("accept")
                 .hint("name it as for its backups, with the same endpoint and --state-dir: @REPOSITORY does all that")),
         }

@@ -23,6 +23,8 @@ pub(crate) struct ArchiveFacts {
     pub(crate) trouble: Option<String>,
     /// Which segments that a receiver has stored are missing, if any are.
     pub(crate) missing: Option<String>,
+    /// How far another stream has received them again, if one does.
+    pub(crate) again: Option<String>,
     /// Name of the newest backup, and why the archive does not have its position, if so.
     pub(crate) uncovered: Option<(String, String)>,
     /// Age of the newest state to which a trial has replayed it.
@@ -73,9 +75,13 @@ pub(crate) fn judge_archive(found: &ArchiveFacts, limits: ArchiveLimits) -> Rema
         ));
     }
     if let Some(what) = &found.missing {
-        remarks.critical.push(format!(
-            "{name}: {what}: restart its receiver, which asks the server for them again, take a backup, and find out who removed them"
-        ));
+        let step = match &found.again {
+            Some(again) => format!("{again}: see whether its receiver runs"),
+            None => "restart its receiver, which asks the server for them again".to_owned(),
+        };
+        remarks
+            .critical
+            .push(format!("{name}: {what}: {step}, take a backup, and find out who removed them"));
     }
     if let Some(reason) = &found.gap {
         remarks

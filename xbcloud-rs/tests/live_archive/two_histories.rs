@@ -166,3 +166,132 @@ fn a_backup_of_a_copied_server_stands_in_for_no_older_one() {
     assert!(said.contains("the log of an older backup is kept, too"), "{said}");
     assert!(said.contains("whether the log of of-copy is the archived one"), "{said}");
 }
+
+/// The same, told at once where the archive can be read: by the key that seals the backup.
+#[test]
+fn a_backup_of_a_copied_server_is_noticed_when_it_is_taken() {
+    let mut archive = Archive::new(Store::folder());
+    insert(&archive.server, 1);
+    let _ = archive.catch_up();
+    let (live, copy) = (place(&archive, "live"), place(&archive, "copy"));
+    move_to(&mut archive, &[&live, &copy]);
+    // Of the same length in both.
+    insert(&archive.server, 10);
+    let _ = archive.catch_up();
+    let back_up = |archive: &Archive, name: &str, key: Option<String>| {
+        archive
+            .cmd(&["backup", SERVER, &archive.store.url(name)])
+            .args(key)
+            .arg("--")
+            .args(archive.server.backup_command())
+            .run()
+            .expect(0)
+            .stderr_text()
+    };
+    let key = Some(format!("--encrypt-key-file={}", archive.path("key")));
+    let said = back_up(&archive, "own", key.clone());
+    assert!(!said.contains("cannot be replayed"), "{said}");
+    start(&mut archive, &copy);
+    insert(&archive.server, 20);
+    let said = back_up(&archive, "of-copy", key);
+    assert!(
+        said.contains("cannot be replayed onto of-copy: the log bin.000002 in stream"),
+        "{said}"
+    );
+    assert!(said.contains("is not that of the backup: it has other bytes"), "{said}");
+    // Its key is elsewhere.
+    let said = back_up(&archive, "sealed", None);
+    assert!(!said.contains("cannot be replayed"), "{said}");
+}
+
+/// One was restored to a moment of the other one, and each is received again after the other: the log of each is stored again from
+/// its beginning, so that the newest history has it.
+#[test]
+fn a_receiver_that_moves_between_two_servers_and_back_has_the_moments_of_both() {
+    const LOGGED: &str = "--log-slave-updates";
+    let mut archive = Archive::with_options(Store::folder(), &[LOGGED]);
+    let last =
+        |archive: &Archive| archive.server.sql("SELECT @@GLOBAL.gtid_binlog_pos").trim().to_owned();
+    insert(&archive.server, 1);
+    let _ = archive.catch_up();
+    let _ = archive.back_up("one");
+    insert(&archive.server, 2);
+    let moment = last(&archive);
+    insert(&archive.server, 3);
+    let _ = archive.catch_up();
+    let (target, ran) = until(&archive, "one", &moment);
+    let _ = ran.expect(0);
+    let options = ["--log-bin=bin", "--server-id=4", "--sync-binlog=0", LOGGED];
+    let mut other = MariaDb::start_on_with(&target, &options);
+    let mut move_on = |archive: &mut Archive| {
+        std::mem::swap(&mut archive.server, &mut other);
+        archive.write_login();
+    };
+    move_on(&mut archive);
+    insert(&archive.server, 100);
+    insert(&archive.server, 101);
+    let _ = catch_up_branch(&archive);
+    let _ = archive.back_up("two");
+    // The positions of both servers are compared below: each stretch reaches further than those before.
+    archive.server.sql("FLUSH BINARY LOGS");
+    insert(&archive.server, 102);
+    let _ = archive.catch_up();
+    move_on(&mut archive);
+    insert(&archive.server, 4);
+    insert(&archive.server, 5);
+    let _ = catch_up_branch(&archive);
+    archive.server.sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS");
+    insert(&archive.server, 6);
+    let _ = archive.catch_up();
+    let of_first = last(&archive);
+    let stops_at = |archive: &Archive, stop: &str, gtid: &str| {
+        let ran = archive
+            .cmd(&["restore", &archive.store.url(""), SERVER, "--dry-run", "--accept-unsealed"])
+            .args([
+                format!("--until={stop}"),
+                format!("--encrypt-key-file={}", archive.path("key")),
+            ])
+            .run();
+        let shown = ran.expect(0).stdout_text();
+        assert!(shown.contains(&format!("last transaction: {gtid} ")), "{stop}: {shown}");
+    };
+    stops_at(&archive, "latest", &of_first);
+    let (target, ran) = until(&archive, "", "latest");
+    let _ = ran.expect(0);
+    assert_eq!(rows(&target), "1,2,3,4,5,6\n");
+
+    move_on(&mut archive);
+    archive.server.sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS");
+    insert(&archive.server, 103);
+    let _ = catch_up_branch(&archive);
+    let of_second = last(&archive);
+    for stop in ["latest", &of_second] {
+        stops_at(&archive, stop, &of_second);
+    }
+    stops_at(&archive, &of_first, &of_first);
+    let (target, ran) = until(&archive, "", "latest");
+    let _ = ran.expect(0);
+    assert_eq!(rows(&target), "1,2,100,101,102,103\n");
+    let (_, end) = archive.log_end();
+    let root = archive.store.root_url();
+    let list = archive.cmd(&["binlog", "list", &root, "--json"]).run().expect(0);
+    let listed: Value = serde_json::from_slice(&list.stdout).unwrap();
+    let verified: Value = serde_json::from_slice(&archive.verify().stdout).unwrap();
+    let window = |report: &Value, name: &str| {
+        let backups = report["servers"][0]["backups"].as_array().unwrap();
+        backups.iter().find(|of| of["backup"] == name).unwrap().clone()
+    };
+    // By their times they are of what was left, up to its end; only bytes show more.
+    for name in ["one", "two"] {
+        let window = window(&listed, name);
+        let problem = window["problem"].as_str().unwrap();
+        assert!(window["to"].is_string(), "{window}");
+        assert!(
+            name == "one" || problem.contains("it can be restored to the end, bin."),
+            "{problem}"
+        );
+    }
+    let shown = window(&verified, "two");
+    assert_eq!(shown["problem"], Value::Null, "{shown}");
+    assert_eq!(shown["to"].as_str().and_then(position).map(|(_, at)| at), Some(end), "{shown}");
+}

@@ -153,15 +153,16 @@ pub async fn plan_until(
     }
     let archive = session.cancel.or(archive(session, request, None, get)).await?;
     let listed = session.cancel.or(listed(session)).await?;
-    let (mut passed, mut remarks) = (BTreeMap::new(), Vec::new());
+    let (mut passed, mut remarks) = (PassedBackups::default(), Vec::new());
     loop {
-        get.name = match newest_fitting(&listed, &archive, &request.stop, &passed) {
-            Ok(name) => name,
+        let is_by_bytes;
+        (get.name, is_by_bytes) = match newest_fitting(&listed, &archive, &request.stop, &passed) {
+            Ok(fitting) => fitting,
             Err(error) => {
                 let candidates = candidates(&listed, &archive);
                 let noted = candidates.iter().filter_map(|(_, of)| BasePosition::replayed(of));
-                let locked = archive.needs_locked(noted, &request.stop);
-                return Err(locked.unwrap_or_else(|| error.into()));
+                let unused = archive.needs_unused(noted, &request.stop);
+                return Err(unused.unwrap_or_else(|| error.into()));
             }
         };
         let proven = proven(session, get).await?;
@@ -174,6 +175,10 @@ pub async fn plan_until(
                 });
             }
         };
+        // Nothing but its bytes could have shown that it is of a history that has the stop.
+        if is_by_bytes && passed.not_by_bytes.insert(get.name.clone()) {
+            continue;
+        }
         // Only the events show that it was taken after the stop, or that its position is wrong: an older one may do.
         let why = match &*error {
             error if error.is_before_backup() => {
@@ -192,7 +197,7 @@ pub async fn plan_until(
             }
             _ => return Err(BackupError::Until(error)),
         };
-        if passed.insert(get.name.clone(), why).is_some() {
+        if passed.why.insert(get.name.clone(), why).is_some() {
             return Err(BackupError::Until(error));
         }
     }
@@ -228,8 +233,8 @@ async fn plan_from(
     let (planned, base) = match search.planned().await? {
         Ok(planned) => planned,
         Err(error) => {
-            if let Some(locked) = archive.needs_locked(std::iter::once(noted), &request.stop) {
-                return Err(locked);
+            if let Some(unused) = archive.needs_unused(std::iter::once(noted), &request.stop) {
+                return Err(unused);
             }
             if matches!(error, PlanError::BeforeBackup { .. }) {
                 match session.cancel.or(listed(session)).await {
@@ -348,10 +353,44 @@ type Planned<'a> = Result<(Plan<'a>, Base), PlanError>;
 impl<'a> HistorySearch<'a, '_> {
     /// Plans a replay in the history whose log is that of the backup, byte by byte. If bytes are missing, clocks tell the history.
     async fn planned(&self) -> Result<Planned<'a>, BackupError> {
-        match self.by_bytes().await? {
-            Some(planned) => Ok(Ok(planned)),
-            None => self.by_clocks().await,
+        if let Some(planned) = self.by_bytes().await? {
+            return Ok(Ok(planned));
         }
+        let by_clocks = self.by_clocks().await;
+        let may_be_elsewhere = match &by_clocks {
+            Ok(Err(error)) => matches!(
+                error,
+                PlanError::NoStart { .. } | PlanError::Branch { .. } | PlanError::NotReached { .. }
+            ),
+            Err(BackupError::Until(error)) => matches!(**error, UntilError::AnotherLog { .. }),
+            _ => false,
+        };
+        if may_be_elsewhere && let Some(planned) = self.by_bytes_elsewhere().await? {
+            return Ok(Ok(planned));
+        }
+        by_clocks
+    }
+
+    /// The same in a history that the present one left, if that does not have the log of the backup itself: then it may yet come to
+    /// the stop.
+    async fn by_bytes_elsewhere(&self) -> Result<Option<(Plan<'a>, Base)>, BackupError> {
+        if self.of_log.is_none() {
+            return Ok(None);
+        }
+        let shown = Base { is_shown_by_bytes: true, ..self.base.clone() };
+        match self.histories.plan(&shown, &RestoreStop::Latest) {
+            Ok(present) if self.begins_in_log_of_backup(&present).await? != Some(false) => {
+                return Ok(None);
+            }
+            Ok(_) | Err(PlanError::NoStart { .. } | PlanError::Branch { .. }) => {}
+            Err(_) => return Ok(None),
+        }
+        for planned in self.histories.left_plans(&shown, self.stop) {
+            if self.begins_in_log_of_backup(&planned).await? == Some(true) {
+                return Ok(Some((planned, shown)));
+            }
+        }
+        Ok(None)
     }
 
     /// A plan that no clock decides; `None` if nothing shows that the log in which it begins is that of the backup.
@@ -501,14 +540,23 @@ fn too_early(
     Ok(())
 }
 
-/// The newest backup that can be restored and from which the archive reaches the stop. Those that were `passed` over do not fit,
-/// as was found when their logs were read.
+/// What was found of backups when their logs were read.
+#[derive(Default)]
+struct PassedBackups {
+    /// Those that do not fit, and why.
+    why: BTreeMap<BackupName, String>,
+    /// Those of which no bytes show that they are of a history to which their times do not lead.
+    not_by_bytes: BTreeSet<BackupName>,
+}
+
+/// The newest backup that can be restored and from which the archive reaches the stop, and whether only the bytes of its log can
+/// show that. Those that were `passed` over do not fit.
 fn newest_fitting(
     listed: &ListedRoot,
     archive: &Archive,
     stop: &RestoreStop,
-    passed: &BTreeMap<BackupName, String>,
-) -> Result<BackupName, UntilError> {
+    passed: &PassedBackups,
+) -> Result<(BackupName, bool), UntilError> {
     let candidates = candidates(listed, archive);
     let histories = Histories::new(&archive.streams);
     let mut why = Vec::new();
@@ -527,11 +575,18 @@ fn newest_fitting(
                 continue;
             }
         };
+        let may_be_shown = || {
+            let is_at = |(at, _): &(LogPosition, LogDigest)| *at == base.position;
+            let shown = Base { is_shown_by_bytes: true, ..base.clone() };
+            same_log::noted(manifest).is_some_and(|noted| is_at(&noted))
+                && !passed.not_by_bytes.contains(name)
+                && (histories.plan(&shown, stop).is_ok()
+                    || !histories.left_plans(&shown, stop).is_empty())
+        };
         match histories.plan(&base, stop) {
-            Ok(_) => match passed.get(name) {
-                Some(reason) => why.push(reason.clone()),
-                None => return Ok(name.clone()),
-            },
+            _ if let Some(reason) = passed.why.get(name) => why.push(reason.clone()),
+            Ok(_) => return Ok((name.clone(), false)),
+            Err(_) if may_be_shown() => return Ok((name.clone(), true)),
             // An older backup may do, on the same history.
             Err(
                 error @ (PlanError::BeforeBackup { .. }

@@ -1,14 +1,15 @@
-//! Streams that no key of a reader opens. What lies in them cannot be used, but they may hide the end of the archive.
+//! Streams that a reader does not use, because no key opens them, or because they are not sealed. They may hide the end of the
+//! archive.
 
 use crate::archive::chain::Stream;
 
-/// Returns those of the `locked` streams that may hide the end of the archive: no known stream names their last segment as the one
-/// that it follows, and no locked stream does that is followed itself. Whoever can write to the store may forge the head of a locked
+/// Returns those of the `unused` streams that may hide the end of the archive: no known stream names their last segment as the one
+/// that it follows, and no unused stream does that is followed itself. Whoever can write to the store may forge the head of such a
 /// stream, but could as well remove the stream.
 #[must_use]
-pub fn unfollowed<'a>(known: &[Stream], locked: &[&'a Stream]) -> Vec<&'a Stream> {
+pub fn unfollowed<'a>(known: &[Stream], unused: &[&'a Stream]) -> Vec<&'a Stream> {
     let mut followers: Vec<&Stream> = known.iter().collect();
-    let mut left = locked.to_vec();
+    let mut left = unused.to_vec();
     loop {
         let (followed, rest): (Vec<_>, Vec<_>) =
             left.into_iter().partition(|one| followers.iter().any(|next| follows(next, one)));

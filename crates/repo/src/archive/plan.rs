@@ -204,21 +204,50 @@ impl<'a> Histories<'a> {
     /// The history of a backup that the newest one left, and how. It was still received when the backup had ended: one that
     /// was taken later may be of another history with the same positions and GTIDs, of which too little is stored.
     fn left(&self, base: &Base) -> Option<(&HistoryLine<'a>, PlanError)> {
-        let (newest, others) = self.lines.split_first()?;
+        let (_, others) = self.lines.split_first()?;
         let mut lines = LinesWith::new(self.all(), base);
         let line = others.iter().find(|line| {
             line.parts.last().is_some_and(|(last, _)| last.received_until() >= base.taken)
                 && lines.has_known(line)
         })?;
+        Some((line, self.left_by(line)?))
+    }
+
+    /// How the present history left that of this line.
+    fn left_by(&self, line: &HistoryLine<'a>) -> Option<PlanError> {
         let is_other =
             |stream: &Stream| line.parts.iter().all(|(part, _)| part.id() != stream.id());
-        newest.parts.iter().find_map(|(stream, _)| match &stream.head.content.begins {
+        self.lines.first()?.parts.iter().find_map(|(stream, _)| match &stream.head.content.begins {
             StreamOrigin::Branch { reason, .. } if is_other(stream) => {
                 let (stream, reason) = (stream.id().to_owned(), reason.clone());
-                Some((line, PlanError::Branch { stream, reason }))
+                Some(PlanError::Branch { stream, reason })
             }
             _ => None,
         })
+    }
+
+    /// Plans in the histories that the present one left, for a backup whose bytes tell which of them it is of: the newest first,
+    /// and one for each piece that may have its position. There is none for the latest, which would be an older state.
+    #[must_use]
+    pub fn left_plans(&self, base: &Base, stop: &RestoreStop) -> Vec<Plan<'a>> {
+        if *stop == RestoreStop::Latest {
+            return Vec::new();
+        }
+        let base = &Base { is_shown_by_bytes: true, ..base.clone() };
+        let mut lines = LinesWith::new(self.all(), base);
+        let (mut plans, mut places) = (Vec::new(), HashSet::new());
+        for line in self.lines.iter().skip(1) {
+            let Some(start) = lines.start(line) else { continue };
+            let place = (start.stream, start.segment.number);
+            if places.contains(&place) {
+                continue;
+            }
+            if let Ok(plan) = self.plan_line(line, base, stop) {
+                places.insert(place);
+                plans.push(plan.left(self.left_by(line)));
+            }
+        }
+        plans
     }
 
     /// The stream at whose end the archive ends, and the newest sign of life of all.
@@ -362,8 +391,11 @@ impl<'a> Histories<'a> {
             let end = pieces.barrier_from(start).unwrap_or(way.len()).min(way.len());
             Ok(way.get(start..end).and_then(<[_]>::last).copied())
         };
+        // A server that returns sends all of its log again, so that a new history has the position, too.
         match furthest(newest) {
-            Err(PlanError::NoStart { .. }) => furthest(self.left(base)?.0).ok()?,
+            Err(PlanError::NoStart { .. } | PlanError::Branch { .. }) => {
+                furthest(self.left(base)?.0).ok()?
+            }
             found => found.ok()?,
         }
     }

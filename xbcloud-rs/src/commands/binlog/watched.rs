@@ -267,6 +267,9 @@ impl ReceiverStatus {
                 ));
                 self.event(&json!({ "what": "lost", "server": server, "reason": what }));
             }
+            Notice::Hole(what) => {
+                self.log.warn(format!("the archive of {server} has a hole: {what}"))
+            }
             _ => {}
         }
     }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use xb_backup::{
-    BackupError, Checkpoint, CloneSource, Coverage, IncrementalBase, Keys, LocalRunLog, LockGuard,
-    OrInterrupted as _, Producer, PutReport, PutRequest, ServerWatch, Session, SinceRequest,
+    BackupError, Checkpoint, CloneSource, Coverage, CoverageFacts, IncrementalBase, Keys,
+    LocalRunLog, LockGuard, OrInterrupted as _, Producer, PutReport, PutRequest, ServerWatch,
+    Session, SinceRequest,
 };
 use xb_cli::{Failure, IdentityOptions, format_duration, format_size};
 use xb_repo::error::RepoError;
@@ -92,7 +93,10 @@ impl Context {
         self.reporting.putting(&root, resources, &request);
         self.say_risks(&args.put, &root, store);
         let lock = args.retain.lock()?;
-        let own = state_dir(run).map(LocalRunLog::new);
+        let state = state_dir(run);
+        let own = state.clone().map(LocalRunLog::new);
+        // A host that has only recipients cannot open what it stores.
+        let opening = crate::keys::keys(true, &IdentityOptions::default(), &args.keys, &self.log)?;
         let origin = match origin {
             Origin::Server(_) if fifos.is_some() => {
                 return Err(Failure::usage("--from and --fifo-streams cannot be combined")
@@ -145,7 +149,8 @@ impl Context {
             }
             self.note_stored(root, &report.manifest, run);
             lock_all(&session, &report.manifest.name, lock.as_ref(), &self.log).await?;
-            let archived = self.archived(&session, &report).await;
+            let facts = CoverageFacts { keys: &opening, state: state.as_deref() };
+            let archived = self.archived(&session, &report, facts).await;
             Ok(StoredBackup { report, checkpoint, archived, missed })
         });
         if let Some(messages) = &messages
@@ -169,9 +174,14 @@ impl Context {
     }
 
     /// Returns whether the server's archive has the position of a new backup. The backup is complete, whatever this shows.
-    async fn archived(&self, session: &Session, report: &PutReport) -> Option<Coverage> {
+    async fn archived(
+        &self,
+        session: &Session,
+        report: &PutReport,
+        facts: CoverageFacts<'_>,
+    ) -> Option<Coverage> {
         let server = report.manifest.server.as_deref()?;
-        match xb_backup::coverage(session, server, &report.manifest).await {
+        match xb_backup::coverage(session, server, &report.manifest, facts).await {
             Ok(coverage) => coverage,
             Err(error) => {
                 self.log.info(format!(

@@ -131,6 +131,7 @@ fn found_archive(
         stranded: stranded.map(ToString::to_string).collect(),
         trouble: archive.trouble.clone(),
         missing: archive.missing.clone(),
+        again: archive.again.clone(),
         uncovered: archive.uncovered.clone(),
         proven: proven.map(age),
         ahead: ahead.map(|seconds| Duration::from_secs(seconds.unsigned_abs())),

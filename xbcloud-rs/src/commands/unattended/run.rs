@@ -8,7 +8,7 @@ use crate::job::{FirstCause, RunResult, StageStatus, beside_run, metrics, run_ho
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use xb_backup::{
-    BackupError, CopyOptions, CopyRequest, Coverage, Keep, OrInterrupted as _, Producer,
+    Accept, BackupError, CopyOptions, CopyRequest, Coverage, Keep, OrInterrupted as _, Producer,
     VerifyRequest, unfit_by_import,
 };
 use xb_cli::{
@@ -553,7 +553,7 @@ fn self_verify(
         name,
         level,
         keys: crate::keys::keys(true, &args.identities, &args.backup.keys, &context.log)?,
-        accept: xb_backup::Accept::default(),
+        accept: accepted(args),
         record: Some(TOOL.to_owned()),
     };
     let (found, end) = context.verify_backup(root, request, &args.trial, run)?;
@@ -603,7 +603,7 @@ fn self_copy(
         to: to.name,
         options: CopyOptions { unverified: args.verify.0.is_none(), alone: false },
         keys: crate::keys::keys(false, &args.identities, &args.backup.keys, &context.log)?,
-        accept: xb_backup::Accept::default(),
+        accept: accepted(args),
         within_store: to.within_store.then_some(xb_uploader::Store::MAX_COPY),
         lock: lock(args.to_retain, args.to_retain_mode)?,
     };
@@ -614,6 +614,11 @@ fn self_copy(
     let unusual = same_place.into_iter().chain(missed_there).chain(done.doubts).collect();
     let details = json!({ "to": shown, "begun_anew": missed.begun_anew, "set_back": missed.set_back, "bases": done.bases, "stored_bytes": done.manifest.stored_bytes, "objects": done.manifest.objects, "binlog": archive.as_ref().map(crate::report::archive_copy) });
     Ok((details, unusual))
+}
+
+/// What `--accept-unsealed` accepts holds for all stages.
+fn accepted(args: &RunArgs) -> Accept {
+    Accept { unsealed: args.backup.accept_unsealed, ..Accept::default() }
 }
 
 /// The chain of the new backup.
@@ -635,7 +640,7 @@ fn consolidate(context: &Context, args: &RunArgs, place: &str) -> Result<Value, 
         compress: put.compress.as_deref(),
         key_slots: crate::keys::key_slots(put, &args.backup.keys, &context.log)?,
         keys: crate::keys::keys(true, &args.identities, &args.backup.keys, &context.log)?,
-        accept: xb_backup::Accept::default(),
+        accept: accepted(args),
         accept_imports: false,
         trial: &args.trial,
         lock: args.backup.retain.lock()?,

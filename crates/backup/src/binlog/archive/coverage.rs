@@ -1,10 +1,12 @@
 //! Finds out with few requests whether the archive of a server has the position of a backup.
 
 use std::cmp::Ordering;
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use xb_binlog::{GtidState, LogPosition};
+use xb_encryptor::Keys;
 use xb_repo::archive::base::BasePosition;
 use xb_repo::archive::listed_segment::ListedSegment;
 use xb_repo::archive::newest::{Branches, Outline, branches, outlines};
@@ -15,6 +17,8 @@ use xb_repo::error::RepoError;
 use xb_repo::manifest::Manifest;
 use xb_repo::root::Root;
 
+use crate::binlog::archive::own_log::OwnLog;
+use crate::binlog::archive::state::StateFile;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
@@ -49,8 +53,18 @@ enum CoverageCheck {
     },
 }
 
-/// Returns whether the archive of `server` has the position of a backup; `None` if it has no archive. Only heads are read,
-/// without a key: `binlog verify` proves it. A receiver at work gets 30 s to store what the backup has seen.
+/// What this host has, and can tell more by.
+#[derive(Debug, Clone, Copy)]
+pub struct CoverageFacts<'a> {
+    /// Keys that may open the archive.
+    pub keys: &'a Keys,
+    /// Folder in which a receiver of this host remembers its last segment.
+    pub state: Option<&'a Path>,
+}
+
+/// Returns whether the archive of `server` has the position of a backup; `None` if it has no archive. Only heads are read, and
+/// the bytes of the log that its digest in the manifest is of, if they are not sealed or the keys open them: `binlog verify` proves
+/// the rest. A receiver at work gets 30 s to store what the backup has seen.
 ///
 /// # Errors
 /// [`BackupError::Repo`] if the store cannot be read.
@@ -58,12 +72,13 @@ pub async fn coverage(
     session: &Session,
     server: &str,
     manifest: &Manifest,
+    facts: CoverageFacts<'_>,
 ) -> Result<Option<Coverage>, BackupError> {
     for left in (0..LOOKS).rev() {
-        let looking = look(&session.root, server, manifest);
+        let looking = look(&session.root, server, manifest, Some((session, facts.keys)));
         let looking = async { Ok::<_, BackupError>(looking.await?) };
         match session.cancel.or(looking).await? {
-            None => return Ok(None),
+            None => return Ok(gone(&session.root, server, facts.state)),
             Some(CoverageCheck::Found(coverage)) => return Ok(Some(coverage)),
             Some(CoverageCheck::Behind { is_alive: true, .. }) if left > 0 => {
                 tokio::select! {
@@ -85,16 +100,27 @@ pub(crate) async fn covers_now(
     server: &str,
     manifest: &Manifest,
 ) -> Result<Option<Coverage>, RepoError> {
-    Ok(look(root, server, manifest).await?.map(|look| match look {
+    Ok(look(root, server, manifest, None).await?.map(|look| match look {
         CoverageCheck::Found(coverage) => coverage,
         CoverageCheck::Behind { ends, .. } => Coverage::Uncovered(ends),
     }))
+}
+
+/// What is to be said of a server without an archive, of which this host has stored one.
+fn gone(root: &Root, server: &str, state: Option<&Path>) -> Option<Coverage> {
+    // A receiver names a state that cannot be read.
+    let last = StateFile::new(state?, root, server).read().ok()??;
+    Some(Coverage::Uncovered(format!(
+        "the archive is gone, which this host has stored here up to {}; is its disk mounted?",
+        last.content.to
+    )))
 }
 
 async fn look(
     root: &Root,
     server: &str,
     manifest: &Manifest,
+    by_bytes: Option<(&Session, &Keys)>,
 ) -> Result<Option<CoverageCheck>, RepoError> {
     let streams = outlines(root, server).await?;
     let (Some(oldest), false) = (streams.first(), streams.is_empty()) else { return Ok(None) };
@@ -129,7 +155,20 @@ async fn look(
         match misplaced(&ListedSegment::of(&segment, None), &base) {
             // The present history has the position, or has left it.
             None => match left_by(&branches, stream, base.taken) {
-                None => return Ok(Some(CoverageCheck::Found(Coverage::Covered))),
+                None => {
+                    let last = last.content.number;
+                    let other = match by_bytes {
+                        Some((session, keys)) => {
+                            let own = OwnLog { session, server, keys, streams: &streams };
+                            own.differs(manifest, stream, last).await?
+                        }
+                        None => None,
+                    };
+                    match other {
+                        None => return Ok(Some(CoverageCheck::Found(Coverage::Covered))),
+                        Some(what) => differs = differs.or(Some(what)),
+                    }
+                }
                 Some(what) => left = left.or(Some(what)),
             },
             Some(what) => differs = differs.or(Some(what)),

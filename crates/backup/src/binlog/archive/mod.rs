@@ -6,6 +6,7 @@ pub(crate) mod coverage;
 pub(crate) mod lent_streams;
 pub(crate) mod open;
 pub(crate) mod overview;
+mod own_log;
 pub(crate) mod pieces;
 pub(crate) mod prune;
 pub(crate) mod read;

@@ -16,6 +16,9 @@ use crate::archive_error::ArchiveError;
 
 /// Digits of a ROOT's identity in the name of a file.
 const PLACE: usize = 16;
+const PREFIX: &str = "binlog-";
+const UNLOGGED: &str = ".unlogged";
+const ENDED: &str = ".ended";
 
 /// The file of one server, whose log is archived in one ROOT.
 #[derive(Debug, Clone)]
@@ -26,7 +29,7 @@ impl StateFile {
     pub(crate) fn new(folder: &Path, root: &Root, server: &str) -> Self {
         let place = root.identity();
         let place = place.get(..PLACE).unwrap_or(place);
-        Self(folder.join(format!("binlog-{server}-{place}")))
+        Self(folder.join(format!("{PREFIX}{server}-{place}")))
     }
 
     /// The head that was written last; `None` if there is none.
@@ -59,7 +62,7 @@ impl StateFile {
 
     fn of_unlogged(&self) -> PathBuf {
         let mut path = self.0.clone().into_os_string();
-        path.push(".unlogged");
+        path.push(UNLOGGED);
         path.into()
     }
 
@@ -81,11 +84,56 @@ impl StateFile {
 
     fn of_ended(&self) -> PathBuf {
         let mut path = self.0.clone().into_os_string();
-        path.push(".ended");
+        path.push(ENDED);
         path.into()
     }
 
     fn failed(&self, source: std::io::Error) -> ArchiveError {
         ArchiveError::State { path: self.0.display().to_string(), source }
+    }
+}
+
+/// Forgets what the receivers of this host remember, in this folder, of the ROOT with this identity. Returns whether they
+/// remembered anything.
+///
+/// # Errors
+/// If the folder cannot be read, or a file cannot be removed.
+pub fn forget_archives(folder: &Path, identity: &str) -> std::io::Result<bool> {
+    let place = identity.get(..PLACE).unwrap_or(identity);
+    let is_of_root = |name: &str| {
+        let name = [ENDED, UNLOGGED].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        let server = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(place));
+        server.is_some_and(|server| server.len() > 1 && server.ends_with('-'))
+    };
+    let mut was_there = false;
+    for entry in or_none(std::fs::read_dir(folder))?.into_iter().flatten() {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_of_root) {
+            std::fs::remove_file(entry.path())?;
+            was_there = true;
+        }
+    }
+    Ok(was_there)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_remembered_of_one_place_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, there) = ("0123456789abcdef", "fedcba9876543210");
+        let of_here = ["", ".ended", ".unlogged"].map(|end| format!("binlog-db-1-{here}{end}"));
+        let others = [format!("binlog-db-1-{there}"), format!("other-{here}"), here.to_owned()];
+        of_here.iter().chain(&others).for_each(|name| {
+            std::fs::write(folder.path().join(name), "x").unwrap();
+        });
+        let identity = format!("{here}{there}");
+        assert!(forget_archives(folder.path(), &identity).unwrap());
+        assert!(of_here.iter().all(|name| !folder.path().join(name).exists()));
+        assert!(others.iter().all(|name| folder.path().join(name).exists()));
+        assert!(!forget_archives(folder.path(), &identity).unwrap());
+        assert!(!forget_archives(&folder.path().join("none"), &identity).unwrap());
     }
 }

@@ -13,6 +13,7 @@ use xb_binlog::{GtidState, History, LogDigest, LogPosition, SentReader};
 use xb_encryptor::{DataKey, Keys};
 use xb_repo::archive::authority::Keyless;
 use xb_repo::archive::base::{Base, BasePosition};
+use xb_repo::archive::followed::unfollowed;
 use xb_repo::archive::listing::{ListedStream, streams, streams_by_records};
 use xb_repo::archive::plan::{Histories, Piece, PlanError, Stream, are_apart, holders};
 use xb_repo::archive::segment::SegmentHead;
@@ -95,6 +96,9 @@ pub struct Window {
     /// Its log was removed.
     #[serde(skip)]
     is_removed: bool,
+    /// The present history is another one.
+    #[serde(skip)]
+    is_branch: bool,
 }
 
 /// Lists the archive of a server by its records. `known` has the manifests that were read for the server before.
@@ -110,8 +114,13 @@ pub async fn list_archive(
     known.refresh(&session.root).await?;
     let backups = backups(known, server, &mut found);
     let looked = found.into_iter().map(CheckedStream::unread).collect();
-    let (logs, ours) = (NotedLogs::new(), Remembered::default());
-    report(session, server, looked, (backups, None), &logs, &ours).await
+    report(session, server, looked, (backups, None), &noted(known), &Remembered::default()).await
+}
+
+/// The digests of the logs of all backups.
+fn noted(known: &KnownManifests) -> NotedLogs {
+    let noted = known.iter().filter_map(|(name, of)| Some((name.clone(), same_log::noted(of)?)));
+    noted.collect()
 }
 
 /// Backups against which an archive is verified.
@@ -148,35 +157,41 @@ pub async fn verify_archive(
         looked.push(verify_stream(session, server, found, (&own, &wanted)).await?);
     }
     own.check()?;
-    let logs = known.iter().filter_map(|(name, of)| Some((name.clone(), same_log::noted(of)?)));
-    let logs = logs.collect();
-    report(session, server, looked, (backups, Some(facts)), &logs, &ours).await
+    report(session, server, looked, (backups, Some(facts)), &noted(known), &ours).await
 }
 
-/// The backups whose log has other bytes than the archived one with their position, as texts: those of a copy of the server that
-/// was started, or of one that went back to an earlier state.
-async fn logs_of_others(
+/// What the bytes of logs show of backups.
+#[derive(Default)]
+struct ComparedLogs {
+    /// The backups whose log has other bytes than the archived one with their position, as texts: those of a copy of the server that
+    /// was started, or of one that went back to an earlier state.
+    of_others: Vec<String>,
+    /// Those whose log is that of a history, though their times lead to another one.
+    shown: BTreeSet<BackupName>,
+}
+
+async fn compared_logs(
     session: &Session,
     server: &str,
     histories: &Histories<'_>,
     keys: &HashMap<String, Option<Arc<DataKey>>>,
     (backups, noted): (&Backups, &NotedLogs),
-) -> Result<Vec<String>, BackupError> {
-    let mut found = Vec::new();
+) -> Result<ComparedLogs, BackupError> {
+    let mut found = ComparedLogs::default();
     for (name, base) in &backups.0 {
         let (Ok(base), Some((at, digest))) = (base, noted.get(name)) else { continue };
         if *at != base.position {
             continue;
         }
         // Of several histories, the bytes tell which one is meant.
-        let mut is_of_other = None;
+        let (mut is_of_other, mut is_planned) = (None, false);
         for is_shown_by_bytes in [false, true] {
             let base = Base { is_shown_by_bytes, ..base.clone() };
             let plan = histories.plan(&base, &RestoreStop::Latest);
-            // A backup of a left history is no damage: its bytes only acquit one.
             let Some(first) = plan.ok().and_then(|plan| plan.pieces.first().copied()) else {
-                break;
+                continue;
             };
+            is_planned |= !is_shown_by_bytes;
             let needed = |piece: &Piece<'_>| NeededSegment {
                 segment: piece.segment.clone(),
                 key: keys.get(piece.stream).cloned().flatten(),
@@ -191,8 +206,13 @@ async fn logs_of_others(
             }
             let log = log.iter().map(needed).collect();
             match same_log::is_same(session, server, log, at.offset(), digest).await? {
-                Some(false) => is_of_other = is_of_other.or(Some(first.stream)),
+                // A backup of a left history is no damage: its bytes only acquit one.
+                Some(false) if is_planned => is_of_other = is_of_other.or(Some(first.stream)),
+                Some(false) => {}
                 Some(true) => {
+                    if is_shown_by_bytes {
+                        found.shown.insert(name.clone());
+                    }
                     is_of_other = None;
                     break;
                 }
@@ -200,7 +220,7 @@ async fn logs_of_others(
             }
         }
         if let Some(stream) = is_of_other {
-            found.push(format!(
+            found.of_others.push(format!(
                 "backup {name}: the log {} in stream {stream} is not that of the backup: it has other bytes",
                 at.log()
             ));
@@ -220,6 +240,8 @@ struct CheckedStream {
     unread: BTreeSet<u64>,
     /// The keys do not open it.
     is_locked: bool,
+    /// It is not sealed, although a key was given: a text that says so.
+    unsealed: Option<String>,
     /// Those of the problems that say no more than that segments are missing.
     lacking: Vec<String>,
     /// Its key, if it is sealed and was opened.
@@ -247,7 +269,7 @@ async fn verify_stream(
     if is_locked && is_gone {
         return Ok(CheckedStream::unread(found));
     }
-    let (key, wrong) = match opened.readable(own.keys()) {
+    let (key, unsealed) = match opened.readable(own.keys()) {
         Readable::Segments(key, wrong) => (key, wrong),
         Readable::Nothing(why) => {
             let is_new = |what: &String| found.problems.iter().all(|known| known.what != *what);
@@ -255,7 +277,7 @@ async fn verify_stream(
             return Ok(CheckedStream { problems, is_locked, ..CheckedStream::unread(found) });
         }
     };
-    let mut problems = Vec::from_iter(wrong);
+    let mut problems = Vec::new();
     let Some(stream) = &found.stream else { return Ok(CheckedStream::unread(found)) };
     let (pieces, breaks) = stream.chain();
     let begins_anew: BTreeSet<usize> = breaks.iter().map(|(behind, _)| *behind).collect();
@@ -320,7 +342,8 @@ async fn verify_stream(
         ));
     }
     problems.extend(lacking.iter().cloned());
-    Ok(CheckedStream { found, problems, met, unread, is_locked, lacking, key: key.map(Arc::new) })
+    let key = key.map(Arc::new);
+    Ok(CheckedStream { found, problems, met, unread, is_locked, unsealed, lacking, key })
 }
 
 /// Returns whether a stream has this number of segments, and the last of them this head.
@@ -345,8 +368,9 @@ impl CheckedStream {
     fn unread(found: ListedStream) -> Self {
         let unread = found.stream.iter().flat_map(|stream| stream.segments.keys().copied());
         let unread = unread.collect();
-        let (problems, met, is_locked, lacking) = (Vec::new(), HashMap::new(), false, Vec::new());
-        Self { found, problems, met, unread, is_locked, lacking, key: None }
+        let (problems, met, lacking) = (Vec::new(), HashMap::new(), Vec::new());
+        let (is_locked, unsealed, key) = (false, None, None);
+        Self { found, problems, met, unread, is_locked, unsealed, lacking, key }
     }
 }
 
@@ -484,6 +508,7 @@ async fn report(
         unreadable: backups.1.clone(),
         verified,
     };
+    judge_unsealed(&looked, &mut report.streams);
     let (mut streams, mut empty, mut met) = (Vec::new(), Vec::new(), HashMap::new());
     let mut keys = HashMap::new();
     for CheckedStream { found, met: of_stream, unread, key, .. } in looked {
@@ -508,8 +533,12 @@ async fn report(
         let of = report.streams.iter_mut().filter(|stream| stream.stream == step.stream);
         of.for_each(|stream| stream.remarks.push(step.to_string()));
     }
-    let of_others = logs_of_others(session, server, &histories, &keys, (&backups, logs)).await?;
-    report.problems.extend(of_others);
+    let compared = match verified {
+        true => compared_logs(session, server, &histories, &keys, (&backups, logs)).await?,
+        // That would take more than the records.
+        false => ComparedLogs::default(),
+    };
+    report.problems.extend(compared.of_others);
     for (name, base) in backups.0 {
         let base = match base {
             Ok(base) => base,
@@ -521,7 +550,12 @@ async fn report(
         if verified && let Some(what) = displaced(&base, &streams, &met) {
             report.problems.push(format!("backup {name}: {what}"));
         }
+        let base = Base { is_shown_by_bytes: compared.shown.contains(&name), ..base };
         let mut window = window(&name, &base, (&histories, &streams));
+        let may_be_shown = logs.get(&name).is_some_and(|(at, _)| *at == base.position);
+        if !verified && may_be_shown {
+            window.add_end_by_bytes(base, &histories);
+        }
         if let (Some(limit), None) = (&limit, &window.problem) {
             let to = window.to.as_deref().unwrap_or(&window.position);
             window.problem = Some(format!("to {to}, {limit}"));
@@ -545,6 +579,30 @@ async fn report(
         false => report.gaps = lost,
     }
     Ok(report)
+}
+
+/// Says which streams are not sealed, although a key was given. From before the archive was sealed, that is no fault.
+fn judge_unsealed(looked: &[CheckedStream], reports: &mut [StreamReport]) {
+    let is_sealed = |one: &&CheckedStream| one.found.is_sealed();
+    let sealed: Vec<Stream> =
+        looked.iter().filter(is_sealed).filter_map(|one| one.found.stream.clone()).collect();
+    let unsealed = looked.iter().filter(|one| one.unsealed.is_some());
+    let unsealed: Vec<&Stream> = unsealed.filter_map(|one| one.found.stream.as_ref()).collect();
+    let hidden = unfollowed(&sealed, &unsealed);
+    let is_behind = |one: &CheckedStream| {
+        let id = one.found.id.to_string();
+        hidden.iter().any(|of| of.id() == id)
+    };
+    for (one, report) in looked.iter().zip(reports) {
+        match &one.unsealed {
+            None => {}
+            Some(what) if is_behind(one) => report.problems.push(what.clone()),
+            Some(_) => report.remarks.push(
+                "it is not sealed, and the stream that follows it is: a restore that needs it also needs --accept-unsealed"
+                    .to_owned(),
+            ),
+        }
+    }
 }
 
 /// A backup does without its log if logs are kept since a time, and a newer backup from before that time has its log:
@@ -645,6 +703,20 @@ impl Window {
         self.archived && !self.is_whole
     }
 
+    /// Says how far a backup reaches in a history to which its time does not lead, if the bytes of its log show that it is of that one.
+    fn add_end_by_bytes(&mut self, base: Base, histories: &Histories<'_>) {
+        let Some(problem) = self.problem.as_mut().filter(|_| self.is_branch) else { return };
+        let shown = Base { is_shown_by_bytes: true, ..base };
+        if let Ok(plan) = histories.plan(&shown, &RestoreStop::Latest)
+            && let Some(piece) = plan.pieces.last()
+        {
+            let to = format!("{}:{}", piece.segment.from.log, piece.until);
+            problem.push_str(&format!(
+                "; if the bytes of its log are those of the archived one, as `binlog verify` and a restore find out, it can be restored to the end, {to}"
+            ));
+        }
+    }
+
     fn new(name: &BackupName, position: String, from: Timestamp) -> Self {
         Self {
             backup: name.to_string(),
@@ -656,6 +728,7 @@ impl Window {
             problem: None,
             is_whole: false,
             is_removed: false,
+            is_branch: false,
         }
     }
 }
@@ -681,6 +754,7 @@ fn window(
                 !matches!(error, PlanError::NoStart { .. } | PlanError::BeforeArchive { .. });
             window.problem = Some(error.to_string());
             window.is_removed = matches!(error, PlanError::Removed { .. });
+            window.is_branch = matches!(error, PlanError::Branch { .. });
             let is_limit = matches!(error, PlanError::Gap { .. } | PlanError::Branch { .. });
             if let Some(piece) = histories.furthest(base).filter(|_| is_limit) {
                 window.to = Some(format!("{}:{}", piece.segment.from.log, piece.until));

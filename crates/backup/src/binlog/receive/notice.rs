@@ -68,4 +68,6 @@ pub enum Notice {
     Damaged(String),
     /// The archive lacks a segment that this host stored: it was removed or changed.
     Lost(String),
+    /// The archive lacks a segment before its end, and log files have it, or should.
+    Hole(String),
 }

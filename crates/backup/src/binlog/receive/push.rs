@@ -4,17 +4,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
-use xb_binlog::MAGIC;
+use xb_binlog::{LogPosition, MAGIC};
 use xb_repo::archive::listing::servers;
 use xb_repo::archive::names::server_folder;
-use xb_repo::archive::newest::{last_stored, outlines};
+use xb_repo::archive::newest::{
+    last_stored, missing_before, one_segment_head, outlines, stream_head,
+};
+use xb_repo::archive::record::Record;
+use xb_repo::archive::segment::SegmentHead;
 use xb_repo::archive::stream::{Origin, StreamOrigin};
 use xb_repo::error::RepoError;
+use xb_repo::root::Root;
 use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
 use crate::archive_error::ArchiveError;
-use crate::binlog::overlap::start::{ServerLog, start_on};
-use crate::binlog::receive::notice::Notice;
+use crate::binlog::overlap::start::{ServerLog, Start, start_on};
+use crate::binlog::receive::notice::{Notice, Tell};
 use crate::binlog::receive::receiver::{ArchiveSettings, Receiver};
 use crate::binlog::receive::segmenter::segment_size;
 use crate::binlog::receive::session::{Server, send};
@@ -25,6 +30,9 @@ use crate::binlog::source::standing::Standing;
 use crate::cancel::OrInterrupted as _;
 use crate::error::BackupError;
 use crate::session::Session;
+
+/// Streams that are looked at for a hole, from the last one on.
+const STREAMS: usize = 16;
 
 /// Report of archived log files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,8 +47,8 @@ pub struct PushReport {
 }
 
 /// Archives what log files have behind the end of the archive, as one stream that ends. The file that the archive ends in
-/// has to be among them: its last stored transaction is compared byte by byte. With `may_be_first`, there need be no
-/// archive of the server.
+/// has to be among them: its last stored transaction is compared byte by byte. If segments are missing before that end, and the files
+/// have them, they continue the archive before these. With `may_be_first`, there need be no archive of the server.
 ///
 /// # Errors
 /// [`ArchiveError::NoContinuation`] and [`ArchiveError::File`]; and, unlike a receiver, whatever prevents
@@ -55,7 +63,9 @@ pub async fn push(
     let report = Arc::new(Mutex::new(PushReport::default()));
     let kept = Arc::clone(&report);
     let (away, mut is_away) = watch::channel(String::new());
-    let receiver = Receiver::new(
+    let tell: Tell = Arc::new(tell);
+    let told = Arc::clone(&tell);
+    let mut receiver = Receiver::new(
         session,
         settings,
         Arc::new(move |notice| {
@@ -66,21 +76,22 @@ pub async fn push(
             }
             match notice {
                 Notice::StoreAway(why) => drop(away.send(why)),
-                notice => tell(notice),
+                notice => told(notice),
             }
         }),
     );
+    receiver.may_begin_anew = may_be_first;
     let opening = tokio::task::spawn_blocking(move || open(&paths));
     let files = opening.await.map_err(|_| BackupError::Bug("the thread that opens panicked"))??;
     let logs: Vec<ServerLog> = files.iter().map(|file| (file.name.clone(), file.size)).collect();
     // Says if the archive lacks what this host remembers.
-    session.cancel.or(receiver.before()).await?;
+    session.cancel.or(receiver.last_known()).await?;
     // What this host remembers may be older, if another one has received since.
     let before = session.cancel.or(last_stored(&session.root, &settings.server)).await?;
     // Files do not state a server_uuid.
     let id = files.last().ok_or(ArchiveError::NoLog)?.server_id;
     let now = Origin { id, uuid: None, node: None };
-    let start = start_on(&session.root, &settings.server, before.as_ref(), now, &logs);
+    let start = continuation(&session.root, &settings.server, before.as_ref(), now, &logs, &tell);
     let start = session.cancel.or(start).await?;
     match &start.begins {
         StreamOrigin::Continues { .. } => {}
@@ -145,6 +156,83 @@ pub async fn push(
         report.left = size.saturating_sub(if log == last { offset } else { MAGIC.len() as u64 });
     }
     Ok(report)
+}
+
+/// Segments that are missing before the end of an archive.
+struct Hole {
+    /// Says which.
+    what: String,
+    /// The last segment before them.
+    before: Option<Record<SegmentHead>>,
+}
+
+/// The holes of the history that ends with segment `last`, the last one first, as far as its last streams are of one server.
+async fn holes(root: &Root, server: &str, last: &SegmentHead) -> Result<Vec<Hole>, ArchiveError> {
+    let mut holes = Vec::new();
+    let (mut stream, mut end) = (last.stream.clone(), last.number);
+    for _ in 0..STREAMS {
+        let head = stream_head(root, server, &stream).await?;
+        let link = head.and_then(|head| match head.content.begins {
+            StreamOrigin::Continues { after, at: None } => Some(after),
+            _ => None,
+        });
+        if let Some(missing) = missing_before(root, server, &stream, end).await? {
+            let before = match (missing.checked_sub(1), &link) {
+                (Some(before), _) => one_segment_head(root, server, &stream, before).await?,
+                (None, Some(link)) => {
+                    one_segment_head(root, server, &link.stream, link.number).await?
+                }
+                (None, None) => None,
+            };
+            let what = format!(
+                "segment {missing} of stream {stream} is missing, although there are later ones, up to {}",
+                last.to
+            );
+            holes.push(Hole { what, before });
+        }
+        let Some(link) = link else { break };
+        (stream, end) = (link.stream, link.number.saturating_add(1));
+    }
+    Ok(holes)
+}
+
+/// Where the files continue the archive: at its end, or before a hole in it, if they have all from there on.
+async fn continuation(
+    root: &Root,
+    server: &str,
+    last: Option<&Record<SegmentHead>>,
+    now: Origin<'_>,
+    logs: &[ServerLog],
+    tell: &Tell,
+) -> Result<Start, ArchiveError> {
+    let at_end = start_on(root, server, last, now, logs).await?;
+    let (Some(last), StreamOrigin::Continues { .. }) = (last, &at_end.begins) else {
+        return Ok(at_end);
+    };
+    let holes = holes(root, server, &last.content).await?;
+    let end = logs.last().and_then(|(log, size)| LogPosition::new(log, *size));
+    // Otherwise the stream that begins last would end before the archive does.
+    let has_all = end >= last.content.end();
+    for hole in holes.iter().rev().filter(|_| has_all) {
+        let Some(before) = &hole.before else { continue };
+        let start = start_on(root, server, Some(before), now, logs).await?;
+        if let StreamOrigin::Continues { .. } = start.begins {
+            tell(Notice::Hole(format!(
+                "{}; all from {} on is archived again",
+                hole.what, start.at
+            )));
+            return Ok(start);
+        }
+    }
+    if let Some(hole) = holes.last() {
+        let from = hole.before.as_ref().map(|before| format!(" from {} on", before.content.to.log));
+        let from = from.unwrap_or_default();
+        tell(Notice::Hole(format!(
+            "{}, which these files do not have: give all files{from} up to the last one, and that part is archived again",
+            hole.what
+        )));
+    }
+    Ok(at_end)
 }
 
 /// Returns the facts about the server: the files state its version, and the archive the settings that a replay needs.

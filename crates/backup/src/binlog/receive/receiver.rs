@@ -15,7 +15,7 @@ use xb_compressor::Algorithm;
 use xb_encryptor::KeySlots;
 use xb_mysql::Access;
 use xb_repo::archive::ended::{self, EndedStream, STREAMS_AT_ONCE};
-use xb_repo::archive::newest::{last_stored, stream_head};
+use xb_repo::archive::newest::{last_stored, outlines, stream_head};
 use xb_repo::archive::record::Record;
 use xb_repo::archive::rollup::RollUp;
 use xb_repo::archive::segment::SegmentHead;
@@ -231,6 +231,8 @@ pub(super) struct Receiver<'a> {
     unlogged: Unlogged,
     /// The settings for which the next stream begins.
     found: Mutex<Option<FoundSettings>>,
+    /// A new archive may begin, although this host remembers one.
+    pub(super) may_begin_anew: bool,
 }
 
 /// Why a stream ends.
@@ -270,6 +272,7 @@ impl<'a> Receiver<'a> {
             ended,
             unlogged,
             found,
+            may_begin_anew: false,
         }
     }
 
@@ -683,8 +686,9 @@ impl<'a> Receiver<'a> {
         Ok(Some(before_hole(root, server, last, &self.tell).await?))
     }
 
-    /// The last stored segment: that which this host remembers, if it is there.
-    async fn last_known(&self) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
+    /// The last stored segment: that which this host remembers, if it is there. An archive of which nothing is left, as where a
+    /// disk is not mounted, does not begin anew: all that was stored would be received again, if the server still had it.
+    pub(super) async fn last_known(&self) -> Result<Option<Record<SegmentHead>>, ArchiveError> {
         let stored = async || Ok(last_stored(self.root(), &self.settings.server).await?);
         let Some(state) = &self.state else { return stored().await };
         let Some(ours) = state.read()? else { return stored().await };
@@ -700,6 +704,10 @@ impl<'a> Receiver<'a> {
         match is_there.await? {
             true => Ok(Some(ours)),
             false => {
+                let (server, last) = (self.settings.server.clone(), head.to.to_string());
+                if !self.may_begin_anew && outlines(self.root(), &server).await?.is_empty() {
+                    return Err(ArchiveError::Gone { server, last });
+                }
                 let what = format!(
                     "segment {} of stream {}, up to {}, is missing or was changed",
                     head.number, head.stream, head.to
