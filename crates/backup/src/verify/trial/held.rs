@@ -75,6 +75,18 @@ fn decoded(name: &str) -> String {
     text
 }
 
+/// To what a tablespace file belongs.
+#[derive(Debug)]
+pub(super) enum FileOwner {
+    Table(TableId),
+    /// A FULLTEXT index of a table in this schema.
+    FullText(String),
+    /// The server itself, or several tables.
+    Server,
+    /// No table: a server does not open it, or removes it.
+    Nobody,
+}
+
 /// Files and entries of a table.
 #[derive(Debug, Default)]
 struct TableFiles {
@@ -142,6 +154,25 @@ impl BackupContents {
             }
         }
         Ok(())
+    }
+
+    /// Returns to what a tablespace file belongs, by its name below the data directory.
+    pub(super) fn owner_of(&self, file: &str) -> FileOwner {
+        let Some((schema, file)) = file.split_once('/') else { return FileOwner::Server };
+        let table = file.rsplit_once('.').map_or(file, |(table, _)| table);
+        let id = TableId::new(schema, table);
+        let has_definition = self.tables.get(&id).is_some_and(|held| held.frm);
+        if id.is_intermediate() {
+            FileOwner::Nobody
+        } else if has_definition {
+            FileOwner::Table(id)
+        } else if id.is_fulltext() {
+            FileOwner::FullText(Printable::new(decoded(schema).as_bytes()).to_string())
+        } else if self.data_dictionary {
+            FileOwner::Table(id)
+        } else {
+            FileOwner::Nobody
+        }
     }
 
     /// Adds an entry of InnoDB's dictionary. Its own tables have no schema and are not counted.
