@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::restored_pages::RestoredPages;
 use crate::selection::table_of;
-use crate::verify::RestoredPages;
 
 /// Number of damaged pages of each table, by its name as `SCHEMA/TABLE` in the encoding of file names.
 pub(super) type DamagedTables = BTreeMap<String, u64>;

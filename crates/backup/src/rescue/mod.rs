@@ -61,12 +61,12 @@ use crate::restore::prepare::{PrepareOptions, PrepareTool, lost_pages, prepare};
 use crate::restore::request::AfterRestore;
 use crate::restore::same_space::is_covered;
 use crate::restore::{RestoreOptions, RestoreReport};
+use crate::restored_pages::{RestoredPages, restored_pages};
 use crate::scratch::Scratch;
 use crate::selection::{Selection, table_of};
 use crate::server::private::{Server, remove_links, with_keys};
 use crate::session::Session;
 use crate::until::{ReplayOptions, UntilPlan, replay_onto, replaying_program};
-use crate::verify::{RestoredPages, restored_pages};
 
 /// Default name of a table in a dump, and on a server.
 const IN_DUMP: &str = "{table}";

@@ -27,7 +27,6 @@ use xb_repo::root::Root;
 use xb_repo::verification::{Level, PageReport, Problem, VerifiedLink, VerifyReport};
 
 pub use request::VerifyRequest;
-pub(crate) use trial::{RestoredPages, restored_pages};
 pub use trial::{Trial, verify_by_restore};
 
 use crate::cancel::OrInterrupted as _;

@@ -7,10 +7,10 @@ use xb_repo::verification::{Level, Problem, RestoreTest, VerifyReport};
 
 use super::answers::{Encryption, Kind, ListedTable, Verdict};
 use super::held::UnlistedFiles;
-use super::pages::RestoredPages;
 use crate::error::BackupError;
 use crate::full_disk::{AGAIN, has_room};
 use crate::hints::says_full;
+use crate::restored_pages::RestoredPages;
 use crate::verify::results::counted;
 
 /// Number of names in one remark.

@@ -4,14 +4,69 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use xb_files::is_lost_and_found;
 use xb_pages::Fault;
 use xb_pipeline::{BadPageOf, RecoveredFiles};
-use xb_reader::RelPath;
+use xb_reader::{Printable, RelPath};
 use xb_repo::verification::{Level, PageReport, Problem};
 
-use super::held::{BackupContents, FileOwner};
 use crate::error::BackupError;
 use crate::session::Session;
+use crate::table_id::{TableId, decoded};
+
+/// To what a tablespace file belongs.
+enum FileOwner {
+    Table(TableId),
+    /// A FULLTEXT index of a table in this schema.
+    FullText(String),
+    /// The server itself, or several tables.
+    Server,
+    /// No table: a server does not open it, or removes it.
+    Nobody,
+}
+
+/// The tables of a data directory that have a definition.
+struct DefinedTables {
+    tables: BTreeSet<TableId>,
+    /// The server keeps all definitions in a dictionary, as MySQL does from 8.0 on.
+    has_dictionary: bool,
+}
+
+impl DefinedTables {
+    fn read(data: &Path) -> std::io::Result<Self> {
+        let mut tables = BTreeSet::new();
+        for entry in std::fs::read_dir(data)? {
+            let entry = entry?;
+            if !entry.file_type()?.is_dir() || is_lost_and_found(&entry) {
+                continue;
+            }
+            let schema = entry.file_name().to_string_lossy().into_owned();
+            for file in std::fs::read_dir(entry.path())? {
+                let file = file?.file_name().to_string_lossy().into_owned();
+                let table = file.strip_suffix(".frm").map(|table| TableId::new(&schema, table));
+                tables.extend(table);
+            }
+        }
+        Ok(Self { tables, has_dictionary: data.join("mysql.ibd").exists() })
+    }
+
+    fn owner_of(&self, file: &str) -> FileOwner {
+        let Some((schema, file)) = file.split_once('/') else { return FileOwner::Server };
+        let table = file.rsplit_once('.').map_or(file, |(table, _)| table);
+        let id = TableId::new(schema, table);
+        if id.is_intermediate() {
+            FileOwner::Nobody
+        } else if self.tables.contains(&id) {
+            FileOwner::Table(id)
+        } else if id.is_fulltext() {
+            FileOwner::FullText(Printable::new(decoded(schema).as_bytes()).to_string())
+        } else if self.has_dictionary {
+            FileOwner::Table(id)
+        } else {
+            FileOwner::Nobody
+        }
+    }
+}
 
 /// Findings about the pages of restored data.
 #[derive(Debug)]
@@ -41,8 +96,8 @@ pub(crate) fn restored_pages(session: &Session, data: &Path) -> Result<RestoredP
     let unread = |error: std::io::Error| {
         BackupError::of_target(data, format!("the pages of its files cannot be checked: {error}"))
     };
-    let held = BackupContents::read(data).map_err(unread)?;
-    let owner = |path: &RelPath| held.owner_of(&String::from_utf8_lossy(path.as_bytes()));
+    let defined = DefinedTables::read(data).map_err(unread)?;
+    let owner = |path: &RelPath| defined.owner_of(&String::from_utf8_lossy(path.as_bytes()));
     let files = RecoveredFiles::list(data, |path| matches!(owner(path), FileOwner::Nobody));
     let files = files.map_err(unread)?;
     observer.begin_phase("pages");
