@@ -22,6 +22,9 @@
 //! be empty. In a backup of a running server, recovery may still write a page that is missing:
 //! [`BadPage::missing_since`] and [`RedoStart`] tell the two apart.
 //!
+//! Of a file with the changed pages of a tablespace, as increments have them, [`DeltaPageChecker`] checks each page by
+//! itself.
+//!
 //! Of a MyISAM or Aria table, [`TableFileChecker`] takes one file at a time, and [`TableHead`] says
 //! how long both must be; Aria's pages have checksums, too.
 //!
@@ -38,6 +41,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 mod checksums;
+mod delta_file;
 mod doublewrite;
 mod first_page;
 mod format;
@@ -50,6 +54,7 @@ mod table_file;
 mod table_head;
 mod tablespace;
 
+pub use delta_file::DeltaPageChecker;
 pub use first_page::{FirstPage, is_intact_page};
 pub use format::{Format, Kind, MAX_PAGE};
 pub use page::{BadPage, Fault};

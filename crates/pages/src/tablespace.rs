@@ -17,7 +17,8 @@ pub struct PageCounts {
     /// Pages that are marked as having no checksum.
     pub no_checksum: u64,
     /// Pages that cannot be checked: their checksum is inside the compressed or encrypted part, or
-    /// they are in the doublewrite area of the system tablespace, whose content is arbitrary.
+    /// they are in the doublewrite area of the system tablespace, whose content is arbitrary. After a
+    /// recovery, also pages that do not match and are not in use, which no server reads.
     pub unchecked: u64,
     /// Pages that are damaged.
     pub damaged: u64,
@@ -107,6 +108,8 @@ pub struct PageChecker {
     made: Option<u64>,
     /// The file must have pages: it is not one of the later files of a system tablespace.
     never_blank: bool,
+    /// Recovery is over: the tablespace itself states which of its pages are in use.
+    is_recovered: bool,
     counts: PageCounts,
 }
 
@@ -146,6 +149,13 @@ impl PageChecker {
         possible.then(|| Self::new(Role::Perhaps))
     }
 
+    /// Checks a file on which recovery is over: a page that is not in use may hold anything. A page that is missing
+    /// (see [`BadPage::missing_since`]) is damage then.
+    #[must_use]
+    pub fn recovered(self) -> Self {
+        Self { is_recovered: true, ..self }
+    }
+
     fn new(role: Role) -> Self {
         Self {
             role,
@@ -163,6 +173,7 @@ impl PageChecker {
             oldest: None,
             made: None,
             never_blank: matches!(role, Role::Table | Role::Undo),
+            is_recovered: false,
             counts: PageCounts::default(),
         }
     }
@@ -313,7 +324,12 @@ impl PageChecker {
         if self.in_doublewrite(format, place) {
             return self.area.page(format, page, place, offset);
         }
+        let is_unused = self.is_recovered && self.is_unused(place);
         let mut damaged = |counts: &mut PageCounts, fault| {
+            if is_unused {
+                counts.unchecked += 1;
+                return;
+            }
             counts.damaged += 1;
             bad(BadPage { page: place, offset, fault, missing_since: None });
         };
@@ -400,6 +416,14 @@ impl PageChecker {
                 false => (number / size + 1) * size - base,
             };
         }
+    }
+
+    /// Returns whether the tablespace states that it does not use the page of this place.
+    fn is_unused(&self, place: u64) -> bool {
+        let Some(number) = self.base.map(|base| base + place) else { return false };
+        let is_beyond = self.header.is_some_and(|header| number >= header.limit);
+        let used = self.map.as_ref().and_then(|map| map.is_used(number));
+        is_beyond || used == Some(false)
     }
 
     /// Returns whether a tablespace has this page from its creation on and never frees it.

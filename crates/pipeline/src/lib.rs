@@ -8,6 +8,7 @@
 //!   a plain xbstream as it passes. An [`Extractor`] creates the files of an xbstream, and decrypts
 //!   and decompresses them on the way ([`FileDecoding`]). An [`Inspector`] checks an xbstream and stores
 //!   nothing.
+//! - [`RecoveredFiles`] are the tablespaces of a data directory on which recovery is over: all of their pages are checked.
 //! - [`Merge`] reads the streams of several FIFOs as one xbstream, and [`Split`] divides one between
 //!   FIFOs.
 //! - [`filter`] encrypts any bytes to a file and decrypts them again.
@@ -120,7 +121,8 @@ pub use flow::slab::{Slab, SlabPool};
 pub use flow::work::{Watcher, Work, WorkDone};
 pub use inspect::{
     BadPageOf, BadRedo, BadTable, IndexMismatch, IndexProof, IndexWatch, InspectError,
-    InspectOptions, InspectReport, Inspector, MAX_BAD_PAGES, PagesFound, RedoFault, TableFault,
+    InspectOptions, InspectReport, Inspector, MAX_BAD_PAGES, PagesFound, RecoveredFile,
+    RecoveredFiles, RedoFault, TableFault,
 };
 pub use layout::{ClassicLayout, ClassicObjects, ObjectLayout};
 pub use pack::error::{CutError, PackError, TransformError};

@@ -206,6 +206,9 @@ pub struct RestoreTest {
     pub tables: u64,
     /// The user's own statements that were run.
     pub statements: u64,
+    /// The pages of the restored tablespaces, before the server started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<PageReport>,
     /// Their answers. Not stored: the record beside the manifest shows no data.
     #[serde(skip)]
     pub answers: Vec<Answer>,

@@ -9,6 +9,7 @@ mod consolidate;
 mod history;
 mod imported;
 mod one_pass;
+mod pages;
 mod prepare;
 mod renamed;
 mod rescue;

@@ -166,7 +166,7 @@ fn a_server_is_tried_on_the_restored_backup() {
     // Without --quiet, which hides the events.
     let ran = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args(["verify", "--json"]);
     let ran = ran.args(store.options()).args(options).arg(store.url("n")).run().expect(0);
-    assert_phases(&ran, 5, "check");
+    assert_phases(&ran, 6, "check");
     let found = report(&ran);
     assert_eq!(found["reached"], "restore");
     assert!(found["restore"]["tables"].as_u64().unwrap() > 30, "{found}");

@@ -358,6 +358,11 @@ impl Copier<'_> {
                 "the chain lacks pages of its tablespace: {cause}; rescue it from another full backup"
             ));
         }
+        if let Some(pages) = self.order.damaged.get(&held.files) {
+            return Err(format!(
+                "damaged pages in its file: {pages}; a server would read some of its values as empty, without an error: rescue it from another backup, or restore this one with --prepare, and read the other rows with a server of your own"
+            ));
+        }
         let found = self.private.rows(format!(
             "SELECT table_type, COALESCE(table_comment, '') FROM information_schema.tables WHERE {}",
             is_table(&held.schema, &held.table)

@@ -6,6 +6,7 @@
 mod completing;
 mod condition;
 mod copy;
+mod damaged;
 mod definition;
 mod faithful;
 mod file_names;
@@ -40,6 +41,7 @@ use xb_repo::names::BackupName;
 use self::condition::{refuse_full_text, refuse_partial};
 pub use self::copy::Rescued;
 use self::copy::{CopyOutcome, copy};
+use self::damaged::damaged_tables;
 use self::names::{NamedTable, NewNames, StoredTable, choose, choose_present, held, left_out};
 use self::sink::{LOGIN, LiveServer, Sink};
 use self::source::Order;
@@ -59,6 +61,7 @@ use crate::restore::prepare::{PrepareOptions, PrepareTool, lost_pages, prepare};
 use crate::restore::request::AfterRestore;
 use crate::restore::same_space::is_covered;
 use crate::restore::{RestoreOptions, RestoreReport};
+use crate::restored_pages::{RestoredPages, restored_pages};
 use crate::scratch::Scratch;
 use crate::selection::{Selection, table_of};
 use crate::server::private::{Server, remove_links, with_keys};
@@ -209,12 +212,12 @@ pub async fn rescue(
         let data = scratch.path().join("data");
         let how = &ready.preparing;
         let left;
-        let ((found, mut not_rescued), live, (restored, lost), replayed) = match until {
+        let ((found, mut not_rescued), live, (restored, lost, pages), replayed) = match until {
             None => {
                 let found = goal.find(&in_backup)?;
                 let opened = goal.open(&found.0, cancel).await?;
                 left = left_out(&in_backup, goal.tables);
-                observer.expect_phases(3);
+                observer.expect_phases(4);
                 let files = found.0.iter().map(|named| named.chosen.held.files.clone());
                 get.files = Selection::tables(files);
                 let restored = restored(session, &mut get, &links, &data, how, 0, on_line).await?;
@@ -226,7 +229,7 @@ pub async fn rescue(
                 let program = replaying_program(session, &plan, &replay).await?;
                 // Obstacles are reported now, although the log may create and rename tables.
                 drop(goal.open(&goal.find_present(&in_backup)?.0, cancel).await?);
-                observer.expect_phases(5);
+                observer.expect_phases(6);
                 let room = plan.log_bytes;
                 let restored =
                     restored(session, &mut get, &links, &data, how, room, on_line).await?;
@@ -243,6 +246,8 @@ pub async fn rescue(
         remarks.extend(replayed.iter().flat_map(crate::until::remarks));
         let is_partial = last.manifest().is_some_and(|last| last.source.is_partial);
         remarks.extend(lost.as_deref().map(|lost| lost_pages(lost, is_partial)));
+        let (damaged, of_server) = damaged_tables(&pages);
+        remarks.extend(of_server);
         if !left.is_empty() {
             remarks.push(format!(
                 "the file names of these are not encoded, as for a copy in the data directory, so a pattern leaves them out: {}; name those that you want",
@@ -268,6 +273,7 @@ pub async fn rescue(
                 is_partial,
                 // A log may have made it anew.
                 lost: lost.filter(|_| replayed.is_none()).as_deref().and_then(files_at),
+                damaged,
                 in_use: in_use.iter().filter_map(|file| files_at(Path::new(file))).collect(),
                 about: match &replayed {
                     None => format!("backup {name}"),
@@ -428,7 +434,8 @@ fn refuse_links<'a>(mut files: impl Iterator<Item = &'a str>) -> Result<(), Back
 }
 
 /// Restores the selected files of a chain into `data` and prepares them. If they do not belong together,
-/// all files are restored. Returns the file of a tablespace that the chain lacks, or not all of, too.
+/// all files are restored. Returns the file of a tablespace that the chain lacks, or not all of, too, and what was found in
+/// the pages of all files.
 async fn restored(
     session: &Session,
     get: &mut GetRequest,
@@ -437,7 +444,7 @@ async fn restored(
     options: &PrepareOptions,
     room_beside: u64,
     on_line: &OnLine,
-) -> Result<(Vec<(String, RestoreReport)>, Option<PathBuf>), BackupError> {
+) -> Result<(Vec<(String, RestoreReport)>, Option<PathBuf>, RestoredPages), BackupError> {
     let how = RestoreOptions { sync: Durability::None, room_beside, ..RestoreOptions::default() };
     let failed = |what: String| BackupError::Restore { target: data.display().to_string(), what };
     let mut fetched = fetch(session, get, links, data, how, on_line).await?;
@@ -460,7 +467,7 @@ async fn restored(
     let lost = prepare(session, chain, options, false, on_line).await?;
     remove_links(data)
         .map_err(|error| failed(format!("cannot remove a link to a tablespace: {error}")))?;
-    Ok((restored, lost))
+    Ok((restored, lost, restored_pages(session, data)?))
 }
 
 /// For a backup without a manifest.

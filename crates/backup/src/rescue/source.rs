@@ -9,6 +9,7 @@ use xb_mysql::Client;
 use xb_pipeline::Observer;
 use xb_reader::Printable;
 
+use super::damaged::DamagedTables;
 use super::definition::Definition;
 use super::names::NamedTable;
 use super::rows::{Layout, sql};
@@ -34,6 +35,8 @@ pub(super) struct Order {
     pub(super) physical: bool,
     /// The table of which the chain lacks pages, in the encoding of file names.
     pub(super) lost: Option<String>,
+    /// Tables with damaged pages.
+    pub(super) damaged: DamagedTables,
     /// Whether the backups of the chain are partial.
     pub(super) is_partial: bool,
     /// Tables that were in use when they were copied, as `SCHEMA/TABLE` in the encoding of file names.

@@ -154,10 +154,16 @@ impl Run<'_> {
                 counted(found.in_use, "page")
             ));
         }
-        if found.passed_over > 0 {
+        if found.passed_over > found.changed_only {
             self.note(&format!(
                 "tablespace files whose pages could not be checked: {}",
-                found.passed_over
+                found.passed_over - found.changed_only
+            ));
+        }
+        if found.changed_only > 0 {
+            self.note(&format!(
+                "files with the changed pages of tablespaces: {}; these pages were checked, and level restore checks the whole tablespaces",
+                found.changed_only
             ));
         }
         if found.doubtful > 0 {

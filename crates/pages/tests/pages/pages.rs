@@ -2,7 +2,7 @@
 
 use crc_fast::{CrcAlgorithm, checksum};
 use proptest::prelude::*;
-use xb_pages::{BadPage, Fault, Format, Kind, PageChecker, PageCounts};
+use xb_pages::{BadPage, DeltaPageChecker, Fault, Format, Kind, PageChecker, PageCounts};
 
 /// The kind of checksum of a page.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -446,6 +446,111 @@ fn an_empty_page_that_is_in_use_is_missing() {
             assert_eq!((bad.len(), bad[0].page, bad[0].fault), (1, 0, Fault::EmptyFixed), "{name}");
         }
     }
+}
+
+/// Recovery is over: only pages in use count, and those all do.
+#[test]
+fn after_a_recovery_only_pages_in_use_are_damaged() {
+    for sum in SEALED {
+        for code in sum.codes() {
+            let (size, name) = (512 << code, format!("{sum:?} {code}"));
+            let mut file = tablespace(sum, code, 80);
+            // Page 7 is free, 8 is not, and the last ones are beyond those that were ever used, where there are any.
+            for page in [7, 8, 79] {
+                file[page * size + 300] ^= 1;
+            }
+            let mut checker = PageChecker::of_name(b"d/t.ibd").unwrap().recovered();
+            let mut bad = Vec::new();
+            checker.feed(&file, &mut |page| bad.push(page.page));
+            let counts = checker.finish(&mut |page| bad.push(page.page)).counts;
+            assert_eq!((&bad[..], counts.unchecked), (&[8][..], 2), "{name}");
+            let (before, ..) = checked("d/t.ibd", &file, &[1 << 20]);
+            assert_eq!((before.damaged, before.unchecked), (3, 0), "{name}");
+        }
+    }
+}
+
+/// A file with these pages of a tablespace, as an increment has it. Unused room for numbers is zeros.
+fn delta(sum: Sum, code: u32, numbers: &[u32]) -> Vec<u8> {
+    let (size, mut file) = (512 << code, Vec::new());
+    let room = size / 4 - 1;
+    let groups = numbers.chunks(room).len().max(1);
+    for n in 0..groups {
+        let group = numbers.chunks(room).nth(n).unwrap_or_default();
+        let mut block = if n + 1 == groups { *b"XTRA" } else { *b"xtra" }.to_vec();
+        group.iter().for_each(|number| block.extend(number.to_be_bytes()));
+        if group.len() < room {
+            block.extend(u32::MAX.to_be_bytes());
+        }
+        block.resize(size, 0);
+        file.extend(block);
+        group.iter().for_each(|number| file.extend(page(sum, code, *number, *number as u8)));
+    }
+    file
+}
+
+/// The damaged pages, and the counts unless the file is not made as such files are.
+fn delta_checked(name: &str, file: &[u8], piece: usize) -> (Vec<BadPage>, Option<PageCounts>) {
+    let mut checker = DeltaPageChecker::of_tablespace(name.as_bytes());
+    let mut bad = Vec::new();
+    for piece in file.chunks(piece) {
+        checker.feed(piece, &mut |page| bad.push(page));
+        assert!(checker.held() <= 6 * xb_pages::MAX_PAGE);
+    }
+    let found = checker.finish(&mut |page| bad.push(page));
+    (bad, found.map(|found| found.counts))
+}
+
+#[test]
+fn each_changed_page_of_an_increment_is_checked() {
+    for sum in SUMS {
+        for code in sum.codes() {
+            let size = 512 << code;
+            let many: Vec<u32> = (0..size as u32 / 4 + 2).collect();
+            for numbers in [&[0_u32, 3, 4, 9][..], &[7], &[], &many[..many.len().min(1100)]] {
+                let name = format!("{sum:?} {code} {}", numbers.len());
+                let plain = delta(sum, code, numbers);
+                for piece in [777, 1 << 20] {
+                    let (bad, counts) = delta_checked("d/t.ibd", &plain, piece);
+                    let counts = counts.expect(&name);
+                    let all = counts.good + counts.no_checksum;
+                    assert_eq!((bad.len(), all), (0, numbers.len() as u64), "{name}");
+                    assert!(delta_checked("d/t.ibd", &plain[..plain.len() - 1], piece).1.is_none());
+                }
+                if numbers.len() < 2 || matches!(sum, Sum::None | Sum::ZipNone) {
+                    continue;
+                }
+                let mut flipped = plain.clone();
+                flipped[2 * size + 300] ^= 1;
+                let (bad, counts) = delta_checked("d/t.ibd", &flipped, 5000);
+                let found: Vec<_> = bad.iter().map(|bad| (bad.page, bad.offset)).collect();
+                assert_eq!(found, [(numbers[1].into(), 2 * size as u64)], "{name}");
+                assert_eq!(counts.unwrap().damaged, 1, "{name}");
+                // An intact page of another place.
+                let mut moved = plain.clone();
+                moved[2 * size..3 * size].copy_from_slice(&page(sum, code, 5, 5));
+                let (bad, _) = delta_checked("d/t.ibd", &moved, 5000);
+                let expected = Fault::Number { expected: numbers[1].into(), got: 5 };
+                assert!(bad.len() == 1 && bad[0].fault == expected, "{name} {bad:?}");
+            }
+        }
+    }
+}
+
+/// Copies of other pages are there, which may be old or torn.
+#[test]
+fn the_doublewrite_area_of_an_increment_is_left_alone() {
+    let numbers: Vec<u32> = (64..192).chain([200]).collect();
+    let mut file = delta(Sum::Crc32, 5, &numbers);
+    for (n, _) in numbers.iter().enumerate().take(128) {
+        let at = (n + 1) * 16384;
+        file[at..at + 16384].copy_from_slice(&page(Sum::Crc32, 5, 3 + n as u32, 1));
+        file[at + 9000] ^= u8::from(n % 3 == 0);
+    }
+    let (bad, counts) = delta_checked("ibdata1", &file, 5000);
+    let counts = counts.unwrap();
+    assert_eq!((bad.len(), counts.unchecked, counts.good), (0, 128, 1));
+    assert_eq!(delta_checked("d/t.ibd", &file, 5000).0.len(), 128);
 }
 
 /// What tells whether a server created the table across its checkpoint: the pages that it makes with the root.

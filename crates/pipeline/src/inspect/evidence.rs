@@ -43,6 +43,9 @@ pub struct PagesFound {
     /// Number of tablespace files that could not be checked: their bytes are out of order, or they
     /// are compressed or encrypted and not decoded.
     pub passed_over: u64,
+    /// Number of those that are files of an incremental backup, with pages that were checked: the tablespace has others,
+    /// which an earlier backup has.
+    pub changed_only: u64,
     /// Counts of pages in files that have ended.
     pub counts: PageCounts,
     /// The first [`MAX_BAD_PAGES`] bad pages.
@@ -206,6 +209,11 @@ impl Evidence {
                 self.found.take_tables(concluded);
             }
             Content::PassedOver => self.found.passed_over += 1,
+            Content::Delta(checked) => {
+                self.found.passed_over += 1;
+                self.found.changed_only += 1;
+                self.found.counts.add(&checked.counts);
+            }
             Content::Pages(checked) => {
                 self.found.files += 1;
                 self.found.counts.add(&checked.counts);

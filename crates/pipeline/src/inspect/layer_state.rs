@@ -1,6 +1,8 @@
 //! State of one file during inspection: its layers are decoded and its pages checked.
 
-use xb_pages::{BadPage, FileChecked, PageChecker, TableFileChecker, TableFileName};
+use xb_pages::{
+    BadPage, DeltaPageChecker, FileChecked, PageChecker, TableFileChecker, TableFileName,
+};
 use xb_reader::RelPath;
 
 use super::options::InspectOptions;
@@ -67,6 +69,8 @@ enum Pages {
     None,
     PassedOver,
     Checked(Box<PageChecker>),
+    /// The changed pages of a tablespace.
+    Delta(Box<DeltaPageChecker>),
     /// A file of the redo log.
     Redo(Box<RedoFile>),
     /// A redo log that stays encrypted or compressed, or is out of order.
@@ -82,6 +86,8 @@ pub(super) enum Content {
     Other,
     PassedOver,
     Pages(FileChecked),
+    /// The changed pages of a tablespace: they were checked, and the others are in an earlier backup.
+    Delta(FileChecked),
     /// A file of the redo log.
     Redo(RedoFound),
     /// A file of a MyISAM or Aria table.
@@ -117,7 +123,7 @@ impl FileState {
     /// Stops checking pages, because the file's bytes are out of order.
     pub(super) fn pass_over(&mut self) {
         match self.pages {
-            Pages::Checked(_) => self.pages = Pages::PassedOver,
+            Pages::Checked(_) | Pages::Delta(_) => self.pages = Pages::PassedOver,
             Pages::Redo(_) => self.pages = Pages::UnreadRedo,
             Pages::Table(_) => self.pages = Pages::UnreadTable,
             Pages::None | Pages::PassedOver | Pages::UnreadRedo | Pages::UnreadTable => {}
@@ -145,6 +151,7 @@ impl FileState {
     pub(super) fn held(&self) -> u64 {
         match &self.pages {
             Pages::Checked(checker) => checker.held() as u64,
+            Pages::Delta(checker) => checker.held() as u64,
             Pages::Table(checker) => checker.held() as u64,
             _ => 0,
         }
@@ -204,12 +211,23 @@ impl FileState {
                 checked if checked.is_tablespace => Content::Pages(checked),
                 _ => Content::Other,
             },
+            Pages::Delta(checker) => {
+                checker.finish(bad).map_or(Content::PassedOver, Content::Delta)
+            }
             Pages::Redo(file) => Content::Redo(file.finish()),
             Pages::UnreadRedo => Content::Redo(RedoFound::default()),
             Pages::Table(checker) => Content::Table(TableCheck::Read(Box::new(checker.finish()))),
             Pages::UnreadTable => Content::Table(TableCheck::Unread),
         };
         Ok((content, self.unpacked))
+    }
+}
+
+/// The checks of a tablespace file of this name, if it is one, on which recovery is over.
+pub(super) fn recovered_pages(name: &[u8]) -> Option<PageChecker> {
+    match Pages::of_name(name, true) {
+        Pages::Checked(checker) => Some(checker.recovered()),
+        _ => None,
     }
 }
 
@@ -224,9 +242,12 @@ impl Pages {
             let checker = bare.then(|| Box::new(TableFileChecker::new(engine, part)));
             return checker.map_or(Self::UnreadTable, Self::Table);
         }
-        // A file of an incremental backup: some of the pages, in a format that we cannot read.
-        let (name, delta) = name.strip_suffix(DELTA).map_or((name, false), |name| (name, true));
-        match (PageChecker::of_name(name), bare && !delta) {
+        // A file of an incremental backup has some of the pages.
+        let delta = name.strip_suffix(DELTA).filter(|name| PageChecker::of_name(name).is_some());
+        if let Some(name) = delta.filter(|_| bare) {
+            return Self::Delta(Box::new(DeltaPageChecker::of_tablespace(name)));
+        }
+        match (PageChecker::of_name(delta.unwrap_or(name)), bare && delta.is_none()) {
             (Some(checker), true) => Self::Checked(Box::new(checker)),
             (Some(_), false) => Self::PassedOver,
             (None, true) => {
@@ -240,6 +261,7 @@ impl Pages {
     fn feed(&mut self, bytes: &[u8], bad: &mut impl FnMut(BadPage)) {
         match self {
             Self::Checked(checker) => checker.feed(bytes, bad),
+            Self::Delta(checker) => checker.feed(bytes, bad),
             Self::Redo(file) => file.feed(bytes),
             Self::Table(checker) => checker.feed(bytes),
             _ => {}
@@ -249,6 +271,7 @@ impl Pages {
     fn feed_zeros(&mut self, len: u64, bad: &mut impl FnMut(BadPage)) {
         match self {
             Self::Checked(checker) => checker.feed_zeros(len, bad),
+            Self::Delta(checker) => checker.feed_zeros(len, bad),
             Self::Redo(file) => file.feed_zeros(len),
             Self::Table(checker) => checker.feed_zeros(len),
             _ => {}

@@ -10,6 +10,7 @@ mod evidence;
 mod index_check;
 mod layer_state;
 pub(crate) mod options;
+mod recovered;
 mod redo;
 mod tables;
 
@@ -27,6 +28,7 @@ use index_check::Records;
 pub use index_check::{IndexMismatch, IndexProof, IndexWatch};
 use layer_state::{FileState, InspectResources};
 pub use options::InspectOptions;
+pub use recovered::{RecoveredFile, RecoveredFiles};
 pub use redo::{BadRedo, RedoFault};
 pub use tables::{BadTable, TableFault};
 

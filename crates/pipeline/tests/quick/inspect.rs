@@ -10,7 +10,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use proptest::prelude::*;
 use xb_pipeline::{
     EndRule, IndexWatch, InspectError, InspectOptions, InspectReport, Inspector, Observer,
-    UnpackPlan, unpack_watched,
+    RecoveredFiles, UnpackPlan, unpack_watched,
 };
 use xb_reader::ChunkWriter;
 
@@ -110,8 +110,79 @@ fn a_bad_page_is_found_in_every_wrapping() {
     let delta = mixed(&[("d/t.ibd.delta".into(), vec![9; 70_000])], 60_000);
     let found = inspect(&delta, 10_000, options(false)).unwrap();
     assert_eq!((found.pages.files, found.pages.passed_over), (0, 1));
+    assert_eq!(found.pages.changed_only, 0, "it is not made as such files are");
     let none = InspectOptions { pages: false, ..options(true) };
     assert_eq!(inspect(&stream, 10_000, none).unwrap().pages.files, 0);
+}
+
+/// The file of an increment with the changed pages of a tablespace: all of these.
+fn changed(plain: &[u8]) -> Vec<u8> {
+    let mut block = b"XTRA".to_vec();
+    (0..(plain.len() / PAGE) as u32).for_each(|number| block.extend(number.to_be_bytes()));
+    block.extend([0xff; 4]);
+    block.resize(PAGE, 0);
+    [&block, plain].concat()
+}
+
+#[test]
+fn a_bad_page_is_found_among_the_changed_pages_of_an_increment() {
+    let mut plain = tablespace(9);
+    plain[5 * PAGE + 700] ^= 1;
+    let all: Vec<_> = [("", 1), (".zst", 2), (".zst.xbcrypt", 3)]
+        .map(|(wrapping, n)| {
+            (format!("d/t{n}.ibd.delta{wrapping}"), wrapped(wrapping, &changed(&plain)))
+        })
+        .into();
+    let found = inspect(&mixed(&all, 60_000), 10_000, options(true)).unwrap();
+    let bad: Vec<_> = found.pages.bad.iter().map(|bad| (bad.page.page, bad.page.offset)).collect();
+    assert_eq!(bad, [(5, 6 * PAGE as u64); 3]);
+    // The tablespaces have other pages, which are elsewhere.
+    assert_eq!((found.pages.passed_over, found.pages.changed_only), (3, 3));
+    assert_eq!((found.pages.files, found.pages.counts.good), (0, 24));
+}
+
+/// No server has been started on the files: a page that is missing is lost.
+#[test]
+fn all_pages_of_a_data_directory_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut bit, mut cut) = (tablespace(300), tablespace(3));
+    bit[299 * PAGE + 700] ^= 1;
+    cut.truncate(2 * PAGE + 100);
+    let write = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    write("d/bit.ibd", &bit);
+    write("d/cut.ibd", &cut);
+    write("d/sound.ibd", &tablespace(3));
+    write("d/empty.ibd", &[0; 4 * PAGE]);
+    for left_alone in
+        ["d/t.frm", "d/left.ibd", "#innodb_temp/t.ibd", ".xb-merge/t.ibd", "ib_logfile0"]
+    {
+        write(left_alone, &[9; 2 * PAGE]);
+    }
+    std::os::unix::fs::symlink("/dev/zero", dir.path().join("d/link.ibd")).unwrap();
+    let list =
+        || RecoveredFiles::list(dir.path(), |path| path.as_bytes() == b"d/left.ibd").unwrap();
+    let found = list().check(4, |_| true).unwrap().unwrap();
+    let bad: Vec<_> = found.bad.iter().map(|bad| (bad.path.to_string(), bad.page.page)).collect();
+    let expected = [("d/bit.ibd", 299), ("d/cut.ibd", 2), ("d/empty.ibd", 0)];
+    assert_eq!(bad, expected.map(|(path, page)| (path.to_owned(), page)));
+    assert_eq!((found.files, found.counts.good, found.counts.damaged), (4, 304, 3));
+    let read = std::sync::atomic::AtomicU64::new(0);
+    let count = |bytes| {
+        read.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+        true
+    };
+    let _ = list().check(2, count).unwrap().unwrap();
+    assert_eq!(read.into_inner(), list().bytes());
+    assert!(list().check(2, |_| false).unwrap().is_none());
+    // A hole in used pages is no less missing than zeros.
+    let file = std::fs::File::create(dir.path().join("d/empty.ibd")).unwrap();
+    file.set_len(64 * PAGE as u64).unwrap();
+    let again = list().check(1, |_| true).unwrap().unwrap();
+    assert_eq!(again.bad.len(), 3);
 }
 
 /// With many compressed files open at a time, memory does not suffice for all of them.

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::answers::{Answer, Encryption, Kind, ListedTable, Verdict, answers};
-use super::held::{BackupContents, TableId};
+use super::held::BackupContents;
 use super::outcome::Outcome;
 use crate::cancel::CancelToken;
 use crate::error::BackupError;
 use crate::server::private::Server;
+use crate::table_id::TableId;
 
 /// Number of tables in one CHECK TABLE. If the server exits, each of them is checked alone.
 const TOGETHER: usize = 50;

@@ -40,6 +40,7 @@ use crate::restore::RestoreOptions;
 use crate::restore::request::AfterRestore;
 use crate::restore::restore_and_prepare::restore_chain;
 use crate::restore::room::{all_unpacked, check_room, unpacked};
+use crate::restored_pages::restored_pages;
 use crate::scratch::Scratch;
 use crate::selection::Selection;
 use crate::server::private::{Server, remove_links, with_keys};
@@ -108,13 +109,13 @@ pub async fn verify_by_restore(
 ) -> Result<VerifyReport, BackupError> {
     let Session { root, observer, cancel, .. } = session;
     request.level = Level::Pages;
-    // Those of the levels below, `fetch` and `prepare` of the restore, and `check`.
+    // Those of the levels below, `fetch` and `prepare` of the restore, `pages` and `check`.
     let replays = if trial.until.is_some() { 2 } else { 0 };
     let compares = match trial.compare.server {
         Some(_) => 2 + u32::from(trial.compare.hold),
         None => 0,
     };
-    observer.expect_phases(phases(Level::Pages) + 3 + replays + compares);
+    observer.expect_phases(phases(Level::Pages) + 4 + replays + compares);
     // Checks what this host lacks before a read that may take hours.
     let scratch = Scratch::new(trial.private.scratch_dir.as_deref(), "xb-verify-")?;
     if let Err(error) = can_try(root, &request, trial, scratch.path(), cancel).await {
@@ -458,6 +459,12 @@ async fn try_out(
     })?;
     let mut found = Outcome::default();
     found.restored = runs;
+    let pages = restored_pages(session, &data)?;
+    let is_sound = pages.is_sound();
+    found.pages = Some(pages);
+    if !is_sound {
+        return Ok(found);
+    }
     if let Some(replay) = replay {
         observer.begin_phase("replay");
         let options =

@@ -10,6 +10,7 @@ use super::held::UnlistedFiles;
 use crate::error::BackupError;
 use crate::full_disk::{AGAIN, has_room};
 use crate::hints::says_full;
+use crate::restored_pages::RestoredPages;
 use crate::verify::results::counted;
 
 /// Number of names in one remark.
@@ -28,6 +29,8 @@ pub(super) struct Outcome {
     /// Why a trial that finds nothing proves nothing.
     doubt: Option<&'static str>,
     pub(super) wrong: Vec<String>,
+    /// What was found in the pages of the restored files. No server was started if any is damaged.
+    pub(super) pages: Option<RestoredPages>,
     /// Statements of the user that failed.
     pub(super) refused: Vec<String>,
     /// Differences from the server with which the data was compared.
@@ -184,6 +187,12 @@ impl Outcome {
 
     /// Writes the results into the report.
     pub(super) fn write_into(mut self, report: &mut VerifyReport) {
+        if let Some(pages) = self.pages.take() {
+            if !pages.is_sound() {
+                return damaged(report, pages);
+            }
+            self.test.pages = Some(pages.report);
+        }
         let undeciphered = std::mem::take(&mut self.undeciphered).into_iter();
         match self.deciphered {
             true => self
@@ -241,6 +250,12 @@ impl Outcome {
                 engines.iter().map(|(engine, number)| format!("{number} of {engine}")).collect();
             if !each.is_empty() {
                 text += &format!("; {what}: {}", each.join(", "));
+            }
+        }
+        if let Some(pages) = &self.test.pages {
+            text += &format!("; pages intact: {}", pages.good + pages.no_checksum);
+            if pages.unchecked > 0 {
+                text += &format!(", not checkable: {}", pages.unchecked);
             }
         }
         if let Some(replayed) = &self.test.replayed {
@@ -332,6 +347,22 @@ impl Outcome {
         all.extend(log.map(|log| format!("the trial server exited on its own; its log:\n{log}")));
         all
     }
+}
+
+/// Writes the damaged pages of the restored files into the report.
+fn damaged(report: &mut VerifyReport, pages: RestoredPages) {
+    let chain: Vec<&str> = report.chain.iter().map(|link| link.name.as_str()).collect();
+    if chain.len() > 1 {
+        let warning = format!(
+            "the damaged pages are from one of the backups of the chain ({}): verify each of them at level pages to find which",
+            chain.join(", ")
+        );
+        report.warnings.push(warning);
+    }
+    let damaged = counted(pages.report.damaged, "damaged page");
+    pages.problems.into_iter().for_each(|problem| report.problem(problem));
+    report.more_problems += pages.more;
+    report.close(Level::Restore, format!("{damaged} in the restored files: no server was started"));
 }
 
 /// Like [`counted`], for nouns of several words: `2 parts of …`.
