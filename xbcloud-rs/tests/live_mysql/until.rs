@@ -306,7 +306,7 @@ fn no_event_runs_twice_and_a_disabled_engine_stays_disabled() {
     shop.server.sql(
         "SET GLOBAL event_scheduler = OFF; CREATE USER w@'10.%'; SET NAMES latin1; SET time_zone = '+05:00';
          SET timestamp = UNIX_TIMESTAMP() - 100;
-         CREATE DEFINER = w@'10.%' EVENT d.`o``nce` ON SCHEDULE AT NOW() + INTERVAL 1 SECOND
+         CREATE DEFINER = w@'10.%' EVENT d.`one``time` ON SCHEDULE AT NOW() + INTERVAL 1 SECOND
          ON COMPLETION PRESERVE DO INSERT INTO d.u VALUES (7, 7);
          SET timestamp = DEFAULT;
          CREATE EVENT d.later ON SCHEDULE AT NOW() + INTERVAL 1 DAY ON COMPLETION PRESERVE DO DO 0",
@@ -322,13 +322,49 @@ fn no_event_runs_twice_and_a_disabled_engine_stays_disabled() {
     let expected = shop.server.sql(state);
     assert!(expected.contains("latin1"), "{expected}");
     let said = shop.restore("latest", "a", &[&shop.state()]).expect(0).stderr_text();
-    assert!(said.contains("the server may have run them: d.o`nce\n"), "{said}");
+    assert!(said.contains("the server may have run them: d.one`time\n"), "{said}");
     let copy = shop.started("a");
     assert_eq!(copy.sql("SELECT @@event_scheduler"), "ON\n");
     assert_eq!(copy.sql(state), expected, "{said}");
     let status = "SELECT event_name FROM information_schema.events WHERE status = 'ENABLED'";
     assert_eq!(copy.sql(status), "later\n");
     assert_eq!(copy.sql("SELECT COUNT(*) FROM d.u"), "0\n");
+}
+
+/// As after the import of a dump, or on a server that was set up from a backup: no log ever has these transactions.
+#[test]
+fn a_server_with_transactions_outside_its_log_is_restored() {
+    if skipped() {
+        return;
+    }
+    let shop = Shop::new();
+    shop.catch_up();
+    shop.back_up("old");
+    shop.server.sql("INSERT INTO d.u VALUES (1, 1)");
+    shop.catch_up();
+    shop.server.sql(
+        "SET sql_log_bin = OFF; INSERT INTO d.u VALUES (2, 2);
+         SET GLOBAL gtid_purged = '+bbbbbbbb-cccc-dddd-eeee-ffffffffffff:1-10'; SET sql_log_bin = ON;
+         FLUSH BINARY LOGS; INSERT INTO d.u VALUES (3, 3)",
+    );
+    shop.catch_up();
+    // What the old backup lacks is in no log.
+    let said = shop.restore("latest", "lost", &["--dry-run", &shop.state()]).expect_failure();
+    let said = said.stderr_text();
+    assert!(said.contains("barrier") && said.contains("bbbbbbbb-cccc-dddd-eeee"), "{said}");
+    let said = shop.back_up("one").stderr_text();
+    assert!(!said.contains("cannot be replayed"), "{said}");
+    shop.server.sql("INSERT INTO d.u VALUES (4, 4)");
+    shop.catch_up();
+    let expected = (shop.server.sql(SUMS), shop.server.gtids());
+    assert!(expected.1.contains("bbbbbbbb"), "{expected:?}");
+    let said = shop.restore("latest", "a", &[&shop.state()]).expect(0).stderr_text();
+    let copy = shop.started("a");
+    assert_eq!((copy.sql(SUMS), copy.gtids()), expected, "{said}");
+    // It names the old one.
+    let report = json(&shop.verify().expect(7));
+    let backups = &report["servers"][0]["backups"];
+    assert!(backups[0]["problem"].is_string() && backups[1]["problem"].is_null(), "{report:#}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use xb_binlog::MAGIC;
 use xb_repo::archive::listing::servers;
 use xb_repo::archive::names::server_folder;
 use xb_repo::archive::newest::{last_stored, outlines};
-use xb_repo::archive::stream::{Origin, StreamOrigin};
+use xb_repo::archive::stream::{Origin, StreamHead, StreamOrigin};
 use xb_repo::error::RepoError;
 use xb_uploader::{Operation, StoreError, StoreErrorKind};
 
@@ -161,7 +161,10 @@ async fn server(
         version: last.format.server_version.clone(),
         id: last.server_id,
         standing: Standing::default(),
-        role: Role::default(),
+        role: Role {
+            outside: known.map(StreamHead::outside).unwrap_or_default(),
+            ..Role::default()
+        },
         uuid: known.and_then(|head| head.server_uuid.clone()),
         logs,
         settings: known.map(|head| head.settings.clone()).unwrap_or_default(),
