@@ -143,6 +143,15 @@ impl GtidState {
         true
     }
 
+    /// Adds all transactions of a set of MySQL. A position of MariaDB stays as it is.
+    pub fn unite(&mut self, more: &GtidSet) {
+        if let Self::MySql(set) = self {
+            set.unite(more);
+        } else if self.is_empty() && !more.is_empty() {
+            *self = Self::MySql(more.clone());
+        }
+    }
+
     /// Returns whether every transaction of this state lies at or before `other`, by the numbers alone: those of MariaDB are
     /// compared in each domain, whichever server gave them.
     #[must_use]

@@ -18,6 +18,7 @@ use crate::event_type::EventType;
 use crate::format::{ChecksumKind, Fork};
 use crate::history::{History, Repeats};
 use crate::left_out::LeftOut;
+use crate::mysql_gtid::GtidSet;
 use crate::order::depends_on_order;
 use crate::position::{GtidState, LogPosition};
 use crate::query::Verb;
@@ -41,8 +42,10 @@ const CANDIDATES: u32 = 64;
 /// Logs to replay.
 #[derive(Debug, Clone)]
 pub struct RelayPlan {
-    /// The transactions that the data has.
+    /// The transactions that the data has, of those in the log.
     pub start: GtidState,
+    /// Transactions of MySQL that it has, and the log has not.
+    pub outside: GtidSet,
     /// Where the replay ends.
     pub stop: ReplayStop,
     /// Number of servers whose logs come before those of the one in which a stop at a position lies: logs of two
@@ -142,8 +145,10 @@ impl RelayWriter {
     /// Returns a writer that has read nothing.
     #[must_use]
     pub fn new(plan: RelayPlan) -> Self {
+        let mut gtids = plan.start.clone();
+        gtids.unite(&plan.outside);
         let end = RelayEnd {
-            gtids: plan.start.clone(),
+            gtids,
             last: None,
             reached: None,
             transactions: 0,

@@ -159,6 +159,7 @@ fn older_tables(server: &MariaDb, from: (&str, u64), start: &str) -> &'static st
         leave_out: BTreeSet::new(),
         may_leave_out_ddl: false,
         never_ended: BTreeSet::new(),
+        outside: Default::default(),
     });
     writer.begin_log(from.0, &log[4..4 + length], from.1).unwrap();
     let all = writer.push(&log[usize::try_from(from.1).unwrap()..], &mut Vec::new());

@@ -28,6 +28,7 @@ fn plan(stop: ReplayStop) -> RelayPlan {
         leave_out: BTreeSet::new(),
         may_leave_out_ddl: false,
         never_ended: BTreeSet::new(),
+        outside: Default::default(),
     }
 }
 

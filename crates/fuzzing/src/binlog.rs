@@ -224,6 +224,7 @@ pub(crate) fn relay(data: &[u8]) {
         leave_out,
         may_leave_out_ddl: true,
         never_ended: Default::default(),
+        outside: Default::default(),
     };
     let write = |piece: usize| {
         let (mut writer, mut out) = (RelayWriter::new(plan.clone()), Vec::new());

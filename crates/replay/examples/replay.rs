@@ -68,6 +68,7 @@ fn run() -> Result<(), Failure> {
             leave_out: [].into(),
             may_leave_out_ddl: false,
             never_ended: Default::default(),
+            outside: Default::default(),
         },
         memory: 1 << 30,
         threads,

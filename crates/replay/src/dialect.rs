@@ -22,7 +22,9 @@ pub(crate) struct Dialect {
     pub(crate) worker_error: Option<&'static str>,
     /// Events that are disabled as those of a replica.
     pub(crate) disabled_events: &'static str,
-    /// What a replay does to versioned tables and to events that ran once; not of MySQL.
+    /// Enabled events that run once, of `mysql.event` or `information_schema.events`; their latest time in UTC follows.
+    pub(crate) once: &'static str,
+    /// What a replay does to versioned tables; not of MySQL.
     pub(crate) unlogged: Option<&'static Unlogged>,
     pub(crate) prepared: &'static str,
     /// Names and values of what lets the applier leave out a part of the logs.
@@ -47,8 +49,6 @@ pub(crate) struct Unlogged {
     pub(crate) last_number: &'static str,
     /// Versioned tables with numbers of transactions.
     pub(crate) numbered: &'static str,
-    /// Enabled events that run once, of the table `mysql.event`; their time in UTC follows.
-    pub(crate) once: &'static str,
 }
 
 /// A foreign key is changed by InnoDB, and rows have whole seconds in the log. A table with one is never evicted, so that the server
@@ -64,7 +64,6 @@ const UNLOGGED: Unlogged = Unlogged {
     last_number: "SELECT COALESCE(MAX(transaction_id), 0) FROM mysql.transaction_registry",
     numbered: "SELECT DISTINCT CONCAT(table_schema, '.', table_name) FROM information_schema.columns \
                WHERE generation_expression = 'ROW START' AND data_type = 'bigint' ORDER BY 1",
-    once: "status = 'ENABLED' AND execute_at <= '1970-01-01' + INTERVAL",
 };
 
 /// MariaDB.
@@ -91,6 +90,7 @@ pub(crate) const MARIADB: Dialect = Dialect {
     gtids: "SELECT @@GLOBAL.gtid_slave_pos",
     worker_error: None,
     disabled_events: "SELECT CONCAT(db, '.', name) FROM mysql.event WHERE status = 'SLAVESIDE_DISABLED'",
+    once: "status = 'ENABLED' AND execute_at <= '1970-01-01' + INTERVAL",
     unlogged: Some(&UNLOGGED),
     prepared: "XA RECOVER FORMAT='SQL'",
     filters: "SELECT LOWER(variable_name), variable_value FROM information_schema.global_variables \
@@ -145,6 +145,9 @@ pub(crate) const MYSQL: Dialect = Dialect {
     ),
     disabled_events: "SELECT CONCAT(event_schema, '.', event_name) FROM information_schema.events \
                       WHERE status NOT IN ('ENABLED', 'DISABLED')",
+    // The time of a zone that the server does not know counts as past.
+    once: "status = 'ENABLED' AND execute_at IS NOT NULL \
+           AND COALESCE(CONVERT_TZ(execute_at, time_zone, '+00:00'), '1970-01-01') <= '1970-01-01' + INTERVAL",
     unlogged: None,
     prepared: "XA RECOVER CONVERT XID",
     filters: "SELECT DISTINCT LOWER(filter_name), filter_rule FROM \

@@ -198,6 +198,7 @@ mod tests {
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
             never_ended: BTreeSet::new(),
+            outside: Default::default(),
         };
         let logs = names.map(|name| (name.to_owned(), 10)).to_vec();
         let end = RelayWriter::new(plan).finish().unwrap();

@@ -14,8 +14,10 @@ use crate::request::ReplayRequest;
 /// gets, and that its logs lack. A caller records their values, and gives them to [`origin_options`].
 /// `sysdate_is_now` is an option only: [`SYSDATE_IS_NOW`] asks for it.
 /// Plugins, and what encryption needs, come in addition.
-pub const ORIGIN_SETTINGS: [&str; 63] = [
+pub const ORIGIN_SETTINGS: [&str; 76] = [
+    "activate_all_roles_on_login",
     "alter_algorithm",
+    "analyze_max_length",
     "analyze_sample_percentage",
     "aria_encrypt_tables",
     "aria_page_checksum",
@@ -30,9 +32,11 @@ pub const ORIGIN_SETTINGS: [&str; 63] = [
     "default_table_encryption",
     "default_tmp_storage_engine",
     "default_week_format",
+    "disabled_storage_engines",
     "div_precision_increment",
     "enforce_storage_engine",
     "explicit_defaults_for_timestamp",
+    "external_table_storage_engine",
     "ft_boolean_syntax",
     "ft_max_word_len",
     "ft_min_word_len",
@@ -54,18 +58,27 @@ pub const ORIGIN_SETTINGS: [&str; 63] = [
     "innodb_ft_min_token_size",
     "innodb_ft_server_stopword_table",
     "innodb_ft_user_stopword_table",
+    "innodb_instant_alter_column_allowed",
+    "innodb_optimize_fulltext_only",
     "innodb_strict_mode",
     "lower_case_table_names",
     "max_allowed_packet",
     "max_heap_table_size",
+    "max_points_in_geometry",
     "max_recursive_iterations",
     "max_sort_length",
     "max_sp_recursion_depth",
+    "mhnsw_default_distance",
+    "mhnsw_default_m",
+    "myisam_data_pointer_size",
     "mysql56_temporal_format",
     "ngram_token_size",
+    "old_alter_table",
     "old_mode",
     "old_passwords",
     "partial_revokes",
+    "regexp_stack_limit",
+    "regexp_time_limit",
     "restrict_fk_on_non_standard_key",
     "sql_generate_invisible_primary_key",
     "sql_mode",
@@ -419,6 +432,7 @@ mod tests {
             ("tmpdir", "/tmp"),
             ("ft_boolean_syntax", "+ -><()~*:\"\"&|"),
             ("max_allowed_packet", "1024"),
+            ("disabled_storage_engines", "MyISAM,MEMORY"),
         ];
         let options: Vec<OsString> = origin_options(values).collect();
         let expected = [
@@ -426,6 +440,7 @@ mod tests {
             "--loose-old_mode=",
             "--loose-innodb_ft_server_stopword_table=shop/words",
             "--loose-ft_boolean_syntax=+ -><()~*:\"\"&|",
+            "--loose-disabled_storage_engines=MyISAM,MEMORY",
         ];
         assert_eq!(options, expected);
         let lost: Vec<&str> = lost_settings(values).collect();

@@ -7,24 +7,68 @@ use crate::error::ReplayError;
 use crate::request::Watch;
 use crate::status::value;
 
+const LISTING: &str = "listing events that ran";
+const DISABLING: &str = "disabling events that ran";
+/// The statement that disables an event of `information_schema.events`. A user's name may have an `@`, a host's may not.
+const DISABLE: &str = "CONCAT('ALTER DEFINER = `', \
+                       REPLACE(SUBSTR(definer, 1, CHAR_LENGTH(definer) - CHAR_LENGTH(SUBSTRING_INDEX(definer, '@', -1)) - 1), '`', '``'), \
+                       '`@`', REPLACE(SUBSTRING_INDEX(definer, '@', -1), '`', '``'), '` EVENT `', REPLACE(event_schema, '`', '``'), \
+                       '`.`', REPLACE(event_name, '`', '``'), '` DISABLE ON REPLICA')";
+
 impl Applier<'_> {
     /// Disables events that the origin may have run once, as those of a replica. Returns their names.
     pub(crate) fn disable_past_events(&mut self) -> Result<Vec<String>, ReplayError> {
-        let (Some(unlogged), 1..) = (self.dialect.unlogged, self.files.end.last_time) else {
+        let last_time = self.files.end.last_time;
+        if last_time == 0 {
             return Ok(Vec::new());
-        };
-        let are_past = format!("{} {} SECOND", unlogged.once, self.files.end.last_time);
+        }
+        let are_past = format!("{} {last_time} SECOND", self.dialect.once);
+        if self.dialect.is_mysql() {
+            return self.alter_past_events(&are_past);
+        }
         let listed =
             format!("SELECT CONCAT(db, '.', name) FROM mysql.event WHERE {are_past} ORDER BY 1");
-        let found = self.texts("listing events that ran", &listed)?;
+        let found = self.texts(LISTING, &listed)?;
         if !found.is_empty() {
             // Without its own value, the time of their creation would be now.
             let disable = format!(
                 "UPDATE mysql.event SET status = 'SLAVESIDE_DISABLED', created = created WHERE {are_past}"
             );
-            self.run("disabling events that ran", &disable)?;
+            self.run(DISABLING, &disable)?;
         }
         Ok(found.into_iter().map(|[name]| name).collect())
+    }
+
+    /// Disables these events one by one, on MySQL, whose table of events no statement changes. Each gets the definer, and the
+    /// character sets, of the statement: its own, in which its body is stored.
+    fn alter_past_events(&mut self, are_past: &str) -> Result<Vec<String>, ReplayError> {
+        let mut disabled = Vec::new();
+        let sets = format!(
+            "SELECT DISTINCT character_set_client, collation_connection FROM information_schema.events WHERE {are_past}"
+        );
+        for [client, collation] in self.texts(LISTING, &sets)? {
+            let are_of_set = format!(
+                "FROM information_schema.events WHERE {are_past} AND character_set_client = '{client}' \
+                 AND collation_connection = '{collation}' ORDER BY event_schema, event_name"
+            );
+            let names = format!("SELECT CONCAT(event_schema, '.', event_name) {are_of_set}");
+            let names = self.texts(LISTING, &names)?;
+            self.run(DISABLING, &format!("SET SESSION character_set_results = '{client}'"))?;
+            let statements = self.client.rows(format!("SELECT {DISABLE} {are_of_set}"));
+            let statements = statements.map_err(|error| self.broken(LISTING, error))?;
+            let of_event = format!(
+                "SET SESSION character_set_client = '{client}', collation_connection = '{collation}'"
+            );
+            self.run(DISABLING, &of_event)?;
+            for statement in &statements {
+                let run = self.client.run(statement.get(0).unwrap_or_default());
+                run.map_err(|error| self.broken(DISABLING, error))?;
+            }
+            self.run(DISABLING, "SET NAMES utf8mb4")?;
+            disabled.extend(names.into_iter().map(|[name]| name));
+        }
+        disabled.sort_unstable();
+        Ok(disabled)
     }
 
     /// The last transaction whose number the history of a table has. A server without that table has no such history.

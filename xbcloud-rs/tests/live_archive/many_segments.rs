@@ -98,6 +98,7 @@ fn stream_head(id: &str, before: u64, started: Timestamp, begins: StreamOrigin) 
         node: None,
         host: None,
         repeats: None,
+        outside: None,
         start: at(300 + before * 100),
         gtids: Some(format!("0-1-{before}")),
         begins,

@@ -32,10 +32,14 @@ struct Shop {
 
 impl Shop {
     fn new() -> Self {
+        Self::with(&[])
+    }
+
+    fn with(options: &[&str]) -> Self {
         let port = free_port();
         let port_option = format!("--port={port}");
         let network = ["--skip-networking=OFF", "--bind-address=127.0.0.1", &port_option];
-        let server = MySql::start_with(&[&OWN[..], &network, &["--server-id=3"]].concat());
+        let server = MySql::start_with(&[&OWN[..], &network, &["--server-id=3"], options].concat());
         server.sql(
             "INSTALL PLUGIN clone SONAME 'mysql_clone.so';
              CREATE USER xb@'%' IDENTIFIED BY 'secret' REQUIRE SSL;
@@ -289,6 +293,78 @@ fn settings_that_are_changed_while_the_log_is_received_are_changed_by_the_replay
     let copy = shop.started("a");
     let found = (copy.sql(SUMS), copy.gtids(), copy.sql(engines));
     assert_eq!(found, expected, "{}", ran.stderr_text());
+}
+
+/// An event runs its one time, and an engine is refused, without a word in the log.
+#[test]
+fn no_event_runs_twice_and_a_disabled_engine_stays_disabled() {
+    if skipped() {
+        return;
+    }
+    let shop = Shop::with(&["--disabled-storage-engines=MyISAM,MEMORY", "--sql-mode="]);
+    // The one time of the event lies in the past at once, and no scheduler notes whether it came.
+    shop.server.sql(
+        "SET GLOBAL event_scheduler = OFF; CREATE USER w@'10.%'; SET NAMES latin1; SET time_zone = '+05:00';
+         SET timestamp = UNIX_TIMESTAMP() - 100;
+         CREATE DEFINER = w@'10.%' EVENT d.`one``time` ON SCHEDULE AT NOW() + INTERVAL 1 SECOND
+         ON COMPLETION PRESERVE DO INSERT INTO d.u VALUES (7, 7);
+         SET timestamp = DEFAULT;
+         CREATE EVENT d.later ON SCHEDULE AT NOW() + INTERVAL 1 DAY ON COMPLETION PRESERVE DO DO 0",
+    );
+    let mut receiver = shop.receive(&[]);
+    shop.back_up("one");
+    shop.server.sql("CREATE TABLE d.e (id INT) ENGINE = MEMORY; INSERT INTO d.e VALUES (1)");
+    shop.wait(&mut receiver);
+    receiver.signal(Signal::TERM);
+    let _ = receiver.wait().expect(0);
+    let state = "SELECT engine FROM information_schema.tables WHERE table_schema = 'd' AND table_name = 'e'; SELECT * FROM d.e;
+         SELECT event_name, definer, time_zone, execute_at, character_set_client, collation_connection FROM information_schema.events ORDER BY 1";
+    let expected = shop.server.sql(state);
+    assert!(expected.contains("latin1"), "{expected}");
+    let said = shop.restore("latest", "a", &[&shop.state()]).expect(0).stderr_text();
+    assert!(said.contains("the server may have run them: d.one`time\n"), "{said}");
+    let copy = shop.started("a");
+    assert_eq!(copy.sql("SELECT @@event_scheduler"), "ON\n");
+    assert_eq!(copy.sql(state), expected, "{said}");
+    let status = "SELECT event_name FROM information_schema.events WHERE status = 'ENABLED'";
+    assert_eq!(copy.sql(status), "later\n");
+    assert_eq!(copy.sql("SELECT COUNT(*) FROM d.u"), "0\n");
+}
+
+/// As after the import of a dump, or on a server that was set up from a backup: no log ever has these transactions.
+#[test]
+fn a_server_with_transactions_outside_its_log_is_restored() {
+    if skipped() {
+        return;
+    }
+    let shop = Shop::new();
+    shop.catch_up();
+    shop.back_up("old");
+    shop.server.sql("INSERT INTO d.u VALUES (1, 1)");
+    shop.catch_up();
+    shop.server.sql(
+        "SET sql_log_bin = OFF; INSERT INTO d.u VALUES (2, 2);
+         SET GLOBAL gtid_purged = '+bbbbbbbb-cccc-dddd-eeee-ffffffffffff:1-10'; SET sql_log_bin = ON;
+         FLUSH BINARY LOGS; INSERT INTO d.u VALUES (3, 3)",
+    );
+    shop.catch_up();
+    // What the old backup lacks is in no log.
+    let said = shop.restore("latest", "lost", &["--dry-run", &shop.state()]).expect_failure();
+    let said = said.stderr_text();
+    assert!(said.contains("barrier") && said.contains("bbbbbbbb-cccc-dddd-eeee"), "{said}");
+    let said = shop.back_up("one").stderr_text();
+    assert!(!said.contains("cannot be replayed"), "{said}");
+    shop.server.sql("INSERT INTO d.u VALUES (4, 4)");
+    shop.catch_up();
+    let expected = (shop.server.sql(SUMS), shop.server.gtids());
+    assert!(expected.1.contains("bbbbbbbb"), "{expected:?}");
+    let said = shop.restore("latest", "a", &[&shop.state()]).expect(0).stderr_text();
+    let copy = shop.started("a");
+    assert_eq!((copy.sql(SUMS), copy.gtids()), expected, "{said}");
+    // It names the old one.
+    let report = json(&shop.verify().expect(7));
+    let backups = &report["servers"][0]["backups"];
+    assert!(backups[0]["problem"].is_string() && backups[1]["problem"].is_null(), "{report:#}");
 }
 
 #[test]

@@ -257,6 +257,7 @@ async fn plan_from(
         leave_out: request.leave_out.clone(),
         may_leave_out_ddl: request.may_leave_out_ddl,
         never_ended: BTreeSet::new(),
+        outside: planned.outside.clone(),
     };
     let in_data = |gtid: &&AnyGtid| base.at_most.as_ref().is_some_and(|most| most.contains(gtid));
     if let Some(gtid) = request.leave_out.iter().find(in_data) {

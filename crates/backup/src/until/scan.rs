@@ -574,6 +574,7 @@ mod tests {
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
             never_ended: BTreeSet::new(),
+            outside: Default::default(),
         };
         let mut scanner = Scanner::new(Span {
             servers: 0,

@@ -225,6 +225,7 @@ pub(crate) fn request(
             leave_out: BTreeSet::new(),
             may_leave_out_ddl: false,
             never_ended: BTreeSet::new(),
+            outside: Default::default(),
         },
         memory: 256 << 20,
         threads: 4,

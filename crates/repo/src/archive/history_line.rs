@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use xb_binlog::{AnyGtid, Gtid, GtidState, LogPosition};
+use xb_binlog::{AnyGtid, Gtid, GtidSet, GtidState, LogPosition};
 
 use crate::archive::all_lines::{AllLines, LineSearch};
 use crate::archive::base::Base;
@@ -37,6 +37,8 @@ pub struct Plan<'a> {
     /// As the heads show, a server of MariaDB has numbered transactions anew, so that one before the backup or behind the
     /// pieces may have the GTID of the stop, too. In the pieces, it is found when they are read.
     pub numbers_recur: bool,
+    /// Of servers of MySQL: transactions that the data has, and no log.
+    pub outside: GtidSet,
 }
 
 impl Plan<'_> {
@@ -287,6 +289,41 @@ impl<'a> HistoryLine<'a> {
         Some((origin.id, origin.uuid, origin.node))
     }
 
+    /// The streams of these pieces whose servers have transactions that no log of theirs ever had, with these.
+    fn outside<'s>(
+        &'s self,
+        pieces: &'s [Piece<'a>],
+    ) -> impl Iterator<Item = (&'s StreamHead, GtidSet)> {
+        let heads = self.parts.iter().map(|(stream, _)| &stream.head.content);
+        let with = heads.map(|head| (head, head.outside())).filter(|(_, set)| !set.is_empty());
+        with.filter(|(head, _)| pieces.iter().any(|piece| piece.stream == head.stream))
+    }
+
+    /// All transactions outside the logs of these pieces.
+    ///
+    /// # Errors
+    /// [`PlanError::Barrier`] if neither the backup nor the log has all of them: a server was given them behind the backup.
+    fn outside_of(&self, pieces: &[Piece<'a>], base: &Base) -> Result<GtidSet, PlanError> {
+        let (mut all, mut known) = (GtidSet::default(), base.at_most.clone());
+        if let (Some(known), Some(GtidState::MySql(logged))) =
+            (&mut known, pieces.last().and_then(|piece| piece.segment.after()))
+        {
+            known.unite(&logged);
+        }
+        for (head, outside) in self.outside(pieces) {
+            if let Some(known) = &known
+                && !GtidState::MySql(outside.clone()).is_within(known)
+            {
+                let kind = format!(
+                    "the server was given transactions that neither the backup nor a log has ({outside}), by SET GLOBAL gtid_purged; take a backup"
+                );
+                return Err(PlanError::Barrier { kind, at: head.start.clone() });
+            }
+            all.unite(&outside);
+        }
+        Ok(all)
+    }
+
     pub(super) fn plan_way(
         &self,
         Way { pieces, start, broken, barred, may_renumber, behind }: Way<'_, 'a>,
@@ -311,7 +348,10 @@ impl<'a> HistoryLine<'a> {
                 is_one_place(pieces.iter().skip(first).chain(behind), *time)?;
             }
         }
-        let reached = pieces.last().and_then(|piece| piece.segment.after());
+        let mut reached = pieces.last().and_then(|piece| piece.segment.after());
+        if let Some(reached) = &mut reached {
+            self.outside(pieces).for_each(|(_, outside)| reached.unite(&outside));
+        }
         if let Some(at_most) = &base.at_most
             && broken.is_none()
             && !reached.is_some_and(|reached| at_most.is_within(&reached))
@@ -400,8 +440,9 @@ impl<'a> HistoryLine<'a> {
         {
             return Err(error);
         }
+        let outside = self.outside_of(&pieces, base)?;
         let (is_left, left_by, stop) = (false, None, stop.clone());
-        Ok(Plan { pieces, stop, must_be_found, is_left, left_by, numbers_recur })
+        Ok(Plan { pieces, stop, must_be_found, is_left, left_by, numbers_recur, outside })
     }
 }
 

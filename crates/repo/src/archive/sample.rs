@@ -23,6 +23,7 @@ pub fn stream_head(stream: &str) -> StreamHead {
         node: None,
         host: None,
         repeats: None,
+        outside: None,
         start: at(4),
         gtids: None,
         begins: StreamOrigin::First,

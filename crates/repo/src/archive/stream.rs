@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use xb_binlog::{GtidState, LogPosition, Repeats, SystemZone};
+use xb_binlog::{GtidSet, GtidState, LogPosition, Repeats, SystemZone};
 
 use crate::archive::record::{Content, FORMAT, FORMAT_OF_ANOTHER};
 pub use crate::archive::shared_text::SharedText;
@@ -70,6 +70,10 @@ pub struct StreamHead {
     /// GTIDs up to there; `None` if the list at the beginning of the log shows them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtids: Option<String>,
+    /// Of a server of MySQL: transactions that its data has, and that none of its logs ever had, such as those of the backup
+    /// that it was set up from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outside: Option<String>,
     /// Origin of the stream.
     pub begins: StreamOrigin,
     /// Transactions that the archive has from another server, and that this one's log has again.
@@ -163,6 +167,12 @@ impl StreamHead {
     pub fn origin(&self) -> Origin<'_> {
         let (uuid, node) = (self.server_uuid.as_deref(), self.node.as_deref());
         Origin { id: self.server_id, uuid, node }
+    }
+
+    /// The transactions that the server has, and that none of its logs ever had.
+    #[must_use]
+    pub fn outside(&self) -> GtidSet {
+        self.outside.as_deref().and_then(|set| set.parse().ok()).unwrap_or_default()
     }
 
     /// The format that it needs.

@@ -134,6 +134,7 @@ pub(crate) fn stream(
         node: None,
         host: None,
         repeats: None,
+        outside: None,
         start: at(start.0, start.1),
         gtids: state(start.0, start.1),
         settings: BTreeMap::new(),

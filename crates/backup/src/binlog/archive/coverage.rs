@@ -217,10 +217,14 @@ async fn look_for_clone(
         let Some(last) = stream.last_segment(root).await? else { continue };
         let (last, is_first) = (last.content, ends.is_none());
         ends.get_or_insert_with(|| last.to.clone());
-        if is_first && !last.after().is_some_and(|after| to.is_within(&after)) {
+        let head = &stream.head.content;
+        let has_all = |mut after: GtidState| {
+            after.unite(&head.outside());
+            to.is_within(&after)
+        };
+        if is_first && !last.after().is_some_and(has_all) {
             break;
         }
-        let head = &stream.head.content;
         let continues = matches!(head.begins, StreamOrigin::Continues { .. });
         let first = match head.start.position() {
             Some(start) => stream.segment_at(root, &start, last.number).await?,

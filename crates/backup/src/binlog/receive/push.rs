@@ -12,7 +12,7 @@ use xb_repo::archive::newest::{
 };
 use xb_repo::archive::record::Record;
 use xb_repo::archive::segment::SegmentHead;
-use xb_repo::archive::stream::{Origin, StreamOrigin};
+use xb_repo::archive::stream::{Origin, StreamHead, StreamOrigin};
 use xb_repo::error::RepoError;
 use xb_repo::root::Root;
 use xb_uploader::{Operation, StoreError, StoreErrorKind};
@@ -249,7 +249,10 @@ async fn server(
         version: last.format.server_version.clone(),
         id: last.server_id,
         standing: Standing::default(),
-        role: Role::default(),
+        role: Role {
+            outside: known.map(StreamHead::outside).unwrap_or_default(),
+            ..Role::default()
+        },
         uuid: known.and_then(|head| head.server_uuid.clone()),
         logs,
         settings: known.map(|head| head.settings.clone()).unwrap_or_default(),

@@ -120,6 +120,7 @@ impl StreamWriter {
             host: server.host(),
             start: start.at.clone(),
             gtids: start.gtids.clone(),
+            outside: Some(server.role.outside.to_string()).filter(|set| !set.is_empty()),
             begins: start.begins.clone(),
             repeats: start.repeats.clone(),
             settings: server.settings.clone(),

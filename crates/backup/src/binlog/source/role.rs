@@ -59,6 +59,8 @@ pub(crate) struct Role {
     pub(crate) applied: GtidPosition,
     /// MySQL: the transactions that it has, in its log or not.
     pub(crate) executed: GtidSet,
+    /// MySQL: those of them that none of its logs ever had.
+    pub(crate) outside: GtidSet,
     /// Why its log cannot be compared with that of another server.
     pub(crate) apart: Option<String>,
 }
@@ -90,7 +92,8 @@ impl Role {
             }
         }
         filters.dedup();
-        Ok(Self { apart: apart_of_mysql(&found, &filters), executed, ..Self::default() })
+        let (apart, outside) = (apart_of_mysql(&found, &filters), outside(client)?);
+        Ok(Self { apart, executed, outside, ..Self::default() })
     }
 
     fn ask_mariadb(client: &mut Client) -> Result<Self, ArchiveError> {
@@ -139,6 +142,38 @@ impl Role {
         let applied = value("gtid_slave_pos").parse().unwrap_or_default();
         Self { node, applied, apart, ..Self::default() }
     }
+}
+
+/// The transactions that a server of MySQL has, and that none of its logs ever had: it was set up with them, or was told of them.
+/// Unlike those that it has purged, they are in no list at the beginning of a log.
+fn outside(client: &mut Client) -> Result<GtidSet, ArchiveError> {
+    // First: what is purged meanwhile is in the list of the oldest log then.
+    let purged = first(client, "SELECT @@GLOBAL.gtid_purged", 0)?.unwrap_or_default();
+    if purged.is_empty() {
+        return Ok(GtidSet::default());
+    }
+    let Some(log) = first(client, "SHOW BINARY LOGS", 0)? else { return Ok(GtidSet::default()) };
+    // Behind the description of its format.
+    let listed = format!("SHOW BINLOG EVENTS IN '{}' LIMIT 1, 1", log.replace('\'', "''"));
+    let kind = first(client, &listed, 2)?;
+    match first(client, &listed, 5)?.filter(|_| kind.as_deref() == Some("Previous_gtids")) {
+        Some(logged) => {
+            let set = |text: String| text.parse::<GtidSet>().map_err(|_| Error::Unexpected);
+            Ok(set(purged)?.without(&set(logged)?))
+        }
+        // It was purged now.
+        None => Ok(GtidSet::default()),
+    }
+}
+
+/// A column of the first row; `None` if there is none, or the server refuses the statement.
+fn first(client: &mut Client, sql: &str, column: usize) -> Result<Option<String>, ArchiveError> {
+    let rows = match client.rows(sql) {
+        Err(Error::Server(_)) => return Ok(None),
+        rows => rows?,
+    };
+    let value = rows.first().and_then(|row| row.get(column));
+    Ok(value.map(|value| String::from_utf8_lossy(value).into_owned()))
 }
 
 /// Why the log of a server of MySQL cannot be compared with that of another one.
