@@ -19,7 +19,7 @@ mod store;
 
 pub use error::{StoreError, StoreErrorKind};
 pub use failed_try::notice::{report_retries, report_warnings, warn};
-pub use multipart::parts::{PartData, PartSender, StoredObject, Uploaded};
+pub use multipart::parts::{EndedRequest, PartData, PartSender, StoredObject, Uploaded};
 pub use multipart::unfinished::Unfinished;
 pub use open::endpoint::normal_endpoint;
 pub use open::open;

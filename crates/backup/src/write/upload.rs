@@ -147,7 +147,17 @@ impl RunFolder {
         observer: &Observer,
     ) -> Result<(PackResult, Uploaded), BackupError> {
         let mut counted = Uploaded::default();
-        while let Some(part) = arriving.recv().await {
+        loop {
+            let part = tokio::select! {
+                part = arriving.recv() => part,
+                ended = sender.next_ended() => {
+                    sender.take_in(ended).await?;
+                    records.stored(&self.keys, sender);
+                    counted = observe(observer, sender, counted);
+                    continue;
+                }
+            };
+            let Some(part) = part else { break };
             records.part(&part);
             let key = self.keys.at(&part.object).into();
             // Blocks while as many parts as allowed are on their way.

@@ -133,6 +133,10 @@ enum Target {
     Staged(Arc<Mutex<Box<dyn MultipartUpload>>>),
 }
 
+/// A request that has ended, for [`PartSender::take_in`].
+#[derive(Debug)]
+pub struct EndedRequest(Result<Result<FinishedRequest, StoreError>, tokio::task::JoinError>);
+
 #[derive(Debug)]
 enum FinishedRequest {
     Object {
@@ -268,6 +272,26 @@ impl PartSender {
         let payload = PutPayload::from_iter(part.payload);
         self.send_part(target, part.key, part.index, payload).await;
         Ok(())
+    }
+
+    /// Waits until a request ends; forever if none is in flight. It may be cancelled.
+    ///
+    /// Whoever waits for the next part must wait for this, too: the parts of an upload that the store has forgotten hold
+    /// their memory until they are sent again, and without it there may be no next part.
+    pub async fn next_ended(&mut self) -> EndedRequest {
+        match self.running.join_next().await {
+            Some(ended) => EndedRequest(ended),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes in a request that has ended, and begins the uploads again that the store has forgotten.
+    ///
+    /// # Errors
+    /// As [`PartSender::send`].
+    pub async fn take_in(&mut self, EndedRequest(ended): EndedRequest) -> Result<(), StoreError> {
+        self.collect(ended)?;
+        self.begin_again().await
     }
 
     /// Starts to send a part to an upload that has begun.

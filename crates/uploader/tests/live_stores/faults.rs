@@ -307,6 +307,33 @@ async fn a_forgotten_upload_is_sent_again_in_a_new_one() {
     }
 }
 
+/// Whoever makes the next part may need the memory of those that are lost for it.
+#[tokio::test]
+async fn a_forgotten_upload_is_begun_again_before_there_is_another_part() {
+    let bucket = s3::bucket();
+    let rule = Rule::new("PUT", "partNumber=", Action::Hold);
+    let proxy = Proxy::start(bucket.address(), vec![rule]);
+    let store = opened(&bucket.url("a"), &s3_settings(&proxy.endpoint()), quick());
+    let mut sender = PartSender::new(store.clone(), 4);
+    let parts = || (0..3).map(|index| part("a/object", index, index == 2));
+    let content = parts().flat_map(|part| part.payload.concat()).collect();
+    for part in parts().take(2) {
+        sender.send(part).await.unwrap();
+    }
+    let waiting = async {
+        while sender.uploaded().parts < 2 {
+            let ended = sender.next_ended().await;
+            sender.take_in(ended).await.unwrap();
+        }
+    };
+    let limit = tokio::time::timeout(Duration::from_secs(60), waiting);
+    let (sent, ()) = tokio::join!(limit, forget(&proxy, &store, 2));
+    sent.expect("the parts are sent again");
+    sender.send(parts().last().unwrap()).await.unwrap();
+    assert_eq!(sender.finish().await.unwrap().objects, 1);
+    assert_whole(&bucket, &store, &BTreeMap::from([("a/object".to_owned(), content)])).await;
+}
+
 /// A store that ends the connection when a part of an upload arrives that it does not know, as versitygw does.
 #[tokio::test]
 async fn an_upload_is_known_to_be_forgotten_although_its_parts_get_no_answer() {
