@@ -562,6 +562,23 @@ impl KnownManifests {
         self.find_remembered(root).await
     }
 
+    /// Reads the manifest of a backup that no listing shows, and the increments on it that this host remembers.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`].
+    pub async fn look_for(&mut self, root: &Root, name: &BackupName) -> Result<(), RepoError> {
+        if self.manifests.contains_key(name) {
+            return Ok(());
+        }
+        let names = BTreeMap::from([(name.clone(), None)]);
+        for (name, found) in read(&self.seen_in(root), names).await? {
+            if !matches!(found, ManifestLookup::Nothing) {
+                self.manifests.insert(name, (None, found));
+            }
+        }
+        self.find_remembered(root).await
+    }
+
     /// Reads the increments that this host remembers, that no listing shows, and whose bases are there.
     async fn find_remembered(&mut self, root: &Root) -> Result<(), RepoError> {
         loop {
