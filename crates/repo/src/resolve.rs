@@ -195,6 +195,10 @@ async fn find(
     if kind == (Kind::Whole { tells: true }) {
         doubts.extend(newer_partial(sound, &name, by, now));
     }
+    let undated = sound.get(&name).and_then(|stored| stored.manifest.undated.as_ref());
+    doubts.extend(undated.map(|why| {
+        format!("{name} is the newest only by when it was stored, and may be older: {why}")
+    }));
     let ends = sound.iter().map(|(of, stored)| (of, stored.manifest.finished));
     doubts.extend(ends.filter(|(_, finished)| is_ahead(*finished, now)).map(|(of, finished)| {
         let what = if *of == name { "using it, because there is no other" } else { "skipped" };
