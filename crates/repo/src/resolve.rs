@@ -1,4 +1,5 @@
 //! Finds the backup that a request means: by name, the newest, or the newest of a day.
+// Long because a search reads the manifests that a removal goes by, too, and both are tested here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
