@@ -52,7 +52,12 @@ pub(crate) fn listing(listings: &[Listing], long: bool, json: bool) -> std::io::
         let broken = listing.broken.as_ref().map(|why| format!("cannot be restored: {why}"));
         let shrunk = listing.unaccepted().map(|what| format!("much smaller than usual: {what}"));
         let open = listing.open_question();
-        for problem in broken.iter().chain(&shrunk).chain(&open).chain(&listing.problem) {
+        let undated = listing
+            .undated
+            .as_ref()
+            .map(|why| format!("it counts as made when it was stored: {why}"));
+        let found = broken.iter().chain(&shrunk).chain(&open).chain(&undated);
+        for problem in found.chain(&listing.problem) {
             writeln!(out, "  {}", printable(problem))?;
         }
     }

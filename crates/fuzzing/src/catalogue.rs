@@ -130,6 +130,7 @@ pub(crate) fn sample(stream: &[u8]) -> Manifest {
         compressed_files: None,
         without_tablespace: None,
         without_files: None,
+        undated: None,
         packed: Some(PackedFacts {
             chunk_size: 1 << 20,
             root: "0".repeat(64),

@@ -56,6 +56,7 @@ impl Manifest {
             ));
         }
         (self.started, self.finished) = (last.started, last.finished);
+        self.undated.clone_from(&last.undated);
         self.server.clone_from(&last.server);
         self.history = last.history.as_ref().map(of_full);
         if accepted_imports {

@@ -24,7 +24,9 @@ pub enum RepoError {
         source: ManifestError,
     },
     /// A verification record cannot be parsed.
-    #[error("{key}: the record is damaged, or of a later format")]
+    #[error(
+        "{key}: the record is damaged, or of a later format, and may hold a fault; `verify` replaces it if it passes at level restore, or a damaged one at level pages"
+    )]
     Record {
         /// Key of the record, below ROOT.
         key: String,
@@ -64,6 +66,18 @@ pub enum RepoError {
         name: String,
         /// Names of the backups that may depend on it.
         by: String,
+    },
+    /// The manifest is that of another run than the objects below the name, or than the one that an increment names.
+    #[error(
+        "{name}: the store returned the manifest of run {run}, but {what}: this may be an old answer"
+    )]
+    OtherRun {
+        /// Name of the backup.
+        name: String,
+        /// The run that the manifest names.
+        run: String,
+        /// What is there instead.
+        what: String,
     },
     /// The name is a folder of other backups, not a backup.
     #[error("{name} is not a backup, but a folder of {what}")]
@@ -210,7 +224,7 @@ impl RepoError {
         match self {
             Self::Store(error) => error.hint(),
             Self::Record { .. } => Some(
-                "its findings count as faults; a `verify` that passes at level restore replaces it",
+                "it counts as a fault until then: `latest` skips the backup, and no retention rule counts it",
             ),
             Self::Exists { .. } => Some("choose another name, or remove the backup with `delete`"),
             Self::Running { .. } => Some(
@@ -218,6 +232,9 @@ impl RepoError {
             ),
             Self::Unclear { .. } => Some(
                 "put a copy of the manifest back to repair the backup, or remove the manifest with --force and the objects of the packed layout with `gc`",
+            ),
+            Self::OtherRun { .. } => Some(
+                "look for a cache or a replica between here and the store, and run the command again later; add --force if the backup is to go with everything that may depend on it",
             ),
             Self::Folder { .. } => Some("name one of these backups; see `list`"),
             Self::Foreign { .. } => {

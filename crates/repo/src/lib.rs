@@ -32,5 +32,6 @@ pub mod restorable;
 pub mod root;
 pub mod roots;
 pub mod shrunk;
+pub mod sizes;
 pub mod unread;
 pub mod verification;

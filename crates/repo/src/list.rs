@@ -19,7 +19,7 @@ use crate::records::{self, CatalogMarkers, OperatorWord, Proof};
 use crate::restorable::{ReadableManifests, links};
 use crate::root::Root;
 use crate::roots::{FoundRoot, folders};
-use crate::shrunk::{Size, UsualSize};
+use crate::sizes::judge_sizes;
 use crate::unread::{may_be_incremental, may_return};
 
 const REMOVED: &str = "another program has removed them";
@@ -150,7 +150,7 @@ async fn listings(
     let sound: ReadableManifests = sound.into_iter().flatten().collect();
     judge_chains(&mut lines, &sound);
     lines.sort_by(|a, b| a.name.cmp(&b.name));
-    judge_sizes(root, &mut lines).await?;
+    judge_sizes(&mut lines, async |line: &Listing| acceptance(root, line).await).await?;
     accept_bases(root, &mut lines).await?;
     Ok(ListedRoot { lines, sound, catalogue })
 }
@@ -272,44 +272,6 @@ async fn accept_bases(root: &Root, listings: &mut [Listing]) -> Result<(), RepoE
             let found = accepted.get(&line.name).or_else(|| accepted.get(at)).cloned();
             line.accepted_base = found.is_some();
             line.accepted = found.or(line.accepted.take());
-        }
-    }
-    Ok(())
-}
-
-/// Finds the backups that are much smaller than those of their kind and server before them. An
-/// acceptance makes a size the usual one; without it, no later backup becomes usual by its number.
-async fn judge_sizes(root: &Root, listings: &mut [Listing]) -> Result<(), RepoError> {
-    let mut kinds: BTreeMap<(Option<String>, bool, bool), (UsualSize, usize)> = BTreeMap::new();
-    let mut order: Vec<&mut Listing> =
-        listings.iter_mut().filter(|line| line.state == State::Complete && !line.raw).collect();
-    order.sort_by(|a, b| (a.finished, &a.name).cmp(&(b.finished, &b.name)));
-    for (n, line) in order.iter_mut().enumerate() {
-        let incremental = line.kind == Some(BackupKind::Incremental);
-        // A partial backup has fewer tables than a whole one, and is one of its own kind.
-        let kind = (line.server.clone(), incremental, line.is_partial);
-        let (usual, newest) = kinds.entry(kind).or_default();
-        *newest = n;
-        // After a quiet day an increment is small, but it has the files of all tables.
-        let bytes = line.stream_bytes.filter(|_| !incremental);
-        let size = Size { bytes, files: line.files, tables: line.tables };
-        line.shrunk = usual.shrunk(size);
-        line.usual_bytes = usual.bytes();
-        if line.shrunk.is_none() {
-            usual.add(size);
-            continue;
-        }
-        // The word for a chain without a base may be that of another backup.
-        let own = acceptance(root, line).await?;
-        if let Some(own) = own.filter(OperatorWord::is_for_size) {
-            usual.restart(size);
-            line.accepted = Some(own);
-            line.accepted_size = true;
-        }
-    }
-    for (_, newest) in kinds.values() {
-        if let Some(line) = order.get_mut(*newest) {
-            line.in_doubt = line.unaccepted().is_some();
         }
     }
     Ok(())
@@ -476,12 +438,12 @@ async fn verified(
     listing: &mut Listing,
 ) -> Result<(), RepoError> {
     match records::results(root, name, digest, None).await {
-        Ok(records::VerificationState { results, failed_try }) => {
+        Ok(records::VerificationState { results, failed_try, size }) => {
             let proof = Proof::of(&results);
             listing.verified_age_seconds = proof.at.map(age);
             let proof = if listing.may_lack_imports { proof.without_trial() } else { proof };
             listing.verified = (!results.is_empty()).then_some(proof);
-            listing.failed_try = failed_try;
+            (listing.failed_try, listing.noted_size) = (failed_try, size);
         }
         Err(error) if error.is_of_one_object() => {
             listing.unread_record = true;

@@ -7,7 +7,7 @@ use xb_binlog::NotedPosition;
 use crate::manifest::clone_facts::CloneFacts;
 use crate::manifest::tables::Tables;
 use crate::manifest::{Base, End, Layout, Manifest, MergedLink};
-use crate::records::{FailedTry, OperatorWord, Proof};
+use crate::records::{FailedTry, OperatorWord, Proof, SizeNote};
 use crate::restorable::UNREADABLE;
 
 /// State of a name in ROOT.
@@ -60,6 +60,8 @@ pub struct Listing {
     pub started: Option<Timestamp>,
     /// When its run ended, UTC.
     pub finished: Option<Timestamp>,
+    /// Why it is unknown when it was made, so that it counts as made when it was stored.
+    pub undated: Option<String>,
     /// Seconds since its run ended.
     pub age_seconds: Option<i64>,
     /// Bytes of the stream.
@@ -126,6 +128,12 @@ pub struct Listing {
     pub broken: Option<String>,
     /// Comparison with earlier backups of its kind and server, if it is much smaller than they are.
     pub shrunk: Option<String>,
+    /// What was recorded about its size, so that it stays so when the backups that it was compared with are gone.
+    #[serde(skip)]
+    pub noted_size: Option<SizeNote>,
+    /// End of the last backup of the usual size before it.
+    #[serde(skip)]
+    pub usual_until: Option<Timestamp>,
     /// The operator's word that its size, or the lack of a base, is as intended.
     pub accepted: Option<OperatorWord>,
     /// Whether the operator's word is for its size.
@@ -236,6 +244,7 @@ pub(crate) fn fill_in(listing: &mut Listing, manifest: Manifest) {
     listing.run = Some(manifest.run);
     listing.started = Some(manifest.started);
     listing.finished = Some(manifest.finished);
+    listing.undated = manifest.undated;
     listing.age_seconds = Some(age(manifest.finished));
     listing.stream_bytes = Some(manifest.stream_bytes);
     listing.stored_bytes = Some(manifest.stored_bytes);
@@ -276,6 +285,7 @@ pub(crate) fn empty(name: &str, state: State) -> Listing {
         run: None,
         started: None,
         finished: None,
+        undated: None,
         age_seconds: None,
         stream_bytes: None,
         stored_bytes: None,
@@ -307,6 +317,8 @@ pub(crate) fn empty(name: &str, state: State) -> Listing {
         problem: None,
         broken: None,
         shrunk: None,
+        noted_size: None,
+        usual_until: None,
         accepted: None,
         accepted_size: false,
         accepted_base: false,

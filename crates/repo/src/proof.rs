@@ -159,6 +159,21 @@ pub struct VerificationState {
     pub results: Vec<VerifyResult>,
     /// The last try that ended without a result, if no later result answers it.
     pub failed_try: Option<FailedTry>,
+    /// How its size was judged, if that was recorded.
+    pub size: Option<SizeNote>,
+}
+
+/// How the size of a backup was judged when the backups before it were there to compare it with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeNote {
+    /// When it was judged, UTC.
+    pub judged: Timestamp,
+    /// End of the last backup of the usual size before it, UTC: what was accepted before that says nothing about this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Timestamp>,
+    /// In what it was much smaller than usual; `None` if in nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shrunk: Option<String>,
 }
 
 impl VerificationState {
@@ -172,6 +187,7 @@ impl VerificationState {
         self.failed_try = tries
             .filter(open)
             .max_by_key(|failed| (!failed.refused, failed.number, failed.finished));
+        self.size = self.size.into_iter().chain(other.size).max_by_key(|note| note.judged);
         self
     }
 
@@ -417,7 +433,8 @@ mod tests {
             ..FailedTry::now(Level::Restore, "test", "no room")
         };
         let of = |results: &[VerifyResult], at| {
-            let one = VerificationState { results: results.to_vec(), failed_try: Some(failed(at)) };
+            let (results, failed_try) = (results.to_vec(), Some(failed(at)));
+            let one = VerificationState { results, failed_try, size: None };
             VerificationState::default().and(one).failed_try.is_some()
         };
         let restored = result(Level::Restore, true, 5);
@@ -428,11 +445,12 @@ mod tests {
         assert!(!of(std::slice::from_ref(&restored), 5));
         assert!(of(&[result(Level::Restore, false, 9)], 6));
         // Of two records, the later try counts, and results of either answer it.
-        let with = |results, at| VerificationState { results, failed_try: Some(failed(at)) };
+        let with =
+            |results, at| VerificationState { results, failed_try: Some(failed(at)), size: None };
         let both = with(vec![], 3).and(with(vec![], 7));
         assert_eq!(both.failed_try, Some(failed(7)));
         let refused = FailedTry { refused: true, ..failed(9) };
-        let later = VerificationState { results: vec![], failed_try: Some(refused) };
+        let later = VerificationState { failed_try: Some(refused), ..VerificationState::default() };
         assert_eq!(both.and(later).failed_try, Some(failed(7)), "a refusal hides no failure");
         assert_eq!(with(vec![restored], 3).and(with(vec![], 4)).failed_try, None);
         assert_eq!(

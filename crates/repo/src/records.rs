@@ -22,7 +22,8 @@ use crate::error::RepoError;
 use crate::manifest::signed_text::{SignedText, attest};
 use crate::names::{BackupName, CATALOG};
 pub use crate::proof::{
-    FailedTry, MAX_WHY, Proof, VerificationState, VerifyResult, intact_pages, only_trials_failed,
+    FailedTry, MAX_WHY, Proof, SizeNote, VerificationState, VerifyResult, intact_pages,
+    only_trials_failed,
 };
 use crate::root::Root;
 use crate::verification::Level;
@@ -52,6 +53,9 @@ struct Verifications {
     /// The last try that ended without a result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failed_try: Option<FailedTry>,
+    /// How the size of the backup was judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    size: Option<SizeNote>,
 }
 
 /// Distinguishes records from manifests that the same key authenticates.
@@ -307,7 +311,8 @@ fn of_record(
     }
     let mut found = VerificationState::default();
     if record.name == name.as_str() && record.manifest == manifest {
-        (found.results, found.failed_try) = (record.results, record.failed_try);
+        let Verifications { results, failed_try, size, .. } = record;
+        found = VerificationState { results, failed_try, size };
     }
     if key.is_some_and(|key| !attested.is_by(key)) {
         found.results.retain(|result| !result.ok);
@@ -315,8 +320,13 @@ fn of_record(
     Some(found)
 }
 
-/// Numbers a result and adds it to the record, replacing the older one of its level. Only one of a trial restore that
-/// passed replaces a record that cannot be read, of either writer.
+/// What a verification of the pages that passed leaves open if it replaces a damaged record.
+const LOST_FAULT: &str =
+    "its record was damaged, and may have held a fault that only a trial restore finds";
+
+/// Numbers a result and adds it to the record, replacing the older one of its level. One of a trial restore that
+/// passed replaces a record that cannot be read, of either writer; one of level pages does if it is damaged, and leaves open
+/// what only a trial restore finds.
 ///
 /// # Errors
 /// [`RepoError::Record`] if the record cannot be parsed; [`RepoError::Concurrent`]; [`RepoError::Store`].
@@ -328,23 +338,54 @@ pub async fn add(
     key: Option<&MacKey>,
 ) -> Result<(), RepoError> {
     let proves_all = result.ok && result.proves() == Level::Restore;
-    change_verified(root, name, manifest, key, proves_all, |verified, number| {
+    let proves_pages = result.ok && result.proves() >= Level::Pages;
+    let is_replaced = |there: PresentState<'_>| match there {
+        PresentState::Content(bytes) if !proves_all => proves_pages && is_damaged(bytes),
+        _ => proves_all,
+    };
+    let open = || FailedTry::now(Level::Restore, &result.tool, LOST_FAULT);
+    let lost = || VerificationState {
+        failed_try: (!proves_all).then(open),
+        ..VerificationState::default()
+    };
+    let instead = |there: PresentState<'_>| is_replaced(there).then(lost);
+    let other = verified_key(name, if key.is_some() { WITHOUT_KEY } else { WITH_KEY });
+    let read = root.store().get(&root.key(&other)).await.map_err(RepoError::from);
+    let unread_other = present(&read).is_some_and(|there| match there {
+        PresentState::Content(bytes) => {
+            of_record(bytes, name, manifest, None).is_none() && is_replaced(there)
+        }
+        _ => false,
+    });
+    change_verified(root, name, manifest, key, instead, |verified, number| {
+        if unread_other {
+            let failed_try = (!proves_all).then(open);
+            let failed_try = failed_try.map(|open| FailedTry { number: Some(number), ..open });
+            let open = VerificationState { failed_try, ..VerificationState::default() };
+            *verified = std::mem::take(verified).and(open);
+        }
         let number = number.max(result.after.unwrap_or_default().saturating_add(1));
         let result = VerifyResult { number: Some(number), ..result.clone() };
         verified.results.retain(|old| !old.is_replaced_by(&result));
         verified.results.push(result);
     })
     .await?;
-    let other = if key.is_some() { WITHOUT_KEY } else { WITH_KEY };
-    let found = read_record(root, name, manifest, other, None).await;
-    if proves_all && matches!(found, Err(RepoError::Record { .. })) {
+    if unread_other {
         let is_it = |there: PresentState<'_>| match there {
-            PresentState::Content(bytes) => of_record(bytes, name, manifest, None).is_none(),
+            PresentState::Content(bytes) => {
+                of_record(bytes, name, manifest, None).is_none() && is_replaced(there)
+            }
             _ => false,
         };
-        root.store().delete_expected(&root.key(&verified_key(name, other)), is_it).await?;
+        root.store().delete_expected(&root.key(&other), is_it).await?;
     }
     Ok(())
+}
+
+/// Returns whether a record is damaged. One of a later format is not.
+fn is_damaged(bytes: &[u8]) -> bool {
+    let text = SignedText::read(bytes).ok().filter(|_| bytes.len() <= MAX_LEN);
+    text.is_none_or(|text| serde_json::from_slice::<serde_json::Value>(text.text).is_err())
 }
 
 /// Numbers a try that ended without a result and adds it to the record, replacing an older one. One that could not begin
@@ -359,38 +400,70 @@ pub async fn add_failed_try(
     failed: FailedTry,
     key: Option<&MacKey>,
 ) -> Result<(), RepoError> {
-    change_verified(root, name, manifest, key, false, |verified, number| {
-        let failed = FailedTry { number: Some(number), ..failed.clone() };
-        let failed = VerificationState { results: Vec::new(), failed_try: Some(failed) };
-        *verified = std::mem::take(verified).and(failed);
-    })
+    change_verified(
+        root,
+        name,
+        manifest,
+        key,
+        |_| None,
+        |verified, number| {
+            let failed = FailedTry { number: Some(number), ..failed.clone() };
+            let failed =
+                VerificationState { failed_try: Some(failed), ..VerificationState::default() };
+            *verified = std::mem::take(verified).and(failed);
+        },
+    )
     .await
 }
 
-/// Changes a record, `with` its content and the next number. Unless it `replaces` one that cannot be read, such a one
-/// stays: it may hold a fault.
+/// Records how the size of the backup with this manifest was judged: the backups that it was compared with may go.
+///
+/// # Errors
+/// As [`add`].
+pub async fn note_size(
+    root: &Root,
+    name: &BackupName,
+    manifest: &str,
+    note: SizeNote,
+) -> Result<(), RepoError> {
+    change_verified(
+        root,
+        name,
+        manifest,
+        None,
+        |_| None,
+        |verified, _| {
+            verified.size = Some(note.clone());
+        },
+    )
+    .await
+}
+
+/// Changes a record, `with` its content and the next number. One that cannot be read may hold a fault: it stays
+/// unless there is something to put `instead`.
 async fn change_verified(
     root: &Root,
     name: &BackupName,
     manifest: &str,
     key: Option<&MacKey>,
-    replaces: bool,
+    instead: impl Fn(PresentState<'_>) -> Option<VerificationState>,
     with: impl Fn(&mut VerificationState, u64),
 ) -> Result<(), RepoError> {
     let below = &verified_key(name, if key.is_some() { WITH_KEY } else { WITHOUT_KEY });
     let what = || format!("the verification record of {name}");
     let (_, last) = last_numbers(root, name, manifest).await;
-    let new = |before: PresentState<'_>| {
-        let before = match before {
+    let new = |there: PresentState<'_>| {
+        let before = match there {
             PresentState::Nothing => Some(VerificationState::default()),
             PresentState::Unreadable => None,
             PresentState::Content(bytes) => of_record(bytes, name, manifest, key),
         };
-        let before = before.or_else(|| replaces.then(VerificationState::default));
+        let before = before.or_else(|| instead(there));
         let mut verified = before.ok_or_else(|| RepoError::Record { key: below.clone() })?;
         let last = last.max(verified.last_number());
         with(&mut verified, last.saturating_add(1));
-        let VerificationState { results, failed_try } = VerificationState::default().and(verified);
+        let verified = VerificationState::default().and(verified);
+        let VerificationState { results, failed_try, size } = verified;
         let record = Verifications {
             kind: Kind::Verified,
             format: FORMAT,
@@ -398,6 +471,7 @@ async fn change_verified(
             manifest: manifest.to_owned(),
             results,
             failed_try,
+            size,
         };
         encode(&record, key)
     };
@@ -626,6 +700,7 @@ mod tests {
             manifest: "m".into(),
             results: vec![VerifyResult::of(&VerifyReport::new("n".into(), Level::Pages), "test")],
             failed_try: None,
+            size: None,
         };
         let bytes = encode(&record, Some(&key)).unwrap();
         assert!(parse::<Verifications>(&bytes, Some(&key)).is_some());

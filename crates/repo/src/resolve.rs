@@ -1,4 +1,5 @@
 //! Finds the backup that a request means: by name, the newest, or the newest of a day.
+// Long because a search reads the manifests that a removal goes by, too, and both are tested here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -195,6 +196,10 @@ async fn find(
     if kind == (Kind::Whole { tells: true }) {
         doubts.extend(newer_partial(sound, &name, by, now));
     }
+    let undated = sound.get(&name).and_then(|stored| stored.manifest.undated.as_ref());
+    doubts.extend(undated.map(|why| {
+        format!("{name} is the newest only by when it was stored, and may be older: {why}")
+    }));
     let ends = sound.iter().map(|(of, stored)| (of, stored.manifest.finished));
     doubts.extend(ends.filter(|(_, finished)| is_ahead(*finished, now)).map(|(of, finished)| {
         let what = if *of == name { "using it, because there is no other" } else { "skipped" };
@@ -557,6 +562,23 @@ impl KnownManifests {
             if !matches!(found, ManifestLookup::Nothing) {
                 let written = names.get(&name).copied().flatten();
                 self.manifests.insert(name, (written, found));
+            }
+        }
+        self.find_remembered(root).await
+    }
+
+    /// Reads the manifest of a backup that no listing shows, and the increments on it that this host remembers.
+    ///
+    /// # Errors
+    /// [`RepoError::Store`].
+    pub async fn look_for(&mut self, root: &Root, name: &BackupName) -> Result<(), RepoError> {
+        if self.manifests.contains_key(name) {
+            return Ok(());
+        }
+        let names = BTreeMap::from([(name.clone(), None)]);
+        for (name, found) in read(&self.seen_in(root), names).await? {
+            if !matches!(found, ManifestLookup::Nothing) {
+                self.manifests.insert(name, (None, found));
             }
         }
         self.find_remembered(root).await

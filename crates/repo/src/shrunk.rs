@@ -26,6 +26,12 @@ pub struct UsualSize {
 }
 
 impl UsualSize {
+    /// The usual size after a backup whose size was accepted.
+    #[must_use]
+    pub fn of(size: Size) -> Self {
+        Self { last: VecDeque::from([size]) }
+    }
+
     /// Adds the next backup, which is not much smaller.
     pub fn add(&mut self, size: Size) {
         self.last.push_back(size);
@@ -36,8 +42,7 @@ impl UsualSize {
 
     /// Starts again with a backup whose size was accepted.
     pub fn restart(&mut self, size: Size) {
-        self.last.clear();
-        self.last.push_back(size);
+        *self = Self::of(size);
     }
 
     /// The usual number of bytes, the median of the last five, if any is known.

@@ -52,7 +52,7 @@ pub struct StoreError {
 }
 
 /// Hint for a full store.
-const FULL: &str = "make room, or raise the quota: `xbcloud-rs prune` removes old backups, `xbcloud-rs gc` what dead runs left";
+const FULL: &str = "make room, or raise the quota: `xbcloud-rs prune` removes old backups, `xbcloud-rs gc` what dead runs left; both need room for one small object, so if they fail, too, first free a little in the store by other means";
 
 impl StoreError {
     /// Creates an error of `kind`; `message` describes what happened.

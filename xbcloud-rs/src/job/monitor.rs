@@ -14,6 +14,10 @@ pub(crate) struct BackupFacts {
     pub(crate) last: Option<String>,
     /// Name and age of the newest backup that can be restored.
     pub(crate) newest: Option<(String, Duration)>,
+    /// Whether it is unknown when the newest one was made, so that it counts as made when it was stored.
+    pub(crate) is_undated: bool,
+    /// Name and age of the newest backup that can be restored of those of which it is known when they were made.
+    pub(crate) dated: Option<(String, Duration)>,
     /// Name, level and age of the newest backup with a sufficient proof. A proof is as old as the
     /// backup that it proves.
     pub(crate) proven: Option<(String, String, Duration)>,
@@ -132,7 +136,17 @@ fn judge_one(found: &BackupFacts, limits: Limits) -> Remarks {
         None if found.last.is_none() => critical.push("there is no backup".to_owned()),
         None => critical.push("no backup can be restored".to_owned()),
         Some((name, age)) => {
-            let text = format!("the newest backup {name} is {} old", span(*age));
+            let mut text = format!("the newest backup {name} is {} old", span(*age));
+            if found.is_undated {
+                text += " by when it was stored, and may be older";
+                let dated = found.dated.as_ref().zip(limits.age);
+                if let Some(((name, age), _)) = dated.filter(|((_, age), limit)| age > limit) {
+                    let age = span(*age);
+                    warnings.push(format!(
+                        "{name}, the newest of which it is known when it was made, is {age} old"
+                    ));
+                }
+            }
             match limits.age {
                 Some(limit) if *age > limit => {
                     critical.push(format!("{text}, the limit is {}", span(limit)));
@@ -231,6 +245,8 @@ mod tests {
             server: None,
             last: Some("n2".into()),
             newest: Some(("n2".into(), HOUR * age)),
+            is_undated: false,
+            dated: Some(("n2".into(), HOUR * age)),
             proven: proof.map(|age| ("n1".into(), "pages".into(), HOUR * age)),
             damaged: Vec::new(),
             unreadable: Vec::new(),
@@ -322,6 +338,17 @@ mod tests {
         let nameless = found(55 * 24, None);
         let verdict = judge_all("s", &[nameless, db("db1", 3)], limits);
         assert!(verdict.code == 2 && verdict.line.contains("without a server's name: "));
+    }
+
+    #[test]
+    fn a_backup_of_unknown_age_hides_no_missing_night() {
+        let limits = Limits { age: Some(HOUR * 26), ..Limits::default() };
+        let undated = BackupFacts { is_undated: true, ..found(3, None) };
+        let said = judge_all("s", &[BackupFacts { dated: None, ..undated.clone() }], limits);
+        assert!(said.code == 0 && said.line.contains("may be older"), "{}", said.line);
+        let dated = Some(("n1".into(), HOUR * 50));
+        let said = judge_all("s", &[BackupFacts { dated, ..undated }], limits);
+        assert!(said.code == 1 && said.line.contains("n1, the newest of which"), "{}", said.line);
     }
 
     #[test]

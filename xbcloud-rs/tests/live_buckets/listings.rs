@@ -156,16 +156,20 @@ fn a_backup_of_this_host_counts_although_no_listing_shows_it() {
     let shop = Shop::with_chain();
     shop.back_up("i2", (400, 500), Some("i1"));
     let state = shop.scratch.join("state");
-    let remove = |args: &[&str], name: &str| {
-        shop.with(vec![hide("list-type=2", "/i1"), hide("list-type=2", "/i2")]);
+    let remove = |args: &[&str], name: &str, is_hidden: bool| {
+        let hidden = ["/i1", "/i2"].into_iter().chain(is_hidden.then_some("/n0"));
+        shop.with(hidden.map(|entry| hide("list-type=2", entry)).collect());
         shop.xbcloud(args, name).env("XBCLOUD_STATE_DIR", &state).run()
     };
-    let refused = remove(&["delete", "--yes"], "/n0").expect_failure();
-    assert!(refused.stderr_text().contains("i1"), "{refused:?}");
+    // Nor does it hide them if it hides the base, too: its pages end too early.
+    for is_hidden in [false, true] {
+        let refused = remove(&["delete", "--yes"], "/n0", is_hidden).expect_failure();
+        assert!(refused.stderr_text().contains("i1"), "{refused:?}");
+    }
     let option = format!("--state-dir={}", state.display());
     let refused = shop.xbcloud(&["delete", "--yes", &option], "/n0").run().expect_failure();
     assert!(refused.stderr_text().contains("i1"), "{refused:?}");
-    let _ = remove(&["prune", "--yes", "--keep-last=1"], "").expect(0);
+    let _ = remove(&["prune", "--yes", "--keep-last=1"], "", false).expect(0);
     assert_eq!(shop.whole(), ["i1", "i2", "n0", "n3"]);
     // A base that is gone for good keeps no increment.
     shop.with(Vec::new());
@@ -174,6 +178,22 @@ fn a_backup_of_this_host_counts_although_no_listing_shows_it() {
         let _ = remove.run().expect(0);
     }
     assert_eq!(shop.whole(), ["n3"]);
+}
+
+/// The names of these objects are known: a listing that leaves them out leaves nothing behind.
+#[test]
+fn no_object_of_a_run_is_left_behind_because_no_listing_shows_it() {
+    let shop = Shop::new();
+    shop.back_up("n0", (0, 100), None);
+    let whole = shop.bucket.list("shop/n0/");
+    for object in ["/claim</Key>", "/sums</Key>", "/000000002</Key>"] {
+        shop.with(vec![hide("list-type=2", object)]);
+        let refused = shop.xbcloud(&["delete", "--yes"], "/n0").run().expect_failure();
+        assert!(refused.stderr_text().contains("does not list it"), "{object}: {refused:?}");
+        assert_eq!(shop.bucket.list("shop/n0/"), whole, "{object}");
+    }
+    let _ = shop.with(Vec::new()).xbcloud(&["delete", "--yes"], "/n0").run().expect(0);
+    assert_eq!(shop.bucket.list("shop/n0/"), []);
 }
 
 /// An answer that an object is removed, or was not there, does not show that it is gone.

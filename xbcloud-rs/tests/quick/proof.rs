@@ -55,6 +55,35 @@ fn plain() -> Vec<u8> {
     stream.finish()
 }
 
+/// One bit of the record is no damage of the backup, and no reason to use an older one for ever.
+#[test]
+fn a_damaged_record_is_named_and_healed() {
+    let place = Place::new();
+    let key = place.key("key", &[3; 32]);
+    let form = [&*key, "--chunk-size=64K"];
+    let _ = place.run(&["put", form[0], form[1]], &plain()).expect(0);
+    let verify = |level: &str| place.run(&["verify", &key, &format!("--level={level}")], b"");
+    let root = format!("file://{}", place.path("root").display());
+    let xbcloud =
+        |command: &str| Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs")).args([command, &root]).run();
+    let _ = verify("decrypt").expect(0);
+    let record = place.path("root/.xb-catalog/@verified/n/with-key");
+    let mut bytes = std::fs::read(&record).unwrap();
+    bytes[40] ^= 1;
+    std::fs::write(&record, bytes).unwrap();
+    for said in
+        [xbcloud("monitor").expect(2).stdout_text(), xbcloud("list").expect(0).stdout_text()]
+    {
+        assert!(said.contains("level") && said.contains("pages"), "{said}");
+    }
+    let said = verify("decrypt").expect(0).stderr_text();
+    assert!(said.contains("passes at level restore, or a damaged one at level pages"), "{said}");
+    let _ = verify("pages").expect(0);
+    assert_eq!(place.proof(), ("pages".into(), Value::Null));
+    let said = xbcloud("monitor").expect(1).stdout_text();
+    assert!(said.contains("may have held a fault that only a trial restore finds"), "{said}");
+}
+
 #[test]
 fn a_wrong_or_missing_key_for_single_files_is_no_damage() {
     let list = String::from_utf8(vectors::read("pipeline/vectors.jsonl")).unwrap();

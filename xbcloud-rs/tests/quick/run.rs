@@ -571,6 +571,46 @@ fn nothing_is_pruned_after_a_night_that_shrinks_until_it_is_accepted() {
     assert!(!record.exists());
 }
 
+/// What retention leaves must not decide which size is the usual one.
+#[test]
+fn backups_that_shrank_displace_no_good_one_when_the_size_is_back() {
+    let site = Site::new("cat \"$1\"", "keep-last=2");
+    let made = |command: &str, name: &str, size: usize| {
+        std::fs::write(site.path("stream"), small_backup(2, size)).unwrap();
+        site.run(&[command, &format!("@shop/{name}")]).expect(0).stderr_text()
+    };
+    let night = |name: &str, size| made("run", name, size);
+    let there = |names: &[&str]| {
+        let is_there = |name: &&&str| site.path(&format!("shop/.xb-catalog/{name}")).is_file();
+        names.iter().filter(is_there).map(|name| (*name).to_owned()).collect::<Vec<_>>()
+    };
+    let all = ["g1", "g2", "s3", "s4", "g5", "g6", "s7", "g8", "g9"];
+    ["g1", "g2"].iter().for_each(|name| drop(night(name, 50_000)));
+    // One is made by hand, so `run` has not looked at it.
+    assert!(night("s3", 500).contains("much smaller"));
+    let _ = made("backup", "s4", 500);
+    let _ = night("g5", 50_000);
+    assert_eq!(there(&all), ["g2", "s3", "s4", "g5"]);
+    let _ = night("g6", 50_000);
+    assert_eq!(there(&all), ["s3", "s4", "g5", "g6"]);
+    // They are the oldest now, and no usual size.
+    let listed = site.run(&["list", "@shop", "--json"]).expect(0);
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let small = |name: &str| {
+        let line = listed.as_array().unwrap().iter().find(|line| line["name"] == name).unwrap();
+        line["shrunk"].is_string()
+    };
+    assert_eq!(["s3", "s4", "g5", "g6"].map(small), [true, true, false, false]);
+    assert!(night("s7", 500).contains("much smaller"));
+    let _ = site.run(&["monitor", "@shop"]).expect(1);
+    ["g8", "g9"].iter().for_each(|name| drop(night(name, 50_000)));
+    assert_eq!(there(&all), ["s3", "s4", "s7", "g8", "g9"]);
+    // An accepted one counts, with those of its size just before it.
+    let _ = site.run(&["accept", "@shop/s4"]).expect(0);
+    let _ = site.run(&["prune", "@shop", "--keep-last=2", "--yes"]).expect(0);
+    assert_eq!(there(&all), ["s7", "g8", "g9"]);
+}
+
 /// A disk that is not mounted, or a folder that was moved: what is made in its place must not look like the repository,
 /// nor be pruned by its rules.
 #[test]
@@ -895,12 +935,13 @@ fn an_uninspected_or_imported_backup_is_not_the_newest() {
         std::fs::write(site.path("stream"), stream).unwrap();
         let mut all = vec!["put".to_owned(), format!("@shop/{name}")];
         all.extend(more.iter().map(|option| (*option).to_owned()));
-        let _ = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
+        let said = Cmd::new(env!("CARGO_BIN_EXE_xbcloud-rs"))
             .arg(format!("--defaults-file={}", site.path("my.cnf").display()))
             .args(all)
             .stdin_file(site.path("stream"))
             .run()
             .expect(0);
+        said.stderr_text()
     };
     let import = |uuid: &str| {
         let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
@@ -909,10 +950,10 @@ fn an_uninspected_or_imported_backup_is_not_the_newest() {
         let _ = out.file("xtrabackup_info", info.as_bytes(), 1 << 20);
         out.finish()
     };
-    put("real", small_backup(2, 5000), &["--server=a"]);
-    put("raw", vec![7; 3000], &["--raw", "--server=a"]);
+    let _ = put("real", small_backup(2, 5000), &["--server=a"]);
+    let _ = put("raw", vec![7; 3000], &["--raw", "--server=a"]);
     // Of August 2004.
-    put("old", import("58e0a7d7-eebc-11d8-9669-0800200c9a66"), &["--server=a"]);
+    let _ = put("old", import("58e0a7d7-eebc-11d8-9669-0800200c9a66"), &["--server=a"]);
     for name in ["real", "raw", "old"] {
         let _ = site.run(&["verify", &format!("@shop/{name}"), "--level=checksum"]).expect(0);
     }
@@ -929,8 +970,30 @@ fn an_uninspected_or_imported_backup_is_not_the_newest() {
     let raw = list.as_array().unwrap().iter().find(|line| line["name"] == "raw").unwrap();
     assert_eq!(raw["restorable"], false);
     let _ = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(0);
+    // Of others it is unknown when they were made, and nothing goes in their favour.
+    for (name, file, content) in [
+        ("encrypted", "xtrabackup_info.xbcrypt", "XBCRYP03 and so on"),
+        ("unstated", "xtrabackup_info", "end_time = not a time\n"),
+        ("future", "xtrabackup_info", "end_time = 2090-01-01 00:00:00\n"),
+    ] {
+        let mut out = xb_testkit::stream::StreamWriter::new(Vec::new());
+        let _ = out.file("db/t.CSV", &[1; 9000], 1 << 20);
+        let _ = out.file(file, content.as_bytes(), 1 << 20);
+        let said = put(name, out.finish(), &["--server=a"]);
+        assert!(said.contains(&format!("{name} counts as made now, and may be older")), "{said}");
+        let listed = site.run(&["list", "@shop"]).expect(0).stdout_text();
+        assert!(listed.contains("it counts as made when it was stored"), "{listed}");
+        let shown = site.run(&["show", "@shop/latest"]).expect(0).stderr_text();
+        assert!(shown.contains(&format!("{name} is the newest only by when")), "{shown}");
+        let pruned = site.run(&["prune", "@shop", "--keep-last=1"]).expect(0).stdout_text();
+        let real = pruned.lines().find(|line| line.starts_with("real")).unwrap();
+        assert!(real.contains("newest, last, newest verified"), "{pruned}");
+        let told = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(0).stdout_text();
+        assert!(told.contains("may be older"), "{told}");
+        let _ = site.run(&["delete", &format!("@shop/{name}"), "--yes"]).expect(0);
+    }
     // Without a server's name it is a server of its own, and an old one.
-    put("nameless", import("58e0a7d8-eebc-11d8-9669-0800200c9a66"), &[]);
+    let _ = put("nameless", import("58e0a7d8-eebc-11d8-9669-0800200c9a66"), &[]);
     let told = site.run(&["monitor", "@shop", "--max-age=1h"]).expect(2).stdout_text();
     assert!(told.contains("without a server's name: the newest backup nameless"), "{told}");
     let which = site.run(&["show", "@shop/latest"]).expect_failure().stderr_text();

@@ -439,6 +439,12 @@ async fn of_name(
         .is_none_or(|manifest| manifest.objects > 0 && contents.agrees_with(manifest));
     let packed = std::mem::take(&mut contents.packed);
     found.dead = dead_runs(root, name, manifest.as_ref(), packed, dead_before);
+    // A manifest whose own objects or list are not there may be an old answer about a name that was used again.
+    let has_own = manifest.as_ref().is_none_or(|manifest| match manifest.layout {
+        Layout::Packed => is_there,
+        Layout::Classic => sums.iter().any(|listed| listed.key == manifest.run),
+    });
+    let sums = if has_own { sums } else { Vec::new() };
     let mut lists = unused_lists(root, name, manifest.as_ref(), sums);
     let committed = manifest.as_ref().is_some_and(|stated| stated.layout == Layout::Classic);
     let alone = found.living.is_empty() && (committed || contents.classic.is_empty());

@@ -8,7 +8,7 @@ use xb_repo::hex::hex;
 use xb_repo::history::{Verdict, judge};
 use xb_repo::lineage::{find_base, same_server};
 use xb_repo::manifest::clone_facts::CloneFacts;
-use xb_repo::manifest::source_info::{SourceInfo, made_at};
+use xb_repo::manifest::source_info::{SourceInfo, made_at, why_undated};
 use xb_repo::manifest::tables::Tables;
 use xb_repo::manifest::{
     ClassicFacts, End, FORMAT, Manifest, MemberFacts, PackedFacts, Producer as ProducerFacts,
@@ -76,6 +76,7 @@ impl RunFolder {
         let described = &put.scanned.described;
         let made = made_at(described).filter(|made| producer.is_none() && *made < started);
         let (started, finished) = made.map_or((started, now), |made| (made, made));
+        let undated = why_undated(described, put.scanned.has_unread_info, now);
         let mut source = match &mysql_clone {
             Some(clone) => clone.source(),
             None => SourceInfo::from_files(described),
@@ -93,6 +94,7 @@ impl RunFolder {
             tool: request.tool.clone(),
             started,
             finished,
+            undated: undated.filter(|_| producer.is_none()).map(str::to_owned),
             objects: uploaded.objects,
             stored_bytes: uploaded.bytes,
             stream_bytes: put.scanned.bytes,

@@ -14,7 +14,7 @@ use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 use xb_uploader::{Location, Policy, StorePlace, StoreSettings};
 
-use crate::common::{Store, block_on, session, stream, stream_reader, tree};
+use crate::common::{Store, block_on, positioned, session, stream, stream_reader, tree};
 
 const LAYOUTS: [Layout; 2] = [Layout::Packed, Layout::Classic];
 const N: &str = "00000000000000000000";
@@ -291,6 +291,50 @@ fn only_shown_objects_are_removed() {
     let outcome = block_on(xb_backup::delete_shown(&session(&store.root), &shown));
     assert!(matches!(outcome, Err(BackupError::Pinned { .. })), "{outcome:?}");
     assert_eq!(store.get("n").unwrap(), stream());
+}
+
+/// A cache or a replica that always answers with what was there before: the increments are based on what is there now.
+#[test]
+fn an_old_manifest_of_a_name_that_was_used_again_removes_no_base() {
+    for layout in LAYOUTS {
+        let store = Store::new();
+        let put = |of: &str, from, to| {
+            store.put(of, layout, 500, std::io::Cursor::new(positioned(from, to))).unwrap();
+        };
+        put("monday", 0, 100);
+        let manifest = below(&store, ".xb-catalog/monday");
+        let old = fs::read(&manifest).unwrap();
+        block_on(xb_backup::delete(&store.root, &name("monday"))).unwrap();
+        put("monday", 0, 200);
+        put("tuesday", 200, 300);
+        let present = fs::read(&manifest).unwrap();
+        for with_increment in [true, false] {
+            fs::write(&manifest, &old).unwrap();
+            let before = all(&store);
+            let shown = block_on(xb_backup::doomed(&store.root, &name("monday"), true)).map(drop);
+            let removed =
+                block_on(xb_backup::delete_unless_needed(&session(&store.root), &name("monday")));
+            let lines = block_on(xb_repo::list::list(&store.root)).unwrap();
+            let keep = Keep { last: Some(0), ..Keep::default() };
+            let mut plan = plan_prune(&Candidate::all(&lines), &keep, Timestamp::now());
+            plan.iter_mut().for_each(|verdict| verdict.kept.clear());
+            plan.retain(|verdict| verdict.name == "monday");
+            let pruned = block_on(xb_backup::prune(&session(&store.root), &plan, |_, _| ()));
+            assert_eq!(pruned.unwrap(), Vec::<String>::new());
+            for refused in [shown.unwrap_err(), removed.map(drop).unwrap_err()] {
+                let by = if with_increment { "tuesday is based on" } else { "of its objects none" };
+                let said = refused.to_string();
+                assert!(said.contains(by), "{layout:?}: {said}");
+            }
+            assert_eq!(all(&store), before, "{layout:?}");
+            fs::write(&manifest, &present).unwrap();
+            if with_increment {
+                block_on(xb_backup::delete(&store.root, &name("tuesday"))).unwrap();
+            }
+        }
+        block_on(xb_backup::delete_unless_needed(&session(&store.root), &name("monday"))).unwrap();
+        assert_eq!(store.files_but_claims(), Vec::<PathBuf>::new());
+    }
 }
 
 #[test]

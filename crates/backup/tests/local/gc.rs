@@ -8,6 +8,7 @@ use xb_backup::{BackupError, GcFindings};
 use xb_repo::error::RepoError;
 use xb_repo::list::State;
 use xb_repo::manifest::Layout;
+use xb_repo::names::BackupName;
 use xb_repo::root::Root;
 use xb_uploader::{Fault, Faults, Location, Operation, Policy, StorePlace, StoreSettings};
 
@@ -46,6 +47,34 @@ fn below(store: &Store, path: &str) -> PathBuf {
 fn dead_run(store: &Store, name: &str) {
     store.put(name, Layout::Packed, 500, stream_reader()).unwrap();
     std::fs::remove_file(below(store, &format!(".xb-catalog/{name}"))).unwrap();
+}
+
+/// A cache that answers with what was there before.
+#[test]
+fn an_old_manifest_makes_no_checksum_list_a_useless_one() {
+    for before in [Layout::Classic, Layout::Packed] {
+        let store = Store::new();
+        store.put("n", before, 500, stream_reader()).unwrap();
+        let manifest = below(&store, ".xb-catalog/n");
+        let old = std::fs::read(&manifest).unwrap();
+        block_on(xb_backup::delete(&store.root, &BackupName::new("n").unwrap())).unwrap();
+        store.put("n", Layout::Classic, 500, stream_reader()).unwrap();
+        let present = std::fs::read(&manifest).unwrap();
+        let lists = || std::fs::read_dir(below(&store, ".xb-catalog/@sums/n")).unwrap().count();
+        assert_eq!(lists(), 1);
+        std::fs::write(&manifest, &old).unwrap();
+        age_all(&store);
+        remove_all(&store);
+        assert_eq!(lists(), 1, "{before:?}");
+        // That of a dead run beside the backup's own goes.
+        std::fs::write(&manifest, &present).unwrap();
+        let dead = below(&store, &format!(".xb-catalog/@sums/n/{}", "0".repeat(32)));
+        std::fs::write(dead, "").unwrap();
+        age_all(&store);
+        remove_all(&store);
+        assert_eq!(lists(), 1, "{before:?}");
+        assert_eq!(store.get("n").unwrap(), stream());
+    }
 }
 
 #[test]

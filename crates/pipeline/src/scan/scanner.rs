@@ -106,6 +106,8 @@ pub struct Scanned {
     /// ([`REDO_LOGS`], at most [`xb_pages::REDO_HEAD`] bytes), and the first MiB of
     /// [`CLONE_INFO`], if they were readable.
     pub described: BTreeMap<String, Vec<u8>>,
+    /// Whether the file with its time and its server is encrypted, or cannot be decompressed.
+    pub has_unread_info: bool,
 }
 
 impl Scanned {
@@ -123,6 +125,7 @@ impl Scanned {
             has_changed_pages: false,
             proof,
             described: BTreeMap::new(),
+            has_unread_info: false,
         }
     }
 }
@@ -263,7 +266,12 @@ impl Scanner {
             }
         }
         self.files.finish()?;
+        let is_info = |name: &String| {
+            INFO.iter().any(|info| logical_name(name.as_bytes()) == info.as_bytes())
+        };
+        let has_info = self.described.keys().any(is_info);
         let described: BTreeMap<_, _> = self.described.into_iter().filter_map(legible).collect();
+        let has_unread_info = has_info && !INFO.iter().any(|info| described.contains_key(*info));
         let text = |names: &[&str]| {
             let bytes = names.iter().find_map(|name| described.get(*name))?;
             std::str::from_utf8(bytes).ok()
@@ -290,6 +298,7 @@ impl Scanner {
             has_changed_pages: self.watch.has_changed_pages(),
             proof,
             described,
+            has_unread_info,
         };
         Ok((notes, scanned))
     }

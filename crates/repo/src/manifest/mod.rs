@@ -71,6 +71,10 @@ pub struct Manifest {
     pub started: jiff::Timestamp,
     /// When the last data object was acknowledged, UTC.
     pub finished: jiff::Timestamp,
+    /// Why it is unknown when the stream was made, which then counts as made when it was stored; absent if it is known, and
+    /// from manifests of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undated: Option<String>,
     /// Number of data objects.
     pub objects: u64,
     /// Bytes in the data objects.
@@ -588,6 +592,7 @@ pub fn sample() -> Manifest {
         tables: None,
         compressed_files: None,
         without_tablespace: None,
+        undated: None,
         without_files: None,
         packed: Some(PackedFacts {
             chunk_size: 10,

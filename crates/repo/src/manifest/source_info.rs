@@ -128,6 +128,37 @@ pub fn made_at(files: &BTreeMap<String, Vec<u8>>) -> Option<Timestamp> {
     })
 }
 
+/// Why it is unknown when a stream was made that no program of ours has started: `unread` if it has an info file, but one that
+/// cannot be read.
+#[must_use]
+pub fn why_undated(
+    files: &BTreeMap<String, Vec<u8>>,
+    unread: bool,
+    now: Timestamp,
+) -> Option<&'static str> {
+    /// An hour for the clock of the server, in seconds.
+    const AHEAD: i64 = 3600;
+    /// A day and two hours for its time zone, in seconds.
+    const ZONES: i64 = 26 * 3600;
+    let info = ["xtrabackup_info", "mariadb_backup_info"].iter().find_map(|name| files.get(*name));
+    let Some(info) = info else {
+        return unread.then_some("its info file is encrypted, or cannot be decompressed");
+    };
+    let text = std::str::from_utf8(info).unwrap_or_default();
+    let states = |key| value(text, key).is_some();
+    let in_uuid = value(text, "uuid").and_then(|uuid| time_of_uuid(&uuid)).is_some();
+    let latest = now.as_second() + if in_uuid { AHEAD } else { AHEAD + ZONES };
+    match made_at(files) {
+        Some(made) if made.as_second() > latest => {
+            Some("by its info file it was made at a time that is still to come")
+        }
+        None if text.is_empty() || states("end_time") => {
+            Some("its info file states no time that can be read")
+        }
+        _ => None,
+    }
+}
+
 /// The time of a UUID of version 1, which counts 100 ns since October 1582.
 fn time_of_uuid(uuid: &str) -> Option<Timestamp> {
     /// From October 1582 to 1970, in 100 ns.
@@ -273,6 +304,21 @@ mod tests {
         {
             assert_eq!(of(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_stream_without_a_time_that_can_be_read_is_known_by_its_info_file() {
+        let now = "2026-12-01T00:00:00Z".parse().unwrap();
+        let why = |info: &str| why_undated(&files(&[("xtrabackup_info", info)]), false, now);
+        assert_eq!(why_undated(&files(&[]), false, now), None);
+        assert!(why_undated(&files(&[]), true, now).unwrap().contains("encrypted"));
+        assert_eq!(why("end_time = 2026-12-01 00:00:05\n"), None);
+        assert_eq!(why("end_time = 2026-12-01 14:00:00\n"), None, "another time zone");
+        assert!(why("end_time = not a time\n").unwrap().contains("no time"));
+        assert!(why("end_time = 2030-01-02 00:00:00\n").unwrap().contains("still to come"));
+        // Its clock counts, not its zone.
+        let uuid = "uuid = 58e0a7d7-eebc-11d8-9669-0800200c9a66\nend_time = 2030-01-02 00:00:00\n";
+        assert_eq!(why(uuid), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `prune`: applies a retention rule.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 
 use xb_backup::{
@@ -9,6 +10,7 @@ use xb_backup::{
 use xb_cli::{Failure, Log, format_count, format_size, printable};
 use xb_repo::list::{Listing, State};
 use xb_repo::resolve::KnownManifests;
+use xb_repo::sizes::note_before_removal;
 
 use crate::args::CommonOptions;
 use crate::args::catalogue::PruneArgs;
@@ -100,9 +102,15 @@ impl Context {
             for candidate in &mut candidates {
                 candidate.just_made = just_made.is_some_and(|made| made == candidate.name);
             }
+            let plan = plan_prune(&candidates, keep, jiff::Timestamp::now());
+            let going: BTreeSet<&str> =
+                plan.iter().filter(|of| of.goes()).map(|of| &*of.name).collect();
+            if yes && !going.is_empty() {
+                let noted = note_before_removal(root, &listed.lines, &going);
+                cancel.or(noted).await?;
+            }
             let left: Vec<Listing> =
                 listed.lines.into_iter().filter(|line| line.state != State::Complete).collect();
-            let plan = plan_prune(&candidates, keep, jiff::Timestamp::now());
             let gone = match yes {
                 true => {
                     // Reported at once: these backups are gone even if a later step fails.

@@ -171,6 +171,12 @@ impl Context {
         if let Some(lost) = report::lost_tables(&report.manifest) {
             self.unusual(&lost);
         }
+        if let Some(why) = report.manifest.undated.as_ref().filter(|_| !self.stock) {
+            self.unusual(&format!(
+                "{} counts as made now, and may be older: {why}; no other backup is pruned in its favour",
+                report.manifest.name
+            ));
+        }
         report::locked(&self.log, lock, None);
     }
 

@@ -183,7 +183,9 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> BackupF
     // A partial backup is no newest one, and proves nothing, while there is a whole one that can be used.
     let has_whole = complete().filter(can_be_used).any(|line| !line.is_partial);
     let meant = || complete().filter(can_be_used).filter(|line| !(has_whole && line.is_partial));
-    let aged = meant().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
+    let aged = || meant().filter_map(|line| Some((line, seconds(line.age_seconds)?)));
+    let newest = aged().min_by_key(|(line, age)| (*age, Reverse(line.finished)));
+    let dated = aged().filter(|(line, _)| line.undated.is_none()).min_by_key(|(_, age)| *age);
     // A later try that failed at the requested level, or below it, leaves the proof in doubt. One that could not
     // begin does not.
     let is_doubtful = |line: &Listing| {
@@ -202,6 +204,9 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> BackupF
     let unproven = complete().filter_map(|line| Some((line.name.clone(), line.open_question()?)));
     let broken = complete().filter(|line| !line.is_accepted_without_base());
     let broken = broken.filter_map(|line| Some((line.name.clone(), line.broken.clone()?)));
+    const UNREAD: &str = "because its verification record cannot be read, and may hold a fault: `verify --level=pages` replaces it if it is damaged, `--level=restore` in any case";
+    let unread = complete().filter(|line| line.unread_record);
+    let broken = broken.chain(unread.map(|line| (line.name.clone(), UNREAD.to_owned())));
     let broken =
         broken.chain(missing().filter_map(|line| Some((line.name.clone(), line.fault()?))));
     let damaged = complete().filter(failed).chain(nameless());
@@ -209,9 +214,9 @@ fn found(listings: &[Listing], server: &Option<String>, level: Level) -> BackupF
         server: server.clone(),
         last: last.map(|(_, name)| name.clone()),
         broken: broken.collect(),
-        newest: aged
-            .min_by_key(|(line, age)| (*age, Reverse(line.finished)))
-            .map(|(line, age)| (line.name.clone(), age)),
+        newest: newest.map(|(line, age)| (line.name.clone(), age)),
+        is_undated: newest.is_some_and(|(line, _)| line.undated.is_some()),
+        dated: dated.map(|(line, age)| (line.name.clone(), age)),
         proven: proven.min_by_key(|(_, age)| *age).map(|(line, age)| {
             let level = line.verified.and_then(|proof| proof.level);
             let level = level.map_or(String::new(), |level| level.to_string());

@@ -16,6 +16,7 @@ use xb_cli::{
     host_name,
 };
 use xb_repo::chain::{Link, UnknownImport};
+use xb_repo::list::Listing;
 use xb_repo::names::BackupName;
 use xb_repo::verification::Level;
 
@@ -225,27 +226,39 @@ impl Job<'_> {
     fn compare(&mut self, place: &str) {
         let (context, common) = (self.context, &self.args.common);
         let (folder, name) = folder(place);
+        let made = name;
         let listed = cache::of_backup(place, common).and_then(|cache| {
             let root = root_place(folder, common)?;
             context.with_progress("compare", &common.run, None, |_, cancel| async move {
-                cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await
+                let listings = cancel.or(xb_repo::list::list_with(&root, cache.as_ref())).await?;
+                let line = listings.into_iter().find(|line| line.name == made);
+                // It stays what it is when those that it was compared with are gone.
+                let noted = match line.as_ref().filter(|line| line.unaccepted().is_some()) {
+                    Some(line) => cancel.or(xb_repo::sizes::note(&root, line)).await,
+                    None => Ok(()),
+                };
+                Ok((line, noted))
             })
         });
-        let listings = match listed {
-            Ok((listings, _)) => listings,
+        let (line, noted) = match listed {
+            Ok((found, _)) => found,
             Err(failure) => {
                 let why = failure.line();
                 return self.warn(format!("{name} was not compared with earlier backups: {why}"));
             }
         };
-        let Some(line) = listings.iter().find(|line| line.name == name) else { return };
-        let Some(what) = line.unaccepted() else { return };
+        let Some(what) = line.as_ref().and_then(Listing::unaccepted) else { return };
         if let Some(stage) = self.result.stages.last_mut() {
             stage.details["shrunk"] = json!(what);
         }
         self.warn(format!(
             "{name} is much smaller than usual: {what}; nothing of its server is pruned until you run `xbcloud-rs accept`"
         ));
+        if let Err(error) = noted {
+            self.warn(format!(
+                "that {name} is much smaller than usual was not recorded: {error}; `prune` looks again"
+            ));
+        }
     }
 
     /// Runs a stage and notes its end. After a signal, none begins but the hooks of the failure: what the signal came too

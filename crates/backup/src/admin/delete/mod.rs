@@ -47,7 +47,11 @@ async fn doomed_with(
     let mut known = None;
     // Without a manifest, a backup is no base, and reading all others would be pointless.
     let root = match unless_needed && !matches!(root.manifest(name).await, Ok(None)) {
-        true => known.insert(KnownManifests::of(root).await?).seen_in(root),
+        true => {
+            let known = known.insert(KnownManifests::of(root).await?);
+            known.look_for(root, name).await?;
+            known.seen_in(root)
+        }
         false => root.knowing(&root.catalogue().await?),
     };
     let root = &root;
@@ -56,6 +60,9 @@ async fn doomed_with(
     }
     let mut doomed = plan(root, name).await?;
     doomed.how.unless_needed = unless_needed;
+    if let Some(known) = &known {
+        doomed.how.refuse_old(name, known)?;
+    }
     if unless_needed && known.is_none() && doomed.manifest.is_some() {
         return Err(RepoError::Changed { name: doomed.name }.into());
     }

@@ -7,9 +7,10 @@ use xb_pipeline::object_key;
 use xb_repo::claim::{claims, refuse_living, standing};
 use xb_repo::contents::Contents;
 use xb_repo::error::RepoError;
-use xb_repo::manifest::{Layout, ManifestError, StoredManifest};
-use xb_repo::names::{BackupName, RunId};
+use xb_repo::manifest::{Layout, Manifest, ManifestError, StoredManifest};
+use xb_repo::names::{BackupName, CLAIM, KEYS, RunId, SUMS, is_data_object};
 use xb_repo::records;
+use xb_repo::resolve::KnownManifests;
 use xb_repo::root::Root;
 use xb_uploader::{ListedObject, Operation, StoreError, StoreErrorKind};
 
@@ -58,6 +59,42 @@ pub(super) struct DeleteConditions {
     pub(super) left: u64,
     /// Whether to keep the backup while others depend on it.
     pub(super) unless_needed: bool,
+    /// Whether an object of its own run is there, or it has none.
+    pub(super) has_own: bool,
+    /// Other runs of which the name has objects.
+    pub(super) other_runs: BTreeSet<String>,
+}
+
+impl DeleteConditions {
+    /// Fails if the manifest may be an old one of a name that was used again: what depends on the present one is then
+    /// unknown.
+    pub(in crate::admin) fn refuse_old(
+        &self,
+        name: &BackupName,
+        known: &KnownManifests,
+    ) -> Result<(), RepoError> {
+        let Some(run) = &self.run else { return Ok(()) };
+        let named = |(_, increment): &(&BackupName, &Manifest)| {
+            let base = increment.base.as_ref().filter(|base| base.name == name.as_str());
+            base.is_some_and(|base| self.other_runs.contains(&base.run))
+        };
+        let what = match (known.iter().find(named), self.other_runs.first()) {
+            (Some((increment, _)), _) => {
+                format!("{increment} is based on another run, whose objects are there")
+            }
+            (None, Some(other)) if !self.has_own => {
+                format!("of its objects none is there, and some of run {other} are")
+            }
+            _ => return Ok(()),
+        };
+        Err(RepoError::OtherRun { name: name.to_string(), run: run.clone(), what })
+    }
+}
+
+/// The packed runs that have data objects below the name.
+fn packed_runs(contents: &Contents) -> BTreeSet<String> {
+    let parts = contents.packed.iter().filter_map(|listed| listed.key.split_once('/'));
+    parts.filter(|(_, object)| is_data_object(object)).map(|(run, _)| run.to_owned()).collect()
 }
 
 /// Lists the objects to remove, and fails if anything else exists below the name.
@@ -79,6 +116,8 @@ pub(super) async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan,
         }
         _ => None,
     };
+    let mut runs = packed_runs(&contents);
+    let has_files = !contents.classic.is_empty();
     let (found, left) = match run {
         Some(run) => (contents.of_run(run), 0),
         None => (contents.classic, contents.packed.len() as u64),
@@ -87,7 +126,7 @@ pub(super) async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan,
         return Err(not_there(root, name).await?);
     }
     if let (Some(run), Some(stored)) = (run, &stored) {
-        refuse_hidden(root, name, run, stored.manifest.objects, &found).await?;
+        refuse_hidden(root, name, run, &stored.manifest, &found).await?;
     }
     let run_keys = root.classic_keys(name);
     let whole = |l: ListedObject| ObjectToDelete { key: run_keys.at(l.key), size: l.size };
@@ -96,11 +135,21 @@ pub(super) async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan,
         let key = root.key(&key);
         objects.extend(root.store().size(&key).await?.map(|size| ObjectToDelete { key, size }));
     }
-    if run.is_none() {
+    let own = stored.as_ref().map(|stored| &stored.manifest);
+    let mut has_own = own.is_none_or(|own| own.objects == 0 || runs.contains(&own.run));
+    if run.is_none() || !has_own {
         let sums = root.classic_sums(name);
+        let listed = root.list_below(sums.folder()).await?;
+        if run.is_none() {
+            // The keys of the files name no run; older programs wrote no checksum lists.
+            let is_listed = |own: &Manifest| listed.iter().any(|listed| listed.key == own.run);
+            has_own |= has_files && (listed.is_empty() || own.is_some_and(is_listed));
+        }
+        runs.extend(listed.iter().map(|listed| listed.key.clone()));
         let whole = |l: ListedObject| ObjectToDelete { key: sums.at(l.key), size: l.size };
-        objects.extend(root.list_below(sums.folder()).await?.into_iter().map(whole));
+        objects.extend(listed.into_iter().filter(|_| run.is_none()).map(whole));
     }
+    runs.retain(|run| own.is_none_or(|own| own.run != *run));
     let manifest = (stored.is_some() || damaged).then(|| root.manifest_key(name));
     let how = DeleteConditions {
         run: stored.as_ref().map(|stored| stored.manifest.run.clone()),
@@ -108,30 +157,38 @@ pub(super) async fn plan(root: &Root, name: &BackupName) -> Result<DeletionPlan,
         claimed: run.is_none(),
         left: if damaged { left } else { 0 },
         unless_needed: false,
+        has_own,
+        other_runs: runs,
     };
     Ok(DeletionPlan { name: name.to_string(), manifest, objects, how })
 }
 
 /// Fails if the listing leaves out an object of a packed run that exists: it would be left behind.
-/// Looks for the first of `objects` that is not listed.
+/// Looks for the first data object that is not listed, and for what every run has beside them.
 async fn refuse_hidden(
     root: &Root,
     name: &BackupName,
     run: RunId,
-    objects: u64,
+    manifest: &Manifest,
     found: &[ListedObject],
 ) -> Result<(), BackupError> {
     let listed: BTreeSet<&str> = found.iter().map(|listed| listed.key.as_str()).collect();
-    let mut keys = (0..objects).map(|number| format!("{run}/{}", object_key(number)));
-    let Some(missing) = keys.find(|key| !listed.contains(key.as_str())) else { return Ok(()) };
-    let key = root.classic_keys(name).at(missing);
-    match root.store().size(&key).await? {
-        None => Ok(()),
-        Some(_) => {
+    let is_hidden = |key: &String| !listed.contains(key.as_str());
+    let mut data = (0..manifest.objects).map(|number| format!("{run}/{}", object_key(number)));
+    let sealed = manifest.packed.as_ref().is_some_and(|packed| packed.sealed.is_some());
+    let beside = [Some(CLAIM), Some(SUMS), sealed.then_some(KEYS)].into_iter().flatten();
+    let beside = beside.map(|object| format!("{run}/{object}")).filter(is_hidden);
+    let hidden: Vec<String> = data.find(is_hidden).into_iter().chain(beside).collect();
+    for hidden in hidden {
+        let key = root.classic_keys(name).at(hidden);
+        if root.store().size(&key).await?.is_some() {
             let what = "the object exists, but the store does not list it";
-            Err(StoreError::new(Operation::List, key, StoreErrorKind::Rejected, what).into())
+            return Err(
+                StoreError::new(Operation::List, key, StoreErrorKind::Rejected, what).into()
+            );
         }
     }
+    Ok(())
 }
 
 /// Fails if objects below the name may belong to something other than the backup.

@@ -80,6 +80,11 @@ impl Removal {
         self.plan.how.run.as_deref()
     }
 
+    /// Fails if the manifest may be an old one of its name: see [`DeleteConditions::refuse_old`].
+    pub(crate) fn refuse_old(&self, known: &KnownManifests) -> Result<(), RepoError> {
+        self.plan.how.refuse_old(&self.name, known)
+    }
+
     /// Number of objects to remove.
     pub(crate) fn objects(&self) -> usize {
         self.plan.objects.len()

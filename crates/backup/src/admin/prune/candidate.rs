@@ -28,6 +28,8 @@ pub struct Candidate {
     pub is_incremental: bool,
     /// Whether it has only some of the databases or tables. Such backups count only among themselves.
     pub is_partial: bool,
+    /// Whether it is unknown when it was made. Such backups count only among themselves.
+    pub is_undated: bool,
     /// Whether it is a clone, on which nothing can be based.
     pub is_clone: bool,
     /// Log sequence number from which the backup holds changes.
@@ -103,6 +105,7 @@ impl Candidate {
             stands_for: listing.consolidated_from.last().map(|last| last.run.clone()),
             is_incremental: listing.kind == Some(BackupKind::Incremental),
             is_partial: listing.is_partial,
+            is_undated: listing.undated.is_some(),
             is_clone: listing.mysql_clone.is_some(),
             from_lsn: listing.from_lsn,
             to_lsn: listing.to_lsn,

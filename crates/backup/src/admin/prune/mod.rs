@@ -174,6 +174,10 @@ async fn begin_one(
         begun.give_up().await;
         return Ok(None);
     }
+    if let Err(old) = begun.refuse_old(known) {
+        begun.give_up().await;
+        return Err(old.into());
+    }
     // Its bases may go with it.
     known.leave_out(&name);
     Ok(Some(begun))
@@ -189,6 +193,7 @@ fn keeps(error: &BackupError) -> bool {
                 | RepoError::Linked { .. }
                 | RepoError::Folder { .. }
                 | RepoError::Unclear { .. }
+                | RepoError::OtherRun { .. }
                 | RepoError::MayBeNeeded { .. }
                 | RepoError::Overtaken { .. }
         )

@@ -60,13 +60,16 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
     order.sort_by_key(|&n| all.get(n).map(|c| std::cmp::Reverse((c.finished, &c.name))));
     let sorted: Vec<&Candidate> = order.iter().filter_map(|&n| all.get(n)).collect();
     let mut kept: Vec<BTreeSet<KeepReason>> = vec![BTreeSet::new(); sorted.len()];
-    let mut servers: BTreeMap<(&Option<String>, bool, bool), Vec<usize>> = BTreeMap::new();
+    let mut servers: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (n, candidate) in sorted.iter().enumerate() {
-        // No backup goes in favour of one that lacks some of its tables.
-        let kind = (&candidate.server, candidate.raw, candidate.is_partial);
+        // No backup goes in favour of one that lacks some of its tables, or that may be older.
+        let Candidate { server, raw, is_partial, is_undated, .. } = candidate;
+        let kind = (server, raw, is_partial, is_undated);
         servers.entry(kind).or_default().push(n);
     }
     let counted_for = counted_for(&sorted);
+    let bases = bases(&sorted);
+    let small = small_links(&sorted, &bases);
     let mut note = |n: usize, why: KeepReason| {
         if let Some(kept) = kept.get_mut(n) {
             kept.insert(why);
@@ -80,6 +83,8 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
             .filter(|(n, _)| !counted_for.contains_key(n))
             // A backup whose clock was ahead would count as the newest until that time has passed.
             .filter(|(_, candidate)| candidate.counts() && !is_ahead(candidate.finished, now))
+            // Nor does a good one go in favour of one that may have lost most of its data.
+            .filter(|(n, _)| !small.contains_key(n))
             .collect();
         let doubtful = of_server.iter().filter_map(|&n| sorted.get(n)).find(|c| c.is_doubtful());
         if let Some(doubtful) = doubtful {
@@ -90,19 +95,22 @@ pub fn plan_prune(all: &[Candidate], keep: &Keep, now: Timestamp) -> Vec<Verdict
     }
     for (n, candidate) in sorted.iter().enumerate() {
         reasons_of_its_own(candidate, now).for_each(|why| note(n, why));
+        if let Some(&link) = small.get(&n) {
+            note(n, KeepReason::Doubt(sorted[link].name.clone()));
+        }
     }
     // An increment of it may be running, which began before its consolidated backup was proven.
     for &copy in counted_for.keys().filter(|&&n| sorted[n].stands_for.is_none()) {
         let is_of_kind = |other: &Candidate| {
             other.server == sorted[copy].server && other.is_partial == sorted[copy].is_partial
         };
-        let of_server = sorted.iter().filter(|other| is_of_kind(other));
-        let mut later = of_server.filter(|other| other.finished > sorted[copy].finished);
-        if sorted[copy].counts() && !later.any(|other| other.counts()) {
+        let of_server = (0..sorted.len()).filter(|&other| is_of_kind(sorted[other]));
+        let mut later = of_server.filter(|&other| sorted[other].finished > sorted[copy].finished);
+        let counts = |n: usize| sorted[n].counts() && !small.contains_key(&n);
+        if sorted[copy].counts() && !later.any(counts) {
             kept[copy].insert(KeepReason::MayBeContinued);
         }
     }
-    let bases = bases(&sorted);
     keep_bases(&sorted, &bases, &mut kept);
     for (&copy, &counted) in &counted_for {
         // A proven one has no need of it; an unproven one may be proven tomorrow.
@@ -205,6 +213,22 @@ fn bases(sorted: &[&Candidate]) -> Vec<Vec<usize>> {
         found.into_iter().flatten().copied().filter(is_base).collect()
     };
     sorted.iter().enumerate().map(of).collect()
+}
+
+/// The backups with a link in their chain that is much smaller than usual and not accepted, by position, and that link.
+fn small_links(sorted: &[&Candidate], bases: &[Vec<usize>]) -> BTreeMap<usize, usize> {
+    let mut small: BTreeMap<usize, usize> =
+        (0..sorted.len()).filter(|&n| sorted[n].shrunk.is_some()).map(|n| (n, n)).collect();
+    loop {
+        let link =
+            |n: usize| bases[n].iter().find_map(|base| small.get(base)).map(|&link| (n, link));
+        let others = (0..sorted.len()).filter(|n| !small.contains_key(n));
+        let found: Vec<(usize, usize)> = others.filter_map(link).collect();
+        if found.is_empty() {
+            return small;
+        }
+        small.extend(found);
+    }
 }
 
 /// Keeps all direct and indirect bases of the kept backups.

@@ -37,8 +37,8 @@ pub enum KeepReason {
     Damaged,
     /// Incremental, and its chain is broken: a person must decide.
     Broken(String),
-    /// This backup of its server is much smaller than those before it, and was not accepted: a person must
-    /// decide before anything is removed.
+    /// This backup is much smaller than those before it, and was not accepted: a person must decide. It is itself, a link of its
+    /// chain, or the newest of its kind and server, before whose acceptance nothing of that server is removed.
     Doubt(String),
     /// A verification record cannot be read.
     UnreadRecord,

@@ -15,6 +15,7 @@ fn candidate(name: &str, at: i64) -> Candidate {
         base: None,
         stands_for: None,
         is_partial: false,
+        is_undated: false,
         is_clone: false,
         is_incremental: false,
         from_lsn: Some(0),
@@ -246,6 +247,7 @@ fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
                 pinned: *pinned && n % 3 == 0,
                 damaged: *damaged && n % 4 == 0,
                 broken: (*damaged && n % 4 == 1).then(|| "broken".to_owned()),
+                shrunk: (*verified && n % 4 == 2).then(|| "smaller".to_owned()),
                 written: 970 * DAY - at * DAY * i64::from(n % 5 == 0),
                 server: other.then(|| "other".to_owned()),
                 ..made
@@ -253,6 +255,23 @@ fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
         };
         all.iter().enumerate().map(make).collect()
     })
+}
+
+/// Returns whether a backup, or one in its chain, is much smaller than usual. No chain is longer than all backups.
+fn is_small(of: &Candidate, all: &[Candidate]) -> bool {
+    let mut chain = vec![of];
+    for _ in all {
+        let bases = |c: &Candidate| {
+            all.iter().filter(|base| base.name != c.name && rests(c, base)).collect::<Vec<_>>()
+        };
+        let more: Vec<&Candidate> = chain.iter().flat_map(|c| bases(c)).collect();
+        chain.extend(
+            more.into_iter()
+                .filter(|c| !chain.iter().any(|of| of.name == c.name))
+                .collect::<Vec<_>>(),
+        );
+    }
+    chain.iter().any(|c| c.shrunk.is_some())
 }
 
 proptest! {
@@ -268,7 +287,7 @@ proptest! {
         prop_assert_eq!(plan.len(), all.len());
         let goes = |c: &Candidate| plan.iter().any(|v| v.name == c.name && v.goes());
         for c in &all {
-            if c.pinned || c.damaged || c.broken.is_some() {
+            if c.pinned || c.damaged || c.broken.is_some() || is_small(c, &all) {
                 prop_assert!(!goes(c));
             }
             // The base of a kept backup is kept.
@@ -277,7 +296,7 @@ proptest! {
             }
         }
         for server in [None, Some("other".to_owned())] {
-            let mut mine: Vec<&Candidate> = all.iter().filter(|c| c.server == server && c.is_restorable()).collect();
+            let mut mine: Vec<&Candidate> = all.iter().filter(|c| c.server == server && c.is_restorable() && !is_small(c, &all)).collect();
             mine.sort_by_key(|c| std::cmp::Reverse((c.finished, c.name.clone())));
             prop_assert!(mine.first().is_none_or(|newest| !goes(newest)));
             let written = mine.iter().map(|c| c.written).max();
@@ -331,13 +350,36 @@ fn nothing_of_a_server_goes_while_its_newest_backup_is_in_doubt() {
     let keep = Keep { last: Some(1), ..Keep::default() };
     assert_eq!(kept(&all, keep), ["a5", "b3"]);
     all[4].shrunk = Some("2 bytes instead of 20".to_owned());
-    // An older one is no reason to wait.
-    assert_eq!(kept(&all, keep), ["a5", "b3"]);
+    // An older one is no reason to wait, and no reason for another to go.
+    assert_eq!(kept(&all, keep), ["a5", "a4", "b3"]);
     all[4].in_doubt = true;
     assert_eq!(kept(&all, keep), ["a5", "a4", "b3", "a3", "a2", "a1"]);
     // Its clock may make it look old.
     (all[4].in_doubt, all[4].just_made) = (false, true);
     assert_eq!(kept(&all, keep).len(), 6);
+}
+
+/// They and what rests on them stay, and so do as many good ones as the rules ask for.
+#[test]
+fn a_backup_that_shrank_counts_for_no_rule() {
+    let small = |of: Candidate| Candidate { shrunk: Some("2 bytes instead of 20".into()), ..of };
+    let mut all: Vec<Candidate> = (1..4).map(|n| candidate(&format!("g{n}"), n * DAY)).collect();
+    all.extend([small(candidate("s4", 4 * DAY)), on("i5", 5 * DAY, "s4")]);
+    all.extend([candidate("g6", 6 * DAY), small(on("i7", 7 * DAY, "g6"))]);
+    let proven = Some(Level::Restore);
+    (all[3].proven, all[6].proven) = (proven, proven);
+    for keep in
+        [Keep { last: Some(2), ..Keep::default() }, Keep { daily: Some(2), ..Keep::default() }]
+    {
+        assert_eq!(kept(&all, keep), ["i7", "g6", "i5", "s4", "g3"], "{keep:?}");
+    }
+    let plan = plan_prune(&all, &LAST, now());
+    let doubt = |of: &str| KeepReason::Doubt(of.to_owned());
+    assert_eq!(plan[2].kept, [doubt("s4")]);
+    assert!(plan[1].kept.contains(&KeepReason::Newest));
+    // Once accepted, it is as good as any.
+    (all[3].shrunk, all[6].shrunk) = (None, None);
+    assert_eq!(kept(&all, LAST), ["i7", "g6"]);
 }
 
 #[test]
@@ -365,6 +407,21 @@ fn no_whole_backup_goes_in_favour_of_a_partial_one() {
     let keep = Keep { last: Some(1), ..Keep::default() };
     assert_eq!(kept(&all, keep), ["p3", "w3"]);
     assert_eq!(kept(&all[3..], keep), ["p3"], "alone, they are kept as before");
+}
+
+/// An old stream that is imported counts as made when it was stored.
+#[test]
+fn no_backup_goes_in_favour_of_one_that_was_made_nobody_knows_when() {
+    let mut all: Vec<Candidate> = (1..4).map(|n| candidate(&format!("k{n}"), n * DAY)).collect();
+    let undated = |n: i64| Candidate {
+        is_undated: true,
+        proven: Some(Level::Restore),
+        ..candidate(&format!("u{n}"), (10 + n) * DAY)
+    };
+    all.extend((1..4).map(undated));
+    let keep = Keep { last: Some(1), ..Keep::default() };
+    assert_eq!(kept(&all, keep), ["u3", "k3"]);
+    assert_eq!(kept(&all[3..], keep), ["u3"], "alone, they count as any other");
 }
 
 #[test]
