@@ -163,7 +163,7 @@ pub fn in_packed_run(object: &str) -> bool {
 }
 
 /// Returns whether a key below the folder of a packed run is that of a data object.
-pub(crate) fn is_data_object(object: &str) -> bool {
+pub fn is_data_object(object: &str) -> bool {
     object.len() == 9 && object.bytes().all(|b| b.is_ascii_digit())
 }
 
